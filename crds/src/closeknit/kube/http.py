@@ -1,0 +1,316 @@
+"""`Api` over HTTP. kubernetes.aio keeps configuration, login, token refresh, TLS and the connection pool; none of its
+models are used: requests are plain dicts, answers are raw bytes that msgspec decodes into what is needed.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.config import incluster_config, kube_config
+
+from closeknit.kube.api import JsonObject, ListPage, Resource, WatchEvent
+from closeknit.kube.errors import ApiError, Conflict, NotFound, Unavailable, error_from_status
+
+REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10.0
+# How often the library is asked to renew a token that a kubeconfig's exec plugin or provider issued: its own default.
+TOKEN_REFRESH_S = 60
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class _ListMeta(msgspec.Struct):
+    resourceVersion: str = ""  # noqa: N815 -- the wire's spelling
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None  # Go writes an empty slice as null here and there
+
+
+class _WatchLine(msgspec.Struct):
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_list = msgspec.json.Decoder(_List).decode
+_decode_watch_line = msgspec.json.Decoder(_WatchLine).decode
+
+
+class HttpApi:
+    """The API server that a kubeconfig, or the Pod this runs in, points to. One connection pool, closed by `close`.
+
+    `async with await HttpApi.connect(user_agent="closeknit-operator/0.1.0") as api: ...`
+    """
+
+    def __init__(self, client: ApiClient, *, user_agent: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        client.user_agent = user_agent
+        self._client = client
+        self._timeout = aiohttp.ClientTimeout(total=request_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+        self._token_refresh: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def connect(
+        cls, *, user_agent: str, kubeconfig: Path | None = None, request_timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Self:
+        """The Api of `kubeconfig`, else of $KUBECONFIG, else of the Pod this runs in, else of ~/.kube/config.
+
+        No request is sent. Raises kubernetes.aio.config.ConfigException or OSError if the configuration is unusable.
+        """
+        # Calling the class gives a copy of a process-wide default; several Apis in one process need one each.
+        configuration: Configuration = type.__call__(Configuration)
+        path = str(kubeconfig or os.environ.get("KUBECONFIG") or "")
+        loader = None
+        if not path and incluster_config.SERVICE_HOST_ENV_NAME in os.environ:
+            incluster_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+        else:
+            loader = await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=path or "~/.kube/config", client_configuration=configuration, persist_config=False
+            )
+        api = cls(ApiClient(configuration), user_agent=user_agent, request_timeout_s=request_timeout_s)
+        if loader is not None and loader.current_context["context"].get("user"):
+            refresh = kube_config.refresh_token(  # type: ignore[no-untyped-call]
+                loader, configuration, interval=TOKEN_REFRESH_S
+            )
+            api._token_refresh = asyncio.create_task(refresh)  # ends at once where there is nothing to renew
+            api._token_refresh.add_done_callback(_report_end_of_refresh)
+        return api
+
+    async def close(self) -> None:
+        """Closes the pool and what reads from it."""
+        if self._token_refresh is not None:
+            self._token_refresh.cancel()
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> JsonObject:
+        """See `Api.get`."""
+        return _object(await self._call("GET", resource.path(namespace, name)))
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        limit: int = 500,
+        continue_token: str | None = None,
+        field_selector: str | None = None,
+        label_selector: str | None = None,
+    ) -> ListPage:
+        """See `Api.list`."""
+        query: dict[str, str | int | None] = {
+            "limit": limit,
+            "continue": continue_token,
+            "fieldSelector": field_selector,
+            "labelSelector": label_selector,
+        }
+        page = _decoded(_decode_list, await self._call("GET", resource.path(namespace), query))
+        items = [bytes(item) for item in page.items or ()]
+        return ListPage(items, page.metadata.resourceVersion, page.metadata.continue_ or None)
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        resource_version: str,
+        timeout_s: int,
+        namespace: str | None = None,
+        field_selector: str | None = None,
+        label_selector: str | None = None,
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        """See `Api.watch`."""
+        query: dict[str, str | int | None] = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": timeout_s,
+            "fieldSelector": field_selector,
+            "labelSelector": label_selector,
+        }
+        # No limit on reading here: how long silence may last is for the reader of the stream to say.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+        response = await self._send("GET", resource.path(namespace), query, timeout=timeout)
+        try:
+            if response.status != 200:
+                raise _error(response, await response.read())
+            async for lines in _line_batches(response.content):
+                yield [_event(line) for line in lines]
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unavailable(error) from error
+        finally:
+            response.close()
+
+    async def create(
+        self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
+    ) -> JsonObject:
+        """See `Api.create`."""
+        query = {"dryRun": "All" if dry_run else None}
+        return _object(await self._call("POST", resource.path(namespace), query, body=body))
+
+    async def json_patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Sequence[Mapping[str, Any]],
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> JsonObject:
+        """See `Api.json_patch`."""
+        path = resource.path(namespace, name, subresource)
+        operations = [dict(operation) for operation in patch]
+        return _object(await self._call("PATCH", path, body=operations, content_type="application/json-patch+json"))
+
+    async def apply(
+        self,
+        resource: Resource,
+        name: str,
+        body: JsonObject,
+        *,
+        field_manager: str,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        force: bool = True,
+    ) -> JsonObject:
+        """See `Api.apply`."""
+        path = resource.path(namespace, name, subresource)
+        query = {"fieldManager": field_manager, "force": "true" if force else "false"}
+        # The API server accepts JSON under this type, as JSON is YAML.
+        return _object(await self._call("PATCH", path, query, body=body, content_type="application/apply-patch+yaml"))
+
+    async def put_status(
+        self, resource: Resource, name: str, body: JsonObject, *, namespace: str | None = None
+    ) -> JsonObject:
+        """See `Api.put_status`. Raises ValueError without metadata.resourceVersion: it would overwrite anything."""
+        if not body.get("metadata", {}).get("resourceVersion"):
+            raise ValueError(f"put_status of {resource} {name} needs metadata.resourceVersion")
+        return _object(await self._call("PUT", resource.path(namespace, name, "status"), body=body))
+
+    async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str | None = None) -> None:
+        """See `Api.delete`. Dependants are collected in the background."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        try:
+            await self._call("DELETE", resource.path(namespace, name), body=options)
+        except NotFound:
+            return
+        except Conflict as conflict:
+            # "Precondition failed: UID in precondition: …": the name belongs to another object, so ours is gone.
+            if "UID in precondition" not in conflict.message:
+                raise
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int | None] | None = None,
+        *,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """Body of a successful answer. Raises ApiError."""
+        response = await self._send(method, path, query or {}, body, content_type, self._timeout)
+        try:
+            answer = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            response.close()
+            raise _unavailable(error) from error
+        if not 200 <= response.status <= 299:
+            raise _error(response, answer)
+        return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int | None],
+        body: Any = None,
+        content_type: str = "application/json",
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 -- aiohttp's own, it knows connecting from reading
+    ) -> aiohttp.ClientResponse:
+        """The answer's head, whatever its status; its body is still to be read. Raises Unavailable."""
+        parameters = urlencode({name: value for name, value in query.items() if value is not None})
+        try:
+            _, url, headers, _, _ = await self._client.param_serialize(
+                method,
+                f"{path}?{parameters}" if parameters else path,
+                header_params={"Accept": "application/json", "Content-Type": content_type},
+                auth_settings=["BearerToken"],
+            )
+            answer = await self._client.call_api(method, url, headers, body, _request_timeout=timeout)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unavailable(error) from error
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+
+async def _line_batches(stream: aiohttp.StreamReader) -> AsyncGenerator[list[bytes], None]:
+    """The complete lines of each read, so that what came together stays together.
+
+    Not `readline`: aiohttp bounds it by its buffer, and one object may have 1.5 MiB.
+    """
+    begun: list[bytes] = []  # the line that is not complete yet
+    async for chunk in stream.iter_any():
+        *complete, rest = chunk.split(b"\n")
+        if complete:
+            complete[0] = b"".join([*begun, complete[0]])
+            begun = []
+        if rest:
+            begun.append(rest)
+        if lines := [line for line in complete if line]:
+            yield lines
+    if begun:
+        raise Unavailable("the watch was cut off inside an event")
+
+
+def _event(line: bytes) -> WatchEvent:
+    """The event of one line. Raises the error that an ERROR event carries."""
+    parsed = _decoded(_decode_watch_line, line)
+    if parsed.type == "ERROR":
+        raise error_from_status(0, bytes(parsed.object))
+    return WatchEvent(parsed.type, bytes(parsed.object))
+
+
+def _object(answer: bytes) -> JsonObject:
+    return _decoded(_decode_object, answer)
+
+
+def _decoded(decode: Callable[[bytes], _T], answer: bytes) -> _T:
+    try:
+        return decode(answer)
+    except msgspec.MsgspecError as error:
+        raise Unavailable(f"the answer is not what an API server sends: {error}") from error
+
+
+def _error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+    wait = response.headers.get("Retry-After", "")
+    return error_from_status(response.status, body, float(wait) if wait.isdigit() else None)
+
+
+def _unavailable(error: Exception) -> Unavailable:
+    return Unavailable(f"no answer from the API server: {error or type(error).__name__}")
+
+
+def _report_end_of_refresh(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.warning("the kubeconfig's login is no longer renewed: %s", error)
