@@ -1,0 +1,1 @@
+"""The contract between people, operator and agent: the three kinds, their names and units. Pure."""

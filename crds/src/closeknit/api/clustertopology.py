@@ -1,0 +1,76 @@
+"""ClusterTopology: the levels of the network between nodes. The object called `default` is used."""
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from closeknit.api.wire import Condition, Label, Wire
+
+MAX_LEVELS = 15  # host, always the innermost, is the sixteenth; a printed list a person can read
+
+LevelName = Annotated[str, StringConstraints(max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+BandwidthGbS = Annotated[float, Field(ge=0, le=100_000)]
+
+
+class Level(Wire):
+    """One level: nodes with equal values of nodeLabel, and of all levels outside it, are one domain."""
+
+    name: LevelName
+    """Name of the level, as jobs use it, for example rack. host and nvlink-domain are taken."""
+    node_label: Annotated[str, StringConstraints(max_length=317)]
+    """Key of the node label whose value names the domain."""
+
+
+class TrafficClass(Wire):
+    """Marking of one class of RDMA traffic."""
+
+    dscp: Annotated[int, Field(ge=0, le=63)] | None = None
+    """Differentiated-services code point (RoCE)."""
+    service_level: Annotated[int, Field(ge=0, le=15)] | None = None
+    """Service level (InfiniBand)."""
+
+
+class Fabric(Wire):
+    """What only the site knows of its network."""
+
+    rail_isolated: bool = False
+    """Whether rails are joined nowhere: all nodes of a job then use the same local GPU indexes. Default false."""
+    ecmp: bool = False
+    """Whether the fabric spreads flows by hashing, so that one connection needs several queue pairs. Default false."""
+    qps_per_connection: Annotated[int, Field(ge=1, le=128)] | None = None
+    """Queue pairs per connection on an ECMP fabric."""
+    traffic_classes: Annotated[dict[str, TrafficClass], Field(max_length=16)] = {}
+    """Named traffic classes."""
+    level_bandwidth_gb_s: Annotated[dict[str, BandwidthGbS], Field(alias="levelBandwidthGBps", max_length=16)] = {}
+    """Bandwidth per node and direction between domains of a level, in GB/s."""
+
+
+class ClusterTopologySpec(Wire):
+    """Levels and fabric."""
+
+    levels: Annotated[list[Level], Field(max_length=MAX_LEVELS)] = []
+    """Levels, outermost first. host is always the innermost and not listed."""
+    fabric: Fabric = Fabric()
+    """What only the site knows of its network."""
+
+
+class LevelStatus(Wire):
+    """What was found at one level."""
+
+    name: Label
+    """Name of the level."""
+    domains: Annotated[int, Field(ge=0)]
+    """Number of domains."""
+    gpus: Annotated[int, Field(ge=0)]
+    """GPUs in all domains."""
+    free_gpus: Annotated[int, Field(ge=0)]
+    """GPUs that no job holds."""
+
+
+class ClusterTopologyStatus(Wire):
+    """What was found."""
+
+    conditions: Annotated[list[Condition], Field(max_length=16)] = []
+    """Ready."""
+    levels: Annotated[list[LevelStatus], Field(max_length=MAX_LEVELS + 1)] = []
+    """Domains, GPUs and free GPUs of each level."""

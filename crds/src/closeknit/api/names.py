@@ -1,0 +1,100 @@
+"""Every name that programs and people share: labels, gates, conditions, reasons, and the names of children."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+GROUP = "closeknit.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+TRAINING_JOB = "TrainingJob"
+NODE_TOPOLOGY = "NodeTopology"
+CLUSTER_TOPOLOGY = "ClusterTopology"
+DEFAULT_CLUSTER_TOPOLOGY = "default"  # the one ClusterTopology that is used
+HOST_LEVEL = "host"  # always the innermost level
+NVLINK_DOMAIN_LEVEL = "nvlink-domain"  # inserted where multi-node NVLink exists
+
+# Labels on children, and the annotation that beats a booking's indexes.
+JOB_LABEL = f"{GROUP}/job"
+ATTEMPT_LABEL = f"{GROUP}/attempt"
+ROLE_LABEL = f"{GROUP}/role"
+INDEX_LABEL = f"{GROUP}/index"
+GPUS_ANNOTATION = f"{GROUP}/gpus"  # uuids of the Pod's GPUs, comma-separated, in local-rank order
+PLACEMENT_GATE = f"{GROUP}/placement"
+UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
+
+# What others own and closeknit reads.
+GPU_RESOURCE = "nvidia.com/gpu"  # NVIDIA's device plugin
+GPU_DRA_DRIVER = "gpu.nvidia.com"  # NVIDIA's DRA driver, and its DeviceClass
+RDMA_RESOURCE_PREFIX = "rdma/"  # k8s-rdma-shared-dev-plugin's default prefix
+TRAINER_CONTAINER = "trainer"
+
+
+class Role(StrEnum):
+    """Role of a child Pod."""
+
+    WORKER = "worker"
+    PARAMETER_SERVER = "ps"
+
+
+class ConditionType(StrEnum):
+    """Condition types of a TrainingJob."""
+
+    ADMITTED = "Admitted"
+    PLACED = "Placed"
+    PLACEMENT_VERIFIED = "PlacementVerified"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+    DEGRADED = "Degraded"
+
+
+class PendingReason(StrEnum):
+    """Why a job waits: the closed list of status.pending.reason."""
+
+    INSUFFICIENT_GPUS = "InsufficientGPUs"
+    NO_NVLINK_ISLAND = "NoNVLinkIsland"
+    NO_DOMAIN = "NoDomain"
+    UNKNOWN_LEVEL = "UnknownLevel"
+    NO_MATCHING_GPU = "NoMatchingGPU"
+    BANDWIDTH_BELOW_MINIMUM = "BandwidthBelowMinimum"
+    WAITING_FOR_PREFERRED = "WaitingForPreferred"
+    RDMA_UNAVAILABLE = "RDMAUnavailable"
+    NOT_SUPPORTED = "NotSupported"
+    TEMPLATE_INVALID = "TemplateInvalid"
+    NAME_CONFLICT = "NameConflict"
+
+
+class ExclusionReason(StrEnum):
+    """Why a whole node is left out of placement."""
+
+    NO_TOPOLOGY = "NoTopology"
+    INVALID_TOPOLOGY = "InvalidTopology"
+    AGENT_STALE = "AgentStale"
+    UNHEALTHY = "Unhealthy"
+    NOT_READY = "NotReady"
+    TAINTED = "Tainted"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JobKey:
+    """Namespace and name of a TrainingJob; ordered by both."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def service_name(job: str, attempt: int) -> str:
+    """Name of the headless Service of one attempt, for example train-a1."""
+    return f"{job}-a{attempt}"
+
+
+def child_name(job: str, attempt: int, role: Role, index: int) -> str:
+    """Name of a Pod, and of its claim: a function of job, attempt, role and index, so that a retry makes nothing twice.
+
+    At most 40 + 2 + 9 + 1 + 6 + 1 + 5 characters; the job's name has at most 40, and a Pod's host name at most 63.
+    """
+    return f"{job}-a{attempt}-{role}-{index:05d}"

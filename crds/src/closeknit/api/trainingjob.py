@@ -1,0 +1,410 @@
+"""TrainingJob: what a user asks for, and what closeknit says about it.
+
+Everything in the spec but suspend, priorityClassName, queue, elastic and ttlSecondsAfterFinished is immutable.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from closeknit.api.quantity import DURATION_PATTERN, QUANTITY_PATTERN
+from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Wire
+
+MAX_GPUS = 65_536  # docs/decisions: the largest world size whose whole status stays under 1.2 MB
+MAX_DEGREE = 4_096  # keeps the product of three degrees far below int64 in CEL
+JOB_NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+JOB_NAME_MAX_LENGTH = 40  # {job}-a{attempt}-{role}-{index:05d} must fit the 63 characters of a host name
+
+Duration = Annotated[str, StringConstraints(max_length=32, pattern=DURATION_PATTERN)]
+Quantity = Annotated[str, StringConstraints(max_length=32, pattern=QUANTITY_PATTERN)]
+Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
+
+
+class Framework(StrEnum):
+    """Launch contract of the job's processes."""
+
+    PYTORCH = "PyTorch"
+    DEEPSPEED = "DeepSpeed"
+    HOROVOD = "Horovod"
+    MPI = "MPI"
+    TENSORFLOW = "TensorFlow"
+    JAX = "JAX"
+    CUSTOM = "Custom"
+
+
+class NvlinkPolicy(StrEnum):
+    """Whether GPUs of one group must share an NVLink island."""
+
+    REQUIRED = "Required"
+    PREFERRED = "Preferred"
+    IGNORED = "Ignored"
+
+
+class RdmaPolicy(StrEnum):
+    """Whether traffic between nodes must use RDMA."""
+
+    REQUIRED = "Required"
+    PREFERRED = "Preferred"
+    DISABLED = "Disabled"
+
+
+class BindingPolicy(StrEnum):
+    """How the job wants its GPUs bound to its Pods."""
+
+    AUTO = "Auto"
+    DRA = "DRA"
+    WHOLE_NODE = "WholeNode"
+    BEST_EFFORT = "BestEffort"
+
+
+class Binding(StrEnum):
+    """How the GPUs of one node are bound to their Pod."""
+
+    DRA = "DRA"
+    WHOLE_NODE = "WholeNode"
+    BEST_EFFORT = "BestEffort"
+
+
+class Defragment(StrEnum):
+    """When a running job may be moved to gather free GPUs."""
+
+    NEVER = "Never"
+    ON_RESTART = "OnRestart"
+    PLANNED = "Planned"
+
+
+class Preflight(StrEnum):
+    """Whether a short all-reduce is run on the chosen GPUs before the trainer starts."""
+
+    NEVER = "Never"
+    WARN = "Warn"
+    ENFORCE = "Enforce"
+
+
+class RestartAction(StrEnum):
+    """What a matching exit code does to the job."""
+
+    FAIL = "Fail"
+    RESTART = "Restart"
+    RESTART_FREE = "RestartFree"
+
+
+class Actual(StrEnum):
+    """Whether the GPUs that a Pod really got are the planned ones."""
+
+    UNKNOWN = "Unknown"
+    VERIFIED = "Verified"
+    MISMATCH = "Mismatch"
+
+
+class State(StrEnum):
+    """The one word of the STATUS column, derived from the conditions."""
+
+    QUEUED = "Queued"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Parallelism(Wire):
+    """Degrees of model parallelism; data parallelism is what remains of gpus."""
+
+    tensor: Degree = 1
+    """Tensor-parallel degree: ranks that split every layer. They talk the most and are placed closest. Default 1."""
+    context: Degree = 1
+    """Context-parallel degree: ranks that split the sequence. Default 1."""
+    pipeline: Degree = 1
+    """Pipeline-parallel degree: number of stages. Default 1."""
+    expert: Degree = 1
+    """Expert-parallel degree; divides context times data, that is gpus / (tensor x pipeline). Default 1."""
+
+
+class FabricRequest(Wire):
+    """Levels of the network between nodes that the job should stay inside."""
+
+    required: Label | None = None
+    """Level of ClusterTopology inside one domain of which the whole job must sit, for example block."""
+    preferred: Label | None = None
+    """Level of ClusterTopology inside one domain of which the job should sit, for example rack."""
+    patience: Duration = "0s"
+    """How long to wait at most for the preferred level before the best available placement is taken. Default 0s."""
+
+
+class TopologyRequest(Wire):
+    """How close the job's GPUs must be."""
+
+    nvlink: NvlinkPolicy = NvlinkPolicy.PREFERRED
+    """Required, Preferred or Ignored: whether each tensor x context group, or without one each node's share, must share
+    an NVLink island. Default Preferred."""
+    fabric: FabricRequest = FabricRequest()
+    """Network levels that the job should stay inside."""
+    gpus_per_node: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Exact number of ranks on every node; divides gpus."""
+    min_bus_bandwidth_gb_s: Annotated[
+        Annotated[float, Field(ge=0, le=100_000)] | None, Field(alias="minBusBandwidthGBps")
+    ] = None
+    """Refuse placements whose all-reduce of 1 GiB is predicted below this bus bandwidth, in GB/s."""
+
+
+class GpuRequest(Wire):
+    """Which GPUs the job accepts and how they are bound."""
+
+    products: Annotated[list[Label], Field(max_length=16)] = []
+    """Accepted GPU products, as in the label closeknit.dev/gpu.product; empty accepts every product."""
+    min_memory: Quantity | None = None
+    """Smallest memory of a GPU, for example 80Gi."""
+    binding: BindingPolicy = BindingPolicy.AUTO
+    """Auto, DRA, WholeNode or BestEffort. Auto takes the strongest that each node offers. Default Auto."""
+    allow_shared: bool = False
+    """Whether time-sliced or otherwise shared GPUs are accepted. Default false."""
+    mig: Annotated[str, StringConstraints(max_length=32)] | None = None
+    """MIG profile, for example 1g.18gb; only with gpus: 1."""
+
+
+class NetworkRequest(Wire):
+    """What the job asks of the network between nodes."""
+
+    rdma: RdmaPolicy = RdmaPolicy.PREFERRED
+    """Required, Preferred or Disabled. Default Preferred."""
+    traffic_class: Label | None = None
+    """Name of a traffic class of ClusterTopology, for example training."""
+    egress_bandwidth: Quantity | None = None
+    """Limit of each Pod's TCP traffic in bits per second, for example 10G."""
+    allow_host_network: bool = False
+    """Whether Pods may use the host's network where RDMA cannot be had otherwise. Default false."""
+
+
+class StorageRequest(Wire):
+    """What the job asks of storage."""
+
+    gpu_direct: bool = False
+    """Only nodes with GPUDirect Storage. Default false."""
+
+
+class TemplateMetadata(Wire):
+    """Labels and annotations that the job's Pods get."""
+
+    labels: Annotated[dict[str, Label], Field(max_length=64)] = {}
+    """Labels of the Pods."""
+    annotations: Annotated[dict[str, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=64)] = {}
+    """Annotations of the Pods."""
+
+
+class PodTemplate(Wire):
+    """A PodTemplateSpec: typed labels and annotations, and an opaque Pod spec that the API server judges."""
+
+    metadata: TemplateMetadata = TemplateMetadata()
+    """Labels and annotations of the Pods."""
+    spec: dict[str, Any]
+    """The PodSpec. The container named trainer, or the only one, gets the GPUs."""
+
+
+class ParameterServers(Wire):
+    """CPU tasks of the parameter-server strategy (TensorFlow, Custom)."""
+
+    replicas: Annotated[int, Field(ge=1, le=1024)]
+    """Number of parameter servers."""
+    template: PodTemplate
+    """Pod template of each parameter server."""
+
+
+class Elastic(Wire):
+    """Bounds of an elastic job."""
+
+    min_gpus: Annotated[int, Field(alias="minGPUs", ge=1, le=MAX_GPUS)]
+    """World size the job may shrink to rather than wait."""
+
+
+class RestartRule(Wire):
+    """What to do when a trainer ends with one of these exit codes."""
+
+    exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255)]], Field(min_length=1, max_length=64)]
+    """Exit codes that this rule matches."""
+    action: RestartAction
+    """Fail, Restart or RestartFree (not charged against the limit)."""
+
+
+class Restart(Wire):
+    """When a failed job is tried again. Failures of nodes and GPUs are never charged."""
+
+    limit: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Charged restarts before the job fails. Default 0."""
+    stall_deadline: Duration | None = None
+    """Time without progress after which the job counts as hung."""
+    rules: Annotated[list[RestartRule], Field(max_length=16)] = []
+    """Rules by exit code; the first that matches wins."""
+
+
+class TrainingJobSpec(Wire):
+    """What the user asks for."""
+
+    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)]
+    """World size: number of GPUs, one rank each, 1 to 65536."""
+    framework: Framework = Framework.PYTORCH
+    """Launch contract: PyTorch, DeepSpeed, Horovod, MPI, TensorFlow, JAX or Custom. Default PyTorch."""
+    parallelism: Parallelism = Parallelism()
+    """Degrees of model parallelism; tensor x context x pipeline divides gpus."""
+    topology: TopologyRequest = TopologyRequest()
+    """How close the GPUs must be."""
+    gpu: GpuRequest = GpuRequest()
+    """Which GPUs are accepted and how they are bound."""
+    network: NetworkRequest = NetworkRequest()
+    """What is asked of the network between nodes."""
+    storage: StorageRequest = StorageRequest()
+    """What is asked of storage."""
+    parameter_servers: ParameterServers | None = None
+    """CPU tasks of the parameter-server strategy."""
+    queue: Label | None = None
+    """Queue of the job; jobs of one queue are ordered by priority, then age."""
+    priority_class_name: Name | None = None
+    """PriorityClass of the job and of its Pods."""
+    expected_duration: Duration | None = None
+    """Expected run time; lets short jobs pass a waiting large one without delaying it."""
+    elastic: Elastic | None = None
+    """Bounds of an elastic job."""
+    restart: Restart | None = None
+    """When a failed job is tried again."""
+    defragment: Defragment = Defragment.NEVER
+    """Never, OnRestart or Planned: when the job may be moved to gather free GPUs. Default Never."""
+    preflight: Preflight = Preflight.NEVER
+    """Never, Warn or Enforce: a short all-reduce on the chosen GPUs before the trainer starts. Default Never."""
+    suspend: bool = False
+    """Ends the current attempt and holds no GPUs while true. Default false."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """Seconds after which a finished job is deleted."""
+    active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """Seconds of run time after which the job fails."""
+    template: PodTemplate
+    """The Pods' template; the container named trainer, or the only one, gets the GPUs."""
+
+    @field_validator("template", mode="before")
+    @classmethod
+    def _template_is_an_object(cls, value: object) -> object:
+        if not isinstance(value, dict | PodTemplate):
+            raise ValueError("a template is an object with metadata and spec")  # noqa: TRY004 - pydantic wants ValueError
+        return value
+
+    @model_validator(mode="after")
+    def _degrees_divide(self) -> "TrainingJobSpec":
+        """The CEL rules of the CRD, said again for files that no API server has seen."""
+        degrees = self.parallelism
+        if self.gpus % (degrees.tensor * degrees.context * degrees.pipeline):
+            raise ValueError("parallelism: tensor x context x pipeline must divide gpus")
+        if (self.gpus // (degrees.tensor * degrees.pipeline)) % degrees.expert:
+            raise ValueError("parallelism.expert: expert must divide context x data: gpus / (tensor x pipeline)")
+        if self.elastic and self.elastic.min_gpus > self.gpus:
+            raise ValueError("elastic.minGPUs: elastic.minGPUs must not exceed gpus")
+        if self.topology.gpus_per_node and self.gpus % self.topology.gpus_per_node:
+            raise ValueError("topology.gpusPerNode: topology.gpusPerNode must divide gpus")
+        if self.gpu.mig and self.gpus != 1:
+            raise ValueError("gpu.mig: gpu.mig needs gpus: 1")
+        return self
+
+
+class NodeAssignment(Wire):
+    """The job's share of one node."""
+
+    name: Name
+    """Name of the node."""
+    gpus: Annotated[list[Annotated[int, Field(ge=0, le=63)]], Field(max_length=64)]
+    """NVML indexes of the chosen GPUs in local-rank order, true for topologyGeneration only."""
+    ranks: Annotated[str, StringConstraints(max_length=16)]
+    """Global ranks on this node, for example 0-7."""
+    nics: Annotated[list[Label], Field(max_length=64)] | None = None
+    """RDMA NICs that the Pod uses; absent: as the node before."""
+    binding: Binding
+    """DRA, WholeNode or BestEffort."""
+    topology_generation: Annotated[int, Field(ge=0)]
+    """metadata.generation of the NodeTopology that the indexes speak of."""
+    actual: Actual | None = None
+    """Whether the Pod really got these GPUs: Verified, Mismatch or Unknown."""
+
+
+class ParameterServerAssignment(Wire):
+    """Node of one parameter server."""
+
+    node: Name
+    """Name of the node."""
+    index: Annotated[int, Field(ge=0)]
+    """Index of the parameter server."""
+
+
+class PlacementStatus(Wire):
+    """Where the job sits: the booking."""
+
+    node_count: Annotated[int, Field(ge=0)]
+    """Number of nodes."""
+    nodes: Annotated[list[NodeAssignment], Field(max_length=MAX_GPUS)]
+    """Share of each node, in rank order."""
+    parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
+    """Nodes of the parameter servers."""
+    levels: Annotated[dict[str, int], Field(max_length=16)] = {}
+    """How many domains of each level the job spans."""
+    predicted_bus_bandwidth_gb_s: Annotated[float | None, Field(alias="predictedBusBandwidthGBps")] = None
+    """Predicted bus bandwidth of an all-reduce of 1 GiB, in GB/s; absent where the network between nodes is unknown."""
+    ideal_bus_bandwidth_gb_s: Annotated[float | None, Field(alias="idealBusBandwidthGBps")] = None
+    """The best this cluster could give an empty, healthy copy of itself, in GB/s."""
+    limited_by: Message | None = None
+    """What limits the predicted bandwidth."""
+
+
+class Pending(Wire):
+    """Why the job waits."""
+
+    reason: Annotated[str, StringConstraints(max_length=64)]
+    """One word of a closed list, for example NoNVLinkIsland."""
+    message: Message
+    """What was asked, what was found, what to do."""
+    since: Timestamp
+    """Since when the job waits for this reason."""
+    nearest: Annotated[list[Message], Field(max_length=16)] = []
+    """The nearest changes that would make it fit, each of them checked."""
+
+
+class Attempt(Wire):
+    """One attempt that has ended."""
+
+    number: Annotated[int, Field(ge=1)]
+    """Number of the attempt, from 1."""
+    reason: Annotated[str, StringConstraints(max_length=64)]
+    """Why it ended, in CamelCase."""
+    charged: bool
+    """Whether it counts against restart.limit."""
+    ended: Timestamp
+    """When it ended."""
+
+
+class EnvironmentStatus(Wire):
+    """What closeknit did not set, because the user had."""
+
+    skipped: Annotated[list[Label], Field(max_length=256)] = []
+    """Variables of ours that the user's own value kept out."""
+
+
+class TrainingJobStatus(Wire):
+    """What closeknit says about the job."""
+
+    observed_generation: Annotated[int, Field(ge=0)] | None = None
+    """The metadata.generation that this status speaks of."""
+    state: State | None = None
+    """One word derived from the conditions: Queued, Starting, Running, Restarting, Suspended, Succeeded or Failed."""
+    restarts: Annotated[int, Field(ge=0)] | None = None
+    """Number of attempts before this one."""
+    conditions: Annotated[list[Condition], Field(max_length=32)] = []
+    """Admitted, Placed, PlacementVerified, Running, Succeeded, Failed, Suspended, Degraded."""
+    attempt: Annotated[int, Field(ge=0)] | None = None
+    """Number of the current attempt, from 1; written before any child of that attempt exists."""
+    attempts: Annotated[list[Attempt], Field(max_length=10)] = []
+    """The last ten attempts that have ended."""
+    epoch: Annotated[int, Field(ge=0)] | None = None
+    """Leader epoch that wrote the booking."""
+    environment: EnvironmentStatus | None = None
+    """What the user's own environment kept out."""
+    placement: PlacementStatus | None = None
+    """Where the job sits."""
+    pending: Pending | None = None
+    """Why the job waits."""

@@ -1,0 +1,1 @@
+"""The node agent: reads one machine and publishes what it read."""

@@ -1,0 +1,78 @@
+"""One node as placement sees it: its machine, what of it is free, who holds the rest, and why it may be left out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from closeknit.api.names import ExclusionReason
+from closeknit.machine.graph import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Why a whole node is left out; the message is one clause, for example `last heartbeat 20 min ago`."""
+
+    reason: ExclusionReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint that keeps Pods away (NoSchedule or NoExecute)."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOffer:
+    """GPUs that a device plugin hands out by count, and what is known of those it has handed out."""
+
+    allocatable: int
+    capacity: int
+    requested: int  # by live Pods of anybody
+    holders_known: bool  # whether every requested GPU is known by index
+    shared: bool  # time-sliced, MPS or single-strategy MIG: one count is not one GPU
+
+    @property
+    def free(self) -> int:
+        """How many GPUs the plugin can still hand out."""
+        return max(0, self.allocatable - self.requested)
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaOffer:
+    """The one `rdma/*` resource of the node that Pods request by count; it exposes every NIC behind it."""
+
+    resource: str
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node. GPU indexes are NVML indexes of `machine`, ascending; shared read-only between versions of the Cluster."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    domains: tuple[str | None, ...]
+    """Domain at each level of Cluster.levels, as the path from the outermost level (`b1/r2/node-7`); equal text is the
+    same domain. None where the node lacks the label of that level or of one outside it. The last is never None."""
+    exclusion: Exclusion | None
+    """A reason that holds for every job (all but Tainted, which depends on the job's tolerations)."""
+    machine: Machine | None
+    """None exactly where the node has no valid NodeTopology."""
+    topology_generation: int
+    usable: tuple[int, ...]
+    """GPUs that are healthy and that a binding can reach."""
+    free: tuple[int, ...]
+    """GPUs of `usable` that nobody is known to hold."""
+    holders: Mapping[int, str]
+    """Who holds a GPU, for people: `job team-b/train-3`, `pod ml/notebook`, `claim ml/x`."""
+    unusable: Mapping[int, str]
+    """Why a GPU of the machine is not usable: `unhealthy: XID79`, `MIG`, `no ResourceSlice names it`."""
+    dra: bool
+    """Whether a complete pool of gpu.nvidia.com ResourceSlices names the GPUs by uuid."""
+    plugin: PluginOffer | None
+    """What the device plugin offers; None where there is none."""
+    rdma: RdmaOffer | None

@@ -1,0 +1,1 @@
+"""From a placement to Pods: launch contracts, NCCL and RDMA settings, manifests. Pure."""

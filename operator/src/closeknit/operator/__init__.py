@@ -1,0 +1,1 @@
+"""The process around the decisions: reflectors in, one scheduling loop, writes out."""

@@ -1,0 +1,82 @@
+"""What a job asks of placement, out of its spec."""
+
+from dataclasses import dataclass
+
+from closeknit.api.names import JobKey
+from closeknit.api.quantity import quantity
+from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, RdmaPolicy, TrainingJobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A toleration of the job's Pods; an empty key tolerates every taint, an empty effect every effect."""
+
+    key: str
+    operator: str  # Exists | Equal
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One gang: gpus ranks, one GPU each."""
+
+    job: JobKey
+    gpus: int
+    tensor: int = 1
+    context: int = 1
+    pipeline: int = 1
+    expert: int = 1
+    nvlink: NvlinkPolicy = NvlinkPolicy.PREFERRED
+    required_level: str | None = None
+    preferred_level: str | None = None
+    gpus_per_node: int | None = None
+    min_bus_bandwidth_gb_s: float | None = None
+    products: tuple[str, ...] = ()
+    min_memory_bytes: int | None = None
+    binding: BindingPolicy = BindingPolicy.AUTO
+    rdma: RdmaPolicy = RdmaPolicy.PREFERRED
+    tolerations: tuple[Toleration, ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def group(self) -> int:
+        """Ranks of one tensor x context group, which talk the most; 1 where the job has none."""
+        return self.tensor * self.context
+
+
+def request(job: JobKey, spec: TrainingJobSpec) -> Request:
+    """The request of a job's spec. What of the opaque template is malformed is ignored here; launch refuses it."""
+    template = spec.template.spec
+    selector = template.get("nodeSelector")
+    tolerations = template.get("tolerations")
+    return Request(
+        job=job,
+        gpus=spec.gpus,
+        tensor=spec.parallelism.tensor,
+        context=spec.parallelism.context,
+        pipeline=spec.parallelism.pipeline,
+        expert=spec.parallelism.expert,
+        nvlink=spec.topology.nvlink,
+        required_level=spec.topology.fabric.required,
+        preferred_level=spec.topology.fabric.preferred,
+        gpus_per_node=spec.topology.gpus_per_node,
+        min_bus_bandwidth_gb_s=spec.topology.min_bus_bandwidth_gb_s,
+        products=tuple(sorted(spec.gpu.products)),
+        min_memory_bytes=int(quantity(spec.gpu.min_memory)) if spec.gpu.min_memory else None,
+        binding=spec.gpu.binding,
+        rdma=spec.network.rdma,
+        tolerations=tuple(_toleration(entry) for entry in tolerations if isinstance(entry, dict))
+        if isinstance(tolerations, list)
+        else (),
+        node_selector=tuple(sorted((str(key), str(value)) for key, value in selector.items()))
+        if isinstance(selector, dict)
+        else (),
+    )
+
+
+def _toleration(entry: dict[str, object]) -> Toleration:
+    def word(key: str) -> str:
+        return str(entry.get(key) or "")
+
+    return Toleration(word("key"), word("operator") or "Equal", word("value"), word("effect"))
