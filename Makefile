@@ -1,0 +1,72 @@
+# closeknit: `make demo` runs the main job, `make test` passes the tests. `make help` lists the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# uv of the PATH, else a pinned one in .tools (a fresh machine has Python, make and a network).
+UV_VERSION := 0.13.9
+UV := $(shell command -v uv 2>/dev/null || echo .tools/uv/bin/uv)
+RUN := $(UV) run --locked
+HARNESS := PYTHONPATH=tests $(RUN) python -m
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z][-a-z]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.tools/uv/bin/uv:
+	@echo "bringing uv $(UV_VERSION)" >&2
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "closeknit needs Python 3.11 or newer" >&2; exit 1; }
+	@python3 -m venv .tools/uv 2>/dev/null || python3 -m venv --without-pip .tools/uv
+	@if [ -x .tools/uv/bin/pip ]; then .tools/uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION); \
+	 else python3 -m pip install --quiet --prefix .tools/uv uv==$(UV_VERSION); fi
+
+.PHONY: environment
+environment: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv)
+	@$(UV) sync --locked --quiet
+
+.PHONY: cluster
+cluster: environment ## Build the test control plane once (about 5 min); KEEP=1 holds one open for you
+	@$(HARNESS) harness.build
+	@if [ -n "$${KEEP:-}" ]; then $(HARNESS) harness.local_cluster; fi
+
+.PHONY: demo
+demo: cluster ## Place three jobs on eight simulated GPU nodes of a real control plane; KEEP=1 leaves it up
+	@$(HARNESS) harness.demo $(if $(KEEP),--keep)
+
+.PHONY: test test-unit test-cluster test-chart test-long
+test: cluster ## Everything that needs no special hardware
+	@$(RUN) pytest $(PYTEST_FLAGS)
+
+test-unit: environment ## Pure code only: seconds
+	@$(RUN) pytest tests/unit tests/scenarios $(PYTEST_FLAGS)
+
+test-cluster: cluster ## On the real control plane
+	@$(RUN) pytest tests/cluster $(PYTEST_FLAGS)
+
+test-chart: cluster ## Chart: lint, schema, the API server's own opinion
+	@$(RUN) pytest tests/chart $(PYTEST_FLAGS)
+
+test-long: cluster ## The long forms of the tests, too
+	@$(RUN) pytest --long $(PYTEST_FLAGS)
+
+.PHONY: check
+check: environment ## ruff, mypy, layer contracts, generated files
+	@$(RUN) ruff check
+	@$(RUN) ruff format --check
+	@$(RUN) mypy
+	@PYTHONPATH=crds/src:operator/src:node-agent/src $(RUN) lint-imports --no-cache
+	@$(RUN) python -m closeknit.api.crd --check
+	@$(UV) lock --check --quiet
+
+.PHONY: generate
+generate: environment ## Write crds/ and the chart's copies from the models
+	@$(RUN) python -m closeknit.api.crd
+
+.PHONY: bench-plan
+bench-plan: environment ## closeknit plan on a 100-node file of real size: one JSON line
+	@$(HARNESS) harness.bench_plan
+
+.PHONY: clean
+clean: ## Remove what this folder's make has made (not the built control plane)
+	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
