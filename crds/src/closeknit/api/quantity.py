@@ -5,7 +5,8 @@ from decimal import Decimal
 
 # Suffixes of k8s.io/apimachinery resource.Quantity: decimal SI, binary SI, and milli as used for CPUs.
 _SUFFIXES = {
-    "": Decimal(1), "m": Decimal("0.001"),
+    "": Decimal(1),
+    "m": Decimal("0.001"),
     **{prefix: Decimal(1000) ** power for power, prefix in enumerate("kMGTPE", start=1)},
     **{f"{prefix}i": Decimal(1024) ** power for power, prefix in enumerate("KMGTPE", start=1)},
 }

@@ -6,10 +6,10 @@ Everything in the spec but suspend, priorityClassName, queue, elastic and ttlSec
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from closeknit.api.quantity import DURATION_PATTERN, QUANTITY_PATTERN
-from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Wire
+from closeknit.api.wire import Condition, FieldError, Label, Message, Name, Timestamp, Wire
 
 MAX_GPUS = 65_536  # docs/decisions: the largest world size whose whole status stays under 1.2 MB
 MAX_DEGREE = 4_096  # keeps the product of three degrees far below int64 in CEL
@@ -281,27 +281,20 @@ class TrainingJobSpec(Wire):
     template: PodTemplate
     """The Pods' template; the container named trainer, or the only one, gets the GPUs."""
 
-    @field_validator("template", mode="before")
-    @classmethod
-    def _template_is_an_object(cls, value: object) -> object:
-        if not isinstance(value, dict | PodTemplate):
-            raise ValueError("a template is an object with metadata and spec")  # noqa: TRY004 - pydantic wants ValueError
-        return value
-
     @model_validator(mode="after")
     def _degrees_divide(self) -> "TrainingJobSpec":
         """The CEL rules of the CRD, said again for files that no API server has seen."""
         degrees = self.parallelism
         if self.gpus % (degrees.tensor * degrees.context * degrees.pipeline):
-            raise ValueError("parallelism: tensor x context x pipeline must divide gpus")
+            raise FieldError("parallelism", "tensor x context x pipeline must divide gpus")
         if (self.gpus // (degrees.tensor * degrees.pipeline)) % degrees.expert:
-            raise ValueError("parallelism.expert: expert must divide context x data: gpus / (tensor x pipeline)")
+            raise FieldError("parallelism.expert", "expert must divide context x data: gpus / (tensor x pipeline)")
         if self.elastic and self.elastic.min_gpus > self.gpus:
-            raise ValueError("elastic.minGPUs: elastic.minGPUs must not exceed gpus")
+            raise FieldError("elastic.minGPUs", "elastic.minGPUs must not exceed gpus")
         if self.topology.gpus_per_node and self.gpus % self.topology.gpus_per_node:
-            raise ValueError("topology.gpusPerNode: topology.gpusPerNode must divide gpus")
+            raise FieldError("topology.gpusPerNode", "topology.gpusPerNode must divide gpus")
         if self.gpu.mig and self.gpus != 1:
-            raise ValueError("gpu.mig: gpu.mig needs gpus: 1")
+            raise FieldError("gpu.mig", "gpu.mig needs gpus: 1")
         return self
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
+from pydantic_core import to_json
 
 # An API server bounds object names at 253 characters and label values at 63 (RFC 1123 subdomain and label).
 Name = Annotated[str, StringConstraints(max_length=253)]
@@ -17,6 +18,15 @@ Uuid = Annotated[str, StringConstraints(max_length=96)]
 PciAddress = Annotated[str, StringConstraints(max_length=16, pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
 # RFC 3339 in UTC with whole seconds, as Kubernetes writes metav1.Time.
 Timestamp = Annotated[str, StringConstraints(max_length=32), Field(json_schema_extra={"format": "date-time"})]
+
+
+class FieldError(ValueError):
+    """A rule between fields that does not hold; `field` is the path below the validated value, as on the wire."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
 
 
 class Wire(BaseModel):
@@ -38,8 +48,11 @@ class Wire(BaseModel):
 
     @classmethod
     def parse_strictly(cls, value: Any) -> Self:
-        """The value of an object that a person wrote; unknown fields raise pydantic.ValidationError, too."""
-        return cls.model_validate(value, extra="forbid")
+        """The value of an object that a person wrote; unknown fields raise pydantic.ValidationError, too.
+
+        Types are as strict as the API server's (`gpus: "8"` is refused), which is what pydantic calls strict JSON.
+        """
+        return cls.model_validate_json(to_json(value), extra="forbid", strict=True)
 
     def wire(self) -> dict[str, Any]:
         """The JSON object: camelCase, absent facts left out, in field order."""
