@@ -1,0 +1,286 @@
+"""A live copy of one resource: listed once, then kept up to date by a watch that survives what watches suffer.
+
+The contract, in the order of what goes wrong:
+    the watch ends                  resume from the last resourceVersion at once; the second time in a row without
+                                    anything received, after a pause
+    the server says Gone (410)      list again and say what vanished meanwhile (an object deleted and made again under
+                                    its name has another uid: DELETED, then ADDED)
+    any other error, or 70 s        resume from the last resourceVersion after a pause of 0.2 s doubling to 30 s, of
+    without even a bookmark         which a random part is waited (full jitter)
+    a list older than what was      not taken: some API server lags behind
+    seen already
+    an object cannot be decoded     it is quarantined: reported, and absent until it can be
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Generic, Literal, NoReturn, TypeVar
+
+import msgspec
+
+from closeknit.kube.api import Api, Key, Resource, WatchEvent
+from closeknit.kube.errors import ApiError, Gone, Unavailable
+
+PAGE_SIZE = 500  # kubectl's and client-go's page: 500 nodes of 16 KB are 8 MB in flight
+WATCH_TIMEOUT_S = 240  # plus up to as much again, so that a fleet's watches do not end together
+INACTIVITY_S = 70.0  # an API server sends a bookmark about once a minute
+PAUSE_FIRST_S = 0.2
+PAUSE_LONGEST_S = 30.0
+# A stream that lived this long, or brought anything, was no failure: the next one starts at once.
+HEALTHY_STREAM_S = 1.0
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Generic[T]):
+    """One change of the copy: ADDED has no `old`, DELETED no `new`."""
+
+    kind: Literal["ADDED", "MODIFIED", "DELETED"]
+    key: Key
+    old: T | None
+    new: T | None
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""  # a bookmark has none
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815 -- the wire's spelling
+
+
+class _Head(msgspec.Struct):
+    metadata: _Metadata
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+def pause_s(failures: int, jitter: float) -> float:
+    """Seconds to wait after so many failures in a row: a share `jitter` in 0..1 of 0.2, 0.4, … 30."""
+    return jitter * min(PAUSE_LONGEST_S, PAUSE_FIRST_S * 2.0 ** min(failures - 1, 16))
+
+
+class Reflector(Generic[T]):
+    """Runs for ever in `run`; everything else is read from the same event loop.
+
+    `decode` gives the few fields that are kept of one JSON document, or None for an object of no interest. What it
+    raises quarantines the object. `on_events` gets every change exactly once, one call per list page and per batch of
+    watch events, after `objects` shows it; a change that leaves the decoded value equal is not told.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource,
+        decode: Callable[[bytes], T | None],
+        on_events: Callable[[Sequence[Event[T]]], None],
+        *,
+        on_quarantine: Callable[[Key, Exception], None] | None = None,
+        field_selector: str | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.resource = resource
+        self.relists_total = 0  # lists after the first complete one
+        self.watch_errors_total = 0  # failed lists and watches; not a watch that ended quietly
+        self.ghosts_removed_total = 0  # objects whose deletion only a list showed
+        self.last_error: ApiError | None = None  # of the last list or watch; None while all is well
+        self.synced = asyncio.Event()  # set by the first complete list, and for good
+        self._api = api
+        self._decode = decode
+        self._on_events = on_events
+        self._on_quarantine = on_quarantine
+        self._field_selector = field_selector
+        self._jitter = jitter
+        self._objects: dict[Key, T] = {}
+        self._uids: dict[Key, str] = {}
+        self._quarantined: dict[Key, Exception] = {}
+        self._last_rv = ""
+        self._must_list = True
+        self._failures = 0
+        self._last_activity: float | None = None
+
+    @property
+    def objects(self) -> Mapping[Key, T]:
+        """The copy, read-only; it changes between awaits."""
+        return MappingProxyType(self._objects)
+
+    @property
+    def quarantined(self) -> Mapping[Key, Exception]:
+        """What cannot be decoded at the moment, and why."""
+        return MappingProxyType(self._quarantined)
+
+    @property
+    def last_rv(self) -> str:
+        """The newest resourceVersion seen; empty before the first list is complete."""
+        return self._last_rv
+
+    @property
+    def last_activity_s(self) -> float:
+        """Seconds since the API server last said anything, bookmarks included; infinite before the first word."""
+        if self._last_activity is None:
+            return float("inf")
+        return asyncio.get_running_loop().time() - self._last_activity
+
+    async def run(self) -> NoReturn:
+        """Keeps the copy up to date until cancelled. Only what `on_events` or `on_quarantine` raises gets out."""
+        while True:
+            wait_for_s = await self._attempt()
+            await asyncio.sleep(wait_for_s)
+
+    async def _attempt(self) -> float:
+        """Lists if need be and watches to the end. Gives the seconds to wait before the next attempt."""
+        try:
+            if self._must_list:
+                await self._list()
+            await self._watch()
+        except Gone as error:
+            self._must_list = True
+            self._failed(error)
+        except ApiError as error:
+            self._failed(error)
+            return max(pause_s(self._failures, self._jitter()), error.retry_after_s or 0.0)
+        # Gone and a quiet end are answered at once, unless the answer to the one before led straight to this one.
+        return pause_s(self._failures - 1, self._jitter()) if self._failures > 1 else 0.0
+
+    async def _list(self) -> None:
+        seen: set[Key] = set()
+        continue_token: str | None = None
+        while True:
+            page = await self._api.list(
+                self.resource,
+                limit=PAGE_SIZE,
+                continue_token=continue_token,
+                field_selector=self._field_selector,
+            )
+            self._last_activity = asyncio.get_running_loop().time()
+            if _is_newer(self._last_rv, page.resource_version):
+                raise Unavailable(
+                    f"the API server lists resourceVersion {page.resource_version}, older than {self._last_rv}"
+                )
+            heads = [_head(document) for document in page.items]  # all before the first, so that no change goes untold
+            events: list[Event[T]] = []
+            seen.update(self._take(*item, events) for item in zip(page.items, heads, strict=True))
+            self._tell(events)
+            continue_token = page.continue_token
+            if continue_token is None:
+                break
+        self._remove_ghosts(seen)
+        self._last_rv = page.resource_version
+        self._must_list = False
+        self.last_error = None
+        if self.synced.is_set():
+            self.relists_total += 1
+        self.synced.set()
+
+    def _remove_ghosts(self, seen: set[Key]) -> None:
+        ghosts = sorted(self._objects.keys() - seen)
+        self.ghosts_removed_total += len(ghosts)
+        for key in self._quarantined.keys() - seen:
+            del self._quarantined[key]
+        self._tell([self._removed(key) for key in ghosts])
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        opened = loop.time()
+        stream = self._api.watch(
+            self.resource,
+            resource_version=self._last_rv,
+            timeout_s=WATCH_TIMEOUT_S + int(self._jitter() * WATCH_TIMEOUT_S),
+            field_selector=self._field_selector,
+        )
+        async with aclosing(stream):
+            while (batch := await _next(stream)) is not None:
+                self._last_activity = loop.time()
+                self._failures = 0
+                self.last_error = None
+                heads = [_head(event.document) for event in batch]
+                events: list[Event[T]] = []
+                for event, head in zip(batch, heads, strict=True):
+                    self._follow(event, head, events)
+                self._tell(events)
+        if loop.time() - opened >= HEALTHY_STREAM_S:
+            self._failures = 0
+        else:
+            self._failures += 1
+
+    def _follow(self, event: WatchEvent, head: _Metadata, events: list[Event[T]]) -> None:
+        """Takes one watch event into the copy and adds what it changed to `events`."""
+        if not _is_newer(head.resourceVersion, self._last_rv):
+            return
+        self._last_rv = head.resourceVersion
+        if event.kind != "BOOKMARK":
+            self._take(event.document, head, events, deleted=event.kind == "DELETED")
+
+    def _take(self, document: bytes, head: _Metadata, events: list[Event[T]], *, deleted: bool = False) -> Key:
+        """Takes one object into the copy, adds what that changed to `events`, and gives its key."""
+        key = Key(head.namespace, head.name)
+        value = None if deleted else self._decoded(key, document)
+        if deleted:
+            self._quarantined.pop(key, None)
+        old = self._objects.get(key)
+        if old is not None and (value is None or self._uids[key] != head.uid):
+            events.append(self._removed(key))
+            old = None
+        if value is not None:
+            self._objects[key] = value
+            self._uids[key] = head.uid
+            if old is None:
+                events.append(Event("ADDED", key, None, value))
+            elif old != value:
+                events.append(Event("MODIFIED", key, old, value))
+        return key
+
+    def _decoded(self, key: Key, document: bytes) -> T | None:
+        try:
+            value = self._decode(document)
+        except Exception as error:  # a decoder may raise anything, and no object may stop the stream
+            if str(self._quarantined.get(key)) != str(error):
+                self._quarantined[key] = error
+                if self._on_quarantine is not None:
+                    self._on_quarantine(key, error)
+            return None
+        self._quarantined.pop(key, None)
+        return value
+
+    def _removed(self, key: Key) -> Event[T]:
+        del self._uids[key]
+        return Event("DELETED", key, self._objects.pop(key), None)
+
+    def _tell(self, events: Sequence[Event[T]]) -> None:
+        if events:
+            self._on_events(events)
+
+    def _failed(self, error: ApiError) -> None:
+        self._failures += 1
+        self.watch_errors_total += 1
+        if self.last_error is None or self.last_error.message != error.message:
+            _log.warning("reading %s: %s", self.resource, error)
+        self.last_error = error
+
+
+async def _next(stream: AsyncGenerator[Sequence[WatchEvent], None]) -> Sequence[WatchEvent] | None:
+    """The next batch, None at the end of the stream. Raises Unavailable after INACTIVITY_S of silence."""
+    try:
+        async with asyncio.timeout(INACTIVITY_S):
+            return await anext(stream, None)
+    except TimeoutError:
+        raise Unavailable(f"the watch was silent for {INACTIVITY_S:.0f} s, without even a bookmark") from None
+
+
+def _head(document: bytes) -> _Metadata:
+    try:
+        return _decode_head(document).metadata
+    except msgspec.MsgspecError as error:
+        raise Unavailable(f"the API server sent something that is no object: {error}") from error
+
+
+def _is_newer(version: str, than: str) -> bool:
+    """Whether a resourceVersion comes after another of the same resource: etcd's revisions, decimal and counting up."""
+    return int(version or 0) > int(than or 0)
