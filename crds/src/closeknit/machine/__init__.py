@@ -1,1 +1,1 @@
-"""One machine as a graph: GPUs, NVLinks, PCIe tree, NICs; its islands, class and labels. Pure, for agent and operator."""
+"""One machine as a graph: GPUs, NVLinks, PCIe tree, NICs; its islands and class. Pure, for agent and operator."""

@@ -3,18 +3,15 @@
 Position p is the p-th GPU by NVML index. Every matrix is square, symmetric and in that order.
 """
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
-from closeknit.api.nodetopology import NodeTopologySpec, PortState, Transport
+from closeknit.api.nodetopology import Gpu, MigMode, Nic, NodeTopologySpec, PortState, Transport
+from closeknit.machine.checks import InvalidTopology, check, level_rows
+from closeknit.machine.kind import topology_class
 
-
-class InvalidTopology(ValueError):
-    """A NodeTopology that contradicts itself; `field` names the place, for example `pcie.levels[2]`."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field = field
-        self.message = message
+__all__ = ["InvalidTopology", "Machine", "MachineGpu", "MachineNic", "machine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,7 @@ class MachineNic:
     transport: Transport
     state: PortState
     rate_gb_s: float | None
+    """GB/s per direction (bytes; the wire has Gb/s)."""
     numa_node: int | None
     gpu_levels: tuple[str, ...]
     """PCIe level to each GPU by position; empty where unknown."""
@@ -51,7 +49,10 @@ class MachineNic:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine, shared read-only; equal topology_class means equal in everything that placement computes from it."""
+    """One machine, shared read-only; equal topology_class means equal in everything that placement computes from it.
+
+    What placement only filters by (product, memory) is no part of the class.
+    """
 
     gpus: tuple[MachineGpu, ...]
     links: tuple[tuple[int, ...], ...]
@@ -62,10 +63,13 @@ class Machine:
     levels: tuple[tuple[str, ...], ...]
     """PCIe levels between positions (X PIX PXB PHB NODE SYS); empty where unknown."""
     nics: tuple[MachineNic, ...]
+    """By name and port."""
     cpu_model: str | None
     inter_socket_gb_s: float | None
     nvlink_domain: str | None
     """Multi-node NVLink domain as clusterUUID.cliqueID."""
+    bus_order: tuple[int, ...]
+    """All positions in PCI-bus order, which is the order in which CUDA shows GPUs inside a container."""
     topology_class: str
 
     def positions(self, indexes: tuple[int, ...]) -> tuple[int, ...]:
@@ -73,7 +77,105 @@ class Machine:
         at = {gpu.index: position for position, gpu in enumerate(self.gpus)}
         return tuple(at[index] for index in indexes)
 
+    def in_bus_order(self, positions: Collection[int]) -> tuple[int, ...]:
+        """The given positions as local ranks 0, 1, 2, …: in PCI-bus order."""
+        chosen = frozenset(positions)
+        return tuple(position for position in self.bus_order if position in chosen)
 
-def machine(spec: NodeTopologySpec, links_down: tuple[tuple[int, int], ...] = ()) -> Machine:
-    """The graph of one machine, less the links that are down, given as (NVML index, link). Raises InvalidTopology."""
-    raise NotImplementedError
+
+def machine(
+    spec: NodeTopologySpec, links_down: tuple[tuple[int, int], ...] = (), nics_down: tuple[str, ...] = ()
+) -> Machine:
+    """The graph of one machine, less the links that are down, given as (NVML index, link), and the NICs, given by name.
+
+    What is down and not in the spec is ignored: the two are written one after the other. Raises InvalidTopology.
+    """
+    check(spec)
+    order = sorted(range(len(spec.gpus)), key=lambda row: spec.gpus[row].index)
+    gpus = tuple(_gpu(spec.gpus[row], spec.nvlink.link_bandwidth_gb_s) for row in order)
+    down = Counter(index for index, _ in sorted(set(links_down)))
+    lost = tuple(down[gpu.index] for gpu in gpus)
+    switch_links = tuple(
+        max(0, spec.nvlink.links_per_gpu[row] - lost[position]) if spec.nvlink.switched else 0
+        for position, row in enumerate(order)
+    )
+    rows = level_rows(spec)
+    built = Machine(
+        gpus=gpus,
+        links=_less(_direct_links(spec, gpus), lost),
+        switched=spec.nvlink.switched,
+        switch_links=switch_links,
+        levels=tuple(tuple(rows[a][b] for b in order) for a in order) if rows else (),
+        nics=tuple(sorted((_nic(nic, order, nics_down) for nic in spec.nics), key=lambda nic: (nic.name, nic.port))),
+        cpu_model=spec.pcie.cpu_model,
+        inter_socket_gb_s=spec.pcie.inter_socket_gb_s,
+        nvlink_domain=f"{spec.nvlink.domain.cluster_uuid}.{spec.nvlink.domain.clique_id}"
+        if spec.nvlink.domain
+        else None,
+        bus_order=tuple(sorted(range(len(gpus)), key=lambda position: _bus(gpus[position].pci_address))),
+        topology_class="",
+    )
+    return replace(built, topology_class=topology_class(built))
+
+
+def _gpu(gpu: Gpu, link_bandwidth_gb_s: float | None) -> MachineGpu:
+    major, _, minor = (gpu.compute_capability or "").partition(".")
+    return MachineGpu(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        pci_address=gpu.pci_address,
+        product=gpu.product,
+        architecture=gpu.architecture,
+        compute_capability=(int(major), int(minor)) if major else None,
+        memory_bytes=gpu.memory_bytes,
+        numa_node=gpu.numa_node,
+        mig_enabled=gpu.mig is not None and gpu.mig.mode is MigMode.ENABLED,
+        link_bandwidth_gb_s=gpu.link_bandwidth_gb_s if gpu.link_bandwidth_gb_s is not None else link_bandwidth_gb_s,
+        pcie_generation=gpu.pcie_generation,
+        pcie_width=gpu.pcie_width,
+    )
+
+
+def _nic(nic: Nic, order: list[int], nics_down: tuple[str, ...]) -> MachineNic:
+    return MachineNic(
+        name=nic.name,
+        port=nic.port,
+        transport=nic.transport,
+        state=PortState.DOWN if nic.name in nics_down else nic.state,
+        rate_gb_s=None if nic.rate_gb_per_s is None else nic.rate_gb_per_s / 8,
+        numa_node=nic.numa_node,
+        gpu_levels=tuple(nic.gpu_levels[row] for row in order) if nic.gpu_levels else (),
+    )
+
+
+def _direct_links(spec: NodeTopologySpec, gpus: tuple[MachineGpu, ...]) -> list[list[int]]:
+    at = {gpu.index: position for position, gpu in enumerate(gpus)}
+    links = [[0] * len(gpus) for _ in gpus]
+    for pair in spec.nvlink.pairs:
+        a, b = at[pair.a], at[pair.b]
+        links[a][b] = links[b][a] = pair.links
+    return links
+
+
+def _less(links: list[list[int]], lost: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Direct links that are surely up.
+
+    NVML numbers a GPU's links but need not say where each one leads. Both ends see that a link is down, so a pair can
+    have lost as many as both its ends report. Where no neighbour of a GPU reports one, the other end is silent, and
+    each pair of that GPU may have lost it: a link that may be down is never counted on.
+    """
+    everyone = range(len(links))
+    silent = [lost[a] > 0 and not any(lost[b] for b in everyone if links[a][b]) for a in everyone]
+
+    def up(a: int, b: int) -> int:
+        down = max(lost[a] if silent[a] else 0, lost[b] if silent[b] else 0, min(lost[a], lost[b]))
+        return max(0, links[a][b] - down)
+
+    return tuple(tuple(up(a, b) for b in everyone) for a in everyone)
+
+
+def _bus(pci_address: str) -> tuple[int, ...]:
+    """A PCI address as numbers: 0000:0f:00.0 comes after 0000:0e:00.0, also with an 8-digit domain."""
+    domain, bus, rest = pci_address.split(":")
+    device, _, function = rest.partition(".")
+    return int(domain, 16), int(bus, 16), int(device, 16), int(function, 16)
