@@ -1,0 +1,90 @@
+"""The trainer's environment: ours by the facts, and the user's own, which always wins."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from closeknit.api.quantity import quantity
+from closeknit.launch import nccl, pytorch
+from closeknit.launch.gang import Gang, RankNode
+from closeknit.launch.template import trainer_index
+from closeknit.launch.variable import Variable
+
+QUANTITY_MAX_LENGTH = 32  # as closeknit.api bounds quantities; a longer text is for the API server to refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What closeknit sets in one trainer container."""
+
+    variables: tuple[Variable, ...]
+    """In the order of the manifest."""
+    skipped: tuple[str, ...]
+    """Names of ours that the user sets himself, sorted; the same on every node of a gang."""
+
+
+def environment(gang: Gang, index: int) -> Environment:
+    """What closeknit sets on one node. A name that the trainer's env has is the user's, whatever its value.
+
+    What envFrom brings cannot be seen here; Kubernetes lets env win over it.
+    """
+    node = gang.nodes[index]
+    trainer = _trainer(gang)
+    ours = (*_devices(), *nccl.variables(gang, node), *_threads(trainer, node), *pytorch.variables(gang, node))
+    users = {entry["name"] for entry in trainer.get("env") or []}
+    return Environment(
+        variables=tuple(variable for variable in ours if variable.name not in users),
+        skipped=tuple(sorted(variable.name for variable in ours if variable.name in users)),
+    )
+
+
+def container_environment(gang: Gang, index: int) -> dict[str, str]:
+    """Every variable of one trainer container, name -> value, the user's own included, as `closeknit plan` prints it.
+
+    A value that Kubernetes fills in later is shown by its source, for example `<secretKeyRef>`.
+    """
+    flat = {variable.name: variable.value for variable in environment(gang, index).variables}
+    for entry in _trainer(gang).get("env") or []:
+        flat[entry["name"]] = _value(entry)
+    return flat
+
+
+def _trainer(gang: Gang) -> dict[str, Any]:
+    spec = gang.job.spec.template.spec
+    container: dict[str, Any] = spec["containers"][trainer_index(spec)]
+    return container
+
+
+def _value(entry: Mapping[str, Any]) -> str:
+    source = entry.get("valueFrom")
+    if isinstance(source, dict) and source:
+        return f"<{min(source)}>"
+    return entry.get("value") or ""
+
+
+def _devices() -> tuple[Variable, ...]:
+    """CUDA_VISIBLE_DEVICES is left alone: the runtime shows the container its GPUs only, under indexes from 0."""
+    return (Variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "local ranks count GPUs in PCI order, as placement does"),)
+
+
+def _threads(trainer: Mapping[str, Any], node: RankNode) -> tuple[Variable, ...]:
+    """Without it torchrun sets one thread; without a CPU request nobody knows how many are ours."""
+    cores = _cores(trainer)
+    if cores is None:
+        return ()
+    threads = max(1, int(cores) // node.rank_count)
+    return (Variable("OMP_NUM_THREADS", str(threads), "the container's CPUs divided by its ranks"),)
+
+
+def _cores(trainer: Mapping[str, Any]) -> Decimal | None:
+    """CPUs of the container: its limit, else its request. None where there is none, or where it is no quantity."""
+    resources = trainer.get("resources") or {}
+    for field in ("limits", "requests"):
+        cpu = (resources.get(field) or {}).get("cpu")
+        if isinstance(cpu, str | int | float) and len(text := str(cpu)) <= QUANTITY_MAX_LENGTH:
+            try:
+                return quantity(text)
+            except ValueError:
+                return None
+    return None

@@ -1,0 +1,207 @@
+"""The user's Pod template: which container trains, and what makes a template unusable.
+
+The template's spec is opaque to us and judged by the API server. Checked here is only what launch reads or adds to,
+so that `pod` works on every template that passes, whatever JSON it is.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from closeknit.api.names import GROUP, PLACEMENT_GATE, TRAINER_CONTAINER
+from closeknit.api.objects import TrainingJob
+
+CLAIM = "gpus"  # name of our claim inside the Pod
+SHM_VOLUME = "closeknit-shm"
+SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POSIX mean
+NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
+SPEC = "spec.template.spec"
+SHOWN_NAMES = 5  # of a long list
+SHOWN_LENGTH = 63  # of a text; the longest container name or label value
+
+# Fields of the Pod that follow from the placement, and what to do instead of setting them.
+OURS = {
+    "hostname": "ranks find each other by host names that closeknit gives; remove it",
+    "subdomain": "ranks find each other by host names that closeknit gives; remove it",
+    "nodeName": "closeknit chooses the nodes; remove it",
+    "priorityClassName": "the job's own priority is spec.priorityClassName; set it there",
+}
+# Prefixes whose labels and annotations steer closeknit or Kueue, which would queue each Pod a second time.
+RESERVED_LABELS = (GROUP, "kueue.x-k8s.io")
+RESERVED_ANNOTATIONS = (GROUP,)
+
+
+class TemplateError(ValueError):
+    """A template that no Pod can be made of; says where, what was found, and what to do."""
+
+
+def check_template(job: TrainingJob) -> str | None:
+    """Why no Pod can be made of the job's template, in one sentence; None where it can."""
+    try:
+        _check_metadata(job)
+        _check_pod(job.spec.template.spec)
+    except TemplateError as refused:
+        return str(refused)
+    return None
+
+
+def trainer_index(spec: dict[str, Any]) -> int:
+    """Index of the container that gets the GPUs: the one called trainer, or the only one. Raises TemplateError."""
+    names = [container["name"] for container in spec["containers"]]
+    if len(names) == 1:
+        return 0
+    if TRAINER_CONTAINER not in names:
+        shown = ", ".join(_short(name) for name in names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
+        raise TemplateError(
+            f"{SPEC}.containers has {len(names)} containers ({shown}) and none is called {TRAINER_CONTAINER}; "
+            f"call the one that gets the GPUs {TRAINER_CONTAINER}"
+        )
+    return names.index(TRAINER_CONTAINER)
+
+
+def _check_metadata(job: TrainingJob) -> None:
+    metadata = job.spec.template.metadata
+    for field, keys, reserved in (
+        ("labels", metadata.labels, RESERVED_LABELS),
+        ("annotations", metadata.annotations, RESERVED_ANNOTATIONS),
+    ):
+        for key in sorted(keys):
+            domain, slash, _ = key.partition("/")
+            if slash and any(domain == prefix or domain.endswith(f".{prefix}") for prefix in reserved):
+                raise TemplateError(
+                    f"spec.template.metadata.{field} has {_short(key)}, whose prefix is reserved; remove it"
+                )
+
+
+def _check_pod(spec: dict[str, Any]) -> None:
+    """Everything that launch reads, in the order of a Pod's reader: containers first."""
+    containers = _objects(spec, "containers", SPEC)
+    if not containers:
+        raise TemplateError(f"{SPEC}.containers has no container; give it the one that trains")
+    for path, container in _named(containers, f"{SPEC}.containers"):
+        _check_resources(container, path)
+    for path, container in _named(_objects(spec, "initContainers", SPEC), f"{SPEC}.initContainers"):
+        _check_resources(container, path)
+    _check_resources(spec, SPEC)
+    trainer = trainer_index(spec)
+    _check_trainer(containers[trainer], f"{SPEC}.containers[{trainer}]")
+    _check_restart_policy(spec)
+    for field, instead in OURS.items():
+        if spec.get(field) not in (None, ""):
+            raise TemplateError(f"{SPEC}.{field} is {_found(spec[field])}, but {instead}")
+    _check_no_name(spec, "volumes", SHM_VOLUME)
+    _check_no_name(spec, "resourceClaims", CLAIM)
+    _check_no_name(spec, "schedulingGates", PLACEMENT_GATE)
+    _objects(spec, "tolerations", SPEC)
+    _check_affinity(spec)
+
+
+def _check_trainer(container: dict[str, Any], path: str) -> None:
+    for entry_path, entry in _named(_objects(container, "env", path), f"{path}.env"):
+        if not isinstance(entry.get("value"), str | None):
+            raise TemplateError(f"{entry_path}.value is {_found(entry['value'])}; write it as a string, in quotes")
+    for index, mount in enumerate(_objects(container, "volumeMounts", path)):
+        if not isinstance(mount.get("mountPath"), str):
+            raise TemplateError(
+                f"{path}.volumeMounts[{index}].mountPath is {_found(mount.get('mountPath'))}; give it a path"
+            )
+    security = _object(container, "securityContext", path)
+    capabilities = _object(security, "capabilities", f"{path}.securityContext")
+    _list(capabilities, "add", f"{path}.securityContext.capabilities")
+
+
+def _check_resources(holder: dict[str, Any], path: str) -> None:
+    resources = _object(holder, "resources", path)
+    _objects(resources, "claims", f"{path}.resources")
+    for field in ("limits", "requests"):
+        for resource in sorted(_object(resources, field, f"{path}.resources")):
+            if resource.startswith(NVIDIA_PREFIX):
+                raise TemplateError(
+                    f"{path}.resources.{field} asks for {_short(resource)}; closeknit asks for the job's GPUs itself: "
+                    "remove it and set spec.gpus"
+                )
+
+
+def _check_restart_policy(spec: dict[str, Any]) -> None:
+    policy = spec.get("restartPolicy")
+    if policy not in (None, "Never"):
+        raise TemplateError(
+            f"{SPEC}.restartPolicy is {_found(policy)}; a rank that is restarted alone never meets the others again: "
+            "set Never, or leave it out"
+        )
+
+
+def _check_affinity(spec: dict[str, Any]) -> None:
+    affinity = _object(spec, "affinity", SPEC)
+    nodes = _object(affinity, "nodeAffinity", f"{SPEC}.affinity")
+    field = "requiredDuringSchedulingIgnoredDuringExecution"
+    required = _object(nodes, field, f"{SPEC}.affinity.nodeAffinity")
+    path = f"{SPEC}.affinity.nodeAffinity.{field}"
+    terms = _objects(required, "nodeSelectorTerms", path)
+    if required and not terms:
+        raise TemplateError(f"{path}.nodeSelectorTerms has no term; give it one, or remove the rule")
+    for index, term in enumerate(terms):
+        _list(term, "matchFields", f"{path}.nodeSelectorTerms[{index}]")
+
+
+def _check_no_name(spec: dict[str, Any], field: str, name: str) -> None:
+    for path, entry in _named(_objects(spec, field, SPEC), f"{SPEC}.{field}"):
+        if entry["name"] == name:
+            raise TemplateError(f"{path}.name is {name}, a name that closeknit uses itself; choose another")
+
+
+def _named(entries: list[dict[str, Any]], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each entry with its path. Raises TemplateError at the first without a name."""
+    for index, entry in enumerate(entries):
+        name = entry.get("name")
+        if not isinstance(name, str) or not name:
+            raise TemplateError(f"{path}[{index}].name is {_found(name)}; give it a name")
+        yield f"{path}[{index}]", entry
+
+
+def _object(holder: dict[str, Any], field: str, path: str) -> dict[str, Any]:
+    """An object, empty where it is absent or null, as Kubernetes reads it. Raises TemplateError."""
+    value = holder.get(field)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise TemplateError(f"{path}.{field} is {_found(value)}; it must be an object")
+    return value
+
+
+def _list(holder: dict[str, Any], field: str, path: str) -> list[Any]:
+    value = holder.get(field)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise TemplateError(f"{path}.{field} is {_found(value)}; it must be a list")
+    return value
+
+
+def _objects(holder: dict[str, Any], field: str, path: str) -> list[dict[str, Any]]:
+    values = _list(holder, field, path)
+    for index, value in enumerate(values):
+        if not isinstance(value, dict):
+            raise TemplateError(f"{path}.{field}[{index}] is {_found(value)}; it must be an object")
+    return values
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 3] + "..."
+
+
+def _found(value: object) -> str:
+    """A JSON value in few words: what a person typed, as far as one line holds it."""
+    match value:
+        case None:
+            return "missing"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return json.dumps(_short(value))
+        case int() | float():
+            return f"the number {value:g}" if abs(value) < 1e15 else "a number"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
