@@ -1,0 +1,264 @@
+"""Objects that are accepted or refused, one table for two judges: the models and the API server with our CRDs.
+
+tests/unit/test_crd_cases.py holds the models against it, tests/cluster/test_crds.py the API server.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+POD = {"containers": [{"name": "trainer", "image": "pytorch"}]}
+TEMPLATE = {"spec": POD}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One object, and what is said of it. Without `refused_field` it is accepted.
+
+    `words` are said by models and API server alike (rules between fields); `schema_words` are the API server's own for
+    what a schema refuses, where a model names the same field in words of its own.
+    """
+
+    sentence: str
+    kind: str
+    spec: Any
+    name: str = "train"
+    refused_field: str = ""
+    words: str = ""
+    schema_words: str = ""
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return manifest(self.kind, self.name, self.spec)
+
+
+def manifest(kind: str, name: str, spec: Any) -> dict[str, Any]:
+    """An object of ours as a user would write it."""
+    return {"apiVersion": "closeknit.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def job(sentence: str, refused_field: str = "", words: str = "", *, schema_words: str = "", **spec: Any) -> Case:
+    """A TrainingJob of 8 GPUs, with these fields of its spec instead; None leaves a field out."""
+    merged = {"gpus": 8, "template": TEMPLATE} | spec
+    kept = {name: value for name, value in merged.items() if value is not None}
+    return Case(sentence, "TrainingJob", kept, refused_field=refused_field, words=words, schema_words=schema_words)
+
+
+def named(sentence: str, name: str, words: str = "") -> Case:
+    return Case(
+        sentence,
+        "TrainingJob",
+        {"gpus": 8, "template": TEMPLATE},
+        name=name,
+        refused_field="metadata.name" if words else "",
+        words=words,
+    )
+
+
+def levels(sentence: str, *names: str, refused_field: str = "", words: str = "", schema_words: str = "") -> Case:
+    spec = {"levels": [{"name": name, "nodeLabel": f"example.com/{index}"} for index, name in enumerate(names)]}
+    return Case(sentence, "ClusterTopology", spec, "default", refused_field, words, schema_words)
+
+
+def node(sentence: str, refused_field: str = "", *, schema_words: str = "", **spec: Any) -> Case:
+    merged = {"source": {"method": "NVML"}, "gpus": []} | spec
+    return Case(sentence, "NodeTopology", merged, "gpu-0", refused_field, schema_words=schema_words)
+
+
+NAME_WORDS = (
+    "a TrainingJob's name starts with a letter, has only lower-case letters, digits and dashes, does not end in a dash "
+    "and has at most 40 characters, so that the names of its Pods fit a host name"
+)
+DEGREES_WORDS = "tensor x context x pipeline must divide gpus"
+EXPERT_WORDS = "expert must divide context x data: gpus / (tensor x pipeline)"
+RESERVED_WORDS = "host and nvlink-domain are levels that closeknit adds itself; leave them out"
+FULL_JOB: Mapping[str, Any] = {
+    "gpus": 64,
+    "framework": "PyTorch",
+    "parallelism": {"tensor": 8, "context": 1, "pipeline": 2, "expert": 1},
+    "topology": {
+        "nvlink": "Required",
+        "fabric": {"required": "block", "preferred": "rack", "patience": "10m"},
+        "gpusPerNode": 8,
+        "minBusBandwidthGBps": 300,
+    },
+    "gpu": {"products": ["NVIDIA-H200"], "minMemory": "80Gi", "binding": "Auto", "allowShared": False},
+    "network": {"rdma": "Preferred", "trafficClass": "training", "egressBandwidth": "10G", "allowHostNetwork": False},
+    "storage": {"gpuDirect": False},
+    "parameterServers": {"replicas": 2, "template": TEMPLATE},
+    "queue": "research",
+    "priorityClassName": "high",
+    "expectedDuration": "6h",
+    "elastic": {"minGPUs": 32},
+    "restart": {"limit": 5, "stallDeadline": "30m", "rules": [{"exitCodes": [42], "action": "Fail"}]},
+    "defragment": "Never",
+    "preflight": "Never",
+    "suspend": False,
+    "ttlSecondsAfterFinished": 86400,
+    "activeDeadlineSeconds": 604800,
+    "template": {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}, "spec": POD},
+}
+
+CASES = (
+    # What a schema says.
+    job("a job with every field is accepted", **FULL_JOB),
+    job("the smallest job is accepted"),
+    job("one GPU is accepted", gpus=1),
+    job("65536 GPUs are accepted", gpus=65536),
+    job(
+        "no GPUs are refused",
+        "spec.gpus",
+        gpus=0,
+        schema_words="Invalid value: 0: spec.gpus in body should be greater than or equal to 1",
+    ),
+    job(
+        "70000 GPUs are refused",
+        "spec.gpus",
+        gpus=70000,
+        schema_words="Invalid value: 70000: spec.gpus in body should be less than or equal to 65536",
+    ),
+    job(
+        "a world size in quotes is refused",
+        "spec.gpus",
+        gpus="8",
+        schema_words='Invalid value: "string": spec.gpus in body must be of type integer: "string"',
+    ),
+    job("a job without a world size is refused", "spec.gpus", gpus=None, schema_words="Required value"),
+    job("a job without a template is refused", "spec.template", template=None, schema_words="Required value"),
+    job(
+        "a template that is not an object is refused",
+        "spec.template",
+        template="pytorch",
+        schema_words='Invalid value: "string": spec.template in body must be of type object: "string"',
+    ),
+    job("a template without a spec is refused", "spec.template.spec", template={}, schema_words="Required value"),
+    job(
+        "an unknown framework is refused",
+        "spec.framework",
+        framework="Caffe",
+        schema_words='Unsupported value: "Caffe": supported values: "PyTorch", "DeepSpeed", "Horovod", "MPI", "TensorFlow", "JAX", "Custom"',
+    ),
+    job(
+        "a duration without a unit is refused",
+        "spec.expectedDuration",
+        expectedDuration="600",
+        schema_words="Invalid value: \"600\": spec.expectedDuration in body should match '^([0-9]+(h|m|s))+$'",
+    ),
+    # What the numbers owe each other.
+    job(
+        "degrees that divide the world size are accepted",
+        gpus=16,
+        parallelism={"tensor": 2, "context": 2, "pipeline": 4},
+    ),
+    job("degrees that do not divide it are refused", "spec.parallelism", DEGREES_WORDS, parallelism={"tensor": 3}),
+    job(
+        "degrees above the world size are refused",
+        "spec.parallelism",
+        DEGREES_WORDS,
+        parallelism={"tensor": 8, "pipeline": 2},
+    ),
+    job(
+        "degrees whose product is beyond 32 bits are refused",
+        "spec.parallelism",
+        DEGREES_WORDS,
+        parallelism={"tensor": 4096, "context": 4096, "pipeline": 4096},
+    ),
+    job("experts that divide context x data are accepted", parallelism={"tensor": 2, "expert": 4}),
+    job("experts over context groups are accepted", parallelism={"tensor": 2, "context": 4, "expert": 4}),
+    job(
+        "experts that do not divide it are refused",
+        "spec.parallelism.expert",
+        EXPERT_WORDS,
+        parallelism={"tensor": 2, "expert": 3},
+    ),
+    job("a job that may shrink to itself is accepted", elastic={"minGPUs": 8}),
+    job(
+        "a job that may shrink to more than itself is refused",
+        "spec.elastic.minGPUs",
+        "elastic.minGPUs must not exceed gpus",
+        elastic={"minGPUs": 9},
+    ),
+    job("equal shares of nodes are accepted", topology={"gpusPerNode": 4}),
+    job(
+        "unequal shares of nodes are refused",
+        "spec.topology.gpusPerNode",
+        "topology.gpusPerNode must divide gpus",
+        topology={"gpusPerNode": 3},
+    ),
+    job("a MIG device for one rank is accepted", gpus=1, gpu={"mig": "1g.18gb"}),
+    job("MIG devices for several ranks are refused", "spec.gpu.mig", "gpu.mig needs gpus: 1", gpu={"mig": "1g.18gb"}),
+    # Names.
+    named("a name of one letter is accepted", "t"),
+    named("a name of 40 characters is accepted", "t" + "-8" * 19 + "t"),
+    named("a name of 41 characters is refused", "t" * 41, NAME_WORDS),
+    named("a name that starts with a digit is refused", "8b-pretrain", NAME_WORDS),
+    named("a name with a dot is refused", "llama-3.1", NAME_WORDS),
+    # ClusterTopology.
+    levels("a cluster without levels is accepted"),
+    levels("levels with different names are accepted", "zone", "block", "rack"),
+    levels(
+        "equal level names are refused", "rack", "rack", refused_field="spec.levels", words="level names must differ"
+    ),
+    levels("a level called host is refused", "rack", "host", refused_field="spec.levels[1].name", words=RESERVED_WORDS),
+    levels(
+        "a level called nvlink-domain is refused",
+        "nvlink-domain",
+        refused_field="spec.levels[0].name",
+        words=RESERVED_WORDS,
+    ),
+    levels(
+        "a level name that is no label is refused",
+        "Rack",
+        refused_field="spec.levels[0].name",
+        schema_words="Invalid value: \"Rack\": spec.levels[0].name in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'",
+    ),
+    # NodeTopology.
+    node("a node without GPUs is accepted"),
+    node(
+        "a GPU of which only index and address are known is accepted", gpus=[{"index": 0, "pciAddress": "0000:18:00.0"}]
+    ),
+    node(
+        "a GPU without an address is refused",
+        "spec.gpus[0].pciAddress",
+        gpus=[{"index": 0}],
+        schema_words="Required value",
+    ),
+    node(
+        "a GPU index beyond 63 is refused",
+        "spec.gpus[0].index",
+        gpus=[{"index": 64, "pciAddress": "0000:18:00.0"}],
+        schema_words="Invalid value: 64: spec.gpus[0].index in body should be less than or equal to 63",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Two values of one field of a TrainingJob's spec; FULL_JOB holds the first."""
+
+    field: str
+    other: Any
+    is_mutable: bool = field(default=False, kw_only=True)
+
+
+CHANGES = (
+    Change("gpus", 128),
+    Change("framework", "DeepSpeed"),
+    Change("parallelism", {"tensor": 4}),
+    Change("topology", {"fabric": {"patience": "20m"}}),
+    Change("gpu", {"products": ["NVIDIA-H100"]}),
+    Change("network", {"rdma": "Required"}),
+    Change("storage", {"gpuDirect": True}),
+    Change("parameterServers", {"replicas": 3}),
+    Change("expectedDuration", "7h"),
+    Change("restart", {"rules": [{"exitCodes": [43], "action": "Fail"}]}),
+    Change("defragment", "OnRestart"),
+    Change("preflight", "Warn"),
+    Change("activeDeadlineSeconds", 604801),
+    Change("template", {"metadata": {"labels": {"team": "b"}}}),
+    Change("suspend", True, is_mutable=True),
+    Change("priorityClassName", "low", is_mutable=True),
+    Change("queue", "production", is_mutable=True),
+    Change("elastic", {"minGPUs": 16}, is_mutable=True),
+    Change("ttlSecondsAfterFinished", 60, is_mutable=True),
+)

@@ -1,0 +1,268 @@
+"""A real Kubernetes control plane as a test tool: stock programs as ordinary processes, without root.
+
+    with LocalCluster() as cluster:
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+        cluster.kubectl("get", "namespaces")
+
+`python -m harness.local_cluster` holds one open for a person. What is real and what is played: tests/harness/README.md.
+"""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from harness import programs
+from harness.audit import AuditEvent, read_audit_log
+from harness.build import Binaries, BuildError, ensure_built
+from harness.kubectl import kubeconfig_text, run_kubectl, write_private
+from harness.supervisor import remove
+
+T = TypeVar("T")
+
+SUPERVISOR = Path(__file__).parent / "supervisor.py"
+START_TIMEOUT_S = 60  # a start takes 4 s; a loaded machine may take ten times that
+POLL_INTERVAL_S = 0.05
+
+
+class ClusterError(Exception):
+    """The control plane did not start; the message holds the words of the program that ended."""
+
+
+class LocalCluster:
+    """etcd, API server, controller manager, scheduler and kwok on free ports, in a temporary folder.
+
+    Ready when entered, gone when left. Several can run at once. However the owning process ends, a supervisor process
+    ends the programs and removes the folder.
+    """
+
+    server: str
+    kubeconfig: Path
+    audit_log: Path
+    directory: Path
+    binaries: Binaries
+
+    def __enter__(self) -> Self:
+        self.binaries = ensure_built()
+        self.directory = Path(tempfile.mkdtemp(prefix="closeknit-"))
+        (self.directory / "logs").mkdir()
+        self.kubeconfig = self.directory / "admin.kubeconfig"
+        self.audit_log = self.directory / "audit.log"
+        self._pids: dict[str, int] = {}
+        self._port = _reserved_port()
+        port = self._port.getsockname()[1]
+        self.server = f"https://127.0.0.1:{port}"
+        self._supervisor = subprocess.Popen(
+            [sys.executable, "-I", "-S", SUPERVISOR, self.directory],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            self._start_control_plane(port)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends all programs at once and removes the folder; nothing to do when that has been done."""
+        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        self._supervisor.wait()
+        self._port.close()
+        remove(self.directory)  # the supervisor has done it, unless it was killed
+
+    def start_program(self, name: str, *command: str, environment: Mapping[str, str] | None = None) -> int:
+        """The process id of a further program (an operator, an agent), which then ends with the cluster at the latest.
+
+        Its working folder is the cluster's, its output goes to `logs/<name>.log` there. The environment is exactly the
+        one given: by default this process's.
+        """
+        request = {
+            "name": name,
+            "argv": command,
+            "environment": dict(os.environ if environment is None else environment),
+        }
+        requests, replies = self._supervisor.stdin, self._supervisor.stdout
+        assert requests is not None and replies is not None  # both are PIPE
+        requests.write(json.dumps(request) + "\n")
+        requests.flush()
+        reply = json.loads(replies.readline() or '{"error": "the supervisor has ended"}')
+        if "error" in reply:
+            raise ClusterError(f"{name} did not start: {reply['error']}")
+        return int(reply["pid"])
+
+    def kubectl(self, *args: str, stdin: str | None = None, kubeconfig: Path | None = None, check: bool = True) -> str:
+        """What kubectl prints on standard output, as the admin or as `kubeconfig` says; KubectlError where it fails."""
+        return run_kubectl(
+            self.binaries.kubectl,
+            args,
+            kubeconfig=kubeconfig or self.kubeconfig,
+            cache=self.directory / "kubectl-cache",
+            stdin=stdin,
+            check=check,
+        )
+
+    def apply(self, *objects: Mapping[str, Any] | str | Path) -> None:
+        """Creates or changes objects with one `kubectl apply`: mappings, YAML text (of several documents too), files.
+
+        A `status` is taken at creation by the built-in kinds that allow it (a Node's capacity), and else ignored.
+        """
+        documents: list[str] = []
+        for each in objects:
+            match each:
+                case Path():
+                    documents.append(each.read_text())
+                case str():
+                    documents.append(each)
+                case _:
+                    documents.append(json.dumps(each))
+        self.kubectl("apply", "--filename=-", stdin="\n---\n".join(documents))
+
+    def get(self, kind: str, name: str | None = None, namespace: str | None = None) -> dict[str, Any]:
+        """One object; without a name the List of them, in one namespace or in all."""
+        what = [kind] if name is None else [kind, name]
+        if namespace is not None:
+            what.append(f"--namespace={namespace}")
+        elif name is None:
+            what.append("--all-namespaces")
+        found: dict[str, Any] = json.loads(self.kubectl("get", *what, "--output=json"))
+        return found
+
+    def service_account_kubeconfig(
+        self, namespace: str, name: str, *, pod: str | None = None, duration_s: int = 3600
+    ) -> Path:
+        """A kubeconfig that logs in as this ServiceAccount, with a token as the TokenRequest API gives it to Pods.
+
+        Bound to `pod` where given: the token then carries the Pod's and its node's name and uid, and ends with the Pod.
+        """
+        bound: list[str] = []
+        if pod is not None:
+            uid = self.get("pod", pod, namespace)["metadata"]["uid"]
+            bound = ["--bound-object-kind=Pod", f"--bound-object-name={pod}", f"--bound-object-uid={uid}"]
+        token = self.kubectl("create", "token", name, f"--namespace={namespace}", f"--duration={duration_s}s", *bound)
+        authority = (self.directory / "ca.crt").read_bytes()
+        path = self.directory / f"{namespace}.{name}{f'.{pod}' if pod else ''}.kubeconfig"
+        return write_private(path, kubeconfig_text(self.server, authority, token.strip()))
+
+    def wait_for(self, condition: Callable[[], T | None], what: str, timeout_s: float = 30) -> T:
+        """The first answer of `condition` that is neither None nor False; TimeoutError after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            answer = condition()
+            if answer is not None and answer is not False:
+                return answer
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {timeout_s:g} s for {what}\n{self._log_tails()}")
+            time.sleep(POLL_INTERVAL_S)
+
+    def audit_events(self) -> list[AuditEvent]:
+        """The writes that the API server has answered so far, in order (harness.audit)."""
+        return read_audit_log(self.audit_log)
+
+    def _start_control_plane(self, port: int) -> None:
+        self._start("etcd", programs.etcd(self.binaries))
+        programs.write_files(self.directory, self.server)
+        self._tls = ssl.create_default_context(cafile=str(self.directory / "ca.crt"))
+        self._tls.load_cert_chain(self.directory / "admin.crt", self.directory / "admin.key")
+        self._start("kube-apiserver", programs.kube_apiserver(self.binaries, port))
+        self.wait_for(lambda: self._answers("/livez"), "the API server to answer", START_TIMEOUT_S)
+        self._start("kube-controller-manager", programs.kube_controller_manager(self.binaries))
+        self._start("kube-scheduler", programs.kube_scheduler(self.binaries))
+        self._start("kwok", programs.kwok(self.binaries))
+        self.wait_for(lambda: self._answers("/readyz"), "the API server to be ready", START_TIMEOUT_S)
+        default = "/api/v1/namespaces/default/serviceaccounts/default"
+        self.wait_for(lambda: self._answers(default), "the default ServiceAccount", START_TIMEOUT_S)
+
+    def _start(self, name: str, command: list[str]) -> None:
+        environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(self.directory)}
+        self._pids[name] = self.start_program(name, *command, environment=environment)
+
+    def _answers(self, path: str) -> bool:
+        """Whether the API server answers this with 200; ClusterError where a program has ended instead."""
+        for name, pid in self._pids.items():
+            if not is_running(pid):
+                raise ClusterError(f"{name} ended while the cluster was starting\n{self._log_tails(20, name)}")
+        connection = http.client.HTTPSConnection("127.0.0.1", self._port.getsockname()[1], timeout=5, context=self._tls)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except OSError:  # nobody listens yet
+            return False
+        finally:
+            connection.close()
+
+    def _log_tails(self, lines: int = 3, program: str = "*") -> str:
+        tails = []
+        for log in sorted((self.directory / "logs").glob(f"{program}.log")):
+            tail = log.read_text(errors="replace").splitlines()[-lines:]
+            tails += [f"the end of {log}:", *(f"  {line[:300]}" for line in tail)]
+        return "\n".join(tails)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the program that `start_program` started still runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _reserved_port() -> socket.socket:
+    """Bound to a free port of 127.0.0.1 but not listening: the port stays ours, and the API server can bind to it."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
+
+
+def main() -> int:
+    """`python -m harness.local_cluster`: holds one open for a person until Ctrl-C."""
+    started = time.monotonic()
+    try:
+        with LocalCluster() as cluster:
+            took_s = time.monotonic() - started
+            print(
+                f"Kubernetes is ready at {cluster.server} after {took_s:.1f} s. In another terminal:\n\n"
+                f"  export KUBECONFIG={cluster.kubeconfig} PATH={cluster.binaries.kubectl.parent}:$PATH\n"
+                f"  kubectl get nodes\n\n"
+                f"Nodes annotated kwok.x-k8s.io/node=fake become Ready and run Pods; there are none yet. End a Pod by\n"
+                f"  kubectl annotate pod NAME harness.closeknit.dev/exit=succeed   (or fail)\n"
+                f"Logs: {cluster.directory}/logs   Every write: {cluster.audit_log}\n"
+                f"Ctrl-C ends it and removes everything.",
+                flush=True,
+            )
+            while True:
+                signal.pause()
+    except KeyboardInterrupt:
+        pass
+    except (BuildError, ClusterError, TimeoutError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("ended; nothing is left behind")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
