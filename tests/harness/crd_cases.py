@@ -136,7 +136,8 @@ CASES = (
         "an unknown framework is refused",
         "spec.framework",
         framework="Caffe",
-        schema_words='Unsupported value: "Caffe": supported values: "PyTorch", "DeepSpeed", "Horovod", "MPI", "TensorFlow", "JAX", "Custom"',
+        schema_words='Unsupported value: "Caffe": supported values: "PyTorch", "DeepSpeed", "Horovod", "MPI", "TensorFlow"'
+        ', "JAX", "Custom"',
     ),
     job(
         "a duration without a unit is refused",
@@ -210,7 +211,8 @@ CASES = (
         "a level name that is no label is refused",
         "Rack",
         refused_field="spec.levels[0].name",
-        schema_words="Invalid value: \"Rack\": spec.levels[0].name in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'",
+        schema_words='Invalid value: "Rack": spec.levels[0].name in body should match '
+        "'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'",
     ),
     # NodeTopology.
     node("a node without GPUs is accepted"),

@@ -2,11 +2,15 @@
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
-from closeknit.api.wire import Condition, Label, Wire
+from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
+from closeknit.api.wire import Condition, FieldError, Label, Wire
 
 MAX_LEVELS = 15  # host, always the innermost, is the sixteenth; a printed list a person can read
+RESERVED_LEVELS = (HOST_LEVEL, NVLINK_DOMAIN_LEVEL)
+RESERVED_LEVEL_MESSAGE = f"{HOST_LEVEL} and {NVLINK_DOMAIN_LEVEL} are levels that closeknit adds itself; leave them out"
+EQUAL_LEVELS_MESSAGE = "level names must differ"
 
 LevelName = Annotated[str, StringConstraints(max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 BandwidthGbS = Annotated[float, Field(ge=0, le=100_000)]
@@ -52,6 +56,17 @@ class ClusterTopologySpec(Wire):
     """Levels, outermost first. host is always the innermost and not listed."""
     fabric: Fabric = Fabric()
     """What only the site knows of its network."""
+
+    @model_validator(mode="after")
+    def _level_names_are_free(self) -> "ClusterTopologySpec":
+        """The CEL rules of the CRD, said again for files that no API server has seen."""
+        names = [level.name for level in self.levels]
+        for index, name in enumerate(names):
+            if name in RESERVED_LEVELS:
+                raise FieldError(f"levels[{index}].name", RESERVED_LEVEL_MESSAGE)
+        if len(set(names)) < len(names):
+            raise FieldError("levels", EQUAL_LEVELS_MESSAGE)
+        return self
 
 
 class LevelStatus(Wire):

@@ -1,14 +1,21 @@
 """Our kinds as whole objects: metadata, spec and status."""
 
+import re
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from closeknit.api.clustertopology import ClusterTopologySpec, ClusterTopologyStatus
 from closeknit.api.names import JobKey
 from closeknit.api.nodetopology import NodeTopologySpec, NodeTopologyStatus
-from closeknit.api.trainingjob import TrainingJobSpec, TrainingJobStatus
-from closeknit.api.wire import Timestamp, Wire
+from closeknit.api.trainingjob import (
+    JOB_NAME_MAX_LENGTH,
+    JOB_NAME_MESSAGE,
+    JOB_NAME_PATTERN,
+    TrainingJobSpec,
+    TrainingJobStatus,
+)
+from closeknit.api.wire import FieldError, Timestamp, Wire
 
 
 class ObjectMeta(Wire):
@@ -43,6 +50,14 @@ class TrainingJob(Wire):
     """What the user asks for."""
     status: TrainingJobStatus = TrainingJobStatus()
     """What closeknit says about the job."""
+
+    @model_validator(mode="after")
+    def _name_leaves_room_for_children(self) -> "TrainingJob":
+        """The CEL rule of the CRD, said again for files that no API server has seen."""
+        name = self.metadata.name
+        if len(name) > JOB_NAME_MAX_LENGTH or not re.fullmatch(JOB_NAME_PATTERN, name):
+            raise FieldError("metadata.name", JOB_NAME_MESSAGE)
+        return self
 
     @property
     def key(self) -> JobKey:

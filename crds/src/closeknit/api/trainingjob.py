@@ -15,6 +15,10 @@ MAX_GPUS = 65_536  # docs/decisions: the largest world size whose whole status s
 MAX_DEGREE = 4_096  # keeps the product of three degrees far below int64 in CEL
 JOB_NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 JOB_NAME_MAX_LENGTH = 40  # {job}-a{attempt}-{role}-{index:05d} must fit the 63 characters of a host name
+JOB_NAME_MESSAGE = (
+    "a TrainingJob's name starts with a letter, has only lower-case letters, digits and dashes, does not end in a dash "
+    f"and has at most {JOB_NAME_MAX_LENGTH} characters, so that the names of its Pods fit a host name"
+)
 
 Duration = Annotated[str, StringConstraints(max_length=32, pattern=DURATION_PATTERN)]
 Quantity = Annotated[str, StringConstraints(max_length=32, pattern=QUANTITY_PATTERN)]
@@ -209,7 +213,7 @@ class ParameterServers(Wire):
     replicas: Annotated[int, Field(ge=1, le=1024)]
     """Number of parameter servers."""
     template: PodTemplate
-    """Pod template of each parameter server."""
+    """Pod template of each parameter server, in the same form as the job's template."""
 
 
 class Elastic(Wire):
@@ -279,7 +283,8 @@ class TrainingJobSpec(Wire):
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     """Seconds of run time after which the job fails."""
     template: PodTemplate
-    """The Pods' template; the container named trainer, or the only one, gets the GPUs."""
+    """The Pods' template: metadata (labels and annotations) and spec, which is required, any PodSpec, and judged by the
+    API server when it sees the Pods. The container named trainer, or the only one, gets the GPUs."""
 
     @model_validator(mode="after")
     def _degrees_divide(self) -> "TrainingJobSpec":

@@ -150,7 +150,12 @@ class HttpApi:
             if response.status != 200:
                 raise _error(response, await response.read())
             async for lines in _line_batches(response.content):
-                yield [_event(line) for line in lines]
+                events: list[WatchEvent] = []
+                try:
+                    events.extend(map(_event, lines))
+                finally:  # what came before an error counts, whether or not it came in the same read
+                    if events:
+                        yield events
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unavailable(error) from error
         finally:

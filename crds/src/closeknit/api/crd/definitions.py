@@ -1,0 +1,177 @@
+"""The three CustomResourceDefinitions as objects."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from closeknit.api.crd.rules import ITEM, Rules, cluster_topology_rules, training_job_rules
+from closeknit.api.crd.schema import Schema, structural_schema
+from closeknit.api.names import CLUSTER_TOPOLOGY, GROUP, NODE_TOPOLOGY, TRAINING_JOB, VERSION
+from closeknit.api.objects import ClusterTopology, NodeTopology, TrainingJob
+from closeknit.api.wire import Wire
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`. It prints the first result of its path only; it can neither derive nor count."""
+
+    name: str
+    path: str
+    type: Literal["string", "integer", "number", "boolean", "date"]
+    description: str
+    wide: bool = False  # only with -o wide
+
+    def entry(self) -> dict[str, Any]:
+        """The column as the API server reads it."""
+        entry = {"name": self.name, "type": self.type, "jsonPath": self.path, "description": self.description}
+        return entry | ({"priority": 1} if self.wide else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One of our kinds: its names, its model, and what the model alone does not say."""
+
+    kind: str
+    plural: str
+    short_name: str
+    scope: Literal["Namespaced", "Cluster"]
+    model: type[Wire]
+    columns: tuple[Column, ...]
+    rules: Rules = field(default_factory=dict)
+
+
+_AGE: Final = Column("Age", ".metadata.creationTimestamp", "date", "Time since it was created.")
+
+KINDS: Final = (
+    Kind(
+        kind=TRAINING_JOB,
+        plural="trainingjobs",
+        short_name="tj",
+        scope="Namespaced",
+        model=TrainingJob,
+        rules=training_job_rules(),
+        columns=(
+            Column("Status", ".status.state", "string", "One word derived from the conditions."),
+            Column("GPUs", ".spec.gpus", "integer", "World size."),
+            Column("Nodes", ".status.placement.nodeCount", "integer", "Nodes that the job holds GPUs of."),
+            Column(
+                "Bandwidth",
+                ".status.placement.predictedBusBandwidthGBps",
+                "number",
+                "Predicted bus bandwidth of an all-reduce, in GB/s.",
+            ),
+            Column("Restarts", ".status.restarts", "integer", "Attempts before this one."),
+            _AGE,
+            Column("Queue", ".spec.queue", "string", "Queue of the job.", wide=True),
+            Column("Levels", ".status.placement.levels", "string", "Domains spanned at each level.", wide=True),
+            Column("Message", ".status.pending.message", "string", "Why the job waits.", wide=True),
+        ),
+    ),
+    Kind(
+        kind=NODE_TOPOLOGY,
+        plural="nodetopologies",
+        short_name="nt",
+        scope="Cluster",
+        model=NodeTopology,
+        columns=(
+            Column("Product", ".spec.gpus[0].product", "string", "Product of the first GPU."),
+            Column("NVSwitch", ".spec.nvlink.switched", "boolean", "Whether the NVLinks end in NVSwitches."),
+            Column(
+                "Ready",
+                ".status.conditions[?(@.type=='Ready')].status",
+                "string",
+                "Whether the agent finds the node fit.",
+            ),
+            Column("Heartbeat", ".status.heartbeatTime", "date", "Time since the agent's last sign of life."),
+            _AGE,
+            Column("Method", ".spec.source.method", "string", "How the machine was read.", wide=True),
+            Column("Driver", ".spec.source.driverVersion", "string", "Version of NVIDIA's driver.", wide=True),
+            Column("Agent", ".status.agentVersion", "string", "Version of the agent.", wide=True),
+        ),
+    ),
+    Kind(
+        kind=CLUSTER_TOPOLOGY,
+        plural="clustertopologies",
+        short_name="ct",
+        scope="Cluster",
+        model=ClusterTopology,
+        rules=cluster_topology_rules(),
+        columns=(
+            Column("Outermost", ".spec.levels[0].name", "string", "The outermost level."),
+            Column("Innermost", ".spec.levels[-1:].name", "string", "The innermost level but host."),
+            Column("Rail-Isolated", ".spec.fabric.railIsolated", "boolean", "Whether rails are joined nowhere."),
+            _AGE,
+        ),
+    ),
+)
+
+
+def custom_resource_definitions() -> dict[str, dict[str, Any]]:
+    """File name -> CustomResourceDefinition, for every kind."""
+    return {f"{kind.plural}.yaml": _definition(kind) for kind in KINDS}
+
+
+def _definition(kind: Kind) -> dict[str, Any]:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{kind.plural}.{GROUP}",
+            # The chart installs these as templates, so that upgrades reach them; without this an uninstall would
+            # delete every job of the cluster with its kind.
+            "annotations": {"helm.sh/resource-policy": "keep"},
+        },
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+                "shortNames": [kind.short_name],
+                "categories": ["closeknit"],
+            },
+            "scope": kind.scope,
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [column.entry() for column in kind.columns],
+                    "schema": {"openAPIV3Schema": _schema(kind)},
+                }
+            ],
+        },
+    }
+
+
+def _schema(kind: Kind) -> Schema:
+    """The schema of the whole object. What apiVersion, kind and metadata hold is the API server's own matter."""
+    schema: Schema = {
+        "description": " ".join(str(kind.model.__doc__).split()),
+        "type": "object",
+        "required": [name for name in ("spec", "status") if kind.model.model_fields[name].is_required()],
+        "properties": {
+            "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},  # a fieldPath must be declared
+            "spec": structural_schema(_part(kind.model, "spec")),
+            "status": structural_schema(_part(kind.model, "status")),
+        },
+    }
+    if not schema["required"]:
+        del schema["required"]
+    for path, rules in kind.rules.items():
+        _at(schema, path)["x-kubernetes-validations"] = [rule.entry() for rule in rules]
+    return schema
+
+
+def _part(model: type[Wire], name: str) -> type[Wire]:
+    annotation = model.model_fields[name].annotation
+    if not (isinstance(annotation, type) and issubclass(annotation, Wire)):
+        raise TypeError(f"{model.__name__}.{name} is no Wire model")
+    return annotation
+
+
+def _at(schema: Schema, path: tuple[str, ...]) -> Schema:
+    for step in path:
+        schema = schema["items"] if step == ITEM else schema["properties"][step]
+    return schema

@@ -1,0 +1,118 @@
+"""CEL rules: what a schema cannot say about one object alone, and what may never change.
+
+A rule on an optional field is not evaluated when the field appears or disappears, so rules about change sit on the
+object around it, one per field, with the field named by fieldPath. Messages are constants: an API server cannot bound
+the cost of one that is computed. The models say the same for files that no API server has seen; one table of cases
+(tests/harness/crd_cases.py) is held against both.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from closeknit.api.clustertopology import EQUAL_LEVELS_MESSAGE, RESERVED_LEVEL_MESSAGE, RESERVED_LEVELS
+from closeknit.api.trainingjob import JOB_NAME_MAX_LENGTH, JOB_NAME_MESSAGE, JOB_NAME_PATTERN, TrainingJobSpec
+
+ITEM: Final = "[]"  # in a path: every item of the list
+
+# Everything else of a TrainingJob's spec is immutable, fields of later versions included.
+MUTABLE: Final = frozenset({"suspend", "priorityClassName", "queue", "elastic", "ttlSecondsAfterFinished"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One x-kubernetes-validations entry; field_path is relative to where the rule sits and starts with a dot."""
+
+    rule: str
+    message: str
+    field_path: str | None = None
+    reason: Literal["FieldValueInvalid", "FieldValueForbidden", "FieldValueDuplicate"] = "FieldValueInvalid"
+
+    def entry(self) -> dict[str, str]:
+        """The rule as the API server reads it."""
+        where = {} if self.field_path is None else {"fieldPath": self.field_path}
+        return {"rule": self.rule, **where, "reason": self.reason, "message": self.message}
+
+
+Rules = dict[tuple[str, ...], tuple[Rule, ...]]  # path in the object -> rules that sit there
+
+
+def training_job_rules() -> Rules:
+    """The rules of TrainingJob: its name, one rule per immutable field, then what the numbers owe each other."""
+    return {(): (_JOB_NAME,), ("spec",): (*(_immutable(field) for field in immutable_fields()), *_NUMBERS)}
+
+
+def cluster_topology_rules() -> Rules:
+    """The rules of ClusterTopology: level names are unique, and not those that closeknit adds itself."""
+    return {("spec", "levels"): (_UNIQUE_LEVELS,), ("spec", "levels", ITEM): (_FREE_LEVEL,)}
+
+
+def immutable_fields() -> tuple[str, ...]:
+    """Wire names of the immutable fields of a TrainingJob's spec, in the order of the model."""
+    names = (field.alias or name for name, field in TrainingJobSpec.model_fields.items())
+    return tuple(name for name in names if name not in MUTABLE)
+
+
+def immutable_message(field: str) -> str:
+    """What a user reads who changes an immutable field."""
+    return f"{field} is immutable; delete the TrainingJob and create a new one to change it"
+
+
+def _immutable(field: str) -> Rule:
+    required = TrainingJobSpec.model_json_schema()["required"]
+    same = f"self.{field} == oldSelf.{field}"
+    # CEL does not see a template's spec, but == compares it deeply, except for a key that only one side has while both
+    # have equally many: metadata could be swapped for an unknown key without the second half.
+    if field == "template":
+        same += f" && {_same_presence('template.metadata')}"
+    if field == "parameterServers":
+        same = f"({same} && {_same_presence('parameterServers.template.metadata')})"
+    if field not in required:
+        same = f"{_same_presence(field)} && (!has(self.{field}) || {same})"
+    return Rule(same, immutable_message(field), f".{field}", "FieldValueForbidden")
+
+
+def _same_presence(path: str) -> str:
+    return f"has(self.{path}) == has(oldSelf.{path})"
+
+
+_JOB_NAME: Final = Rule(
+    f"self.metadata.name.size() <= {JOB_NAME_MAX_LENGTH} && self.metadata.name.matches('{JOB_NAME_PATTERN}')",
+    JOB_NAME_MESSAGE,
+    ".metadata.name",
+)
+
+_DEGREE: Final = {name: f"self.?parallelism.?{name}.orValue(1)" for name in ("tensor", "context", "pipeline", "expert")}
+_NUMBERS: Final = (
+    Rule(
+        f"self.gpus % ({_DEGREE['tensor']} * {_DEGREE['context']} * {_DEGREE['pipeline']}) == 0",
+        "tensor x context x pipeline must divide gpus",
+        ".parallelism",
+    ),
+    Rule(
+        f"(self.gpus / ({_DEGREE['tensor']} * {_DEGREE['pipeline']})) % {_DEGREE['expert']} == 0",
+        "expert must divide context x data: gpus / (tensor x pipeline)",
+        ".parallelism.expert",
+    ),
+    Rule(
+        "!has(self.elastic) || self.elastic.minGPUs <= self.gpus",
+        "elastic.minGPUs must not exceed gpus",
+        ".elastic.minGPUs",
+    ),
+    Rule(
+        "!has(self.topology) || !has(self.topology.gpusPerNode) || self.gpus % self.topology.gpusPerNode == 0",
+        "topology.gpusPerNode must divide gpus",
+        ".topology.gpusPerNode",
+    ),
+    Rule("self.?gpu.?mig.orValue('') == '' || self.gpus == 1", "gpu.mig needs gpus: 1", ".gpu.mig"),
+)
+
+_UNIQUE_LEVELS: Final = Rule(
+    "self.all(level, self.exists_one(other, other.name == level.name))",
+    EQUAL_LEVELS_MESSAGE,
+    reason="FieldValueDuplicate",
+)
+_FREE_LEVEL: Final = Rule(
+    f"!(self.name in {list(RESERVED_LEVELS)})",  # a Python list of words is a CEL list, too
+    RESERVED_LEVEL_MESSAGE,
+    ".name",
+)

@@ -1,0 +1,124 @@
+"""Node labels: small facts about a machine for `kubectl get nodes -L` and node selectors."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypeVar
+
+from closeknit.api.names import GROUP
+from closeknit.api.nodetopology import Gpu, Health, MigDevice, MigMode, NodeTopologySpec, NodeTopologyStatus, PortState
+from closeknit.machine.graph import Machine
+from closeknit.machine.islands import islands
+
+GIB = 2**30
+# RFC 1123: at most 63 characters, a letter or digit at both ends. What does not fit is left out, not cut: a cut fact is
+# another fact.
+_VALUE = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")
+
+_T = TypeVar("_T")
+
+
+def node_labels(spec: NodeTopologySpec, machine: Machine, status: NodeTopologyStatus) -> dict[str, str]:
+    """The labels of a node, key with prefix -> value, by key; `machine` is the graph of `spec` less what is down.
+
+    A fact that is unknown, or on which the GPUs of the node differ, has no label. Source: docs/decisions/0005.
+    """
+    facts = _gpu_facts(spec) | _nvlink_facts(spec, machine, status) | _mig_facts(spec) | _rdma_facts(spec)
+    capabilities = spec.capabilities
+    facts |= {
+        "gpudirect.rdma": capabilities.gpu_direct_rdma.lower() if capabilities.gpu_direct_rdma else None,
+        "gpudirect.storage": _truth(capabilities.gpu_direct_storage),
+        "gpudirect.p2p": _truth(capabilities.gpu_direct_p2p),
+        "topology-class": machine.topology_class,
+        "health": "degraded" if status.gpus or status.nics or status.links_down else "healthy",
+    }
+    return {f"{GROUP}/{name}": value for name, value in sorted(facts.items()) if value and _VALUE.match(value)}
+
+
+def _gpu_facts(spec: NodeTopologySpec) -> dict[str, str | None]:
+    read = [gpu for gpu in spec.gpus if gpu.uuid is not None]  # a GPU that is lost says nothing about the others
+    memory = _common(gpu.memory_bytes for gpu in read)
+    return {
+        "gpu.product": _common(gpu.product for gpu in read),
+        "gpu.count": str(len(spec.gpus)),
+        "gpu.memory-gib": str(memory // GIB) if memory else None,
+        "gpu.architecture": _common(gpu.architecture for gpu in read),
+    }
+
+
+def _nvlink_facts(spec: NodeTopologySpec, machine: Machine, status: NodeTopologyStatus) -> dict[str, str | None]:
+    unhealthy = {gpu.index for gpu in status.gpus if gpu.state is Health.UNHEALTHY}
+    usable = [position for position, gpu in enumerate(machine.gpus) if gpu.index not in unhealthy]
+    kind = _kind(spec)
+    if kind == "none":
+        return {"nvlink.kind": kind, "nvswitch": "false"}
+    links = max(_links_per_gpu(spec))
+    bandwidth = spec.nvlink.link_bandwidth_gb_s
+    sizes = sorted((len(island) for island in islands(machine, usable)), reverse=True)
+    return {
+        "nvlink.kind": kind,
+        "nvlink.generation": str(spec.nvlink.generation) if spec.nvlink.generation else None,
+        "nvlink.links-per-gpu": str(links),
+        "nvlink.gigabytes-per-second": str(round(links * bandwidth)) if bandwidth else None,
+        "nvlink.islands": "-".join(map(str, sizes)),
+        "nvlink.largest-island": str(sizes[0]) if sizes else None,
+        "nvlink.domain": machine.nvlink_domain,
+        "nvswitch": _truth(spec.nvlink.switched),
+    }
+
+
+def _kind(spec: NodeTopologySpec) -> str:
+    """How the GPUs are joined: `bridge` where none has more than one peer, `mesh` where some have."""
+    if spec.nvlink.switched:
+        return "switch"
+    if not spec.nvlink.pairs:
+        return "none"
+    peers = Counter(end for pair in spec.nvlink.pairs for end in (pair.a, pair.b))
+    return "bridge" if max(peers.values()) == 1 else "mesh"
+
+
+def _links_per_gpu(spec: NodeTopologySpec) -> list[int]:
+    if spec.nvlink.switched:
+        return spec.nvlink.links_per_gpu
+    return [sum(pair.links for pair in spec.nvlink.pairs if gpu.index in (pair.a, pair.b)) for gpu in spec.gpus]
+
+
+def _mig_facts(spec: NodeTopologySpec) -> dict[str, str | None]:
+    modes = {gpu.mig.mode for gpu in spec.gpus if gpu.mig is not None}
+    if not modes:
+        return {}
+    devices = Counter(device.profile.replace("+", ".") for gpu in spec.gpus for device in _mig_devices(gpu))
+    return {
+        "mig.mode": "mixed" if len(modes) > 1 else "enabled" if MigMode.ENABLED in modes else "disabled",
+        "mig.profiles": "_".join(f"{profile}-{count}" for profile, count in sorted(devices.items())) or None,
+    }
+
+
+def _mig_devices(gpu: Gpu) -> list[MigDevice]:
+    return gpu.mig.devices if gpu.mig is not None else []
+
+
+def _rdma_facts(spec: NodeTopologySpec) -> dict[str, str | None]:
+    """Of the ports that are up and of the transport that most of them speak."""
+    active = [nic for nic in spec.nics if nic.state is PortState.ACTIVE]
+    if not active:
+        return {"rdma.transport": "none"}
+    counted = Counter(nic.transport for nic in active)
+    transport = min(counted, key=lambda each: (-counted[each], each))
+    ports = [nic for nic in active if nic.transport is transport]
+    rates = [nic.rate_gb_per_s for nic in ports if nic.rate_gb_per_s is not None]
+    return {
+        "rdma.transport": transport.lower(),
+        "rdma.nics": str(len(ports)),
+        "rdma.gigabits-per-second": str(round(sum(rates))) if len(rates) == len(ports) else None,
+    }
+
+
+def _common(values: Iterable[_T | None]) -> _T | None:
+    """The value that all have; None where they differ or one is unknown."""
+    found = list(values)
+    return found[0] if found and all(value == found[0] for value in found) else None
+
+
+def _truth(value: bool | None) -> str | None:
+    return None if value is None else str(value).lower()
