@@ -238,7 +238,7 @@ def _unhealthy(readings: Readings, gpus: Sequence[GpuReading], switched: bool) -
         reasons = []
         state = Health.UNHEALTHY
         if "handle" in gpu.errors:
-            reasons.append(gpu.errors["handle"])
+            reasons.append("GPULost" if gpu.errors["handle"] == "GpuIsLost" else gpu.errors["handle"])
         elif gpu in gpus and switched and any(link.state in nvlink.UP_STATES for link in gpu.links):
             if nvlink.fabric_ready(gpu, readings.pairs) is False:
                 reasons.append("FabricNotReady")  # CUDA does not even start there
