@@ -2,8 +2,9 @@
 
 Every argument of torchrun has a variable PET_<ARGUMENT> (torch/distributed/run.py), so that `torchrun train.py` is all
 that a template has to run. Static, because the c10d rendezvous sorts nodes by host name and forgets our order.
-Global ranks are counted over the nodes before in node-rank order, also where nodes have unequal shares
-(SimpleElasticAgent._assign_worker_ranks; shown for 2 + 3 ranks in docs/decisions/0002-names-of-children.md).
+Global ranks are counted over the nodes before in node-rank order, also where nodes have unequal shares: torchrun's
+documentation says that shares must be equal, its code adds them up (SimpleElasticAgent._assign_worker_ranks), and two
+agents of torch 1.13 with 2 and 3 processes ran as ranks 0-1 and 2-4. TORCH_ELASTIC_WORKER_IDENTICAL=1 is the exception.
 RANK, WORLD_SIZE and LOCAL_RANK belong to the processes that torchrun starts. They are not set here: a script that is
 started without torchrun would take one value for all of a Pod's GPUs as its own rank, and wait for the others for ever.
 """

@@ -1,0 +1,215 @@
+"""The objects of one attempt, compared whole with fixtures that a person can read, and the corners of their making."""
+
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+import yaml
+from pydantic import TypeAdapter
+
+from closeknit.api.clustertopology import Fabric
+from closeknit.api.objects import TrainingJob
+from closeknit.api.trainingjob import Binding
+from closeknit.launch.claim import claim
+from closeknit.launch.gang import Gang, RankNode
+from closeknit.launch.pod import REQUIRED, pod, release_patch
+from closeknit.launch.service import service
+from closeknit.launch.template import check_template
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "launch"
+GATE = {"name": "closeknit.dev/placement"}
+PIN = {"key": "metadata.name", "operator": "In", "values": ["node-0"]}
+
+
+@pytest.mark.parametrize("name", ["pytorch-16gpu-rdma", "pytorch-4gpu-dra"])
+def test_the_objects_of_an_attempt_are_those_of_the_fixture(name: str) -> None:
+    picture = yaml.safe_load((FIXTURES / f"{name}.yaml").read_text())
+    gang = TypeAdapter(Gang).validate_python(picture["gang"])
+    assert check_template(gang.job) is None
+    made = [service(gang), *(pod(gang, node.index) for node in gang.nodes)]
+    made += [claim(gang, node.index, "c0ffee") for node in gang.nodes if node.binding is Binding.DRA]
+    assert made == picture["made"]
+
+
+def gang(
+    spec: dict[str, Any] | None = None, binding: Binding = Binding.BEST_EFFORT, ipc_lock: bool = True, **node: Any
+) -> Gang:
+    """Two nodes with two GPUs each, the job's Pod spec merged with one container."""
+    template = {"containers": [{"name": "main", "image": "pytorch"}], **(spec or {})}
+    job = TrainingJob.parse_strictly(
+        {"metadata": {"name": "train", "uid": "job-uid"}, "spec": {"gpus": 4, "template": {"spec": template}}}
+    )
+    assert check_template(job) is None
+    nodes = (
+        RankNode(**{"uuids": ("GPU-00", "GPU-01"), **node}, node="node-0", index=0, first_rank=0, binding=binding),
+        RankNode(**{"uuids": ("GPU-10", "GPU-11"), **node}, node="node-1", index=1, first_rank=2, binding=binding),
+    )
+    return Gang(job, 1, nodes, Fabric(), ipc_lock)
+
+
+RDMA: dict[str, Any] = {"nics": ("mlx5_0:1",), "rdma_resource": "rdma/hca"}
+
+
+def made(*arguments: Any, **named: Any) -> dict[str, Any]:
+    """The Pod spec of node rank 0."""
+    spec: dict[str, Any] = pod(gang(*arguments, **named), 0)["spec"]
+    return spec
+
+
+def trainer(container: dict[str, Any] | None = None, **named: Any) -> dict[str, Any]:
+    """The trainer of node rank 0, made of the user's container."""
+    found: dict[str, Any] = made({"containers": [{"name": "main", **(container or {})}]}, **named)["containers"][0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("binding", "gates"),
+    [(Binding.DRA, None), (Binding.WHOLE_NODE, [GATE]), (Binding.BEST_EFFORT, [GATE])],
+    ids=["DRA: the missing claim is the gate", "WholeNode: gated", "BestEffort: gated"],
+)
+def test_a_pod_is_held_until_its_gang_is_whole(binding: Binding, gates: object) -> None:
+    assert made(binding=binding).get("schedulingGates") == gates
+
+
+def test_gates_of_others_stay_before_ours() -> None:
+    other = {"name": "example.com/quota"}
+    assert made({"schedulingGates": [other]})["schedulingGates"] == [other, GATE]
+    assert made({"schedulingGates": [other]}, binding=Binding.DRA)["schedulingGates"] == [other]
+
+
+@pytest.mark.parametrize(
+    ("terms", "pinned"),
+    [
+        pytest.param(None, [{"matchFields": [PIN]}], id="no affinity of the user's"),
+        pytest.param(
+            [{"matchExpressions": ["a"]}],
+            [{"matchExpressions": ["a"], "matchFields": [PIN]}],
+            id="one term gets the pin",
+        ),
+        pytest.param(
+            [{"matchExpressions": ["a"]}, {"matchFields": ["b"]}],
+            [{"matchExpressions": ["a"], "matchFields": [PIN]}, {"matchFields": ["b", PIN]}],
+            id="terms are alternatives: each gets the pin",
+        ),
+        pytest.param(
+            [{}, {"matchFields": None}],
+            [{}, {"matchFields": [PIN]}],
+            id="an empty term matches nothing and stays",
+        ),
+    ],
+)
+def test_a_pod_is_pinned_beside_the_users_affinity(terms: object, pinned: object) -> None:
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": ["c"]}
+    pods = {"podAntiAffinity": {"x": "y"}}
+    affinity = {"nodeAffinity": preferred | ({REQUIRED: {"nodeSelectorTerms": terms}} if terms else {}), **pods}
+    assert made({"affinity": affinity})["affinity"] == {
+        "nodeAffinity": {**preferred, REQUIRED: {"nodeSelectorTerms": pinned}},
+        **pods,
+    }
+
+
+@pytest.mark.parametrize("mount", ["/dev/shm", "/dev/shm/"])  # noqa: S108 - a mount point
+def test_a_shared_memory_of_the_users_own_is_left_alone(mount: str) -> None:
+    own = {"name": "shm", "mountPath": mount}
+    container = {"name": "main", "volumeMounts": [own]}
+    spec = made({"containers": [container], "volumes": [{"name": "shm", "emptyDir": {}}]})
+    assert spec["volumes"] == [{"name": "shm", "emptyDir": {}}]
+    assert spec["containers"][0]["volumeMounts"] == [own]
+
+
+@pytest.mark.parametrize(
+    ("security", "expected"),
+    [
+        pytest.param(None, {"capabilities": {"add": ["IPC_LOCK"]}}, id="added"),
+        pytest.param(
+            {"runAsUser": 0, "capabilities": {"add": ["NET_RAW"]}},
+            {"runAsUser": 0, "capabilities": {"add": ["NET_RAW", "IPC_LOCK"]}},
+            id="added to the user's",
+        ),
+        pytest.param({"capabilities": {"add": ["IPC_LOCK"]}}, {"capabilities": {"add": ["IPC_LOCK"]}}, id="there"),
+        pytest.param({"capabilities": {"add": ["ALL"]}}, {"capabilities": {"add": ["ALL"]}}, id="covered by ALL"),
+    ],
+)
+def test_verbs_may_lock_memory(security: object, expected: object) -> None:
+    assert trainer({"securityContext": security}, **RDMA)["securityContext"] == expected
+
+
+def test_no_capability_without_verbs_or_where_the_namespace_refuses_it() -> None:
+    assert "securityContext" not in trainer()
+    assert "securityContext" not in trainer(**RDMA, ipc_lock=False)
+
+
+@pytest.mark.parametrize(
+    ("resources", "named", "expected"),
+    [
+        pytest.param(None, {}, {"nvidia.com/gpu": "2"}, id="the share's GPUs"),
+        pytest.param({"limits": {"cpu": 4}}, {}, {"cpu": 4, "nvidia.com/gpu": "2"}, id="beside the user's"),
+        pytest.param(None, RDMA, {"nvidia.com/gpu": "2", "rdma/hca": "1"}, id="and one share of the NICs"),
+        pytest.param(
+            {"limits": {"rdma/hca": 2}},
+            RDMA,
+            {"rdma/hca": 2, "nvidia.com/gpu": "2"},
+            id="the user's own share of the NICs",
+        ),
+    ],
+)
+def test_limits_of_the_trainer(resources: object, named: dict[str, Any], expected: object) -> None:
+    assert trainer({"resources": resources}, **named)["resources"]["limits"] == expected
+
+
+def test_a_claim_takes_the_place_of_the_device_plugins_resource() -> None:
+    nic = {"name": "nic"}
+    containers = [{"name": "main", "resources": {"claims": [nic]}}]
+    claims = [{**nic, "resourceClaimName": "n"}]
+    spec = made({"containers": containers, "resourceClaims": claims}, binding=Binding.DRA)
+    assert spec["containers"][0]["resources"] == {"claims": [nic, {"name": "gpus"}]}
+    assert spec["resourceClaims"][1] == {"name": "gpus", "resourceClaimName": "train-a1-worker-00000"}
+
+
+def test_a_toleration_of_the_users_own_is_not_repeated() -> None:
+    own = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert made({"tolerations": [own]})["tolerations"] == [own]
+
+
+def test_an_unknown_uuid_leaves_the_annotation_out_and_cannot_be_claimed() -> None:
+    of = gang(uuids=("GPU-00", ""), binding=Binding.DRA)
+    assert "annotations" not in pod(of, 0)["metadata"]
+    with pytest.raises(ValueError, match=r"^a GPU of node node-0 has no uuid, so no ResourceClaim can name it$"):
+        claim(of, 0, "pod-uid")
+
+
+def test_a_uuid_cannot_break_out_of_the_claims_expression() -> None:
+    [request] = claim(gang(uuids=("x'] || true",), binding=Binding.DRA), 0, "pod-uid")["spec"]["devices"]["requests"]
+    assert request["exactly"]["selectors"][0]["cel"]["expression"].endswith('.uuid in ["x\'] || true"]')
+
+
+def test_the_release_patch_removes_our_gate_and_no_other() -> None:
+    held = {"metadata": {"uid": "u1"}, "spec": {"schedulingGates": [{"name": "example.com/quota"}, GATE]}}
+    patch = release_patch("u1", ["example.com/quota", "closeknit.dev/placement"])
+    assert jsonpatch.apply_patch(held, patch)["spec"]["schedulingGates"] == [{"name": "example.com/quota"}]
+
+
+@pytest.mark.parametrize(
+    ("uid", "gates"),
+    [
+        pytest.param("u2", ["example.com/quota", "closeknit.dev/placement"], id="another Pod of that name"),
+        pytest.param("u1", ["closeknit.dev/placement"], id="another gate went meanwhile"),
+    ],
+)
+def test_the_release_patch_fails_on_what_it_was_not_made_for(uid: str, gates: list[str]) -> None:
+    held = {"metadata": {"uid": "u1"}, "spec": {"schedulingGates": [{"name": "example.com/quota"}, GATE]}}
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        jsonpatch.apply_patch(held, release_patch(uid, gates))
+
+
+def test_nothing_is_left_to_release_without_our_gate() -> None:
+    assert release_patch("u1", ["example.com/quota"]) == []
+
+
+def test_names_of_the_largest_job_fit_a_host_name() -> None:
+    of = gang()
+    longest = TrainingJob.parse_strictly(of.job.wire() | {"metadata": {"name": "j" * 40}})
+    name = pod(Gang(longest, 10**6, of.nodes, Fabric()), 1)["spec"]["hostname"]
+    assert name == f"{'j' * 40}-a1000000-worker-00001"
+    assert len(name) <= 63

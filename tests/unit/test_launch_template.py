@@ -1,0 +1,283 @@
+"""Which Pod templates no Pod can be made of, in which words; and that every other one works, whatever JSON it is."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from closeknit.api.clustertopology import Fabric
+from closeknit.api.objects import TrainingJob
+from closeknit.api.trainingjob import Binding
+from closeknit.launch.environment import container_environment
+from closeknit.launch.gang import Gang, RankNode
+from closeknit.launch.pod import REQUIRED, pod
+from closeknit.launch.template import check_template
+
+MAIN = {"name": "main", "image": "pytorch"}
+
+
+def job(spec: object, metadata: object = None) -> TrainingJob:
+    template = {"spec": spec} if metadata is None else {"metadata": metadata, "spec": spec}
+    return TrainingJob.parse_strictly(
+        {"metadata": {"name": "train", "uid": "job-uid"}, "spec": {"gpus": 4, "template": template}}
+    )
+
+
+def trainer(**fields: object) -> dict[str, object]:
+    return {"containers": [{**MAIN, **fields}]}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"containers": [MAIN]}, id="one container of any name"),
+        pytest.param({"containers": [MAIN, {"name": "trainer"}]}, id="two, one of them called trainer"),
+        pytest.param({"containers": [MAIN], "restartPolicy": "Never"}, id="restartPolicy Never"),
+        pytest.param({"containers": [MAIN], "volumes": None, "tolerations": None, "affinity": None}, id="nulls"),
+        pytest.param({"containers": [MAIN], "hostname": "", "nodeName": ""}, id="empty strings, which mean absent"),
+        pytest.param(trainer(resources={"limits": {"cpu": 8, "memory": "1Ti"}}), id="CPUs and memory"),
+        pytest.param(trainer(env=[{"name": "NCCL_DEBUG", "value": "INFO"}]), id="a variable that we would set"),
+        pytest.param({"containers": [MAIN], "schedulingGates": [{"name": "example.com/quota"}]}, id="another's gate"),
+    ],
+)
+def test_a_usable_template_passes(spec: dict[str, Any]) -> None:
+    assert check_template(job(spec)) is None
+
+
+ASKS_ITSELF = "closeknit asks for the job's GPUs itself: remove it and set spec.gpus"
+AFFINITY = f"spec.template.spec.affinity.nodeAffinity.{REQUIRED}"
+
+
+def asking(field: str, resource: str) -> dict[str, object]:
+    return {"resources": {field: {resource: 1}}}
+
+
+def required(rule: object) -> dict[str, object]:
+    return {"containers": [MAIN], "affinity": {"nodeAffinity": {REQUIRED: rule}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        pytest.param(
+            {},
+            "spec.template.spec.containers has no container; give it the one that trains",
+            id="no containers",
+        ),
+        pytest.param(
+            {"containers": "x"},
+            'spec.template.spec.containers is "x"; it must be a list',
+            id="containers is a word",
+        ),
+        pytest.param(
+            {"containers": [7]},
+            "spec.template.spec.containers[0] is the number 7; it must be an object",
+            id="a container is a number",
+        ),
+        pytest.param(
+            {"containers": [{"image": "pytorch"}]},
+            "spec.template.spec.containers[0].name is missing; give it a name",
+            id="a container without a name",
+        ),
+        pytest.param(
+            {"containers": [MAIN, {"name": "sidecar"}]},
+            "spec.template.spec.containers has 2 containers (main, sidecar) and none is called trainer; "
+            "call the one that gets the GPUs trainer",
+            id="two containers and none called trainer",
+        ),
+        pytest.param(
+            {"containers": [{"name": f"c{index}"} for index in range(9)]},
+            "spec.template.spec.containers has 9 containers (c0, c1, c2, c3, c4, ...) and none is called trainer; "
+            "call the one that gets the GPUs trainer",
+            id="nine containers",
+        ),
+        pytest.param(
+            trainer(**asking("limits", "nvidia.com/gpu")),
+            f"spec.template.spec.containers[0].resources.limits asks for nvidia.com/gpu; {ASKS_ITSELF}",
+            id="asks for GPUs itself",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "initContainers": [{"name": "i", **asking("requests", "nvidia.com/gpu.shared")}]},
+            f"spec.template.spec.initContainers[0].resources.requests asks for nvidia.com/gpu.shared; {ASKS_ITSELF}",
+            id="an init container asks for a shared GPU",
+        ),
+        pytest.param(
+            {"containers": [MAIN], **asking("limits", "nvidia.com/gpu")},
+            f"spec.template.spec.resources.limits asks for nvidia.com/gpu; {ASKS_ITSELF}",
+            id="the Pod as a whole asks for GPUs",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "restartPolicy": "OnFailure"},
+            'spec.template.spec.restartPolicy is "OnFailure"; a rank that is restarted alone never meets the others '
+            "again: set Never, or leave it out",
+            id="restartPolicy OnFailure",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "nodeName": "gpu-7"},
+            'spec.template.spec.nodeName is "gpu-7", but closeknit chooses the nodes; remove it',
+            id="nodeName",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "hostname": "me"},
+            'spec.template.spec.hostname is "me", but ranks find each other by host names that closeknit gives; '
+            "remove it",
+            id="hostname",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "priorityClassName": "high"},
+            'spec.template.spec.priorityClassName is "high", but the job\'s own priority is spec.priorityClassName; '
+            "set it there",
+            id="priorityClassName",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "volumes": [{"name": "closeknit-shm", "emptyDir": {}}]},
+            "spec.template.spec.volumes[0].name is closeknit-shm, a name that closeknit uses itself; choose another",
+            id="our volume's name",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "resourceClaims": [{"name": "nic"}, {"name": "gpus"}]},
+            "spec.template.spec.resourceClaims[1].name is gpus, a name that closeknit uses itself; choose another",
+            id="our claim's name",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "schedulingGates": [{"name": "closeknit.dev/placement"}]},
+            "spec.template.spec.schedulingGates[0].name is closeknit.dev/placement, a name that closeknit uses itself; "
+            "choose another",
+            id="our gate's name",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "tolerations": {"key": "x"}},
+            "spec.template.spec.tolerations is an object; it must be a list",
+            id="tolerations is an object",
+        ),
+        pytest.param(
+            trainer(env={"A": "1"}),
+            "spec.template.spec.containers[0].env is an object; it must be a list",
+            id="env is an object",
+        ),
+        pytest.param(
+            trainer(env=[{"name": "EPOCHS", "value": 3}]),
+            "spec.template.spec.containers[0].env[0].value is the number 3; write it as a string, in quotes",
+            id="a variable's value is a number",
+        ),
+        pytest.param(
+            trainer(env=[{"value": "3"}]),
+            "spec.template.spec.containers[0].env[0].name is missing; give it a name",
+            id="a variable without a name",
+        ),
+        pytest.param(
+            trainer(volumeMounts=[{"name": "data"}]),
+            "spec.template.spec.containers[0].volumeMounts[0].mountPath is missing; give it a path",
+            id="a mount without a path",
+        ),
+        pytest.param(
+            trainer(resources=[]),
+            "spec.template.spec.containers[0].resources is a list; it must be an object",
+            id="resources is a list",
+        ),
+        pytest.param(
+            trainer(securityContext={"capabilities": {"add": "IPC_LOCK"}}),
+            'spec.template.spec.containers[0].securityContext.capabilities.add is "IPC_LOCK"; it must be a list',
+            id="capabilities.add is a word",
+        ),
+        pytest.param(
+            required({"nodeSelectorTerms": []}),
+            f"{AFFINITY}.nodeSelectorTerms has no term; give it one, or remove the rule",
+            id="a required affinity without terms",
+        ),
+        pytest.param(
+            required({"nodeSelectorTerms": [{"matchFields": True}]}),
+            f"{AFFINITY}.nodeSelectorTerms[0].matchFields is true; it must be a list",
+            id="matchFields is a boolean",
+        ),
+    ],
+)
+def test_an_unusable_template_is_refused_with_place_finding_and_advice(spec: dict[str, Any], message: str) -> None:
+    assert check_template(job(spec)) == message
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        pytest.param(
+            {"labels": {"closeknit.dev/job": "other"}},
+            "spec.template.metadata.labels has closeknit.dev/job, whose prefix is reserved; remove it",
+            id="our label",
+        ),
+        pytest.param(
+            {"labels": {"kueue.x-k8s.io/queue-name": "q"}},
+            "spec.template.metadata.labels has kueue.x-k8s.io/queue-name, whose prefix is reserved; remove it",
+            id="Kueue's label, which belongs on the job",
+        ),
+        pytest.param(
+            {"annotations": {"x.closeknit.dev/gpus": "GPU-1"}},
+            "spec.template.metadata.annotations has x.closeknit.dev/gpus, whose prefix is reserved; remove it",
+            id="a subdomain of ours",
+        ),
+        pytest.param({"labels": {"mycloseknit.dev/job": "x", "closeknit.dev": "y"}}, None, id="look-alikes"),
+        pytest.param({"annotations": {"sidecar.istio.io/inject": "false"}}, None, id="another's annotation"),
+    ],
+)
+def test_reserved_labels_and_annotations_are_refused(metadata: dict[str, Any], message: str | None) -> None:
+    assert check_template(job({"containers": [MAIN]}, metadata)) == message
+
+
+def test_a_message_stays_short_whatever_was_written() -> None:
+    message = check_template(job({"containers": "x" * 100_000}))
+    assert message == f'spec.template.spec.containers is "{"x" * 60}..."; it must be a list'
+
+
+FIELDS = [
+    *("containers", "initContainers", "volumes", "volumeMounts", "resources", "limits", "requests", "claims", "env"),
+    *("name", "value", "valueFrom", "mountPath", "cpu", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms"),
+    *("matchFields", "tolerations", "schedulingGates", "resourceClaims", "securityContext", "capabilities", "add"),
+    *("restartPolicy", "hostname"),
+]
+WORDS = ["", "trainer", "Never", "gpus", "/dev/shm/", "8", "500m", "NCCL_NET", "IPC_LOCK"]  # noqa: S108 - a mount
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(WORDS) | st.text(max_size=5)
+
+
+def objects(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=5), values, max_size=6)
+
+
+ANY_JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | objects(inner), max_leaves=20)
+# Arbitrary JSON rarely gets past the first check; these come near a real Pod and reach the others.
+VARIABLE = st.fixed_dictionaries({"name": st.sampled_from(WORDS[1:])}, optional={"value": ANY_JSON})
+MOUNT = st.fixed_dictionaries({"mountPath": st.sampled_from(WORDS)})
+CONTAINER = st.fixed_dictionaries(
+    {"name": st.sampled_from(["trainer", "main"])},
+    optional={
+        "env": st.lists(VARIABLE) | ANY_JSON,
+        "resources": objects(objects(ANY_JSON)) | ANY_JSON,
+        "volumeMounts": st.lists(MOUNT) | ANY_JSON,
+        "securityContext": objects(objects(ANY_JSON)) | ANY_JSON,
+    },
+)
+SPECS = objects(ANY_JSON) | st.builds(
+    lambda containers, rest: {**rest, "containers": containers}, st.lists(CONTAINER, max_size=3), objects(ANY_JSON)
+)
+
+
+@given(spec=SPECS, binding=st.sampled_from(Binding), rdma=st.booleans())
+def test_any_template_is_refused_or_makes_a_pinned_pod(spec: dict[str, Any], binding: Binding, rdma: bool) -> None:
+    asked = job(spec)
+    before = json.dumps(spec)
+    message = check_template(asked)
+    if message is not None:
+        assert message.startswith("spec.template.")
+        assert len(message) < 1000
+        return
+    net: dict[str, Any] = {"nics": ("mlx5_0:1",), "rdma_resource": "rdma/hca"} if rdma else {}
+    nodes = tuple(RankNode(f"node-{i}", i, (f"GPU-{i}0", f"GPU-{i}1"), 2 * i, binding, **net) for i in (0, 1))
+    gang = Gang(asked, 1, nodes, Fabric())
+    made = pod(gang, 1)
+    terms = made["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    pin = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
+    assert terms
+    assert all(not term or term["matchFields"][-1] == pin for term in terms)
+    assert "PET_NODE_RANK" in container_environment(gang, 1)
+    assert json.dumps(made) == json.dumps(pod(gang, 1))
+    assert json.dumps(spec) == before
