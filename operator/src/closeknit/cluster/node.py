@@ -50,7 +50,7 @@ class RdmaOffer:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node. GPU indexes are NVML indexes of `machine`, ascending; shared read-only between versions of the Cluster."""
+    """One node. GPU indexes are NVML indexes of `machine`, ascending. Versions of the Cluster share it."""
 
     name: str
     labels: Mapping[str, str]

@@ -1,0 +1,201 @@
+"""ResourceSlices and ResourceClaims of NVIDIA's DRA driver, in the few fields that are kept."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from closeknit.api.names import GPU_DRA_DRIVER, JOB_LABEL, JobKey
+from closeknit.cluster.meta import Metadata, Owner, WireStruct
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One device of a slice."""
+
+    name: str
+    uuid: str | None
+    """UUID of the GPU; None where the driver does not tell."""
+    whole: bool
+    """A whole GPU; False for a MIG device, whose uuid is that of the GPU it is cut from."""
+    unusable: str | None
+    """Why no gang may be planned on it, as a clause."""
+
+
+class ResourceSlice(msgspec.Struct, frozen=True):
+    """A part of one node's pool of GPUs."""
+
+    name: str
+    node: str
+    pool: str
+    generation: int
+    slice_count: int
+    """How many slices the pool has in this generation."""
+    devices: tuple[Device, ...]
+
+
+class ResourceClaim(msgspec.Struct, frozen=True):
+    """A claim that is ours, or that was given GPUs."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    labels: Mapping[str, str] = {}
+    """Ours only."""
+    owners: tuple[Owner, ...] = ()
+    deletion_timestamp: str | None = None
+    allocated: bool = False
+    devices: tuple[tuple[str, str], ...] = ()
+    """GPUs that it holds, as (pool, device), in the allocation's order; adminAccess holds none."""
+    reserved_for: tuple[str, ...] = ()
+    """Names of the Pods that may use it."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def job(self) -> JobKey | None:
+        """The TrainingJob that its label names."""
+        name = self.labels.get(JOB_LABEL)
+        return JobKey(self.namespace, name) if name else None
+
+
+class _Attribute(WireStruct, frozen=True):
+    string: str | None = None
+
+
+class _Taint(WireStruct, frozen=True):
+    key: str = ""
+    effect: str = ""
+
+
+class _Device(WireStruct, frozen=True):
+    name: str
+    attributes: dict[str, _Attribute] | None = None
+    taints: list[_Taint] | None = None
+    allow_multiple_allocations: bool | None = None
+    consumes_counters: list[Any] | None = None
+
+
+class _Pool(WireStruct, frozen=True):
+    name: str
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class _SliceSpec(WireStruct, frozen=True):
+    driver: str
+    pool: _Pool
+    node_name: str | None = None
+    devices: list[_Device] | None = None
+
+
+class WireResourceSlice(WireStruct, frozen=True):
+    """A ResourceSlice on the wire."""
+
+    metadata: Metadata
+    spec: _SliceSpec
+
+
+class _Result(WireStruct, frozen=True):
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+
+
+class _Results(WireStruct, frozen=True):
+    results: list[_Result] | None = None
+
+
+class _Allocation(WireStruct, frozen=True):
+    devices: _Results | None = None
+
+
+class _Consumer(WireStruct, frozen=True):
+    resource: str = ""
+    name: str = ""
+
+
+class _ClaimStatus(WireStruct, frozen=True):
+    allocation: _Allocation | None = None
+    reserved_for: list[_Consumer] | None = None
+
+
+class WireResourceClaim(WireStruct, frozen=True):
+    """A ResourceClaim on the wire."""
+
+    metadata: Metadata
+    status: _ClaimStatus | None = None
+
+
+def resource_slice(wire: WireResourceSlice) -> ResourceSlice | None:
+    """The slice that is kept; None for one that is not of gpu.nvidia.com or not of one node."""
+    spec = wire.spec
+    if spec.driver != GPU_DRA_DRIVER or not spec.node_name:
+        return None
+    return ResourceSlice(
+        name=wire.metadata.name,
+        node=spec.node_name,
+        pool=spec.pool.name,
+        generation=spec.pool.generation,
+        slice_count=spec.pool.resource_slice_count,
+        devices=tuple(_device(device) for device in spec.devices or ()),
+    )
+
+
+def _device(wire: _Device) -> Device:
+    def text(attribute: str) -> str | None:
+        # A bare key belongs to the driver's own domain; the qualified spelling means the same.
+        for key in (attribute, f"{GPU_DRA_DRIVER}/{attribute}"):
+            value = (wire.attributes or {}).get(key)
+            if value is not None and value.string:
+                return value.string
+        return None
+
+    whole = text("type") in {None, "gpu"}
+    return Device(wire.name, text("uuid") if whole else text("parentUUID"), whole, _unusable(wire))
+
+
+def _unusable(wire: _Device) -> str | None:
+    """Why no gang may be planned on a device: tainted, or one that several claims may share."""
+    for taint in sorted(wire.taints or (), key=lambda taint: taint.key):
+        if taint.effect in {"NoSchedule", "NoExecute"}:
+            return f"its device is tainted {taint.key}:{taint.effect}"
+    if wire.allow_multiple_allocations:
+        return "its device allows multiple allocations"
+    if wire.consumes_counters:
+        return "its device is a partition that consumes shared counters"
+    return None
+
+
+def resource_claim(wire: WireResourceClaim) -> ResourceClaim | None:
+    """The claim that is kept; None for one that is not ours and holds no GPU."""
+    metadata = wire.metadata
+    status = wire.status or _ClaimStatus()
+    owners = tuple(metadata.owner_references or ())
+    labels = metadata.our_labels
+    results = (status.allocation.devices.results if status.allocation and status.allocation.devices else None) or ()
+    devices = tuple(
+        (result.pool, result.device)
+        for result in results
+        if result.driver == GPU_DRA_DRIVER and not result.admin_access
+    )
+    if not devices and JOB_LABEL not in labels:
+        return None
+    return ResourceClaim(
+        namespace=metadata.namespace or "default",
+        name=metadata.name,
+        uid=metadata.uid or "",
+        resource_version=metadata.resource_version or "",
+        labels=labels,
+        owners=owners,
+        deletion_timestamp=metadata.deletion_timestamp,
+        allocated=status.allocation is not None,
+        devices=devices,
+        reserved_for=tuple(
+            sorted(consumer.name for consumer in status.reserved_for or () if consumer.resource in {"", "pods"})
+        ),
+    )

@@ -1,0 +1,181 @@
+"""The levels of the network between nodes, and the domain of each node at each level.
+
+A domain is a path from the outermost level, so that rack 1 of block a and rack 1 of block b are two domains:
+
+    levels   block   rack     nvlink-domain   host
+    gpu-07   b1      b1/r2    b1/r2/c0ffee.1  b1/r2/c0ffee.1/gpu-07
+    gpu-08   b1      b1/r2    None            b1/r2/gpu-08
+    gpu-09   b1      None     None            b1/gpu-09
+
+Levels come from the ClusterTopology called `default`, else from the labels that others have put on the nodes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
+from closeknit.api.objects import ClusterTopology
+
+GPU_CLIQUE_LABEL = "nvidia.com/gpu.clique"  # GPU feature discovery: <cluster UUID>.<clique>, as Machine.nvlink_domain
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """Labels that one project or cloud puts on nodes."""
+
+    levels: tuple[tuple[str, str], ...]
+    """(level, label key), outermost first."""
+    nvlink_domain: str | None = None
+    """Key of its label for multi-node NVLink."""
+
+
+# Sources: topograph docs/reference/node-labels.md (tier 0 is the switch next to the nodes) and its older label set;
+# CoreWeave, InfiniBand and RoCE labels. GCP's gce-topology-host and OCI's rdma.host_id name the machine below one
+# node: as levels they would say what `host` says. An admin who names switches himself is believed before a cloud.
+SCHEMES = (
+    Scheme(
+        tuple((f"tier-{tier}", f"fabric.topograph.run/tier-{tier}") for tier in range(7, -1, -1)),
+        "accelerator.topograph.run/domain",
+    ),
+    Scheme(
+        (
+            ("core", "network.topology.nvidia.com/core"),
+            ("spine", "network.topology.nvidia.com/spine"),
+            ("leaf", "network.topology.nvidia.com/leaf"),
+        ),
+        "network.topology.nvidia.com/accelerator",
+    ),
+    Scheme(
+        (
+            ("layer-1", "topology.k8s.aws/network-node-layer-1"),
+            ("layer-2", "topology.k8s.aws/network-node-layer-2"),
+            ("layer-3", "topology.k8s.aws/network-node-layer-3"),
+        ),
+        "topology.k8s.aws/ultraserver-id",
+    ),
+    Scheme(
+        (("block", "cloud.google.com/gce-topology-block"), ("subblock", "cloud.google.com/gce-topology-subblock")),
+    ),
+    Scheme(
+        (
+            ("hpc-island", "oci.oraclecloud.com/rdma.hpc_island_id"),
+            ("network-block", "oci.oraclecloud.com/rdma.network_block_id"),
+            ("local-block", "oci.oraclecloud.com/rdma.local_block_id"),
+        ),
+        "oci.oraclecloud.com/host.gpu_memory_fabric_id",
+    ),
+    Scheme(
+        (
+            ("fabric", "backend.coreweave.cloud/fabric"),
+            ("superpod", "backend.coreweave.cloud/superpod"),
+            ("leafgroup", "backend.coreweave.cloud/leafgroup"),
+        ),
+        "ds.coreweave.com/nvlink.domain",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What levels are read from: one node's labels and what its machine says of multi-node NVLink."""
+
+    labels: Mapping[str, str]
+    nvlink_domain: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of a cluster, outermost first, and how a node's domains are read."""
+
+    outer: tuple[tuple[str, str], ...] = ()
+    """(level, label key) of the levels outside nvlink-domain, or of all where there is none."""
+    inner: tuple[tuple[str, str], ...] = ()
+    """Those inside nvlink-domain."""
+    has_nvlink_domain: bool = False
+    nvlink_label: str | None = None
+    """Label that names the NVLink domain where the machine does not; None: the label of GPU feature discovery."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the levels, outermost first; the last is host."""
+        nvlink = (NVLINK_DOMAIN_LEVEL,) if self.has_nvlink_domain else ()
+        return (
+            *(level for level, _ in self.outer),
+            *nvlink,
+            *(level for level, _ in self.inner),
+            HOST_LEVEL,
+        )
+
+    def domains(self, name: str, place: Place) -> tuple[str | None, ...]:
+        """The node's domain at each level; None where it lacks that level's label or one outside it.
+
+        A machine without multi-node NVLink has no domain at that level, and loses none inside it by that.
+        """
+        found: list[str | None] = []
+        parts: list[str] = []
+        is_broken = False
+        for _, key in self.outer:
+            is_broken = _descend(place.labels.get(key), parts, found, is_broken=is_broken)
+        if self.has_nvlink_domain:
+            _descend(nvlink_domain(place, self.nvlink_label), parts, found, is_broken=is_broken)
+        for _, key in self.inner:
+            is_broken = _descend(place.labels.get(key), parts, found, is_broken=is_broken)
+        found.append("/".join((*parts, name)))
+        return tuple(found)
+
+
+def _descend(value: str | None, parts: list[str], found: list[str | None], *, is_broken: bool) -> bool:
+    """Adds one level to the path, and says whether the path is broken from here on."""
+    if is_broken or not value:
+        found.append(None)
+        return True
+    parts.append(value)
+    found.append("/".join(parts))
+    return False
+
+
+def nvlink_domain(place: Place, label: str | None) -> str | None:
+    """The node's multi-node NVLink domain: what its machine says, else the label's value."""
+    return place.nvlink_domain or place.labels.get(label or GPU_CLIQUE_LABEL) or None
+
+
+def levels(topology: ClusterTopology | None, places: Iterable[Place]) -> Levels:
+    """The levels of a cluster of these nodes. Reserved and repeated level names of the topology are left out."""
+    places = tuple(places)
+    if topology is not None and topology.spec.levels:
+        listed: dict[str, str] = {}
+        for level in topology.spec.levels:
+            if level.name not in {HOST_LEVEL, NVLINK_DOMAIN_LEVEL}:
+                listed.setdefault(level.name, level.node_label)
+        labelled = tuple(listed.items())
+        label = None
+    else:
+        scheme = next((scheme for scheme in SCHEMES if _bears(scheme, places)), Scheme(()))
+        labelled = tuple((level, key) for level, key in scheme.levels if any(place.labels.get(key) for place in places))
+        known = any(nvlink_domain(place, None) for place in places)
+        label = None if known else scheme.nvlink_domain
+    domains: dict[str, list[Place]] = {}
+    for place in places:
+        domain = nvlink_domain(place, label)
+        if domain:
+            domains.setdefault(domain, []).append(place)
+    if not domains:
+        return Levels(labelled)
+    around = _levels_around(labelled, domains.values())
+    return Levels(labelled[:around], labelled[around:], has_nvlink_domain=True, nvlink_label=label)
+
+
+def _bears(scheme: Scheme, places: tuple[Place, ...]) -> bool:
+    keys = [key for _, key in scheme.levels] + ([scheme.nvlink_domain] if scheme.nvlink_domain else [])
+    return any(place.labels.get(key) for place in places for key in keys)
+
+
+def _levels_around(labelled: tuple[tuple[str, str], ...], domains: Iterable[list[Place]]) -> int:
+    """How many levels, from the outermost, no NVLink domain straddles; a node without a label speaks for none."""
+    around = len(labelled)
+    for members in domains:
+        for depth, (_, key) in enumerate(labelled[:around]):
+            if len({place.labels[key] for place in members if place.labels.get(key)}) > 1:
+                around = depth
+                break
+    return around

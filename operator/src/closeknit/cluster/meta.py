@@ -1,0 +1,83 @@
+"""What all foreign objects share: metadata, owners, conditions and quantities, in the few fields that are kept.
+
+The structs of this package come out of msgspec: unknown fields are skipped, `null` reads as absent, and a shape that
+Kubernetes never prints raises msgspec.ValidationError, which the caller reports for that one object.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from closeknit.api.names import GROUP, TRAINING_JOB
+from closeknit.api.quantity import quantity
+
+
+class WireStruct(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of everything decoded from the wire: camelCase there, snake_case here."""
+
+
+class Owner(WireStruct, frozen=True):
+    """One entry of ownerReferences."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool | None = None
+
+    @property
+    def is_training_job(self) -> bool:
+        """Whether the owner is a TrainingJob of ours, of any version."""
+        return self.kind == TRAINING_JOB and self.api_version.partition("/")[0] == GROUP
+
+
+class Metadata(WireStruct, frozen=True):
+    """metadata of a foreign object."""
+
+    name: str
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    generation: int | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+
+    @property
+    def our_labels(self) -> dict[str, str]:
+        """The labels with our prefix."""
+        return {key: value for key, value in (self.labels or {}).items() if key.startswith(f"{GROUP}/")}
+
+
+class Condition(WireStruct, frozen=True):
+    """One entry of status.conditions."""
+
+    type: str
+    status: str
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+
+
+Quantities = dict[str, str | int | float]
+
+
+def whole(amount: str | int | float) -> int:
+    """A quantity of a countable resource, rounded down; 0 for text that is no quantity."""
+    try:
+        return int(amount)
+    except ValueError:
+        pass
+    try:
+        return int(quantity(amount))
+    except ValueError:
+        return 0
+
+
+def devices_only(quantities: Mapping[str, str | int | float] | None) -> dict[str, int]:
+    """The countable resources that matter here, sorted by name: those of `nvidia.com/` and `rdma/`."""
+    if not quantities:
+        return {}
+    return {name: whole(quantities[name]) for name in sorted(quantities) if name.startswith(("nvidia.com/", "rdma/"))}

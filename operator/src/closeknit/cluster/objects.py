@@ -1,0 +1,103 @@
+"""Nodes and PriorityClasses, in the few fields that are kept."""
+
+from collections.abc import Mapping
+from sys import intern
+
+import msgspec
+
+from closeknit.cluster.meta import Condition, Metadata, Quantities, WireStruct, devices_only
+from closeknit.cluster.node import Taint
+
+UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")  # what `kubectl cordon` adds
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A Node."""
+
+    name: str
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    """Those that keep Pods away, sorted; a cordoned node bears one in any case."""
+    not_ready: str | None = None
+    """Why the node is not Ready, as a clause; None where it is."""
+    allocatable: Mapping[str, int] = {}
+    """Countable resources of `nvidia.com/` and `rdma/`."""
+    capacity: Mapping[str, int] = {}
+
+
+class PriorityClass(msgspec.Struct, frozen=True):
+    """A PriorityClass."""
+
+    name: str
+    value: int = 0
+    global_default: bool = False
+
+
+class _WireTaint(WireStruct, frozen=True):
+    key: str
+    effect: str
+    value: str | None = None
+
+
+class _WireNodeSpec(WireStruct, frozen=True):
+    taints: list[_WireTaint] | None = None
+    unschedulable: bool | None = None
+
+
+class _WireNodeStatus(WireStruct, frozen=True):
+    allocatable: Quantities | None = None
+    capacity: Quantities | None = None
+    conditions: list[Condition] | None = None
+
+
+class WireNode(WireStruct, frozen=True):
+    """A Node on the wire."""
+
+    metadata: Metadata
+    spec: _WireNodeSpec | None = None
+    status: _WireNodeStatus | None = None
+
+
+class WirePriorityClass(WireStruct, frozen=True):
+    """A PriorityClass on the wire."""
+
+    metadata: Metadata
+    value: int = 0
+    global_default: bool | None = None
+
+
+def node(wire: WireNode) -> Node:
+    """The Node that is kept. Label texts are interned: 5,000 nodes repeat the same few."""
+    spec = wire.spec or _WireNodeSpec()
+    status = wire.status or _WireNodeStatus()
+    taints = {
+        Taint(taint.key, taint.value or "", taint.effect)
+        for taint in spec.taints or ()
+        if taint.effect in {"NoSchedule", "NoExecute"}
+    }
+    if spec.unschedulable and not any(taint.key == UNSCHEDULABLE_TAINT.key for taint in taints):
+        taints.add(UNSCHEDULABLE_TAINT)
+    return Node(
+        name=wire.metadata.name,
+        labels={intern(key): intern(value) for key, value in sorted((wire.metadata.labels or {}).items())},
+        taints=tuple(sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect))),
+        not_ready=_not_ready(status.conditions or []),
+        allocatable=devices_only(status.allocatable),
+        capacity=devices_only(status.capacity),
+    )
+
+
+def _not_ready(conditions: list[Condition]) -> str | None:
+    for condition in conditions:
+        if condition.type == "Ready":
+            if condition.status == "True":
+                return None
+            return f"the Node's Ready condition is {condition.status}" + (
+                f" ({condition.reason})" if condition.reason else ""
+            )
+    return "the Node has no Ready condition"
+
+
+def priority_class(wire: WirePriorityClass) -> PriorityClass:
+    """The PriorityClass that is kept."""
+    return PriorityClass(wire.metadata.name, wire.value, bool(wire.global_default))

@@ -1,0 +1,287 @@
+"""Pods, in the few fields that are kept: all of them of our own, of others only what holds GPUs."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from closeknit.api.names import (
+    ATTEMPT_LABEL,
+    GPU_RESOURCE,
+    GPUS_ANNOTATION,
+    INDEX_LABEL,
+    JOB_LABEL,
+    ROLE_LABEL,
+    JobKey,
+)
+from closeknit.cluster.meta import Condition, Metadata, Owner, Quantities, WireStruct, devices_only
+
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+# What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
+KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
+
+
+class ContainerState(msgspec.Struct, frozen=True):
+    """What one container is doing; exactly one of exit_code, waiting_reason and running says so, or none yet."""
+
+    name: str
+    init: bool = False
+    running: bool = False
+    exit_code: int | None = None
+    """Of a terminated container."""
+    reason: str = ""
+    """Why it terminated, for example OOMKilled, or why it waits, for example ImagePullBackOff."""
+    message: str = ""
+    waiting: bool = False
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """A Pod that is ours, or that holds GPUs or claims. Of others' Pods only the first block is kept."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    node: str = ""
+    """Node it is bound to; empty before."""
+    phase: str = ""
+    requests: Mapping[str, int] = {}
+    """Countable resources of `nvidia.com/` and `rdma/` that it holds, as the scheduler counts them."""
+    claims: tuple[str, ...] = ()
+    """Names of its ResourceClaims, those of templates included once they exist."""
+    priority: int = 0
+    owners: tuple[Owner, ...] = ()
+    labels: Mapping[str, str] = {}
+    """Ours only."""
+
+    resource_version: str = ""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the annotation closeknit.dev/gpus, in local-rank order."""
+    gates: tuple[str, ...] = ()
+    deletion_timestamp: str | None = None
+    conditions: tuple[Condition, ...] = ()
+    """PodScheduled, Ready and DisruptionTarget, by type."""
+    containers: tuple[ContainerState, ...] = ()
+    """Init containers first."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it holds what it was given; a Pod being deleted still does."""
+        return self.phase not in FINISHED_PHASES
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of the device plugin that it requests."""
+        return self.requests.get(GPU_RESOURCE, 0)
+
+    @property
+    def job(self) -> JobKey | None:
+        """The TrainingJob that owns it; None for a Pod that only bears our label."""
+        owner = self.job_owner
+        return JobKey(self.namespace, owner.name) if owner else None
+
+    @property
+    def job_owner(self) -> Owner | None:
+        """Its ownerReference to the TrainingJob that its label names."""
+        name = self.labels.get(JOB_LABEL)
+        return next((owner for owner in self.owners if owner.is_training_job and owner.name == name), None)
+
+    @property
+    def attempt(self) -> int | None:
+        """Attempt of a child of ours."""
+        return _number(self.labels.get(ATTEMPT_LABEL))
+
+    @property
+    def role(self) -> str | None:
+        """Role of a child of ours: worker or ps."""
+        return self.labels.get(ROLE_LABEL)
+
+    @property
+    def index(self) -> int | None:
+        """Index of a child of ours within its role."""
+        return _number(self.labels.get(INDEX_LABEL))
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of this type, None where the Pod has none."""
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+class _Resources(WireStruct, frozen=True):
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class _Container(WireStruct, frozen=True):
+    resources: _Resources | None = None
+    restart_policy: str | None = None
+
+
+class _PodClaim(WireStruct, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class _Gate(WireStruct, frozen=True):
+    name: str
+
+
+class _PodSpec(WireStruct, frozen=True):
+    node_name: str | None = None
+    priority: int | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    resource_claims: list[_PodClaim] | None = None
+    scheduling_gates: list[_Gate] | None = None
+
+
+class _Terminated(WireStruct, frozen=True):
+    exit_code: int = 0
+    reason: str | None = None
+    message: str | None = None
+
+
+class _Waiting(WireStruct, frozen=True):
+    reason: str | None = None
+    message: str | None = None
+
+
+class _Running(WireStruct, frozen=True):
+    pass
+
+
+class _State(WireStruct, frozen=True):
+    terminated: _Terminated | None = None
+    waiting: _Waiting | None = None
+    running: _Running | None = None
+
+
+class _ContainerStatus(WireStruct, frozen=True):
+    name: str = ""
+    state: _State | None = None
+
+
+class _ExtendedResourceClaim(WireStruct, frozen=True):
+    resource_claim_name: str | None = None
+
+
+class _PodStatus(WireStruct, frozen=True):
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+    resource_claim_statuses: list[_PodClaim] | None = None
+    extended_resource_claim_status: _ExtendedResourceClaim | None = None
+
+
+class WirePod(WireStruct, frozen=True):
+    """A Pod on the wire."""
+
+    metadata: Metadata
+    spec: _PodSpec | None = None
+    status: _PodStatus | None = None
+
+
+def pod(wire: WirePod) -> Pod | None:
+    """The Pod that is kept; None for others' Pods that hold no GPU and name no claim, or are finished."""
+    metadata = wire.metadata
+    spec = wire.spec or _PodSpec()
+    status = wire.status or _PodStatus()
+    owners = tuple(metadata.owner_references or ())
+    ours = bool(metadata.labels and JOB_LABEL in metadata.labels) or any(owner.is_training_job for owner in owners)
+    requests = _requests(spec.init_containers or (), spec.containers or ())
+    claims = _claims(spec, status)
+    phase = status.phase or ""
+    if not ours and (phase in FINISHED_PHASES or not (claims or any(_is_gpu(name) for name in requests))):
+        return None
+    others = Pod(
+        namespace=metadata.namespace or "default",
+        name=metadata.name,
+        uid=metadata.uid or "",
+        node=spec.node_name or "",
+        phase=phase,
+        requests=requests,
+        claims=claims,
+        priority=spec.priority or 0,
+        owners=owners,
+        labels=metadata.our_labels,
+    )
+    if not ours:
+        return others
+    return msgspec.structs.replace(
+        others,
+        resource_version=metadata.resource_version or "",
+        gpus=tuple(filter(None, (metadata.annotations or {}).get(GPUS_ANNOTATION, "").split(","))),
+        gates=tuple(gate.name for gate in spec.scheduling_gates or ()),
+        deletion_timestamp=metadata.deletion_timestamp,
+        conditions=tuple(
+            sorted(
+                (condition for condition in status.conditions or () if condition.type in KEPT_CONDITIONS),
+                key=lambda condition: condition.type,
+            )
+        ),
+        containers=(
+            *(_state(entry, init=True) for entry in status.init_container_statuses or ()),
+            *(_state(entry, init=False) for entry in status.container_statuses or ()),
+        ),
+    )
+
+
+def _is_gpu(resource: str) -> bool:
+    return resource.startswith((GPU_RESOURCE, "nvidia.com/mig-"))  # gpu.shared and MIG slices included
+
+
+def _requests(init: Sequence[_Container], main: Sequence[_Container]) -> dict[str, int]:
+    """What the scheduler counts: all containers and sidecars together, or the greediest moment of the init phase."""
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in init:
+        wanted = _wanted(container)
+        if container.restart_policy == "Always":
+            for name, amount in wanted.items():
+                sidecars[name] = sidecars.get(name, 0) + amount
+            wanted = {}
+        for name in wanted.keys() | sidecars.keys():
+            peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + wanted.get(name, 0))
+    total = dict(sidecars)
+    for container in main:
+        for name, amount in _wanted(container).items():
+            total[name] = total.get(name, 0) + amount
+    counts = {name: max(total.get(name, 0), peak.get(name, 0)) for name in sorted(total.keys() | peak.keys())}
+    return {name: amount for name, amount in counts.items() if amount > 0}
+
+
+def _wanted(container: _Container) -> dict[str, int]:
+    resources = container.resources
+    if resources is None or not (resources.requests or resources.limits):
+        return {}
+    # The API server copies limits to requests where only limits are given; a file may not have been through it.
+    return devices_only({**(resources.limits or {}), **(resources.requests or {})})
+
+
+def _claims(spec: _PodSpec, status: _PodStatus) -> tuple[str, ...]:
+    named = [claim.resource_claim_name for claim in spec.resource_claims or ()]
+    made = [claim.resource_claim_name for claim in status.resource_claim_statuses or ()]
+    extended = status.extended_resource_claim_status
+    return tuple(sorted({name for name in (*named, *made, extended and extended.resource_claim_name) if name}))
+
+
+def _state(status: _ContainerStatus, *, init: bool) -> ContainerState:
+    state = status.state or _State()
+    if state.terminated:
+        ended = state.terminated
+        return ContainerState(
+            status.name, init, exit_code=ended.exit_code, reason=ended.reason or "", message=ended.message or ""
+        )
+    if state.waiting:
+        waiting = state.waiting
+        return ContainerState(
+            status.name, init, waiting=True, reason=waiting.reason or "", message=waiting.message or ""
+        )
+    return ContainerState(status.name, init, running=state.running is not None)

@@ -1,0 +1,48 @@
+"""The pools of ResourceSlices of one node: whether DRA offers its GPUs, and which device is which GPU."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from closeknit.cluster.dra import ResourceSlice
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """What a node's slices say."""
+
+    complete: bool
+    """Whether a complete pool names at least one whole GPU by uuid."""
+    incomplete: str | None
+    """How a pool is incomplete, as a clause; the scheduler allocates nothing from such a pool."""
+    gpus: Mapping[str, str | None]
+    """uuid of each whole GPU in complete pools -> why no gang may be planned on it, None for one that is fine."""
+    uuids: Mapping[tuple[str, str], str]
+    """(pool, device) -> uuid of the GPU, or of the GPU that a MIG device is cut from; older generations included, for
+    claims outlive them."""
+
+
+NO_POOLS = Pools(complete=False, incomplete=None, gpus={}, uuids={})
+
+
+def pools(slices: Iterable[ResourceSlice]) -> Pools:
+    """What the slices of one node say; of each pool only the newest generation counts."""
+    by_pool: dict[str, list[ResourceSlice]] = {}
+    for entry in sorted(slices, key=lambda entry: (entry.pool, entry.generation, entry.name)):
+        by_pool.setdefault(entry.pool, []).append(entry)
+    if not by_pool:
+        return NO_POOLS
+    incomplete = None
+    gpus: dict[str, str | None] = {}
+    uuids: dict[tuple[str, str], str] = {}
+    for pool, all_slices in by_pool.items():
+        for entry in all_slices:
+            uuids.update({(pool, device.name): device.uuid for device in entry.devices if device.uuid})
+        newest = [entry for entry in all_slices if entry.generation == all_slices[-1].generation]
+        expected = max(entry.slice_count for entry in newest)
+        if len(newest) < expected:
+            incomplete = f"its pool of ResourceSlices is incomplete ({len(newest)} of {expected})"
+            continue
+        for device in (device for entry in newest for device in entry.devices):
+            if device.whole and device.uuid:
+                gpus[device.uuid] = device.unusable
+    return Pools(complete=bool(gpus), incomplete=incomplete, gpus=gpus, uuids=uuids)

@@ -1,0 +1,162 @@
+"""What one node's agent reports: the machine graph of its NodeTopology, and what runs or fails on it.
+
+A NodeTopology as pydantic models weighs ten times its graph, so the graph is made where the object is decoded and the
+models are let go.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import msgspec
+from pydantic import ValidationError
+
+from closeknit.api.nodetopology import Health, NodeTopologySpec, NodeTopologyStatus, PortState
+from closeknit.api.objects import NodeTopology
+from closeknit.cluster.meta import Metadata, WireStruct
+from closeknit.machine.graph import InvalidTopology, Machine, machine
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Devices that the kubelet gave to one container."""
+
+    namespace: str
+    pod: str
+    pod_uid: str | None
+    devices: tuple[str, ...]
+    """UUIDs of GPUs and MIG devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """The NodeTopology of one node; `machine` is None exactly where `invalid` says why."""
+
+    name: str
+    generation: int
+    machine: Machine | None
+    invalid: str | None
+    """What is wrong with the object, with the field's name."""
+    unhealthy: Mapping[int, str]
+    """NVML indexes of unhealthy GPUs, with the reasons as text: `XID79, FellOffBus`; empty text where none is given."""
+    not_ready: str | None
+    """Why the agent holds the node unfit, as a clause; None where it does not."""
+    heartbeat: datetime | None
+    """Last sign of life; None where the object has none."""
+    allocations: tuple[Allocation, ...] | None
+    """None where nobody could ask the kubelet."""
+
+
+class _Head(WireStruct, frozen=True):
+    metadata: Metadata
+
+
+def report_from_json(document: bytes) -> AgentReport:
+    """The report of a NodeTopology's JSON. Only one without a name raises (msgspec.ValidationError)."""
+    try:
+        return report(NodeTopology.model_validate_json(document))
+    except ValidationError as error:
+        return _unreadable(msgspec.json.decode(document, type=_Head).metadata.name, error)
+
+
+def report_from_builtins(document: object) -> AgentReport:
+    """The report of a NodeTopology as plain dicts and lists. Only one without a name raises."""
+    try:
+        return report(NodeTopology.parse(document))
+    except ValidationError as error:
+        return _unreadable(msgspec.convert(document, type=_Head).metadata.name, error)
+
+
+def report(topology: NodeTopology) -> AgentReport:
+    """The report of a NodeTopology."""
+    status = topology.status
+    graph: Machine | None = None
+    invalid: str | None = None
+    try:
+        links_down = tuple(sorted((entry.gpu, entry.link) for entry in status.links_down))
+        graph = machine(_with_nics_down(topology.spec, status), links_down)
+    except InvalidTopology as error:
+        invalid = str(error)
+    return AgentReport(
+        name=topology.metadata.name,
+        generation=topology.metadata.generation,
+        machine=graph,
+        invalid=invalid,
+        unhealthy={
+            gpu.index: ", ".join(gpu.reasons)
+            for gpu in sorted(status.gpus, key=lambda gpu: gpu.index)
+            if gpu.state is not Health.DEGRADED
+        },
+        not_ready=_not_ready(status),
+        heartbeat=moment(status.heartbeat_time),
+        allocations=_allocations(status),
+    )
+
+
+def same_machine(new: AgentReport, old: AgentReport | None) -> AgentReport:
+    """`new`, holding the very Machine of `old` where both are equal, so that what was computed from it stays known."""
+    if old is not None and new.machine is not old.machine and new.machine == old.machine:
+        return replace(new, machine=old.machine)
+    return new
+
+
+def moment(text: str | None) -> datetime | None:
+    """The instant in UTC that an RFC 3339 text stands for; None for no text, and for a malformed one."""
+    if text is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return instant.astimezone(UTC) if instant.tzinfo is not None else None
+
+
+def _with_nics_down(spec: NodeTopologySpec, status: NodeTopologyStatus) -> NodeTopologySpec:
+    """The spec with every NIC that failed since marked down, so that the graph and its class tell the truth."""
+    down = {nic.name for nic in status.nics if nic.state is not Health.DEGRADED}
+    if not down:
+        return spec
+    nics = [nic.model_copy(update={"state": PortState.DOWN}) if nic.name in down else nic for nic in spec.nics]
+    return spec.model_copy(update={"nics": nics})
+
+
+def _not_ready(status: NodeTopologyStatus) -> str | None:
+    for condition in status.conditions:
+        if condition.type == "Ready" and condition.status == "False":
+            return f"its agent says {condition.reason}" + (f": {condition.message}" if condition.message else "")
+    return None
+
+
+def _allocations(status: NodeTopologyStatus) -> tuple[Allocation, ...] | None:
+    if status.allocations is None:
+        return None
+    return tuple(
+        # A shared GPU's replica is called `<uuid>::<n>`.
+        Allocation(
+            entry.namespace, entry.pod, entry.pod_uid, tuple(device.partition("::")[0] for device in entry.devices)
+        )
+        for entry in status.allocations
+    )
+
+
+def _unreadable(name: str, error: ValidationError) -> AgentReport:
+    return AgentReport(
+        name=name,
+        generation=0,
+        machine=None,
+        invalid=first_fault(error),
+        unhealthy={},
+        not_ready=None,
+        heartbeat=None,
+        allocations=None,
+    )
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first thing that a model refuses, as `field: message`: `spec.gpus[0].index: Input should be …`."""
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ""
+    for part in fault["loc"]:
+        field += f"[{part}]" if isinstance(part, int) else f".{part}" if field else part
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"{field}: {message}" if field else message

@@ -1,0 +1,196 @@
+"""One NodeView from everything that speaks of the node. A function of its arguments and of nothing else."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from closeknit.api.names import GPU_RESOURCE, RDMA_RESOURCE_PREFIX, ExclusionReason
+from closeknit.cluster.dra import ResourceClaim
+from closeknit.cluster.holders import Held, Holding, holding
+from closeknit.cluster.node import Exclusion, NodeView, PluginOffer, RdmaOffer
+from closeknit.cluster.objects import Node
+from closeknit.cluster.pod import Pod
+from closeknit.cluster.pool import Pools
+from closeknit.cluster.report import AgentReport
+from closeknit.machine.graph import Machine
+
+STALE_AFTER = timedelta(minutes=15)  # three missed heartbeats of 5 minutes
+SHARED_RESOURCE = f"{GPU_RESOURCE}.shared"  # what the device plugin's renameByDefault makes of a shared GPU
+NOBODY = Holding(holders={}, requested=0, unexplained=(), unexplained_gpus=0, rdma={}, rdma_booked=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Everything that speaks of one node; at least one of `node` and `report` is there."""
+
+    name: str
+    node: Node | None
+    report: AgentReport | None
+    pools: Pools
+    pods: Sequence[Pod]
+    """Live Pods bound to the node, by key."""
+    claims: Sequence[ResourceClaim]
+    """Claims that hold devices of the node's pools, by key."""
+    bookings: Sequence[Held]
+    """Shares that jobs have booked on the node, by job."""
+
+
+def node_view(
+    sources: Sources, domains: tuple[str | None, ...], *, nodes_are_known: bool, now: datetime | None
+) -> NodeView:
+    """The node as placement sees it. Without any Node in the input, `nodes_are_known` is False and nobody judges
+    Nodes: each NodeTopology is then a Ready, untainted node whose GPUs a device plugin offers."""
+    node, report = sources.node, sources.report
+    machine = report.machine if report else None
+    exclusion = _exclusion(sources, nodes_are_known=nodes_are_known, now=now)
+    if report is None or machine is None:
+        return NodeView(
+            name=sources.name,
+            labels=node.labels if node else {},
+            taints=node.taints if node else (),
+            domains=domains,
+            exclusion=exclusion,
+            machine=None,
+            topology_generation=report.generation if report else 0,
+            usable=(),
+            free=(),
+            holders={},
+            unusable={},
+            dra=False,
+            plugin=None,
+            rdma=None,
+        )
+    held = holding(report, sources.bookings, sources.pods, _claimed(sources))
+    dra = sources.pools.complete and not (node and node.allocatable.get(GPU_RESOURCE, 0) > 0)
+    unusable = _unusable(machine, report, sources.pools if dra else None)
+    plugin = None if dra else _plugin(sources, machine, held, nodes_are_known=nodes_are_known)
+    if not dra and plugin is None:
+        reason = sources.pools.incomplete or "neither a device plugin nor a ResourceSlice offers it"
+        unusable = {gpu.index: unusable.get(gpu.index, reason) for gpu in machine.gpus}
+    usable = tuple(gpu.index for gpu in machine.gpus if gpu.index not in unusable)
+    holders = held.holders
+    if plugin is not None and not plugin.shared and held.unexplained:
+        plugin, holders = _explained_by_count(plugin, usable, held)
+    return NodeView(
+        name=sources.name,
+        labels=node.labels if node else {},
+        taints=node.taints if node else (),
+        domains=domains,
+        exclusion=exclusion,
+        machine=machine,
+        topology_generation=report.generation,
+        usable=usable,
+        free=tuple(index for index in usable if index not in holders),
+        holders=holders,
+        unusable=unusable,
+        dra=dra,
+        plugin=plugin,
+        rdma=_rdma(node, held),
+    )
+
+
+def is_stale(report: AgentReport, now: datetime | None) -> bool:
+    """Whether the agent has been silent too long; one that never gave a heartbeat is not stale."""
+    return now is not None and report.heartbeat is not None and now - report.heartbeat > STALE_AFTER
+
+
+def _exclusion(sources: Sources, *, nodes_are_known: bool, now: datetime | None) -> Exclusion | None:
+    node, report = sources.node, sources.report
+    if report is None:
+        return Exclusion(ExclusionReason.NO_TOPOLOGY, "it has no NodeTopology")
+    if report.machine is None:
+        return Exclusion(ExclusionReason.INVALID_TOPOLOGY, report.invalid or "its NodeTopology cannot be read")
+    if nodes_are_known and node is None:
+        return Exclusion(ExclusionReason.NOT_READY, "it has a NodeTopology but no Node")
+    if node is not None and node.not_ready:
+        return Exclusion(ExclusionReason.NOT_READY, node.not_ready)
+    if report.heartbeat is not None and is_stale(report, now):
+        minutes = int(STALE_AFTER.total_seconds()) // 60
+        # The instant and not its age: the text must stay the same from one decision to the next.
+        return Exclusion(
+            ExclusionReason.AGENT_STALE,
+            f"its agent's last heartbeat was at {report.heartbeat:%Y-%m-%dT%H:%M:%SZ}, more than {minutes} min ago",
+        )
+    if report.not_ready:
+        return Exclusion(ExclusionReason.UNHEALTHY, report.not_ready)
+    gpus = report.machine.gpus
+    if not gpus:
+        return Exclusion(ExclusionReason.UNHEALTHY, "its agent found no GPU")
+    if all(gpu.index in report.unhealthy for gpu in gpus):
+        return Exclusion(ExclusionReason.UNHEALTHY, f"all of its GPUs are unhealthy ({len(gpus)})")
+    return None
+
+
+def _claimed(sources: Sources) -> list[tuple[str, str]]:
+    uuids = sources.pools.uuids
+    return [
+        (uuids[device], f"{claim.namespace}/{claim.name}")
+        for claim in sources.claims
+        for device in claim.devices
+        if device in uuids
+    ]
+
+
+def _unusable(machine: Machine, report: AgentReport, dra: Pools | None) -> dict[int, str]:
+    """Why GPUs are not usable, by NVML index, ascending; `dra` where the node's GPUs are bound by claims."""
+    reasons: dict[int, str] = {}
+    for gpu in machine.gpus:
+        if gpu.index in report.unhealthy:
+            why = report.unhealthy[gpu.index]
+            reasons[gpu.index] = f"unhealthy: {why}" if why else "unhealthy"
+        elif gpu.mig_enabled:
+            reasons[gpu.index] = "MIG"
+        elif dra is not None:
+            if gpu.uuid is None or gpu.uuid not in dra.gpus:
+                reasons[gpu.index] = dra.incomplete or "no ResourceSlice names it"
+            elif fault := dra.gpus[gpu.uuid]:
+                reasons[gpu.index] = fault
+    return reasons
+
+
+def _plugin(sources: Sources, machine: Machine, held: Holding, *, nodes_are_known: bool) -> PluginOffer | None:
+    node, report = sources.node, sources.report
+    if node is None:
+        if nodes_are_known or report is None:
+            return None
+        whole = [gpu.index for gpu in machine.gpus if not gpu.mig_enabled]
+        allocatable = sum(index not in report.unhealthy for index in whole)
+        return PluginOffer(allocatable, len(whole), held.requested, not held.unexplained, shared=False)
+    allocatable = node.allocatable.get(GPU_RESOURCE, 0)
+    capacity = max(node.capacity.get(GPU_RESOURCE, 0), allocatable)
+    if capacity == 0 and node.capacity.get(SHARED_RESOURCE, 0) == 0:
+        return None
+    return PluginOffer(allocatable, capacity, held.requested, not held.unexplained, _shares(node, machine))
+
+
+def _shares(node: Node, machine: Machine) -> bool:
+    """Whether one count of the device plugin is not one GPU (labels of GPU feature discovery)."""
+    labels = node.labels
+    replicas = labels.get("nvidia.com/gpu.replicas", "1")
+    cut = labels.get("nvidia.com/mig.strategy") == "single" and any(gpu.mig_enabled for gpu in machine.gpus)
+    return (
+        (replicas.isdecimal() and int(replicas) > 1)
+        or labels.get("nvidia.com/gpu.sharing-strategy", "none") not in {"none", ""}
+        or cut
+        or node.capacity.get(SHARED_RESOURCE, 0) > 0
+    )
+
+
+def _explained_by_count(
+    plugin: PluginOffer, usable: tuple[int, ...], held: Holding
+) -> tuple[PluginOffer, Mapping[int, str]]:
+    """Pods whose GPUs nobody named hold every remaining one where they hold as many as remain."""
+    remaining = [index for index in usable if index not in held.holders]
+    if held.unexplained_gpus < len(remaining) or plugin.free > 0:
+        return plugin, held.holders
+    pods = " or ".join(held.unexplained)
+    holders = {**held.holders, **dict.fromkeys(remaining, f"pod {pods}")}
+    offer = PluginOffer(plugin.allocatable, plugin.capacity, plugin.requested, holders_known=True, shared=False)
+    return offer, dict(sorted(holders.items()))
+
+
+def _rdma(node: Node | None, held: Holding) -> RdmaOffer | None:
+    for resource, amount in (node.allocatable if node else {}).items():  # sorted by name
+        if resource.startswith(RDMA_RESOURCE_PREFIX) and amount > 0:
+            return RdmaOffer(resource, max(0, amount - held.rdma.get(resource, 0) - held.rdma_booked))
+    return None
