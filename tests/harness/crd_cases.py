@@ -4,7 +4,7 @@ tests/unit/test_crd_cases.py holds the models against it, tests/cluster/test_crd
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 POD = {"containers": [{"name": "trainer", "image": "pytorch"}]}
@@ -136,8 +136,8 @@ CASES = (
         "an unknown framework is refused",
         "spec.framework",
         framework="Caffe",
-        schema_words='Unsupported value: "Caffe": supported values: "PyTorch", "DeepSpeed", "Horovod", "MPI", "TensorFlow"'
-        ', "JAX", "Custom"',
+        schema_words='Unsupported value: "Caffe": supported values: "PyTorch", "DeepSpeed", "Horovod", "MPI", '
+        '"TensorFlow", "JAX", "Custom"',
     ),
     job(
         "a duration without a unit is refused",
@@ -240,7 +240,7 @@ class Change:
 
     field: str
     other: Any
-    is_mutable: bool = field(default=False, kw_only=True)
+    is_mutable: bool = False
 
 
 CHANGES = (

@@ -3,7 +3,13 @@
 import pytest
 from pydantic import ValidationError
 
-from closeknit.api.crd.rules import immutable_fields
+from closeknit.api.crd.rules import (
+    Rules,
+    cluster_topology_rules,
+    immutable_fields,
+    immutable_message,
+    training_job_rules,
+)
 from closeknit.api.objects import ClusterTopology, NodeTopology, TrainingJob
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.api.wire import FieldError, Wire
@@ -40,6 +46,15 @@ def test_the_models_agree(case: Case) -> None:
     assert [field for field, _ in found] == ([case.refused_field] if case.refused_field else [])
     if case.words:
         assert [words for _, words in found] == [case.words]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rules"), [("TrainingJob", training_job_rules()), ("ClusterTopology", cluster_topology_rules())]
+)
+def test_every_rule_between_fields_has_a_refused_case(kind: str, rules: Rules) -> None:
+    about_change = {immutable_message(field) for field in immutable_fields()}
+    messages = {rule.message for rules_there in rules.values() for rule in rules_there} - about_change
+    assert {case.words for case in CASES if case.kind == kind and case.words} == messages
 
 
 def test_every_field_of_a_job_has_a_case_of_change() -> None:

@@ -20,12 +20,15 @@ MUTABLE: Final = frozenset({"suspend", "priorityClassName", "queue", "elastic", 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One x-kubernetes-validations entry; field_path is relative to where the rule sits and starts with a dot."""
+    """One x-kubernetes-validations entry; field_path is relative to where the rule sits and starts with a dot.
+
+    The other reasons that an API server knows (FieldValueRequired, FieldValueDuplicate) make it drop the message.
+    """
 
     rule: str
     message: str
     field_path: str | None = None
-    reason: Literal["FieldValueInvalid", "FieldValueForbidden", "FieldValueDuplicate"] = "FieldValueInvalid"
+    reason: Literal["FieldValueInvalid", "FieldValueForbidden"] = "FieldValueInvalid"
 
     def entry(self) -> dict[str, str]:
         """The rule as the API server reads it."""
@@ -109,7 +112,6 @@ _NUMBERS: Final = (
 _UNIQUE_LEVELS: Final = Rule(
     "self.all(level, self.exists_one(other, other.name == level.name))",
     EQUAL_LEVELS_MESSAGE,
-    reason="FieldValueDuplicate",
 )
 _FREE_LEVEL: Final = Rule(
     f"!(self.name in {list(RESERVED_LEVELS)})",  # a Python list of words is a CEL list, too

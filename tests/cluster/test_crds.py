@@ -1,0 +1,384 @@
+"""The API server's own opinion of our CRDs: what it accepts and refuses, in which words, and what kubectl shows."""
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from closeknit.api.crd import custom_resource_definitions
+from closeknit.api.crd.rules import immutable_message
+from harness.crd_cases import CASES, CHANGES, FULL_JOB, POD, TEMPLATE, Case, Change, manifest
+from harness.kubectl import KubectlError
+from harness.local_cluster import LocalCluster
+
+CRDS = Path(__file__).parents[2] / "crds"
+NAMESPACE = "crds"
+
+
+@pytest.fixture(scope="module")
+def cluster(local_cluster: LocalCluster) -> LocalCluster:
+    """The API server with our CRDs, and a namespace of our own."""
+    local_cluster.kubectl("apply", "--server-side", f"--filename={CRDS}")
+    local_cluster.kubectl(
+        "wait",
+        "--for=condition=Established",
+        "--timeout=30s",
+        f"--filename={CRDS}",
+    )
+    local_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    # Established is said a moment before every handler of the API server knows the kind.
+    for kind in ("trainingjobs", "nodetopologies", "clustertopologies"):
+        local_cluster.wait_for(lambda kind=kind: _is_served(local_cluster, kind), f"{kind} to be served")  # type: ignore[misc]
+    return local_cluster
+
+
+def _is_served(cluster: LocalCluster, kind: str) -> bool:
+    try:
+        cluster.get(kind)
+    except KubectlError:
+        return False
+    return True
+
+
+def refusal(cluster: LocalCluster, *arguments: str, body: Mapping[str, Any] | None = None) -> str:
+    """What kubectl says on the error stream; empty where the API server accepts. Nothing is stored."""
+    try:
+        stdin = None if body is None else json.dumps(body)
+        cluster.kubectl(*arguments, f"--namespace={NAMESPACE}", "--dry-run=server", stdin=stdin)
+    except KubectlError as error:
+        return error.stderr.strip()
+    return ""
+
+
+def problems(said: str) -> list[str]:
+    """What kubectl lists as wrong with an object: one thing in its line, or several below it.
+
+    Where a schema refuses, the API server adds that it did not get to the rules.
+    """
+    _, _, listed = said.partition(" is invalid: ")
+    lines = [line.removeprefix("* ") for line in listed.strip().splitlines()]
+    return [line for line in lines if not line.startswith("<nil>: ")]
+
+
+@pytest.fixture(scope="module")
+def full_job(cluster: LocalCluster) -> str:
+    """The name of a stored job with every field set."""
+    cluster.kubectl(
+        "apply", f"--namespace={NAMESPACE}", "--filename=-", stdin=json.dumps(manifest("TrainingJob", "full", FULL_JOB))
+    )
+    return "full"
+
+
+@pytest.fixture(scope="module")
+def bare_job(cluster: LocalCluster) -> str:
+    """The name of a stored job with nothing but what is required."""
+    bare = manifest("TrainingJob", "bare", {"gpus": 8, "template": TEMPLATE})
+    cluster.kubectl("apply", f"--namespace={NAMESPACE}", "--filename=-", stdin=json.dumps(bare))
+    return "bare"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_the_api_server_agrees(cluster: LocalCluster, case: Case) -> None:
+    said = refusal(cluster, "create", "--filename=-", body=case.manifest)
+    if not case.refused_field:
+        assert said == ""
+        return
+    assert problems(said) == [f"{case.refused_field}: {case.schema_words or f'Invalid value: {case.words}'}"]
+
+
+@pytest.mark.parametrize(
+    "change", [change for change in CHANGES if not change.is_mutable], ids=lambda change: change.field
+)
+def test_an_immutable_field_can_be_neither_changed_nor_removed_nor_added(
+    cluster: LocalCluster, full_job: str, bare_job: str, change: Change
+) -> None:
+    forbidden = f"spec.{change.field}: Forbidden: {immutable_message(change.field)}"
+    changed = patch_refusal(cluster, full_job, {change.field: change.other})
+    assert changed == f'The TrainingJob "full" is invalid: {forbidden}'
+    if change.field in ("gpus", "template"):  # required
+        return
+    removed = patch_refusal(cluster, full_job, {change.field: None})
+    assert removed == f'The TrainingJob "full" is invalid: {forbidden}'
+    added = patch_refusal(cluster, bare_job, {change.field: FULL_JOB[change.field]})
+    assert forbidden in added  # a value made for 64 GPUs may break a rule on 8, too
+
+
+@pytest.mark.parametrize("change", [change for change in CHANGES if change.is_mutable], ids=lambda change: change.field)
+def test_a_mutable_field_can_be_changed_removed_and_added(
+    cluster: LocalCluster, full_job: str, bare_job: str, change: Change
+) -> None:
+    assert patch_refusal(cluster, full_job, {change.field: change.other}) == ""
+    assert patch_refusal(cluster, full_job, {change.field: None}) == ""
+    value = {"minGPUs": 4} if change.field == "elastic" else change.other
+    assert patch_refusal(cluster, bare_job, {change.field: value}) == ""
+
+
+def patch_refusal(cluster: LocalCluster, name: str, spec: Mapping[str, Any]) -> str:
+    patch = json.dumps({"spec": spec})
+    return refusal(cluster, "patch", "trainingjob", name, "--type=merge", f"--patch={patch}")
+
+
+METADATA = {"labels": {"team": "a"}}
+SWAPS = {
+    "metadata for an unknown key": ({"metadata": METADATA, "spec": POD}, {"foo": METADATA, "spec": POD}),
+    "metadata for nothing": ({"metadata": METADATA, "spec": POD}, {"spec": POD}),
+    "nothing for metadata": ({"spec": POD}, {"metadata": METADATA, "spec": POD}),
+    "nothing for an unknown key": ({"spec": POD}, {"foo": METADATA, "spec": POD}),
+    "labels for annotations": (
+        {"metadata": METADATA, "spec": POD},
+        {"metadata": {"annotations": {"team": "a"}}, "spec": POD},
+    ),
+    "a label for another": ({"metadata": METADATA, "spec": POD}, {"metadata": {"labels": {"crew": "a"}}, "spec": POD}),
+    "a field of the Pod for another": (
+        {"spec": POD | {"restartPolicy": "Never"}},
+        {"spec": POD | {"hostNetwork": True}},
+    ),
+    "the whole spec": ({"spec": POD}, {"spec": {"hostNetwork": True}}),
+    "a key of a container for another": (
+        {"spec": {"containers": [{"name": "trainer", "image": "a"}]}},
+        {"spec": {"containers": [{"name": "trainer", "command": "a"}]}},
+    ),
+    "one container for two": ({"spec": POD}, {"spec": {"containers": [*POD["containers"], {"name": "side"}]}}),
+    "a value deep inside": (
+        {"spec": {"volumes": [{"projected": {"sources": [{"configMap": {"name": "a"}}]}}]}},
+        {"spec": {"volumes": [{"projected": {"sources": [{"configMap": {"name": "b"}}]}}]}},
+    ),
+    "the order of containers": (
+        {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}},
+        {"spec": {"containers": [{"name": "b"}, {"name": "a"}]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("of", ["template", "parameterServers.template"])
+@pytest.mark.parametrize("swap", SWAPS)
+def test_a_template_cannot_be_changed_in_any_way(cluster: LocalCluster, swap: str, of: str) -> None:
+    """CEL sees neither spec nor unknown keys; only the shape of the schema makes == compare them (crd/schema.py)."""
+    before, after = SWAPS[swap]
+    field = of.split(".", maxsplit=1)[0]
+    name = f"swap-{list(SWAPS).index(swap)}-{field.lower()}"[:40]
+    specs = [
+        {"gpus": 1, "template": template if field == "template" else TEMPLATE}
+        | ({} if field == "template" else {"parameterServers": {"replicas": 1, "template": template}})
+        for template in (before, after)
+    ]
+    cluster.kubectl(
+        "create", f"--namespace={NAMESPACE}", "--filename=-", stdin=json.dumps(manifest("TrainingJob", name, specs[0]))
+    )
+    same = refusal(cluster, "replace", "--filename=-", body=manifest("TrainingJob", name, specs[0]))
+    assert same == ""
+    said = refusal(cluster, "replace", "--filename=-", body=manifest("TrainingJob", name, specs[1]))
+    assert said == f'The TrainingJob "{name}" is invalid: spec.{field}: Forbidden: {immutable_message(field)}'
+
+
+def test_a_template_has_no_room_for_a_third_key(cluster: LocalCluster) -> None:
+    template = {"metadata": METADATA, "spec": POD, "foo": {}}
+    said = refusal(
+        cluster, "create", "--filename=-", body=manifest("TrainingJob", "train", {"gpus": 1, "template": template})
+    )
+    assert problems(said) == ["spec.template: Too many: 3: must have at most 2 items"]
+
+
+def test_a_misspelt_field_is_refused(cluster: LocalCluster) -> None:
+    spec = {"gpus": 8, "gpu": {"prodcts": ["NVIDIA-H200"]}, "template": TEMPLATE}
+    said = refusal(cluster, "create", "--filename=-", body=manifest("TrainingJob", "train", spec))
+    assert said.endswith('strict decoding error: unknown field "spec.gpu.prodcts"')
+
+
+def objects_of(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, list[str]]]:
+    """kubectl's path of every object in a schema, and the fields it has."""
+    fields = schema.get("properties", {})
+    if fields:
+        yield path, sorted(fields)
+    for name, field in fields.items():
+        yield from objects_of(field, f"{path}.{name}")
+    for inner in ("items", "additionalProperties"):
+        if inner in schema:
+            yield from objects_of(schema[inner], path)
+
+
+@pytest.mark.parametrize("name", custom_resource_definitions())
+def test_kubectl_explains_every_field(cluster: LocalCluster, name: str) -> None:
+    definition = custom_resource_definitions()[name]
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    kind = definition["spec"]["names"]["singular"]
+    parts = [part for of in ("spec", "status") for part in objects_of(schema["properties"][of], f"{kind}.{of}")]
+    with ThreadPoolExecutor(2) as pool:
+        texts = list(pool.map(lambda part: cluster.kubectl("explain", part[0]), parts))
+    for (path, fields), text in zip(parts, texts, strict=True):
+        assert explained(text) == fields, path
+        assert "<no description>" not in text, path
+
+
+def explained(text: str) -> list[str]:
+    """The fields that `kubectl explain` lists: two blanks, the name, a tab, the type."""
+    lines = text.partition("FIELDS:\n")[2].splitlines()
+    return sorted(line.strip().split("\t")[0] for line in lines if line.startswith("  ") and "\t<" in line)
+
+
+def test_explain_reads_well(cluster: LocalCluster) -> None:
+    text = cluster.kubectl("explain", "trainingjob.spec.topology").replace("\t", " ")
+    assert "\n".join(line.rstrip() for line in text.splitlines()).strip() == TOPOLOGY.strip()
+
+
+TOPOLOGY = """\
+GROUP:      closeknit.dev
+KIND:       TrainingJob
+VERSION:    v1alpha1
+
+FIELD: topology <Object>
+
+
+DESCRIPTION:
+    How close the GPUs must be.
+
+FIELDS:
+  fabric <Object>
+    Network levels that the job should stay inside.
+
+  gpusPerNode <integer>
+    Exact number of ranks on every node; divides gpus.
+
+  minBusBandwidthGBps <number>
+    Refuse placements whose all-reduce of 1 GiB is predicted below this bus
+    bandwidth, in GB/s.
+
+  nvlink <string>
+  enum: Required, Preferred, Ignored
+    Required, Preferred or Ignored: whether each tensor x context group, or
+    without one each node's share, must share an NVLink island. Default
+    Preferred.
+"""
+
+STATUS = {
+    "observedGeneration": 1,
+    "state": "Running",
+    "restarts": 1,
+    "attempt": 2,
+    "conditions": [
+        {"type": "Running", "status": "True", "reason": "PodsRunning", "lastTransitionTime": "2026-11-21T10:00:00Z"}
+    ],
+    "placement": {
+        "nodeCount": 8,
+        "nodes": [
+            {
+                "name": "gpu-07",
+                "gpus": [0, 1, 2, 3, 4, 5, 6, 7],
+                "ranks": "0-7",
+                "nics": ["mlx5_0", "mlx5_3"],
+                "binding": "DRA",
+                "topologyGeneration": 4,
+                "actual": "Verified",
+            }
+        ],
+        "levels": {"rack": 1, "block": 1},
+        "predictedBusBandwidthGBps": 351.2,
+        "idealBusBandwidthGBps": 358.7,
+        "limitedBy": "NVLink ring inside gpu-07",
+    },
+}
+PENDING = {
+    "state": "Queued",
+    "pending": {
+        "reason": "NoNVLinkIsland",
+        "message": "needs 8 GPUs in one NVLink island; the largest free one has 6 (gpu-03)",
+        "since": "2026-11-21T10:00:00Z",
+    },
+}
+
+
+def test_get_shows_how_a_job_stands(cluster: LocalCluster) -> None:
+    """Two jobs in a namespace of their own: one runs, one waits."""
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "columns"}})
+    for name, gpus, status in (("train", 64, STATUS), ("wait", 8, PENDING)):
+        spec = {"gpus": gpus, "queue": "research", "template": TEMPLATE}
+        cluster.kubectl(
+            "create", "--namespace=columns", "--filename=-", stdin=json.dumps(manifest("TrainingJob", name, spec))
+        )
+        patch = json.dumps({"status": status})
+        cluster.kubectl(
+            "patch", "tj", name, "--namespace=columns", "--subresource=status", "--type=merge", f"--patch={patch}"
+        )
+    narrow = cluster.kubectl("get", "tj", "--namespace=columns")
+    assert cells(narrow) == [
+        ["NAME", "STATUS", "GPUS", "NODES", "BANDWIDTH", "RESTARTS", "AGE"],
+        ["train", "Running", "64", "8", "351.2", "1", "*"],
+        ["wait", "Queued", "8", "", "", "", "*"],
+    ]
+    wide = cluster.kubectl("get", "tj", "--namespace=columns", "--output=wide")
+    assert cells(wide) == [
+        ["NAME", "STATUS", "GPUS", "NODES", "BANDWIDTH", "RESTARTS", "AGE", "QUEUE", "LEVELS", "MESSAGE"],
+        ["train", "Running", "64", "8", "351.2", "1", "*", "research", '{"block":1,"rack":1}', ""],
+        ["wait", "Queued", "8", "", "", "", "*", "research", "", PENDING["pending"]["message"]],  # type: ignore[index]
+    ]
+
+
+def cells(table: str) -> list[list[str]]:
+    """The rows of kubectl's table, cut where the header's words begin; the age is a star."""
+    header, *rows = table.splitlines()
+    starts = [at for at in range(len(header)) if header[at] != " " and (at == 0 or header[at - 1] == " ")]
+    ends = [*starts[1:], None]
+    names = [header[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+    found = [[row[start:end].strip() for start, end in zip(starts, ends, strict=True)] for row in rows]
+    return [
+        names,
+        *([("*" if name == "AGE" else cell) for name, cell in zip(names, row, strict=True)] for row in found),
+    ]
+
+
+def test_the_largest_job_on_nodes_of_eight_fits_into_one_object(cluster: LocalCluster) -> None:
+    """65536 GPUs on 8192 nodes with names of cloud length, beside a template of the largest size taken (256 KiB)."""
+    spec = {"gpus": 65536, "template": {"spec": POD | {"padding": "x" * 256 * 1024}}}
+    cluster.kubectl(
+        "create", f"--namespace={NAMESPACE}", "--filename=-", stdin=json.dumps(manifest("TrainingJob", "largest", spec))
+    )
+    nodes = [
+        {
+            "name": f"ip-10-{number // 256}-{number % 256}-117.eu-central-1.internal",
+            "gpus": list(range(8)),
+            "ranks": f"{number * 8}-{number * 8 + 7}",
+            "binding": "DRA",
+            "topologyGeneration": 4,
+            "actual": "Verified",
+        }
+        for number in range(8192)
+    ]
+    nodes[0]["nics"] = [f"mlx5_{number}" for number in range(8)]
+    stored = cluster.get("trainingjob", "largest", NAMESPACE) | {
+        "status": {"placement": {"nodeCount": 8192, "nodes": nodes}}
+    }
+    cluster.kubectl(
+        "replace", f"--namespace={NAMESPACE}", "--subresource=status", "--filename=-", stdin=json.dumps(stored)
+    )
+    # 1.53 MB as read back; etcd takes 1.57 MB. Without the template it is 1.27 MB.
+    assert len(cluster.get("trainingjob", "largest", NAMESPACE)["status"]["placement"]["nodes"]) == 8192
+
+
+def test_get_shows_machines_and_the_network(cluster: LocalCluster) -> None:
+    gpu = {"index": 0, "pciAddress": "0000:18:00.0", "product": "NVIDIA-H200"}
+    source = {"method": "NVML", "driverVersion": "580.159.04"}
+    machine = manifest("NodeTopology", "gpu-07", {"source": source, "gpus": [gpu], "nvlink": {"switched": True}})
+    cluster.apply(machine)
+    status = {
+        "agentVersion": "0.1.0",
+        "heartbeatTime": "2026-11-21T10:00:00Z",
+        "conditions": [
+            {"type": "Ready", "status": "True", "reason": "Measured", "lastTransitionTime": "2026-11-21T10:00:00Z"}
+        ],
+    }
+    cluster.kubectl(
+        "patch", "nt", "gpu-07", "--subresource=status", "--type=merge", f"--patch={json.dumps({'status': status})}"
+    )
+    table = cells(cluster.kubectl("get", "nt", "--output=wide"))
+    assert table[0] == ["NAME", "PRODUCT", "NVSWITCH", "READY", "HEARTBEAT", "AGE", "METHOD", "DRIVER", "AGENT"]
+    assert table[1][:4] == ["gpu-07", "NVIDIA-H200", "true", "True"]
+    assert table[1][6:] == ["NVML", "580.159.04", "0.1.0"]
+    levels = [{"name": name, "nodeLabel": f"example.com/{name}"} for name in ("zone", "block", "rack")]
+    cluster.apply(manifest("ClusterTopology", "default", {"levels": levels, "fabric": {"railIsolated": True}}))
+    assert cells(cluster.kubectl("get", "ct")) == [
+        ["NAME", "OUTERMOST", "INNERMOST", "RAIL-ISOLATED", "AGE"],
+        ["default", "zone", "rack", "true", "*"],
+    ]
