@@ -150,12 +150,11 @@ class HttpApi:
             if response.status != 200:
                 raise _error(response, await response.read())
             async for lines in _line_batches(response.content):
-                events: list[WatchEvent] = []
-                try:
-                    events.extend(map(_event, lines))
-                finally:  # what came before an error counts, whether or not it came in the same read
-                    if events:
-                        yield events
+                events, error_inside = _events(lines)
+                if events:
+                    yield events
+                if error_inside is not None:
+                    raise error_inside
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unavailable(error) from error
         finally:
@@ -219,10 +218,16 @@ class HttpApi:
             await self._call("DELETE", resource.path(namespace, name), body=options)
         except NotFound:
             return
-        except Conflict as conflict:
-            # "Precondition failed: UID in precondition: …": the name belongs to another object, so ours is gone.
-            if "UID in precondition" not in conflict.message:
+        except Conflict:
+            # The precondition failed, or something else did, and only the server's prose says which: look.
+            if await self._has_uid(resource, name, namespace, uid):
                 raise
+
+    async def _has_uid(self, resource: Resource, name: str, namespace: str | None, uid: str) -> bool:
+        try:
+            return bool((await self.get(resource, name, namespace=namespace))["metadata"]["uid"] == uid)
+        except NotFound:
+            return False
 
     async def _call(
         self,
@@ -288,12 +293,18 @@ async def _line_batches(stream: aiohttp.StreamReader) -> AsyncGenerator[list[byt
         raise Unavailable("the watch was cut off inside an event")
 
 
-def _event(line: bytes) -> WatchEvent:
-    """The event of one line. Raises the error that an ERROR event carries."""
-    parsed = _decoded(_decode_watch_line, line)
-    if parsed.type == "ERROR":
-        raise error_from_status(0, bytes(parsed.object))
-    return WatchEvent(parsed.type, bytes(parsed.object))
+def _events(lines: Sequence[bytes]) -> tuple[Sequence[WatchEvent], ApiError | None]:
+    """The events of these lines up to the first error, an ERROR event or a line that is no event; and that error."""
+    events: list[WatchEvent] = []
+    for line in lines:
+        try:
+            parsed = _decoded(_decode_watch_line, line)
+        except Unavailable as error:
+            return events, error
+        if parsed.type == "ERROR":
+            return events, error_from_status(0, bytes(parsed.object))
+        events.append(WatchEvent(parsed.type, bytes(parsed.object)))
+    return events, None
 
 
 def _object(answer: bytes) -> JsonObject:

@@ -261,7 +261,8 @@ class Reflector(Generic[T]):
         self._failures += 1
         self.watch_errors_total += 1
         if self.last_error is None or self.last_error.message != error.message:
-            _log.warning("reading %s: %s", self.resource, error)
+            level = logging.INFO if isinstance(error, Gone) else logging.WARNING  # Gone heals itself
+            _log.log(level, "reading %s: %s", self.resource, error)
         self.last_error = error
 
 
