@@ -84,6 +84,7 @@ class Reflector(Generic[T]):
         *,
         on_quarantine: Callable[[Key, Exception], None] | None = None,
         field_selector: str | None = None,
+        label_selector: str | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.resource = resource
@@ -97,6 +98,7 @@ class Reflector(Generic[T]):
         self._on_events = on_events
         self._on_quarantine = on_quarantine
         self._field_selector = field_selector
+        self._label_selector = label_selector
         self._jitter = jitter
         self._objects: dict[Key, T] = {}
         self._uids: dict[Key, str] = {}
@@ -158,6 +160,7 @@ class Reflector(Generic[T]):
                 limit=PAGE_SIZE,
                 continue_token=continue_token,
                 field_selector=self._field_selector,
+                label_selector=self._label_selector,
             )
             self._last_activity = asyncio.get_running_loop().time()
             if _is_newer(self._last_rv, page.resource_version):
@@ -194,6 +197,7 @@ class Reflector(Generic[T]):
             resource_version=self._last_rv,
             timeout_s=WATCH_TIMEOUT_S + int(self._jitter() * WATCH_TIMEOUT_S),
             field_selector=self._field_selector,
+            label_selector=self._label_selector,
         )
         async with aclosing(stream):
             while (batch := await _next(stream)) is not None:
