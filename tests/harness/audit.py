@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 class AuditEvent:
     """One write that the API server answered. Reads, leases and the control plane's own Events are not recorded.
 
-    `revision` is etcd's order of all writes that changed something (the response's resourceVersion), and the one to
-    prove an order with; None for refusals, dry runs and deletions that answer with a Status. A write that ended before
-    another began has `at` before the other's `received`.
+    Three orders: a write that saw another's effect has the later `received`; one that began after another's answer has
+    its `received` after the other's `at`; of two objects as stored, the later has the greater `revision`, which is the
+    answer's resourceVersion and None for refusals, dry runs, bindings and deletions that answer with a Status.
     """
 
     received: datetime  # when the request arrived
@@ -34,14 +34,14 @@ class AuditEvent:
 
 
 def read_audit_log(path: Path) -> list[AuditEvent]:
-    """All recorded writes so far, in the order in which they were answered.
+    """All recorded writes so far, in the order in which they were received.
 
     The API server writes an event just after its answer, so that the last ones may be a moment late: wait for them.
     """
     lines = path.read_text().splitlines(keepends=True)
     # A line without its end is still being written.
     events = [audit_event(json.loads(line)) for line in lines if line.endswith("\n")]
-    return sorted(events, key=lambda event: event.at)
+    return sorted(events, key=lambda event: event.received)
 
 
 def audit_event(record: Mapping[str, Any]) -> AuditEvent:

@@ -177,7 +177,7 @@ class LocalCluster:
             time.sleep(POLL_INTERVAL_S)
 
     def audit_events(self) -> list[AuditEvent]:
-        """The writes that the API server has answered so far, in order (harness.audit)."""
+        """The writes that the API server has answered so far, in the order of their arrival (harness.audit)."""
         return read_audit_log(self.audit_log)
 
     def _start_control_plane(self, port: int) -> None:

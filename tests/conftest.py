@@ -1,0 +1,107 @@
+"""What all tests share: the control plane that they run on, and the rule of what may be skipped.
+
+`root`, `hardware` and `long` are markers (pyproject.toml). The last line of a run says what was skipped and why, so
+that a green run cannot hide that half of it did not happen; `--require-all` fails one that skipped more than hardware.
+"""
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from harness.local_cluster import LocalCluster
+
+HOW_TO_RUN = {
+    "hardware": "no GPUs: run by hand with --hardware",
+    "root": "run as root",
+    "other": "their reasons are above",
+}
+long_tests_left_out = pytest.StashKey[int]()
+namespace_serials = itertools.count()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("closeknit")
+    group.addoption("--hardware", action="store_true", help="run the tests that need real GPUs, too")
+    group.addoption("--long", action="store_true", help="run the long forms of the tests, too")
+    group.addoption("--require-all", action="store_true", help="fail if anything but hardware is skipped")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("hardware") and not config.getoption("--hardware"):
+            item.add_marker(pytest.mark.skip(reason="needs real GPUs: --hardware"))
+        elif item.get_closest_marker("root") and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason="needs root"))
+    # The long form of a test has a short one that runs: leaving it out is not skipping anything.
+    long = [] if config.getoption("--long") else [item for item in items if item.get_closest_marker("long")]
+    config.stash[long_tests_left_out] = len(long)
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    only_hardware = set(_skipped(session.config)) <= {"hardware"}
+    if session.config.getoption("--require-all") and not only_hardware and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Prints the last line: after pytest's own summary."""
+    if not config.option.collectonly and config.pluginmanager.has_plugin("terminalreporter"):
+        config.get_terminal_writer().line(_last_line(config))
+
+
+def _last_line(config: pytest.Config) -> str:
+    skipped = _skipped(config)
+    reasons = [f"{skipped[kind]} {kind} ({how})" for kind, how in HOW_TO_RUN.items() if skipped[kind]]
+    if set(skipped) <= {"hardware"}:
+        line = " ".join(["nothing skipped", *(f"but {reason}" for reason in reasons)])
+    else:
+        line = f"skipped: {', '.join(reasons)}"
+        if config.getoption("--require-all"):
+            line += "; --require-all: that is a failure"
+    long = config.stash.get(long_tests_left_out, 0)
+    return f"{line}; {long} long left out (--long)" if long else line
+
+
+def _skipped(config: pytest.Config) -> Counter[str]:
+    """How many tests (or, where a whole file was skipped, files) were skipped, by the kind of reason."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reports = reporter.stats.get("skipped", []) if reporter is not None else []
+    kinds = ("hardware", "root")
+    return Counter(next((kind for kind in kinds if kind in report.keywords), "other") for report in reports)
+
+
+@pytest.fixture(scope="session")
+def local_cluster(pytestconfig: pytest.Config) -> Iterator["LocalCluster"]:
+    """The control plane that the whole run shares: use names of your own in it, or a `namespace`."""
+    from harness.build import ensure_built  # noqa: PLC0415 - unit tests need none of it, and start faster without
+    from harness.local_cluster import LocalCluster  # noqa: PLC0415
+
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+    with capture.global_and_fixture_disabled():  # a first build takes minutes: show its progress
+        ensure_built()
+    with LocalCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def namespace(local_cluster: "LocalCluster") -> Iterator[str]:
+    """A fresh namespace of the shared control plane, in which Pods can be created at once."""
+    name = f"test-{next(namespace_serials)}"
+    local_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    local_cluster.wait_for(
+        lambda: local_cluster.kubectl("get", "serviceaccounts", "default", f"--namespace={name}", check=False),
+        f"the default ServiceAccount of namespace {name}",
+    )
+    yield name
+    local_cluster.kubectl("delete", "namespace", name, "--wait=false")
