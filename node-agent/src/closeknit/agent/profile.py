@@ -122,15 +122,22 @@ def profile_names() -> list[str]:
 
 def load_profile(name: str) -> Profile:
     """The profile of that name. Raises ProfileError."""
-    import ryaml  # noqa: PLC0415 -- `dump` and the NVML source run where it is not installed
-
     if name not in profile_names():
         raise ProfileError(f"there is no machine profile {name!r}; known: {', '.join(profile_names())}")
     try:
-        found = msgspec.convert(ryaml.loads(_folder().joinpath(f"{name}.yaml").read_text()), Profile)
-    except (ryaml.InvalidYamlError, msgspec.ValidationError) as error:
+        return msgspec.convert(read_yaml(_folder().joinpath(f"{name}.yaml").read_text()), Profile)
+    except ValueError as error:
         raise ProfileError(f"profile {name}: {error}") from error
-    return found
+
+
+def read_yaml(text: str) -> Any:
+    """The value of a YAML document. Raises ValueError."""
+    import ryaml  # noqa: PLC0415 -- `dump` and the NVML source run where it is not installed
+
+    try:
+        return ryaml.loads(text)
+    except ryaml.InvalidYamlError as error:
+        raise ValueError(str(error)) from error
 
 
 def gpu_uuid(node: str, index: int) -> str:

@@ -50,7 +50,7 @@ class MigDeviceReading(Reading, frozen=True):
 
 
 class GpuReading(Reading, frozen=True):
-    """One GPU. With an error under `handle` nothing else of it could be read."""
+    """One GPU. An error under `handle` means that it does not answer, or stopped to while it was read."""
 
     index: int
     uuid: str | None = None

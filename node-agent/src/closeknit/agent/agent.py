@@ -1,0 +1,62 @@
+"""One agent: reads its machine again and again, and publishes what changed."""
+
+import asyncio
+import logging
+import random
+from datetime import UTC, datetime
+from typing import NoReturn
+
+from closeknit.agent.discovery import Discovery, discover
+from closeknit.agent.publish import NotYet, Publisher
+from closeknit.agent.readings import Readings, Source, SourceError
+from closeknit.kube.errors import ApiError
+
+FIRST_RETRY_S = 1.0
+LAST_RETRY_S = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Agent:
+    """The agent of one node. Many run side by side on one event loop, where machines are simulated."""
+
+    def __init__(self, node: str, source: Source, publisher: Publisher, *, interval_s: float) -> None:
+        self._node = node
+        self._source = source
+        self._publisher = publisher
+        self._interval_s = interval_s
+        self._last: tuple[Readings, Discovery] | None = None
+
+    async def run(self) -> NoReturn:
+        """Reads and publishes for ever. What fails is tried again, sooner at first; a failure is logged once."""
+        failures = 0
+        complaint = ""
+        while True:
+            try:
+                written = await self._publisher.publish(await self._discovery(), datetime.now(UTC))
+            except (ApiError, NotYet, SourceError) as error:
+                failures += 1
+                if str(error) != complaint:
+                    _log.warning("node=%s not published, trying again: %s", self._node, error)
+                complaint = str(error)
+                wait_s = _backoff_s(failures, error)
+            else:
+                failures, complaint = 0, ""
+                if written:
+                    _log.info("node=%s wrote %s", self._node, ", ".join(written))
+                wait_s = self._interval_s
+            await asyncio.sleep(wait_s)
+
+    async def _discovery(self) -> Discovery:
+        # In a thread: a driver that hangs must not keep this process from ending when it is told to.
+        readings = await asyncio.to_thread(self._source.read)
+        if self._last is None or self._last[0] != readings:
+            self._last = readings, discover(readings, self._source.method)
+        return self._last[1]
+
+
+def _backoff_s(failures: int, error: Exception) -> float:
+    """Seconds until the next try: doubling, at random in the upper half, and never before the server asks for it."""
+    longest_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures - 1, 10))
+    asked_s = error.retry_after_s if isinstance(error, ApiError) and error.retry_after_s else 0.0
+    return max(asked_s, random.uniform(longest_s / 2, longest_s))  # noqa: S311 -- to spread load

@@ -1,0 +1,172 @@
+"""`closeknit-agent`: measures a node and publishes what it found, or writes a dump of it."""
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from closeknit.agent import dump as dumps
+from closeknit.agent.readings import Source, SourceError
+
+EXIT_BAD_INPUT = 2  # also where there is no driver: starting again does not help
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+class SourceName(StrEnum):
+    """Where the facts come from."""
+
+    NVML = "nvml"
+    RECORDED = "recorded"
+    SIMULATED = "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One agent of this process."""
+
+    node: str
+    source: Source
+    kubeconfig: Path | None
+
+
+Root = Annotated[Path, typer.Option(help="Folder below which the host's sys and proc are found.")]
+
+
+@app.callback(invoke_without_command=True)
+def run(  # noqa: PLR0913 -- one argument for each option
+    context: typer.Context,
+    *,
+    source: Annotated[SourceName, typer.Option(help="Where the facts come from.")] = SourceName.NVML,
+    node: Annotated[str | None, typer.Option(envvar="NODE_NAME", help="Name of the Node to publish for.")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="How to reach the cluster; not needed in a Pod.")] = None,
+    dump_file: Annotated[Path | None, typer.Option("--dump", help="Dump file of --source recorded.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Machine profile of --source simulated.")] = None,
+    root: Root = Path("/"),
+    simulate: Annotated[Path | None, typer.Option(help="Fleet file: play the agents of all its nodes.")] = None,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 60.0,
+) -> None:
+    """Measure this node again and again, and publish what changed as Node labels and a NodeTopology."""
+    if context.invoked_subcommand is not None:
+        return
+    try:
+        if simulate is not None:
+            members = _fleet(simulate)
+        else:
+            members = [_member(node, kubeconfig, _source(source, node or "", root, dump_file, profile))]
+        for member in members:
+            member.source.read()  # what cannot be read at all is said before anything is written
+    except (SourceError, ValueError) as error:
+        _refuse(error)
+    # Nothing is left to be done: what was published stays. Not even a driver that hangs may delay the end.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        asyncio.run(_run_all(members, interval))
+    except KeyboardInterrupt:
+        os._exit(130)
+
+
+@app.command("dump")
+def write_dump(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; standard output if not given.")
+    ] = None,
+    root: Root = Path("/"),
+) -> None:
+    """Write what NVML and sysfs say about this machine as JSON; it holds uuids, but no serial numbers."""
+    try:
+        readings = _source(SourceName.NVML, "", root, None, None).read()
+        text = dumps.encode(readings)
+        if output is None:
+            sys.stdout.buffer.write(text)
+        else:
+            output.write_bytes(text)
+    except (SourceError, OSError) as error:
+        _refuse(error)
+
+
+async def _run_all(members: Sequence[Member], interval_s: float) -> None:
+    from closeknit.agent.agent import Agent  # noqa: PLC0415 -- `dump` runs where the Kubernetes client is not installed
+    from closeknit.agent.publish import Publisher  # noqa: PLC0415
+    from closeknit.kube.http import HttpApi  # noqa: PLC0415
+
+    agent_version = _version()
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        agents = []
+        for member in members:
+            user_agent = f"closeknit-agent/{agent_version or 'unknown'}"
+            try:
+                api = await HttpApi.connect(user_agent=user_agent, kubeconfig=member.kubeconfig)
+            except Exception as error:  # the library raises whatever its parsers raise
+                _refuse(f"node {member.node}: no way to the cluster: {error}")
+            await stack.enter_async_context(api)
+            jitter = random.random()  # noqa: S311 -- to spread load
+            publisher = Publisher(api, member.node, agent_version=agent_version, jitter=jitter)
+            agents.append(Agent(member.node, member.source, publisher, interval_s=interval_s))
+        for agent in agents:
+            group.create_task(agent.run())
+
+
+def _source(name: SourceName, node: str, root: Path, dump_file: Path | None, profile: str | None) -> Source:
+    """The source that the options name. Raises ValueError and SourceError."""
+    match name:
+        case SourceName.NVML:
+            from closeknit.agent.hardware import HardwareSource  # noqa: PLC0415 -- needs nvidia-ml-py
+
+            return HardwareSource(root)
+        case SourceName.RECORDED:
+            if dump_file is None:
+                raise ValueError("--source recorded needs --dump FILE")
+            return dumps.RecordedSource(dump_file)
+        case SourceName.SIMULATED:
+            from closeknit.agent.profile import load_profile  # noqa: PLC0415 -- needs ryaml
+            from closeknit.agent.simulated import SimulatedSource  # noqa: PLC0415
+
+            if profile is None:
+                raise ValueError("--source simulated needs --profile NAME")
+            return SimulatedSource(load_profile(profile), node)
+
+
+def _member(node: str | None, kubeconfig: Path | None, source: Source) -> Member:
+    if not node:
+        raise ValueError("which Node is this? Give --node NAME, or set NODE_NAME")
+    return Member(node, source, kubeconfig)
+
+
+def _fleet(path: Path) -> list[Member]:
+    from closeknit.agent.fleet import load_fleet  # noqa: PLC0415 -- needs ryaml
+
+    return [Member(node.name, source, Path(node.kubeconfig)) for node, source in load_fleet(path)]
+
+
+def _version() -> str | None:
+    try:
+        return version("closeknit")
+    except PackageNotFoundError:  # run from the sources
+        return None
+
+
+def _refuse(error: object) -> NoReturn:
+    print(f"closeknit-agent: {error}", file=sys.stderr)
+    raise SystemExit(EXIT_BAD_INPUT)
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

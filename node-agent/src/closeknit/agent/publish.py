@@ -1,0 +1,133 @@
+"""Writes what the agent found to its Node's labels and its NodeTopology, and nothing when nothing changed."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from closeknit.agent.discovery import Discovery
+from closeknit.agent.publication import publication
+from closeknit.api.names import API_VERSION, GROUP, NODE_TOPOLOGY, VERSION
+from closeknit.api.nodetopology import NodeTopologySpec, NodeTopologyStatus
+from closeknit.kube.api import Api, JsonObject, Resource
+from closeknit.kube.errors import NotFound
+
+FIELD_MANAGER = "closeknit-agent"
+NODES = Resource("", "v1", "nodes", namespaced=False)
+NODE_TOPOLOGIES = Resource(GROUP, VERSION, "nodetopologies", namespaced=False)
+# The operator gives up on an agent after 15 minutes, so that it may miss one heartbeat.
+HEARTBEAT = timedelta(minutes=5)
+HEARTBEAT_JITTER = timedelta(seconds=30)  # so that agents that started together drift apart
+
+
+class NotYet(Exception):  # noqa: N818 -- it is no error
+    """The cluster is not ready for this node's facts; the message says what is missing."""
+
+
+class Publisher:
+    """Publishes for one node. What it remembers is only what the API server can tell it again."""
+
+    def __init__(self, api: Api, node: str, *, agent_version: str | None, jitter: float) -> None:
+        """`jitter` from 0 to 1 places this agent's heartbeat among those of all others."""
+        self._api = api
+        self._node = node
+        self._agent_version = agent_version
+        self._heartbeat = HEARTBEAT + jitter * HEARTBEAT_JITTER
+        self._uid = ""  # of the Node; empty until it was read
+        self._labels: dict[str, str] = {}  # those of the Node that are ours
+
+    async def publish(self, found: Discovery, now: datetime) -> list[str]:
+        """Brings the cluster up to date; what it wrote, as words for a log. Raises ApiError and NotYet.
+
+        A later call does what this one could not: every call compares with what is there.
+        """
+        written: list[str] = []
+        topology = await self._read_topology()
+        if not self._uid or topology is None:
+            await self._read_node()
+        if topology is not None:
+            self._check_owner(topology)
+        before = NodeTopologyStatus.parse(topology.get("status", {}) if topology else {})
+        wanted = publication(found, before, _generation(topology), self._agent_version, _timestamp(now))
+        if topology is None or NodeTopologySpec.parse(topology.get("spec", {})) != wanted.spec:
+            topology = await self._apply_topology({"spec": wanted.spec.wire()})
+            written.append("NodeTopology")
+            wanted = publication(found, before, _generation(topology), self._agent_version, _timestamp(now))
+        is_due = self._is_heartbeat_due(before, now)
+        if is_due or before.model_copy(update={"heartbeat_time": None}) != wanted.status:
+            alive = wanted.status.model_copy(update={"heartbeat_time": _timestamp(now)})
+            await self._apply_topology({"status": alive.wire()}, subresource="status")
+            written.append("status")
+        if is_due and "NodeTopology" not in written:
+            await self._read_node()  # somebody may have taken our labels away
+        if self._labels != wanted.labels:
+            await self._apply_labels(wanted.labels)
+            written.append("labels")
+        return written
+
+    async def _read_topology(self) -> JsonObject | None:
+        try:
+            return await self._api.get(NODE_TOPOLOGIES, self._node)
+        except NotFound:
+            return None
+
+    async def _read_node(self) -> None:
+        try:
+            node = await self._api.get(NODES, self._node)
+        except NotFound as error:
+            self._uid = ""
+            raise NotYet(f"there is no Node {self._node}") from error
+        self._uid = node["metadata"]["uid"]
+        labels = node["metadata"].get("labels", {})
+        self._labels = {key: labels[key] for key in sorted(_owned_labels(node)) if key in labels}
+
+    def _check_owner(self, topology: JsonObject) -> None:
+        """Its owner is our Node. Of a Node that was made anew under its name, the old one's object is collected."""
+        owners = [owner.get("uid") for owner in topology["metadata"].get("ownerReferences", [])]
+        if owners != [self._uid]:
+            self._uid = ""  # ours may be the old one
+            raise NotYet(f"the NodeTopology {self._node} belongs to another Node of that name, and is going away")
+
+    def _is_heartbeat_due(self, before: NodeTopologyStatus, now: datetime) -> bool:
+        if before.heartbeat_time is None:
+            return True
+        age = now - datetime.fromisoformat(before.heartbeat_time.replace("Z", "+00:00"))
+        return not timedelta() <= age < self._heartbeat  # negative: the clock was set back
+
+    async def _apply_topology(self, part: dict[str, Any], subresource: str | None = None) -> JsonObject:
+        # Always the same owner: a change of it would ask for the right to delete the object.
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._uid}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": NODE_TOPOLOGY,
+            "metadata": {"name": self._node} | ({} if subresource else {"ownerReferences": [owner]}),
+        }
+        return await self._api.apply(
+            NODE_TOPOLOGIES, self._node, body | part, field_manager=FIELD_MANAGER, subresource=subresource
+        )
+
+    async def _apply_labels(self, labels: dict[str, str]) -> None:
+        # The uid makes the API server refuse instead of creating a Node that is gone.
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self._node, "uid": self._uid, "labels": labels},
+        }
+        await self._api.apply(NODES, self._node, body, field_manager=FIELD_MANAGER)
+        self._labels = labels
+
+
+def _owned_labels(node: JsonObject) -> set[str]:
+    """Keys of the labels that this agent applied before, from what the API server keeps about field managers."""
+    keys: set[str] = set()
+    for entry in node["metadata"].get("managedFields", []):
+        if entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply" and not entry.get("subresource"):
+            fields = entry.get("fieldsV1", {}).get("f:metadata", {}).get("f:labels", {})
+            keys |= {key.removeprefix("f:") for key in fields if key.startswith("f:")}
+    return keys
+
+
+def _generation(topology: JsonObject | None) -> int | None:
+    return topology["metadata"].get("generation") if topology else None
+
+
+def _timestamp(now: datetime) -> str:
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
