@@ -57,7 +57,9 @@ def manifests(file: Path) -> list[Manifest]:
         for way, body in _objects(file, number, document):
             manifest = Manifest(file, number, way, body)
             if not isinstance(body.get("metadata"), dict) or not isinstance(body["metadata"].get("name"), str):
-                raise BadInput(file, _line(file, number, way), f"{manifest.kind}: metadata.name", "every object has a name")
+                raise BadInput(
+                    file, _line(file, number, way), f"{manifest.kind}: metadata.name", "every object has a name"
+                )
             found.append(manifest)
     return found
 

@@ -1,0 +1,96 @@
+"""What the operator's loop would decide next for one job, from objects in a file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from closeknit.api.names import JobKey
+from closeknit.api.objects import TrainingJob
+from closeknit.api.trainingjob import Pending, PlacementStatus
+from closeknit.cluster.cluster import Cluster, build
+from closeknit.cluster.job import booking as booked_by
+from closeknit.cluster.kinds import ClusterObject
+from closeknit.launch.environment import container_environment
+from closeknit.launch.gang import Gang
+from closeknit.lifecycle import booking
+from closeknit.lifecycle.step import step
+from closeknit.placement.ranks import Coordinates, coordinates
+from closeknit.placement.request import request
+
+# Stands for now where no agent has told its time: then nothing is stale, and no answer depends on the moment.
+_NO_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank of the gang."""
+
+    rank: int
+    node: str
+    gpu: int
+    """NVML index on its node."""
+    uuid: str
+    coordinates: Coordinates
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The job fits, or sits, here."""
+
+    job: JobKey
+    placement: PlacementStatus
+    ranks: tuple[Rank, ...]
+    environment: Mapping[str, str]
+    """Of node rank 0's trainer, the user's own variables included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The job does not fit now."""
+
+    job: JobKey
+    pending: Pending
+
+
+def plan(asked: TrainingJob, objects: Sequence[ClusterObject]) -> Placed | Refused:
+    """The decision on `asked`, after the unbooked jobs among `objects` that come before it in the queue.
+
+    A job of that name among the objects lends it its age and its booking. A suspended job is answered as if resumed.
+    """
+    cluster = build(objects)
+    stored = cluster.jobs.get(asked.key)
+    if stored is not None:
+        asked = stored.model_copy(update={"spec": asked.spec})
+    asked = asked.model_copy(update={"spec": asked.spec.model_copy(update={"suspend": False})})
+    cluster = cluster.with_job(asked)
+    if booked_by(asked) is not None and asked.status.placement is not None:
+        return _placed(asked, asked.status.placement, cluster)
+    for decision in step(cluster, cluster.newest_heartbeat or _NO_CLOCK):
+        if decision.job == asked.key and decision.status is not None:
+            asked = asked.model_copy(update={"status": decision.status})
+    if asked.status.placement is not None:
+        return _placed(asked, asked.status.placement, cluster)
+    pending = asked.status.pending
+    if pending is None:
+        raise AssertionError(f"{asked.key} is neither placed nor refused")
+    return Refused(asked.key, pending)
+
+
+def _placed(job: TrainingJob, placement: PlacementStatus, cluster: Cluster) -> Placed:
+    gang = booking.gang(job, job.status.attempt or 1, placement, cluster, ipc_lock=True)
+    return Placed(
+        job=job.key,
+        placement=placement,
+        ranks=_ranks(job, placement, gang),
+        environment=container_environment(gang, 0) if isinstance(gang, Gang) else {},
+    )
+
+
+def _ranks(job: TrainingJob, placement: PlacementStatus, gang: Gang | booking.Lost) -> tuple[Rank, ...]:
+    asked = request(job.key, job.spec)
+    ranks: list[Rank] = []
+    for index, node in enumerate(placement.nodes):
+        uuids = gang.nodes[index].uuids if isinstance(gang, Gang) else ("",) * len(node.gpus)
+        for gpu, uuid in zip(node.gpus, uuids, strict=True):
+            ranks.append(Rank(len(ranks), node.name, gpu, uuid, coordinates(len(ranks), asked)))
+    return tuple(ranks)

@@ -1,0 +1,281 @@
+"""`make demo`: three jobs on eight simulated GPU nodes of a real control plane, and what became of them.
+
+Real: API server, controller manager, stock kube-scheduler with DRA, the chart's RBAC and policies, operator, agents.
+Played: the nodes (kwok), and what NVML would say on them (recorded and simulated machines).
+"""
+
+import argparse
+import json
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from closeknit.agent.profile import gpu_uuid
+from closeknit.api.names import GPU_DRA_DRIVER, GROUP
+from closeknit.api.objects import TrainingJob
+from closeknit.cli.objects import cluster_objects, training_job
+from closeknit.cluster.cluster import Cluster, build
+from closeknit.launch.environment import container_environment
+from closeknit.launch.gang import Gang
+from closeknit.lifecycle import booking
+from closeknit.placement.first_fit import first_fit
+from closeknit.placement.placement import Placement
+from closeknit.placement.request import request
+from harness.install import install, start_agents, start_operator
+from harness.local_cluster import LocalCluster
+from harness.machines import device_class, node_object, resource_slices
+
+ROOT = Path(__file__).parents[2]
+RACK_LABEL = "example.com/rack"
+RECORDED = ROOT / "tests" / "fixtures" / "dumps" / "hgx-h200-8gpu-vm.json"
+JOBS = ("tensor-4", "pytorch-16gpu", "too-large")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoNode:
+    """One node of the demo cluster."""
+
+    name: str
+    rack: str
+    machine: str  # a profile, or "recorded" for the recorded H200 virtual machine
+    dra: bool = False
+    rdma: bool = False
+
+    @property
+    def fleet_entry(self) -> dict[str, Any]:
+        """As a fleet file has it."""
+        source = {"dump": str(RECORDED)} if self.machine == "recorded" else {"profile": self.machine}
+        return {"name": self.name, **source}
+
+    @property
+    def profile(self) -> str | Path:
+        """What a kubelet and a DRA driver would register it from."""
+        return RECORDED if self.machine == "recorded" else self.machine
+
+
+# Racks are mixed on purpose: taking nodes by name puts a gang on two racks.
+NODES = (
+    DemoNode("gpu-01", "r1", "hgx-h200", rdma=True),
+    DemoNode("gpu-02", "r2", "hgx-h200", rdma=True),
+    DemoNode("gpu-03", "r1", "dgx1-v100", dra=True),
+    DemoNode("gpu-04", "r2", "dgx1-v100", dra=True),
+    DemoNode("gpu-05", "r1", "hgx-h200", rdma=True),
+    DemoNode("gpu-06", "r2", "recorded"),
+    DemoNode("gpu-07", "r1", "pcie-bridges-8"),
+    DemoNode("gpu-08", "r2", "pcie-bridges-8"),
+)
+# GPUs of the DGX-1Vs that somebody else holds: what is left of each still has one good set of four.
+HELD = {"gpu-03": (2, 5), "gpu-04": (0, 3, 6)}
+
+
+def main() -> int:
+    """Runs the demo; 0 when every job ended up where it should."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up until Ctrl-C")
+    keep = parser.parse_args().keep
+    console = Console(highlight=False, width=min(Console().width, 110))
+    started = time.monotonic()
+    try:
+        with LocalCluster() as cluster:
+            _set_up(cluster)
+            version = json.loads(cluster.kubectl("version", "-o", "json"))["serverVersion"]["gitVersion"]
+            console.print(
+                f"[bold]closeknit[/bold] on Kubernetes {version}: {len(NODES)} nodes in 2 racks, ready after "
+                f"{time.monotonic() - started:.1f} s"
+            )
+            _print_nodes(cluster, console)
+            for name in JOBS:
+                _run_job(cluster, name, console)
+            console.print("\n[bold]kubectl get trainingjobs[/bold]")
+            print(cluster.kubectl("get", "trainingjobs"), end="")
+            if keep:
+                _hold(cluster, console)
+    except KeyboardInterrupt:
+        pass
+    console.print(f"\n{time.monotonic() - started:.1f} s in all; nothing is left behind")
+    return 0
+
+
+def _set_up(cluster: LocalCluster) -> None:
+    nodes = [
+        node_object(
+            each.name, each.profile, plugin=not each.dra, labels={RACK_LABEL: each.rack}, rdma=8 if each.rdma else 0
+        )
+        for each in NODES
+    ]
+    slices = [slice_ for each in NODES if each.dra for slice_ in resource_slices(each.name, each.profile)]
+    install(cluster)
+    cluster.apply(*nodes, device_class(), *slices, *_level("rack", RACK_LABEL), *_held())
+    start_agents(cluster, [each.fleet_entry for each in NODES])
+    start_operator(cluster, _free_port())
+    cluster.wait_for(
+        lambda: len(cluster.get("nodetopologies")["items"]) == len(NODES), "every agent to have published its node"
+    )
+    cluster.wait_for(lambda: _all_held(cluster), "the other team's Pods to hold their GPUs")
+
+
+def _level(name: str, label: str) -> list[dict[str, Any]]:
+    spec = {"levels": [{"name": name, "nodeLabel": label}]}
+    return [
+        {"apiVersion": f"{GROUP}/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": "default"}, "spec": spec}
+    ]
+
+
+def _held() -> list[dict[str, Any]]:
+    """Pods of another team that hold some GPUs of the DGX-1Vs by claims of their own."""
+    objects: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-b"}}]
+    for node, indexes in HELD.items():
+        name = f"notebook-{node}"
+        uuids = ", ".join(f"'{gpu_uuid(node, index)}'" for index in indexes)
+        chosen = f"device.attributes['{GPU_DRA_DRIVER}'].uuid in [{uuids}]"
+        exactly = {
+            "deviceClassName": GPU_DRA_DRIVER,
+            "count": len(indexes),
+            "selectors": [{"cel": {"expression": chosen}}],
+        }
+        metadata = {"name": name, "namespace": "team-b"}
+        container = {"name": "notebook", "image": "notebook", "resources": {"claims": [{"name": "gpus"}]}}
+        objects += [
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": metadata,
+                "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}},
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": metadata,
+                "spec": {
+                    "resourceClaims": [{"name": "gpus", "resourceClaimName": name}],
+                    "containers": [container],
+                },
+            },
+        ]
+    return objects
+
+
+def _all_held(cluster: LocalCluster) -> bool:
+    pods = cluster.get("pods", namespace="team-b")["items"]
+    return len(pods) == len(HELD) and all(pod["spec"].get("nodeName") for pod in pods)
+
+
+def _print_nodes(cluster: LocalCluster, console: Console) -> None:
+    labels = {each["metadata"]["name"]: each["metadata"]["labels"] for each in cluster.get("nodes")["items"]}
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("NODE", "RACK", "GPUS", "NVLINK ISLANDS", "RDMA", "GPUS GIVEN BY", "HELD BY OTHERS"):
+        table.add_column(heading)
+    for each in NODES:
+        node = labels[each.name]
+        table.add_row(
+            each.name,
+            each.rack,
+            f"{node[f'{GROUP}/gpu.count']} {node[f'{GROUP}/gpu.product']}",
+            node.get(f"{GROUP}/nvlink.islands", "-"),
+            f"{node[f'{GROUP}/rdma.nics']} NICs" if each.rdma else "-",
+            "DRA" if each.dra else "device plugin",
+            ",".join(map(str, HELD.get(each.name, ()))) or "-",
+        )
+    console.print(table)
+
+
+def _run_job(cluster: LocalCluster, name: str, console: Console) -> None:
+    file = ROOT / "examples" / f"{name}.yaml"
+    before = _snapshot(cluster)
+    console.print(f"\n[bold]kubectl apply -f examples/{name}.yaml[/bold]")
+    applied = time.monotonic()
+    cluster.kubectl("apply", f"--filename={file}")
+    job = cluster.wait_for(lambda: _settled(cluster, name), f"{name} to run or to be refused")
+    took_s = time.monotonic() - applied
+    if job.status.placement is None:
+        pending = job.status.pending
+        assert pending is not None  # settled
+        console.print(f"  waits: [bold]{pending.reason}[/bold]\n  {pending.message}", markup=True)
+        return
+    now = _snapshot(cluster)
+    gang = booking.gang(job, job.status.attempt or 1, job.status.placement, now, ipc_lock=True)
+    assert isinstance(gang, Gang)  # it runs
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("  NODE", "GPUS", "RANKS", "BOUND BY"):
+        table.add_column(heading)
+    for node in job.status.placement.nodes:
+        table.add_row(f"  {node.name}", ",".join(map(str, node.gpus)), node.ranks, str(node.binding))
+    console.print(f"  all Pods bound after {took_s:.1f} s")
+    console.print(table)
+    _print_bandwidth(job, before, console)
+    console.print("  rank 0's environment:")
+    for variable, value in _shown(container_environment(gang, 0)).items():
+        console.print(f"    {variable}={value}", markup=False)
+
+
+def _print_bandwidth(job: TrainingJob, before: Cluster, console: Console) -> None:
+    placement = job.status.placement
+    assert placement is not None
+    naive = first_fit(before, request(job.key, training_job(ROOT / "examples" / f"{job.metadata.name}.yaml").spec))
+    ours = placement.predicted_bus_bandwidth_gb_s
+    theirs = naive.predicted_bus_bandwidth_gb_s if isinstance(naive, Placement) else None
+    where = (
+        "; ".join(f"{share.node} {','.join(map(str, share.gpus))}" for share in naive.shares)
+        if isinstance(naive, Placement)
+        else "nowhere"
+    )
+    console.print(f"  predicted all-reduce: [bold]{_gb_s(ours)}[/bold]; first fit ({where}): {_gb_s(theirs)}")
+    console.print(f"  limited by: {placement.limited_by}", markup=False)
+
+
+def _gb_s(bandwidth_gb_s: float | None) -> str:
+    return "unknown" if bandwidth_gb_s is None else f"{bandwidth_gb_s:.1f} GB/s"
+
+
+def _shown(environment: Mapping[str, str]) -> dict[str, str]:
+    prefixes = ("PET_", "NCCL_", "MASTER_", "CUDA_", "OMP_")
+    return {name: value for name, value in environment.items() if name.startswith(prefixes)}
+
+
+def _settled(cluster: LocalCluster, name: str) -> TrainingJob | None:
+    job = TrainingJob.parse(cluster.get("trainingjob", name, "default"))
+    if job.status.placement is None:
+        return job if job.status.pending else None
+    pods = cluster.get("pods", namespace="default")["items"]
+    mine = [pod for pod in pods if pod["metadata"]["labels"].get(f"{GROUP}/job") == name]
+    bound = len(mine) == job.status.placement.node_count and all(pod["spec"].get("nodeName") for pod in mine)
+    return job if bound else None
+
+
+def _snapshot(cluster: LocalCluster) -> Cluster:
+    """The cluster as `closeknit plan` would see it in a file that kubectl printed."""
+    file = cluster.directory / "objects.json"
+    kinds = "nodes,nodetopologies,clustertopologies,trainingjobs,pods,resourceslices,resourceclaims,priorityclasses"
+    file.write_text(cluster.kubectl("get", kinds, "--all-namespaces", "--output=json"))
+    return build(cluster_objects(file))
+
+
+def _hold(cluster: LocalCluster, console: Console) -> None:
+    console.print(
+        f"\nThe cluster stays up until Ctrl-C. In another terminal:\n"
+        f"  export KUBECONFIG={cluster.kubeconfig} PATH={cluster.binaries.kubectl.parent}:$PATH\n"
+        "  kubectl describe trainingjob too-large\n"
+        "  kubectl get nodes -L closeknit.dev/nvlink.islands,closeknit.dev/gpu.product\n"
+        "  kubectl explain trainingjob.spec.topology\n"
+        f"Logs: {cluster.directory}/logs",
+        markup=False,
+    )
+    signal.pause()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

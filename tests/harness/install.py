@@ -1,0 +1,77 @@
+"""Installs closeknit's chart into a LocalCluster, and runs its programs as processes of this machine.
+
+What is real: the chart's CRDs, RBAC, admission policies and ServiceAccounts, and the programs, which log in as those
+ServiceAccounts. Left out are only the Deployment and the DaemonSet, for kwok's nodes run no containers.
+"""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.local_cluster import LocalCluster
+from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT, agent_pod, agent_pod_name
+
+CHART = Path(__file__).parents[2] / "helm" / "closeknit"
+NAMESPACE = AGENT_NAMESPACE
+OPERATOR = "closeknit-operator"
+_WORKLOADS = ("Deployment", "DaemonSet")
+
+
+def install(cluster: LocalCluster) -> None:
+    """Applies what the chart renders, CRDs first, and waits until they are served."""
+    rendered = subprocess.run(
+        [cluster.binaries.helm, "template", "closeknit", CHART, f"--namespace={NAMESPACE}", "--include-crds"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    objects: list[dict[str, Any]] = [each for each in yaml.safe_load_all(rendered) if each]
+    crds = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
+    others = [each for each in objects if each not in crds and each["kind"] not in _WORKLOADS]
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *crds)
+    names = [f"crd/{each['metadata']['name']}" for each in crds]
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+    cluster.apply(*others)
+
+
+def start_operator(cluster: LocalCluster, port: int) -> int:
+    """Process id of an operator that is ready; its metrics and health are served on 127.0.0.1:port."""
+    kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)
+    pid = cluster.start_program(
+        "operator",
+        str(Path(sys.executable).parent / "closeknit-operator"),
+        f"--kubeconfig={kubeconfig}",
+        f"--metrics-address=127.0.0.1:{port}",
+    )
+    cluster.wait_for(lambda: _is_ready(port), "the operator to be ready")
+    return pid
+
+
+def start_agents(cluster: LocalCluster, fleet: Sequence[dict[str, Any]]) -> int:
+    """Process id of one process that plays these nodes' agents; each is {name, profile or dump}, as in a fleet file.
+
+    Each agent logs in with a token of the chart's ServiceAccount that is bound to a Pod on its own node.
+    """
+    cluster.apply(*(agent_pod(node["name"]) for node in fleet))
+    nodes = [{**node, "kubeconfig": str(_agent_kubeconfig(cluster, node["name"]))} for node in fleet]
+    path = cluster.directory / "fleet.yaml"
+    path.write_text(json.dumps({"nodes": nodes}))
+    return cluster.start_program("agents", str(Path(sys.executable).parent / "closeknit-agent"), f"--simulate={path}")
+
+
+def _agent_kubeconfig(cluster: LocalCluster, node: str) -> Path:
+    return cluster.service_account_kubeconfig(NAMESPACE, AGENT_SERVICE_ACCOUNT, pod=agent_pod_name(node))
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
