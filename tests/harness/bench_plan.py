@@ -1,6 +1,6 @@
 """`make bench-plan`: `closeknit plan` as a whole process, on a file of 100 nodes as kubectl prints it.
 
-The last line is one JSON object. The peer is what any Python tool would do first: load that file with PyYAML's C loader.
+The last line is one JSON object. The peer is what any Python tool does first: PyYAML's C loader on the same file.
 """
 
 import json

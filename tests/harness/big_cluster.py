@@ -55,7 +55,7 @@ def _node(index: int) -> Iterator[dict[str, Any]]:
 def _pod(node: str, number: int, gpus: int) -> dict[str, Any]:
     """A Pod of somebody; the first on some plugin nodes holds GPUs, the rest hold none."""
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
-    environment = [{"name": f"SETTING_{key}", "value": f"value-{key}"} for key in range(8)]
+    environment = [{"name": f"SETTING_{key}", "value": f"value-{key}"} for key in range(40)]
     return {
         "apiVersion": "v1",
         "kind": "Pod",

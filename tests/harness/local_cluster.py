@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -47,50 +47,37 @@ class LocalCluster:
     ends the programs and removes the folder.
     """
 
-    server: str
-    kubeconfig: Path
-    audit_log: Path
-    directory: Path
+    server: str  # https://127.0.0.1:port
+    directory: Path  # logs/, certificates, kubeconfigs; removed when the cluster ends
     binaries: Binaries
 
     def __enter__(self) -> Self:
         self.binaries = ensure_built()
-        self.directory = Path(tempfile.mkdtemp(prefix="closeknit-"))
-        (self.directory / "logs").mkdir()
-        self.kubeconfig = self.directory / "admin.kubeconfig"
-        self.audit_log = self.directory / "audit.log"
-        self._pids: dict[str, int] = {}
-        self._port = _reserved_port()
-        port = self._port.getsockname()[1]
-        self.server = f"https://127.0.0.1:{port}"
-        self._supervisor = subprocess.Popen(
-            [sys.executable, "-I", "-S", SUPERVISOR, self.directory],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            self._start_control_plane(port)
-        except BaseException:
-            self.stop()
-            raise
+        with ExitStack() as stack:
+            self.directory = Path(tempfile.mkdtemp(prefix="closeknit-"))
+            stack.callback(remove, self.directory)  # for when the supervisor was killed, else it has done it
+            self._port = stack.enter_context(_reserved_port())
+            self.server = f"https://127.0.0.1:{self._port.getsockname()[1]}"
+            # Closes the pipe when the stack unwinds, which tells the supervisor to end everything, and waits for that.
+            self._supervisor = stack.enter_context(_supervisor(self.directory))
+            self._start_control_plane()
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
+        self._stack.close()
 
-    def stop(self) -> None:
-        """Ends all programs at once and removes the folder; nothing to do when that has been done."""
-        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
-            if pipe is not None:
-                with suppress(BrokenPipeError):
-                    pipe.close()
-        self._supervisor.wait()
-        self._port.close()
-        remove(self.directory)  # the supervisor has done it, unless it was killed
+    @property
+    def kubeconfig(self) -> Path:
+        """Logs in as an admin (group system:masters)."""
+        return self.directory / "admin.kubeconfig"
+
+    @property
+    def audit_log(self) -> Path:
+        """Every write, one JSON line each; `audit_events` reads it."""
+        return self.directory / "audit.log"
 
     def start_program(self, name: str, *command: str, environment: Mapping[str, str] | None = None) -> int:
         """The process id of a further program (an operator, an agent), which then ends with the cluster at the latest.
@@ -180,7 +167,10 @@ class LocalCluster:
         """The writes that the API server has answered so far, in the order of their arrival (harness.audit)."""
         return read_audit_log(self.audit_log)
 
-    def _start_control_plane(self, port: int) -> None:
+    def _start_control_plane(self) -> None:
+        (self.directory / "logs").mkdir()
+        self._pids: dict[str, int] = {}
+        port = self._port.getsockname()[1]
         self._start("etcd", programs.etcd(self.binaries))
         programs.write_files(self.directory, self.server)
         self._tls = ssl.create_default_context(cafile=str(self.directory / "ca.crt"))
@@ -235,6 +225,12 @@ def _reserved_port() -> socket.socket:
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     reserved.bind(("127.0.0.1", 0))
     return reserved
+
+
+def _supervisor(directory: Path) -> "subprocess.Popen[str]":
+    # A session of its own, so that the terminal's Ctrl-C reaches the owner only.
+    command = [sys.executable, "-I", "-S", str(SUPERVISOR), str(directory)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def main() -> int:
