@@ -31,6 +31,7 @@ class Agent:
         """Reads and publishes for ever. What fails is tried again, sooner at first; a failure is logged once."""
         failures = 0
         complaint = ""
+        is_news = True  # what the first round found to do, and what each later one wrote
         while True:
             try:
                 written = await self._publisher.publish(await self._discovery(), datetime.now(UTC))
@@ -42,8 +43,9 @@ class Agent:
                 wait_s = _backoff_s(failures, error)
             else:
                 failures, complaint = 0, ""
-                if written:
-                    _log.info("node=%s wrote %s", self._node, ", ".join(written))
+                if written or is_news:
+                    _log.info("node=%s wrote %s", self._node, ", ".join(written) or "nothing, all is up to date")
+                is_news = False
                 wait_s = self._interval_s
             await asyncio.sleep(wait_s)
 

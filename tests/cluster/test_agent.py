@@ -1,0 +1,198 @@
+"""The agent, as its own process with a token bound to its Pod, against a real API server."""
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from closeknit.agent import dump
+from closeknit.agent.profile import Faults, LinkFault
+from harness.local_cluster import LocalCluster, is_running
+from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT, agent_pod, agent_pod_name, node_object, readings
+
+PREFIX = "closeknit.dev/"
+ROOT = Path(__file__).parents[2]
+# What the chart gives the agent, and no more (tests/chart holds the chart to it).
+RULES = [
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
+    {"apiGroups": ["closeknit.dev"], "resources": ["nodetopologies"], "verbs": ["get", "create", "patch"]},
+    {"apiGroups": ["closeknit.dev"], "resources": ["nodetopologies/status"], "verbs": ["patch"]},
+]
+
+
+@dataclass
+class Bed:
+    """A control plane in which agents may run."""
+
+    cluster: LocalCluster
+
+    def node(self, name: str, profile: str) -> Path:
+        """Makes a node, and gives the kubeconfig of its agent."""
+        self.cluster.apply(node_object(name, profile, plugin=True))
+        self.cluster.apply(agent_pod(name))
+        return self.cluster.service_account_kubeconfig(AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT, pod=agent_pod_name(name))
+
+    def start(self, name: str, *options: str) -> int:
+        return self.cluster.start_program(name, sys.executable, "-m", "closeknit.agent.main", *options)
+
+    def start_and_wait(self, name: str, *options: str, log: str) -> int:
+        """Starts an agent and waits until its log has these words."""
+        pid = self.start(name, *options)
+        file = self.cluster.directory / "logs" / f"{name}.log"
+        self.cluster.wait_for(lambda: file.exists() and log in file.read_text(), f"{log!r} in the log of {name}")
+        return pid
+
+    def labels(self, node: str) -> dict[str, str]:
+        labels: dict[str, str] = self.cluster.get("node", node)["metadata"].get("labels", {})
+        return {key.removeprefix(PREFIX): value for key, value in labels.items() if key.startswith(PREFIX)}
+
+    def topology(self, node: str) -> dict[str, Any] | None:
+        found = self.cluster.kubectl("get", "nodetopology", node, "--output=json", check=False)
+        topology: dict[str, Any] | None = json.loads(found) if found else None
+        return topology
+
+    def wait_for_heartbeat(self, node: str) -> dict[str, Any]:
+        def beating() -> dict[str, Any] | None:
+            topology = self.topology(node)
+            return topology if topology and topology.get("status", {}).get("heartbeatTime") else None
+
+        return self.cluster.wait_for(beating, f"the NodeTopology of {node} with a heartbeat")
+
+    def writes(self, node: str) -> list[tuple[str, str]]:
+        """Resource and subresource of all that any agent wrote about this node."""
+        return [
+            (event.resource, event.subresource)
+            for event in self.cluster.audit_events()
+            if event.user == f"system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_SERVICE_ACCOUNT}" and event.name == node
+        ]
+
+
+@pytest.fixture(scope="module")
+def bed(local_cluster: LocalCluster) -> Bed:
+    local_cluster.apply(*sorted((ROOT / "crds").glob("*.yaml")))
+    local_cluster.kubectl("wait", "--for=condition=Established", "crd/nodetopologies.closeknit.dev")
+    account = {"kind": "ServiceAccount", "name": AGENT_SERVICE_ACCOUNT, "namespace": AGENT_NAMESPACE}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "test-closeknit-agent"}
+    local_cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": AGENT_NAMESPACE}},
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": AGENT_SERVICE_ACCOUNT, "namespace": AGENT_NAMESPACE},
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": role["name"]},
+            "rules": RULES,
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": role["name"]},
+            "roleRef": role,
+            "subjects": [account],
+        },
+    )
+    return Bed(local_cluster)
+
+
+def test_publishes_labels_and_topology_and_writes_nothing_more_when_started_again(bed: Bed) -> None:
+    kubeconfig = bed.node("agent-quiet", "dgx1-v100")
+    options = ["--source", "simulated", "--profile", "dgx1-v100", "--node", "agent-quiet", "--interval", "0.2"]
+    options += ["--kubeconfig", str(kubeconfig)]
+    bed.start_and_wait("agent-quiet-1", *options, log="wrote NodeTopology, status, labels")
+
+    topology = bed.topology("agent-quiet")
+    assert topology is not None
+    node = bed.cluster.get("node", "agent-quiet")
+    assert topology["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Node", "name": "agent-quiet", "uid": node["metadata"]["uid"]}
+    ]
+    assert topology["spec"]["gpus"][3]["uuid"] == readings("agent-quiet", "dgx1-v100").gpus[3].uuid
+    assert {"a": 0, "b": 3, "links": 2} in topology["spec"]["nvlink"]["pairs"]
+    assert [condition["type"] for condition in topology["status"]["conditions"] if condition["status"] == "True"] == [
+        "Ready",
+        "GPUDirectRDMAReady",
+    ]
+    labels = bed.labels("agent-quiet")
+    assert labels["nvlink.kind"] == "mesh"
+    assert labels["health"] == "healthy"
+
+    bed.start_and_wait("agent-quiet-2", *options, log="wrote nothing, all is up to date")
+    assert sorted(bed.writes("agent-quiet")) == [
+        ("nodes", ""),
+        ("nodetopologies", ""),
+        ("nodetopologies", "status"),
+    ]
+
+
+def test_a_topology_deleted_by_hand_is_written_again(bed: Bed) -> None:
+    kubeconfig = bed.node("agent-deleted", "pcie-8")
+    options = ["--source", "simulated", "--profile", "pcie-8", "--node", "agent-deleted", "--interval", "0.2"]
+    bed.start_and_wait("agent-deleted", *options, "--kubeconfig", str(kubeconfig), log="wrote NodeTopology")
+    before = bed.wait_for_heartbeat("agent-deleted")
+    bed.cluster.kubectl("delete", "nodetopology", "agent-deleted")
+    bed.cluster.wait_for(
+        lambda: (after := bed.topology("agent-deleted")) and after["metadata"]["uid"] != before["metadata"]["uid"],
+        "the NodeTopology to be there again",
+    )
+    assert bed.wait_for_heartbeat("agent-deleted")["spec"] == before["spec"]
+
+
+def test_a_label_goes_with_its_fact_and_others_stay(bed: Bed, tmp_path: Path) -> None:
+    kubeconfig = bed.node("agent-change", "hgx-a100-8")
+    bed.cluster.kubectl("label", "node", "agent-change", "team=vision", "closeknit.dev/reserved=by-hand")
+    machine = readings("agent-change", "hgx-a100-8")
+    file = tmp_path / "machine.json"
+    file.write_bytes(dump.encode(machine))
+    options = ["--source", "recorded", "--dump", str(file), "--node", "agent-change", "--interval", "0.2"]
+    bed.start_and_wait("agent-change", *options, "--kubeconfig", str(kubeconfig), log="wrote NodeTopology")
+    bed.cluster.wait_for(lambda: bed.labels("agent-change").get("rdma.nics") == "8", "the label of eight NICs")
+
+    file.write_bytes(dump.encode(msgspec.structs.replace(machine, rdma=())))
+    bed.cluster.wait_for(lambda: bed.labels("agent-change")["rdma.transport"] == "none", "the label of no NICs")
+    labels = bed.labels("agent-change")
+    assert "rdma.nics" not in labels
+    assert labels["reserved"] == "by-hand"
+    assert bed.cluster.get("node", "agent-change")["metadata"]["labels"]["team"] == "vision"
+
+    broken = readings("agent-change", "hgx-a100-8", Faults(dead_gpus=(5,), links_down=(LinkFault(1, 4),)))
+    file.write_bytes(dump.encode(broken))
+    bed.cluster.wait_for(lambda: bed.labels("agent-change")["health"] == "degraded", "the label of bad health")
+    topology = bed.topology("agent-change")
+    assert topology is not None
+    assert topology["status"]["gpus"] == [{"index": 5, "state": "Unhealthy", "reasons": ["GPULost"]}]
+    assert topology["status"]["linksDown"] == [{"gpu": 1, "link": 4}]
+    assert bed.labels("agent-change")["nvlink.islands"] == "7"
+
+
+def test_one_process_is_the_agents_of_a_fleet_each_with_its_own_token(bed: Bed, tmp_path: Path) -> None:
+    profiles = {"agent-fleet-1": "hgx-h200", "agent-fleet-2": "dgx1-p100"}
+    fleet = [{"name": n, "profile": p, "kubeconfig": str(bed.node(n, p))} for n, p in profiles.items()]
+    file = tmp_path / "fleet.yaml"
+    file.write_text(json.dumps({"nodes": fleet}))
+    bed.start("agent-fleet", "--simulate", str(file))
+    for node in profiles:
+        bed.wait_for_heartbeat(node)
+        bed.cluster.wait_for(lambda node=node: bed.labels(node), "labels")  # type: ignore[misc]
+    assert bed.labels("agent-fleet-1")["gpu.product"] == "NVIDIA-H200"
+    assert bed.labels("agent-fleet-2")["gpu.product"] == "Tesla-P100-SXM2-16GB"
+
+
+def test_ends_at_once_when_it_is_told_to(bed: Bed) -> None:
+    kubeconfig = bed.node("agent-end", "pcie-8")
+    options = ["--source", "simulated", "--profile", "pcie-8", "--node", "agent-end", "--kubeconfig", str(kubeconfig)]
+    pid = bed.start_and_wait("agent-end", *options, log="wrote NodeTopology")
+    told = time.monotonic()
+    os.kill(pid, signal.SIGTERM)
+    bed.cluster.wait_for(lambda: not is_running(pid), "the agent to end")
+    assert time.monotonic() - told < 1
+    assert bed.topology("agent-end") is not None  # its facts stay
