@@ -200,7 +200,7 @@ def _build(project: Project, go: Sequence[str], cache: Path, progress: TextIO) -
         try:
             _show_until_done(process, what, progress)
         finally:
-            process.kill()  # does nothing to one that has ended
+            process.terminate()  # nothing to one that has ended; uv hands it on to Go, as it could not a SIGKILL
             process.wait()
     if process.returncode != 0:
         raise BuildError(f"{what} in {project.directory} failed:\n{log.read_text().strip()}")

@@ -1,0 +1,88 @@
+"""A run says in its last line what it skipped, and `--require-all` lets nothing be skipped but hardware."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+MARKERS = ["root: needs root", "hardware: needs GPUs", "long: takes long"]
+NOT_ROOT = "import os\nos.geteuid = lambda: 1000\n"  # whoever runs this test
+SUITE = {
+    "passes": "def test_it():\n    pass\n",
+    "hardware": "import pytest\n@pytest.mark.hardware\ndef test_it():\n    pass\n",
+    "root": "import pytest\n@pytest.mark.root\ndef test_it():\n    pass\n",
+    "long": "import pytest\n@pytest.mark.long\ndef test_it():\n    pass\n",
+    "skips itself": "import pytest\ndef test_it():\n    pytest.skip('no such program')\n",
+    "file skipped": "import pytest\npytest.importorskip('no_such_module')\n",
+    "fails": "def test_it():\n    assert False\n",
+}
+
+
+def run(folder: Path, files: list[str], options: list[str]) -> tuple[int, str]:
+    """Exit code and last line of a run of these files under our conftest."""
+    (folder / "conftest.py").write_text(NOT_ROOT + (TESTS / "conftest.py").read_text())
+    for index, name in enumerate(files):
+        (folder / f"test_{index}.py").write_text(SUITE[name])
+    markers = "\n  ".join(MARKERS)
+    (folder / "pytest.ini").write_text(f"[pytest]\naddopts = --strict-markers\nmarkers =\n  {markers}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # a third of a second each
+    )
+    return done.returncode, done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "exit_code", "last_line"),
+    [
+        pytest.param(["passes"], [], 0, "nothing skipped", id="nothing was skipped"),
+        pytest.param(
+            ["passes", "hardware", "hardware"],
+            ["--require-all"],
+            0,
+            "nothing skipped but 2 hardware (no GPUs: run by hand with --hardware)",
+            id="hardware may always be skipped",
+        ),
+        pytest.param(["hardware"], ["--hardware"], 0, "nothing skipped", id="hardware is run when asked for"),
+        pytest.param(
+            ["passes", "hardware", "root", "skips itself", "file skipped"],
+            [],
+            0,
+            "skipped: 1 hardware (no GPUs: run by hand with --hardware), 1 root (run as root), "
+            "2 other (their reasons are above)",
+            id="every kind of skip is counted",
+        ),
+        pytest.param(
+            ["passes", "root"],
+            ["--require-all"],
+            1,
+            "skipped: 1 root (run as root); --require-all: that is a failure",
+            id="required, a test that needs root and has none fails the run",
+        ),
+        pytest.param(
+            ["passes", "file skipped"],
+            ["--require-all"],
+            1,
+            "skipped: 1 other (their reasons are above); --require-all: that is a failure",
+            id="required, a file that skips itself fails the run",
+        ),
+        pytest.param(
+            ["passes", "long"],
+            ["--require-all"],
+            0,
+            "nothing skipped; 1 long left out (--long)",
+            id="the long form of a test is left out, which is no skip",
+        ),
+        pytest.param(["long"], ["--long"], 0, "nothing skipped", id="the long form is run when asked for"),
+        pytest.param(["fails"], ["--require-all"], 1, "nothing skipped", id="a failure stays a failure"),
+    ],
+)
+def test_last_line(tmp_path: Path, files: list[str], options: list[str], exit_code: int, last_line: str) -> None:
+    assert run(tmp_path, files, options) == (exit_code, last_line)
