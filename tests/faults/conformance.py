@@ -5,6 +5,7 @@ sentences. On a real server somebody has installed `WIDGET_CRD` before.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from closeknit.kube.api import Api, JsonObject, Resource, WatchEvent
 from closeknit.kube.errors import AlreadyExists, Conflict, Forbidden, Gone, Invalid, NotFound, TooLarge
+from closeknit.kube.reflector import Reflector
 from faults.kinds import CONFIG_MAPS, PODS, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Kind
 
 DEADLINE_S = 30.0  # for what a real cluster does in its own time: garbage collection, service accounts
@@ -469,3 +471,38 @@ async def reviews_are_answered(api: Api, namespace: str) -> None:
         "spec": {"user": "nobody", "nonResourceAttributes": {"path": f"/{namespace}", "verb": "get"}},
     }
     assert (await api.create(SUBJECT_ACCESS_REVIEWS, access))["status"]["allowed"] is False
+
+
+@_case
+async def a_reflector_beside_a_burst_of_writes_ends_up_equal_to_a_list(api: Api, namespace: str) -> None:
+    """A case of the pair: what the reflector concludes from events is what the server has."""
+    mine = f"metadata.namespace={namespace}"
+    names_told: list[tuple[str, str]] = []
+    reflector = Reflector(
+        api,
+        WIDGETS,
+        msgspec.json.Decoder(dict[str, Any]).decode,
+        lambda events: names_told.extend((event.kind, event.key.name) for event in events),
+        field_selector=mine,
+    )
+    await api.create(WIDGETS, widget("before"), namespace=namespace)
+    running = asyncio.create_task(reflector.run())
+    for index in range(20):
+        made = await api.create(WIDGETS, widget(f"w{index:02}"), namespace=namespace)
+        if index % 2:
+            await api.put_status(WIDGETS, f"w{index:02}", made | {"status": {"state": "Up"}}, namespace=namespace)
+        else:
+            await api.delete(WIDGETS, f"w{index:02}", uid=made["metadata"]["uid"], namespace=namespace)
+
+    async def equal() -> bool:
+        page = await api.list(WIDGETS, namespace=namespace)
+        return [msgspec.json.decode(item) for item in page.items] == [
+            reflector.objects[key] for key in sorted(reflector.objects)
+        ]
+
+    await until(equal, "the copy equals the list")
+    running.cancel()
+    assert reflector.watch_errors_total == 0
+    assert {kind for kind, name in names_told if name == "before"} == {"ADDED"}
+    counts = Counter(name for kind, name in names_told if kind == "ADDED")
+    assert set(counts.values()) == {1}, "everything is added once"
