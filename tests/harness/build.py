@@ -125,13 +125,14 @@ class BuildError(Exception):
     """A program could not be built; the message says which, why, and what to do."""
 
 
-def ensure_built(progress: TextIO = sys.stderr) -> Binaries:
+def ensure_built() -> Binaries:
     """The stock programs, built first where they are missing (about 6 minutes on 2 cores when all are).
 
-    Says on `progress` what it builds and how long that took, and nothing when there is nothing to build. Safe to call
-    from several processes at once: one builds, the others wait and then find everything there.
+    Says on standard error what it builds and how long that took, and nothing when there is nothing to build. Safe to
+    call from several processes at once: one builds, the others wait and then find everything there.
     """
     cache = cache_folder()
+    progress = sys.stderr
     if any(not (cache / project.key).is_dir() for project in PROJECTS):
         cache.mkdir(parents=True, exist_ok=True)
         with _one_builder(cache, progress):

