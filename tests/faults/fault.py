@@ -37,12 +37,12 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class LoseReply:
-    """The write is applied, and its caller hears of a lost connection. Counts effective writes only."""
+    """The write is applied, and its caller hears of a lost connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The write is applied, then its caller dies of `exception`. Counts effective writes only."""
+    """The write is applied, then its caller dies of `exception`."""
 
     exception: type[BaseException]
 
@@ -64,7 +64,10 @@ class EndStream:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`effect` on every matching call, or on the nth alone (from 1)."""
+    """`effect` on every matching call, or on the nth alone (from 1) of those that got as far as this effect.
+
+    That is: LoseReply and Kill count writes that changed something, HoldEvents and EndStream streams that opened.
+    """
 
     effect: Refuse | Delay | LoseReply | Kill | HoldEvents | EndStream
     verb: Verb = "any"

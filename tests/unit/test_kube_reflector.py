@@ -308,6 +308,17 @@ def test_after_a_healthy_stream_pauses_start_small_again() -> None:
     assert asked == [7, 9], "the eighth at once, the ninth after 0.2 s"
 
 
+def test_a_stream_that_brought_something_is_healthy_however_short() -> None:
+    async def story(seen: Observed) -> None:
+        await asyncio.sleep(12.7)  # the seventh watch has just opened, after 12.6 s of pauses
+        label(seen.store, "a", x="1")
+        await seen.settle()
+        assert len(seen.asked("watch")) == 8
+
+    failing = (Fault(UNAVAILABLE, "watch", nth=nth) for nth in range(1, 7))
+    observe(story, *failing, Fault(EndStream(after_events=1), "watch", nth=1))
+
+
 def test_a_silent_watch_is_given_up_after_70_s_and_resumed() -> None:
     async def story(seen: Observed) -> None:
         await asyncio.sleep(5)
