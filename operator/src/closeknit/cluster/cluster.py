@@ -15,7 +15,7 @@ from closeknit.cluster.levels import levels
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import pools
-from closeknit.cluster.tables import Draft, Tables
+from closeknit.cluster.tables import Draft, Tables, in_order
 from closeknit.cluster.view import STALE_AFTER, is_stale, node_view
 
 
@@ -62,10 +62,10 @@ class Cluster:
         found = tables.levels
         if draft.places_moved:
             found = levels(tables.topology, map(tables.place, tables.names()))
-        touched: Iterable[str] = draft.touched
+        touched = draft.touched
         if found != tables.levels or tables.nodes_are_known != self._tables.nodes_are_known:
             tables = replace(tables, levels=found)
-            touched = tables.names()
+            touched = touched.union(tables.names())
         return self._with(tables, touched, self.now)
 
     def with_job(self, job: TrainingJob) -> "Cluster":
@@ -148,7 +148,7 @@ class Cluster:
 
     def _views(self, tables: Tables, touched: Iterable[str], now: datetime | None) -> Mapping[str, NodeView]:
         nodes: dict[str, NodeView] | None = None
-        is_sorted = True
+        added: list[str] = []
         for name in touched:
             sources = tables.sources(name)
             view = (
@@ -169,11 +169,12 @@ class Cluster:
             if view is None:
                 del nodes[name]
             else:
-                is_sorted = is_sorted and before is not None
+                if before is None:
+                    added.append(name)
                 nodes[name] = view
         if nodes is None:
             return self.nodes
-        return nodes if is_sorted else dict(sorted(nodes.items()))
+        return in_order(nodes, added) if added else nodes
 
 
 def build(objects: Iterable[ClusterObject]) -> Cluster:

@@ -163,7 +163,7 @@ def _unusable(wire: _Device) -> str | None:
     """Why no gang may be planned on a device: tainted, or one that several claims may share."""
     for taint in sorted(wire.taints or (), key=lambda taint: taint.key):
         if taint.effect in {"NoSchedule", "NoExecute"}:
-            return f"its device is tainted {taint.key}:{taint.effect}"
+            return f"unhealthy: its DRA device is tainted {taint.key}:{taint.effect}"
     if wire.allow_multiple_allocations:
         return "its device allows multiple allocations"
     if wire.consumes_counters:

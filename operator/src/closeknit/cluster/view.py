@@ -16,7 +16,7 @@ from closeknit.machine.graph import Machine
 
 STALE_AFTER = timedelta(minutes=15)  # three missed heartbeats of 5 minutes
 SHARED_RESOURCE = f"{GPU_RESOURCE}.shared"  # what the device plugin's renameByDefault makes of a shared GPU
-NOBODY = Holding(holders={}, requested=0, unexplained=(), unexplained_gpus=0, rdma={}, rdma_booked=0)
+UNHEALTHY = "unhealthy"  # what NodeView.unusable says of a broken GPU begins so
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,13 @@ def node_view(
     Nodes: each NodeTopology is then a Ready, untainted node whose GPUs a device plugin offers."""
     node, report = sources.node, sources.report
     machine = report.machine if report else None
-    exclusion = _exclusion(sources, nodes_are_known=nodes_are_known, now=now)
     if report is None or machine is None:
         return NodeView(
             name=sources.name,
             labels=node.labels if node else {},
             taints=node.taints if node else (),
             domains=domains,
-            exclusion=exclusion,
+            exclusion=_no_machine(report),
             machine=None,
             topology_generation=report.generation if report else 0,
             usable=(),
@@ -76,7 +75,7 @@ def node_view(
         labels=node.labels if node else {},
         taints=node.taints if node else (),
         domains=domains,
-        exclusion=exclusion,
+        exclusion=_exclusion(node, report, machine, unusable, nodes_are_known=nodes_are_known, now=now),
         machine=machine,
         topology_generation=report.generation,
         usable=usable,
@@ -94,12 +93,27 @@ def is_stale(report: AgentReport, now: datetime | None) -> bool:
     return now is not None and report.heartbeat is not None and now - report.heartbeat > STALE_AFTER
 
 
-def _exclusion(sources: Sources, *, nodes_are_known: bool, now: datetime | None) -> Exclusion | None:
-    node, report = sources.node, sources.report
+def is_unhealthy(why_unusable: str) -> bool:
+    """Whether a GPU with this text in NodeView.unusable is broken, and not merely out of reach."""
+    return why_unusable.startswith(UNHEALTHY)
+
+
+def _no_machine(report: AgentReport | None) -> Exclusion:
     if report is None:
         return Exclusion(ExclusionReason.NO_TOPOLOGY, "it has no NodeTopology")
-    if report.machine is None:
-        return Exclusion(ExclusionReason.INVALID_TOPOLOGY, report.invalid or "its NodeTopology cannot be read")
+    return Exclusion(ExclusionReason.INVALID_TOPOLOGY, report.invalid or "its NodeTopology cannot be read")
+
+
+def _exclusion(
+    node: Node | None,
+    report: AgentReport,
+    machine: Machine,
+    unusable: Mapping[int, str],
+    *,
+    nodes_are_known: bool,
+    now: datetime | None,
+) -> Exclusion | None:
+    """The first reason that holds, the plainest first."""
     if nodes_are_known and node is None:
         return Exclusion(ExclusionReason.NOT_READY, "it has a NodeTopology but no Node")
     if node is not None and node.not_ready:
@@ -113,11 +127,10 @@ def _exclusion(sources: Sources, *, nodes_are_known: bool, now: datetime | None)
         )
     if report.not_ready:
         return Exclusion(ExclusionReason.UNHEALTHY, report.not_ready)
-    gpus = report.machine.gpus
-    if not gpus:
+    if not machine.gpus:
         return Exclusion(ExclusionReason.UNHEALTHY, "its agent found no GPU")
-    if all(gpu.index in report.unhealthy for gpu in gpus):
-        return Exclusion(ExclusionReason.UNHEALTHY, f"all of its GPUs are unhealthy ({len(gpus)})")
+    if all(is_unhealthy(unusable.get(gpu.index, "")) for gpu in machine.gpus):
+        return Exclusion(ExclusionReason.UNHEALTHY, f"none of its {len(machine.gpus)} GPUs is healthy")
     return None
 
 
@@ -137,7 +150,7 @@ def _unusable(machine: Machine, report: AgentReport, dra: Pools | None) -> dict[
     for gpu in machine.gpus:
         if gpu.index in report.unhealthy:
             why = report.unhealthy[gpu.index]
-            reasons[gpu.index] = f"unhealthy: {why}" if why else "unhealthy"
+            reasons[gpu.index] = f"{UNHEALTHY}: {why}" if why else UNHEALTHY
         elif gpu.mig_enabled:
             reasons[gpu.index] = "MIG"
         elif dra is not None:

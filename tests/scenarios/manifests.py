@@ -1,0 +1,244 @@
+"""Kubernetes objects for tests, as `kubectl get -o yaml` prints them, in as few words as a table of cases needs.
+
+Names follow the pattern of real clusters; uuids of GPUs are `GPU-<node>-<index>`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Manifest = dict[str, Any]
+
+CREATED = "2026-11-21T09:00:00Z"
+
+
+def uuids(node: str, *indexes: int) -> list[str]:
+    return [f"GPU-{node}-{index}" for index in indexes]
+
+
+def node(
+    name: str = "gpu-1",
+    *,
+    gpus: int | None = 8,
+    allocatable: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    ready: str = "True",
+    **spec: Any,
+) -> Manifest:
+    """A Node whose device plugin offers `gpus`; None: it has no device plugin. `spec` takes taints, unschedulable."""
+    plugin = {} if gpus is None else {"nvidia.com/gpu": str(gpus)}
+    quantities = {"cpu": "128", "memory": "1056Gi", **plugin, **(allocatable or {})}
+    reason = "KubeletReady" if ready == "True" else "NodeStatusUnknown"
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": spec,
+        "status": {
+            "allocatable": quantities,
+            "capacity": quantities,
+            "conditions": [
+                {"type": "MemoryPressure", "status": "False"},
+                {"type": "Ready", "status": ready, "reason": reason, "lastHeartbeatTime": CREATED},
+            ],
+        },
+    }
+
+
+def node_topology(name: str = "gpu-1", *, count: int = 8, generation: int = 4, **status: Any) -> Manifest:
+    """A machine of `count` GPUs that nothing joins. `status` takes heartbeatTime, gpus, nics, allocations, …"""
+    return {
+        "apiVersion": "closeknit.dev/v1alpha1",
+        "kind": "NodeTopology",
+        "metadata": {"name": name, "generation": generation},
+        "spec": {
+            "source": {"method": "Simulated"},
+            "gpus": [
+                {"index": index, "uuid": uuid, "pciAddress": f"0000:{16 + index:02x}:00.0", "product": "NVIDIA-H200"}
+                for index, uuid in enumerate(uuids(name, *range(count)))
+            ],
+        },
+        "status": status,
+    }
+
+
+def allocation(namespace: str, pod: str, devices: Sequence[str], uid: str | None = None) -> Manifest:
+    """One entry of NodeTopology.status.allocations."""
+    entry = {"namespace": namespace, "pod": pod, "container": "main", "devices": list(devices)}
+    return {**entry, "podUID": uid} if uid else entry
+
+
+def pod(
+    name: str = "notebook",
+    *,
+    namespace: str = "ml",
+    node: str | None = "gpu-1",
+    requests: Mapping[str, str] | None = None,
+    phase: str = "Running",
+    uid: str | None = None,
+    claims: Sequence[str] = (),
+) -> Manifest:
+    """Somebody's Pod; it asks for one GPU of the device plugin where nothing else is said."""
+    wanted = {"nvidia.com/gpu": "1"} if requests is None else dict(requests)
+    spec: Manifest = {"containers": [{"name": "main", "resources": {"requests": wanted, "limits": wanted}}]}
+    if node is not None:
+        spec["nodeName"] = node
+    if claims:
+        spec["resourceClaims"] = [{"name": f"gpus-{claim}", "resourceClaimName": claim} for claim in claims]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "uid": uid or f"uid-of-{name}"},
+        "spec": spec,
+        "status": {"phase": phase},
+    }
+
+
+def worker(
+    job: str = "train",
+    index: int = 0,
+    *,
+    attempt: int = 1,
+    gpus: Sequence[str] = (),
+    namespace: str = "team-b",
+    job_uid: str | None = None,
+    **others: Any,
+) -> Manifest:
+    """A worker Pod of a TrainingJob, as the operator makes it; `gpus` are the uuids of its annotation."""
+    made = pod(f"{job}-a{attempt}-worker-{index:05d}", namespace=namespace, **others)
+    made["metadata"]["labels"] = {
+        "closeknit.dev/job": job,
+        "closeknit.dev/attempt": str(attempt),
+        "closeknit.dev/role": "worker",
+        "closeknit.dev/index": str(index),
+    }
+    made["metadata"]["ownerReferences"] = [owner(job, uid=job_uid or f"uid-of-{job}")]
+    if gpus:
+        made["metadata"]["annotations"] = {"closeknit.dev/gpus": ",".join(gpus)}
+    return made
+
+
+def owner(job: str, *, uid: str) -> Manifest:
+    return {
+        "apiVersion": "closeknit.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "name": job,
+        "uid": uid,
+        "controller": True,
+    }
+
+
+def training_job(
+    name: str = "train", *, namespace: str = "team-b", spec: Mapping[str, Any] | None = None, **status: Any
+) -> Manifest:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "registry.example/train:1"}]}}
+    return {
+        "apiVersion": "closeknit.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-of-{name}", "creationTimestamp": CREATED},
+        "spec": {"gpus": 2, "template": template, **(spec or {})},
+        "status": status,
+    }
+
+
+def booked(*shares: tuple[str, Sequence[int]], binding: str = "WholeNode", nics: Sequence[str] = ()) -> Manifest:
+    """The placement of a job's status: (node, GPU indexes) of each share."""
+    nodes = []
+    first = 0
+    for position, (name, gpus) in enumerate(shares):
+        share: Manifest = {
+            "name": name,
+            "gpus": list(gpus),
+            "ranks": f"{first}-{first + len(gpus) - 1}",
+            "binding": binding,
+            "topologyGeneration": 4,
+        }
+        if position == 0:
+            share["nics"] = list(nics)
+        nodes.append(share)
+        first += len(gpus)
+    return {"nodeCount": len(nodes), "nodes": nodes}
+
+
+def condition(kind: str, status: str = "True", reason: str = "Because") -> Manifest:
+    return {"type": kind, "status": status, "reason": reason, "lastTransitionTime": CREATED}
+
+
+def resource_slice(
+    node: str = "gpu-1",
+    indexes: Sequence[int] = range(8),
+    *,
+    generation: int = 1,
+    part: int = 0,
+    count: int = 1,
+    driver: str = "gpu.nvidia.com",
+    devices: Mapping[int, Manifest] | None = None,
+) -> Manifest:
+    """One slice of a node's pool; `devices` adds fields (taints, …) to some of its devices, by index."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-{driver}-{generation}-{part}"},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": node, "generation": generation, "resourceSliceCount": count},
+            "devices": [
+                {
+                    "name": f"gpu-{index}",
+                    "attributes": {
+                        "type": {"string": "gpu"},
+                        "uuid": {"string": f"GPU-{node}-{index}"},
+                        "driverVersion": {"version": "580.126.9"},
+                    },
+                    "capacity": {"memory": {"value": "141Gi"}},
+                    **(devices or {}).get(index, {}),
+                }
+                for index in indexes
+            ],
+        },
+    }
+
+
+def resource_claim(
+    name: str = "notebook-gpus",
+    *results: tuple[str, int],
+    namespace: str = "ml",
+    job: str | None = None,
+    admin: bool = False,
+    driver: str = "gpu.nvidia.com",
+) -> Manifest:
+    """A claim that was given (node, index); without any it waits."""
+    metadata: Manifest = {"name": name, "namespace": namespace, "uid": f"uid-of-{name}"}
+    if job:
+        metadata["labels"] = {"closeknit.dev/job": job}
+    given = [
+        {"request": "gpus", "driver": driver, "pool": node, "device": f"gpu-{index}", "adminAccess": admin or None}
+        for node, index in results
+    ]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": {"devices": {"requests": [{"name": "gpus", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}},
+        "status": {"allocation": {"devices": {"results": given}}} if given else {},
+    }
+
+
+def priority_class(name: str, value: int, *, is_default: bool = False) -> Manifest:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        "globalDefault": is_default,
+    }
+
+
+def cluster_topology(*levels: str, name: str = "default", **spec: Any) -> Manifest:
+    """Levels outermost first, each read from a node label of its own name under `net.example/`."""
+    return {
+        "apiVersion": "closeknit.dev/v1alpha1",
+        "kind": "ClusterTopology",
+        "metadata": {"name": name},
+        "spec": {"levels": [{"name": level, "nodeLabel": f"net.example/{level}"} for level in levels], **spec},
+    }

@@ -1,0 +1,367 @@
+"""The Cluster as a value: following any sequence of changes ends where building from what is left does."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from closeknit.api.names import JobKey
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster, build
+from closeknit.cluster.job import InvalidJob
+from closeknit.cluster.kinds import Change, ClusterObject, ObjectKey, Source, change, from_document
+from scenarios.manifests import (
+    Manifest,
+    allocation,
+    booked,
+    cluster_topology,
+    condition,
+    node,
+    node_topology,
+    pod,
+    priority_class,
+    resource_claim,
+    resource_slice,
+    training_job,
+    uuids,
+    worker,
+)
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NODES = ("a", "b", "c")
+RACKS: tuple[dict[str, str], ...] = (
+    {},
+    {"net.example/rack": "r1"},
+    {"net.example/rack": "r2", "net.example/block": "b1"},
+    {"topology.k8s.aws/network-node-layer-1": "nn-1", "net.example/block": "b2"},
+    {"nvidia.com/gpu.clique": "c0ffee.1", "net.example/rack": "r1"},
+)
+
+
+def decoded(manifest: Manifest) -> ClusterObject:
+    value = from_document(manifest)
+    assert value is not None
+    return value
+
+
+def clique(name: str) -> Manifest:
+    topology = node_topology(name, count=2, generation=5)
+    topology["spec"]["nvlink"] = {"domain": {"clusterUUID": "c0ffee", "cliqueID": 1}}
+    return topology
+
+
+def broken(name: str) -> Manifest:
+    topology = node_topology(name, count=2)
+    topology["spec"]["pcie"] = {"levels": ["X PIX", "SYS X"]}
+    return topology
+
+
+def every_state() -> dict[tuple[Source, ObjectKey], list[ClusterObject]]:
+    """States that each object of a small cluster may be in."""
+    manifests: list[Manifest] = [
+        cluster_topology("block", "rack"),
+        cluster_topology("rack", fabric={"railIsolated": True}),
+        cluster_topology("rack", name="not-used"),
+        priority_class("high", 1000),
+        priority_class("high", 10, is_default=True),
+        priority_class("low", -5, is_default=True),
+    ]
+    for name in NODES:
+        manifests += [node(name, gpus=gpus, labels=labels) for gpus in (2, None) for labels in RACKS]
+        manifests += [
+            node(name, ready="False"),
+            node(name, unschedulable=True, allocatable={"rdma/hca": "3"}),
+            node_topology(name, count=2),
+            node_topology(
+                name, count=2, gpus=[{"index": 1, "state": "Unhealthy"}], heartbeatTime="2026-11-21T12:00:00Z"
+            ),
+            node_topology(name, count=2, heartbeatTime="2026-11-21T12:10:00Z"),
+            node_topology(
+                name,
+                count=2,
+                allocations=[
+                    allocation("ml", "notebook", uuids(name, 1)),
+                    allocation("team-b", "train-a1-worker-00001", uuids(name, 0)),
+                ],
+            ),
+            clique(name),
+            broken(name),
+            resource_slice(name, (0, 1)),
+            resource_slice(name, (0, 1), count=2),
+            resource_slice(name, (0,), part=1, count=2),
+            resource_slice(name, (0, 1), generation=2, devices={0: {"allowMultipleAllocations": True}}),
+        ]
+    for where in (*NODES, None):
+        manifests += [
+            pod(node=where),
+            pod(node=where, requests={"nvidia.com/gpu": "2", "rdma/hca": "1"}),
+            worker(index=0, node=where),
+            worker(index=1, node=where, gpus=uuids("a", 0), requests={"nvidia.com/gpu": "1", "rdma/hca": "1"}),
+            worker(index=1, node=where, gpus=uuids("b", 1), phase="Failed"),
+            worker(index=0, node=where, gpus=uuids("b", 0, 1), job_uid="uid-of-another"),
+            # Somebody's Pod under a name of ours, and one of the second attempt.
+            pod("train-a1-worker-00000", namespace="team-b", node=where),
+            worker(index=0, attempt=2, node=where, gpus=uuids("c", 0)),
+        ]
+    manifests += [
+        resource_claim("x", ("a", 0), ("b", 1)),
+        resource_claim("x", ("b", 0)),
+        resource_claim("x", ("nowhere", 0)),
+        resource_claim("train-a1-worker-00000", namespace="team-b", job="train"),
+        resource_claim("train-a1-worker-00000", ("c", 1), namespace="team-b", job="train"),
+        resource_claim("train-a1-worker-00000", ("c", 1), namespace="team-b"),
+        training_job(),
+        training_job(placement=booked(("a", [0]), ("b", [0]), nics=["mlx5_0"])),
+        training_job(placement=booked(("b", [1]), ("c", [0]), binding="DRA")),
+        training_job(placement=booked(("b", [1]), ("c", [0])), attempt=2),
+        training_job(placement=booked(("nowhere", [0]), ("c", [0, 1]))),
+        training_job(placement=booked(("a", [0]), ("b", [0])), conditions=[condition("Succeeded")]),
+        training_job(spec={"gpus": 0}, placement=booked(("a", [1]))),
+        training_job("other", placement=booked(("c", [1]))),
+        training_job("other", placement=booked(("a", [0, 1]))),
+    ]
+    states: dict[tuple[Source, ObjectKey], list[ClusterObject]] = {}
+    for manifest in manifests:
+        one = change(decoded(manifest))
+        assert one.new is not None
+        states.setdefault((one.source, one.key), []).append(one.new)
+    return states
+
+
+STATES = every_state()
+changes = st.sampled_from(sorted(STATES)).flatmap(
+    lambda slot: st.builds(Change, st.just(slot[0]), st.just(slot[1]), st.none() | st.sampled_from(STATES[slot]))
+)
+moments = st.integers(0, 60).map(lambda minutes: NOON + timedelta(minutes=minutes))
+steps = st.lists(st.lists(changes, max_size=6) | moments, max_size=25)
+
+
+def order(cluster: Cluster) -> list[list[object]]:
+    return [
+        list(table)
+        for table in (
+            cluster.nodes,
+            cluster.jobs,
+            cluster.invalid_jobs,
+            cluster.pods,
+            cluster.claims,
+            cluster.priorities,
+        )
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps, st.randoms(use_true_random=False))
+def test_a_followed_cluster_equals_one_built_from_what_is_left(
+    sequence: Sequence[list[Change] | datetime], random: Random
+) -> None:
+    cluster = Cluster.empty()
+    left: dict[tuple[Source, ObjectKey], ClusterObject] = {}
+    now: datetime | None = None
+    for step in sequence:
+        if isinstance(step, datetime):
+            now = step
+            cluster = cluster.at(now)
+            continue
+        cluster = cluster.after(step)
+        for one in step:
+            if one.new is None:
+                left.pop((one.source, one.key), None)
+            else:
+                left[one.source, one.key] = one.new
+    objects = list(left.values())
+    random.shuffle(objects)
+    built = build(objects)
+    if now is not None:
+        built = built.at(now)
+    assert cluster == built
+    assert order(cluster) == order(built)
+    assert all(keys == sorted(keys) for keys in order(cluster))  # type: ignore[type-var]
+    for job in (JobKey("team-b", "train"), JobKey("team-b", "other")):
+        assert cluster.pods_of(job) == built.pods_of(job)
+        assert cluster.claims_of(job) == built.claims_of(job)
+    for claim in cluster.claims.values():
+        assert cluster.claimed_uuids(claim) == built.claimed_uuids(claim)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(changes, max_size=40))
+def test_batches_of_any_size_end_in_the_same_cluster(sequence: list[Change]) -> None:
+    one_by_one = Cluster.empty()
+    for one in sequence:
+        one_by_one = one_by_one.after([one])
+    assert one_by_one == Cluster.empty().after(sequence)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(changes, max_size=40))
+def test_every_gpu_is_free_or_held_or_not_usable(sequence: list[Change]) -> None:
+    cluster = Cluster.empty().after(sequence)
+    for view in cluster.nodes.values():
+        everything = {gpu.index for gpu in view.machine.gpus} if view.machine else set()
+        assert set(view.free) == everything - view.unusable.keys() - view.holders.keys()
+        assert set(view.usable) == everything - view.unusable.keys()
+        assert len(view.domains) == len(cluster.levels)
+        assert view.domains[-1] is not None
+
+
+def everything(*manifests: Manifest) -> Cluster:
+    return build(decoded(manifest) for manifest in manifests)
+
+
+def fleet() -> Cluster:
+    names = [f"gpu-{number}" for number in range(20)]
+    return everything(*map(node, names), *map(node_topology, names))
+
+
+def test_a_batch_touches_only_the_nodes_that_it_speaks_of() -> None:
+    before = fleet()
+    after = before.after([change(decoded(pod(node="gpu-3")))])
+    assert [name for name in after.nodes if after.nodes[name] is not before.nodes[name]] == ["gpu-3"]
+
+
+def test_tables_that_did_not_change_are_shared() -> None:
+    before = fleet()
+    after = before.after([change(decoded(priority_class("high", 7)))])
+    assert (after.nodes is before.nodes, after.pods is before.pods, after.jobs is before.jobs) == (True, True, True)
+
+
+def test_a_job_whose_booking_stays_touches_no_node() -> None:
+    before = fleet().after([change(decoded(training_job(placement=booked(("gpu-1", [0])))))])
+    after = before.after(
+        [change(decoded(training_job(placement=booked(("gpu-1", [0])), conditions=[condition("Running")])))]
+    )
+    assert after.nodes is before.nodes
+    assert after != before
+
+
+def test_a_heartbeat_keeps_the_very_machine() -> None:
+    before = fleet()
+    after = before.after([change(decoded(node_topology("gpu-3", heartbeatTime="2026-11-21T12:00:00Z")))])
+    assert after.nodes["gpu-3"].machine is before.nodes["gpu-3"].machine
+
+
+def test_a_change_that_says_nothing_new_keeps_the_views() -> None:
+    before = fleet()
+    assert before.after([change(decoded(node("gpu-3")))]).nodes is before.nodes
+
+
+def test_a_booking_is_seen_by_the_next_decision() -> None:
+    job = decoded(training_job(placement=booked(("gpu-1", [0, 1]))))
+    assert isinstance(job, TrainingJob)
+    before = fleet()
+    after = before.with_job(job)
+    assert after.nodes["gpu-1"].free == (2, 3, 4, 5, 6, 7)
+    assert before.nodes["gpu-1"].free == (0, 1, 2, 3, 4, 5, 6, 7)
+    assert after.jobs[JobKey("team-b", "train")] is job
+
+
+def test_time_alone_changes_only_the_nodes_whose_agent_fell_silent() -> None:
+    beats = {"gpu-1": "2026-11-21T12:00:00Z", "gpu-2": "2026-11-21T12:05:00Z"}
+    cluster = everything(
+        *(node(name) for name in (*beats, "gpu-3")),
+        *(node_topology(name, heartbeatTime=beat) for name, beat in beats.items()),
+        node_topology("gpu-3"),
+    )
+    assert cluster.newest_heartbeat == NOON + timedelta(minutes=5)
+
+    def excluded(moment: datetime) -> list[str]:
+        return [name for name, view in cluster.at(moment).nodes.items() if view.exclusion]
+
+    assert excluded(NOON + timedelta(minutes=15)) == []
+    assert excluded(NOON + timedelta(minutes=15, seconds=1)) == ["gpu-1"]
+    assert excluded(NOON + timedelta(minutes=21)) == ["gpu-1", "gpu-2"]
+    late = cluster.at(NOON + timedelta(minutes=21))
+    assert late.at(NOON + timedelta(hours=9)).nodes is late.nodes
+    assert late.at(NOON) == cluster  # a clock that was set back
+    again = late.after([change(decoded(node_topology("gpu-1", heartbeatTime="2026-11-21T12:20:00Z")))])
+    assert [name for name, view in again.nodes.items() if view.exclusion] == ["gpu-2"]
+    assert [name for name, view in again.at(NOON + timedelta(minutes=36)).nodes.items() if view.exclusion] == [
+        "gpu-1",
+        "gpu-2",
+    ]
+
+
+def test_the_first_node_ends_the_belief_that_every_node_topology_is_ready() -> None:
+    alone = everything(node_topology("gpu-1"), node_topology("gpu-2"))
+    assert [view.exclusion for view in alone.nodes.values()] == [None, None]
+    joined = alone.after([change(decoded(node("gpu-1")))])
+    assert [view.exclusion is None for view in joined.nodes.values()] == [True, False]
+    assert joined.after([Change(Source.NODES, ("", "gpu-1"), None)]) == alone
+
+
+def test_a_job_that_cannot_be_read_is_kept_with_its_fault() -> None:
+    cluster = everything(training_job(spec={"gpus": 70_000}))
+    job = cluster.invalid_jobs[JobKey("team-b", "train")]
+    assert isinstance(job, InvalidJob)
+    assert job.error == "spec.gpus: Input should be less than or equal to 65536"
+    assert not cluster.jobs
+    healed = cluster.after([change(decoded(training_job()))])
+    assert (list(healed.jobs), list(healed.invalid_jobs)) == ([JobKey("team-b", "train")], [])
+
+
+PRIORITIES = {
+    "the class it names": ("high", [priority_class("high", 1000), priority_class("low", 1, is_default=True)], 1000),
+    "no class: the global default": (None, [priority_class("low", 1, is_default=True)], 1),
+    "no class and no default": (None, [priority_class("high", 1000)], 0),
+    "several defaults: the lowest, as at admission": (
+        None,
+        [priority_class("b", 7, is_default=True), priority_class("a", 9, is_default=True)],
+        7,
+    ),
+    "a class that is not there": ("gone", [], 0),
+}
+
+
+@pytest.mark.parametrize(("named", "classes", "expected"), PRIORITIES.values(), ids=PRIORITIES.keys())
+def test_priority(named: str | None, classes: list[Manifest], expected: int) -> None:
+    cluster = everything(training_job(spec={"priorityClassName": named}), *classes)
+    assert cluster.priority(cluster.jobs[JobKey("team-b", "train")]) == expected
+
+
+def test_the_children_of_a_job() -> None:
+    cluster = everything(
+        worker(index=1, node="gpu-1"),
+        worker(index=0, node="gpu-1", phase="Failed"),
+        worker("other", node="gpu-1"),
+        pod("train-a1-worker-00002", namespace="team-b"),
+        resource_claim("train-a1-worker-00001", namespace="team-b", job="train"),
+        resource_claim("train-a1-worker-00000", namespace="team-b", job="train"),
+    )
+    job = JobKey("team-b", "train")
+    assert [pod.name for pod in cluster.pods_of(job)] == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    assert [claim.name for claim in cluster.claims_of(job)] == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    assert ("team-b", "train-a1-worker-00002") in cluster.pods
+    assert cluster.pods_of(JobKey("team-b", "nobody")) == ()
+
+
+def test_what_a_pod_really_got() -> None:
+    cluster = everything(
+        node_topology("gpu-1", allocations=[allocation("ml", "notebook", uuids("gpu-1", 5, 2))]),
+        resource_slice("gpu-1"),
+        pod(),
+        pod("quiet"),
+        resource_claim("x", ("gpu-1", 7), ("gpu-1", 1), ("gpu-9", 0)),
+    )
+    assert cluster.reported_uuids(cluster.pods["ml", "notebook"]) == ("GPU-gpu-1-2", "GPU-gpu-1-5")
+    assert cluster.reported_uuids(cluster.pods["ml", "quiet"]) is None
+    assert cluster.claimed_uuids(cluster.claims["ml", "x"]) == ("GPU-gpu-1-7", "GPU-gpu-1-1", None)
+
+
+def test_two_streams_of_pods_out_of_step_lose_nothing() -> None:
+    """Somebody's Pod makes room for ours of the same name, and its stream lags behind."""
+    key = ("team-b", "train-a1-worker-00000")
+    theirs, ours = decoded(pod(key[1], namespace=key[0], uid="old")), decoded(worker(uid="new"))
+    cluster = Cluster.empty().after(
+        [
+            Change(Source.OTHER_PODS, key, theirs),
+            Change(Source.CHILD_PODS, key, ours),
+            Change(Source.OTHER_PODS, key, theirs),
+            Change(Source.OTHER_PODS, key, None),
+        ]
+    )
+    assert cluster.pods == {key: ours}
+    assert cluster.after([Change(Source.CHILD_PODS, key, None)]).pods == {}

@@ -1,0 +1,603 @@
+"""How a NodeView is derived: exclusions, usable GPUs, plugin and RDMA offers, and who holds what."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from closeknit.cluster.cluster import Cluster, build
+from closeknit.cluster.kinds import from_document
+from closeknit.cluster.node import NodeView, PluginOffer, RdmaOffer, Taint
+from scenarios.manifests import (
+    Manifest,
+    allocation,
+    booked,
+    condition,
+    node,
+    node_topology,
+    pod,
+    resource_claim,
+    resource_slice,
+    training_job,
+    uuids,
+    worker,
+)
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def cluster(*manifests: Manifest) -> Cluster:
+    return build(value for manifest in manifests if (value := from_document(manifest)) is not None)
+
+
+def view(*manifests: Manifest, name: str = "gpu-1") -> NodeView:
+    return cluster(*manifests).at(NOON).nodes[name]
+
+
+def without(manifest: Manifest, *path: str | int) -> Manifest:
+    target: Any = manifest
+    for part in path[:-1]:
+        target = target[part]
+    del target[path[-1]]
+    return manifest
+
+
+def asymmetric() -> Manifest:
+    topology = node_topology(count=2)
+    topology["spec"]["pcie"] = {"levels": ["X PIX", "SYS X"]}
+    return topology
+
+
+EXCLUDED = {
+    "a node without a NodeTopology": (
+        [node()],
+        "NoTopology: it has no NodeTopology",
+    ),
+    "a NodeTopology that does not parse": (
+        [node(), without(node_topology(), "spec", "gpus", 3, "pciAddress")],
+        "InvalidTopology: spec.gpus[3].pciAddress: Field required",
+    ),
+    "a matrix that contradicts itself": (
+        [node(), asymmetric()],
+        "InvalidTopology: pcie.levels[1]: is SYS to GPU 0, but pcie.levels[0] is PIX back; both must be the same",
+    ),
+    "a node that is not Ready": (
+        [node(ready="Unknown"), node_topology()],
+        "NotReady: the Node's Ready condition is Unknown (NodeStatusUnknown)",
+    ),
+    "a node that never told whether it is Ready": (
+        [without(node(), "status", "conditions"), node_topology()],
+        "NotReady: the Node has no Ready condition",
+    ),
+    "a NodeTopology whose Node is gone": (
+        [node("gpu-2"), node_topology()],
+        "NotReady: it has a NodeTopology but no Node",
+    ),
+    "an agent that fell silent": (
+        [node(), node_topology(heartbeatTime="2026-11-21T11:44:59Z")],
+        "AgentStale: its agent's last heartbeat was at 2026-11-21T11:44:59Z, more than 15 min ago",
+    ),
+    "an agent that says the machine is unfit": (
+        [node(), node_topology(conditions=[condition("Ready", "False", "DriverGone")])],
+        "Unhealthy: its agent says DriverGone",
+    ),
+    "a machine without a healthy GPU": (
+        [
+            node(gpus=2),
+            node_topology(count=2, gpus=[{"index": i, "state": "Unhealthy", "reasons": ["XID79"]} for i in (0, 1)]),
+        ],
+        "Unhealthy: none of its 2 GPUs is healthy",
+    ),
+    "a machine without any GPU": ([node(gpus=0), node_topology(count=0)], "Unhealthy: its agent found no GPU"),
+    "a broken matrix on a node that is not Ready: what only a person can repair comes first": (
+        [node(ready="False"), asymmetric()],
+        "InvalidTopology: pcie.levels[1]: is SYS to GPU 0, but pcie.levels[0] is PIX back; both must be the same",
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifests", "expected"), EXCLUDED.values(), ids=EXCLUDED.keys())
+def test_a_node_is_left_out_with_its_reason(manifests: Sequence[Manifest], expected: str) -> None:
+    exclusion = view(*manifests).exclusion
+    assert exclusion is not None
+    assert f"{exclusion.reason}: {exclusion.message}" == expected
+
+
+NOT_EXCLUDED = {
+    "a healthy node": [node(), node_topology()],
+    "an agent heard of within 15 min": [node(), node_topology(heartbeatTime="2026-11-21T11:45:00Z")],
+    "an agent whose clock runs ahead": [node(), node_topology(heartbeatTime="2026-11-21T13:00:00+00:00")],
+    "an agent that gives no heartbeat": [node(), node_topology()],
+    "a heartbeat that is no time": [node(), node_topology(heartbeatTime="yesterday")],
+    "one unhealthy GPU of eight": [node(), node_topology(gpus=[{"index": 3, "state": "Unhealthy"}])],
+    "degraded GPUs only": [
+        node(gpus=1),
+        node_topology(count=1, gpus=[{"index": 0, "state": "Degraded", "reasons": ["ECC"]}]),
+    ],
+    "no Node in the input at all": [node_topology()],
+    "a cordoned node: whether its taint is tolerated is the job's affair": [node(unschedulable=True), node_topology()],
+}
+
+
+@pytest.mark.parametrize("manifests", NOT_EXCLUDED.values(), ids=NOT_EXCLUDED.keys())
+def test_a_node_takes_part(manifests: Sequence[Manifest]) -> None:
+    assert view(*manifests).exclusion is None
+
+
+def test_a_node_without_topology_keeps_what_its_node_says() -> None:
+    found = view(node(labels={"tier": "gold"}), node_topology("gpu-2"))
+    assert (found.labels["tier"], found.machine, found.usable, found.domains) == ("gold", None, (), ("gpu-1",))
+
+
+def test_taints_that_keep_pods_away_are_kept_in_order() -> None:
+    found = view(
+        node(
+            unschedulable=True,
+            taints=[
+                {"key": "team", "value": "b", "effect": "NoSchedule"},
+                {"key": "slow", "effect": "PreferNoSchedule"},
+                {"key": "broken", "effect": "NoExecute"},
+            ],
+        ),
+        node_topology(),
+    )
+    assert found.taints == (
+        Taint("broken", "", "NoExecute"),
+        Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"),
+        Taint("team", "b", "NoSchedule"),
+    )
+
+
+MIG = {"mode": "Enabled"}
+
+
+def with_mig(manifest: Manifest, *indexes: int) -> Manifest:
+    for index in indexes:
+        manifest["spec"]["gpus"][index]["mig"] = MIG
+    return manifest
+
+
+def without_uuid(manifest: Manifest, index: int) -> Manifest:
+    return without(manifest, "spec", "gpus", index, "uuid")
+
+
+TAINTED = {"taints": [{"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}]}
+UNMONITORED = {"taints": [{"key": "gpu.nvidia.com/unmonitored", "effect": "None"}]}
+
+UNUSABLE = {
+    "an unhealthy GPU, with its reasons": (
+        [node(gpus=4), node_topology(count=4, gpus=[{"index": 1, "state": "Unhealthy", "reasons": ["XID79", "Lost"]}])],
+        {1: "unhealthy: XID79, Lost"},
+    ),
+    "an unhealthy GPU without reasons": (
+        [node(gpus=4), node_topology(count=4, gpus=[{"index": 1, "state": "Unhealthy"}])],
+        {1: "unhealthy"},
+    ),
+    "a GPU cut by MIG": ([node(gpus=4), with_mig(node_topology(count=4), 0, 3)], {0: "MIG", 3: "MIG"}),
+    "a GPU that no slice names": (
+        [node(gpus=None), node_topology(count=4), resource_slice(indexes=(0, 1, 2))],
+        {3: "no ResourceSlice names it"},
+    ),
+    "under DRA a GPU whose uuid nobody knows": (
+        [node(gpus=None), without_uuid(node_topology(count=4), 2), resource_slice(indexes=range(4))],
+        {2: "no ResourceSlice names it"},
+    ),
+    "a device with a taint that keeps claims away": (
+        [node(gpus=None), node_topology(count=4), resource_slice(indexes=range(4), devices={0: TAINTED})],
+        {0: "unhealthy: its DRA device is tainted gpu.nvidia.com/xid:NoSchedule"},
+    ),
+    "a device with a taint that keeps nobody away": (
+        [node(gpus=None), node_topology(count=4), resource_slice(indexes=range(4), devices={0: UNMONITORED})],
+        {},
+    ),
+    "a device that several claims may have at once": (
+        [
+            node(gpus=None),
+            node_topology(count=4),
+            resource_slice(indexes=range(4), devices={2: {"allowMultipleAllocations": True}}),
+        ],
+        {2: "its device allows multiple allocations"},
+    ),
+    "a device cut out of shared counters": (
+        [
+            node(gpus=None),
+            node_topology(count=4),
+            resource_slice(indexes=range(4), devices={2: {"consumesCounters": [{"counterSet": "gpu-2"}]}}),
+        ],
+        {2: "its device is a partition that consumes shared counters"},
+    ),
+    "no device plugin and no slice": (
+        [node(gpus=None), node_topology(count=2)],
+        dict.fromkeys((0, 1), "neither a device plugin nor a ResourceSlice offers it"),
+    ),
+    "a pool of which a part is missing": (
+        [node(gpus=None), node_topology(count=2), resource_slice(indexes=(0, 1), count=2)],
+        dict.fromkeys((0, 1), "its pool of ResourceSlices is incomplete (1 of 2)"),
+    ),
+    "a pool whose new generation is not complete yet": (
+        [
+            node(gpus=None),
+            node_topology(count=2),
+            resource_slice(indexes=(0, 1)),
+            resource_slice(indexes=(0,), generation=2, count=2),
+        ],
+        dict.fromkeys((0, 1), "its pool of ResourceSlices is incomplete (1 of 2)"),
+    ),
+    "slices of another driver": (
+        [node(gpus=None), node_topology(count=1), resource_slice(indexes=(0,), driver="dra.net")],
+        {0: "neither a device plugin nor a ResourceSlice offers it"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifests", "expected"), UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_a_gpu_is_not_usable_with_its_reason(manifests: Sequence[Manifest], expected: dict[int, str]) -> None:
+    found = view(*manifests)
+    assert found.machine is not None
+    everything = {gpu.index for gpu in found.machine.gpus}
+    assert (dict(found.unusable), set(found.usable)) == (expected, everything - expected.keys())
+
+
+OFFERS = {
+    "a device plugin": ([node(), node_topology()], False, PluginOffer(8, 8, 0, holders_known=True, shared=False)),
+    "a complete pool and no device plugin": ([node(gpus=None), node_topology(), resource_slice()], True, None),
+    "a complete pool, and the plugin's last word is 0": ([node(gpus=0), node_topology(), resource_slice()], True, None),
+    "a complete pool beside a device plugin, which wins": (
+        [node(), node_topology(), resource_slice()],
+        False,
+        PluginOffer(8, 8, 0, holders_known=True, shared=False),
+    ),
+    "the newest generation of a pool in two slices": (
+        [
+            node(gpus=None),
+            node_topology(),
+            resource_slice(indexes=range(4), generation=2, part=0, count=2),
+            resource_slice(indexes=range(4, 8), generation=2, part=1, count=2),
+            resource_slice(indexes=range(8)),
+        ],
+        True,
+        None,
+    ),
+    "no Node at all: a device plugin offers what is healthy and whole": (
+        [with_mig(node_topology(gpus=[{"index": 7, "state": "Unhealthy"}]), 0)],
+        False,
+        PluginOffer(6, 7, 0, holders_known=True, shared=False),
+    ),
+    "no Node at all, but slices": ([node_topology(), resource_slice()], True, None),
+    "time slices": (
+        [node(gpus=32, labels={"nvidia.com/gpu.replicas": "4"}), node_topology()],
+        False,
+        PluginOffer(32, 32, 0, holders_known=True, shared=True),
+    ),
+    "one replica is no sharing": (
+        [node(labels={"nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.sharing-strategy": "none"}), node_topology()],
+        False,
+        PluginOffer(8, 8, 0, holders_known=True, shared=False),
+    ),
+    "MPS": (
+        [node(labels={"nvidia.com/gpu.sharing-strategy": "mps"}), node_topology()],
+        False,
+        PluginOffer(8, 8, 0, holders_known=True, shared=True),
+    ),
+    "MIG devices that look like GPUs": (
+        [node(gpus=56, labels={"nvidia.com/mig.strategy": "single"}), with_mig(node_topology(), *range(8))],
+        False,
+        PluginOffer(56, 56, 0, holders_known=True, shared=True),
+    ),
+    "the single strategy without any MIG device": (
+        [node(labels={"nvidia.com/mig.strategy": "single"}), node_topology()],
+        False,
+        PluginOffer(8, 8, 0, holders_known=True, shared=False),
+    ),
+    "shared GPUs under a name of their own": (
+        [node(gpus=None, allocatable={"nvidia.com/gpu.shared": "80"}), node_topology()],
+        False,
+        PluginOffer(0, 0, 0, holders_known=True, shared=True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifests", "dra", "plugin"), OFFERS.values(), ids=OFFERS.keys())
+def test_what_offers_the_gpus(manifests: Sequence[Manifest], dra: bool, plugin: PluginOffer | None) -> None:
+    found = view(*manifests)
+    assert (found.dra, found.plugin) == (dra, plugin)
+
+
+def test_a_gpu_that_only_the_plugin_holds_unhealthy_is_missing_from_allocatable() -> None:
+    less = node(gpus=7)
+    less["status"]["capacity"] = {"nvidia.com/gpu": "8"}
+    assert view(less, node_topology()).plugin == PluginOffer(7, 8, 0, holders_known=True, shared=False)
+
+
+WHOLE = booked(("gpu-1", range(4)))
+HOLDERS = {
+    "nobody": ([], {}),
+    "a job that has booked and has no Pod yet": (
+        [training_job(placement=WHOLE)],
+        {0: "job team-b/train", 1: "job team-b/train", 2: "job team-b/train", 3: "job team-b/train"},
+    ),
+    "a job whose booking has ended with its attempt": (
+        [
+            training_job(
+                placement=WHOLE,
+                attempt=2,
+                attempts=[{"number": 2, "reason": "ChildDeleted", "charged": False, "ended": "2026-11-21T11:00:00Z"}],
+            )
+        ],
+        {},
+    ),
+    "a job in its second attempt": (
+        [
+            training_job(
+                placement=booked(("gpu-1", [2])),
+                attempt=2,
+                attempts=[{"number": 1, "reason": "ChildDeleted", "charged": False, "ended": "2026-11-21T11:00:00Z"}],
+            )
+        ],
+        {2: "job team-b/train"},
+    ),
+    "a job that succeeded": ([training_job(placement=WHOLE, conditions=[condition("Succeeded")])], {}),
+    "a job that failed": ([training_job(placement=WHOLE, conditions=[condition("Failed")])], {}),
+    "a suspended job": ([training_job(placement=WHOLE, conditions=[condition("Suspended")])], {}),
+    "a job that does not parse keeps its booking": (
+        [training_job(spec={"gpus": 70_000}, placement=booked(("gpu-1", [1])))],
+        {1: "job team-b/train"},
+    ),
+    "a booking on a node that nobody knows": ([training_job(placement=booked(("gpu-9", [1])))], {}),
+    "a booking of indexes that the machine does not have": (
+        [training_job(placement=booked(("gpu-1", [1, 9])))],
+        {1: "job team-b/train"},
+    ),
+    "the Pod's uuids beat its booking's indexes, which a reboot has renumbered": (
+        [training_job(placement=booked(("gpu-1", [0, 1]))), worker(gpus=uuids("gpu-1", 6, 7))],
+        {6: "job team-b/train", 7: "job team-b/train"},
+    ),
+    "also before the Pod is bound": (
+        [training_job(placement=booked(("gpu-1", [0, 1]))), worker(gpus=uuids("gpu-1", 6, 7), node=None)],
+        {6: "job team-b/train", 7: "job team-b/train"},
+    ),
+    "uuids that are nowhere leave the indexes": (
+        [training_job(placement=booked(("gpu-1", [0, 1]))), worker(gpus=uuids("gpu-9", 6, 7))],
+        {0: "job team-b/train", 1: "job team-b/train"},
+    ),
+    "the Pod of an earlier attempt holds what it names, beside the booking": (
+        [training_job(placement=booked(("gpu-1", [0])), attempt=2), worker(gpus=uuids("gpu-1", 5))],
+        {0: "job team-b/train", 5: "job team-b/train"},
+    ),
+    "the Pod of a deleted job still holds": ([worker(gpus=uuids("gpu-1", 5))], {5: "job team-b/train"}),
+    "a Pod of a job's earlier namesake does not stand for the booking": (
+        [
+            training_job(placement=booked(("gpu-1", [0]))),
+            worker(gpus=uuids("gpu-1", 5), job_uid="uid-of-another"),
+        ],
+        {0: "job team-b/train", 5: "job team-b/train"},
+    ),
+    "a finished Pod of no booking holds nothing": ([worker(gpus=uuids("gpu-1", 5), phase="Succeeded")], {}),
+    "what the kubelet gave beats what was predicted": (
+        [
+            training_job(placement=booked(("gpu-1", [0, 1]), binding="BestEffort")),
+            worker(gpus=uuids("gpu-1", 0, 1), requests={"nvidia.com/gpu": "2"}),
+            node_topology(allocations=[allocation("team-b", "train-a1-worker-00000", uuids("gpu-1", 2, 3))]),
+        ],
+        {2: "job team-b/train", 3: "job team-b/train"},
+    ),
+    "a kubelet's word on a part of the Pod's GPUs adds to the annotation": (
+        [
+            training_job(placement=booked(("gpu-1", [0, 1]), binding="BestEffort")),
+            worker(gpus=uuids("gpu-1", 0, 1), requests={"nvidia.com/gpu": "2"}),
+            node_topology(allocations=[allocation("team-b", "train-a1-worker-00000", uuids("gpu-1", 2))]),
+        ],
+        {0: "job team-b/train", 1: "job team-b/train", 2: "job team-b/train"},
+    ),
+    "somebody's Pod, by the kubelet's word": (
+        [pod(), node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))])],
+        {4: "pod ml/notebook"},
+    ),
+    "a replica of a shared GPU": (
+        [pod(), node_topology(allocations=[allocation("ml", "notebook", ["GPU-gpu-1-4::2"])])],
+        {4: "pod ml/notebook"},
+    ),
+    "the kubelet's word on a Pod that is gone": (
+        [node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))])],
+        {},
+    ),
+    "the kubelet's word on a Pod's earlier namesake": (
+        [pod(uid="new"), node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4), uid="old")])],
+        {},
+    ),
+    "a stranger's annotation is worth nothing": (
+        [
+            {
+                **pod(),
+                "metadata": {
+                    "name": "notebook",
+                    "namespace": "ml",
+                    "labels": {"closeknit.dev/job": "train"},
+                    "annotations": {"closeknit.dev/gpus": "GPU-gpu-1-0"},
+                },
+            }
+        ],
+        {},
+    ),
+}
+WITH_CLAIMS = {
+    "a claim's devices": ([resource_claim("x", ("gpu-1", 0), ("gpu-1", 5))], {0: "claim ml/x", 5: "claim ml/x"}),
+    "a claim with admin access holds nothing": ([resource_claim("x", ("gpu-1", 0), admin=True)], {}),
+    "a claim of another driver holds nothing": ([resource_claim("x", ("gpu-1", 0), driver="dra.net")], {}),
+    "a claim that waits holds nothing": ([resource_claim("x")], {}),
+    "a claim on a device that the slice no longer names": ([resource_claim("x", ("gpu-1", 12))], {}),
+    "a device that only an older generation names": (
+        [resource_slice(indexes=(0, 1), generation=0), resource_claim("x", ("gpu-1", 1))],
+        {1: "claim ml/x"},
+    ),
+    "our own claim shows as its job": (
+        [
+            training_job(placement=booked(("gpu-1", [3]), binding="DRA")),
+            resource_claim("train-a1-worker-00000", ("gpu-1", 3), namespace="team-b", job="train"),
+        ],
+        {3: "job team-b/train"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifests", "expected"), HOLDERS.values(), ids=HOLDERS.keys())
+def test_who_holds_which_gpu(manifests: Sequence[Manifest], expected: dict[int, str]) -> None:
+    found = view(node(), node_topology(), *manifests)
+    assert dict(found.holders) == expected
+    assert list(found.holders) == sorted(expected)
+    assert set(found.free) == set(range(8)) - expected.keys()
+
+
+@pytest.mark.parametrize(("manifests", "expected"), WITH_CLAIMS.values(), ids=WITH_CLAIMS.keys())
+def test_who_holds_which_gpu_under_dra(manifests: Sequence[Manifest], expected: dict[int, str]) -> None:
+    found = view(node(gpus=None), node_topology(), resource_slice(), *manifests)
+    assert dict(found.holders) == expected
+    assert set(found.free) == set(range(8)) - expected.keys()
+
+
+def test_a_claim_on_a_mig_device_holds_the_gpu_that_it_is_cut_from() -> None:
+    cut = resource_slice(
+        indexes=(0,),
+        devices={0: {"attributes": {"type": {"string": "mig"}, "parentUUID": {"string": "GPU-gpu-1-6"}}}},
+        part=1,
+        count=2,
+    )
+    rest = resource_slice(indexes=range(1, 8), count=2)
+    found = view(node(gpus=None), node_topology(), cut, rest, resource_claim("x", ("gpu-1", 0)))
+    assert dict(found.holders) == {6: "claim ml/x"}
+    assert found.unusable[0] == "no ResourceSlice names it"
+
+
+REQUESTED = {
+    "a Pod that nobody explains": ([pod(requests={"nvidia.com/gpu": "3"})], 3, False),
+    "a Pod explained by the kubelet": (
+        [pod(), node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))])],
+        1,
+        True,
+    ),
+    "a Pod explained in part": (
+        [
+            pod(requests={"nvidia.com/gpu": "2"}),
+            node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))]),
+        ],
+        2,
+        False,
+    ),
+    "a booking whose Pod is not there yet": ([training_job(placement=WHOLE)], 4, True),
+    "a booking whose Pod is gated": (
+        [training_job(placement=WHOLE), worker(node=None, requests={"nvidia.com/gpu": "4"}, phase="Pending")],
+        4,
+        True,
+    ),
+    "a booking whose Pod is bound": (
+        [training_job(placement=WHOLE), worker(requests={"nvidia.com/gpu": "4"})],
+        4,
+        True,
+    ),
+    "a booking whose Pod is done, its job not yet": (
+        [training_job(placement=WHOLE), worker(requests={"nvidia.com/gpu": "4"}, phase="Succeeded")],
+        0,
+        True,
+    ),
+    "a finished Pod of somebody": ([pod(phase="Succeeded")], 0, True),
+    "a Pod that waits for a node": ([pod(node=None, phase="Pending")], 0, True),
+    "a Pod on another node": ([pod(node="gpu-2")], 0, True),
+    "Pods that hold all there is, so that nobody need say which": (
+        [pod("a", requests={"nvidia.com/gpu": "5"}), pod("b", requests={"nvidia.com/gpu": "3"})],
+        8,
+        True,
+    ),
+    "sidecars count beside the containers, init containers only at their peak": (
+        [
+            {
+                **pod(),
+                "spec": {
+                    "nodeName": "gpu-1",
+                    "initContainers": [
+                        {"resources": {"limits": {"nvidia.com/gpu": 1}}, "restartPolicy": "Always"},
+                        {"resources": {"limits": {"nvidia.com/gpu": 2}}},
+                    ],
+                    "containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}, {"resources": None}],
+                },
+            }
+        ],
+        3,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifests", "requested", "known"), REQUESTED.values(), ids=REQUESTED.keys())
+def test_what_the_device_plugin_has_handed_out(manifests: Sequence[Manifest], requested: int, known: bool) -> None:
+    found = view(node(), node_topology(), *manifests)
+    assert found.plugin == PluginOffer(8, 8, requested, holders_known=known, shared=False)
+
+
+def test_pods_that_hold_all_there_is_hold_every_gpu() -> None:
+    found = view(
+        node(gpus=3),
+        node_topology(count=3, allocations=[allocation("ml", "a", uuids("gpu-1", 1))]),
+        pod("a"),
+        pod("b", requests={"nvidia.com/gpu": "1"}),
+        pod("c", requests={"nvidia.com/gpu": "1"}),
+    )
+    assert dict(found.holders) == {0: "pod ml/b or ml/c", 1: "pod ml/a", 2: "pod ml/b or ml/c"}
+    assert found.free == ()
+
+
+RDMA = {
+    "no RDMA resource": ({}, [], None),
+    "one": ({"rdma/hca": "63"}, [], RdmaOffer("rdma/hca", 63)),
+    "the first by name of those that have any": (
+        {"rdma/b": "4", "rdma/c": "8", "rdma/a": "0"},
+        [],
+        RdmaOffer("rdma/b", 4),
+    ),
+    "less what live Pods asked for": (
+        {"rdma/hca": "2"},
+        [pod(requests={"nvidia.com/gpu": "1", "rdma/hca": "1"}), pod("done", phase="Failed")],
+        RdmaOffer("rdma/hca", 1),
+    ),
+    "less what bookings will ask for": (
+        {"rdma/hca": "2"},
+        [training_job(placement=booked(("gpu-1", [0]), nics=["mlx5_0"]))],
+        RdmaOffer("rdma/hca", 1),
+    ),
+    "a booking that goes over sockets asks for none": (
+        {"rdma/hca": "2"},
+        [training_job(placement=booked(("gpu-1", [0])))],
+        RdmaOffer("rdma/hca", 2),
+    ),
+    "NICs that are not named again are those of the node before": (
+        {"rdma/hca": "2"},
+        [training_job(placement=booked(("gpu-2", [0]), ("gpu-1", [0]), nics=["mlx5_0"]))],
+        RdmaOffer("rdma/hca", 1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("resources", "manifests", "expected"), RDMA.values(), ids=RDMA.keys())
+def test_the_rdma_resource(
+    resources: dict[str, str], manifests: Sequence[Manifest], expected: RdmaOffer | None
+) -> None:
+    assert view(node(allocatable=resources), node_topology(), *manifests).rdma == expected
+
+
+def test_a_nic_that_failed_since_is_down_in_the_machine() -> None:
+    topology = node_topology(count=1, nics=[{"name": "mlx5_1", "state": "Down", "reasons": ["PortDown"]}])
+    topology["spec"]["nics"] = [
+        {"name": name, "transport": "InfiniBand", "state": "Active", "gpuLevels": ["PIX"]}
+        for name in ("mlx5_0", "mlx5_1")
+    ]
+    found = view(node(), topology).machine
+    assert found is not None
+    assert [(nic.name, str(nic.state)) for nic in found.nics] == [("mlx5_0", "Active"), ("mlx5_1", "Down")]
+
+
+def test_a_link_that_is_down_is_not_in_the_machine() -> None:
+    topology = node_topology(count=2, linksDown=[{"gpu": 0, "link": 1}, {"gpu": 1, "link": 1}])
+    topology["spec"]["nvlink"] = {"generation": 4, "linkBandwidthGBps": 26.562, "pairs": [{"a": 0, "b": 1, "links": 4}]}
+    found = view(node(), topology).machine
+    assert found is not None
+    assert found.links == ((0, 3), (3, 0))
