@@ -1,0 +1,97 @@
+"""What a job has made: its Pods and claims, told from those that only have their names."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from closeknit.api.names import PLACEMENT_GATE, Role, child_name
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.dra import ResourceClaim
+from closeknit.cluster.meta import Owner
+from closeknit.cluster.pod import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A name of a child that belongs to somebody else."""
+
+    kind: str  # Pod | ResourceClaim
+    name: str
+    owner: str  # for people
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """The job's own Pods, by name. A Pod is its own if its owner reference has the job's uid."""
+
+    own: tuple[Pod, ...]
+
+    def of(self, attempt: int) -> dict[int, Pod]:
+        """Workers of one attempt by index."""
+        return {
+            pod.index: pod
+            for pod in self.own
+            if pod.attempt == attempt and pod.role == Role.WORKER and pod.index is not None
+        }
+
+    def before(self, attempt: int) -> tuple[Pod, ...]:
+        """Pods that belong to no attempt from this one on, and still hold what they were given."""
+        return tuple(pod for pod in self.own if pod.is_live and (pod.attempt is None or pod.attempt < attempt))
+
+    @property
+    def live(self) -> tuple[Pod, ...]:
+        """Pods that still hold what they were given; those being deleted do."""
+        return tuple(pod for pod in self.own if pod.is_live)
+
+
+def children(job: TrainingJob, cluster: Cluster) -> Children:
+    """What the job has made, finished Pods included."""
+    return Children(tuple(pod for pod in cluster.pods_of(job.key) if is_own(pod, job)))
+
+
+def is_gated(pod: Pod) -> bool:
+    """Whether our gate still holds the Pod back."""
+    return PLACEMENT_GATE in pod.gates
+
+
+def own_claim(cluster: Cluster, pod: Pod) -> ResourceClaim | None:
+    """The claim that was made for this very Pod; None where it has none yet, or its name is another's."""
+    claim = cluster.claims.get(pod.key)
+    return claim if claim is not None and _owned_by(claim, pod) else None
+
+
+def is_released(cluster: Cluster, pod: Pod, *, is_dra: bool) -> bool:
+    """Whether nothing of ours holds the Pod back any more."""
+    return own_claim(cluster, pod) is not None if is_dra else not is_gated(pod)
+
+
+def taken(job: TrainingJob, attempt: int, count: int, cluster: Cluster) -> Taken | None:
+    """The first name of an attempt of `count` workers that somebody else has, as far as the snapshot shows.
+
+    Others' objects that hold no GPU are not in it: of those the API server tells when the name is used. Neither is told
+    of a claim that bears the job's label and whose Pod is gone: it is the job's own, and about to be collected.
+    """
+    for index in range(count):
+        key = (job.key.namespace, child_name(job.metadata.name, attempt, Role.WORKER, index))
+        pod = cluster.pods.get(key)
+        if pod is not None and not is_own(pod, job):
+            return Taken("Pod", pod.name, owner_of(pod.owners))
+        claim = cluster.claims.get(key)
+        if claim is not None and not (pod is not None and _owned_by(claim, pod)) and claim.job != job.key:
+            return Taken("ResourceClaim", claim.name, owner_of(claim.owners))
+    return None
+
+
+def is_own(pod: Pod, job: TrainingJob) -> bool:
+    """Whether the job made the Pod."""
+    owner = pod.job_owner
+    return owner is not None and owner.uid == job.metadata.uid
+
+
+def owner_of(owners: Sequence[Owner]) -> str:
+    """Who an object belongs to, for people."""
+    return f"{owners[0].kind} {owners[0].name} (uid {owners[0].uid})" if owners else "nobody that it names"
+
+
+def _owned_by(claim: ResourceClaim, pod: Pod) -> bool:
+    return any(owner.uid == pod.uid for owner in claim.owners)

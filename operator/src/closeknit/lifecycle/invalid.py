@@ -1,0 +1,28 @@
+"""TrainingJobs that the API server stores and this version cannot read: refused in words, and otherwise left alone."""
+
+from datetime import datetime
+
+from closeknit.api.names import PendingReason
+from closeknit.cluster.job import InvalidJob
+from closeknit.lifecycle import statuses
+from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.subject import notice
+
+
+def refuse_invalid(job: InvalidJob, now: datetime) -> Plan:
+    """Why the job waits. One that holds GPUs keeps them and goes on, for its Pods do not depend on our reading it."""
+    message = f"this version cannot read it: {job.error}"
+    holds = job.status.placement is not None or job.metadata.deletion_timestamp is not None
+    status = job.status if holds else statuses.waiting(job, now, PendingReason.NOT_SUPPORTED, message)
+    number = status.attempt or 1
+    changed = status != job.status
+    return Plan(
+        job=job.key,
+        uid=job.metadata.uid or "",
+        resource_version=job.metadata.resource_version or "",
+        attempt=number,
+        status=status if changed else None,
+        notice=notice(job.metadata, number, PendingReason.NOT_SUPPORTED, message, action="Queue", warning=True)
+        if changed
+        else None,
+    )

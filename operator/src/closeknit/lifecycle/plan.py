@@ -1,0 +1,100 @@
+"""What is to be written for one job, as a value: the Plan. The shell writes it, this package never does.
+
+The order of a Plan is fixed: probes (stored nowhere; a refusal ends the Plan), then the status by compare-and-swap (a
+failure ends the Plan), then the actions in any order, then the notice. So a booking is stored before any child exists,
+and the end of an attempt before any child goes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from closeknit.api.names import JobKey
+from closeknit.api.trainingjob import TrainingJobStatus
+from closeknit.launch.gang import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class CreateService:
+    """Creates the headless Service of an attempt. One of that name that is the job's own already is as good."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Creates one Pod of the attempt."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class CreateClaim:
+    """Creates one ResourceClaim, which releases the Pod that waits for it."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePod:
+    """Removes our gate from one Pod by a JSON patch that tests what it assumes."""
+
+    name: str
+    patch: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Deletes the Pod of this name that has this uid."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteService:
+    """Deletes the Service of this name if it is the job's own."""
+
+    name: str
+
+
+Action = CreateService | CreatePod | CreateClaim | ReleasePod | DeletePod | DeleteService
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One Event about one change of the job's state; `name` is a function of job, attempt and state."""
+
+    name: str
+    reason: str
+    action: str
+    note: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The next step of one job, decided on the version `resource_version` of it."""
+
+    job: JobKey
+    uid: str
+    resource_version: str
+    attempt: int
+    status: TrainingJobStatus | None = None
+    """The whole next status; None where the stored one stands, and nothing is written."""
+    probes: tuple[Manifest, ...] = ()
+    """Sent as dry-run creates before anything is stored."""
+    actions: tuple[Action, ...] = ()
+    notice: Notice | None = None
+    """Sent once the status is stored."""
+    wake_after_s: float | None = None
+    """When this job is to be looked at again though nothing may have changed by then."""
+    adds_ipc_lock: bool = False
+    """Whether the Pods of this Plan ask for IPC_LOCK on our behalf; where a policy refuses it, they do without."""
+    error: Exception | None = None
+    """What went wrong in deciding on this job: a mistake of ours, and no reason to leave the other jobs alone."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything to send."""
+        return self.status is not None or bool(self.actions)

@@ -1,0 +1,201 @@
+"""The next status of a job, for every thing that can happen to it. Each function gives the whole status."""
+
+from datetime import datetime
+from typing import Any, Protocol
+
+from closeknit.api.names import ConditionType, PendingReason
+from closeknit.api.objects import ObjectMeta
+from closeknit.api.trainingjob import Attempt, EnvironmentStatus, Pending, PlacementStatus, TrainingJobStatus
+from closeknit.lifecycle import booking
+from closeknit.lifecycle.conditions import Observation, is_true, observed, shortened, state, timestamp
+
+
+class Stored(Protocol):
+    """A job as it is stored, whether its spec can be read or not."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Name, generation."""
+        ...
+
+    @property
+    def status(self) -> TrainingJobStatus:
+        """What is said of it so far."""
+        ...
+
+
+KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
+SUSPENDED = "Suspended"
+IPC_LOCK_REFUSED = "IPCLockRefused"
+# Reasons that say the job itself is not acceptable, not that the cluster has no place for it.
+_NOT_ADMITTED = frozenset({PendingReason.NOT_SUPPORTED, PendingReason.TEMPLATE_INVALID})
+
+
+def waiting(
+    job: Stored, now: datetime, reason: PendingReason, message: str, nearest: tuple[str, ...] = ()
+) -> TrainingJobStatus:
+    """It holds nothing and says why; `since` stays while the reason does."""
+    before = job.status.pending
+    since = before.since if before and before.reason == reason else timestamp(now)
+    admitted = reason not in _NOT_ADMITTED
+    return _next(
+        job,
+        now,
+        Observation(ConditionType.ADMITTED, admitted, "Accepted" if admitted else reason, "" if admitted else message),
+        Observation(ConditionType.PLACED, False, reason, message),
+        *_not_running(job, "NotPlaced"),
+        placement=None,
+        pending=Pending(reason=reason, message=shortened(message), since=since, nearest=list(nearest)),
+    )
+
+
+def cleaning(job: Stored, now: datetime) -> TrainingJobStatus:
+    """It waits for its own Pods of before to be gone. What it waited for already still stands."""
+    if not is_true(job.status.conditions, ConditionType.SUSPENDED):
+        return job.status
+    message = "waits until the Pods of the attempt before are gone"
+    return _next(job, now, Observation(ConditionType.PLACED, False, "Restarting", message), pending=None)
+
+
+def booked(
+    job: Stored,
+    now: datetime,
+    placement: PlacementStatus,
+    *,
+    attempt: int,
+    epoch: int,
+    skipped: tuple[str, ...],
+    ipc_lock_refused: bool,
+) -> TrainingJobStatus:
+    """It holds GPUs, and has no children yet."""
+    return _next(
+        job,
+        now,
+        Observation(ConditionType.ADMITTED, True, "Accepted"),
+        Observation(ConditionType.PLACED, True, "Booked", f"booked on {booking.names(placement)}"),
+        Observation(ConditionType.PLACEMENT_VERIFIED, None, "NotBound", "its Pods are not bound yet"),
+        Observation(ConditionType.RUNNING, False, "Starting", "its Pods are being started"),
+        *_degraded(job, ipc_lock_refused=ipc_lock_refused),
+        attempt=attempt,
+        epoch=epoch,
+        environment=EnvironmentStatus(skipped=list(skipped)) if skipped else None,
+        placement=placement,
+        pending=None,
+    )
+
+
+def starting(job: Stored, now: datetime, reason: str, message: str) -> TrainingJobStatus:
+    """It is not running yet, and this is why."""
+    return _next(job, now, Observation(ConditionType.RUNNING, False, reason, message))
+
+
+def running(job: Stored, now: datetime, placement: PlacementStatus, verified: Observation) -> TrainingJobStatus:
+    """All its Pods run."""
+    message = f"{len(placement.nodes)} of {len(placement.nodes)} Pods run"
+    observation = Observation(ConditionType.RUNNING, True, "AllPodsRunning", message)
+    return _next(job, now, observation, verified, placement=placement)
+
+
+def verified(job: Stored, now: datetime, placement: PlacementStatus, result: Observation) -> TrainingJobStatus:
+    """What is known of the GPUs that its Pods got."""
+    return _next(job, now, result, placement=placement)
+
+
+def restarting(
+    job: Stored, now: datetime, reason: str, message: str, *, placement: PlacementStatus | None
+) -> TrainingJobStatus:
+    """The attempt ended through no fault of the job's. With a placement, the next attempt takes that one."""
+    number = job.status.attempt or 1
+    if placement is None:
+        placed = Observation(ConditionType.PLACED, False, "Restarting", f"attempt {number} ended: {message}")
+    else:
+        placed = Observation(ConditionType.PLACED, True, "Booked", f"booked on {booking.names(placement)}")
+    return _next(
+        job,
+        now,
+        placed,
+        *_not_running(job, reason, message),
+        attempts=_with_ended(job, now, reason, charged=False),
+        attempt=number + 1,
+        placement=placement,
+        pending=None,
+    )
+
+
+def suspended(job: Stored, now: datetime) -> TrainingJobStatus:
+    """It holds nothing because the user said so; an attempt that was booked has ended by it."""
+    changes: dict[str, Any] = {}
+    if job.status.placement is not None:
+        number = job.status.attempt or 1
+        changes = {"attempts": _with_ended(job, now, SUSPENDED, charged=False), "attempt": number + 1}
+    return _next(
+        job,
+        now,
+        Observation(ConditionType.PLACED, False, SUSPENDED, "holds no GPUs while spec.suspend is true"),
+        *_not_running(job, SUSPENDED),
+        Observation(ConditionType.SUSPENDED, True, SUSPENDED, "spec.suspend is true"),
+        placement=None,
+        pending=None,
+        **changes,
+    )
+
+
+def finished(job: Stored, now: datetime, reason: str, message: str, *, succeeded: bool) -> TrainingJobStatus:
+    """It is over and holds nothing. Its placement stays, to be read."""
+    end = ConditionType.SUCCEEDED if succeeded else ConditionType.FAILED
+    return _next(
+        job,
+        now,
+        Observation(ConditionType.PLACED, False, "Finished", "its GPUs are free again"),
+        *_not_running(job, reason, keep_verified=True),
+        Observation(end, True, reason, message),
+        attempts=_with_ended(job, now, reason, charged=not succeeded),
+        pending=None,
+    )
+
+
+def _next(job: Stored, now: datetime, *observations: Observation, **changes: Any) -> TrainingJobStatus:
+    stored = job.status
+    generation = job.metadata.generation
+    seen = list(observations)
+    if not any(observation.type is ConditionType.SUSPENDED for observation in seen) and is_true(
+        stored.conditions, ConditionType.SUSPENDED
+    ):
+        seen.append(Observation(ConditionType.SUSPENDED, False, "Resumed", "spec.suspend is false again"))
+    conditions = observed(stored.conditions, seen, generation=generation, now=now)
+    attempt = int(changes.pop("attempt", stored.attempt or 1))
+    return stored.model_copy(
+        update={
+            "observed_generation": generation,
+            "conditions": conditions,
+            "attempt": attempt,
+            "restarts": attempt - 1,
+            "state": state(conditions, attempt),
+            **changes,
+        }
+    )
+
+
+def _not_running(job: Stored, reason: str, message: str = "", *, keep_verified: bool = False) -> list[Observation]:
+    """Takes back what was said of a running gang; nothing where nothing was."""
+    types = {condition.type for condition in job.status.conditions}
+    taken_back = []
+    if ConditionType.PLACEMENT_VERIFIED in types and not keep_verified:
+        taken_back.append(Observation(ConditionType.PLACEMENT_VERIFIED, None, reason, message))
+    if ConditionType.RUNNING in types:
+        taken_back.append(Observation(ConditionType.RUNNING, False, reason, message))
+    return taken_back
+
+
+def _degraded(job: Stored, *, ipc_lock_refused: bool) -> list[Observation]:
+    if ipc_lock_refused:
+        message = "the namespace's Pod Security level refuses IPC_LOCK; RDMA may fail to register memory"
+        return [Observation(ConditionType.DEGRADED, True, IPC_LOCK_REFUSED, message)]
+    if is_true(job.status.conditions, ConditionType.DEGRADED):
+        return [Observation(ConditionType.DEGRADED, False, "AsPlanned", "")]
+    return []
+
+
+def _with_ended(job: Stored, now: datetime, reason: str, *, charged: bool) -> list[Attempt]:
+    ended = Attempt(number=job.status.attempt or 1, reason=reason, charged=charged, ended=timestamp(now))
+    return [*job.status.attempts, ended][-KEPT_ATTEMPTS:]

@@ -1,0 +1,80 @@
+"""All that one decision about one job reads, and how it becomes a Plan."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+
+from closeknit.api.objects import ObjectMeta, TrainingJob
+from closeknit.api.trainingjob import TrainingJobStatus
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.pod import Pod
+from closeknit.launch.gang import Manifest
+from closeknit.lifecycle.answers import Answers
+from closeknit.lifecycle.children import Children
+from closeknit.lifecycle.plan import Action, DeletePod, Notice, Plan
+
+NOTE_MAX_LENGTH = 1000  # events.k8s.io/v1 bounds a note at 1 kB
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One job at one moment."""
+
+    job: TrainingJob
+    cluster: Cluster
+    now: datetime
+    children: Children
+    answers: Answers
+    epoch: int
+
+    @property
+    def attempt(self) -> int:
+        """Number of the current attempt, or of the first one to come."""
+        return self.job.status.attempt or 1
+
+    def plan(
+        self,
+        status: TrainingJobStatus | None = None,
+        *,
+        probes: tuple[Manifest, ...] = (),
+        actions: tuple[Action, ...] = (),
+        notice: Notice | None = None,
+        wake_after_s: float | None = None,
+        adds_ipc_lock: bool = False,
+    ) -> Plan:
+        """The Plan. A status that is stored already is not written again, and nobody is told of it again."""
+        changed = status if status != self.job.status else None
+        metadata = self.job.metadata
+        return Plan(
+            job=self.job.key,
+            uid=metadata.uid or "",
+            resource_version=metadata.resource_version or "",
+            attempt=(status or self.job.status).attempt or 1,
+            status=changed,
+            probes=probes,
+            actions=actions,
+            notice=notice if changed is not None else None,
+            wake_after_s=wake_after_s,
+            adds_ipc_lock=adds_ipc_lock,
+        )
+
+    def notice(self, reason: str, note: str, *, action: str, warning: bool = False) -> Notice:
+        """The Event of one change of the job's state."""
+        return notice(self.job.metadata, self.attempt, reason, note, action=action, warning=warning)
+
+
+def notice(job: ObjectMeta, attempt: int, reason: str, note: str, *, action: str, warning: bool = False) -> Notice:
+    """The Event of one change of state. Told again, it has the same name, so that there is one of it."""
+    digest = sha256(f"{job.uid}/{attempt}/{reason}".encode()).hexdigest()[:16]
+    shown = note if len(note.encode()) <= NOTE_MAX_LENGTH else note.encode()[:NOTE_MAX_LENGTH].decode(errors="ignore")
+    return Notice(f"{job.name}.{digest}", reason, action, shown, warning)
+
+
+def deletions(pods: tuple[Pod, ...]) -> tuple[DeletePod, ...]:
+    """Deletes those that are not being deleted already."""
+    return tuple(DeletePod(pod.name, pod.uid) for pod in pods if pod.deletion_timestamp is None)
+
+
+def seconds_until(moment: datetime, now: datetime) -> float:
+    """Seconds from now, never negative."""
+    return max(0.0, (moment - now).total_seconds())

@@ -1,0 +1,50 @@
+"""The fields of the spec that are not built yet. Set off its default, such a field refuses the job by its name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from closeknit.api.quantity import duration_s
+from closeknit.api.trainingjob import Defragment, Framework, Preflight, Restart, TrainingJobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    path: str
+    is_set: Callable[[TrainingJobSpec], bool]
+
+
+# In the order of the spec; a field that gets built leaves this table.
+_NOT_BUILT = (
+    _Field("framework", lambda spec: spec.framework is not Framework.PYTORCH),
+    _Field("topology.fabric.patience", lambda spec: duration_s(spec.topology.fabric.patience) != 0),
+    _Field("gpu.allowShared", lambda spec: spec.gpu.allow_shared),
+    _Field("gpu.mig", lambda spec: spec.gpu.mig is not None),
+    _Field("network.trafficClass", lambda spec: spec.network.traffic_class is not None),
+    _Field("network.egressBandwidth", lambda spec: spec.network.egress_bandwidth is not None),
+    _Field("network.allowHostNetwork", lambda spec: spec.network.allow_host_network),
+    _Field("storage.gpuDirect", lambda spec: spec.storage.gpu_direct),
+    _Field("parameterServers", lambda spec: spec.parameter_servers is not None),
+    _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
+    _Field("elastic", lambda spec: spec.elastic is not None),
+    _Field("restart", lambda spec: spec.restart is not None and spec.restart != Restart()),
+    _Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),
+    _Field("preflight", lambda spec: spec.preflight is not Preflight.NEVER),
+    _Field("ttlSecondsAfterFinished", lambda spec: spec.ttl_seconds_after_finished is not None),
+    _Field("activeDeadlineSeconds", lambda spec: spec.active_deadline_seconds is not None),
+)
+
+
+def not_supported(spec: TrainingJobSpec) -> tuple[str, ...]:
+    """Paths below spec that this version would have to ignore, in the order of the spec."""
+    return tuple(field.path for field in _NOT_BUILT if field.is_set(spec))
+
+
+def refusal(spec: TrainingJobSpec) -> str | None:
+    """What to tell the user of them; None where there are none."""
+    paths = not_supported(spec)
+    if not paths:
+        return None
+    named = ", ".join(f"spec.{path}" for path in paths)
+    if paths == ("framework",):
+        return f"{named}: {spec.framework} is not built yet; use {Framework.PYTORCH}"
+    return f"not built yet: {named}; remove {'it' if len(paths) == 1 else 'them'} or leave the default"

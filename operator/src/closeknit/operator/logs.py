@@ -1,0 +1,63 @@
+"""Log lines that people and programs can read: a message, and facts as key=value or as JSON."""
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+# What every LogRecord has by itself; everything else came in by `extra`.
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def facts(record: logging.LogRecord) -> dict[str, Any]:
+    """What the caller added to the message."""
+    return {key: value for key, value in vars(record).items() if key not in _OWN}
+
+
+class PlainFormatter(logging.Formatter):
+    """`2026-11-21T10:00:00.123Z INFO loop decided job=ml/train nodes=gpu-01`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback, where there is one, follows it."""
+        added = "".join(f" {key}={_shown(value)}" for key, value in facts(record).items())
+        line = f"{_time(record)} {record.levelname} {_short(record.name)} {record.getMessage()}{added}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object on each line: ts, level, logger, msg, and the facts."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever the values are."""
+        head = {"ts": _time(record), "level": record.levelname, "logger": record.name, "msg": record.getMessage()}
+        added = {key: value if isinstance(value, int | float) else str(value) for key, value in facts(record).items()}
+        entry: dict[str, Any] = {**head, **added}
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
+
+
+FORMATTERS = {"plain": PlainFormatter, "json": JsonFormatter}
+
+
+def configure(log_format: str) -> None:
+    """Sends everything to standard error; what libraries say below WARNING stays out."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(FORMATTERS[log_format]())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("closeknit").setLevel(logging.INFO)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("closeknit.")
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if not text or any(character in text for character in ' "=\n') else text

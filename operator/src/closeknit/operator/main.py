@@ -1,0 +1,66 @@
+"""closeknit-operator: the command."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from kubernetes.aio.config import ConfigException
+
+from closeknit.kube.http import HttpApi
+from closeknit.operator import logs, shell
+from closeknit.operator.process import Process
+from closeknit.operator.web import Address
+
+_log = logging.getLogger("closeknit.operator")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the operator until it is told to end. Gives 0 then, 1 after a failure, 2 if it cannot even begin."""
+    options = _parser().parse_args(arguments)
+    logs.configure(options.log_format)
+    if options.kubeconfig is not None:
+        os.environ["KUBECONFIG"] = str(options.kubeconfig)  # where kopf and the kubernetes library look
+    try:
+        asyncio.run(_run(options.metrics_address))
+    except (ConfigException, OSError) as error:
+        print(f"closeknit-operator: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+async def _run(metrics_address: Address) -> None:
+    async with await HttpApi.connect(user_agent=f"closeknit-operator/{version('closeknit')}") as api:
+        await shell.run(Process(api, metrics_address))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="closeknit-operator", description="Places TrainingJobs and looks after them.")
+    parser.add_argument("--kubeconfig", type=Path, help="how to reach the API server; default: as kubectl finds it")
+    parser.add_argument(
+        "--metrics-address",
+        type=_address,
+        default="127.0.0.1:8080",
+        metavar="HOST:PORT",
+        help="where to serve /healthz, /readyz and /metrics (default %(default)s); beyond localhost, /metrics needs a "
+        "token that may get it",
+    )
+    parser.add_argument("--log-format", choices=sorted(logs.FORMATTERS), default="plain", help="default %(default)s")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('closeknit')}")
+    return parser
+
+
+def _address(text: str) -> Address:
+    try:
+        return Address.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

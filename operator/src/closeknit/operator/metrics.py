@@ -1,0 +1,109 @@
+"""Everything that /metrics shows, in a registry of its own."""
+
+import platform
+from collections import Counter as Tally
+from functools import partial
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.process_collector import ProcessCollector
+
+from closeknit.api.trainingjob import State, TrainingJobStatus
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.kinds import ClusterObject
+from closeknit.kube.reflector import Reflector
+from closeknit.lifecycle.plan import Plan
+from closeknit.operator.sight import Sight
+
+GPU_STATES = ("free", "held", "unusable", "excluded")
+
+
+class Metrics:
+    """The operator's metrics. Labels come from closed lists, queues excepted, which admins name."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        labels = ("version", "python")
+        build = Gauge("closeknit_build_info", "Always 1; the labels tell the build.", labels, registry=registry)
+        build.labels(version("closeknit"), platform.python_version()).set(1)
+        self._jobs = Gauge("closeknit_jobs", "TrainingJobs by queue and state.", ("queue", "state"), registry=registry)
+        self._attempts = Counter(
+            "closeknit_placement_attempts",
+            "Placement decisions that were stored: placed, or refused for a reason that was not the stored one.",
+            ("result", "reason"),
+            registry=registry,
+        )
+        self.cycle = Histogram(
+            "closeknit_scheduling_cycle_duration_seconds",
+            "Time of one decision over the whole queue, without writes.",
+            registry=registry,
+            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+        )
+        self._gpus = Gauge(
+            "closeknit_gpus",
+            "GPUs by state: free, held by anybody, unusable by themselves, or excluded with their node.",
+            ("state",),
+            registry=registry,
+        )
+        self._quality = Histogram(
+            "closeknit_placement_quality_ratio",
+            "Predicted to ideal bus bandwidth of each booking.",
+            registry=registry,
+            buckets=(0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1),
+        )
+        self._age = Gauge(
+            "closeknit_reflector_last_event_age_seconds",
+            "Seconds since the API server last said anything about a resource, bookmarks included.",
+            ("resource",),
+            registry=registry,
+        )
+        self.api_writes = Counter(
+            "closeknit_api_writes",
+            "Writes sent to the API server; code is ok or the reason of the refusal.",
+            ("verb", "resource", "code"),
+            registry=registry,
+        )
+        self.broken_decisions = Counter(
+            "closeknit_broken_decisions", "Decisions about one job that failed by a mistake of ours.", registry=registry
+        )
+
+    def watch(self, sight: Sight) -> None:
+        """Shows the age of each stream from now on."""
+        for source, reflector in sight.reflectors.items():
+            self._age.labels(source.value).set_function(partial(_silence_s, reflector))
+
+    def stored(self, plan: Plan, before: TrainingJobStatus) -> None:
+        """Counts a decision whose status is stored now."""
+        status = plan.status
+        if status is None:
+            return
+        if status.placement is not None and before.placement is None:
+            self._attempts.labels("placed", "").inc()
+            predicted, ideal = status.placement.predicted_bus_bandwidth_gb_s, status.placement.ideal_bus_bandwidth_gb_s
+            if predicted is not None and ideal:
+                self._quality.observe(predicted / ideal)
+        elif status.pending is not None and (before.pending is None or before.pending.reason != status.pending.reason):
+            self._attempts.labels("refused", status.pending.reason).inc()
+
+    def show(self, cluster: Cluster) -> None:
+        """Sets the gauges that speak of the whole cluster."""
+        jobs = Tally((job.spec.queue or "", job.status.state or State.QUEUED) for job in cluster.jobs.values())
+        self._jobs.clear()
+        for (queue, state), count in sorted(jobs.items()):
+            self._jobs.labels(queue, state.value).set(count)
+        gpus = Tally[str]()
+        for view in cluster.nodes.values():
+            known = len(view.machine.gpus) if view.machine else 0
+            if view.exclusion is not None:
+                gpus["excluded"] += known
+                continue
+            gpus["unusable"] += known - len(view.usable)
+            gpus["free"] += len(view.free)
+            gpus["held"] += len(view.usable) - len(view.free)
+        for state_name in GPU_STATES:
+            self._gpus.labels(state_name).set(gpus[state_name])
+
+
+def _silence_s(reflector: Reflector[ClusterObject]) -> float:
+    return reflector.last_activity_s

@@ -1,0 +1,69 @@
+"""Everything that runs inside the operator's process, wired together."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
+
+from closeknit.cluster.cluster import Cluster
+from closeknit.kube.api import Api
+from closeknit.operator.access import Access
+from closeknit.operator.loop import SchedulingLoop
+from closeknit.operator.metrics import Metrics
+from closeknit.operator.sight import Sight
+from closeknit.operator.web import Address, Health, WebServer
+from closeknit.operator.writes import Writes
+
+GAUGES_S = 5.0  # as often as anybody scrapes
+
+_log = logging.getLogger(__name__)
+
+
+def utc_now() -> datetime:
+    """The moment, in UTC."""
+    return datetime.now(UTC)
+
+
+class Process:
+    """Reflectors, the scheduling loop and the web server over one Api."""
+
+    def __init__(self, api: Api, metrics_address: Address, now: Callable[[], datetime] = utc_now) -> None:
+        self.metrics = Metrics()
+        self.sight = Sight(api, self.wake)
+        self.metrics.watch(self.sight)
+        self.loop = SchedulingLoop(self.sight, Writes(api, self.metrics, now, socket.gethostname()), self.metrics, now)
+        access = None if metrics_address.is_loopback else Access(api)
+        self.web = WebServer(metrics_address, Health(self.sight, self.loop), self.metrics, access)
+
+    def wake(self) -> None:
+        """Has the loop look again."""
+        self.loop.wake()
+
+    async def run(self) -> None:
+        """Runs until cancelled, or until a part of it fails."""
+        async with AsyncExitStack() as ends:
+            await self.web.start()
+            ends.push_async_callback(self.web.stop)
+            ends.push_async_callback(self.loop.stop)
+            async with asyncio.TaskGroup() as parts:
+                parts.create_task(self.sight.run(), name="sight")
+                parts.create_task(self.loop.run(), name="scheduling loop")
+                parts.create_task(self._show(), name="gauges")
+
+    async def _show(self) -> None:
+        """Keeps the gauges of the whole cluster up to date, away from decisions and scrapes."""
+        shown: Cluster | None = None
+        while True:
+            if self.sight.is_synced and (cluster := self.sight.cluster) is not shown:
+                self.metrics.show(cluster)
+                shown = cluster
+            await asyncio.sleep(GAUGES_S)
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancels a task and waits for its end."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,80 @@
+"""kopf as the shell of the process: start, end, signals, login, and TrainingJobs' events, which only wake the loop.
+
+What goes through kopf and what does not, and why: docs/decisions/0007-what-goes-through-kopf.md.
+"""
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import kopf
+
+from closeknit.api.names import GROUP, VERSION
+from closeknit.operator.process import Process, ended
+from closeknit.operator.resources import TRAINING_JOBS
+
+FINALIZER = f"{GROUP}/never-set"  # kopf sets one only for handlers that we do not have
+
+
+class Backoffs:
+    """Pauses between kopf's own requests while the API server does not answer: endless, where kopf would give up."""
+
+    def __iter__(self) -> Iterator[float]:
+        pause_s = 0.5
+        while True:
+            yield pause_s * (0.5 + 0.5 * random.random())  # noqa: S311 - spreads retries, no secret
+            pause_s = min(30.0, pause_s * 2)
+
+
+def settings() -> kopf.OperatorSettings:
+    """kopf keeps its hands off: no Events, annotations, finalizers, no scan for kinds, no end for lack of answers."""
+    chosen = kopf.OperatorSettings()
+    chosen.posting.enabled = False
+    chosen.scanning.disabled = True
+    chosen.networking.request_timeout = 30
+    chosen.networking.connect_timeout = 10
+    chosen.networking.error_backoffs = Backoffs()
+    chosen.watching.server_timeout = 600
+    chosen.execution.default_backoff = 5
+    chosen.persistence.finalizer = FINALIZER
+    chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    chosen.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+    return chosen
+
+
+async def run(process: Process) -> None:
+    """Runs until SIGTERM or SIGINT. Raises what ended the process if it was neither."""
+    registry = kopf.OperatorRegistry()
+    failed = asyncio.Event()
+    running: list[asyncio.Task[None]] = []
+
+    @kopf.on.startup(registry=registry, id="start")
+    async def start(**_: Any) -> None:
+        task = asyncio.create_task(process.run(), name="closeknit")
+        task.add_done_callback(lambda _: failed.set())
+        running.append(task)
+
+    @kopf.on.cleanup(registry=registry, id="stop")
+    async def stop(**_: Any) -> None:
+        for task in running:
+            if not task.done():
+                await ended(task)
+
+    @kopf.on.login(registry=registry, id="login")
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        # The same order as in closeknit.kube.http: what is named, the Pod's own account, the user's file.
+        named = kopf.login_with_kubeconfig(**kwargs) if os.environ.get("KUBECONFIG") else None
+        return named or kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+    @kopf.on.event(GROUP, VERSION, TRAINING_JOBS.plural, registry=registry, id="wake")
+    async def wake(**_: Any) -> None:
+        process.wake()
+
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    await kopf.operator(registry=registry, settings=settings(), standalone=True, clusterwide=True, stop_flag=failed)
+    for task in running:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error

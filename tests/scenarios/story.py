@@ -1,0 +1,222 @@
+"""A job's life without a cluster: steps of {what happens, what the lifecycle decides, what that changes}.
+
+The world is manifests. `settle` applies Plans as the API server would until nothing more is to be written; what
+kubelets, scheduler and people do is done to the manifests by name. What an API server refuses is a table of names.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from closeknit.api.names import PLACEMENT_GATE, JobKey
+from closeknit.api.trainingjob import TrainingJobStatus
+from closeknit.cluster.cluster import Cluster, build
+from closeknit.cluster.kinds import from_document
+from closeknit.lifecycle.answers import NOTHING, Answers, Memory, Refusal, Refused
+from closeknit.lifecycle.plan import (
+    Action,
+    CreateClaim,
+    CreatePod,
+    CreateService,
+    DeletePod,
+    DeleteService,
+    Notice,
+    Plan,
+    ReleasePod,
+)
+from closeknit.lifecycle.step import step
+from scenarios.manifests import node, node_topology, resource_slice
+
+NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+Key = tuple[str, str, str]
+"""Kind, namespace, name."""
+
+
+def plugin_node(name: str, *, gpus: int = 8) -> list[dict[str, Any]]:
+    """A node whose GPUs a device plugin offers."""
+    return [node(name, gpus=gpus), node_topology(name, count=gpus)]
+
+
+def dra_node(name: str, *, gpus: int = 8) -> list[dict[str, Any]]:
+    """A node whose GPUs claims bind."""
+    return [node(name, gpus=None), node_topology(name, count=gpus), resource_slice(name, range(gpus))]
+
+
+class Story:
+    """The world of one test; `written` is every write of ours, in order."""
+
+    def __init__(self, *manifests: Mapping[str, Any]) -> None:
+        self.now = NOW
+        self.objects: dict[Key, dict[str, Any]] = {}
+        self.written: list[str] = []
+        self.notices: list[Notice] = []
+        self.refused: dict[str, tuple[Any, str]] = {}
+        """Name of a child -> (reason, message) of the API server's refusal."""
+        self.answers: dict[str, Answers] = {}
+        self._serial = 0
+        for manifest in manifests:
+            self.add(manifest)
+
+    def add(self, manifest: Mapping[str, Any]) -> None:
+        """Somebody else makes an object."""
+        stored = deepcopy(dict(manifest))
+        metadata = stored["metadata"]
+        self._serial += 1
+        metadata["resourceVersion"] = str(self._serial)
+        metadata.setdefault("uid", f"uid-{self._serial}")
+        self.objects[(stored["kind"], metadata.get("namespace", ""), metadata["name"])] = stored
+
+    @property
+    def cluster(self) -> Cluster:
+        """What the operator sees."""
+        decoded = (from_document(manifest) for manifest in self.objects.values())
+        return build([value for value in decoded if value is not None])
+
+    def plans(self) -> tuple[Plan, ...]:
+        """What would be decided now."""
+        return step(self.cluster, self.now, Memory(self.answers, epoch=7))
+
+    def settle(self) -> None:
+        """Decides and writes until there is nothing more to write."""
+        for _ in range(20):
+            plans = [plan for plan in self.plans() if plan.writes]
+            if not plans:
+                return
+            for plan in plans:
+                self.write(plan)
+        raise AssertionError(f"still writing: {self.written[-6:]}")
+
+    def write(self, plan: Plan) -> None:
+        """One Plan, as the operator writes it."""
+        answers = self.answers.get(plan.uid, NOTHING)
+        for probe in plan.probes:
+            if (why := self.refused.get(probe["metadata"]["name"])) is not None:
+                self._refuse(plan, probe, Refused.PROBE, why, answers)
+                return
+        if plan.status is not None:
+            self._store_status(plan)
+            if plan.status.placement is not None and plan.status.pending is None:
+                answers = self.answers[plan.uid] = replace(answers, refusal=None)
+        for action in plan.actions:
+            self._act(plan, action)
+        if plan.notice is not None:
+            self.notices.append(plan.notice)
+
+    def status(self, name: str = "train", namespace: str = "team-b") -> TrainingJobStatus:
+        """What is stored of a job."""
+        return self.cluster.jobs[JobKey(namespace, name)].status
+
+    def pods(self) -> list[str]:
+        """Names of all Pods that there are."""
+        return sorted(name for kind, _, name in self.objects if kind == "Pod")
+
+    def names(self, kind: str) -> list[str]:
+        """Names of all objects of a kind."""
+        return sorted(name for found, _, name in self.objects if found == kind)
+
+    def change_pod(self, name: str, **status: Any) -> None:
+        """The kubelet or the scheduler says something of a Pod; node= binds it."""
+        pod = self._pod(name)
+        if "node" in status:
+            pod["spec"]["nodeName"] = status.pop("node")
+        pod.setdefault("status", {}).update(status)
+
+    def run_all(self) -> None:
+        """The scheduler binds what is released, allocates its claim, and the kubelets start it."""
+        for (kind, namespace, name), pod in list(self.objects.items()):
+            if kind != "Pod" or pod["spec"].get("schedulingGates") or pod.get("status", {}).get("phase") != "Pending":
+                continue
+            pin = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            target = pin["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+            if pod["spec"].get("resourceClaims"):
+                claim = self.objects.get(("ResourceClaim", namespace, name))
+                if claim is None:
+                    continue
+                self.allocate(claim, target, pod["metadata"]["annotations"]["closeknit.dev/gpus"].split(","))
+            self.change_pod(name, node=target, phase="Running")
+
+    def allocate(self, claim: dict[str, Any], target: str, uuids: list[str]) -> None:
+        """The scheduler gives these GPUs to a claim."""
+        results = [
+            {"driver": "gpu.nvidia.com", "pool": target, "device": f"gpu-{uuid.rpartition('-')[2]}"} for uuid in uuids
+        ]
+        claim["status"] = {"allocation": {"devices": {"results": results}}}
+
+    def remove_pod(self, name: str) -> None:
+        """The Pod object is gone, and its claim with it."""
+        (key,) = [key for key in self.objects if key[0] == "Pod" and key[2] == name]
+        del self.objects[key]
+        self.objects.pop(("ResourceClaim", key[1], name), None)
+
+    def mark_deleted(self, name: str) -> None:
+        """Somebody deletes a Pod, which has a grace period to end."""
+        self._pod(name)["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+
+    def pass_time(self, seconds: float) -> None:
+        """The clock goes on."""
+        self.now += timedelta(seconds=seconds)
+
+    def edit_job(self, name: str = "train", namespace: str = "team-b", **spec: Any) -> None:
+        """The user changes the spec."""
+        job = self.objects[("TrainingJob", namespace, name)]
+        job["spec"].update(spec)
+        job["metadata"]["generation"] = job["metadata"].get("generation", 1) + 1
+
+    def _pod(self, name: str) -> dict[str, Any]:
+        (found,) = [value for key, value in self.objects.items() if key[0] == "Pod" and key[2] == name]
+        return found
+
+    def _store_status(self, plan: Plan) -> None:
+        assert plan.status is not None
+        job = self.objects[("TrainingJob", plan.job.namespace, plan.job.name)]
+        assert plan.resource_version == job["metadata"]["resourceVersion"], "a stale decision"
+        self._serial += 1
+        job["metadata"]["resourceVersion"] = str(self._serial)
+        job["status"] = plan.status.wire()
+        self.written.append(f"status {plan.status.state}")
+
+    def _act(self, plan: Plan, action: Action) -> None:
+        answers = self.answers.get(plan.uid, NOTHING)
+        match action:
+            case CreateService(manifest) | CreatePod(manifest) | CreateClaim(manifest):
+                self._create(plan, manifest)
+            case ReleasePod(name, patch):
+                pod = self._pod(name)
+                assert [step["op"] for step in patch] == ["test", "test", "remove"]
+                pod["spec"]["schedulingGates"].remove({"name": PLACEMENT_GATE})
+                self.written.append(f"release {name}")
+                self.answers[plan.uid] = replace(answers, released=plan.attempt, released_at=self.now)
+            case DeletePod(name, uid):
+                assert self._pod(name)["metadata"]["uid"] == uid
+                self.remove_pod(name)
+                self.written.append(f"delete Pod {name}")
+            case DeleteService(name):
+                if self.objects.pop(("Service", plan.job.namespace, name), None) is not None:
+                    self.written.append(f"delete Service {name}")
+
+    def _create(self, plan: Plan, manifest: dict[str, Any]) -> None:
+        name, kind = manifest["metadata"]["name"], manifest["kind"]
+        answers = self.answers.get(plan.uid, NOTHING)
+        if answers.refusal is not None and answers.refusal.refused is Refused.CHILD:
+            return
+        if (why := self.refused.get(name if kind == "Pod" else f"{kind} {name}")) is not None:
+            self._refuse(plan, manifest, Refused.CHILD, why, answers)
+            return
+        if kind == "Service":
+            self.answers[plan.uid] = replace(answers, service_of=plan.attempt)
+            if (kind, plan.job.namespace, name) in self.objects:
+                return
+        if kind == "ResourceClaim":
+            self.answers[plan.uid] = replace(answers, released=plan.attempt, released_at=self.now)
+        self.add({**manifest, **({"status": {"phase": "Pending"}} if kind == "Pod" else {})})
+        self.written.append(f"create {kind} {name}")
+
+    def _refuse(
+        self, plan: Plan, manifest: dict[str, Any], refused: Refused, why: tuple[Any, str], answers: Answers
+    ) -> None:
+        tries = answers.refusals + 1
+        job = self.cluster.jobs[plan.job]
+        refusal = Refusal(*why, refused, manifest, job.metadata.generation, plan.attempt, self.now, tries)
+        self.answers[plan.uid] = replace(answers, refusal=refusal, refusals=tries)

@@ -1,0 +1,400 @@
+"""A job's life, step by step: what is written, in which order, and what is left alone."""
+
+import pytest
+
+from closeknit.api.names import PendingReason
+from closeknit.api.trainingjob import Actual, State
+from scenarios.manifests import condition, owner, pod, resource_claim, training_job, worker
+from scenarios.story import Story, dra_node, plugin_node
+
+WHOLE = {"gpus": 16}  # two whole nodes
+
+
+def two_plugin_nodes(**spec: object) -> Story:
+    """Two nodes of 8 GPUs with a device plugin, and a job that takes both."""
+    return Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), training_job(spec={**WHOLE, **spec}))
+
+
+def two_dra_nodes() -> Story:
+    return Story(*dra_node("gpu-1"), *dra_node("gpu-2"), training_job(spec=WHOLE))
+
+
+def conditions(story: Story) -> dict[str, str]:
+    return {condition.type: condition.status for condition in story.status().conditions}
+
+
+def unschedulable(message: str) -> dict[str, str]:
+    return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+
+
+def ended(story: Story) -> list[tuple[int, str, bool]]:
+    return [(attempt.number, attempt.reason, attempt.charged) for attempt in story.status().attempts]
+
+
+@pytest.mark.parametrize(
+    ("story", "release"),
+    [
+        pytest.param(
+            two_plugin_nodes(),
+            ["release train-a1-worker-00000", "release train-a1-worker-00001"],
+            id="by removing gates where a device plugin binds",
+        ),
+        pytest.param(
+            two_dra_nodes(),
+            ["create ResourceClaim train-a1-worker-00000", "create ResourceClaim train-a1-worker-00001"],
+            id="by creating claims where DRA binds",
+        ),
+    ],
+)
+def test_a_gang_is_booked_made_and_released_as_a_whole(story: Story, release: list[str]) -> None:
+    story.settle()
+    assert story.written == [
+        "status Starting",
+        "create Service train-a1",
+        "create Pod train-a1-worker-00000",
+        "create Pod train-a1-worker-00001",
+        *release,
+    ]
+    status = story.status()
+    assert (status.attempt, status.restarts, status.epoch, status.pending) == (1, 0, 7, None)
+    expected = {"Admitted": "True", "Placed": "True", "PlacementVerified": "Unknown", "Running": "False"}
+    assert conditions(story) == expected
+    assert [notice.reason for notice in story.notices] == ["Placed"]
+
+
+def test_one_status_tells_that_it_runs_on_the_planned_gpus() -> None:
+    story = two_dra_nodes()
+    story.settle()
+    before = len(story.written)
+    story.run_all()
+    story.settle()
+    assert story.written[before:] == ["status Running"]
+    assert conditions(story)["PlacementVerified"] == conditions(story)["Running"] == "True"
+    placement = story.status().placement
+    assert placement is not None
+    assert [node.actual for node in placement.nodes] == [Actual.VERIFIED, Actual.VERIFIED]
+    assert [notice.reason for notice in story.notices] == ["Placed"]
+
+
+def test_other_gpus_than_planned_are_a_mismatch() -> None:
+    story = two_dra_nodes()
+    story.settle()
+    story.run_all()
+    claim = story.objects[("ResourceClaim", "team-b", "train-a1-worker-00001")]
+    story.allocate(claim, "gpu-1", [f"GPU-gpu-1-{index}" for index in range(8)])
+    story.settle()
+    verified = next(c for c in story.status().conditions if c.type == "PlacementVerified")
+    assert (verified.status, verified.reason, verified.message) == (
+        "False",
+        "Mismatch",
+        "other GPUs than planned on gpu-2",
+    )
+
+
+def test_all_succeeded_ends_the_job_and_keeps_its_pods() -> None:
+    story = two_plugin_nodes()
+    story.settle()
+    story.run_all()
+    story.settle()
+    for name in story.pods():
+        story.change_pod(name, phase="Succeeded")
+    story.settle()
+    assert story.status().state is State.SUCCEEDED
+    assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    assert all(len(view.free) == 8 for view in story.cluster.nodes.values())
+    assert story.notices[-1].reason == "Succeeded"
+
+
+def test_one_failed_pod_ends_the_job_and_the_others_are_deleted() -> None:
+    story = two_plugin_nodes()
+    story.settle()
+    story.run_all()
+    story.settle()
+    terminated = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    story.change_pod(
+        "train-a1-worker-00001", phase="Failed", containerStatuses=[{"name": "trainer", "state": terminated}]
+    )
+    story.settle()
+    failed = next(c for c in story.status().conditions if c.type == "Failed")
+    assert failed.message == (
+        "container trainer of Pod train-a1-worker-00001 on node gpu-2 ended with exit code 137 (OOMKilled)"
+    )
+    assert story.status().state is State.FAILED
+    assert story.pods() == ["train-a1-worker-00001"]
+    assert ended(story) == [(1, "PodFailed", True)]
+    assert all(len(view.free) == 8 for view in story.cluster.nodes.values())
+
+
+def test_a_child_deleted_before_release_is_made_again_under_its_name() -> None:
+    story = two_plugin_nodes()
+    booking, *_ = story.plans()
+    story.write(booking)
+    story.remove_pod("train-a1-worker-00000")
+    story.settle()
+    assert story.written[4:] == [
+        "create Pod train-a1-worker-00000",
+        "release train-a1-worker-00000",
+        "release train-a1-worker-00001",
+    ]
+    assert story.status().attempt == 1
+
+
+def test_a_child_deleted_after_release_ends_the_attempt_and_the_next_takes_the_same_place() -> None:
+    story = two_plugin_nodes()
+    story.settle()
+    story.run_all()
+    story.settle()
+    placed = [node.name for node in (story.status().placement or pytest.fail("not placed")).nodes]
+    story.remove_pod("train-a1-worker-00000")
+    story.settle()
+    assert story.pods() == ["train-a2-worker-00000", "train-a2-worker-00001"]
+    assert story.names("Service") == ["train-a2"]
+    assert ended(story) == [(1, "ChildDeleted", False)]
+    assert (story.status().state, story.status().restarts) == (State.STARTING, 1)
+    assert [node.name for node in (story.status().placement or pytest.fail("not placed")).nodes] == placed
+
+
+def test_a_whole_gang_deleted_after_release_is_not_begun_again_under_its_names() -> None:
+    story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.settle()
+    story.remove_pod("train-a1-worker-00000")
+    story.settle()
+    assert story.pods() == ["train-a2-worker-00000"]
+
+
+def test_the_next_attempt_waits_until_the_pods_of_the_one_before_are_gone() -> None:
+    story = two_plugin_nodes()
+    story.settle()
+    story.run_all()
+    story.settle()
+    story.mark_deleted("train-a1-worker-00000")
+    for plan in story.plans():
+        assert [type(action).__name__ for action in plan.actions] == ["DeletePod", "DeleteService"]
+    story.mark_deleted("train-a1-worker-00001")  # deletion has been asked for, and has a grace period
+    story.settle()
+    gated = [name for name in story.pods() if name.startswith("train-a2")]
+    assert gated == ["train-a2-worker-00000", "train-a2-worker-00001"]
+    assert not [written for written in story.written if written.startswith("release train-a2")]
+    story.remove_pod("train-a1-worker-00000")
+    story.remove_pod("train-a1-worker-00001")
+    story.settle()
+    assert story.written[-2:] == ["release train-a2-worker-00000", "release train-a2-worker-00001"]
+
+
+def test_a_rank_whose_gpus_were_taken_after_release_has_the_gang_placed_anew() -> None:
+    story = Story(*dra_node("gpu-1"), *dra_node("gpu-2"), training_job(spec={"gpus": 8}))
+    story.settle()
+    story.add(resource_claim("thief", *(("gpu-1", index) for index in range(8))))
+    words = "0/2 nodes are available: 1 cannot allocate all claims, 1 node(s) didn't match Pod's node affinity."
+    story.change_pod("train-a1-worker-00000", conditions=[unschedulable(words)])
+    assert [plan.wake_after_s for plan in story.plans()] == [2.0]
+    story.pass_time(2)
+    story.settle()
+    assert ended(story) == [(1, "GPUTaken", False)]
+    assert story.pods() == ["train-a2-worker-00000"]
+    assert [node.name for node in (story.status().placement or pytest.fail("not placed")).nodes] == ["gpu-2"]
+
+
+def test_a_rank_that_lacks_something_else_is_told_of_and_left_alone() -> None:
+    story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.settle()
+    story.change_pod("train-a1-worker-00000", conditions=[unschedulable("1 Insufficient cpu")])
+    story.pass_time(5)
+    story.settle()
+    running = next(c for c in story.status().conditions if c.type == "Running")
+    assert (running.status, running.reason) == ("False", "Unschedulable")
+    assert running.message == "Pod train-a1-worker-00000 cannot be scheduled on node gpu-1: 1 Insufficient cpu"
+    assert story.status().attempt == 1
+
+
+def test_suspend_ends_the_attempt_uncharged_and_resume_begins_the_next() -> None:
+    story = two_plugin_nodes()
+    story.settle()
+    story.run_all()
+    story.settle()
+    story.edit_job(suspend=True)
+    story.settle()
+    assert story.status().state is State.SUSPENDED
+    assert story.status().observed_generation == 2
+    assert (story.pods(), story.names("Service")) == ([], [])
+    assert ended(story) == [(1, "Suspended", False)]
+    story.edit_job(suspend=False)
+    story.settle()
+    assert story.status().state is State.STARTING
+    assert conditions(story)["Suspended"] == "False"
+    assert story.pods() == ["train-a2-worker-00000", "train-a2-worker-00001"]
+
+
+def test_a_job_suspended_from_the_start_holds_nothing() -> None:
+    story = two_plugin_nodes(suspend=True)
+    story.settle()
+    assert (story.status().state, story.written) == (State.SUSPENDED, ["status Suspended"])
+
+
+def test_a_job_that_does_not_fit_writes_its_status_once_and_reserves_nothing() -> None:
+    story = Story(
+        *plugin_node("gpu-1"),
+        training_job("large", spec={"gpus": 16}),
+        training_job("small", spec={"gpus": 8}),
+    )
+    story.settle()
+    pending = story.status("large").pending
+    assert pending is not None
+    assert pending.reason == PendingReason.INSUFFICIENT_GPUS
+    assert story.status("small").state is State.STARTING
+    assert story.status("large").state is State.QUEUED
+    assert [notice.reason for notice in story.notices] == ["InsufficientGPUs", "Placed"]
+
+
+def test_since_stays_while_the_reason_does() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 16}))
+    story.settle()
+    since = (story.status().pending or pytest.fail("not pending")).since
+    story.pass_time(600)
+    story.add(pod("notebook", requests={"nvidia.com/gpu": "8"}))  # other numbers, the same reason
+    story.settle()
+    assert (story.status().pending or pytest.fail("not pending")).since == since
+    assert [notice.reason for notice in story.notices] == ["InsufficientGPUs"]
+
+
+def test_a_booking_of_this_walk_counts_against_the_jobs_after_it() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}), training_job("b", spec={"gpus": 8}))
+    story.settle()
+    assert (story.status("a").state, story.status("b").state) == (State.STARTING, State.QUEUED)
+
+
+def test_a_template_that_the_api_server_refuses_is_told_in_its_words_and_asked_again() -> None:
+    story = two_plugin_nodes()
+    words = 'the API server refuses Pod team-b/train-a1-worker-00000: violates PodSecurity "restricted:latest"'
+    story.refused["train-a1-worker-00000"] = (PendingReason.TEMPLATE_INVALID, words)
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert (pending.reason, pending.message) == ("TemplateInvalid", words)
+    assert story.written == ["status Queued"]
+    assert conditions(story) == {"Admitted": "False", "Placed": "False"}
+    assert [plan.wake_after_s for plan in story.plans()] == [15.0]
+    story.refused.clear()
+    story.pass_time(15)
+    story.settle()
+    assert story.status().state is State.STARTING
+    assert story.status().pending is None
+
+
+def test_a_refusal_that_only_the_creates_show_takes_back_what_was_made() -> None:
+    story = two_plugin_nodes()
+    words = "the API server refuses Pod team-b/train-a1-worker-00001: exceeded quota: pods"
+    story.refused["train-a1-worker-00001"] = (PendingReason.TEMPLATE_INVALID, words)
+    story.settle()
+    assert (story.pods(), story.names("Service")) == ([], [])
+    assert story.status().placement is None
+    assert (story.status().pending or pytest.fail("not pending")).message == words
+    assert (story.status().state, story.status().attempt) == (State.QUEUED, 1)
+
+
+def test_a_name_that_somebody_has_is_waited_for_without_making_anything() -> None:
+    story = two_plugin_nodes()
+    story.add(worker("train", 1, node=None, phase="Pending", job_uid="uid-of-another", requests={}))
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert (pending.reason, pending.message) == (
+        "NameConflict",
+        "Pod team-b/train-a1-worker-00001 exists and belongs to TrainingJob train (uid uid-of-another); "
+        "delete it, or delete this job and give it another name",
+    )
+    assert story.written == ["status Queued"]
+    story.remove_pod("train-a1-worker-00001")
+    story.settle()
+    assert story.status().state is State.STARTING
+
+
+def test_a_service_name_that_somebody_has_shows_when_it_is_created_and_is_probed_before_the_next_booking() -> None:
+    story = two_plugin_nodes()
+    words = "Service team-b/train-a1 exists and belongs to nobody that it names"
+    story.refused["Service train-a1"] = (PendingReason.NAME_CONFLICT, words)
+    story.settle()
+    assert story.pods() == []
+    story.pass_time(2)
+    (plan,) = story.plans()
+    assert [probe["kind"] for probe in plan.probes] == ["Pod", "Service"]
+
+
+def test_a_node_that_changed_before_release_has_the_gang_placed_anew() -> None:
+    story = two_plugin_nodes()
+    booking, *_ = story.plans()
+    story.write(booking)
+    story.objects[("NodeTopology", "", "gpu-2")]["metadata"]["generation"] = 5
+    story.settle()
+    assert ended(story) == [(1, "NodeChanged", False)]
+    assert story.pods() == ["train-a2-worker-00000", "train-a2-worker-00001"]
+
+
+def test_bad_luck_in_a_row_is_waited_out() -> None:
+    story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.settle()
+    for attempt in (1, 2):
+        story.remove_pod(f"train-a{attempt}-worker-00000")
+        story.settle()
+    assert story.pods() == []
+    assert [plan.wake_after_s for plan in story.plans()] == [2.0]
+    story.pass_time(2)
+    story.settle()
+    assert story.pods() == ["train-a3-worker-00000"]
+
+
+def test_a_job_being_deleted_gets_nothing_more() -> None:
+    story = two_plugin_nodes()
+    booking, *_ = story.plans()
+    story.write(booking)
+    story.objects[("TrainingJob", "team-b", "train")]["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+    before = len(story.written)
+    story.settle()
+    assert story.written[before:] == []
+
+
+def test_a_stored_job_that_cannot_be_read_is_refused_in_words() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": "many"}))
+    story.settle()
+    job = next(iter(story.cluster.invalid_jobs.values()))
+    assert job.status.pending is not None
+    assert job.status.pending.reason == "NotSupported"
+    assert job.status.pending.message.startswith("this version cannot read it: spec.gpus: ")
+    assert story.written == ["status Queued"]
+
+
+def test_a_finished_job_is_left_alone_whatever_happens_to_its_pods() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.settle()
+    story.run_all()
+    story.settle()
+    story.change_pod("train-a1-worker-00000", phase="Succeeded")
+    story.settle()
+    before = len(story.written)
+    story.remove_pod("train-a1-worker-00000")
+    story.settle()
+    assert story.written[before:] == []
+
+
+def test_a_pod_of_ours_that_belongs_to_no_attempt_to_come_is_removed() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.add(worker("train", 0, attempt=3, node="gpu-1", job_uid="uid-of-train", requests={"nvidia.com/gpu": "8"}))
+    story.settle()
+    assert story.written[0] == "delete Pod train-a3-worker-00000"
+    assert story.pods() == ["train-a1-worker-00000"]
+
+
+def test_an_unknown_condition_of_somebody_else_stays() -> None:
+    story = Story(
+        *plugin_node("gpu-1"), training_job(spec={"gpus": 8}, conditions=[condition("Audited", reason="ByHand")])
+    )
+    story.settle()
+    assert conditions(story)["Audited"] == "True"
+
+
+def test_what_is_made_belongs_to_the_job() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.settle()
+    for kind in ("Pod", "Service"):
+        (made,) = [value for key, value in story.objects.items() if key[0] == kind]
+        assert made["metadata"]["ownerReferences"] == [owner("train", uid="uid-of-train")]

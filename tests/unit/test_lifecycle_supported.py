@@ -1,0 +1,93 @@
+"""Fields that are not built yet are refused by their names, and no field is ignored in silence."""
+
+from typing import Any
+
+import pytest
+
+from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.lifecycle.supported import not_supported, refusal
+from scenarios.manifests import training_job
+from scenarios.story import Story, plugin_node
+
+TEMPLATE = {"spec": {"containers": [{"name": "trainer"}]}}
+
+
+def spec(**fields: Any) -> TrainingJobSpec:
+    return TrainingJobSpec.parse({"gpus": 8, "template": TEMPLATE, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"framework": "JAX"}, "framework"),
+        ({"topology": {"fabric": {"preferred": "rack", "patience": "10m"}}}, "topology.fabric.patience"),
+        ({"gpu": {"allowShared": True}}, "gpu.allowShared"),
+        ({"gpus": 1, "gpu": {"mig": "1g.18gb"}}, "gpu.mig"),
+        ({"network": {"trafficClass": "training"}}, "network.trafficClass"),
+        ({"network": {"egressBandwidth": "10G"}}, "network.egressBandwidth"),
+        ({"network": {"allowHostNetwork": True}}, "network.allowHostNetwork"),
+        ({"storage": {"gpuDirect": True}}, "storage.gpuDirect"),
+        ({"parameterServers": {"replicas": 2, "template": TEMPLATE}}, "parameterServers"),
+        ({"expectedDuration": "6h"}, "expectedDuration"),
+        ({"elastic": {"minGPUs": 4}}, "elastic"),
+        ({"restart": {"limit": 3}}, "restart"),
+        ({"defragment": "OnRestart"}, "defragment"),
+        ({"preflight": "Warn"}, "preflight"),
+        ({"ttlSecondsAfterFinished": 60}, "ttlSecondsAfterFinished"),
+        ({"activeDeadlineSeconds": 60}, "activeDeadlineSeconds"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_field_that_is_not_built_is_named(fields: dict[str, Any], path: str) -> None:
+    assert not_supported(spec(**fields)) == (path,)
+
+
+def test_everything_else_is_built() -> None:
+    built = {
+        "parallelism": {"tensor": 2, "context": 2, "pipeline": 2},
+        "topology": {
+            "nvlink": "Required",
+            "fabric": {"required": "block", "preferred": "rack", "patience": "0m"},
+            "gpusPerNode": 8,
+            "minBusBandwidthGBps": 100,
+        },
+        "gpu": {"products": ["NVIDIA-H200"], "minMemory": "80Gi", "binding": "DRA"},
+        "network": {"rdma": "Required"},
+        "queue": "research",
+        "priorityClassName": "high",
+        "suspend": True,
+        "restart": {"limit": 0},  # as the default
+    }
+    assert refusal(spec(**built)) is None
+
+
+def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
+    """Whoever adds a field decides here whether it is built."""
+    assert set(TrainingJobSpec.model_fields) == {
+        "gpus", "framework", "parallelism", "topology", "gpu", "network", "storage", "parameter_servers", "queue",
+        "priority_class_name", "expected_duration", "elastic", "restart", "defragment", "preflight", "suspend",
+        "ttl_seconds_after_finished", "active_deadline_seconds", "template",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param({"framework": "JAX"}, "spec.framework: JAX is not built yet; use PyTorch", id="another framework"),
+        pytest.param(
+            {"preflight": "Warn"}, "not built yet: spec.preflight; remove it or leave the default", id="one field"
+        ),
+        pytest.param(
+            {"preflight": "Warn", "elastic": {"minGPUs": 4}},
+            "not built yet: spec.elastic, spec.preflight; remove them or leave the default",
+            id="several fields, in the order of the spec",
+        ),
+    ],
+)
+def test_the_refusal_says_what_to_do(fields: dict[str, Any], message: str) -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8, **fields}))
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert (pending.reason, pending.message) == ("NotSupported", message)
+    assert story.written == ["status Queued"]
