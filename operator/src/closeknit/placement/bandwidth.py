@@ -1,0 +1,106 @@
+"""Predicted all-reduce bandwidth of GPU sets: rings inside a node, NICs between nodes.
+
+What is predicted is the bus bandwidth of a ring all-reduce of 1 GiB, as NCCL plans it. In-switch reduction (NVLS) is
+not counted: on the recorded 8 x H200 machine NCCL reached 358.7 GB/s without it, where the rings below say 360.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from closeknit.api.nodetopology import PortState, Transport
+from closeknit.machine.graph import Machine, MachineNic
+from closeknit.placement import speeds
+from closeknit.placement.paths import PathType, PcieTree, compute_capability, paths
+from closeknit.placement.rings import Rings, most, rings
+
+ASSUMED_SM = 80  # plans sets of unknown compute capability, so that they can be ordered; nothing is predicted for them
+RDMA_TRANSPORTS = (Transport.INFINIBAND, Transport.ROCE)  # what NCCL's own verbs transport speaks
+_LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")  # nearest first
+
+
+class SetBandwidth(NamedTuple):
+    """Bandwidth inside one node."""
+
+    order_gb_s: float
+    """To order sets by; infinite for one GPU, which has nothing to exchange."""
+    known: bool
+    """Whether `order_gb_s` is a prediction; false where a compute capability is unknown."""
+    worst: PathType | None
+    """The worst type of path that the rings take; None for one GPU."""
+
+
+ALONE = SetBandwidth(float("inf"), known=True, worst=None)
+
+
+def set_bandwidth(machine: Machine, tree: PcieTree, positions: Sequence[int]) -> SetBandwidth:
+    """Ring bandwidth of a set inside its node; positions ascending."""
+    if len(positions) < 2:
+        return ALONE
+    sm = compute_capability(machine, positions)
+    found: Rings = rings(paths(machine, tree, positions, sm if sm is not None else ASSUMED_SM))
+    return SetBandwidth(found.bandwidth_gb_s, sm is not None, found.worst)
+
+
+def most_bandwidth(machine: Machine, tree: PcieTree, positions: Sequence[int]) -> float:
+    """An upper limit of `set_bandwidth(…).order_gb_s`, twenty times cheaper."""
+    if len(positions) < 2:
+        return ALONE.order_gb_s
+    return most(paths(machine, tree, positions, compute_capability(machine, positions) or ASSUMED_SM))
+
+
+def nearest_nics(machine: Machine, transport: Transport, positions: Sequence[int]) -> tuple[MachineNic, ...]:
+    """The active NICs of one transport that are nearest to each of these GPUs, together; by name and port."""
+    active = [nic for nic in machine.nics if nic.transport is transport and nic.state is PortState.ACTIVE]
+    chosen = set()
+    for position in positions:
+        distances = [_distance(nic, position) for nic in active]
+        chosen |= {number for number, distance in enumerate(distances) if distance == min(distances)}
+    return tuple(active[number] for number in sorted(chosen))
+
+
+def nic_bandwidth(machine: Machine, transport: Transport, positions: Sequence[int]) -> float | None:
+    """What the nearest NICs carry between nodes, in GB/s; None where a rate or place is unknown.
+
+    Each NIC carries what it and its PCIe slot can, rounded down to a speed that NCCL plans with; 5/6 of it through an
+    Intel host bridge; all that cross sockets share the link between them.
+    """
+    nics = nearest_nics(machine, transport, positions)
+    sm = compute_capability(machine, positions)
+    if not nics or sm is None:
+        return None
+    cpu = speeds.cpu(machine.cpu_model, machine.inter_socket_gb_s)
+    table = speeds.network_speeds(sm)
+    within, across = 0.0, 0.0
+    for nic in nics:
+        if nic.rate_gb_s is None or not nic.gpu_levels:
+            return None
+        near = min(positions, key=lambda position: _LEVELS.index(nic.gpu_levels[position]))
+        slot = speeds.pcie_gb_s(sm, machine.gpus[near].pcie_generation, machine.gpus[near].pcie_width)
+        level, rate = nic.gpu_levels[near], min(nic.rate_gb_s, slot)
+        if level in ("PHB", "NODE") and cpu.intel:
+            times, parts = speeds.INTEL_HOST_BRIDGE_FACTOR
+            rate = rate * parts / times
+        planned = next((speed for speed in table if speed <= rate + 1e-9), rate)
+        if level == "SYS":
+            across += planned
+        else:
+            within += planned
+    return within + min(across, cpu.inter_socket_gb_s)
+
+
+@lru_cache(maxsize=4096)
+def rdma_transports(nics: tuple[MachineNic, ...]) -> tuple[Transport, ...]:
+    """The transports that NCCL can use and that have an active port, InfiniBand first."""
+    active = {nic.transport for nic in nics if nic.state is PortState.ACTIVE}
+    return tuple(transport for transport in RDMA_TRANSPORTS if transport in active)
+
+
+def nic_distance(machine: Machine, positions: Sequence[int]) -> int:
+    """Sum over the GPUs of how far their nearest active NIC is (PIX 0 … SYS 4); 0 without NICs."""
+    active = [nic for nic in machine.nics if nic.state is PortState.ACTIVE and nic.transport in RDMA_TRANSPORTS]
+    return sum(min(_distance(nic, position) for nic in active) for position in positions) if active else 0
+
+
+def _distance(nic: MachineNic, position: int) -> int:
+    return _LEVELS.index(nic.gpu_levels[position]) if nic.gpu_levels else len(_LEVELS)

@@ -1,0 +1,63 @@
+"""What bandwidth a plan will reach, and what limits it."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from closeknit.api.nodetopology import Transport
+from closeknit.placement.bandwidth import nic_bandwidth
+from closeknit.placement.paths import PathType
+from closeknit.placement.sets import Sets, positions_of
+
+UNDESCRIBED = "network between nodes is not described: set fabric.levelBandwidthGBps in ClusterTopology default"
+
+
+class Prediction(NamedTuple):
+    """Bus bandwidth of an all-reduce of 1 GiB over the whole gang; None where a part of its way is unknown."""
+
+    gb_s: float | None
+    limited_by: str
+
+
+class LevelCap(NamedTuple):
+    """The slowest described network among those that a gang crosses."""
+
+    gb_s: float
+    level: str
+
+
+def level_cap(
+    levels: Sequence[str], level_bandwidth_gb_s: Mapping[str, float], counts: Sequence[int]
+) -> LevelCap | None:
+    """The slowest level that a gang with so many domains of each crosses; None where none of them is described."""
+    crossed = [
+        LevelCap(level_bandwidth_gb_s[level], level)
+        for level, count in zip(levels, counts, strict=True)
+        if count > 1 and level in level_bandwidth_gb_s
+    ]
+    return min(crossed, key=lambda cap: cap.gb_s, default=None)
+
+
+def predict(parts: Sequence[tuple[str, Sets, int]], transport: Transport | None, cap: LevelCap | None) -> Prediction:
+    """The prediction for (node, its sets, its GPUs as a mask): the slowest ring, NIC or level, whichever is least."""
+    limits: list[tuple[float, str]] = []
+    if len(parts) == 1 and parts[0][2].bit_count() == 1:
+        return Prediction(None, "one GPU has nothing to exchange")
+    for node, sets, mask in parts:
+        rings = sets.bandwidth(mask)
+        if not rings.known:
+            return Prediction(None, f"the compute capability of GPUs of {node} is unknown")
+        if rings.worst is not None:
+            kind = "NVLink" if rings.worst <= PathType.NVB else f"PCIe ({rings.worst.name})"
+            limits.append((rings.order_gb_s, f"{kind} ring inside {node}"))
+    if len(parts) > 1:
+        nics = [
+            (nic_bandwidth(sets.machine, transport, positions_of(mask)) if transport else None, f"NICs of {node}")
+            for node, sets, mask in parts
+        ]
+        known = [(gb_s, words) for gb_s, words in nics if gb_s is not None]
+        if len(known) < len(parts) and cap is None:
+            return Prediction(None, UNDESCRIBED)
+        limits += known
+        if cap is not None:
+            limits.append((cap.gb_s, f"network between domains of level {cap.level}"))
+    return Prediction(*min(limits, key=lambda limit: limit[0]))

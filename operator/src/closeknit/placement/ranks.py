@@ -1,0 +1,50 @@
+"""Which rank does what: the coordinates of Megatron's default order, tp-cp-ep-dp-pp, and the order of nodes."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from closeknit.placement.request import Request
+
+
+class Coordinates(NamedTuple):
+    """Where one rank stands on each axis of the job's parallelism."""
+
+    tensor: int
+    context: int
+    pipeline: int
+    data: int
+    expert: int
+    """Of a second view of the same ranks, which splits context x data into experts and the rest."""
+
+
+def coordinates(rank: int, request: Request) -> Coordinates:
+    """The coordinates of a global rank; neighbours in rank differ first in tensor, last in pipeline.
+
+    As Megatron-Core's RankGenerator counts them with one expert for the dense axes.
+    """
+    data = request.gpus // (request.tensor * request.context * request.pipeline)
+    rest, tensor = divmod(rank, request.tensor)
+    expert = rest % request.expert
+    rest, context = divmod(rest, request.context)
+    pipeline, replica = divmod(rest, data)
+    return Coordinates(tensor, context, pipeline, replica, expert)
+
+
+def in_fabric_order(shares: Iterable[tuple[Sequence[str], str, int]]) -> list[str]:
+    """Node names so that consecutive ranks are near, from (domains outermost first, node, GPUs).
+
+    Nodes of one domain follow each other at every level; of domains, and of nodes, the one with more ranks comes
+    first, then names decide.
+    """
+    taken = list(shares)
+    gpus: dict[Sequence[str], int] = {}
+    for domains, name, count in taken:
+        path = (*domains, name)
+        for depth in range(1, len(path) + 1):
+            gpus[path[:depth]] = gpus.get(path[:depth], 0) + count
+
+    def key(share: tuple[Sequence[str], str, int]) -> list[tuple[int, str]]:
+        path = (*share[0], share[1])
+        return [(-gpus[path[: depth + 1]], step) for depth, step in enumerate(path)]
+
+    return [name for _, name, _ in sorted(taken, key=key)]

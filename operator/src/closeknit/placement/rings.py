@@ -1,0 +1,170 @@
+"""The rings that NCCL finds in a set of GPUs: as many of one speed as its links carry.
+
+NCCL goes through a table of speeds, fastest first. For each it searches, depth first and with a limited number of
+steps, for directed rings through all GPUs that share out the capacity of the links, at first over NVLink alone, then
+over worse types of path. The best product of rings and speed wins; nearer paths win over farther ones.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from closeknit.placement.paths import UNIT, Paths, PathType
+from closeknit.placement.speeds import INTEL_HOST_BRIDGE_FACTOR, ring_speeds
+
+STEPS = 1 << 12  # of one search; NCCL stops at 2^14, and more than 2^12 changes no set of the machines we know
+MAX_RINGS = 32  # NCCL's limit of channels before it doubles them
+GIVE_UP = 0.49  # a speed below this part of the best one's is not tried any more
+NO_RING = 100  # MB/s that NCCL assumes where nothing fits
+
+
+class Rings(NamedTuple):
+    """Rings of one set; a set of one GPU has none."""
+
+    bandwidth_gb_s: float
+    """Bus bandwidth of a ring all-reduce inside the set: rings times speed."""
+    worst: PathType
+    """The worst type of path that the rings may take."""
+    number: int
+    speed_gb_s: float
+
+
+@lru_cache(maxsize=1 << 16)
+def rings(paths: Paths) -> Rings:
+    """The rings of a set. Equal paths are searched once, whichever machine they are of."""
+    best, worst, count, best_speed = 0, PathType.SYS, 0, 0
+    table = [round(speed * UNIT) for speed in ring_speeds(paths.sm)]
+    nearest = {path.type for row in paths.between for path in row if path}
+    fastest = max(min(paths.capacity[link] for link in path.links) for row in paths.between for path in row if path)
+    for speed in table:
+        if speed > min(fastest, paths.total) and speed != table[-1]:
+            continue
+        if count and speed <= GIVE_UP * best_speed:
+            break
+        for farthest in sorted(nearest):
+            if count and farthest > worst:
+                break
+            search = _Search(paths, speed, farthest)
+            if search.limit * speed <= best:
+                continue
+            found = search.run()
+            if found * speed > best:
+                best, worst, count, best_speed = found * speed, farthest, found, speed
+            if best >= paths.total:
+                return Rings(best / UNIT, worst, count, best_speed / UNIT)
+    if not count:
+        return Rings(NO_RING / UNIT, PathType.SYS, 1, NO_RING / UNIT)
+    return Rings(best / UNIT, worst, count, best_speed / UNIT)
+
+
+def most(paths: Paths) -> float:
+    """An upper limit of the bandwidth of the rings, in GB/s, without a search: what the tightest GPU can send."""
+    table = [round(speed * UNIT) for speed in ring_speeds(paths.sm)]
+    farthest = max(path.type for row in paths.between for path in row if path)
+    return max(NO_RING, *(speed * _limit(_choices(paths, speed, farthest), paths.capacity) for speed in table)) / UNIT
+
+
+class _Step(NamedTuple):
+    """One way onwards from a GPU."""
+
+    to: int
+    links: tuple[int, ...]
+    load: int  # MB/s that one ring takes of each link
+
+
+def _choices(paths: Paths, speed: int, farthest: PathType) -> list[list[_Step]]:
+    """For each GPU the ways onwards that can carry a ring of this speed at all: fastest first, then fewest links."""
+    times, parts = INTEL_HOST_BRIDGE_FACTOR
+    choices = []
+    for row in paths.between:
+        steps = []
+        for to, path in enumerate(row):
+            if path is None or path.type > farthest:
+                continue
+            load = speed * times // parts if paths.intel and path.type is PathType.PHB else speed
+            width = min(paths.capacity[link] for link in path.links)
+            if width >= load:
+                steps.append((-width, len(path.links), to, _Step(to, path.links, load)))
+        choices.append([step for *_, step in sorted(steps)])
+    return choices
+
+
+def _limit(choices: list[list[_Step]], capacity: tuple[int, ...]) -> int:
+    """No more rings than the tightest GPU has room to send, and to receive."""
+    sent: list[dict[int, int]] = [{} for _ in choices]  # by first link: the least load
+    received: list[dict[int, int]] = [{} for _ in choices]
+    for start, steps in enumerate(choices):
+        for step in steps:
+            first, last = step.links[0], step.links[-1]
+            sent[start][first] = min(step.load, sent[start].get(first, step.load))
+            received[step.to][last] = min(step.load, received[step.to].get(last, step.load))
+    return min(
+        MAX_RINGS, *(sum(capacity[link] // load for link, load in loads.items()) for loads in [*sent, *received])
+    )
+
+
+class _Search:
+    """Working state of one search: the capacity that is left while rings are laid."""
+
+    def __init__(self, paths: Paths, speed: int, farthest: PathType) -> None:
+        self.choices = _choices(paths, speed, farthest)
+        self.by_end = [{step.to: step for step in steps} for steps in self.choices]
+        self.limit = _limit(self.choices, paths.capacity)
+        self.left = list(paths.capacity)
+        self.steps = STEPS
+        self.best = 0
+
+    def run(self) -> int:
+        """How many rings fit at once."""
+        self.lay_ring(0, [])
+        return self.best
+
+    @property
+    def over(self) -> bool:
+        return self.steps <= 0 or self.best >= self.limit
+
+    def take(self, step: _Step) -> bool:
+        left, load = self.left, step.load
+        for link in step.links:
+            if left[link] < load:
+                return False
+        for link in step.links:
+            left[link] -= load
+        return True
+
+    def give(self, step: _Step) -> None:
+        for link in step.links:
+            self.left[link] += step.load
+
+    def lay_ring(self, laid: int, last: list[int]) -> None:
+        """Lay one ring more: the last one again where it fits, then any other."""
+        if self.over:
+            return
+        taken: list[_Step] = []
+        for start, end in zip(last, last[1:] + last[:1], strict=True):
+            step = self.by_end[start].get(end)
+            if step is None or not self.take(step):
+                break
+            taken.append(step)
+        if last and len(taken) == len(last):
+            self.best = max(self.best, laid + 1)
+            self.lay_ring(laid + 1, last)
+        for step in taken:
+            self.give(step)
+        self.extend([0], laid)
+
+    def extend(self, ring: list[int], laid: int) -> None:
+        """Extend an open ring by one GPU; close it when all are in."""
+        self.steps -= 1
+        if self.over:
+            return
+        if len(ring) == len(self.choices):
+            closing = self.by_end[ring[-1]].get(ring[0])
+            if closing is not None and self.take(closing):
+                self.best = max(self.best, laid + 1)
+                self.lay_ring(laid + 1, ring)
+                self.give(closing)
+            return
+        for step in self.choices[ring[-1]]:
+            if step.to not in ring and self.take(step):
+                self.extend([*ring, step.to], laid)
+                self.give(step)

@@ -1,0 +1,305 @@
+"""Sets of GPUs in one machine: which exist, what each is worth, and which one to take.
+
+Sets are bit masks over positions. The choice is exact: every set of the asked size is either looked at or beaten by its
+upper limit, up to MANY_SETS of them, which covers every machine of 16 GPUs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb, inf
+from typing import NamedTuple
+
+from closeknit.api.nodetopology import Transport
+from closeknit.machine.graph import Machine
+from closeknit.machine.islands import islands, joined
+from closeknit.placement.bandwidth import SetBandwidth, most_bandwidth, nic_bandwidth, nic_distance, set_bandwidth
+from closeknit.placement.paths import pcie_tree
+
+MANY_SETS = 20_000  # 16 over 8 is 12,870
+KEPT_SIZES = (8, 4, 2)  # what later jobs ask for most, largest first: the largest is the hardest to come by again
+NEARNESS = {"PIX": 4, "PXB": 3, "PHB": 2, "NODE": 1, "SYS": 0}
+
+
+class Ask(NamedTuple):
+    """What a job asks of its share of one node."""
+
+    gpus: int
+    block: int = 1
+    """Consecutive local ranks that form one tensor x context group; 1 where there are no groups inside the node."""
+    joined: bool = False
+    """Whether each block, or without blocks the whole share, must be joined over NVLink alone."""
+    transport: Transport | None = None
+    """RDMA transport between the nodes, whose NICs then count."""
+
+
+class Value(NamedTuple):
+    """What a set is worth to the job that takes it, in GB/s."""
+
+    block_gb_s: float
+    """Bandwidth inside the slowest block; infinite without blocks."""
+    bus_gb_s: float
+    """What the gang gets through this node: its rings and, where they are known, its NICs."""
+
+
+ANY = Value(0.0, 0.0)
+
+
+class Choice(NamedTuple):
+    """The set to take. Every cost is better when lower."""
+
+    mask: int
+    loss_gb_s: tuple[float, ...]
+    """By how much the best remaining set of 8, of 4 and of 2 gets slower."""
+    nic_distance: int
+    numa_nodes: int
+
+
+def mask_of(positions: tuple[int, ...]) -> int:
+    """Positions as a bit mask."""
+    return sum(1 << position for position in positions)
+
+
+def positions_of(mask: int) -> tuple[int, ...]:
+    """The positions of a bit mask, ascending."""
+    return tuple(position for position in range(mask.bit_length()) if mask >> position & 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OfClass:
+    """A machine that equals every other one of its class."""
+
+    machine: Machine
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _OfClass) and other.machine.topology_class == self.machine.topology_class
+
+    def __hash__(self) -> int:
+        return hash(self.machine.topology_class)
+
+
+def sets_of(machine: Machine) -> "Sets":
+    """The sets of a machine, shared by all machines of its topology class."""
+    return _sets_of(_OfClass(machine))
+
+
+@lru_cache(maxsize=1024)
+def _sets_of(key: _OfClass) -> "Sets":
+    return Sets(key.machine)
+
+
+class Sets:
+    """The sets of one topology class. What was worked out once is remembered, which never changes an answer."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.every = (1 << len(machine.gpus)) - 1
+        self.tree = pcie_tree(machine)
+        self._twins = _twins(machine)
+        self._bandwidths: dict[int, SetBandwidth] = {}
+        self._mosts: dict[int, float] = {}
+        self._values: dict[tuple[int, Ask], Value | None] = {}
+        self._of_count: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._best_rings: dict[tuple[int, int], float] = {}
+        self._best_values: dict[tuple[int, Ask, Value, bool], Value | None] = {}
+        self._choices: dict[tuple[int, int, Ask, Value], Choice | None] = {}
+
+    def bandwidth(self, mask: int) -> SetBandwidth:
+        """Ring bandwidth inside a set."""
+        mask = self._alike(mask)
+        found = self._bandwidths.get(mask)
+        if found is None:
+            found = self._bandwidths[mask] = set_bandwidth(self.machine, self.tree, positions_of(mask))
+        return found
+
+    def value(self, mask: int, ask: Ask) -> Value | None:
+        """What a set is worth; None where it is no candidate: a block would leave its NVLink island."""
+        key = (mask, ask)
+        if key not in self._values:
+            self._values[key] = self._value(mask, ask)
+        return self._values[key]
+
+    def best_block(self, pool: int, ask: Ask, floor: Value = ANY) -> float | None:
+        """The best slowest block among sets out of `pool` that reach the floor; None where there is no such set."""
+        best = self._best(pool, ask, floor, by_block=True)
+        return best.block_gb_s if best else None
+
+    def best_bus(self, pool: int, ask: Ask, floor: Value = ANY) -> float | None:
+        """The best bus bandwidth among sets out of `pool` that reach the floor; None where there is no such set."""
+        best = self._best(pool, ask, floor, by_block=False)
+        return best.bus_gb_s if best else None
+
+    def is_indifferent(self, pool: int, ask: Ask) -> bool:
+        """Whether every set out of `pool` is a candidate and all are worth the same."""
+        values = {self.value(mask, ask) for mask in self.of_count(pool, ask.gpus)}
+        return len(values) == 1 and None not in values
+
+    def choose(self, pool: int, free: int, ask: Ask, floor: Value) -> Choice | None:
+        """The set out of `pool` to take from the free GPUs: it reaches the floor, hurts later jobs least, lies nearest
+        to NICs and in the fewest NUMA nodes, and has the lowest indexes, in this order."""
+        key = (pool, free, ask, floor)
+        if key not in self._choices:
+            choices = (
+                self.judge(mask, free)
+                for mask in self.of_count(pool, ask.gpus)
+                if self._reaches(self.value(mask, ask), floor)
+            )
+            self._choices[key] = min(choices, key=lambda choice: (*choice[1:], positions_of(choice.mask)), default=None)
+        return self._choices[key]
+
+    def judge(self, mask: int, free: int) -> Choice:
+        """What it costs to take this set from the free GPUs."""
+        positions = positions_of(mask)
+        return Choice(
+            mask,
+            tuple(self.best_ring(free, size) - self.best_ring(free & ~mask, size) for size in KEPT_SIZES),
+            nic_distance(self.machine, positions),
+            len({self.tree.cpu[position] for position in positions}),
+        )
+
+    def best_ring(self, pool: int, count: int) -> float:
+        """Bandwidth of the best set of `count` GPUs in the pool; 0 where it has fewer."""
+        if pool.bit_count() < count:
+            return 0.0
+        pool = self._alike(pool)
+        key = (pool, count)
+        if key not in self._best_rings:
+            # No part of the machine does better than the whole.
+            most = inf if pool == self._alike(self.every) else self.best_ring(self.every, count)
+            best = 0.0
+            for mask in sorted(self.of_count(pool, count), key=self._most, reverse=True):
+                if best >= min(most, self._most(mask)):
+                    break
+                best = max(best, self.bandwidth(mask).order_gb_s)
+            self._best_rings[key] = best
+        return self._best_rings[key]
+
+    def of_count(self, pool: int, count: int) -> tuple[int, ...]:
+        """The sets of `count` GPUs out of the pool, by positions; of sets that differ in twins only the lowest."""
+        key = (pool, count)
+        found = self._of_count.get(key)
+        if found is None:
+            runs = [here for run in self._twins if (here := tuple(p for p in run if pool >> p & 1))]
+            if comb(pool.bit_count(), count) > MANY_SETS and _combinations(runs, count) > MANY_SETS:
+                masks = {self._grown(pool, start, count) for start in positions_of(pool)}
+            else:
+                masks = set(_taken(runs, count))
+            found = self._of_count[key] = tuple(sorted(masks, key=positions_of))
+        return found
+
+    def _alike(self, mask: int) -> int:
+        """One mask for all sets of equal rings: behind switches only the number of links of each GPU counts."""
+        machine = self.machine
+        if not machine.switched:
+            return mask
+        links = [machine.switch_links[position] for position in positions_of(mask)]
+        if not links or not all(links):
+            return mask
+        like = 0
+        for count in sorted(set(links)):
+            peers = [position for position, other in enumerate(machine.switch_links) if other == count]
+            like |= mask_of(tuple(peers[: links.count(count)]))
+        return like
+
+    def _most(self, mask: int) -> float:
+        mask = self._alike(mask)
+        found = self._mosts.get(mask)
+        if found is None:
+            found = self._mosts[mask] = most_bandwidth(self.machine, self.tree, positions_of(mask))
+        return found
+
+    def blocks(self, mask: int, ask: Ask) -> list[tuple[int, ...]]:
+        """The tensor x context groups that local ranks in bus order make of a set."""
+        ranks = self.machine.in_bus_order(positions_of(mask))
+        return [ranks[first : first + ask.block] for first in range(0, len(ranks), ask.block)]
+
+    def _value(self, mask: int, ask: Ask) -> Value | None:
+        blocks = self.blocks(mask, ask) if ask.block > 1 else []
+        if ask.joined and any(len(islands(self.machine, block)) > 1 for block in blocks or [positions_of(mask)]):
+            return None
+        bus = self.bandwidth(mask).order_gb_s
+        if ask.transport:
+            nics = nic_bandwidth(self.machine, ask.transport, positions_of(mask))
+            bus = bus if nics is None else min(bus, nics)
+        return Value(min((self.bandwidth(mask_of(block)).order_gb_s for block in blocks), default=inf), bus)
+
+    def _best(self, pool: int, ask: Ask, floor: Value, *, by_block: bool) -> Value | None:
+        key = (pool, ask, floor, by_block)
+        if key not in self._best_values:
+            rank = Value._fields.index("block_gb_s" if by_block else "bus_gb_s")
+            best: Value | None = None
+            most = self._most if not by_block else lambda _: inf
+            for mask in sorted(self.of_count(pool, ask.gpus), key=most, reverse=True):
+                if best is not None and best[rank] >= most(mask):
+                    break
+                value = self.value(mask, ask)
+                if self._reaches(value, floor) and value and (best is None or value[rank] > best[rank]):
+                    best = value
+            self._best_values[key] = best
+        return self._best_values[key]
+
+    @staticmethod
+    def _reaches(value: Value | None, floor: Value) -> bool:
+        return value is not None and value.block_gb_s >= floor.block_gb_s and value.bus_gb_s >= floor.bus_gb_s
+
+    def _grown(self, pool: int, start: int, count: int) -> int:
+        """A set grown from one GPU, by the nearest to those in it each time: for machines too large to be exact."""
+        machine, chosen = self.machine, [start]
+        left = [position for position in positions_of(pool) if position != start]
+        while len(chosen) < count:
+            nearest = max(
+                left,
+                key=lambda position: (
+                    sum(joined(machine, position, other) for other in chosen),
+                    sum(machine.links[position][other] for other in chosen),
+                    sum(NEARNESS[machine.levels[position][other]] for other in chosen) if machine.levels else 0,
+                    -position,
+                ),
+            )
+            chosen.append(nearest)
+            left.remove(nearest)
+        return mask_of(tuple(chosen))
+
+
+def _twins(machine: Machine) -> tuple[tuple[int, ...], ...]:
+    """Runs of interchangeable neighbours in bus order, each ascending; most GPUs are a run of their own."""
+
+    def sees(a: int, b: int) -> list[object]:
+        """Everything that placement computes from GPU a, but for what it says of b and of itself."""
+        gpu, others = machine.gpus[a], [c for c in range(len(machine.gpus)) if c not in (a, b)]
+        return [
+            (gpu.compute_capability, gpu.numa_node, gpu.pcie_generation, gpu.pcie_width, machine.switch_links[a]),
+            [machine.links[a][c] for c in others],
+            [machine.levels[a][c] for c in others] if machine.levels else [],
+            [nic.gpu_levels[a] for nic in machine.nics if nic.gpu_levels],
+        ]
+
+    runs: list[list[int]] = []
+    for position in machine.bus_order:
+        if (
+            runs
+            and runs[-1][-1] < position
+            and all(sees(other, position) == sees(position, other) for other in runs[-1])
+        ):
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return tuple(tuple(run) for run in runs)
+
+
+def _taken(runs: list[tuple[int, ...]], count: int) -> Iterator[int]:
+    """Masks of `count` GPUs that take the lowest of each run."""
+    if count == 0:
+        yield 0
+    elif runs:
+        for some in range(min(len(runs[0]), count) + 1):
+            for rest in _taken(runs[1:], count - some):
+                yield mask_of(runs[0][:some]) | rest
+
+
+def _combinations(runs: list[tuple[int, ...]], count: int) -> int:
+    """How many masks `_taken` gives."""
+    ways = [1] + [0] * count
+    for run in runs:
+        ways = [sum(ways[total - some] for some in range(min(len(run), total) + 1)) for total in range(count + 1)]
+    return ways[count]
