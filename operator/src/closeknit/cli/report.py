@@ -23,7 +23,7 @@ def as_json(answer: Placed | Refused) -> str:
         body = {
             "fits": True,
             "placement": answer.placement.wire(),
-            "ranks": [asdict(rank) for rank in answer.ranks],
+            "ranks": [asdict(rank) | {"coordinates": rank.coordinates._asdict()} for rank in answer.ranks],
             "environment": answer.environment,
         }
     return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
