@@ -16,28 +16,25 @@ from harness.local_cluster import LocalCluster
 
 CRDS = Path(__file__).parents[2] / "crds"
 NAMESPACE = "crds"
+MACHINE, NETWORK = "crds-machine", "crds-network"  # one that no operator of another test looks at
 
 
 @pytest.fixture(scope="module")
-def cluster(local_cluster: LocalCluster) -> LocalCluster:
+def cluster(local_cluster: LocalCluster) -> Iterator[LocalCluster]:
     """The API server with our CRDs, and a namespace of our own."""
-    local_cluster.kubectl("apply", "--server-side", f"--filename={CRDS}")
-    local_cluster.kubectl(
-        "wait",
-        "--for=condition=Established",
-        "--timeout=30s",
-        f"--filename={CRDS}",
-    )
+    local_cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
+    local_cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"--filename={CRDS}")
     local_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     # Established is said a moment before every handler of the API server knows the kind.
-    for kind in ("trainingjobs", "nodetopologies", "clustertopologies"):
-        local_cluster.wait_for(lambda kind=kind: _is_served(local_cluster, kind), f"{kind} to be served")  # type: ignore[misc]
-    return local_cluster
+    kinds = "trainingjobs,nodetopologies,clustertopologies"
+    local_cluster.wait_for(lambda: _is_served(local_cluster, kinds), f"{kinds} to be served")
+    yield local_cluster
+    local_cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
-def _is_served(cluster: LocalCluster, kind: str) -> bool:
+def _is_served(cluster: LocalCluster, kinds: str) -> bool:
     try:
-        cluster.get(kind)
+        cluster.get(kinds)
     except KubectlError:
         return False
     return True
@@ -290,25 +287,21 @@ PENDING = {
 }
 
 
-def test_get_shows_how_a_job_stands(cluster: LocalCluster) -> None:
-    """Two jobs in a namespace of their own: one runs, one waits."""
-    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "columns"}})
+def test_get_shows_how_a_job_stands(cluster: LocalCluster, namespace: str) -> None:
+    """Two jobs: one runs, one waits."""
+    here = f"--namespace={namespace}"
     for name, gpus, status in (("train", 64, STATUS), ("wait", 8, PENDING)):
         spec = {"gpus": gpus, "queue": "research", "template": TEMPLATE}
-        cluster.kubectl(
-            "create", "--namespace=columns", "--filename=-", stdin=json.dumps(manifest("TrainingJob", name, spec))
-        )
+        cluster.kubectl("create", here, "--filename=-", stdin=json.dumps(manifest("TrainingJob", name, spec)))
         patch = json.dumps({"status": status})
-        cluster.kubectl(
-            "patch", "tj", name, "--namespace=columns", "--subresource=status", "--type=merge", f"--patch={patch}"
-        )
-    narrow = cluster.kubectl("get", "tj", "--namespace=columns")
+        cluster.kubectl("patch", "tj", name, here, "--subresource=status", "--type=merge", f"--patch={patch}")
+    narrow = cluster.kubectl("get", "tj", here)
     assert cells(narrow) == [
         ["NAME", "STATUS", "GPUS", "NODES", "BANDWIDTH", "RESTARTS", "AGE"],
         ["train", "Running", "64", "8", "351.2", "1", "*"],
         ["wait", "Queued", "8", "", "", "", "*"],
     ]
-    wide = cluster.kubectl("get", "tj", "--namespace=columns", "--output=wide")
+    wide = cluster.kubectl("get", "tj", here, "--output=wide")
     assert cells(wide) == [
         ["NAME", "STATUS", "GPUS", "NODES", "BANDWIDTH", "RESTARTS", "AGE", "QUEUE", "LEVELS", "MESSAGE"],
         ["train", "Running", "64", "8", "351.2", "1", "*", "research", '{"block":1,"rack":1}', ""],
@@ -331,7 +324,7 @@ def cells(table: str) -> list[list[str]]:
 
 def test_the_largest_job_on_nodes_of_eight_fits_into_one_object(cluster: LocalCluster) -> None:
     """65536 GPUs on 8192 nodes with names of cloud length, beside a template of the largest size taken (256 KiB)."""
-    spec = {"gpus": 65536, "template": {"spec": POD | {"padding": "x" * 256 * 1024}}}
+    spec = {"gpus": 65536, "template": {"spec": {"containers": [POD["containers"][0] | {"args": ["x" * 256 * 1024]}]}}}
     cluster.kubectl(
         "create", f"--namespace={NAMESPACE}", "--filename=-", stdin=json.dumps(manifest("TrainingJob", "largest", spec))
     )
@@ -360,7 +353,7 @@ def test_the_largest_job_on_nodes_of_eight_fits_into_one_object(cluster: LocalCl
 def test_get_shows_machines_and_the_network(cluster: LocalCluster) -> None:
     gpu = {"index": 0, "pciAddress": "0000:18:00.0", "product": "NVIDIA-H200"}
     source = {"method": "NVML", "driverVersion": "580.159.04"}
-    machine = manifest("NodeTopology", "gpu-07", {"source": source, "gpus": [gpu], "nvlink": {"switched": True}})
+    machine = manifest("NodeTopology", MACHINE, {"source": source, "gpus": [gpu], "nvlink": {"switched": True}})
     cluster.apply(machine)
     status = {
         "agentVersion": "0.1.0",
@@ -370,15 +363,16 @@ def test_get_shows_machines_and_the_network(cluster: LocalCluster) -> None:
         ],
     }
     cluster.kubectl(
-        "patch", "nt", "gpu-07", "--subresource=status", "--type=merge", f"--patch={json.dumps({'status': status})}"
+        "patch", "nt", MACHINE, "--subresource=status", "--type=merge", f"--patch={json.dumps({'status': status})}"
     )
-    table = cells(cluster.kubectl("get", "nt", "--output=wide"))
+    table = cells(cluster.kubectl("get", "nt", MACHINE, "--output=wide"))
     assert table[0] == ["NAME", "PRODUCT", "NVSWITCH", "READY", "HEARTBEAT", "AGE", "METHOD", "DRIVER", "AGENT"]
-    assert table[1][:4] == ["gpu-07", "NVIDIA-H200", "true", "True"]
+    assert table[1][:4] == [MACHINE, "NVIDIA-H200", "true", "True"]
     assert table[1][6:] == ["NVML", "580.159.04", "0.1.0"]
     levels = [{"name": name, "nodeLabel": f"example.com/{name}"} for name in ("zone", "block", "rack")]
-    cluster.apply(manifest("ClusterTopology", "default", {"levels": levels, "fabric": {"railIsolated": True}}))
-    assert cells(cluster.kubectl("get", "ct")) == [
+    cluster.apply(manifest("ClusterTopology", NETWORK, {"levels": levels, "fabric": {"railIsolated": True}}))
+    assert cells(cluster.kubectl("get", "ct", NETWORK)) == [
         ["NAME", "OUTERMOST", "INNERMOST", "RAIL-ISOLATED", "AGE"],
-        ["default", "zone", "rack", "true", "*"],
+        [NETWORK, "zone", "rack", "true", "*"],
     ]
+    cluster.kubectl("delete", f"nodetopology/{MACHINE}", f"clustertopology/{NETWORK}")

@@ -1,0 +1,216 @@
+"""The chart: what Helm says of it, what the API server says of every object in it, and what its values refuse."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.build import ensure_built
+from harness.chart import CHART, NAMESPACE, HelmError, helm, render
+from harness.local_cluster import LocalCluster
+
+ROOT = CHART.parents[1]
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def helm_program() -> Path:
+    return ensure_built().helm
+
+
+@pytest.fixture(scope="module")
+def objects(helm_program: Path) -> dict[str, Object]:
+    """Every object of the chart with its default values, as "Kind name"."""
+    rendered = render(helm_program)
+    named = {f"{each['kind']} {each['metadata']['name']}": each for each in rendered}
+    assert len(named) == len(rendered)
+    return named
+
+
+def test_helm_lint_is_content(helm_program: Path) -> None:
+    assert "0 chart(s) failed" in helm(helm_program, "lint", "--strict", str(CHART))
+
+
+def test_the_api_server_accepts_every_object(local_cluster: LocalCluster, objects: dict[str, Object]) -> None:
+    """First as a dry run, object by object and whole, then really; what it stores keeps every field that we sent."""
+    local_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    apply = ("apply", "--server-side", "--force-conflicts", "--validate=strict", "--filename=-")
+    for each in objects.values():
+        local_cluster.kubectl(*apply, "--dry-run=server", stdin=json.dumps(each))
+        local_cluster.kubectl(*apply, stdin=json.dumps(each))
+    for policy in (each for name, each in objects.items() if name.startswith("ValidatingAdmissionPolicy ")):
+        name = policy["metadata"]["name"]
+
+        def type_checked(name: str = name) -> Object | None:
+            stored = local_cluster.get("validatingadmissionpolicy", name)
+            status: Object = stored.get("status", {})
+            is_current = status.get("observedGeneration") == stored["metadata"]["generation"]
+            return status if is_current and "typeChecking" in status else None
+
+        checked = local_cluster.wait_for(type_checked, f"{name} to be type-checked")
+        assert checked["typeChecking"] == {}, "the API server warns of an expression"
+    # No image is there to run: what stays for other tests is what they use.
+    local_cluster.kubectl("delete", "deployment,daemonset", "--all", f"--namespace={NAMESPACE}")
+
+
+def test_the_pods_are_restricted_and_made(local_cluster: LocalCluster, helm_program: Path) -> None:
+    """In a namespace that enforces Pod Security's restricted level both workloads get their Pods."""
+    name = "chart-restricted"
+    size = {"cpu": "8", "memory": "64Gi", "pods": "110"}
+    enforce = {"pod-security.kubernetes.io/enforce": "restricted"}
+    local_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": enforce}})
+    local_cluster.apply(
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}
+    )
+    local_cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "chart-gpu", "labels": {"nvidia.com/gpu.present": "true"}},
+            "spec": {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]},
+            "status": {
+                "capacity": size,
+                "allocatable": size,
+                "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            },
+        }
+    )
+    wanted = ("ServiceAccount", "Deployment", "DaemonSet")
+    local_cluster.apply(*(each for each in render(helm_program, namespace=name) if each["kind"] in wanted))
+
+    def components() -> bool:
+        pods = local_cluster.get("pods", namespace=name)["items"]
+        agents = [pod for pod in pods if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "agent"]
+        return len(pods) > len(agents) >= 1 and any(pod["spec"].get("nodeName") == "chart-gpu" for pod in agents)
+
+    local_cluster.wait_for(components, "a Pod of the operator, and an agent on the GPU node")
+    local_cluster.kubectl("delete", "node", "chart-gpu")
+    local_cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def test_the_chart_carries_the_generated_crds(objects: dict[str, Object]) -> None:
+    copies = {path.name: path.read_text() for path in (CHART / "files/crds").glob("*.yaml")}
+    assert copies == {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
+    for text in copies.values():
+        crd = yaml.safe_load(text)
+        assert objects[f"CustomResourceDefinition {crd['metadata']['name']}"] == crd
+        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_crds_can_be_left_to_somebody_else(helm_program: Path) -> None:
+    kinds = {each["kind"] for each in render(helm_program, "--set=crds.install=false")}
+    assert "CustomResourceDefinition" not in kinds
+    assert "Deployment" in kinds
+
+
+def test_a_cluster_may_have_no_agents(helm_program: Path) -> None:
+    assert "DaemonSet" not in {each["kind"] for each in render(helm_program, "--set=agent.enabled=false")}
+
+
+def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) -> None:
+    rendered = render(helm_program, namespace="elsewhere")
+    agent = "request.userInfo.username == 'system:serviceaccount:elsewhere:closeknit-agent'"
+    conditions = [
+        each["spec"].get("matchConditions") for each in rendered if each["kind"] == "ValidatingAdmissionPolicy"
+    ]
+    assert [condition[0]["expression"] for condition in conditions if condition] == [agent, agent]
+    subjects = [each["subjects"][0] for each in rendered if each["kind"] == "ClusterRoleBinding"]
+    assert {(subject["name"], subject["namespace"]) for subject in subjects} == {
+        ("closeknit-operator", "elsewhere"),
+        ("closeknit-agent", "elsewhere"),
+    }
+
+
+def test_an_image_has_registry_tag_and_pull_secrets(helm_program: Path) -> None:
+    rendered = render(
+        helm_program, "--set=image.registry=mirror:5000,image.tag=v9", '--set-json=imagePullSecrets=["pull"]'
+    )
+    pods = [each["spec"]["template"]["spec"] for each in rendered if each["kind"] in ("Deployment", "DaemonSet")]
+    images = {pod["containers"][0]["image"] for pod in pods}
+    assert images == {"mirror:5000/closeknit/operator:v9", "mirror:5000/closeknit/agent:v9"}
+    assert [pod["imagePullSecrets"] for pod in pods] == [[{"name": "pull"}]] * 2
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--set=operator.resorces.limits.memory=1Gi", "at '/operator': additional properties 'resorces' not allowed"),
+        ("--set=agents.enabled=false", "at '': additional properties 'agents' not allowed"),
+        ("--set=agent.enabled=maybe", "at '/agent/enabled': got string, want boolean"),
+        (
+            "--set=image.pullPolicy=Sometimes",
+            "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",
+        ),
+        ("--set=image.tag=a/b", "at '/image/tag': 'a/b' does not match pattern"),
+        ("--set=operator.image.repository=", "at '/operator/image/repository': minLength: got 0, want 1"),
+        ("--set=agent.tolerations[0].effect=Never", "at '/agent/tolerations/0/effect': value must be one of"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(helm_program: Path, option: str, words: str) -> None:
+    with pytest.raises(HelmError) as refusal:
+        render(helm_program, option)
+    assert words in str(refusal.value)
+
+
+def test_a_cluster_that_is_too_old_is_refused(helm_program: Path) -> None:
+    with pytest.raises(
+        HelmError, match=r"chart requires kubeVersion: >=1\.34\.0-0 which is incompatible with Kubernetes v1\.33"
+    ):
+        render(helm_program, "--kube-version=1.33.9")
+
+
+def leaves(values: Object, path: str = "") -> set[str]:
+    """Paths of all values, down to what is free to hold anything."""
+    found = set()
+    for name, value in values.items():
+        here = f"{path}.{name}".lstrip(".")
+        free = name in ("resources", "affinity", "nodeSelector", "tolerations")
+        found |= leaves(value, here) if isinstance(value, dict) and value and not free else {here}
+    return found
+
+
+def test_every_value_is_described_and_in_the_schema() -> None:
+    text = (CHART / "values.yaml").read_text()
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    paths = leaves(yaml.safe_load(text))
+    for path in paths:
+        at: Object = schema
+        for step in path.split("."):
+            at = at["properties"][step]
+            if "$ref" in at:
+                at = schema["definitions"][at["$ref"].rsplit("/", 1)[1]]
+    assert text.count("# -- ") == len(paths)
+
+
+def test_chart_and_package_have_one_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert (chart["version"], chart["appVersion"]) == (version, version)
+
+
+def granted(role: Object) -> set[tuple[str, str]]:
+    """(resource, verb) of a role."""
+    return {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def test_the_agent_may_read_and_patch_a_node_and_its_topology(objects: dict[str, Object]) -> None:
+    assert granted(objects["ClusterRole closeknit-agent"]) == {
+        ("nodes", "get"),
+        ("nodes", "patch"),
+        ("nodetopologies", "get"),
+        ("nodetopologies", "create"),
+        ("nodetopologies", "patch"),
+        ("nodetopologies/status", "patch"),
+    }
+
+
+def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: dict[str, Object]) -> None:
+    may = granted(objects["ClusterRole closeknit-operator"])
+    resources = {resource for resource, _ in may}
+    assert "*" not in {word for grant in may for word in grant}
+    assert not resources & {"secrets", "pods/exec", "nodes/proxy", "serviceaccounts", "serviceaccounts/token", "roles"}
+    assert not {verb for _, verb in may} & {"escalate", "bind", "impersonate", "deletecollection"}
+    assert {verb for resource, verb in may if resource in ("nodes", "trainingjobs")} == {"get", "list", "watch"}

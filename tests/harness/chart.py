@@ -1,0 +1,68 @@
+"""The Helm chart, rendered by the Helm that the harness builds, and its policies once they are in effect."""
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.kubectl import KubectlError
+from harness.local_cluster import LocalCluster
+
+CHART = Path(__file__).parents[2] / "helm" / "closeknit"
+NAMESPACE = "closeknit-system"
+AGENT_USER = f"system:serviceaccount:{NAMESPACE}:closeknit-agent"
+POLICIES_TIMEOUT_S = 60  # the API server compiles a new policy within a few seconds
+
+
+class HelmError(Exception):
+    """Helm refused; the message holds its words."""
+
+
+def helm(program: Path, *arguments: str) -> str:
+    """What helm prints on standard output, with nothing read from or left in the home folder."""
+    with tempfile.TemporaryDirectory(prefix="closeknit-helm-") as home:
+        done = subprocess.run(
+            [program, *arguments],
+            env={"PATH": os.environ.get("PATH", ""), "HOME": home},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise HelmError((done.stdout + done.stderr).strip())
+    return done.stdout
+
+
+def render(program: Path, *options: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
+    """The chart's objects, in the order in which Helm installs them; `options` are those of `helm template`."""
+    text = helm(program, "template", "closeknit", str(CHART), f"--namespace={namespace}", *options)
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+
+
+def wait_for_policies(cluster: LocalCluster, node: str) -> None:
+    """Returns once the three policies of the chart refuse what they must. `node` exists; nothing is stored."""
+    ours = {"apiVersion": "closeknit.dev/v1alpha1", "metadata": {"name": "probe"}}
+    job = ours | {"kind": "TrainingJob", "spec": {"gpus": 1, "template": {"spec": {"hostNetwork": True}}}}
+    topology = ours | {"kind": "NodeTopology", "spec": {"source": {"method": "Simulated"}, "gpus": []}}
+    agent = f"--as={AGENT_USER}"  # impersonated, so that no claim says which node it runs on
+
+    def all_refuse() -> bool:
+        return (
+            _is_refused(cluster, "create", "--filename=-", body=job)
+            and _is_refused(cluster, "create", "--filename=-", agent, body=topology)
+            and _is_refused(cluster, "label", "node", node, "closeknit.dev/probe=true", agent)
+        )
+
+    cluster.wait_for(all_refuse, "the chart's policies to be in effect", POLICIES_TIMEOUT_S)
+
+
+def _is_refused(cluster: LocalCluster, *arguments: str, body: dict[str, Any] | None = None) -> bool:
+    try:
+        cluster.kubectl(*arguments, "--dry-run=server", stdin=json.dumps(body) if body else None)
+    except KubectlError as error:
+        return "ValidatingAdmissionPolicy" in error.stderr  # other refusals: RBAC is not in effect yet
+    return False
