@@ -49,6 +49,7 @@ NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
 GUEST_MODES = (1, 2)  # NVML's virtualization modes of a guest: passthrough, vGPU
 FABRIC_UNHEALTHY = 2  # NVML's fabric health summary
+FABRIC_NOT_READY = "FabricNotReady"
 MAX_FACT_LENGTH = 63  # of a short string on the wire
 
 
@@ -89,7 +90,7 @@ def discover(readings: Readings, method: Method) -> Discovery:
         nics=found_nics,
         capabilities=_capabilities(readings),
     )
-    unhealthy = _unhealthy(readings, gpus, links.switched)
+    unhealthy = _unhealthy(readings, links.switched)
     return Discovery(
         spec=spec,
         gpus=tuple(unhealthy),
@@ -231,7 +232,7 @@ def _capabilities(readings: Readings) -> Capabilities:
     )
 
 
-def _unhealthy(readings: Readings, gpus: Sequence[GpuReading], switched: bool) -> list[GpuStatus]:
+def _unhealthy(readings: Readings, switched: bool) -> list[GpuStatus]:
     """The GPUs on which no job should start, with reasons; also those that could not be located."""
     found = []
     for gpu in sorted(readings.gpus, key=lambda gpu: gpu.index):
@@ -239,9 +240,9 @@ def _unhealthy(readings: Readings, gpus: Sequence[GpuReading], switched: bool) -
         state = Health.UNHEALTHY
         if "handle" in gpu.errors:
             reasons.append("GPULost" if gpu.errors["handle"] == "GpuIsLost" else gpu.errors["handle"])
-        elif gpu in gpus and switched and any(link.state in nvlink.UP_STATES for link in gpu.links):
+        elif switched:
             if nvlink.fabric_ready(gpu, readings.pairs) is False:
-                reasons.append("FabricNotReady")  # CUDA does not even start there
+                reasons.append(FABRIC_NOT_READY)  # CUDA does not even start there
             elif gpu.fabric is not None and gpu.fabric.health_summary == FABRIC_UNHEALTHY:
                 state = Health.DEGRADED
                 reasons.append("FabricUnhealthy")
@@ -255,13 +256,13 @@ def _unhealthy(readings: Readings, gpus: Sequence[GpuReading], switched: bool) -
 
 def _findings(readings: Readings, spec: NodeTopologySpec, unhealthy: Sequence[GpuStatus]) -> tuple[Finding, ...]:
     findings = [_ready(readings, spec)]
-    if spec.nvlink.switched:
-        without = [str(gpu.index) for gpu in unhealthy if "FabricNotReady" in gpu.reasons]
-        if without:
-            message = f"GPUs {', '.join(without)} are not joined by their NVSwitches; is the fabric manager running?"
-            findings.append(Finding("FabricReady", "False", "FabricNotReady", message))
-        else:
-            findings.append(Finding("FabricReady", "True", "FabricReady", "The NVSwitches join all GPUs read."))
+    ready = [nvlink.fabric_ready(gpu, readings.pairs) for gpu in readings.gpus if "handle" not in gpu.errors]
+    if spec.nvlink.switched and False in ready:
+        without = ", ".join(str(gpu.index) for gpu in unhealthy if FABRIC_NOT_READY in gpu.reasons)
+        message = f"NVSwitches do not join GPU {without}; is the fabric manager running?"
+        findings.append(Finding("FabricReady", "False", FABRIC_NOT_READY, message))
+    elif spec.nvlink.switched and True in ready:
+        findings.append(Finding("FabricReady", "True", "FabricReady", "The NVSwitches join all GPUs that were read."))
     support = spec.capabilities.gpu_direct_rdma
     if spec.nics and spec.gpus and support is not None:
         status = {Support.SUPPORTED: "True", Support.LIKELY: "Unknown", Support.UNSUPPORTED: "False"}[support]

@@ -66,7 +66,7 @@ def run(  # noqa: PLR0913 -- one argument for each option
         else:
             members = [_member(node, kubeconfig, _source(source, node or "", root, dump_file, profile))]
         for member in members:
-            member.source.read()  # what cannot be read at all is said before anything is written
+            _check(member)
     except (SourceError, ValueError) as error:
         _refuse(error)
     # Nothing is left to be done: what was published stays. Not even a driver that hangs may delay the end.
@@ -137,6 +137,13 @@ def _source(name: SourceName, node: str, root: Path, dump_file: Path | None, pro
             if profile is None:
                 raise ValueError("--source simulated needs --profile NAME")
             return SimulatedSource(load_profile(profile), node)
+
+
+def _check(member: Member) -> None:
+    """What cannot work at all is said before anything is written. Raises SourceError and ValueError."""
+    member.source.read()
+    if member.kubeconfig is not None and not member.kubeconfig.is_file():
+        raise ValueError(f"node {member.node}: there is no kubeconfig {member.kubeconfig}")
 
 
 def _member(node: str | None, kubeconfig: Path | None, source: Source) -> Member:

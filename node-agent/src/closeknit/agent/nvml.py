@@ -21,6 +21,7 @@ MAX_LINKS = 36  # Rubin's; NVML_NVLINK_MAX_LINKS differs between releases of the
 P2P_READ, P2P_NVLINK = 0, 2
 # Ids of the speed of links 0 to 11 before Hopper, which has one id for all links.
 OLD_LINK_SPEEDS = (84, 85, 86, 87, 88, 89, 132, 133, 134, 135, 136, 137)
+LOST = "GpuIsLost"
 HOPPER = (9, 0)  # the compute capability from which the state of a link is a field that knows sleep
 # nvmlValueType_t -> member of the union
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
@@ -103,8 +104,8 @@ def _gpu(index: int, handle: Any) -> GpuReading:
         links=_links(handle, capability),
         errors=errors,
     )
-    if "GpuIsLost" in errors.values():  # it went while it was read: what it said before is all there is
-        errors["handle"] = "GpuIsLost"
+    if any(LOST in part.values() for part in (errors, *(link.errors for link in reading.links))):
+        errors["handle"] = LOST  # it went while it was read: what it said before is all there is
     return reading
 
 
@@ -120,6 +121,8 @@ def _links(handle: Any, capability: Sequence[int] | None) -> tuple[LinkReading, 
             break
         if not p2p:
             links.append(LinkReading(link=link, p2p=None if p2p is None else False, errors=errors))
+            if errors.get("p2p") == LOST:
+                break
             continue
         pci = _ask(errors, "remote_bus_id", pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
         links.append(

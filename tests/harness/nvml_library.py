@@ -1,0 +1,287 @@
+"""A stand-in for libnvidia-ml.so.1 below NVIDIA's own Python binding: it answers the C calls from known readings.
+
+The binding itself is real: its structs, its error classes and its mistakes. A call that a test leaves out is one that
+an old driver does not have.
+"""
+
+import ctypes
+from collections.abc import Callable, Collection
+from typing import Any
+
+import msgspec
+import pynvml
+import pytest
+
+from closeknit.agent.readings import GpuReading, LinkReading, MigDeviceReading, PairReading, Readings
+
+SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, GPU_IS_LOST, VERSION_MISMATCH = 0, 2, 3, 15, 25
+CODES = {
+    "InvalidArgument": INVALID_ARGUMENT,
+    "NotSupported": NOT_SUPPORTED,
+    "NoPermission": 4,
+    "GpuIsLost": GPU_IS_LOST,
+    "Unknown": 999,
+}
+# C function -> field of a GPU's reading, for those that answer one number
+NUMBERS = {
+    "nvmlDeviceGetMinorNumber": "minor",
+    "nvmlDeviceGetArchitecture": "architecture",
+    "nvmlDeviceGetModuleId": "module_id",
+    "nvmlDeviceGetMaxPcieLinkGeneration": "max_pcie_generation",
+    "nvmlDeviceGetMaxPcieLinkWidth": "max_pcie_width",
+    "nvmlDeviceGetVirtualizationMode": "virtualization_mode",
+}
+LINK_NUMBERS = {
+    "nvmlDeviceGetNvLinkState": "state",
+    "nvmlDeviceGetNvLinkVersion": "version",
+    "nvmlDeviceGetNvLinkRemoteDeviceType": "remote_type",
+}
+STATE_FIELD, SPEED_FIELD, C2C_COUNT_FIELD, C2C_SPEED_FIELD = 165, 164, 170, 172
+OLD_SPEED_FIELDS = (*range(84, 90), *range(132, 138))
+UINT, ULONGLONG = 1, 3  # nvmlValueType_t
+FIRST_MIG_HANDLE = 1000
+
+
+class NvmlLibrary:
+    """The library of one machine. `fabric_version`: the newest struct of fabric information that it knows; 1 has a call
+    of its own. `lost_after`: so many calls on a GPU until it is lost, by index.
+    """
+
+    def __init__(
+        self,
+        readings: Readings,
+        *,
+        missing: Collection[str] = (),
+        fabric_version: int = 3,
+        old_speeds: bool = False,
+        lost_after: dict[int, int] | None = None,
+    ) -> None:
+        self._readings = readings
+        self._missing = missing
+        self._fabric_version = fabric_version
+        self._old_speeds = old_speeds
+        self._calls_left = dict(lost_after or {})
+        self.sessions = 0
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Puts this library below pynvml for one test."""
+        monkeypatch.setattr(pynvml, "nvmlLib", self)
+        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if name in self._missing:
+            raise AttributeError(name)
+        if name in NUMBERS:
+            return lambda handle, number: self._put(handle, NUMBERS[name], number)
+        if name in LINK_NUMBERS:
+            return lambda handle, link, number: self._put_of_link(handle, link, LINK_NUMBERS[name], number)
+        found: Callable[..., int] = object.__getattribute__(self, f"_{name}")
+        return found
+
+    def _gpu(self, handle: Any) -> GpuReading | int:
+        """The GPU of a handle, or the code of being lost."""
+        index = _address(handle) - 1
+        if index in self._calls_left:
+            self._calls_left[index] -= 1
+            if self._calls_left[index] < 0:
+                return GPU_IS_LOST
+        return self._readings.gpus[index]
+
+    def _value(self, handle: Any, field: str) -> tuple[int, Any]:
+        """Return code, and what the GPU's reading has under `field`."""
+        gpu = self._gpu(handle)
+        if isinstance(gpu, int):
+            return gpu, None
+        return _answer(gpu, field)
+
+    def _put(self, handle: Any, field: str, target: Any) -> int:
+        code, value = self._value(handle, field)
+        if code == SUCCESS:
+            target._obj.value = value
+        return code
+
+    def _put_of_link(self, handle: Any, link: int, field: str, target: Any) -> int:
+        code, found = self._link(handle, link)
+        if found is None:
+            return code
+        code, value = _answer(found, field)
+        if code == SUCCESS:
+            target._obj.value = value
+        return code
+
+    def _link(self, handle: Any, link: int) -> tuple[int, LinkReading | None]:
+        code, links = self._value(handle, "links")
+        if code != SUCCESS:
+            return code, None
+        if link >= len(links):
+            return (INVALID_ARGUMENT if links else NOT_SUPPORTED), None
+        return SUCCESS, links[link]
+
+    def _nvmlInitWithFlags(self, _flags: int) -> int:  # noqa: N802 -- C's names, here and below
+        self.sessions += 1
+        return SUCCESS
+
+    def _nvmlShutdown(self) -> int:  # noqa: N802
+        self.sessions -= 1
+        return SUCCESS
+
+    def _nvmlSystemGetDriverVersion(self, text: Any, _length: Any) -> int:  # noqa: N802
+        text.value = (self._readings.driver_version or "").encode()
+        return SUCCESS
+
+    def _nvmlSystemGetCudaDriverVersion_v2(self, number: Any) -> int:  # noqa: N802
+        number._obj.value = self._readings.cuda_version
+        return SUCCESS
+
+    def _nvmlDeviceGetCount_v2(self, number: Any) -> int:  # noqa: N802
+        number._obj.value = len(self._readings.gpus)
+        return SUCCESS
+
+    def _nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:  # noqa: N802
+        gpu = self._readings.gpus[index.value]
+        _set_address(handle._obj, index.value + 1)
+        return CODES[gpu.errors["handle"]] if "handle" in gpu.errors else SUCCESS
+
+    def _nvmlDeviceGetUUID(self, handle: Any, text: Any, _length: Any) -> int:  # noqa: N802
+        return self._text(handle, "uuid", text)
+
+    def _nvmlDeviceGetName(self, handle: Any, text: Any, _length: Any) -> int:  # noqa: N802
+        return self._text(handle, "name", text)
+
+    def _text(self, handle: Any, field: str, text: Any) -> int:
+        if _address(handle) >= FIRST_MIG_HANDLE:
+            code, value = _answer(self._mig_device(handle), field)
+        else:
+            code, value = self._value(handle, field)
+        if code == SUCCESS:
+            text.value = value.encode()
+        return code
+
+    def _nvmlDeviceGetPciInfo_v3(self, handle: Any, info: Any) -> int:  # noqa: N802
+        code, value = self._value(handle, "bus_id")
+        if code == SUCCESS:
+            info._obj.busId = value.encode()
+        return code
+
+    def _nvmlDeviceGetCudaComputeCapability(self, handle: Any, major: Any, minor: Any) -> int:  # noqa: N802
+        code, value = self._value(handle, "compute_capability")
+        if code == SUCCESS:
+            major._obj.value, minor._obj.value = value
+        return code
+
+    def _nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:  # noqa: N802
+        code, value = self._value(handle, "memory_bytes")
+        if code == SUCCESS:
+            memory._obj.total = value
+        return code
+
+    def _nvmlDeviceGetMigMode(self, handle: Any, current: Any, pending: Any) -> int:  # noqa: N802
+        code, value = self._value(handle, "mig_mode")
+        if code == SUCCESS:
+            current._obj.value, pending._obj.value = value
+        return code
+
+    def _nvmlDeviceGetMaxMigDeviceCount(self, _handle: Any, number: Any) -> int:  # noqa: N802
+        number._obj.value = 7
+        return SUCCESS
+
+    def _nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: Any, device: Any) -> int:  # noqa: N802
+        _, devices = self._value(handle, "mig_devices")
+        place = index.value - 1  # the first place is a hole, as is normal
+        if not 0 <= place < len(devices):
+            return 6 if index.value % 2 else INVALID_ARGUMENT  # NOT_FOUND or this: real drivers answer both
+        _set_address(device._obj, FIRST_MIG_HANDLE * _address(handle) + place)
+        return SUCCESS
+
+    def _mig_device(self, handle: Any) -> MigDeviceReading:
+        gpu, place = divmod(_address(handle), FIRST_MIG_HANDLE)
+        return self._readings.gpus[gpu - 1].mig_devices[place]
+
+    def _nvmlDeviceGetAttributes_v2(self, handle: Any, attributes: Any) -> int:  # noqa: N802
+        code, value = _answer(self._mig_device(handle), "memory_mib")
+        if code == SUCCESS:
+            attributes._obj.memorySizeMB = value
+        return code
+
+    def _nvmlDeviceGetFieldValues(self, handle: Any, count: Any, values: Any) -> int:  # noqa: N802
+        for value in values._obj[: count.value]:
+            value.nvmlReturn, found = self._field(handle, value.fieldId, value.scopeId)
+            if value.nvmlReturn == SUCCESS:
+                value.valueType = UINT
+                value.value.uiVal = found
+        return SUCCESS
+
+    def _field(self, handle: Any, field: int, scope: int) -> tuple[int, Any]:
+        if field in (C2C_COUNT_FIELD, C2C_SPEED_FIELD):
+            return self._value(handle, "c2c_links" if field == C2C_COUNT_FIELD else "c2c_link_mb_s")
+        is_old = field in OLD_SPEED_FIELDS
+        if is_old:
+            scope = OLD_SPEED_FIELDS.index(field)
+        if is_old is not self._old_speeds and field != STATE_FIELD:
+            return NOT_SUPPORTED, None
+        code, link = self._link(handle, scope)
+        return (code, None) if link is None else _answer(link, "state" if field == STATE_FIELD else "speed_mb_s")
+
+    def _nvmlDeviceGetGpuFabricInfoV(self, handle: Any, info: Any) -> int:  # noqa: N802
+        if info._obj.version >> 24 > self._fabric_version:
+            return VERSION_MISMATCH
+        return self._fabric(handle, info._obj)
+
+    def _nvmlDeviceGetGpuFabricInfo(self, handle: Any, info: Any) -> int:  # noqa: N802
+        return self._fabric(handle, info._obj)
+
+    def _fabric(self, handle: Any, info: Any) -> int:
+        code, fabric = self._value(handle, "fabric")
+        if code != SUCCESS:
+            return code
+        info.clusterUuid[:] = bytes.fromhex(fabric.cluster_uuid)
+        info.status, info.cliqueId = fabric.status, fabric.clique_id
+        info.state = 0xABCDEF00 | fabric.state  # C writes one byte of four
+        if self._fabric_version > 1:
+            info.healthMask = fabric.health_mask or 0
+        if self._fabric_version > 2:
+            info.healthSummary = fabric.health_summary or 0
+        return SUCCESS
+
+    def _nvmlDeviceGetNvLinkCapability(self, handle: Any, link: int, _capability: int, number: Any) -> int:  # noqa: N802
+        return self._put_of_link(handle, link, "p2p", number)
+
+    def _nvmlDeviceGetNvLinkRemotePciInfo_v2(self, handle: Any, link: int, info: Any) -> int:  # noqa: N802
+        code, found = self._link(handle, link)
+        if found is None:
+            return code
+        code, value = _answer(found, "remote_bus_id")
+        if code == SUCCESS:
+            info._obj.busId = value.encode("latin-1")
+        return code
+
+    def _pair(self, one: Any, other: Any) -> PairReading:
+        ends = tuple(sorted((_address(one) - 1, _address(other) - 1)))
+        return next(pair for pair in self._readings.pairs if (pair.a, pair.b) == ends)
+
+    def _nvmlDeviceGetTopologyCommonAncestor(self, one: Any, other: Any, number: Any) -> int:  # noqa: N802
+        code, value = _answer(self._pair(one, other), "common_ancestor")
+        number._obj.value = value or 0
+        return code
+
+    def _nvmlDeviceGetP2PStatus(self, one: Any, other: Any, what: Any, number: Any) -> int:  # noqa: N802
+        ctypes.c_uint(what)  # refuses the tuple that the binding's own constant is
+        code, value = _answer(self._pair(one, other), "p2p_nvlink" if what == 2 else "p2p_read")
+        number._obj.value = value or 0
+        return code
+
+
+def _answer(reading: msgspec.Struct, field: str) -> tuple[int, Any]:
+    errors: dict[str, str] = getattr(reading, "errors", {})
+    if field in errors:
+        return CODES[errors[field]], None
+    value = getattr(reading, field)
+    return (NOT_SUPPORTED, None) if value is None else (SUCCESS, value)
+
+
+def _address(handle: Any) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def _set_address(handle: Any, address: int) -> None:
+    ctypes.memmove(ctypes.addressof(handle), ctypes.byref(ctypes.c_size_t(address)), ctypes.sizeof(ctypes.c_size_t))

@@ -1,0 +1,100 @@
+"""What `closeknit-agent` says to bad input: one line, exit code 2, and nothing written."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from closeknit.agent.main import app
+
+DUMP = Path(__file__).parents[1] / "fixtures" / "dumps" / "hgx-h200-8gpu-vm.json"
+
+
+has_driver = any(Path("/proc/driver/nvidia").glob("version"))
+
+
+@pytest.mark.skipif(has_driver, reason="there is a driver here")
+@pytest.mark.parametrize("options", [("--node", "node-1"), ("dump",)], ids=["to publish", "to dump"])
+def test_without_a_driver(options: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "closeknit.agent.main", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        "closeknit-agent: no NVIDIA driver can be used here: NVML Shared Library Not Found; libnvidia-ml.so.1 is not "
+        "installed, or the container runtime did not put it into this container\n"
+    )
+
+
+CUT = DUMP.read_text()[:1000]
+FLEET = "nodes: [{name: a, kubeconfig: k, profile: dgx2}"
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "said"),
+    [
+        pytest.param(["--source", "recorded"], "", "--source recorded needs --dump FILE", id="no dump"),
+        pytest.param(["--source", "simulated"], "", "--source simulated needs --profile NAME", id="no profile"),
+        pytest.param(
+            ["--source", "recorded", "--dump", "input"],
+            CUT,
+            "cannot read the dump input: Input data was truncated",
+            id="a dump cut in half",
+        ),
+        pytest.param(
+            ["--source", "recorded", "--dump", "input"],
+            '{"format": 2, "readings": {}}',
+            "cannot read the dump input: its format is 2; this version reads format 1",
+            id="a dump of another format",
+        ),
+        pytest.param(
+            ["--source", "recorded", "--dump", "input"],
+            '{"format": 1, "readings": {"gpus": [{"index": "0"}]}}',
+            "cannot read the dump input: Expected `int`, got `str` - at `$.readings.gpus[0].index`",
+            id="a dump with a wrong value",
+        ),
+        pytest.param(
+            ["--simulate", "input"],
+            FLEET + ", {name: a, kubeconfig: k, profile: dgx2}]",
+            "cannot read the fleet input: node a is there twice",
+            id="a fleet with a node twice",
+        ),
+        pytest.param(
+            ["--simulate", "input"],
+            "nodes: [{name: a, kubeconfig: k}]",
+            "cannot read the fleet input: node a needs either a profile, with faults if wanted, or a dump",
+            id="a fleet's node without a machine",
+        ),
+        pytest.param(
+            ["--simulate", "input"],
+            "nodes: [{name: a, kubeconfig: k, profil: dgx2}]",
+            "cannot read the fleet input: Object contains unknown field `profil` - at `$.nodes[0]`",
+            id="a fleet with a misspelt field",
+        ),
+        pytest.param(
+            ["--simulate", "input"],
+            "nodes: [{name: a, kubeconfig: k, profile: dgx2, faults: {deadGPUs: [16]}}]",
+            "node a: fault deadGPUs names GPU 16; the machine has GPUs 0 to 15",
+            id="a fault that the machine cannot have",
+        ),
+        pytest.param(
+            ["--source", "recorded", "--dump", str(DUMP), "--kubeconfig", "nowhere"],
+            "",
+            "node node-1: there is no kubeconfig nowhere",
+            id="no kubeconfig",
+        ),
+    ],
+)
+def test_bad_input(options: list[str], text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("input").write_text(text)
+    ended = CliRunner().invoke(app, ["--node", "node-1", *options])
+    assert (ended.stderr, ended.stdout, ended.exit_code) == (f"closeknit-agent: {said}\n", "", 2)
+
+
+def test_without_a_node_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    ended = CliRunner().invoke(app, ["--source", "recorded", "--dump", str(DUMP)])
+    assert ended.stderr == "closeknit-agent: which Node is this? Give --node NAME, or set NODE_NAME\n"
+    assert ended.exit_code == 2

@@ -1,0 +1,193 @@
+"""What is written when: every write is the answer to a change, and none is lost when the API server refuses."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from closeknit.agent.agent import Agent
+from closeknit.agent.discovery import Discovery, discover
+from closeknit.agent.profile import NO_FAULTS, Faults, load_profile, readings_of
+from closeknit.agent.publication import publication
+from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, NotYet, Publisher
+from closeknit.agent.readings import Readings, SourceError
+from closeknit.api.nodetopology import Method, NodeTopologyStatus
+from closeknit.kube.errors import Forbidden, Unavailable
+from faults import virtual_time
+from faults.fault import Fault, LoseReply, Refuse
+from faults.memory_api import MemoryApi
+from faults.store import Store
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+MACHINE = readings_of(load_profile("hgx-a100-4"), "node-1")
+
+
+def found(faults: Faults = NO_FAULTS) -> Discovery:
+    return discover(readings_of(load_profile("hgx-a100-4"), "node-1", faults), Method.SIMULATED)
+
+
+async def with_node(*faults: Fault) -> MemoryApi:
+    store = Store()
+    admin = MemoryApi(store)
+    await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
+    return MemoryApi(store, faults)
+
+
+def publisher(api: MemoryApi, jitter: float = 0) -> Publisher:
+    return Publisher(api, "node-1", agent_version="0.1.0", jitter=jitter)
+
+
+def test_first_everything_then_nothing() -> None:
+    async def main() -> None:
+        ours = publisher(await with_node())
+        assert await ours.publish(found(), NOW) == ["NodeTopology", "status", "labels"]
+        assert await ours.publish(found(), NOW + timedelta(minutes=4)) == []
+
+    virtual_time.run(main())
+
+
+def test_a_change_of_health_is_a_change_of_status_and_label() -> None:
+    async def main() -> None:
+        ours = publisher(await with_node())
+        await ours.publish(found(), NOW)
+        broken = discover(msgspec.structs.replace(MACHINE, gpus=_with_mig_pending(MACHINE)), Method.SIMULATED)
+        assert await ours.publish(broken, NOW + timedelta(seconds=60)) == ["status", "labels"]
+
+    virtual_time.run(main())
+
+
+def _with_mig_pending(machine: Readings) -> Any:
+    return (msgspec.structs.replace(machine.gpus[0], mig_mode=(0, 1)), *machine.gpus[1:])
+
+
+@pytest.mark.parametrize(
+    ("jitter", "minutes", "is_written"),
+    [(0, 4.99, False), (0, 5, True), (0.999, 5.4, False), (0.999, 5.5, True), (0, -1, True)],
+)
+def test_the_heartbeat(jitter: float, minutes: float, is_written: bool) -> None:
+    async def main() -> None:
+        api = await with_node()
+        ours = publisher(api, jitter)
+        await ours.publish(found(), NOW)
+        later = NOW + timedelta(minutes=minutes)  # before: a clock that was set back
+        assert ("status" in await ours.publish(found(), later)) is is_written
+        topology = await api.get(NODE_TOPOLOGIES, "node-1")
+        written = later if is_written else NOW
+        assert topology["status"]["heartbeatTime"] == written.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    virtual_time.run(main())
+
+
+def test_a_write_that_fails_is_made_up_for() -> None:
+    async def main() -> None:
+        busy = Fault(Refuse(Unavailable("etcd is busy")), "apply", nth=2)
+        ours = publisher(await with_node(busy))
+        with pytest.raises(Unavailable):
+            await ours.publish(found(), NOW)
+        assert await ours.publish(found(), NOW) == ["status", "labels"]
+        assert await ours.publish(found(), NOW) == []
+
+    virtual_time.run(main())
+
+
+def test_a_write_whose_answer_is_lost_is_not_made_twice() -> None:
+    async def main() -> None:
+        ours = publisher(await with_node(Fault(LoseReply(), "apply", nth=1)))
+        with pytest.raises(Unavailable):
+            await ours.publish(found(), NOW)
+        assert await ours.publish(found(), NOW) == ["status", "labels"]
+
+    virtual_time.run(main())
+
+
+def test_without_a_node_nothing_is_written() -> None:
+    async def main() -> None:
+        api = MemoryApi(Store())
+        with pytest.raises(NotYet, match="there is no Node node-1"):
+            await publisher(api).publish(found(), NOW)
+        assert [call.verb for call in api.calls] == ["get", "get"]
+
+    virtual_time.run(main())
+
+
+def test_an_object_of_an_earlier_node_of_that_name_is_left_to_be_collected() -> None:
+    async def main() -> None:
+        api = await with_node()
+        # The test's API server collects what has no owner at once, as a real one does within a moment.
+        other = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "still-there"}}
+        uid = (await api.create(NODES, other))["metadata"]["uid"]
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": uid}
+        old = {
+            "apiVersion": "closeknit.dev/v1alpha1",
+            "kind": "NodeTopology",
+            "metadata": {"name": "node-1", "ownerReferences": [owner]},
+            "spec": found().spec.wire(),
+        }
+        stored = await MemoryApi(api.store).create(NODE_TOPOLOGIES, old)
+        ours = publisher(api)
+        with pytest.raises(NotYet, match="belongs to another Node of that name"):
+            await ours.publish(found(), NOW)
+        await MemoryApi(api.store).delete(NODE_TOPOLOGIES, "node-1", uid=stored["metadata"]["uid"])
+        assert await ours.publish(found(), NOW) == ["NodeTopology", "status", "labels"]
+        node, topology = await api.get(NODES, "node-1"), await api.get(NODE_TOPOLOGIES, "node-1")
+        assert topology["metadata"]["ownerReferences"] == [owner | {"uid": node["metadata"]["uid"]}]
+
+    virtual_time.run(main())
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    first = publication(found(), NodeTopologyStatus(), 1, "0.1.0", "2026-11-21T12:00:00Z").status
+    faulty = publication(found(Faults(dead_gpus=(1,))), first, 1, "0.1.0", "2026-11-21T13:00:00Z").status
+    assert faulty.conditions[0].reason == "PartlyRead"
+    assert faulty.conditions[0].last_transition_time == "2026-11-21T12:00:00Z"
+
+
+def test_a_topology_that_contradicts_itself_is_published_as_not_ready() -> None:
+    twin = msgspec.structs.replace(MACHINE.gpus[0], index=1)
+    contradiction = discover(msgspec.structs.replace(MACHINE, gpus=(MACHINE.gpus[0], twin)), Method.RECORDED)
+    wanted = publication(contradiction, NodeTopologyStatus(), 1, None, "2026-11-21T12:00:00Z")
+    ready = wanted.status.conditions[0]
+    assert (ready.status, ready.reason) == ("False", "InvalidTopology")
+    assert ready.message.startswith("gpus[1].uuid: ")
+    assert wanted.labels == {"closeknit.dev/health": "degraded"}
+
+
+class Flaky:
+    """A machine that cannot be read the first time."""
+
+    method = Method.SIMULATED
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def read(self) -> Readings:
+        self.reads += 1
+        if self.reads == 1:
+            raise SourceError("the driver is being upgraded")
+        return MACHINE
+
+
+def test_an_agent_goes_on_after_whatever_fails_and_says_it_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("closeknit.agent.agent.FIRST_RETRY_S", 0.001)
+
+    async def main() -> None:
+        refused = [Fault(Refuse(Forbidden("not yet allowed")), "apply", nth=n) for n in (1, 2, 3)]
+        api = await with_node(*refused)
+        source = Flaky()
+        agent = asyncio.create_task(Agent("node-1", source, publisher(api), interval_s=60).run())
+        async with asyncio.timeout(30):
+            while "wrote" not in caplog.text:  # noqa: ASYNC110 -- a line of a log sets no event
+                await asyncio.sleep(0.001)
+        agent.cancel()
+
+    caplog.set_level("INFO")
+    asyncio.run(main())
+    assert [record.message for record in caplog.records] == [
+        "node=node-1 not published, trying again: the driver is being upgraded",
+        "node=node-1 not published, trying again: not yet allowed",
+        "node=node-1 wrote NodeTopology, status, labels",
+    ]
