@@ -14,17 +14,12 @@ import pytest
 
 from closeknit.agent import dump
 from closeknit.agent.profile import Faults, LinkFault
+from harness.chart import wait_for_policies
+from harness.install import install
 from harness.local_cluster import LocalCluster, is_running
 from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT, agent_pod, agent_pod_name, node_object, readings
 
 PREFIX = "closeknit.dev/"
-ROOT = Path(__file__).parents[2]
-# What the chart gives the agent, and no more (tests/chart holds the chart to it).
-RULES = [
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
-    {"apiGroups": ["closeknit.dev"], "resources": ["nodetopologies"], "verbs": ["get", "create", "patch"]},
-    {"apiGroups": ["closeknit.dev"], "resources": ["nodetopologies/status"], "verbs": ["patch"]},
-]
 
 
 @dataclass
@@ -76,31 +71,10 @@ class Bed:
 
 @pytest.fixture(scope="module")
 def bed(local_cluster: LocalCluster) -> Bed:
-    local_cluster.apply(*sorted((ROOT / "crds").glob("*.yaml")))
-    local_cluster.kubectl("wait", "--for=condition=Established", "crd/nodetopologies.closeknit.dev")
-    account = {"kind": "ServiceAccount", "name": AGENT_SERVICE_ACCOUNT, "namespace": AGENT_NAMESPACE}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "test-closeknit-agent"}
-    local_cluster.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": AGENT_NAMESPACE}},
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": AGENT_SERVICE_ACCOUNT, "namespace": AGENT_NAMESPACE},
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": role["name"]},
-            "rules": RULES,
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": role["name"]},
-            "roleRef": role,
-            "subjects": [account],
-        },
-    )
+    """The installed chart, with its policies in effect: the agents below have its rights and no others."""
+    install(local_cluster)
+    local_cluster.apply(node_object("agent-probe", "pcie-8", plugin=False))
+    wait_for_policies(local_cluster, "agent-probe")
     return Bed(local_cluster)
 
 
