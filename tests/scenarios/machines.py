@@ -188,6 +188,32 @@ def a100x4(tag: str = "0") -> NodeTopologySpec:
     )
 
 
+def a100x4_backwards(tag: str = "0") -> NodeTopologySpec:
+    """The same with the indexes against the bus order, as on Polaris."""
+    wire = a100x4(tag).wire()
+    backwards = [{**gpu, "pciAddress": f"0000:{0x40 - 16 * gpu['index']:02x}:00.0"} for gpu in wire["gpus"]]
+    return NodeTopologySpec.parse({**wire, "gpus": backwards})
+
+
+def gb200_tray(tag: str = "0") -> NodeTopologySpec:
+    """Four B200 of a rack-wide NVLink domain, two beside each Grace CPU."""
+    sockets = [0, 0, 1, 1]
+    levels = tree(sockets, range(4), near="NODE")
+    return spec(
+        count=4,
+        product="NVIDIA-GB200",
+        capability="10.0",
+        memory_gib=184,
+        sockets=sockets,
+        levels=levels,
+        switch_links=18,
+        pcie=5,
+        cpu="Neoverse-V2",
+        nics=[(_beside(levels, (index,), "NODE"), 400) for index in range(4)],
+        tag=tag,
+    )
+
+
 def pairs8(tag: str = "0") -> NodeTopologySpec:
     """Eight A40 of which each two share an NVLink bridge of four links; four on each socket."""
     sockets = [0, 0, 0, 0, 1, 1, 1, 1]
@@ -227,6 +253,8 @@ MACHINES: dict[str, Callable[[str], NodeTopologySpec]] = {
     "hgx-h200": hgx_h200,
     "hgx-a100": hgx_a100,
     "a100x4": a100x4,
+    "a100x4-backwards": a100x4_backwards,
+    "gb200-tray": gb200_tray,
     "pairs8": pairs8,
     "pcie-only": pcie_only,
 }

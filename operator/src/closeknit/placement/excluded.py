@@ -21,6 +21,20 @@ def bindable(candidate: Candidate, request: Request) -> int:
     return next((size for size in sizes if profile.seat(Ask(size), request.binding)), 0)
 
 
+def left_to_plugins(request: Request, candidates: Sequence[Candidate]) -> int:
+    """How many nodes have GPUs enough for one Pod, but leave it to a device plugin which, and it could pick badly."""
+    if request.binding is not BindingPolicy.AUTO:
+        return 0
+    size = request.gpus_per_node or request.gpus
+    return sum(
+        1
+        for entry in candidates
+        if not entry.profile.dra
+        and entry.profile.part > 1
+        and not entry.profile.seat(Ask(min(size, entry.profile.part)), request.binding)
+    )
+
+
 def excluded(cluster: Cluster, request: Request, candidates: Sequence[Candidate]) -> str:
     """`; 2 excluded: 1 unhealthy, 1 held by team-b/train-3; 1 node excluded: gpu-09 (NotReady)`, or nothing."""
     gpus = _gpus(request, candidates)
@@ -38,7 +52,9 @@ def excluded(cluster: Cluster, request: Request, candidates: Sequence[Candidate]
 
 
 def _ranked(counts: Counter[str]) -> list[str]:
-    return [f"{number} {why}" for why, number in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))]
+    """The most frequent first; of equals what is broken before what is held."""
+    order = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0].startswith("held by"), entry[0]))
+    return [f"{number} {why}" for why, number in order]
 
 
 def _gpus(request: Request, candidates: Sequence[Candidate]) -> Counter[str]:
@@ -80,7 +96,7 @@ def _unbound(candidate: Candidate, request: Request) -> str:
         return "free where nobody knows which GPUs other Pods hold"
     if view.plugin.free < candidate.profile.free.bit_count():
         return "free that the device plugin does not offer"
-    return "free that a device plugin would pick from (gpu.binding: BestEffort takes them)"
+    return "free that a device plugin would pick from"
 
 
 def _nodes(cluster: Cluster, request: Request) -> dict[str, str]:

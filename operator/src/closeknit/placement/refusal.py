@@ -12,7 +12,7 @@ from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.machine.islands import islands
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
-from closeknit.placement.excluded import bindable, excluded
+from closeknit.placement.excluded import bindable, excluded, left_to_plugins
 from closeknit.placement.placement import NoFit
 from closeknit.placement.pool import Plan
 from closeknit.placement.request import Request
@@ -115,11 +115,15 @@ def _insufficient(cluster: Cluster, request: Request, candidates: Sequence[Candi
             return (
                 f"needs {count(wanted, 'node')} with {each} free GPUs each; {len(fitting)} {verb} so many{named}{tail}"
             )
-    rails = "the same GPU indexes on every node (fabric.railIsolated), " if cluster.fabric.rail_isolated else ""
-    return (
-        f"needs {_gpus(request)}; {free} are free on {count(nodes, 'node')}, "
-        f"but {rails or 'not in '}shares that can be bound there{' are not free' if rails else ''}{tail}"
-    )
+    found = f"needs {_gpus(request)}; {free} are free on {count(nodes, 'node')}"
+    if picked := left_to_plugins(request, candidates):
+        return (
+            f"{found}, but on {count(picked, 'node')} a device plugin would pick which, and could pick badly"
+            f" (gpu.binding: BestEffort takes what it picks){tail}"
+        )
+    if cluster.fabric.rail_isolated:
+        return f"{found}, but not the same indexes on every node (fabric.railIsolated){tail}"
+    return f"{found}, but not in shares that can be bound there{tail}"
 
 
 def _no_island(cluster: Cluster, request: Request, candidates: Sequence[Candidate]) -> str:
@@ -170,8 +174,7 @@ def _no_rdma(request: Request, candidates: Sequence[Candidate]) -> str:
     for transport in RDMA_TRANSPORTS:
         free = [gpus for entry, gpus in able if transport in entry.profile.transports]
         if free:
-            verb = "offers" if len(free) == 1 else "offer"
-            offers.append(f"{count(len(free), 'node')} with {sum(free)} free {verb} {transport}")
+            offers.append(f"{len(free)} {'offers' if len(free) == 1 else 'offer'} {transport} ({sum(free)} GPUs)")
     return (
         f"needs {_gpus(request)} with RDMA between nodes; of {count(len(able), 'node')} with free GPUs "
         f"{listed(offers, 'and') or 'none offers it'}; it would fit over sockets (network.rdma: Preferred)"

@@ -1,0 +1,117 @@
+"""Clusters for tests, from a short picture: nodes by name, each with its machine and a word for each of its GPUs."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from closeknit.api.clustertopology import Fabric
+from closeknit.api.names import HOST_LEVEL, ExclusionReason, JobKey
+from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import Exclusion, NodeView, PluginOffer, RdmaOffer, Taint
+from closeknit.machine.graph import Machine, machine
+from closeknit.placement.request import Request, request
+from scenarios.machines import MACHINES
+
+
+@cache
+def graph(name: str, tag: str = "0") -> Machine:
+    """The graph of a machine of tests/scenarios/machines.py; `tag` goes into its uuids."""
+    return machine(MACHINES[name](tag))
+
+
+def node(
+    name: str,
+    graph: Machine,
+    *,
+    gpus: str = "",
+    holders: Mapping[str, str] | None = None,
+    path: tuple[str | None, ...] = (),
+    offer: str = "DRA",
+    rdma: bool = True,
+    labels: Mapping[str, str] | None = None,
+    taint: str | None = None,
+    excluded: tuple[str, str] | None = None,
+) -> NodeView:
+    """A node. `gpus` has a word for each GPU: its index where it is free, `x` where it is unhealthy, else its holder.
+
+    `path` names its domain at each level, outermost first. `offer` is DRA, plugin, or plugin-blind where nobody knows
+    which GPUs Pods hold.
+    """
+    words = gpus.split() or [str(gpu.index) for gpu in graph.gpus]
+    held = {
+        gpu.index: (holders or {}).get(word, f"job team/{word}")
+        for gpu, word in zip(graph.gpus, words, strict=True)
+        if not word.isdecimal() and word != "x"
+    }
+    unusable = {gpu.index: "unhealthy: XID79" for gpu, word in zip(graph.gpus, words, strict=True) if word == "x"}
+    usable = tuple(gpu.index for gpu in graph.gpus if gpu.index not in unusable)
+    known = [domain for domain in path if domain is not None]
+    domains: list[str | None] = []
+    for depth in range(len(path)):
+        outside = path[: depth + 1]
+        domains.append(None if None in outside else "/".join(str(step) for step in outside))
+    plugin = None
+    if offer != "DRA":
+        plugin = PluginOffer(len(usable), len(graph.gpus), len(held), offer == "plugin" or not held, shared=False)
+    return NodeView(
+        name=name,
+        labels=labels or {},
+        taints=(Taint(taint, "", "NoSchedule"),) if taint else (),
+        domains=(*domains, "/".join([*known, name])),
+        exclusion=Exclusion(ExclusionReason(excluded[0]), excluded[1]) if excluded else None,
+        machine=graph,
+        topology_generation=1,
+        usable=usable,
+        free=tuple(index for index in usable if index not in held),
+        holders=held,
+        unusable=unusable,
+        dra=offer == "DRA",
+        plugin=plugin,
+        rdma=RdmaOffer("rdma/hca", 100) if rdma else None,
+    )
+
+
+def cluster_of(*nodes: NodeView, levels: tuple[str, ...] = (), fabric: Mapping[str, Any] | None = None) -> Cluster:
+    """A cluster of these nodes; `levels` without host."""
+    return Cluster(
+        levels=(*levels, HOST_LEVEL),
+        fabric=Fabric.parse(fabric or {}),
+        nodes={view.name: view for view in nodes},
+    )
+
+
+def wanted(**spec: Any) -> Request:
+    """The request of a TrainingJob's spec, by its fields."""
+    whole = TrainingJobSpec.parse({"template": {"spec": {"containers": [{"name": "trainer"}]}}, **spec})
+    return request(JobKey("team-a", "train"), whole)
+
+
+def drawn(picture: Mapping[str, Any]) -> Cluster:
+    """The cluster of a scenario file."""
+    nodes = [
+        node(
+            name,
+            graph(drawing["machine"], name),
+            gpus=drawing.get("gpus", ""),
+            holders=picture.get("holders"),
+            path=tuple(drawing.get("in", ())),
+            offer=drawing.get("offer", "DRA"),
+            rdma=drawing.get("rdma", True),
+            labels=drawing.get("labels"),
+            taint=drawing.get("taint"),
+            excluded=tuple(drawing["excluded"]) if "excluded" in drawing else None,
+        )
+        for name, drawing in picture["nodes"].items()
+    ]
+    return cluster_of(*nodes, levels=tuple(picture.get("levels", ())), fabric=picture.get("fabric"))
+
+
+def held(view: NodeView, *indexes: int) -> NodeView:
+    """The node with some of its GPUs held by a job."""
+    return replace(
+        view,
+        free=tuple(index for index in view.free if index not in indexes),
+        holders={**view.holders, **dict.fromkeys(indexes, "job team/more")},
+    )

@@ -1,0 +1,55 @@
+"""Every scenario file: a picture of a cluster, a job, and where it goes or why it does not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from closeknit.api.names import PendingReason
+from closeknit.placement.place import place
+from closeknit.placement.placement import NoFit, Placement
+from scenarios.clusters import drawn, wanted
+
+FILES = sorted(Path(__file__).parent.glob("*.yaml"))
+NOT_PLACEMENTS = {  # what launch or lifecycle say
+    PendingReason.NOT_SUPPORTED,
+    PendingReason.TEMPLATE_INVALID,
+    PendingReason.NAME_CONFLICT,
+    PendingReason.WAITING_FOR_PREFERRED,
+}
+
+
+def written(decision: Placement | NoFit) -> dict[str, Any]:
+    """A decision as scenario files write it."""
+    if isinstance(decision, NoFit):
+        return {"refused": str(decision.reason), "message": decision.message}
+    shares = []
+    for share in decision.shares:
+        line = {
+            "node": share.node,
+            "gpus": " ".join(map(str, share.gpus)),
+            "ranks": f"{share.ranks[0]}-{share.ranks[-1]}",
+            "binding": str(share.binding),
+        }
+        shares.append(line | ({"nics": " ".join(share.nics)} if share.nics else {}))
+    return {
+        "shares": shares,
+        "levels": dict(decision.levels),
+        "transport": str(decision.transport),
+        "bandwidth": decision.predicted_bus_bandwidth_gb_s,
+        "ideal": decision.ideal_bus_bandwidth_gb_s,
+        "limitedBy": decision.limited_by,
+    }
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_scenario_ends_as_its_file_says(file: Path) -> None:
+    scenario = yaml.safe_load(file.read_text())
+    decision = place(drawn(scenario["cluster"]), wanted(**scenario["job"]))
+    assert written(decision) == scenario["expect"]
+
+
+def test_every_refusal_of_placement_has_a_scenario() -> None:
+    refused = {yaml.safe_load(file.read_text())["expect"].get("refused") for file in FILES}
+    assert refused >= {str(reason) for reason in set(PendingReason) - NOT_PLACEMENTS}

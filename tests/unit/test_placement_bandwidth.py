@@ -1,0 +1,248 @@
+"""The bandwidth model against what NCCL plans, from tables of NCCL 2.30's own search on the same graphs."""
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+
+from closeknit.api.nodetopology import Transport
+from closeknit.machine.graph import Machine, machine
+from closeknit.placement import speeds
+from closeknit.placement.bandwidth import SetBandwidth, most_bandwidth, nic_bandwidth, set_bandwidth
+from closeknit.placement.paths import PathType, pcie_tree
+from scenarios.machines import AMD_2021, INTEL_2017, INTEL_2023, INTEL_2024, dgx1, hgx_a100, spec, tree
+
+
+def bandwidth(graph: Machine, positions: tuple[int, ...]) -> SetBandwidth:
+    return set_bandwidth(graph, pcie_tree(graph), positions)
+
+
+# GPUs: {(GB/s, worst path): how many of the sets}
+DGX1V = {
+    2: {(40, "NVL"): 8, (20, "NVL"): 8, (10, "SYS"): 12},
+    3: {(40, "NVL"): 8, (40, "NVB"): 4, (20, "NVB"): 20, (10, "SYS"): 24},
+    4: {(80, "NVL"): 2, (60, "NVB"): 2, (40, "NVL"): 4, (40, "NVB"): 12, (20, "NVB"): 36, (10, "SYS"): 14},
+    5: {(40, "any"): 32, (20, "any"): 24},
+    6: {(80, "any"): 4, (40, "any"): 24},
+    7: {(80, "any"): 8},
+    8: {(120, "any"): 1},
+}
+
+
+@pytest.mark.parametrize("count", DGX1V)
+def test_every_set_of_a_dgx_1v_is_in_the_class_that_nccl_puts_it_in(count: int) -> None:
+    graph = machine(dgx1())
+    found: Counter[tuple[float, str]] = Counter()
+    for positions in combinations(range(8), count):
+        ring = bandwidth(graph, positions)
+        assert ring.worst is not None
+        found[ring.order_gb_s, ring.worst.name if count < 5 else "any"] += 1
+    assert found == DGX1V[count]
+
+
+@pytest.mark.parametrize(
+    ("positions", "expected"),
+    [
+        pytest.param((0, 1, 2, 3), 80, id="a quad"),
+        pytest.param((4, 5, 6, 7), 80, id="the other quad"),
+        pytest.param((0, 3, 4, 7), 60, id="both double links across"),
+        pytest.param((1, 2, 5, 6), 60, id="the other two"),
+        pytest.param((0, 1, 4, 5), 40, id="a square"),
+        pytest.param((0, 1, 2, 4, 5, 6), 80, id="one of four good sixes"),
+        pytest.param((0, 2, 3, 4, 6, 7), 80, id="another"),
+        pytest.param((0, 1, 2, 3, 4, 5), 40, id="a quad and two"),
+    ],
+)
+def test_named_sets_of_a_dgx_1v(positions: tuple[int, ...], expected: float) -> None:
+    assert bandwidth(machine(dgx1()), positions).order_gb_s == expected
+
+
+def switched(capability: str, links: int, pcie: int) -> Machine:
+    return machine(
+        spec(
+            count=8,
+            product="any",
+            capability=capability,
+            memory_gib=80,
+            levels=tree([0] * 4 + [1] * 4, range(8), near="NODE"),
+            switch_links=links,
+            pcie=pcie,
+            cpu=INTEL_2023,
+        )
+    )
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        pytest.param(switched("8.0", 12, 4), 240, id="A100"),
+        pytest.param(switched("9.0", 18, 5), 360, id="H100 and H200"),
+        pytest.param(switched("10.0", 18, 5), 720, id="B200"),
+    ],
+)
+def test_behind_switches_every_set_is_as_fast_as_any(graph: Machine, expected: float, count: int) -> None:
+    assert bandwidth(graph, tuple(range(count))) == SetBandwidth(expected, known=True, worst=PathType.NVL)
+
+
+@pytest.mark.parametrize(
+    ("capability", "links", "expected"),
+    [
+        pytest.param("7.0", 2, (40, 80, 120), id="V100, two links"),
+        pytest.param("8.0", 4, (80, 160, 240), id="A100, four links"),
+        pytest.param("9.0", 6, (120, 240, 360), id="H100, six links"),
+    ],
+)
+def test_full_mesh_of_four(capability: str, links: int, expected: tuple[float, ...]) -> None:
+    graph = machine(
+        spec(
+            count=4,
+            product="any",
+            capability=capability,
+            memory_gib=80,
+            levels=tree([0] * 4, range(4)),
+            pairs=" ".join(f"{a}-{b}:{links}" for a in range(4) for b in range(a + 1, 4)),
+            pcie=4,
+            cpu=AMD_2021,
+        )
+    )
+    assert tuple(bandwidth(graph, tuple(range(count))).order_gb_s for count in (2, 3, 4)) == expected
+
+
+PAIR = {"PIX": ([0, 0], [0, 0]), "PHB": ([0, 0], [0, 1]), "SYS": ([0, 1], [0, 1])}
+
+
+@pytest.mark.parametrize(
+    ("capability", "pcie", "cpu", "level", "expected"),
+    [
+        pytest.param("7.0", 3, INTEL_2017, "PIX", 12, id="gen 3, one switch"),
+        pytest.param("7.0", 3, INTEL_2017, "PHB", 10, id="gen 3, Skylake host bridge"),
+        pytest.param("7.0", 3, INTEL_2017, "SYS", 10, id="gen 3, Skylake sockets"),
+        pytest.param("8.0", 4, INTEL_2023, "PIX", 24, id="gen 4, one switch"),
+        pytest.param("8.0", 4, INTEL_2023, "PHB", 20, id="gen 4, Sapphire Rapids host bridge"),
+        pytest.param("8.0", 4, INTEL_2023, "SYS", 20, id="gen 4, Sapphire Rapids sockets"),
+        pytest.param("8.0", 4, AMD_2021, "PHB", 24, id="gen 4, AMD host bridge"),
+        pytest.param("8.0", 4, AMD_2021, "SYS", 15, id="gen 4, AMD sockets"),
+        pytest.param("9.0", 5, INTEL_2024, "PHB", 40, id="gen 5, Emerald Rapids host bridge"),
+        pytest.param("9.0", 5, INTEL_2024, "SYS", 40, id="gen 5, Emerald Rapids sockets"),
+    ],
+)
+def test_pairs_over_pcie(capability: str, pcie: int, cpu: str, level: str, expected: float) -> None:
+    graph = machine(
+        spec(count=2, product="any", capability=capability, memory_gib=1, levels=tree(*PAIR[level]), pcie=pcie, cpu=cpu)
+    )
+    assert bandwidth(graph, (0, 1)) == SetBandwidth(expected, known=True, worst=PathType[level])
+
+
+def bridged(capability: str, links: int, sockets: list[int], pcie: int, cpu: str) -> Machine:
+    return machine(
+        spec(
+            count=4,
+            product="any",
+            capability=capability,
+            memory_gib=48,
+            sockets=sockets,
+            levels=tree(sockets, range(4)),
+            pairs=f"0-1:{links} 2-3:{links}",
+            pcie=pcie,
+            cpu=cpu,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("graph", "pair", "both"),
+    [
+        pytest.param(bridged("8.6", 4, [0] * 4, 4, INTEL_2023), 40, 40, id="A40, one Intel socket"),
+        pytest.param(bridged("8.0", 12, [0] * 4, 4, AMD_2021), 240, 48, id="A100 PCIe, one AMD socket"),
+        pytest.param(bridged("8.0", 12, [0, 0, 1, 1], 4, AMD_2021), 240, 15, id="A100 PCIe, two AMD sockets"),
+        pytest.param(bridged("9.0", 12, [0] * 4, 5, INTEL_2024), 240, 80, id="H100 NVL, one Intel socket"),
+        pytest.param(bridged("9.0", 12, [0, 0, 1, 1], 5, INTEL_2024), 240, 40, id="H100 NVL, two Intel sockets"),
+    ],
+)
+def test_bridged_pairs(graph: Machine, pair: float, both: float) -> None:
+    assert (bandwidth(graph, (0, 1)).order_gb_s, bandwidth(graph, (0, 1, 2, 3)).order_gb_s) == (pair, both)
+
+
+def test_chained_switches_are_worse_than_one_and_as_fast() -> None:
+    levels = ["X PIX PXB", "PIX X PXB", "PXB PXB X"]
+    graph = machine(spec(count=3, product="any", capability="8.0", memory_gib=1, levels=levels, pcie=4, cpu=AMD_2021))
+    assert bandwidth(graph, (0, 1)) == SetBandwidth(24, known=True, worst=PathType.PIX)
+    assert bandwidth(graph, (1, 2)) == SetBandwidth(24, known=True, worst=PathType.PXB)
+
+
+def test_the_upper_limit_is_one() -> None:
+    graph = machine(dgx1())
+    tree_of = pcie_tree(graph)
+    for count in range(2, 9):
+        for positions in combinations(range(8), count):
+            assert most_bandwidth(graph, tree_of, positions) >= bandwidth(graph, positions).order_gb_s
+
+
+def test_without_compute_capability_sets_are_ordered_and_nothing_is_promised() -> None:
+    wire = dgx1().wire()
+    for gpu in wire["gpus"]:
+        del gpu["computeCapability"]
+    graph = machine(type(dgx1()).parse(wire))
+    double, single, none = (bandwidth(graph, pair) for pair in ((0, 3), (0, 1), (0, 5)))
+    assert not (double.known or single.known or none.known)
+    assert double.order_gb_s > single.order_gb_s > none.order_gb_s
+
+
+def test_one_gpu_has_nothing_to_exchange() -> None:
+    assert bandwidth(machine(dgx1()), (3,)).worst is None
+
+
+def beside(level: str, rate: int, capability: str = "9.0", pcie: int = 5) -> Machine:
+    levels = tree([0], [0])
+    return machine(
+        spec(
+            count=1,
+            product="any",
+            capability=capability,
+            memory_gib=1,
+            levels=levels,
+            pcie=pcie,
+            cpu=INTEL_2023,
+            nics=[((level,), rate)],
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("graph", "positions", "expected"),
+    [
+        pytest.param(switched("9.0", 18, 5), range(8), None, id="no NIC"),
+        pytest.param(machine(hgx_a100()), range(8), 192, id="A100, eight NICs of 200 Gb/s"),
+        pytest.param(machine(hgx_a100()), range(4), 96, id="four GPUs use their four NICs"),
+        pytest.param(machine(dgx1()), range(8), 48, id="DGX-1V, four NICs of 100 Gb/s"),
+        pytest.param(beside("PIX", 400), (0,), 48, id="400 Gb/s beside the GPU"),
+        pytest.param(beside("PHB", 400), (0,), 40, id="400 Gb/s through an Intel host bridge"),
+        pytest.param(beside("SYS", 400), (0,), 22, id="400 Gb/s from the other socket"),
+    ],
+)
+def test_nics_between_nodes(graph: Machine, positions: range | tuple[int, ...], expected: float | None) -> None:
+    assert nic_bandwidth(graph, Transport.INFINIBAND, tuple(positions)) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("Intel(R) Xeon(R) CPU E5-2698 v4 @ 2.20GHz", (True, 6)),
+        ("Intel(R) Xeon(R) Platinum 8168 CPU @ 2.70GHz", (True, 10)),
+        ("Intel(R) Xeon(R) Gold 6348 CPU @ 2.60GHz", (True, 10)),
+        ("Intel(R) Xeon(R) Platinum 8480C", (True, 22)),
+        ("INTEL(R) XEON(R) PLATINUM 8580", (True, 40)),
+        ("Intel(R) Xeon(R) 6972P", (True, 22)),
+        ("AMD EPYC 9654 96-Core Processor", (False, 16)),
+        ("Neoverse-V2", (False, 6)),
+        ("POWER9, altivec supported", (False, 32)),
+        (None, (True, 10)),
+    ],
+)
+def test_cpus_by_the_name_they_give(model: str | None, expected: tuple[bool, float]) -> None:
+    assert speeds.cpu(model, None) == expected
+
+
+def test_a_measured_inter_socket_bandwidth_wins() -> None:
+    assert speeds.cpu(AMD_2021, 27.5) == (False, 27.5)
