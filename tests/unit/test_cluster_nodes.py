@@ -162,6 +162,12 @@ def without_uuid(manifest: Manifest, index: int) -> Manifest:
     return without(manifest, "spec", "gpus", index, "uuid")
 
 
+def with_capacity(manifest: Manifest, gpus: int) -> Manifest:
+    """A node whose device plugin has had so many GPUs, whatever it offers now."""
+    manifest["status"]["capacity"] = {"nvidia.com/gpu": str(gpus)}
+    return manifest
+
+
 TAINTED = {"taints": [{"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}]}
 UNMONITORED = {"taints": [{"key": "gpu.nvidia.com/unmonitored", "effect": "None"}]}
 
@@ -223,6 +229,10 @@ UNUSABLE = {
             resource_slice(indexes=(0,), generation=2, count=2),
         ],
         dict.fromkeys((0, 1), "its pool of ResourceSlices is incomplete (1 of 2)"),
+    ),
+    "an incomplete pool on a node that once had a device plugin": (
+        [with_capacity(node(gpus=0), 8), node_topology(count=1), resource_slice(indexes=(0,), count=2)],
+        {0: "its pool of ResourceSlices is incomplete (1 of 2)"},
     ),
     "slices of another driver": (
         [node(gpus=None), node_topology(count=1), resource_slice(indexes=(0,), driver="dra.net")],
@@ -305,9 +315,9 @@ def test_what_offers_the_gpus(manifests: Sequence[Manifest], dra: bool, plugin: 
 
 
 def test_a_gpu_that_only_the_plugin_holds_unhealthy_is_missing_from_allocatable() -> None:
-    less = node(gpus=7)
-    less["status"]["capacity"] = {"nvidia.com/gpu": "8"}
-    assert view(less, node_topology()).plugin == PluginOffer(7, 8, 0, holders_known=True, shared=False)
+    assert view(with_capacity(node(gpus=7), 8), node_topology()).plugin == PluginOffer(
+        7, 8, 0, holders_known=True, shared=False
+    )
 
 
 WHOLE = booked(("gpu-1", range(4)))
@@ -544,6 +554,13 @@ def test_pods_that_hold_all_there_is_hold_every_gpu() -> None:
     )
     assert dict(found.holders) == {0: "pod ml/b or ml/c", 1: "pod ml/a", 2: "pod ml/b or ml/c"}
     assert found.free == ()
+
+
+def test_pods_may_hold_gpus_that_only_the_agent_knows_to_be_broken() -> None:
+    broken = [{"index": index, "state": "Unhealthy"} for index in (0, 1)]
+    found = view(node(), node_topology(gpus=broken), pod(requests={"nvidia.com/gpu": "6"}))
+    assert found.plugin == PluginOffer(8, 8, 6, holders_known=False, shared=False)
+    assert (dict(found.holders), found.free) == ({}, (2, 3, 4, 5, 6, 7))
 
 
 RDMA = {

@@ -140,14 +140,10 @@ def nvlink_domain(place: Place, label: str | None) -> str | None:
 
 
 def levels(topology: ClusterTopology | None, places: Iterable[Place]) -> Levels:
-    """The levels of a cluster of these nodes. Reserved and repeated level names of the topology are left out."""
+    """The levels of a cluster of these nodes; those of a topology that lists none are found by labels."""
     places = tuple(places)
     if topology is not None and topology.spec.levels:
-        listed: dict[str, str] = {}
-        for level in topology.spec.levels:
-            if level.name not in {HOST_LEVEL, NVLINK_DOMAIN_LEVEL}:
-                listed.setdefault(level.name, level.node_label)
-        labelled = tuple(listed.items())
+        labelled = tuple((level.name, level.node_label) for level in topology.spec.levels)
         label = None
     else:
         scheme = next((scheme for scheme in SCHEMES if _bears(scheme, places)), Scheme(()))

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from closeknit.api.nodetopology import Health, NodeTopologySpec, NodeTopologyStatus, PortState
 from closeknit.api.objects import NodeTopology
+from closeknit.api.wire import FieldError
 from closeknit.cluster.meta import Metadata, WireStruct
 from closeknit.machine.graph import InvalidTopology, Machine, machine
 
@@ -153,10 +154,14 @@ def _unreadable(name: str, error: ValidationError) -> AgentReport:
 
 
 def first_fault(error: ValidationError) -> str:
-    """The first thing that a model refuses, as `field: message`: `spec.gpus[0].index: Input should be …`."""
-    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    """The first thing that a model refuses, as `field: message`, for example `spec.gpus[0].index: Field required`."""
+    fault = error.errors(include_url=False, include_input=False)[0]
+    path: tuple[int | str, ...] = fault["loc"]
+    message = fault["msg"]
+    rule = fault.get("ctx", {}).get("error")
+    if isinstance(rule, FieldError):
+        path, message = (*path, rule.field), rule.message
     field = ""
-    for part in fault["loc"]:
+    for part in path:
         field += f"[{part}]" if isinstance(part, int) else f".{part}" if field else part
-    message = fault["msg"].removeprefix("Value error, ")
     return f"{field}: {message}" if field else message

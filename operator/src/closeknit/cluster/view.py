@@ -173,6 +173,8 @@ def _plugin(sources: Sources, machine: Machine, held: Holding, *, nodes_are_know
     capacity = max(node.capacity.get(GPU_RESOURCE, 0), allocatable)
     if capacity == 0 and node.capacity.get(SHARED_RESOURCE, 0) == 0:
         return None
+    if allocatable == 0 and sources.pools.incomplete:
+        return None  # the kubelet remembers a device plugin that DRA has replaced, and DRA is not ready yet
     return PluginOffer(allocatable, capacity, held.requested, not held.unexplained, _shares(node, machine))
 
 
