@@ -22,6 +22,7 @@ from closeknit.api.nodetopology import Confidence, Health, Method, Support
 from closeknit.machine.graph import machine
 
 DUMPS = Path(__file__).parents[1] / "fixtures" / "dumps"
+REAL = [("hgx-h200-8gpu-vm", 8), ("hgx-h200-2gpu-vm", 2)]  # real machines, and how many GPUs they have
 replace = msgspec.structs.replace
 
 
@@ -34,21 +35,23 @@ def simulated(profile: str) -> Readings:
     return readings_of(load_profile(profile), "node-1")
 
 
-def test_recorded_links_are_those_of_nvidia_smi_topo(recorded: Readings) -> None:
-    graph = machine(discover(recorded, Method.RECORDED).spec)
-    printed = (DUMPS / "hgx-h200-8gpu-vm.nvidia-smi-topo-m.txt").read_text()
-    rows = [line.split("\t")[1:9] for line in printed.splitlines() if re.match(r"GPU\d+\t", line)]
-    assert len(rows) == 8
+@pytest.mark.parametrize(("recording", "count"), REAL)
+def test_recorded_links_are_those_of_nvidia_smi_topo(recording: str, count: int) -> None:
+    graph = machine(discover(RecordedSource(DUMPS / f"{recording}.json").read(), Method.RECORDED).spec)
+    printed = (DUMPS / f"{recording}.nvidia-smi-topo-m.txt").read_text()
+    rows = [line.split("\t")[1 : count + 1] for line in printed.splitlines() if re.match(r"GPU\d+\t", line)]
+    assert len(rows) == count
     for a, row in enumerate(rows):
-        ours = [min(graph.switch_links[a], graph.switch_links[b]) for b in range(8)]
+        ours = [min(graph.switch_links[a], graph.switch_links[b]) for b in range(count)]
         assert [" X " if a == b else f"NV{links}" for b, links in enumerate(ours)] == row
 
 
-def test_recorded_speeds_are_those_of_nvidia_smi_nvlink(recorded: Readings) -> None:
-    spec = discover(recorded, Method.RECORDED).spec
-    printed = (DUMPS / "hgx-h200-8gpu-vm.nvidia-smi-nvlink-s.txt").read_text()
+@pytest.mark.parametrize(("recording", "count"), REAL)
+def test_recorded_speeds_are_those_of_nvidia_smi_nvlink(recording: str, count: int) -> None:
+    spec = discover(RecordedSource(DUMPS / f"{recording}.json").read(), Method.RECORDED).spec
+    printed = (DUMPS / f"{recording}.nvidia-smi-nvlink-s.txt").read_text()
     speeds = [float(speed) for speed in re.findall(r"Link \d+: ([0-9.]+) GB/s", printed)]
-    assert len(speeds) == sum(spec.nvlink.links_per_gpu)
+    assert len(speeds) == sum(spec.nvlink.links_per_gpu) == 18 * count
     assert set(speeds) == {spec.nvlink.link_bandwidth_gb_s}
     uuids = re.findall(r"UUID: (GPU-[0-9a-f-]+)", printed)
     assert [gpu.uuid for gpu in spec.gpus] == uuids

@@ -214,7 +214,7 @@ class Nvlink(Wire):
     switched: bool = False
     """Whether the links end in NVSwitches, so that every GPU reaches every other at full speed."""
     links_per_gpu: Annotated[list[LinkCount], Field(alias="linksPerGPU", max_length=MAX_GPUS_PER_NODE)] = []
-    """Active links into switches of each GPU, in the order of gpus."""
+    """Links into switches that each GPU has, in the order of gpus; status.linksDown tells which of them are down."""
     pairs: Annotated[list[NvlinkPair], Field(max_length=2016)] = []
     """Direct links, a < b."""
     cpu_links_per_gpu: Annotated[list[LinkCount], Field(alias="cpuLinksPerGPU", max_length=MAX_GPUS_PER_NODE)] = []
