@@ -59,6 +59,11 @@ def broken(name: str) -> Manifest:
     return topology
 
 
+def mislabelled(manifest: Manifest) -> Manifest:
+    manifest["metadata"]["labels"]["closeknit.dev/index"] = "0"
+    return manifest
+
+
 def every_state() -> dict[tuple[Source, ObjectKey], list[ClusterObject]]:
     """States that each object of a small cluster may be in."""
     manifests: list[Manifest] = [
@@ -104,6 +109,7 @@ def every_state() -> dict[tuple[Source, ObjectKey], list[ClusterObject]]:
             worker(index=1, node=where, gpus=[uuid for name in NODES for uuid in uuids(name, 1)]),
             worker(index=1, node=where, gpus=uuids("a", 0), requests={"nvidia.com/gpu": "1", "rdma/hca": "1"}),
             worker(index=1, node=where, gpus=uuids("b", 1), phase="Failed"),
+            mislabelled(worker(index=1, node=where, gpus=[uuid for name in NODES for uuid in uuids(name, 1)])),
             worker(index=0, node=where, gpus=uuids("b", 0, 1), job_uid="uid-of-another"),
             # Somebody's Pod under a name of ours, and one of the second attempt.
             pod("train-a1-worker-00000", namespace="team-b", node=where),
