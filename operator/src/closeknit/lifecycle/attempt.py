@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from closeknit.api.names import GPU_RESOURCE, ConditionType, service_name
 from closeknit.api.trainingjob import Binding, NodeAssignment, PlacementStatus
+from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.claim import claim
 from closeknit.launch.gang import Gang
@@ -12,7 +13,7 @@ from closeknit.launch.pod import release_patch
 from closeknit.lifecycle import booking, statuses, waiting
 from closeknit.lifecycle.answers import Refused
 from closeknit.lifecycle.booking import Lost
-from closeknit.lifecycle.children import is_gated, is_released, own_claim
+from closeknit.lifecycle.children import is_released, own_claim
 from closeknit.lifecycle.conditions import is_true
 from closeknit.lifecycle.plan import Action, CreateClaim, DeletePod, DeleteService, Plan, ReleasePod
 from closeknit.lifecycle.subject import Subject, deletions, seconds_until
@@ -21,6 +22,7 @@ from closeknit.lifecycle.verification import verified
 # A rank that cannot be scheduled so long after its release has lost its GPUs. The scheduler says so within 1.5 s, and a
 # device that was just freed is taken within 0.05 s (measured on Kubernetes 1.36).
 LOST_AFTER = timedelta(seconds=2)
+RELEASE_AGAIN_AFTER = timedelta(seconds=2)
 # The scheduler's words for a claim that finds its devices taken, and for a device plugin that has too few left.
 _TAKEN_WORDS = ("cannot allocate all claims", f"Insufficient {GPU_RESOURCE}")
 
@@ -60,7 +62,7 @@ class Attempt:
         return (
             is_true(self.subject.job.status.conditions, ConditionType.RUNNING)
             or self.subject.answers.released == self.subject.attempt
-            or any(self.is_released(index) or (pod is not None and pod.node) for index, pod in enumerate(self.pods))
+            or any(self.is_released(index) for index in range(len(self.pods)))
         )
 
     def gang(self) -> Gang | Lost:
@@ -177,8 +179,15 @@ def _complete(attempt: Attempt, old: tuple[DeletePod, ...]) -> Plan:
 
 
 def _release(attempt: Attempt) -> Plan:
-    """Lets all Pods of the gang go at once: every one of them exists."""
+    """Lets all Pods of the gang go at once: every one of them exists.
+
+    What is not released though we did so may be on its way out, its claim collected before its Pod is seen to go: a
+    release is not said twice within two seconds.
+    """
     subject = attempt.subject
+    released_at = subject.answers.released_at if subject.answers.released == subject.attempt else None
+    if released_at is not None and subject.now < released_at + RELEASE_AGAIN_AFTER:
+        return subject.plan(wake_after_s=seconds_until(released_at + RELEASE_AGAIN_AFTER, subject.now))
     gang = attempt.gang()
     if isinstance(gang, Lost):
         return end(attempt, "NodeChanged", gang.message, placement=None, pods=subject.children.live)
@@ -186,11 +195,12 @@ def _release(attempt: Attempt) -> Plan:
     if subject.answers.service_of != subject.attempt:
         actions += waiting.create_service(gang)
     for index, pod in enumerate(attempt.present):
-        if gang.nodes[index].binding is not Binding.DRA:
-            if is_gated(pod):
-                actions.append(ReleasePod(pod.name, release_patch(pod.uid, pod.gates)))
-        elif own_claim(subject.cluster, pod) is None:
+        if attempt.is_released(index):
+            continue
+        if gang.nodes[index].binding is Binding.DRA:
             actions.append(CreateClaim(claim(gang, index, pod.uid)))
+        else:
+            actions.append(ReleasePod(pod.name, release_patch(pod.uid, pod.gates)))
     return subject.plan(actions=tuple(actions))
 
 
@@ -200,12 +210,23 @@ def _watch(attempt: Attempt, old: tuple[DeletePod, ...]) -> Plan:
     stuck = next((pod for pod in attempt.present if _unschedulable(pod) is not None), None)
     if stuck is not None:
         return _stuck(attempt, stuck, old)
+    if any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
+        return subject.plan(actions=old)
     placement, result = verified(subject.cluster, attempt.placement, attempt.present)
     if all(pod.phase in {"Running", "Succeeded"} for pod in attempt.present):
         return subject.plan(statuses.running(subject.job, subject.now, placement, result), actions=old)
     if result.status is False:
         return subject.plan(statuses.verified(subject.job, subject.now, placement, result), actions=old)
     return subject.plan(actions=old)
+
+
+def _is_unseen_yet(cluster: Cluster, pod: Pod) -> bool:
+    """Whether the Pod was given GPUs that are about to be seen: a claim is allocated before its Pod is bound.
+
+    Waiting for it saves a status that would say less.
+    """
+    claim = own_claim(cluster, pod)
+    return bool(pod.node) and pod.is_live and claim is not None and not claim.allocated
 
 
 def _stuck(attempt: Attempt, pod: Pod, old: tuple[DeletePod, ...]) -> Plan:

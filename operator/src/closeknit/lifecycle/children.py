@@ -61,7 +61,9 @@ def own_claim(cluster: Cluster, pod: Pod) -> ResourceClaim | None:
 
 
 def is_released(cluster: Cluster, pod: Pod, *, is_dra: bool) -> bool:
-    """Whether nothing of ours holds the Pod back any more."""
+    """Whether nothing of ours holds the Pod back any more. A bound Pod was released, whatever became of its claim."""
+    if pod.node:
+        return True
     return own_claim(cluster, pod) is not None if is_dra else not is_gated(pod)
 
 

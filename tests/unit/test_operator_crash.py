@@ -1,0 +1,303 @@
+"""The very loop and writes of the operator over the in-memory API server: killed after any write, replies lost, errors.
+
+Rows R1, R2 and a part of R6 of the fault matrix. The oracle is a life without faults: the same end, and the same Pods
+created once each. Two rules are checked after every change of the store: no Pod is released before its gang is whole,
+and no Pod is of an attempt that its job's status does not have yet.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import PLACEMENT_GATE
+from closeknit.kube.api import JsonObject, Key, Resource
+from closeknit.kube.errors import ApiError, Conflict, TooManyRequests, Unavailable
+from closeknit.operator.loop import SchedulingLoop
+from closeknit.operator.metrics import Metrics
+from closeknit.operator.resources import PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
+from closeknit.operator.sight import Sight
+from closeknit.operator.writes import Writes
+from faults import virtual_time
+from faults.fault import WRITES as WRITE_VERBS
+from faults.fault import Call, Fault, HoldEvents, LoseReply, Refuse
+from faults.kinds import NODES
+from faults.memory_api import MemoryApi
+from faults.store import Store
+from scenarios.manifests import training_job
+from scenarios.story import dra_node, plugin_node
+
+NODE_TOPOLOGIES = Resource("closeknit.dev", "v1alpha1", "nodetopologies", namespaced=False)
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", namespaced=False)
+RESOURCES = {
+    "Node": NODES,
+    "NodeTopology": NODE_TOPOLOGIES,
+    "ResourceSlice": RESOURCE_SLICES,
+    "TrainingJob": TRAINING_JOBS,
+}
+JOB = Key("team-b", "train")
+BEGIN = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+PATIENCE_S = 900.0  # virtual seconds: longer than any pause before a retry
+KINDS = pytest.mark.parametrize("node", [plugin_node, dra_node], ids=["plugin", "DRA"])
+
+
+class MortalApi(MemoryApi):
+    """Answers nobody any more after so many writes: the process that held it is dead."""
+
+    def __init__(self, store: Store, faults: Iterable[Fault] = (), *, dies_after: int | None = None) -> None:
+        super().__init__(store, faults)
+        self.dead = asyncio.Event()
+        self.written = 0
+        self._dies_after = dies_after
+
+    async def _do(self, call: Call, act: Callable[[], Any]) -> Any:
+        def mortal() -> Any:
+            before = self.store.rv
+            result = act()
+            if self.store.rv > before:
+                self.written += 1
+                if self.written == self._dies_after:
+                    self.dead.set()
+            return result
+
+        if self.dead.is_set():
+            await asyncio.Event().wait()
+        result = await super()._do(call, mortal)
+        if self.dead.is_set():
+            await asyncio.Event().wait()
+        return result
+
+
+class World:
+    """A store, and the hands of everybody but the operator."""
+
+    def __init__(self, node: Callable[[str], list[dict[str, Any]]]) -> None:
+        self.store = Store()
+        for manifest in [*node("gpu-1"), *node("gpu-2"), training_job(spec={"gpus": 16})]:
+            self._add(manifest)
+        self.store.listeners.append(self._check)
+
+    def _add(self, manifest: dict[str, Any]) -> None:
+        metadata = {key: value for key, value in manifest["metadata"].items() if key not in {"uid", "generation"}}
+        body = {**manifest, "metadata": metadata}
+        self.store.create(RESOURCES[manifest["kind"]], body, namespace=metadata.get("namespace", ""))
+
+    def objects(self, resource: Resource) -> dict[str, JsonObject]:
+        return {each["metadata"]["name"]: each for each in self.store.objects(resource)}
+
+    def status(self) -> JsonObject:
+        status: JsonObject = self.store.get(TRAINING_JOBS, JOB).get("status", {})
+        return status
+
+    def set_status(self, resource: Resource, name: str, **status: Any) -> None:
+        stored = self.store.get(resource, Key(JOB.namespace, name))
+        stored["status"] = {**stored.get("status", {}), **status}
+        self.store.update(resource, Key(JOB.namespace, name), stored, subresource="status")
+
+    def run_released(self) -> None:
+        """The scheduler and the kubelets, all at once."""
+        claims = self.objects(RESOURCE_CLAIMS)
+        for name, pod in self.objects(PODS).items():
+            if pod["status"].get("phase") != "Pending" or pod["spec"].get("schedulingGates"):
+                continue
+            target = pinned(pod)
+            if pod["spec"].get("resourceClaims"):
+                if name not in claims:
+                    continue
+                uuids = pod["metadata"]["annotations"]["closeknit.dev/gpus"].split(",")
+                results = [
+                    {"driver": "gpu.nvidia.com", "pool": target, "device": f"gpu-{uuid.rpartition('-')[2]}"}
+                    for uuid in uuids
+                ]
+                self.set_status(RESOURCE_CLAIMS, name, allocation={"devices": {"results": results}})
+            stored = self.store.get(PODS, Key(JOB.namespace, name))
+            stored["spec"]["nodeName"] = target
+            self.store.update(PODS, Key(JOB.namespace, name), stored)
+            self.set_status(PODS, name, phase="Running")
+
+    def _check(self) -> None:
+        pods = self.objects(PODS)
+        job = self.objects(TRAINING_JOBS).get(JOB.name)
+        if job is None:
+            return
+        claims = self.objects(RESOURCE_CLAIMS)
+        attempt = job.get("status", {}).get("attempt", 0)
+        for name, pod in pods.items():
+            number = int(pod["metadata"]["labels"]["closeknit.dev/attempt"])
+            assert number <= attempt, f"{name} is there before its attempt is stored"
+            gated = {"name": PLACEMENT_GATE} in pod["spec"].get("schedulingGates", ())
+            released = name in claims if pod["spec"].get("resourceClaims") else not gated
+            if released and pod["status"]["phase"] == "Pending":
+                gang = [each for each in pods if f"-a{number}-" in each]
+                assert len(gang) == 2, f"{name} was released and its gang is {gang}"
+
+
+def pinned(pod: JsonObject) -> str:
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
+
+
+async def operate(api: MortalApi) -> None:
+    """One process of the operator, until its end."""
+    loop = asyncio.get_running_loop()
+    metrics = Metrics()
+
+    def now() -> datetime:
+        return BEGIN + timedelta(seconds=loop.time())
+
+    sight = Sight(api, lambda: scheduling.wake())  # noqa: PLW0108 - it is made only then
+    scheduling = SchedulingLoop(sight, Writes(api, metrics, now, "test"), metrics, now, jitter=lambda: 0.5)
+    parts = [asyncio.create_task(sight.run()), asyncio.create_task(scheduling.run())]
+    died = asyncio.create_task(api.dead.wait())
+    try:
+        done, _ = await asyncio.wait([*parts, died], return_when=asyncio.FIRST_COMPLETED)
+        for part in done - {died}:
+            part.result()
+    finally:
+        for task in (*parts, died):
+            task.cancel()
+        await scheduling.stop()
+        await asyncio.gather(*parts, died, return_exceptions=True)
+
+
+async def keep_operating(apis: Iterable[MortalApi]) -> None:
+    for api in apis:
+        await operate(api)
+
+
+async def until(world: World, condition: Callable[[], bool], what: str) -> None:
+    """Lets virtual time pass."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.05)
+            world.run_released()
+    assert condition(), what
+
+
+async def a_life(node: Callable[[str], list[dict[str, Any]]], first: Callable[[Store], MortalApi]) -> tuple[Any, World]:
+    """Submitted, running, a child deleted, running again, succeeded, deleted. Gives the last status, and the world."""
+    world = World(node)
+    operators = (first(world.store) if number == 0 else MortalApi(world.store) for number in range(3))
+    operator = asyncio.create_task(keep_operating(operators))
+    try:
+        await until(world, lambda: world.status().get("state") == "Running", "runs")
+        world.store.delete(PODS, Key(JOB.namespace, "train-a1-worker-00000"))
+        await until(
+            world,
+            lambda: world.status().get("state") == "Running" and world.status()["attempt"] == 2,
+            "runs again",
+        )
+        for name in world.objects(PODS):
+            world.set_status(PODS, name, phase="Succeeded")
+        await until(world, lambda: world.status().get("state") == "Succeeded", "succeeds")
+        await asyncio.sleep(400)  # longer than a resync
+        last = world.status()
+        world.store.delete(TRAINING_JOBS, JOB)
+        await asyncio.sleep(400)
+        assert not operator.done(), "the operator ended by itself"
+    finally:
+        operator.cancel()
+        await asyncio.gather(operator, return_exceptions=True)
+    return last, world
+
+
+def live(node: Callable[[str], list[dict[str, Any]]], first: Callable[[Store], MortalApi]) -> tuple[Any, World]:
+    return virtual_time.run(a_life(node, first))
+
+
+def told(status: JsonObject) -> Any:
+    """A status without moments and epoch, which restarts may change."""
+    conditions = [{**each, "lastTransitionTime": ""} for each in status["conditions"]]
+    attempts = [{**each, "ended": ""} for each in status["attempts"]]
+    return {**status, "conditions": conditions, "attempts": attempts, "epoch": 0}
+
+
+def written(world: World) -> Counter[str]:
+    """How often each child was created by a call."""
+    return Counter(
+        f"{write.resource.plural} {write.key.name}"
+        for write in world.store.writes
+        if write.verb == "create" and write.resource in {PODS, SERVICES, RESOURCE_CLAIMS}
+    )
+
+
+WRITES = 20  # of one life: each of them is hit once by every fault
+STEPS = pytest.mark.parametrize("k", range(1, WRITES + 1))
+Lives = dict[Any, tuple[Any, Counter[str]]]
+
+
+@pytest.fixture(scope="module")
+def faultless() -> Lives:
+    lives = {}
+    for node in (plugin_node, dra_node):
+        apis: list[MortalApi] = []
+
+        def first(store: Store, apis: list[MortalApi] = apis) -> MortalApi:
+            apis.append(MortalApi(store))
+            return apis[-1]
+
+        status, world = live(node, first)
+        assert apis[0].written == WRITES
+        lives[node] = (told(status), written(world))
+    return lives
+
+
+@KINDS
+def test_a_life_without_faults(node: Any, faultless: Lives) -> None:
+    status, made = faultless[node]
+    assert (status["state"], status["attempt"], status["restarts"]) == ("Succeeded", 2, 1)
+    pods = {f"pods train-a{attempt}-worker-0000{index}": 1 for attempt in (1, 2) for index in (0, 1)}
+    services = {"services train-a1": 1, "services train-a2": 1}
+    claims = {name.replace("pods", "resourceclaims"): 1 for name in pods} if node is dra_node else {}
+    assert made == {**pods, **services, **claims}
+
+
+@KINDS
+@STEPS
+def test_killed_after_the_kth_write_it_ends_the_same(node: Any, k: int, faultless: Lives) -> None:
+    status, world = live(node, lambda store: MortalApi(store, dies_after=k))
+    assert (told(status), written(world)) == faultless[node]
+    for resource in (PODS, SERVICES, RESOURCE_CLAIMS):
+        assert world.objects(resource) == {}
+
+
+@KINDS
+@STEPS
+def test_when_the_kth_reply_is_lost_it_ends_the_same(node: Any, k: int, faultless: Lives) -> None:
+    status, world = live(node, lambda store: MortalApi(store, [Fault(LoseReply(), "write", nth=k)]))
+    assert (told(status), written(world)) == faultless[node]
+
+
+@KINDS
+@STEPS
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unavailable("the server is currently unable to handle the request", code=503),
+        TooManyRequests("please wait", code=429, retry_after_s=3),
+        Conflict("the object has been modified", code=409, reason="Conflict"),
+    ],
+    ids=lambda error: str(error.code),
+)
+def test_when_the_kth_write_is_not_taken_it_ends_the_same(node: Any, k: int, error: ApiError, faultless: Lives) -> None:
+    status, world = live(node, lambda store: MortalApi(store, [Fault(Refuse(error), "write", nth=k)]))
+    assert (told(status), written(world)) == faultless[node]
+
+
+@KINDS
+@pytest.mark.parametrize("late", [TRAINING_JOBS, PODS, RESOURCE_CLAIMS], ids=str)
+def test_what_is_seen_late_is_not_written_again(node: Any, late: Resource, faultless: Lives) -> None:
+    apis: list[MortalApi] = []
+
+    def first(store: Store) -> MortalApi:
+        apis.append(MortalApi(store, [Fault(HoldEvents(2.0), "watch", late)]))
+        return apis[-1]
+
+    status, world = live(node, first)
+    assert (told(status), written(world)) == faultless[node]
+    sent = [call for call in apis[0].calls if call.verb in WRITE_VERBS]
+    dry_runs = 1
+    assert len(sent) == WRITES + dry_runs
