@@ -88,6 +88,12 @@ def required(rule: object) -> dict[str, object]:
             id="two containers and none called trainer",
         ),
         pytest.param(
+            trainer(env=[{"name": "BLOB", "value": "x" * (256 * 1024 - 84)}]),
+            "spec.template.spec has 262145 bytes as JSON, more than the 262144 that fit beside the job's status; "
+            "move what is large into a ConfigMap",
+            id="one byte too large",
+        ),
+        pytest.param(
             {"containers": [{"name": f"c{index}"} for index in range(9)]},
             "spec.template.spec.containers has 9 containers (c0, c1, c2, c3, c4, ...) and none is called trainer; "
             "call the one that gets the GPUs trainer",

@@ -16,6 +16,7 @@ SHM_VOLUME = "closeknit-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POSIX mean
 NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
 SPEC = "spec.template.spec"
+MAX_BYTES = 256 * 1024  # job, template and placement share the 1.5 MiB that etcd takes for one object
 SHOWN_NAMES = 5  # of a long list
 SHOWN_LENGTH = 63  # of a text; the longest container name or label value
 
@@ -75,6 +76,12 @@ def _check_metadata(job: TrainingJob) -> None:
 
 def _check_pod(spec: dict[str, Any]) -> None:
     """Everything that launch reads, in the order of a Pod's reader: containers first."""
+    size = len(json.dumps(spec, separators=(",", ":")))
+    if size > MAX_BYTES:
+        raise TemplateError(
+            f"{SPEC} has {size} bytes as JSON, more than the {MAX_BYTES} that fit beside the job's status; "
+            "move what is large into a ConfigMap"
+        )
     containers = _objects(spec, "containers", SPEC)
     if not containers:
         raise TemplateError(f"{SPEC}.containers has no container; give it the one that trains")
