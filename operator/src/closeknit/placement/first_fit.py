@@ -8,7 +8,7 @@ from closeknit.placement.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.place import placement_of
 from closeknit.placement.placement import Placement
 from closeknit.placement.pool import Part, Plan
-from closeknit.placement.prediction import level_cap, predict
+from closeknit.placement.prediction import level_cap, level_floor, predict
 from closeknit.placement.request import Request
 from closeknit.placement.sets import mask_of, positions_of
 from closeknit.placement.survey import Candidate, survey
@@ -50,5 +50,6 @@ def _plan(cluster: Cluster, request: Request, nodes: Sequence[Candidate], size: 
         [(part.candidate.view.name, part.candidate.profile.sets, part.mask) for part in parts],
         transport,
         level_cap(cluster.levels, cluster.fabric.level_bandwidth_gb_s, counts),
+        level_floor(cluster.levels, cluster.fabric.level_bandwidth_gb_s, counts),
     )
     return Plan(parts, transport, counts, prediction, ())

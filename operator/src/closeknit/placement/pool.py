@@ -14,7 +14,7 @@ from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import Binding, NvlinkPolicy
 from closeknit.placement.fabric import Cost, Domain, Filling, Spread
-from closeknit.placement.prediction import Prediction, level_cap, predict
+from closeknit.placement.prediction import Prediction, level_cap, level_floor, predict
 from closeknit.placement.request import Request
 from closeknit.placement.sets import KEPT_SIZES, MANY_SETS, Ask, Choice, Value, mask_of
 from closeknit.placement.survey import Candidate, Profile, Seat
@@ -272,13 +272,15 @@ class Pool:
             if choice is None or seat is None:
                 return None
             parts.append(Part(candidate, choice.mask, seat.binding))
+        network = (self._site.levels, self._site.level_bandwidth_gb_s, counts)
         prediction = predict(
             [(part.candidate.view.name, part.candidate.profile.sets, part.mask) for part in parts],
             self._transport,
-            level_cap(self._site.levels, self._site.level_bandwidth_gb_s, counts),
+            level_cap(*network),
+            level_floor(*network),
         )
-        minimum = self._request.min_bus_bandwidth_gb_s
-        if minimum is not None and self._request.gpus > 1 and (prediction.gb_s is None or prediction.gb_s < minimum):
+        sure = prediction.gb_s if prediction.gb_s is not None else prediction.at_least_gb_s
+        if self._minimum.bus_gb_s and self._request.gpus > 1 and (sure is None or sure < self._minimum.bus_gb_s):
             return None
         merit = (
             not self._is_near(shape),

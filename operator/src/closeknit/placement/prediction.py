@@ -16,6 +16,8 @@ class Prediction(NamedTuple):
 
     gb_s: float | None
     limited_by: str
+    at_least_gb_s: float | None = None
+    """Where it is unknown: what it cannot be below, if that is known."""
 
 
 class LevelCap(NamedTuple):
@@ -37,8 +39,31 @@ def level_cap(
     return min(crossed, key=lambda cap: cap.gb_s, default=None)
 
 
-def predict(parts: Sequence[tuple[str, Sets, int]], transport: Transport | None, cap: LevelCap | None) -> Prediction:
-    """The prediction for (node, its sets, its GPUs as a mask): the slowest ring, NIC or level, whichever is least."""
+def level_floor(
+    levels: Sequence[str], level_bandwidth_gb_s: Mapping[str, float], counts: Sequence[int]
+) -> float | None:
+    """What the network of a gang that crosses no described level cannot be below; None where none is described.
+
+    The network inside a domain is no slower than that between domains of its level.
+    """
+    outside = [
+        level_bandwidth_gb_s[level]
+        for level, count in zip(levels, counts, strict=True)
+        if count == 1 and level in level_bandwidth_gb_s
+    ]
+    return outside[-1] if outside else None
+
+
+def predict(
+    parts: Sequence[tuple[str, Sets, int]],
+    transport: Transport | None,
+    cap: LevelCap | None,
+    floor_gb_s: float | None,
+) -> Prediction:
+    """The prediction for (node, its sets, its GPUs as a mask): the slowest ring, NIC or level, whichever is least.
+
+    `cap` and `floor_gb_s` are `level_cap` and `level_floor` of the domains that the parts span.
+    """
     limits: list[tuple[float, str]] = []
     if len(parts) == 1 and parts[0][2].bit_count() == 1:
         return Prediction(None, "one GPU has nothing to exchange")
@@ -56,7 +81,8 @@ def predict(parts: Sequence[tuple[str, Sets, int]], transport: Transport | None,
         ]
         known = [(gb_s, words) for gb_s, words in nics if gb_s is not None]
         if len(known) < len(parts) and cap is None:
-            return Prediction(None, UNDESCRIBED)
+            sure = None if floor_gb_s is None else min([floor_gb_s, *(gb_s for gb_s, _ in limits + known)])
+            return Prediction(None, UNDESCRIBED, sure)
         limits += known
         if cap is not None:
             limits.append((cap.gb_s, f"network between domains of level {cap.level}"))
