@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class BadInput(Exception):  # noqa: N818 - it is the user's input that is bad, not our error
-    """A file that cannot be used; printed as one sentence, exit code 2."""
+    """A file that cannot be used; printed as one line, exit code 2."""
 
     file: Path
     line: int | None
@@ -16,4 +16,6 @@ class BadInput(Exception):  # noqa: N818 - it is the user's input that is bad, n
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else f"{self.file}"
-        return ": ".join(part for part in (place, self.what, self.message) if part)
+        text = ": ".join(part for part in (place, self.what, self.message) if part)
+        # Names and parsers' messages come from the file: no line breaks, nothing that drives a terminal.
+        return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

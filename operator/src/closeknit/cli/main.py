@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from closeknit.cli import objects, report
 from closeknit.cli.bad_input import BadInput
@@ -16,7 +15,7 @@ from closeknit.cli.plan import plan as decide
 BAD_INPUT = 2
 DOES_NOT_FIT = 3
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 class Output(StrEnum):
@@ -33,18 +32,23 @@ def closeknit() -> None:
 
 @app.command()
 def plan(
-    job: Annotated[Path, typer.Option("--filename", "-f", help="File with one TrainingJob, YAML or JSON.")],
-    cluster: Annotated[
+    job: Annotated[
         Path,
-        typer.Option(
-            help="File with the cluster's objects, as `kubectl get "
-            "nodes,nodetopologies,clustertopologies,trainingjobs,pods,resourceslices,resourceclaims,priorityclasses "
-            "-A -o yaml` prints them. Kinds may be missing."
-        ),
+        typer.Option("--filename", "-f", metavar="FILE", help="The TrainingJob, YAML or JSON.", show_default=False),
     ],
-    output: Annotated[Output, typer.Option("--output", "-o", help="table or json.")] = Output.TABLE,
+    cluster: Annotated[Path, typer.Option(metavar="FILE", help="The cluster's objects, YAML or JSON.")],
+    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
-    """Where a job would go now: nodes, exact GPUs, ranks and predicted bandwidth, or why it does not fit.
+    """Where a job would go now, or why it does not fit.
+
+    Nodes, exact GPUs, ranks and predicted bandwidth: the operator's own decision, made without a cluster from a file of
+    its objects, some kinds of which may be missing.
+
+    \b
+      kinds=nodes,nodetopologies,clustertopologies,trainingjobs,pods
+      kinds=$kinds,resourceslices,resourceclaims,priorityclasses
+      kubectl get $kinds -A -o yaml > cluster.yaml
+      closeknit plan -f job.yaml --cluster cluster.yaml
 
     Exit code 0: it fits. 3: it does not fit. 2: a file cannot be used.
     """
@@ -56,7 +60,11 @@ def plan(
     if output is Output.JSON:
         print(report.as_json(answer))
     else:
-        report.print_table(answer, Console())
+        from rich.console import Console  # noqa: PLC0415 - programs need not wait for it
+
+        from closeknit.cli.table import print_table  # noqa: PLC0415
+
+        print_table(answer, Console())
     if isinstance(answer, Refused):
         raise typer.Exit(DOES_NOT_FIT)
 

@@ -1,124 +1,103 @@
 """Manifests as the objects that decisions are made from; what one object alone makes wrong is refused here."""
 
-import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from pydantic import ValidationError
 
-from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, GROUP, NODE_TOPOLOGY, TRAINING_JOB
-from closeknit.api.nodetopology import NodeTopologySpec
+from closeknit.api.names import CLUSTER_TOPOLOGY, GROUP, NODE_TOPOLOGY, TRAINING_JOB
 from closeknit.api.objects import ClusterTopology, NodeTopology, TrainingJob
-from closeknit.api.trainingjob import JOB_NAME_MAX_LENGTH, JOB_NAME_PATTERN
-from closeknit.api.wire import FieldError, Wire
+from closeknit.cli import strict
 from closeknit.cli.bad_input import BadInput
-from closeknit.cli.manifest import Manifest, Step, manifests
-from closeknit.cluster.kinds import ClusterObject, from_document
+from closeknit.cli.manifest import Manifest, Way, manifests
+from closeknit.cluster.kinds import KINDS, ClusterObject, from_document, key_of
+from closeknit.cluster.report import AgentReport, moment, report
 from closeknit.launch.template import check_template
-from closeknit.machine.graph import InvalidTopology, machine
+from closeknit.machine.checks import InvalidTopology, check
 
-_OURS: dict[str, type[Wire]] = {
-    TRAINING_JOB: TrainingJob,
-    NODE_TOPOLOGY: NodeTopology,
-    CLUSTER_TOPOLOGY: ClusterTopology,
-}
-_TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
+_VERSIONS = {(kind.group, kind.kind): kind.version for kind in KINDS}
+_OUR_KINDS = (CLUSTER_TOPOLOGY, NODE_TOPOLOGY, TRAINING_JOB)
 
 
 def cluster_objects(file: Path) -> list[ClusterObject]:
-    """The objects of a cluster's file, other kinds left out. Raises BadInput."""
-    found = (_object(manifest) for manifest in manifests(file))
-    return [each for each in found if each is not None]
+    """The objects of a cluster's file, kinds that no decision looks at left out. Raises BadInput.
+
+    The template of a stored job is left to the loop, as in a cluster: only that job waits for it.
+    """
+    found: list[ClusterObject] = []
+    seen: dict[tuple[type, tuple[str, str]], Manifest] = {}
+    for manifest in manifests(file):
+        entry = _object(manifest)
+        if entry is None:
+            continue
+        first = seen.setdefault((type(entry), key_of(entry)), manifest)
+        if first is not manifest:
+            raise manifest.bad((), f"is there twice, first in line {first.line}")
+        found.append(entry)
+    return found
 
 
 def training_job(file: Path) -> TrainingJob:
     """The one TrainingJob of a file. Raises BadInput."""
     jobs = [manifest for manifest in manifests(file) if manifest.kind == TRAINING_JOB]
     if len(jobs) != 1:
-        raise BadInput(file, None, "", f"expected one TrainingJob, found {len(jobs)}")
-    _check_ours(jobs[0])
-    job = TrainingJob.parse(jobs[0].body)
+        words = f"expected one TrainingJob, found {len(jobs) or 'none'}"
+        raise BadInput(file, jobs[1].line if jobs else None, "", words)
+    manifest = jobs[0]
+    _check_version(manifest, GROUP)
+    job = _training_job(manifest)
     if words := check_template(job):
-        path = re.match(r"spec\.[\w.\[\]-]*[\w\]]", words)
-        raise jobs[0].bad(_steps(path[0]) if path else ("spec", "template"), words)
+        path, _, message = words.partition(" ")  # as every TemplateError begins
+        raise manifest.bad(strict.steps(path), message)
     return job
 
 
 def _object(manifest: Manifest) -> ClusterObject | None:
-    _check_ours(manifest)
+    group = manifest.api_version.rpartition("/")[0]
+    if (group, manifest.kind) not in _VERSIONS:
+        if group == GROUP:
+            raise manifest.bad(("kind",), f"is {manifest.kind!r}; allowed: {', '.join(_OUR_KINDS)}")
+        return None
+    _check_version(manifest, group)
+    if group != GROUP:
+        return _foreign(manifest)
+    if manifest.kind == TRAINING_JOB:
+        return _training_job(manifest)
+    if manifest.kind == NODE_TOPOLOGY:
+        return _agent_report(manifest)
+    return strict.read(manifest, ClusterTopology)
+
+
+def _check_version(manifest: Manifest, group: str) -> None:
+    version = _VERSIONS[group, manifest.kind]
+    expected = f"{group}/{version}" if group else version
+    if manifest.api_version != expected:
+        raise manifest.bad(("apiVersion",), f"is {manifest.api_version!r}; expected {expected}")
+
+
+def _foreign(manifest: Manifest) -> ClusterObject | None:
     try:
         return from_document(manifest.body)
     except msgspec.ValidationError as error:
-        words, _, path = str(error).partition(" - at `$")
-        raise manifest.bad(_steps(path.rstrip("`")), words) from None
-    except ValidationError as error:
-        raise _refusal(manifest, error, ()) from None
+        words, _, path = str(error).partition(" - at `")
+        raise manifest.bad(strict.steps(path.partition("$")[2].rstrip("`")), words) from None
 
 
-def _check_ours(manifest: Manifest) -> None:
-    """Refuses what an API server with our CRDs would refuse, and a topology that contradicts itself."""
-    group = str(manifest.body["apiVersion"]).partition("/")[0]
-    model = _OURS.get(manifest.kind) if group == GROUP or manifest.kind in _OURS else None
-    if model is None:
-        return
-    if manifest.body["apiVersion"] != API_VERSION:
-        raise manifest.bad(("apiVersion",), f"is {manifest.body['apiVersion']}, expected {API_VERSION}")
-    for key in manifest.body:
-        if key not in _TOP_LEVEL:
-            raise manifest.bad((key,), f"unknown field; a {manifest.kind} has {', '.join(_TOP_LEVEL)}")
-    for part in ("spec", "status"):
-        field = model.model_fields[part]
-        annotation = field.annotation
-        if part not in manifest.body and not field.is_required():
-            continue
-        if not isinstance(annotation, type) or not issubclass(annotation, Wire):
-            raise TypeError(f"{model.__name__}.{part} is no wire type")
-        try:
-            value = annotation.parse_strictly(manifest.body.get(part))
-        except ValidationError as error:
-            raise _refusal(manifest, error, (part,)) from None
-        if isinstance(value, NodeTopologySpec):
-            _check_machine(manifest, value)
-    if manifest.kind == TRAINING_JOB:
-        _check_name(manifest)
+def _training_job(manifest: Manifest) -> TrainingJob:
+    job = strict.read(manifest, TrainingJob)
+    _check_time(manifest, ("metadata", "creationTimestamp"), job.metadata.creation_timestamp)
+    return job
 
 
-def _check_machine(manifest: Manifest, spec: NodeTopologySpec) -> None:
+def _agent_report(manifest: Manifest) -> AgentReport:
+    topology = strict.read(manifest, NodeTopology)
+    _check_time(manifest, ("status", "heartbeatTime"), topology.status.heartbeat_time)
     try:
-        machine(spec)
+        check(topology.spec)
     except InvalidTopology as error:
-        raise manifest.bad(("spec", *_steps(error.field)), error.message) from None
+        raise manifest.bad(("spec", *strict.steps(error.field)), error.message) from None
+    return report(topology)
 
 
-def _check_name(manifest: Manifest) -> None:
-    name = str(manifest.body["metadata"]["name"])
-    if len(name) > JOB_NAME_MAX_LENGTH or not re.match(JOB_NAME_PATTERN, name):
-        raise manifest.bad(
-            ("metadata", "name"),
-            f"is {name!r}; a TrainingJob's name has at most {JOB_NAME_MAX_LENGTH} lower-case letters, digits and "
-            "dashes, and starts with a letter",
-        )
-
-
-def _refusal(manifest: Manifest, error: ValidationError, above: tuple[Step, ...]) -> BadInput:
-    """The first mistake that pydantic found, in our words."""
-    fault = error.errors(include_url=False, include_input=True)[0]
-    field = (*above, *fault["loc"])
-    rule = fault.get("ctx", {}).get("error")
-    if isinstance(rule, FieldError):
-        return manifest.bad((*field, *_steps(rule.field)), rule.message)
-    if fault["type"] == "extra_forbidden":
-        return manifest.bad(field, "unknown field")
-    if fault["type"] == "missing":
-        return manifest.bad(field, "is required")
-    words = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    found = fault["input"]
-    shown = f"is {found!r}; " if isinstance(found, str | int | float) else ""
-    return manifest.bad(field, shown + words)
-
-
-def _steps(path: str) -> tuple[Step, ...]:
-    """The keys of a path such as pcie.levels[2]."""
-    words: Iterable[tuple[str, str]] = re.findall(r"\[(\d+)\]|([^.\[\]]+)", path)
-    return tuple(int(index) if index else name for index, name in words)
+def _check_time(manifest: Manifest, field: Way, text: str | None) -> None:
+    if text is not None and moment(text) is None:
+        raise manifest.bad(field, f"is {text!r}; expected a time such as 2026-11-21T12:00:00Z")

@@ -6,13 +6,15 @@ from datetime import UTC, datetime
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob import Pending, PlacementStatus
+from closeknit.api.trainingjob import Pending, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.job import booking as booked_by
-from closeknit.cluster.kinds import ClusterObject
+from closeknit.cluster.kinds import Change, ClusterObject, Source, pod_source
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle import booking
+from closeknit.lifecycle.children import children
+from closeknit.lifecycle.reconcile import is_finished
 from closeknit.lifecycle.step import step
 from closeknit.placement.ranks import Coordinates, coordinates
 from closeknit.placement.request import request
@@ -55,25 +57,48 @@ class Refused:
 def plan(asked: TrainingJob, objects: Sequence[ClusterObject]) -> Placed | Refused:
     """The decision on `asked`, after the unbooked jobs among `objects` that come before it in the queue.
 
-    A job of that name among the objects lends it its age and its booking. A suspended job is answered as if resumed.
+    A job of that name among the objects answers its booking; one that waits lends `asked` its age. What one of them had
+    before is taken to be over: its own Pods and claims to be gone, its suspension to be lifted, the end of a finished
+    one to be followed by a new one.
     """
     cluster = build(objects)
     stored = cluster.jobs.get(asked.key)
+    if stored is not None and stored.status.placement is not None and booked_by(stored) is not None:
+        return _placed(stored, stored.status.placement, cluster)
     if stored is not None:
-        asked = stored.model_copy(update={"spec": asked.spec})
+        cluster = _without_children(cluster, stored)
+        asked = _waiting(asked, stored)
     asked = asked.model_copy(update={"spec": asked.spec.model_copy(update={"suspend": False})})
     cluster = cluster.with_job(asked)
-    if booked_by(asked) is not None and asked.status.placement is not None:
-        return _placed(asked, asked.status.placement, cluster)
     for decision in step(cluster, cluster.newest_heartbeat or _NO_CLOCK):
-        if decision.job == asked.key and decision.status is not None:
-            asked = asked.model_copy(update={"status": decision.status})
-    if asked.status.placement is not None:
-        return _placed(asked, asked.status.placement, cluster)
-    pending = asked.status.pending
-    if pending is None:
-        raise AssertionError(f"{asked.key} is neither placed nor refused")
-    return Refused(asked.key, pending)
+        if decision.job != asked.key:
+            continue
+        if decision.error is not None:
+            raise decision.error
+        if decision.status is not None and decision.status.placement is not None:
+            return _placed(asked.model_copy(update={"status": decision.status}), decision.status.placement, cluster)
+        if decision.status is not None and decision.status.pending is not None:
+            return Refused(asked.key, decision.status.pending)
+    raise AssertionError(f"{asked.key} is neither placed nor refused")
+
+
+def _waiting(asked: TrainingJob, stored: TrainingJob) -> TrainingJob:
+    """The asked job in the place of the stored one, which holds nothing."""
+    if is_finished(stored) or stored.metadata.deletion_timestamp is not None:
+        return asked
+    status = TrainingJobStatus(attempt=stored.status.attempt)
+    return asked.model_copy(update={"metadata": stored.metadata, "status": status})
+
+
+def _without_children(cluster: Cluster, job: TrainingJob) -> Cluster:
+    pods = children(job, cluster).own
+    claims = cluster.claims_of(job.key)
+    return cluster.after(
+        (
+            *(Change(pod_source(pod), pod.key, None) for pod in pods),
+            *(Change(Source.RESOURCE_CLAIMS, claim.key, None) for claim in claims),
+        )
+    )
 
 
 def _placed(job: TrainingJob, placement: PlacementStatus, cluster: Cluster) -> Placed:

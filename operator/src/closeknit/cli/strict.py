@@ -1,0 +1,93 @@
+"""Objects of our own kinds, read as strictly as an API server with our CRDs reads them."""
+
+import re
+from typing import Any, TypeVar, get_args
+
+from pydantic import ValidationError
+
+from closeknit.api.objects import ObjectMeta
+from closeknit.api.wire import FieldError, Wire
+from closeknit.cli.bad_input import BadInput
+from closeknit.cli.manifest import Manifest, Way
+
+Ours = TypeVar("Ours", bound=Wire)
+
+_TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
+_SHOWN_LENGTH = 60  # of a text that is not what it should be
+
+
+def read(manifest: Manifest, model: type[Ours]) -> Ours:
+    """The object of a manifest. Its metadata is the API server's matter, and may have more fields than we know.
+
+    Raises BadInput at the first mistake.
+    """
+    body = manifest.body
+    for key in body:
+        if key not in _TOP_LEVEL:
+            raise manifest.bad((key,), f"unknown field; allowed: {', '.join(_TOP_LEVEL)}")
+    above: Way = ("metadata",)
+    part: type[Wire] = ObjectMeta
+    try:
+        # As in an API server, null stands for absent.
+        parts: dict[str, Any] = {"metadata": part.parse({k: v for k, v in body["metadata"].items() if v is not None})}
+        for name in ("spec", "status"):
+            if body.get(name) is None:
+                continue
+            above, part = (name,), _wire_inside(model.model_fields[name].annotation) or model
+            parts[name] = part.parse_strictly(body[name])
+        above, part = (), model
+        return model.model_validate(parts)
+    except ValidationError as error:
+        raise _refusal(manifest, error, part, above) from None
+
+
+def steps(path: str) -> Way:
+    """The way that a path such as pcie.levels[2] stands for."""
+    words: list[tuple[str, str]] = re.findall(r"\[(\d+)\]|([^.\[\]]+)", path)
+    return tuple(int(index) if index else name for index, name in words)
+
+
+def _refusal(manifest: Manifest, error: ValidationError, model: type[Wire], above: Way) -> BadInput:
+    """The first mistake that pydantic found, in our words."""
+    fault = error.errors(include_url=False, include_input=True)[0]
+    below: Way = fault["loc"]
+    field = (*above, *below)
+    rule = fault.get("ctx", {}).get("error")
+    if isinstance(rule, FieldError):
+        return manifest.bad((*field, *steps(rule.field)), rule.message)
+    if fault["type"] == "extra_forbidden":
+        return manifest.bad(field, f"unknown field; allowed: {', '.join(_names_at(model, below[:-1]))}")
+    if fault["type"] == "missing":
+        return manifest.bad(field, "is required")
+    words = re.sub(r"^\w+ (?=should )", "", fault["msg"])
+    return manifest.bad(field, f"{_shown(fault['input'])}; {words}")
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "is null"
+        case dict():
+            return "is an object"
+        case list():
+            return "is a list"
+        case _:
+            text = repr(value)
+            return f"is {text}" if len(text) <= _SHOWN_LENGTH else f"is {text[: _SHOWN_LENGTH - 3]}..."
+
+
+def _names_at(model: type[Wire], way: Way) -> list[str]:
+    """The fields that an object may have there, as on the wire."""
+    for step in way:
+        if isinstance(step, int):
+            continue
+        field = next(field for name, field in model.model_fields.items() if step in (name, field.alias))
+        model = _wire_inside(field.annotation) or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _wire_inside(annotation: Any) -> type[Wire] | None:
+    """The wire type that a field holds: itself, optional, or in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, Wire):
+        return annotation
+    return next(filter(None, map(_wire_inside, get_args(annotation))), None)

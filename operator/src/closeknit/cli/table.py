@@ -1,0 +1,56 @@
+"""What `closeknit plan` prints for people."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from closeknit.api.trainingjob import PlacementStatus
+from closeknit.cli.plan import Placed, Refused
+
+
+def print_table(answer: Placed | Refused, console: Console) -> None:
+    """Nodes, GPUs, ranks and predicted bandwidth; or why it does not fit."""
+    job = Text(str(answer.job), style="bold")
+    if isinstance(answer, Refused):
+        console.print(job + Text(f" does not fit: {answer.pending.reason}"))
+        console.print(Text(answer.pending.message))
+        for change in answer.pending.nearest:
+            console.print(Text(f"- {change}"))
+        return
+    placement = answer.placement
+    console.print(job + Text(f" fits: {_summary(placement)}"))
+    console.print(_nodes(placement))
+    console.print(Text(f"predicted all-reduce bus bandwidth: {_bandwidth(placement)}"))
+    if placement.limited_by:
+        console.print(Text(f"limited by: {placement.limited_by}"))
+
+
+def _nodes(placement: PlacementStatus) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("NODE", "GPUS", "RANKS", "BINDING"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("NICS")
+    nics: list[str] = []
+    for node in placement.nodes:
+        nics = node.nics if node.nics is not None else nics
+        gpus = ",".join(map(str, node.gpus))
+        table.add_row(Text(node.name), gpus, node.ranks, str(node.binding), Text(", ".join(nics) or "-"))
+    return table
+
+
+def _summary(placement: PlacementStatus) -> str:
+    gpus = sum(len(node.gpus) for node in placement.nodes)
+    spans = [_count(count, level) for level, count in placement.levels.items()]
+    on = f"{_count(gpus, 'GPU')} on {_count(placement.node_count, 'node')}"
+    return f"{on} in {', '.join(spans)}" if spans else on
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _bandwidth(placement: PlacementStatus) -> str:
+    predicted, ideal = placement.predicted_bus_bandwidth_gb_s, placement.ideal_bus_bandwidth_gb_s
+    if predicted is None:
+        return "unknown"
+    return f"{predicted:.1f} GB/s" + (f" of {ideal:.1f} at best" if ideal is not None else "")
