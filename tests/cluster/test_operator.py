@@ -8,9 +8,12 @@ import json
 import os
 import signal
 import socket
+import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -534,6 +537,52 @@ def test_metrics_tell_of_jobs_and_gpus(bed: Bed) -> None:
     assert bed.metric("closeknit_placement_attempts_total", result="placed") >= 1
     assert bed.metric("closeknit_reflector_last_event_age_seconds", resource="nodes") < 70
     assert bed.get("/healthz") == bed.get("/readyz") == "ok"
+
+
+def test_beyond_localhost_metrics_need_a_token_that_may_get_them(bed: Bed) -> None:
+    port = free_port()
+    kubeconfig = bed.cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)
+    # A second operator in a cluster without work for it: what it serves is all that counts.
+    pid = bed.cluster.start_program(
+        "second-operator",
+        str(Path(sys.executable).parent / "closeknit-operator"),
+        f"--kubeconfig={kubeconfig}",
+        f"--metrics-address=:{port}",
+    )
+    try:
+        bed.cluster.wait_for(lambda: status_of(port, "/readyz") == 200, "the second operator to be ready")
+        where = f"--namespace={bed.namespace}"
+        rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+        rbac = "rbac.authorization.k8s.io/v1"
+        bed.cluster.apply(
+            {"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": bed.namespace}, "rules": [rule]}
+        )
+        for name in ("scraper", "stranger"):
+            bed.cluster.kubectl("create", "serviceaccount", name, where)
+        account = f"--serviceaccount={bed.namespace}:scraper"
+        bed.cluster.kubectl("create", "clusterrolebinding", bed.namespace, f"--clusterrole={bed.namespace}", account)
+        tokens = {name: bed.cluster.kubectl("create", "token", name, where).strip() for name in ("scraper", "stranger")}
+        assert status_of(port, "/metrics") == 401
+        assert status_of(port, "/metrics", "nonsense") == 401
+        assert status_of(port, "/metrics", tokens["stranger"]) == 403
+        assert status_of(port, "/metrics", tokens["scraper"]) == 200
+        bed.cluster.kubectl("delete", "clusterrole,clusterrolebinding", bed.namespace)
+    finally:
+        os.kill(pid, signal.SIGTERM)
+
+
+def status_of(port: int, path: str, token: str = "") -> int | None:
+    """Status of one answer; None while nobody listens."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=5
+        ) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
 
 
 def test_sigterm_ends_it_at_once(bed: Bed) -> None:

@@ -23,6 +23,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logs.configure(options.log_format)
     if options.kubeconfig is not None:
+        if not options.kubeconfig.is_file():
+            print(f"closeknit-operator: --kubeconfig {options.kubeconfig}: no such file", file=sys.stderr)
+            return 2
         os.environ["KUBECONFIG"] = str(options.kubeconfig)  # where kopf and the kubernetes library look
     try:
         asyncio.run(_run(options.metrics_address))

@@ -63,7 +63,7 @@ class Process:
 
 
 async def ended(task: asyncio.Task[None]) -> None:
-    """Cancels a task and waits for its end."""
+    """Waits for the end of a task after cancelling it. Raises what it ended with, if that was something else."""
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

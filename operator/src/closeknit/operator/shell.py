@@ -17,6 +17,8 @@ from closeknit.operator.process import Process, ended
 from closeknit.operator.resources import TRAINING_JOBS
 
 FINALIZER = f"{GROUP}/never-set"  # kopf sets one only for handlers that we do not have
+# kopf waits 5 s for its own requests when it ends; nothing of ours runs any more by then.
+FAREWELL_S = 0.2
 
 
 class Backoffs:
@@ -48,7 +50,7 @@ def settings() -> kopf.OperatorSettings:
 async def run(process: Process) -> None:
     """Runs until SIGTERM or SIGINT. Raises what ended the process if it was neither."""
     registry = kopf.OperatorRegistry()
-    failed = asyncio.Event()
+    failed, stopped = asyncio.Event(), asyncio.Event()
     running: list[asyncio.Task[None]] = []
 
     @kopf.on.startup(registry=registry, id="start")
@@ -62,6 +64,7 @@ async def run(process: Process) -> None:
         for task in running:
             if not task.done():
                 await ended(task)
+        stopped.set()
 
     @kopf.on.login(registry=registry, id="login")
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -74,7 +77,17 @@ async def run(process: Process) -> None:
         process.wake()
 
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    await kopf.operator(registry=registry, settings=settings(), standalone=True, clusterwide=True, stop_flag=failed)
+    stopping = asyncio.create_task(
+        stopped.wait(), name="stopping"
+    )  # before kopf, which ends every task that is younger
+    operator = kopf.operator(
+        registry=registry, settings=settings(), standalone=True, clusterwide=True, stop_flag=failed
+    )
+    shell = asyncio.create_task(operator, name="kopf")
+    await asyncio.wait({shell, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({shell}, timeout=FAREWELL_S)
+    await ended(shell)
+    stopping.cancel()
     for task in running:
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
