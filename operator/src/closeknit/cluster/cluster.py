@@ -15,7 +15,7 @@ from closeknit.cluster.levels import levels
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import pools
-from closeknit.cluster.tables import Draft, Tables, in_order
+from closeknit.cluster.tables import ByKey, Draft, Tables, in_order
 from closeknit.cluster.view import STALE_AFTER, is_stale, node_view
 
 
@@ -36,9 +36,9 @@ class Cluster:
     jobs: Mapping[JobKey, TrainingJob] = field(default_factory=dict)
     invalid_jobs: Mapping[JobKey, InvalidJob] = field(default_factory=dict)
     """TrainingJobs whose spec does not parse."""
-    pods: Mapping[ObjectKey, Pod] = field(default_factory=dict)
+    pods: Mapping[ObjectKey, Pod] = field(default_factory=lambda: ByKey({}))
     """Pods that bear our label, finished ones included, and live ones that hold GPUs or claims."""
-    claims: Mapping[ObjectKey, ResourceClaim] = field(default_factory=dict)
+    claims: Mapping[ObjectKey, ResourceClaim] = field(default_factory=lambda: ByKey({}))
     """Claims that bear our label, and those that hold GPUs."""
     priorities: Mapping[str, int] = field(default_factory=dict)
     """Value of each PriorityClass."""
@@ -61,7 +61,7 @@ class Cluster:
         tables = draft.done()
         found = tables.levels
         if draft.places_moved:
-            found = levels(tables.topology, map(tables.place, tables.names()))
+            found = levels(tables.topology, tables.places())
         touched = draft.touched
         if found != tables.levels or tables.nodes_are_known != self._tables.nodes_are_known:
             tables = replace(tables, levels=found)
@@ -138,8 +138,8 @@ class Cluster:
             nodes=self._views(tables, touched, now),
             jobs=tables.jobs,
             invalid_jobs=tables.invalid_jobs,
-            pods=tables.pods,
-            claims=tables.claims,
+            pods=self.pods if tables.pods is old.pods else ByKey(tables.pods),
+            claims=self.claims if tables.claims is old.claims else ByKey(tables.claims),
             priorities=priorities,
             default_priority=default_priority,
             now=now,

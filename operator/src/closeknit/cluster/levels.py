@@ -12,6 +12,7 @@ Levels come from the ClusterTopology called `default`, else from the labels that
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
 from closeknit.api.objects import ClusterTopology
@@ -75,8 +76,7 @@ SCHEMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """What levels are read from: one node's labels and what its machine says of multi-node NVLink."""
 
     labels: Mapping[str, str]

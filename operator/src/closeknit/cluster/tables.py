@@ -5,7 +5,7 @@ A version shares every table that did not change with the one before it; a table
 """
 
 from bisect import bisect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -31,7 +31,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """All objects by key, ascending, and indexes over them. Shared read-only between versions."""
+    """All objects, by ascending key but for Pods and claims, and indexes over them. Shared read-only by versions."""
 
     topology: ClusterTopology | None = None
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -71,6 +71,11 @@ class Tables:
         """Names of all nodes, ascending."""
         return sorted(self.nodes.keys() | self.reports.keys())
 
+    def places(self) -> Iterator[Place]:
+        """What the levels are read from, in no order."""
+        yield from map(self.place, self.nodes)
+        yield from map(self.place, self.reports.keys() - self.nodes.keys())
+
     def place(self, name: str) -> Place:
         """What the levels are read from at one node."""
         node, report = self.nodes.get(name), self.reports.get(name)
@@ -108,6 +113,33 @@ class Tables:
         if pod is None or owner is None or pod.job != job or pod.index != index:
             return None
         return None if owner.uid and booked.uid and owner.uid != booked.uid else pod
+
+
+class ByKey(Mapping[K, V]):  # noqa: PLW1641 - no hash, as a dict has none
+    """A table that is large and hardly ever walked: looked up as it is, and sorted by whoever walks it."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: dict[K, V]) -> None:
+        self._table = table
+
+    def __getitem__(self, key: K) -> V:
+        return self._table[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._table
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(sorted(self._table))
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __eq__(self, other: object) -> bool:
+        return self._table == (other._table if isinstance(other, ByKey) else other)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 class _Writable(Generic[K, V]):
@@ -163,7 +195,7 @@ class _Index(_Writable[K, tuple[Any, ...]]):
 
 def in_order(table: dict[K, V], added: Iterable[K]) -> dict[K, V]:
     """The table by ascending key, where only the keys of `added` that it still has are out of place; takes those out
-    of `table`. Half the cost of sorting 20,000 Pods again for each new one."""
+    of `table`. Half the cost of sorting everything again for each new one."""
     fresh = sorted({key: table.pop(key) for key in added if key in table}.items(), key=itemgetter(0))
     keys = list(table)
     rest = iter(table.items())
@@ -229,9 +261,9 @@ class Draft:
             nodes=self._nodes.done(),
             reports=self._reports.done(),
             slices=self._slices.done(),
-            pods=self._pods.done(),
-            hidden_pods=self._hidden_pods.done(),
-            claims=self._claims.done(),
+            pods=self._pods.now,
+            hidden_pods=self._hidden_pods.now,
+            claims=self._claims.now,
             jobs=self._jobs.done(),
             invalid_jobs=self._invalid_jobs.done(),
             priorities=self._priorities.done(),
