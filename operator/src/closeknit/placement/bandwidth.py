@@ -5,7 +5,6 @@ not counted: on the recorded 8 x H200 machine NCCL reached 358.7 GB/s without it
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import PortState, Transport
@@ -89,10 +88,9 @@ def nic_bandwidth(machine: Machine, transport: Transport, positions: Sequence[in
     return within + min(across, cpu.inter_socket_gb_s)
 
 
-@lru_cache(maxsize=4096)
-def rdma_transports(nics: tuple[MachineNic, ...]) -> tuple[Transport, ...]:
+def rdma_transports(machine: Machine) -> tuple[Transport, ...]:
     """The transports that NCCL can use and that have an active port, InfiniBand first."""
-    active = {nic.transport for nic in nics if nic.state is PortState.ACTIVE}
+    active = {nic.transport for nic in machine.nics if nic.state is PortState.ACTIVE}
     return tuple(transport for transport in RDMA_TRANSPORTS if transport in active)
 
 

@@ -55,7 +55,7 @@ def tree(nodes: Sequence[tuple[Sequence[str], int]]) -> Domain:
         inside: dict[str, list[int]] = {}
         for member in members:
             inside.setdefault(nodes[member][0][level + 1], []).append(member)
-        return Domain(level, free, tuple(grow(level + 1, inside[key]) for key in sorted(inside)), ())
+        return Domain(level, free, tuple(grow(level + 1, found) for found in inside.values()), ())
 
     return grow(-1, range(len(nodes)))
 
@@ -84,11 +84,15 @@ class Filling:
         self._whole_units = whole_units
         some = next(iter(offers.values()), {})
         self._nothing: Cost = (0,) * len(next(iter(some.values()), ()))
-        kinds = {id(units): units for units in offers.values()}
-        self._equal = all(tuple(units) == (1,) for units in kinds.values())
-        self._most = {key: max(units) for key, units in kinds.items()}
+        # Many nodes share one offer; each different one gets a number.
+        kinds: dict[int, int] = {}
+        self._offer_of = {host: kinds.setdefault(id(units), len(kinds)) for host, units in offers.items()}
+        different = {self._offer_of[host]: units for host, units in offers.items()}
+        self._equal = all(tuple(units) == (1,) for units in different.values())
+        self._most = {number: max(units) for number, units in different.items()}
         self._capacities: dict[int, int] = {}
         self._sorted: dict[int, list[tuple[Cost, int]]] = {}
+        self._signatures: dict[int, tuple[object, ...]] = {}
 
     def best(self, units: int) -> Spread | None:
         """The cheapest spread of so many units; None where there is none."""
@@ -101,8 +105,7 @@ class Filling:
             if domain.children:
                 found = sum(map(self._capacity, domain.children))
             else:
-                offers = self._offers
-                found = sum(self._most[id(offers[host])] for host in domain.hosts if host in offers)
+                found = sum(self._most[self._offer_of[host]] for host in domain.hosts if host in self._offer_of)
             if domain.level == self._whole_at:
                 found -= found % self._whole_units
             self._capacities[key] = found
@@ -119,8 +122,51 @@ class Filling:
         return alone if alone is not None else self._over_children(domain, units)
 
     def _cheapest(self, children: Iterable[Domain], units: int) -> Spread | None:
-        spreads = (self._used(child, self._exactly(child, units)) for child in children)
-        return min((spread for spread in spreads if spread is not None), default=None)
+        """The cheapest spread inside one of these children; equal children are tried once, the first of them.
+
+        A child that must use more domains of the next level than the best one so far is not tried.
+        """
+        able = [child for child in children if self._capacity(child) >= units]
+        best: Spread | None = None
+        tried = set()
+        for fewest, child in sorted(
+            ((self._fewest(child, units), child) for child in able), key=lambda entry: entry[0]
+        ):
+            if best is not None and fewest > best.cost[child.level + 1]:
+                break
+            alike = (child.free_gpus, self._signature(child))
+            if alike in tried:
+                continue
+            tried.add(alike)
+            spread = self._used(child, self._exactly(child, units))
+            if spread is not None and (best is None or spread < best):
+                best = spread
+        return best
+
+    def _fewest(self, domain: Domain, units: int) -> int:
+        """No fewer children than this hold so many units."""
+        if self._equal and not domain.children:
+            return units
+        capacities = [self._capacity(child) for child in domain.children] or [
+            self._most[self._offer_of[host]] for host in domain.hosts if host in self._offers
+        ]
+        for number, capacity in enumerate(sorted(capacities, reverse=True), start=1):
+            units -= capacity
+            if units <= 0:
+                return number
+        return len(domain.children or domain.hosts) + 1
+
+    def _signature(self, domain: Domain) -> tuple[object, ...]:
+        """Equal for domains whose spreads cost the same."""
+        key = id(domain)
+        found = self._signatures.get(key)
+        if found is None:
+            if domain.children:
+                found = tuple(sorted((child.free_gpus, self._signature(child)) for child in domain.children))
+            else:
+                found = tuple(sorted(self._offer_of[host] for host in domain.hosts if host in self._offer_of))
+            self._signatures[key] = found
+        return found
 
     def _used(self, domain: Domain, spread: Spread | None) -> Spread | None:
         """The spread with the cost of using its domain."""

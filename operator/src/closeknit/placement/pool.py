@@ -16,7 +16,7 @@ from closeknit.api.trainingjob import Binding, NvlinkPolicy
 from closeknit.placement.fabric import Cost, Domain, Filling, Spread
 from closeknit.placement.prediction import Prediction, level_cap, level_floor, predict
 from closeknit.placement.request import Request
-from closeknit.placement.sets import KEPT_SIZES, MANY_SETS, Ask, Choice, Value, mask_of
+from closeknit.placement.sets import KEPT_SIZES, MANY_SETS, Ask, Choice, Value
 from closeknit.placement.survey import Candidate, Profile, Seat
 
 MORE_HOSTS = 2  # equal shares may need so many times the hosts of the largest shares
@@ -160,9 +160,7 @@ class Pool:
         seat = profile.seat(ask, self._request.binding)
         if seat is None or not shape.rail:
             return seat
-        only = mask_of(
-            tuple(position for position, gpu in enumerate(profile.sets.machine.gpus) if gpu.index in shape.rail)
-        )
+        only = profile.sets.mask_of_indexes(shape.rail)
         if only.bit_count() < ask.gpus or only & ~profile.pool or seat.only not in (None, only):
             return None
         return Seat(seat.binding, only)

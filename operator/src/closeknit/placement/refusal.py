@@ -46,7 +46,7 @@ def refusal(cluster: Cluster, request: Request, candidates: Sequence[Candidate])
         return NoFit(PendingReason.NO_MATCHING_GPU, _no_match(cluster, request))
     wanted = replace(
         request,
-        nvlink=NvlinkPolicy.IGNORED,
+        nvlink=NvlinkPolicy.IGNORED if request.nvlink is NvlinkPolicy.REQUIRED else request.nvlink,
         required_level=None,
         rdma=RdmaPolicy.DISABLED if request.rdma is RdmaPolicy.DISABLED else RdmaPolicy.PREFERRED,
         min_bus_bandwidth_gb_s=None,
@@ -121,6 +121,13 @@ def _insufficient(cluster: Cluster, request: Request, candidates: Sequence[Candi
             f"{found}, but on {count(picked, 'node')} a device plugin would pick which, and could pick badly"
             f" (gpu.binding: BestEffort takes what it picks){tail}"
         )
+    if request.group > 1 and request.nvlink is not NvlinkPolicy.IGNORED:
+        room = sum(gpus // request.group for _, gpus in able)
+        if room * request.group < request.gpus:
+            return (
+                f"needs {count(request.gpus // request.group, 'group')} of {request.group} GPUs, each on one node; "
+                f"free nodes have room for {room}{tail}"
+            )
     if cluster.fabric.rail_isolated:
         return f"{found}, but not the same indexes on every node (fabric.railIsolated){tail}"
     return f"{found}, but not in shares that can be bound there{tail}"
@@ -162,9 +169,11 @@ def _no_domain(cluster: Cluster, request: Request, candidates: Sequence[Candidat
             free[entry.domains[at]] += gpus
             nodes[entry.domains[at]] += 1
     domain, most = min(free.items(), key=lambda entry: (-entry[1], entry[0]))
+    enough = ", but not in shares that meet the other demands" if most >= request.gpus else ""
     return (
         f"needs {_gpus(request)} in one {level}; {domain} has the most free, {most} on {count(nodes[domain], 'node')}"
-        f"; it would fit over {loose.counts[at]} domains of level {level}{excluded(cluster, request, candidates)}"
+        f"{enough}; it would fit over {loose.counts[at]} domains of level {level}"
+        f"{excluded(cluster, request, candidates)}"
     )
 
 

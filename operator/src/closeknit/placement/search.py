@@ -46,7 +46,7 @@ def _on_several_nodes(site: Site) -> Plan | None:
     for number in every:
         by_kind.setdefault(site.candidates[number].profile.kind, []).append(number)
     kinds = [by_kind[kind] for kind in sorted(by_kind)]
-    for whole in _whole(site.request):
+    for whole in _whole(site):
         for groups in [kinds, [every]] if len(kinds) > 1 else [kinds]:
             for transports in _transports(site.request):
                 plan = _best_of(site, groups, transports, whole=whole)
@@ -70,11 +70,19 @@ def _best_of(
     return min((plan for plan in plans if plan), key=lambda plan: plan.merit, default=None)
 
 
-def _whole(request: Request) -> tuple[bool, ...]:
-    """Whether groups must stay whole on their nodes; the first that can be had is taken."""
+def _whole(site: Site) -> tuple[bool, ...]:
+    """Whether groups must stay whole on their nodes, or NVLink domains; the first that can be had is taken.
+
+    Over a network between nodes a group is slower by an order of magnitude: a job waits for better, unless its groups
+    are larger than any machine and it has not said Required, or it has said that it does not care.
+    """
+    request = site.request
     if request.group == 1 or request.nvlink is NvlinkPolicy.REQUIRED:
         return (True,)
-    return (False,) if request.nvlink is NvlinkPolicy.IGNORED else (True, False)
+    if request.nvlink is NvlinkPolicy.IGNORED:
+        return (False,)
+    widest = max(len(entry.machine.gpus) for entry in site.candidates)
+    return (True,) if request.group <= widest else (True, False)
 
 
 def _transports(request: Request) -> tuple[tuple[Transport | None, ...], ...]:

@@ -4,7 +4,7 @@ Sets are bit masks over positions. The choice is exact: every set of the asked s
 upper limit, up to MANY_SETS of them, which covers every machine of 16 GPUs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, inf
@@ -13,7 +13,14 @@ from typing import NamedTuple
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
 from closeknit.machine.islands import islands, joined
-from closeknit.placement.bandwidth import SetBandwidth, most_bandwidth, nic_bandwidth, nic_distance, set_bandwidth
+from closeknit.placement.bandwidth import (
+    SetBandwidth,
+    most_bandwidth,
+    nic_bandwidth,
+    nic_distance,
+    rdma_transports,
+    set_bandwidth,
+)
 from closeknit.placement.paths import pcie_tree
 
 MANY_SETS = 20_000  # 16 over 8 is 12,870
@@ -95,6 +102,8 @@ class Sets:
         self.machine = machine
         self.every = (1 << len(machine.gpus)) - 1
         self.tree = pcie_tree(machine)
+        self.transports = rdma_transports(machine)
+        self._bits = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)}
         self._twins = _twins(machine)
         self._bandwidths: dict[int, SetBandwidth] = {}
         self._mosts: dict[int, float] = {}
@@ -103,6 +112,11 @@ class Sets:
         self._best_rings: dict[tuple[int, int], float] = {}
         self._best_values: dict[tuple[int, Ask, Value, bool], Value | None] = {}
         self._choices: dict[tuple[int, int, Ask, Value], Choice | None] = {}
+
+    def mask_of_indexes(self, indexes: Iterable[int]) -> int:
+        """The bit mask of GPUs given by NVML index; those that the machine does not have are left out."""
+        bits = self._bits
+        return sum(bits.get(index, 0) for index in indexes)
 
     def bandwidth(self, mask: int) -> SetBandwidth:
         """Ring bandwidth inside a set."""

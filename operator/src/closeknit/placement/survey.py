@@ -9,7 +9,6 @@ from closeknit.api.trainingjob import Binding, BindingPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import NodeView, Taint
 from closeknit.machine.graph import Machine
-from closeknit.placement.bandwidth import rdma_transports
 from closeknit.placement.request import Request, Toleration
 from closeknit.placement.sets import Ask, Sets, mask_of, positions_of, sets_of
 
@@ -135,7 +134,7 @@ def _domains(view: NodeView) -> tuple[str, ...]:
 
 def _profile(view: NodeView, machine: Machine, request: Request) -> Profile:
     sets = sets_of(machine)
-    free = mask_of(machine.positions(view.free))
+    free = sets.mask_of_indexes(view.free)
     plugin = view.plugin if view.plugin and not view.plugin.shared else None
     count = len(machine.gpus)
     return Profile(
@@ -149,7 +148,7 @@ def _profile(view: NodeView, machine: Machine, request: Request) -> Profile:
         and plugin.allocatable == plugin.capacity == count
         and free == sets.every,
         part=min(plugin.free, free.bit_count()) if plugin and plugin.holders_known else 0,
-        transports=rdma_transports(machine.nics) if view.rdma and view.rdma.free >= 1 else (),
+        transports=sets.transports if view.rdma and view.rdma.free >= 1 else (),
     )
 
 
@@ -164,7 +163,7 @@ def _empty_profile(view: NodeView, machine: Machine, request: Request) -> Profil
         dra=True,
         whole=False,
         part=0,
-        transports=rdma_transports(machine.nics) if view.rdma else (),
+        transports=sets.transports if view.rdma else (),
     )
 
 
