@@ -377,6 +377,12 @@ CLUSTERS = [
         "such as 2026-11-21T12:00:00Z",
     ),
     (
+        "a heartbeat at the end of time",
+        edited(NODE_TOPOLOGY, "2026-11-21T12:00:00Z", "9999-12-31T23:59:59Z"),
+        "closeknit: cluster.yaml:18: NodeTopology gpu-1: status.heartbeatTime: is '9999-12-31T23:59:59Z'; "
+        "expected a time such as 2026-11-21T12:00:00Z",
+    ),
+    (
         "two GPUs of one index",
         edited(NODE_TOPOLOGY, "index: 1", "index: 0"),
         "closeknit: cluster.yaml:11: NodeTopology gpu-1: spec.gpus[1].index: 0 is also that of gpus[0].index",

@@ -45,8 +45,8 @@ def training_job(file: Path) -> TrainingJob:
     manifest = jobs[0]
     _check_version(manifest, GROUP)
     job = _training_job(manifest)
-    if words := check_template(job):
-        path, _, message = words.partition(" ")  # as every TemplateError begins
+    if refused := check_template(job):
+        path, _, message = refused.partition(" ")  # as every TemplateError begins
         raise manifest.bad(strict.steps(path), message)
     return job
 

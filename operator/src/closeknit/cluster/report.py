@@ -6,7 +6,7 @@ models are let go.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 
 import msgspec
 from pydantic import ValidationError
@@ -109,7 +109,9 @@ def moment(text: str | None) -> datetime | None:
         instant = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return instant.astimezone(UTC) if instant.tzinfo is not None else None
+    if instant.tzinfo is None or instant.year in {MINYEAR, MAXYEAR}:  # no room to change the zone or to add to it
+        return None
+    return instant.astimezone(UTC)
 
 
 def _with_nics_down(spec: NodeTopologySpec, status: NodeTopologyStatus) -> NodeTopologySpec:
