@@ -1,0 +1,175 @@
+"""Which nodes a job may use, how its GPUs are bound there, and what Kubernetes alone would do."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import PendingReason
+from closeknit.api.trainingjob import Binding
+from closeknit.cluster.node import NodeView, PluginOffer, Taint
+from closeknit.placement.first_fit import first_fit
+from closeknit.placement.place import place
+from closeknit.placement.placement import NoFit, Placement, TransportChoice
+from closeknit.placement.request import Request, Toleration
+from closeknit.placement.survey import admits
+from scenarios.clusters import cluster_of, graph, held, node, wanted
+
+
+def toleration(key: str = "", operator: str = "Equal", value: str = "", effect: str = "") -> Toleration:
+    return Toleration(key, operator, value, effect)
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "expected"),
+    [
+        pytest.param((), False, id="none"),
+        pytest.param((toleration("dedicated", value="ml"),), True, id="equal key and value"),
+        pytest.param((toleration("dedicated", value="web"),), False, id="another value"),
+        pytest.param((toleration("other", "Exists"),), False, id="another key"),
+        pytest.param((toleration("dedicated", "Exists"),), True, id="the key, whatever its value"),
+        pytest.param((toleration(operator="Exists"),), True, id="every taint"),
+        pytest.param((toleration(),), False, id="an empty key that must be equal"),
+        pytest.param((toleration("dedicated", "Exists", effect="NoExecute"),), False, id="another effect"),
+        pytest.param((toleration("dedicated", "Exists", effect="NoSchedule"),), True, id="this effect"),
+    ],
+)
+def test_tolerations_are_those_of_kubernetes(tolerations: tuple[Toleration, ...], expected: bool) -> None:
+    view = replace(node("a", graph("a100x4")), taints=(Taint("dedicated", "ml", "NoSchedule"),))
+    assert admits(view, replace(wanted(gpus=1), tolerations=tolerations)) is expected
+
+
+def test_a_node_selector_names_labels() -> None:
+    view = node("a", graph("a100x4"), labels={"pool": "train", "zone": "x"})
+    assert admits(view, replace(wanted(gpus=1), node_selector=(("pool", "train"),)))
+    assert not admits(view, replace(wanted(gpus=1), node_selector=(("pool", "train"), ("zone", "y"))))
+
+
+def test_products_and_memory_choose_the_node() -> None:
+    cluster = cluster_of(node("a", graph("dgx-1v")), node("b", graph("hgx-a100")), node("c", graph("hgx-h200")))
+    for gpu, expected in (
+        ({"products": ["NVIDIA-A100-SXM4-80GB"]}, "b"),
+        ({"minMemory": "100Gi"}, "c"),
+        ({"products": ["Tesla-V100-SXM2-16GB", "NVIDIA-H200"], "minMemory": "16Gi"}, "c"),
+    ):
+        decision = place(cluster, wanted(gpus=8, gpu=gpu))
+        assert isinstance(decision, Placement)
+        assert [share.node for share in decision.shares] == [expected]
+
+
+def bound(view: NodeView, request: Request) -> Binding | PendingReason:
+    decision = place(cluster_of(view), request)
+    return decision.reason if isinstance(decision, NoFit) else decision.shares[0].binding
+
+
+H200, V100 = graph("hgx-h200"), graph("dgx-1v")
+PLUGIN_H200 = node("a", H200, offer="plugin")
+PLUGIN_V100 = node("a", V100, offer="plugin")
+REFUSED = PendingReason.INSUFFICIENT_GPUS
+
+
+@pytest.mark.parametrize(
+    ("view", "gpus", "binding", "expected"),
+    [
+        pytest.param(node("a", V100), 2, "Auto", Binding.DRA, id="auto takes DRA where it is"),
+        pytest.param(node("a", V100), 8, "DRA", Binding.DRA, id="DRA by word"),
+        pytest.param(node("a", V100), 8, "WholeNode", REFUSED, id="no whole node without a plugin"),
+        pytest.param(node("a", V100), 2, "BestEffort", REFUSED, id="no best effort without a plugin"),
+        pytest.param(PLUGIN_V100, 2, "DRA", REFUSED, id="no DRA with a plugin"),
+        pytest.param(PLUGIN_V100, 8, "Auto", Binding.WHOLE_NODE, id="auto takes a whole node"),
+        pytest.param(PLUGIN_V100, 8, "WholeNode", Binding.WHOLE_NODE, id="a whole node by word"),
+        pytest.param(PLUGIN_V100, 4, "WholeNode", REFUSED, id="a part is no whole node"),
+        pytest.param(PLUGIN_V100, 8, "BestEffort", Binding.BEST_EFFORT, id="best effort takes all, too"),
+        pytest.param(PLUGIN_V100, 4, "Auto", REFUSED, id="auto leaves no bad choice to a plugin"),
+        pytest.param(PLUGIN_V100, 1, "Auto", Binding.BEST_EFFORT, id="one GPU is as good as another"),
+        pytest.param(PLUGIN_V100, 4, "BestEffort", Binding.BEST_EFFORT, id="unless the job takes any"),
+        pytest.param(PLUGIN_H200, 4, "Auto", Binding.BEST_EFFORT, id="behind switches no choice is bad"),
+        pytest.param(held(PLUGIN_H200, 3), 8, "Auto", REFUSED, id="not whole while a GPU is held"),
+        pytest.param(
+            replace(PLUGIN_V100, plugin=PluginOffer(8, 8, 1, holders_known=False, shared=False)),
+            8,
+            "Auto",
+            REFUSED,
+            id="not whole while the plugin has given one to nobody knows whom",
+        ),
+        pytest.param(
+            replace(PLUGIN_H200, plugin=PluginOffer(8, 8, 6, holders_known=True, shared=False)),
+            4,
+            "BestEffort",
+            REFUSED,
+            id="no more than the plugin still has",
+        ),
+        pytest.param(
+            replace(PLUGIN_H200, plugin=PluginOffer(32, 32, 0, holders_known=True, shared=True)),
+            2,
+            "BestEffort",
+            REFUSED,
+            id="nothing of a plugin that shares GPUs",
+        ),
+        pytest.param(replace(PLUGIN_H200, plugin=None), 2, "Auto", REFUSED, id="nothing where nothing offers"),
+    ],
+)
+def test_how_a_share_is_bound(view: NodeView, gpus: int, binding: str, expected: Binding | PendingReason) -> None:
+    assert bound(view, wanted(gpus=gpus, gpu={"binding": binding})) == expected
+
+
+def test_a_plugin_may_pick_near_any_nic_so_that_all_are_named() -> None:
+    views = [node(name, H200, gpus="0 1 2 3 4 5 a a", offer="plugin") for name in "ab"]
+    decision = place(cluster_of(*views), wanted(gpus=8, topology={"gpusPerNode": 4}))
+    assert isinstance(decision, Placement)
+    assert decision.transport is TransportChoice.RDMA
+    assert {share.binding for share in decision.shares} == {Binding.BEST_EFFORT}
+    assert {share.nics for share in decision.shares} == {tuple(f"mlx5_{number}:1" for number in range(6))}
+
+
+def test_first_fit_takes_the_first_nodes_and_the_lowest_gpus() -> None:
+    cluster = cluster_of(node("a", V100, gpus="0 a 2 3 b 5 6 7"), node("b", V100), node("c", V100, path=()), levels=())
+    naive = first_fit(cluster, wanted(gpus=4))
+    assert naive is not None
+    assert [(share.node, share.gpus) for share in naive.shares] == [("a", (0, 2, 3, 5))]
+    assert (naive.predicted_bus_bandwidth_gb_s, naive.ideal_bus_bandwidth_gb_s) == (10.0, 80.0)
+    two = first_fit(cluster, wanted(gpus=16))
+    assert two is not None
+    assert [(share.node, share.first_rank) for share in two.shares] == [("b", 0), ("c", 8)]
+    assert first_fit(cluster, wanted(gpus=32)) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        pytest.param(
+            {"gpus": 16, "gpu": {"binding": "WholeNode"}},
+            "needs 16 GPUs; 0 are free; 16 excluded: 15 free for DRA, not for binding WholeNode, 1 unhealthy; "
+            "4 nodes excluded: 2 NotReady, 1 Tainted, 1 not selected by nodeSelector",
+            id="many nodes are counted by reason",
+        ),
+        pytest.param(
+            {"gpus": 17},
+            "needs 17 GPUs; 15 are free on 2 nodes; 1 excluded: 1 unhealthy; "
+            "4 nodes excluded: 2 NotReady, 1 Tainted, 1 not selected by nodeSelector",
+            id="more than there are",
+        ),
+    ],
+)
+def test_what_is_excluded_is_counted(job: dict[str, Any], message: str) -> None:
+    labels = {"pool": "train"}
+    cluster = cluster_of(
+        node("a", H200, labels=labels),
+        node("b", H200, labels=labels, gpus="0 1 2 3 4 5 6 x"),
+        node("c", H200, labels=labels, excluded=("NotReady", "KubeletNotReady")),
+        node("d", H200, labels=labels, excluded=("NotReady", "KubeletNotReady")),
+        node("e", H200, labels=labels, taint="maintenance"),
+        node("f", H200),
+    )
+    request = replace(wanted(**job), node_selector=(("pool", "train"),))
+    decision = place(cluster, request)
+    assert isinstance(decision, NoFit)
+    assert decision.message == message
+
+
+def test_many_holders_are_counted() -> None:
+    view = node("a", H200, gpus="a b c d 4 5 6 7")
+    decision = place(cluster_of(view), wanted(gpus=8))
+    assert decision == NoFit(
+        PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; 4 are free on 1 node; 4 excluded: 4 held by 4 others"
+    )
