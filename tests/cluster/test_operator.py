@@ -152,7 +152,9 @@ def bed(running: Bed) -> Iterator[Bed]:
     running.namespace = f"story-{next(serials)}"
     running.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": running.namespace}})
     running.cluster.wait_for(
-        lambda: running.cluster.kubectl("get", "serviceaccounts", "default", f"-n{running.namespace}", check=False),
+        lambda: (
+            running.cluster.kubectl("get", "serviceaccounts", "default", f"-n{running.namespace}", check=False) != ""
+        ),
         "the default ServiceAccount",
     )
     yield running
@@ -380,7 +382,7 @@ def hold_releases(bed: Bed) -> str:
     )
     label = ["label", "pod", "probe", f"--namespace={bed.namespace}", "a=b", "--overwrite", f"--as={USER}"]
     bed.cluster.wait_for(
-        lambda: not bed.cluster.kubectl(*label, "--dry-run=server", check=False), "the policy to be in force"
+        lambda: bed.cluster.kubectl(*label, "--dry-run=server", check=False) == "", "the policy to be in force"
     )
     bed.cluster.kubectl("delete", "pod", "probe", f"--namespace={bed.namespace}")
     return name
