@@ -1,0 +1,222 @@
+"""What `closeknit plan` answers: the examples, the shapes, the order of the queue, and what a file may leave out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from closeknit.cli.main import app
+from harness import example_cluster
+from scenarios.manifests import (
+    Manifest,
+    booked,
+    condition,
+    node,
+    node_topology,
+    priority_class,
+    training_job,
+    uuids,
+    worker,
+)
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(job: Path, cluster: Path) -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["plan", "-f", str(job), "--cluster", str(cluster), "-o", "json"])
+    assert result.stderr == ""
+    answer: dict[str, Any] = json.loads(result.stdout)
+    assert result.exit_code == (0 if answer["fits"] else 3)
+    return answer
+
+
+def plan(folder: Path, job: Manifest, *objects: Manifest) -> dict[str, Any]:
+    (folder / "job").write_text(json.dumps(job))
+    (folder / "cluster").write_text(yaml.safe_dump_all(objects))
+    return run(folder / "job", folder / "cluster")
+
+
+def asked(name: str = "asked", *, priority: str | None = None, **spec: Any) -> Manifest:
+    """A job as a person writes it: nothing that an API server adds."""
+    made = training_job(name, namespace="ml", spec={**spec, **({"priorityClassName": priority} if priority else {})})
+    return {**made, "metadata": {"name": name, "namespace": "ml"}, "status": {}}
+
+
+def nodes_of(answer: dict[str, Any]) -> list[tuple[str, list[int]]]:
+    return [(each["name"], each["gpus"]) for each in answer["placement"]["nodes"]]
+
+
+def reason_of(answer: dict[str, Any]) -> str:
+    return str(answer["pending"]["reason"])
+
+
+def test_the_example_cluster_is_what_the_profiles_give() -> None:
+    assert example_cluster.text() == example_cluster.FILE.read_text(), "run python -m harness.example_cluster"
+
+
+def test_the_example_that_fits_in_one_machine_takes_the_set_with_a_ring() -> None:
+    answer = run(EXAMPLES / "tensor-4.yaml", EXAMPLES / "cluster.yaml")
+    assert nodes_of(answer) == [("gpu-03", [0, 3, 4, 7])]  # 0, 1, 3, 4, the first that are free, have no NVLink ring
+    assert answer["placement"]["nodes"][0]["binding"] == "DRA"
+
+
+def test_the_example_over_two_machines_stays_in_one_rack() -> None:
+    answer = run(EXAMPLES / "pytorch-16gpu.yaml", EXAMPLES / "cluster.yaml")
+    assert nodes_of(answer) == [("gpu-01", list(range(8))), ("gpu-05", list(range(8)))]
+    assert answer["placement"]["levels"] == {"rack": 1}
+    assert answer["placement"]["predictedBusBandwidthGBps"] > 300
+
+
+def test_the_example_that_is_too_large_says_why() -> None:
+    assert run(EXAMPLES / "too-large.yaml", EXAMPLES / "cluster.yaml") == {
+        "fits": False,
+        "pending": {
+            "reason": "NoNVLinkIsland",
+            "message": "needs 32 GPUs, those of each node in one NVLink island; largest free island has 8 (gpu-01); "
+            "2 excluded: 2 held by claim team-b/notebook",
+            "nearest": [],
+        },
+    }
+
+
+def test_a_fit_for_people() -> None:
+    arguments = ["-f", str(EXAMPLES / "tensor-4.yaml"), "--cluster", str(EXAMPLES / "cluster.yaml")]
+    result = CliRunner().invoke(app, ["plan", *arguments])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [line.rstrip() for line in result.stdout.splitlines()] == [
+        "default/tensor-4 fits: 4 GPUs on 1 node in 1 rack",
+        "NODE    GPUS     RANKS  BINDING  NICS",
+        "gpu-03  0,3,4,7  0-3    DRA      -",
+        "predicted all-reduce bus bandwidth: 60.0 GB/s of 80.0 at best",
+        "limited by: NVLink ring inside gpu-03",
+    ]
+
+
+def test_a_refusal_for_people() -> None:
+    arguments = ["-f", str(EXAMPLES / "too-large.yaml"), "--cluster", str(EXAMPLES / "cluster.yaml")]
+    result = CliRunner().invoke(app, ["plan", *arguments])
+    assert (result.exit_code, result.stderr) == (3, "")
+    assert " ".join(result.stdout.split()) == (
+        "default/too-large does not fit: NoNVLinkIsland needs 32 GPUs, those of each node in one NVLink island; "
+        "largest free island has 8 (gpu-01); 2 excluded: 2 held by claim team-b/notebook"
+    )
+
+
+def test_the_json_of_a_fit_names_every_rank(tmp_path: Path) -> None:
+    environment = [{"name": "NCCL_DEBUG", "value": "INFO"}, {"name": "EPOCHS", "value": "3"}]
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i", "env": environment}]}}
+    job = asked(gpus=4, parallelism={"tensor": 2, "expert": 2}, template=template)
+    answer = plan(tmp_path, job, node_topology("gpu-1", count=4))
+    assert sorted(answer) == ["environment", "fits", "placement", "ranks"]
+    assert answer["ranks"] == [
+        {
+            "rank": rank,
+            "node": "gpu-1",
+            "gpu": rank,
+            "uuid": uuid,
+            "coordinates": {"tensor": rank % 2, "context": 0, "pipeline": 0, "data": rank // 2, "expert": rank // 2},
+        }
+        for rank, uuid in enumerate(uuids("gpu-1", 0, 1, 2, 3))
+    ]
+    assert {name: answer["environment"][name] for name in ("NCCL_DEBUG", "EPOCHS", "PET_NPROC_PER_NODE")} == {
+        "NCCL_DEBUG": "INFO",
+        "EPOCHS": "3",
+        "PET_NPROC_PER_NODE": "4",
+    }
+
+
+def test_a_gpu_whose_uuid_nobody_knows_has_none(tmp_path: Path) -> None:
+    machine = node_topology("gpu-1", count=1)
+    del machine["spec"]["gpus"][0]["uuid"]
+    assert "uuid" not in plan(tmp_path, asked(gpus=1), machine)["ranks"][0]
+
+
+def test_without_nodes_each_machine_is_a_ready_one_with_a_device_plugin(tmp_path: Path) -> None:
+    answer = plan(tmp_path, asked(gpus=8), node_topology("gpu-1"))
+    assert [(each["name"], each["binding"]) for each in answer["placement"]["nodes"]] == [("gpu-1", "WholeNode")]
+
+
+def test_a_node_without_topology_is_left_out(tmp_path: Path) -> None:
+    objects = [node("gpu-1"), node("gpu-2"), node_topology("gpu-2")]
+    assert nodes_of(plan(tmp_path, asked(gpus=8), *objects)) == [("gpu-2", list(range(8)))]
+    refused = plan(tmp_path, asked(gpus=16), *objects)
+    assert (reason_of(refused), "NoTopology" in refused["pending"]["message"]) == ("InsufficientGPUs", True)
+
+
+def test_the_newest_heartbeat_is_now_and_an_absent_one_is_not_stale(tmp_path: Path) -> None:
+    objects = [
+        node_topology("gpu-1", heartbeatTime="2026-11-21T11:44:59Z"),  # 15 min and a second before the newest
+        node_topology("gpu-2", heartbeatTime="2026-11-21T11:45:00Z"),
+        node_topology("gpu-3"),
+        node_topology("gpu-4", heartbeatTime="2026-11-21T12:00:00Z"),
+    ]
+    assert [name for name, _ in nodes_of(plan(tmp_path, asked(gpus=24), *objects))] == ["gpu-2", "gpu-3", "gpu-4"]
+    assert reason_of(plan(tmp_path, asked(gpus=32), *objects)) == "InsufficientGPUs"
+
+
+QUEUE = [
+    pytest.param({}, {}, False, id="an older job of the same priority comes first"),
+    pytest.param({}, {"priority": "high"}, True, id="a higher priority passes it"),
+    pytest.param({"priorityClassName": "high"}, {"priority": "high"}, False, id="not one of its own priority"),
+    pytest.param({"gpus": 64}, {}, True, id="a job that does not fit reserves nothing"),
+    pytest.param({"suspend": True}, {}, True, id="a suspended one neither"),
+]
+
+
+@pytest.mark.parametrize(("other", "own", "fits"), QUEUE)
+def test_unbooked_jobs_of_the_file_come_first(
+    tmp_path: Path, other: dict[str, Any], own: dict[str, Any], fits: bool
+) -> None:
+    waiting = training_job("waiting", spec={"gpus": 8, **other})
+    objects = [node_topology("gpu-1"), waiting, priority_class("high", 1000)]
+    assert plan(tmp_path, asked(gpus=8, **own), *objects)["fits"] is fits
+
+
+def test_jobs_of_one_age_come_by_name_and_a_stored_one_keeps_its_age(tmp_path: Path) -> None:
+    stored = training_job("asked", namespace="ml", spec={"gpus": 8})
+    objects = [node_topology("gpu-1"), training_job("other", namespace="team-b", spec={"gpus": 8})]
+    assert not plan(tmp_path, asked(gpus=8), *objects)["fits"]
+    assert plan(tmp_path, asked(gpus=8), *objects, stored)["fits"]  # ml/asked is before team-b/other
+
+
+def test_a_booked_job_answers_its_booking(tmp_path: Path) -> None:
+    placement = booked(("gpu-2", [1, 0]), binding="BestEffort")
+    stored = training_job("asked", namespace="ml", placement=placement, state="Running", attempt=3)
+    objects = [node_topology("gpu-1"), node_topology("gpu-2"), stored]
+    answer = plan(tmp_path, asked(gpus=2, suspend=True), *objects)
+    assert answer["placement"] == {**placement, "levels": {}}
+    assert [(rank["gpu"], rank["uuid"]) for rank in answer["ranks"]] == [(1, "GPU-gpu-2-1"), (0, "GPU-gpu-2-0")]
+    assert answer["environment"]["MASTER_ADDR"] == "asked-a3-worker-00000.asked-a3.ml.svc"
+
+
+def test_a_booking_whose_machine_is_gone_is_still_its_booking(tmp_path: Path) -> None:
+    stored = training_job("asked", namespace="ml", placement=booked(("gpu-9", [0, 1])))
+    answer = plan(tmp_path, asked(gpus=2), node_topology("gpu-1"), stored)
+    assert (nodes_of(answer), answer["environment"]) == ([("gpu-9", [0, 1])], {})
+
+
+ENDED = {"number": 1, "reason": "NodeChanged", "charged": False, "ended": "2026-11-21T12:00:00Z"}
+OVER = [
+    pytest.param({"conditions": [condition("Succeeded")], "placement": booked(("gpu-2", [0, 1]))}, id="finished"),
+    pytest.param({"conditions": [condition("Suspended")], "attempt": 2}, id="suspended"),
+    pytest.param({"attempt": 2, "attempts": [ENDED]}, id="restarting"),
+]
+
+
+@pytest.mark.parametrize("status", OVER)
+def test_what_a_job_had_before_is_over(tmp_path: Path, status: dict[str, Any]) -> None:
+    stored = training_job("asked", namespace="ml", **status)
+    left = worker("asked", namespace="ml", node="gpu-1", gpus=uuids("gpu-1", 0, 1), job_uid="uid-of-asked")
+    objects = [node("gpu-1", gpus=2), node_topology("gpu-1", count=2), stored, left]
+    assert nodes_of(plan(tmp_path, asked(gpus=2), *objects)) == [("gpu-1", [0, 1])]
+
+
+def test_objects_may_come_as_json_too(tmp_path: Path) -> None:
+    items = [node("gpu-1"), node_topology("gpu-1")]
+    for kind in ("List", "NodeList"):
+        (tmp_path / "cluster").write_text(json.dumps({"apiVersion": "v1", "kind": kind, "items": items}))
+        (tmp_path / "job").write_text(json.dumps(asked(gpus=8)))
+        assert run(tmp_path / "job", tmp_path / "cluster")["fits"]
