@@ -136,7 +136,7 @@ def running() -> Iterator[Bed]:
     """A control plane of our own: an operator would touch other tests' jobs."""
     with LocalCluster() as cluster:
         install(cluster)
-        plugin = [node_object(name, PROFILES[name], plugin=True) for name in PLUGIN_NODES]
+        plugin = [node_object(name, PROFILES[name], plugin=True, rdma=8) for name in PLUGIN_NODES]
         dra = [node_object(name, PROFILES[name], plugin=False) for name in DRA_NODES]
         slices = [each for name in DRA_NODES for each in resource_slices(name, PROFILES[name])]
         cluster.apply(*plugin, *dra, device_class(), *slices)
@@ -340,23 +340,28 @@ def test_a_child_deleted_before_release_is_made_again_under_its_name(bed: Bed) -
         lambda: len(pods := bed.all("pods")) == 2 and pods[0]["metadata"]["uid"] != uid, "the Pod to be made again"
     )
     assert bed.names("pods") == ["train-a1-worker-00000", "train-a1-worker-00001"]
-    bed.cluster.kubectl("delete", "validatingadmissionpolicybinding", policy)
+    bed.cluster.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", policy)
     assert bed.wait_for_state("Running")["attempt"] == 1
-    bed.cluster.kubectl("delete", "validatingadmissionpolicy", policy)
 
 
 def hold_releases(bed: Bed) -> str:
+    """Name of a policy, in force, that keeps the operator from changing Pods in the story's namespace."""
     name = f"hold-{bed.namespace}"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
-    spec = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [rule]},
-        "matchConditions": [{"name": "operator", "expression": f"request.userInfo.username == '{USER}'"}],
-        "validations": [{"expression": "false", "message": "the test holds releases back"}],
-    }
+    namespaces = {"matchLabels": {"kubernetes.io/metadata.name": bed.namespace}}
     admission = "admissionregistration.k8s.io/v1"
     bed.cluster.apply(
-        {"apiVersion": admission, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec},
+        {
+            "apiVersion": admission,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [rule]},
+                "matchConditions": [{"name": "operator", "expression": f"request.userInfo.username == '{USER}'"}],
+                "validations": [{"expression": "false", "message": "the test holds it back"}],
+            },
+        },
         {
             "apiVersion": admission,
             "kind": "ValidatingAdmissionPolicyBinding",
@@ -364,25 +369,19 @@ def hold_releases(bed: Bed) -> str:
             "spec": {
                 "policyName": name,
                 "validationActions": ["Deny"],
-                "matchResources": {
-                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": bed.namespace}}
-                },
+                "matchResources": {"namespaceSelector": namespaces},
             },
         },
     )
-    # A policy takes a moment to come into force: a Pod of the test's own shows when.
+    # It takes a moment to come into force: a Pod of the test's own shows when.
+    pod = {"schedulingGates": [{"name": "test"}], "containers": [{"name": "c", "image": "i"}]}
     probe = {"name": "probe", "namespace": bed.namespace}
-    bed.cluster.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": probe,
-            "spec": {"schedulingGates": [{"name": "test"}], "containers": [{"name": "c", "image": "i"}]},
-        }
-    )
-    label = ["label", "pod", "probe", f"--namespace={bed.namespace}", "a=b", "--overwrite", f"--as={USER}"]
+    bed.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": probe, "spec": pod})
+    patch = json.dumps([{"op": "remove", "path": "/spec/schedulingGates/0"}])
+    asked = ("patch", "pod", "probe", f"--namespace={bed.namespace}", "--type=json", f"--patch={patch}")
+    asked_as_operator = (*asked, f"--as={USER}", "--dry-run=server", "--output=name")
     bed.cluster.wait_for(
-        lambda: bed.cluster.kubectl(*label, "--dry-run=server", check=False) == "", "the policy to be in force"
+        lambda: bed.cluster.kubectl(*asked_as_operator, check=False) == "", "the policy to be in force"
     )
     bed.cluster.kubectl("delete", "pod", "probe", f"--namespace={bed.namespace}")
     return name
@@ -466,6 +465,33 @@ def test_pod_security_is_told_in_its_own_words_and_asked_again_when_the_job_chan
     bed.cluster.kubectl("label", "namespace", bed.namespace, f"{enforce}-")
     bed.change("trainingjob", "train", {"spec": {"queue": "research"}})
     bed.wait_for_state("Running")
+
+
+def test_where_pod_security_refuses_ipc_lock_the_gang_goes_without_and_says_so(bed: Bed) -> None:
+    enforce = "pod-security.kubernetes.io/enforce=baseline"
+    bed.cluster.kubectl("label", "namespace", bed.namespace, enforce)
+    bed.submit(**ON_PLUGIN)
+    status = bed.wait_for_state("Running")
+    degraded = next(condition for condition in status["conditions"] if condition["type"] == "Degraded")
+    assert (degraded["status"], degraded["reason"], degraded["message"]) == (
+        "True",
+        "IPCLockRefused",
+        "the namespace's Pod Security level refuses IPC_LOCK; RDMA may fail to register memory",
+    )
+    assert [pod["spec"]["containers"][0].get("securityContext") for pod in bed.all("pods")] == [None, None]
+
+
+def test_a_gang_whose_gpus_the_scheduler_finds_taken_is_placed_anew(bed: Bed) -> None:
+    """A DeviceClass that no device matches has the scheduler say what it says of devices that another claim took."""
+    nothing = {"spec": {"selectors": [{"cel": {"expression": "false"}}]}}
+    bed.change("deviceclass", "gpu.nvidia.com", nothing, namespaced=False)
+    bed.submit(gpus=4, gpu={"binding": "DRA"}, parallelism={"tensor": 4}, topology={"nvlink": "Required"})
+    bed.cluster.wait_for(lambda: len(bed.job().get("status", {}).get("attempts", [])) >= 1, "the end of an attempt")
+    bed.cluster.apply(device_class())
+    status = bed.wait_for_state("Running")
+    assert {(each["reason"], each["charged"]) for each in status["attempts"]} == {("GPUTaken", False)}
+    assert bed.names("pods") == [f"train-a{status['attempt']}-worker-00000"]
+    assert bed.told()[:2] == ["Placed", "GPUTaken"]
 
 
 def test_a_quota_that_only_the_creates_show_takes_back_what_was_made(bed: Bed) -> None:

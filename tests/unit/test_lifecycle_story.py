@@ -1,9 +1,16 @@
 """A job's life, step by step: what is written, in which order, and what is left alone."""
 
+from typing import Any
+
 import pytest
 
-from closeknit.api.names import PendingReason
+from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import Actual, State
+from closeknit.lifecycle.answers import Memory
+from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.reconcile import reconcile
+from closeknit.lifecycle.step import step
 from scenarios.manifests import condition, owner, pod, resource_claim, training_job, worker
 from scenarios.story import Story, dra_node, plugin_node
 
@@ -347,7 +354,8 @@ def test_a_job_being_deleted_gets_nothing_more() -> None:
     story = two_plugin_nodes()
     booking, *_ = story.plans()
     story.write(booking)
-    story.objects[("TrainingJob", "team-b", "train")]["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+    metadata = story.objects[("TrainingJob", "team-b", "train")]["metadata"]
+    metadata |= {"deletionTimestamp": "2026-11-21T10:00:00Z", "generation": 2}  # as the API server marks it
     before = len(story.written)
     story.settle()
     assert story.written[before:] == []
@@ -398,3 +406,33 @@ def test_what_is_made_belongs_to_the_job() -> None:
     for kind in ("Pod", "Service"):
         (made,) = [value for key, value in story.objects.items() if key[0] == kind]
         assert made["metadata"]["ownerReferences"] == [owner("train", uid="uid-of-train")]
+
+
+def test_a_mistake_of_ours_about_one_job_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(job: TrainingJob, *rest: Any, **options: Any) -> Plan:
+        if job.metadata.name == "a":
+            raise KeyError("gpu-9")
+        return reconcile(job, *rest, **options)
+
+    monkeypatch.setattr("closeknit.lifecycle.step.reconcile", mistaken)
+    story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}), training_job("b", spec={"gpus": 8}))
+    broken, booked = story.plans()
+    assert (str(broken.job), repr(broken.error), broken.writes) == ("team-b/a", "KeyError('gpu-9')", False)
+    assert (str(booked.job), booked.error, booked.writes) == ("team-b/b", None, True)
+
+
+def test_a_job_that_is_busy_gets_no_plan_and_keeps_what_it_holds() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}), training_job("b", spec={"gpus": 8}))
+    booking, *_ = story.plans()
+    story.write(booking)
+    busy = frozenset({JobKey("team-b", "a")})
+    (plan,) = step(story.cluster, story.now, Memory(busy=busy))
+    assert (str(plan.job), plan.status and plan.status.placement) == ("team-b/b", None)
+
+
+def test_the_observed_generation_follows_every_change_of_the_spec() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.settle()
+    story.edit_job(queue="research")
+    story.settle()
+    assert story.status().observed_generation == 2

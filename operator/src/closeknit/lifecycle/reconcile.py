@@ -27,7 +27,7 @@ def reconcile(
     """
     subject = Subject(job, cluster, now, children(job, cluster), answers, epoch)
     if job.metadata.deletion_timestamp is not None:
-        return subject.plan()  # its children have it as owner, and go with it
+        return subject.nothing()  # its children have it as owner, and go with it
     if is_finished(job):
         return subject.plan(actions=deletions(subject.children.live))
     if job.spec.suspend:

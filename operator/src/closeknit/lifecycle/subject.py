@@ -43,13 +43,16 @@ class Subject:
         adds_ipc_lock: bool = False,
     ) -> Plan:
         """The Plan. A status that is stored already is not written again, and nobody is told of it again."""
-        changed = status if status != self.job.status else None
         metadata = self.job.metadata
+        wanted = self.job.status if status is None else status
+        if wanted.observed_generation not in {None, metadata.generation}:
+            wanted = wanted.model_copy(update={"observed_generation": metadata.generation})
+        changed = wanted if wanted != self.job.status else None
         return Plan(
             job=self.job.key,
             uid=metadata.uid or "",
             resource_version=metadata.resource_version or "",
-            attempt=(status or self.job.status).attempt or 1,
+            attempt=wanted.attempt or 1,
             status=changed,
             probes=probes,
             actions=actions,
@@ -57,6 +60,11 @@ class Subject:
             wake_after_s=wake_after_s,
             adds_ipc_lock=adds_ipc_lock,
         )
+
+    def nothing(self) -> Plan:
+        """The Plan that writes nothing."""
+        metadata = self.job.metadata
+        return Plan(self.job.key, metadata.uid or "", metadata.resource_version or "", self.attempt)
 
     def notice(self, reason: str, note: str, *, action: str, warning: bool = False) -> Notice:
         """The Event of one change of the job's state."""

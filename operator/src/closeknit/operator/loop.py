@@ -80,15 +80,16 @@ class SchedulingLoop:
         jobs = self._sight.cluster.jobs.values()
         self._epoch = max((job.status.epoch or 0 for job in jobs), default=0) + 1
         _log.info("ready", extra={"jobs": len(jobs), "nodes": len(self._sight.cluster.nodes), "epoch": self._epoch})
+        loop = asyncio.get_running_loop()
+        decide_at = loop.time()
         while True:
+            woken = self._awake.is_set()
             self._awake.clear()
-            pause_s = self._cycle()
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._awake.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(COALESCE_S)
+            if self._let_go() or woken or loop.time() >= decide_at:
+                decide_at = loop.time() + self._decide()
+            self.beat = loop.time()
+            if await self._is_woken(decide_at - loop.time()):
+                await asyncio.sleep(COALESCE_S)
 
     async def stop(self) -> None:
         """Gives up what is being written; whoever comes next goes on from what was stored."""
@@ -96,11 +97,22 @@ class SchedulingLoop:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _cycle(self) -> float:
+    async def _is_woken(self, pause_s: float) -> bool:
+        """Waits until woken, or until there may be something to do without that."""
+        time = asyncio.get_running_loop().time()
+        for held in self._held.values():
+            if not held.is_writing:
+                pause_s = min(pause_s, max(SEEN_POLL_S, held.not_before - time))
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._awake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _decide(self) -> float:
         """One decision over all jobs. Gives the seconds after which to decide again at the latest."""
-        loop = asyncio.get_running_loop()
         seen = self._sight.cluster
-        self._let_go(seen)
         cluster = seen.after(change(held.shown) for held in self._held.values() if held.shown is not None)
         memory = Memory(self._answers, frozenset(self._held), self._epoch)
         with self._metrics.cycle.time():
@@ -114,15 +126,13 @@ class SchedulingLoop:
             elif plan.wake_after_s is not None:
                 waits.append(plan.wake_after_s)
         self.cycles += 1
-        self.beat = loop.time()
-        for held in self._held.values():
-            if not held.is_writing:
-                waits.append(max(SEEN_POLL_S, held.not_before - loop.time()))
         return min(waits)
 
-    def _let_go(self, seen: Cluster) -> None:
-        """Takes jobs up again whose writes are seen."""
+    def _let_go(self) -> bool:
+        """Takes jobs up again whose writes are seen. Whether there were any."""
         time = asyncio.get_running_loop().time()
+        seen = self._sight.cluster
+        before = len(self._held)
         for key, held in list(self._held.items()):
             if held.is_writing:
                 continue
@@ -135,6 +145,7 @@ class SchedulingLoop:
                 continue
             del self._held[key]
         self._forget(seen)
+        return len(self._held) < before
 
     def _forget(self, seen: Cluster) -> None:
         """Drops what is remembered of jobs that are gone."""
