@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from closeknit.agent.profile import gpu_uuid
-from closeknit.api.names import GPU_DRA_DRIVER, GROUP
+from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, GPU_DRA_DRIVER, GROUP
 from closeknit.api.objects import TrainingJob
 from closeknit.cli.objects import cluster_objects, training_job
 from closeknit.cluster.cluster import Cluster, build
@@ -27,7 +27,6 @@ from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle import booking
 from closeknit.placement.first_fit import first_fit
-from closeknit.placement.placement import Placement
 from closeknit.placement.request import request
 from harness.install import install, start_agents, start_operator
 from harness.local_cluster import LocalCluster
@@ -35,6 +34,7 @@ from harness.machines import device_class, node_object, resource_slices
 
 ROOT = Path(__file__).parents[2]
 RACK_LABEL = "example.com/rack"
+OUT_OF_RACK_GB_S = 50  # a node's share of an uplink that eight nodes would overload
 RECORDED = ROOT / "tests" / "fixtures" / "dumps" / "hgx-h200-8gpu-vm.json"
 JOBS = ("tensor-4", "pytorch-16gpu", "too-large")
 
@@ -72,8 +72,8 @@ NODES = (
     DemoNode("gpu-07", "r1", "pcie-bridges-8"),
     DemoNode("gpu-08", "r2", "pcie-bridges-8"),
 )
-# GPUs of the DGX-1Vs that somebody else holds: what is left of each still has one good set of four.
-HELD = {"gpu-03": (2, 5), "gpu-04": (0, 3, 6)}
+# GPUs of the DGX-1Vs that somebody else holds: what is left of gpu-03 has one good set of four, and many bad ones.
+HELD = {"gpu-03": (0, 7), "gpu-04": (0, 3, 6)}
 
 
 def main() -> int:
@@ -81,7 +81,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the cluster up until Ctrl-C")
     keep = parser.parse_args().keep
-    console = Console(highlight=False, width=min(Console().width, 110))
+    console = Console(highlight=False, soft_wrap=True)
     started = time.monotonic()
     try:
         with LocalCluster() as cluster:
@@ -95,7 +95,7 @@ def main() -> int:
             for name in JOBS:
                 _run_job(cluster, name, console)
             console.print("\n[bold]kubectl get trainingjobs[/bold]")
-            print(cluster.kubectl("get", "trainingjobs"), end="")
+            console.print(cluster.kubectl("get", "trainingjobs"), end="", markup=False)
             if keep:
                 _hold(cluster, console)
     except KeyboardInterrupt:
@@ -113,7 +113,7 @@ def _set_up(cluster: LocalCluster) -> None:
     ]
     slices = [slice_ for each in NODES if each.dra for slice_ in resource_slices(each.name, each.profile)]
     install(cluster)
-    cluster.apply(*nodes, device_class(), *slices, *_level("rack", RACK_LABEL), *_held())
+    cluster.apply(*nodes, device_class(), *slices, _topology(), *_held())
     start_agents(cluster, [each.fleet_entry for each in NODES])
     start_operator(cluster, _free_port())
     cluster.wait_for(
@@ -122,11 +122,12 @@ def _set_up(cluster: LocalCluster) -> None:
     cluster.wait_for(lambda: _all_held(cluster), "the other team's Pods to hold their GPUs")
 
 
-def _level(name: str, label: str) -> list[dict[str, Any]]:
-    spec = {"levels": [{"name": name, "nodeLabel": label}]}
-    return [
-        {"apiVersion": f"{GROUP}/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": "default"}, "spec": spec}
-    ]
+def _topology() -> dict[str, Any]:
+    spec = {
+        "levels": [{"name": "rack", "nodeLabel": RACK_LABEL}],
+        "fabric": {"levelBandwidthGBps": {"rack": OUT_OF_RACK_GB_S}},
+    }
+    return {"apiVersion": API_VERSION, "kind": CLUSTER_TOPOLOGY, "metadata": {"name": "default"}, "spec": spec}
 
 
 def _held() -> list[dict[str, Any]]:
@@ -170,8 +171,8 @@ def _all_held(cluster: LocalCluster) -> bool:
 
 def _print_nodes(cluster: LocalCluster, console: Console) -> None:
     labels = {each["metadata"]["name"]: each["metadata"]["labels"] for each in cluster.get("nodes")["items"]}
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("NODE", "RACK", "GPUS", "NVLINK ISLANDS", "RDMA", "GPUS GIVEN BY", "HELD BY OTHERS"):
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
+    for heading in ("NODE", "RACK", "GPUS", "ISLANDS", "NICS", "GIVEN BY", "HELD"):
         table.add_column(heading)
     for each in NODES:
         node = labels[each.name]
@@ -180,7 +181,7 @@ def _print_nodes(cluster: LocalCluster, console: Console) -> None:
             each.rack,
             f"{node[f'{GROUP}/gpu.count']} {node[f'{GROUP}/gpu.product']}",
             node.get(f"{GROUP}/nvlink.islands", "-"),
-            f"{node[f'{GROUP}/rdma.nics']} NICs" if each.rdma else "-",
+            node[f"{GROUP}/rdma.nics"] if each.rdma else "-",
             "DRA" if each.dra else "device plugin",
             ",".join(map(str, HELD.get(each.name, ()))) or "-",
         )
@@ -203,7 +204,7 @@ def _run_job(cluster: LocalCluster, name: str, console: Console) -> None:
     now = _snapshot(cluster)
     gang = booking.gang(job, job.status.attempt or 1, job.status.placement, now, ipc_lock=True)
     assert isinstance(gang, Gang)  # it runs
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
     for heading in ("  NODE", "GPUS", "RANKS", "BOUND BY"):
         table.add_column(heading)
     for node in job.status.placement.nodes:
@@ -220,15 +221,13 @@ def _print_bandwidth(job: TrainingJob, before: Cluster, console: Console) -> Non
     placement = job.status.placement
     assert placement is not None
     naive = first_fit(before, request(job.key, training_job(ROOT / "examples" / f"{job.metadata.name}.yaml").spec))
-    ours = placement.predicted_bus_bandwidth_gb_s
-    theirs = naive.predicted_bus_bandwidth_gb_s if isinstance(naive, Placement) else None
-    where = (
-        "; ".join(f"{share.node} {','.join(map(str, share.gpus))}" for share in naive.shares)
-        if isinstance(naive, Placement)
-        else "nowhere"
+    assert naive is not None  # it fits, so the first nodes with room do, too
+    where = "; ".join(f"{share.node}: {','.join(map(str, share.gpus))}" for share in naive.shares)
+    console.print(
+        f"  predicted all-reduce: [bold]{_gb_s(placement.predicted_bus_bandwidth_gb_s)}[/bold], "
+        f"limited by {placement.limited_by}\n"
+        f"  first fit would give: {_gb_s(naive.predicted_bus_bandwidth_gb_s)} ({where})"
     )
-    console.print(f"  predicted all-reduce: [bold]{_gb_s(ours)}[/bold]; first fit ({where}): {_gb_s(theirs)}")
-    console.print(f"  limited by: {placement.limited_by}", markup=False)
 
 
 def _gb_s(bandwidth_gb_s: float | None) -> str:
