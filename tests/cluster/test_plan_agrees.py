@@ -1,0 +1,281 @@
+"""`closeknit plan` gives the operator's own answer for the same objects: what kubectl prints of a real cluster."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from closeknit.agent.profile import gpu_uuid
+from closeknit.api.names import API_VERSION, GPU_DRA_DRIVER, JOB_LABEL
+from closeknit.cli.main import app
+from harness.install import install, start_agents, start_operator
+from harness.local_cluster import LocalCluster, is_running
+from harness.machines import device_class, node_object, resource_slices
+
+KINDS = "nodes,nodetopologies,clustertopologies,trainingjobs,pods,resourceslices,resourceclaims,priorityclasses"
+RACK_LABEL = "example.com/rack"
+PLUGIN = {"h200-1": ("r1", "hgx-h200"), "h200-2": ("r2", "hgx-h200"), "h200-3": ("r1", "hgx-h200")}
+BRIDGES = {"a6000-1": ("r2", "pcie-bridges-8")}
+DRA = {"v100-1": ("r1", "dgx1-v100"), "v100-2": ("r2", "dgx1-v100")}
+HELD = {"v100-1": (2, 5), "v100-2": (0, 3, 6)}  # by Pods of others
+PRIORITIES = {"urgent": 1000, "idle": -10}
+
+H200 = {"products": ["NVIDIA-H200"]}
+V100 = {"products": ["Tesla-V100-SXM2-32GB"]}
+A6000 = {"products": ["NVIDIA-RTX-A6000"]}
+
+
+@dataclass
+class Bed:
+    cluster: LocalCluster
+    port: int
+    operator: int = 0
+
+    def plan(self, job: dict[str, Any]) -> dict[str, Any]:
+        """What `closeknit plan` says of a job and of the objects as they are now."""
+        folder = self.cluster.directory
+        (folder / "objects.yaml").write_text(self.cluster.kubectl("get", KINDS, "--all-namespaces", "--output=yaml"))
+        (folder / "job.json").write_text(json.dumps(job))
+        files = ["-f", str(folder / "job.json"), "--cluster", str(folder / "objects.yaml")]
+        result = CliRunner().invoke(app, ["plan", *files, "-o", "json"])
+        assert result.exit_code in (0, 3), result.output
+        answer: dict[str, Any] = json.loads(result.stdout)
+        return {key: answer[key] for key in ("placement", "pending") if key in answer}
+
+    def told(self, name: str) -> dict[str, Any]:
+        """What the operator says of it, in the same shape, without what only a running gang shows."""
+        status = self.cluster.get("trainingjob", name, "default").get("status", {})
+        if placement := status.get("placement"):
+            return {"placement": {**placement, "nodes": [_planned(node) for node in placement["nodes"]]}}
+        if pending := status.get("pending"):
+            return {"pending": {"nearest": [], **{key: pending[key] for key in pending if key != "since"}}}
+        return {}
+
+    def agree(self, name: str, answer: dict[str, Any]) -> None:
+        try:  # an operator that has not seen the last Pod go yet first says that the job waits
+            self.cluster.wait_for(lambda: self.told(name) == answer, f"{name} to be decided", timeout_s=10)
+        except TimeoutError:
+            assert self.told(name) == answer
+
+    def stop_operator(self) -> None:
+        os.kill(self.operator, signal.SIGKILL)
+        self.cluster.wait_for(lambda: not is_running(self.operator), "the operator to end")
+
+    def clean(self) -> None:
+        self.cluster.kubectl("delete", "trainingjobs", "--all", "--namespace=default")
+        # The garbage collector learns of a new CRD's kind after up to 30 s only.
+        self.cluster.kubectl(
+            "delete", "pods,services", f"--selector={JOB_LABEL}", "--namespace=default", "--wait=false"
+        )
+        self.cluster.wait_for(
+            lambda: not self.cluster.kubectl("get", "pods,resourceclaims,trainingjobs", "--output=name"),
+            "the jobs and what they made to be gone",
+        )
+
+
+def _planned(node: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in node.items() if key != "actual"}
+
+
+def job(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "template": {"spec": {"containers": [{"name": "trainer", "image": "registry.example/train:1"}]}},
+            **spec,
+        },
+    }
+
+
+def held(node: str, indexes: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Somebody's Pod with a claim on exactly these GPUs."""
+    uuids = ", ".join(f"'{gpu_uuid(node, index)}'" for index in indexes)
+    chosen = {"cel": {"expression": f"device.attributes['{GPU_DRA_DRIVER}'].uuid in [{uuids}]"}}
+    exactly = {"deviceClassName": GPU_DRA_DRIVER, "count": len(indexes), "selectors": [chosen]}
+    metadata = {"name": f"notebook-{node}", "namespace": "team-b"}
+    container = {"name": "notebook", "image": "notebook", "resources": {"claims": [{"name": "gpus"}]}}
+    claims = [{"name": "gpus", "resourceClaimName": metadata["name"]}]
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": metadata,
+            "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"resourceClaims": claims, "containers": [container]},
+        },
+    ]
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    with LocalCluster() as cluster:
+        install(cluster)
+        levels = [{"name": "rack", "nodeLabel": RACK_LABEL}]
+        spec = {"levels": levels, "fabric": {"levelBandwidthGBps": {"rack": 25}}}
+        machines = PLUGIN | BRIDGES | DRA
+        cluster.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-b"}},
+            {"apiVersion": API_VERSION, "kind": "ClusterTopology", "metadata": {"name": "default"}, "spec": spec},
+            device_class(),
+            *(
+                node_object(
+                    name, profile, plugin=name not in DRA, labels={RACK_LABEL: rack}, rdma=8 if name in PLUGIN else 0
+                )
+                for name, (rack, profile) in machines.items()
+            ),
+            *(each for name, (_, profile) in DRA.items() for each in resource_slices(name, profile)),
+            *(
+                {
+                    "apiVersion": "scheduling.k8s.io/v1",
+                    "kind": "PriorityClass",
+                    "metadata": {"name": name},
+                    "value": value,
+                }
+                for name, value in PRIORITIES.items()
+            ),
+        )
+        cluster.apply(*(each for name, indexes in HELD.items() for each in held(name, indexes)))
+        start_agents(cluster, [{"name": name, "profile": profile} for name, (_, profile) in machines.items()])
+        cluster.wait_for(lambda: len(cluster.get("nodetopologies")["items"]) == len(machines), "the agents")
+        cluster.wait_for(
+            lambda: all(pod["spec"].get("nodeName") for pod in cluster.get("pods", namespace="team-b")["items"]),
+            "the notebooks to hold their GPUs",
+        )
+        bed = Bed(cluster, free_port())
+        bed.operator = start_operator(cluster, bed.port)
+        yield bed
+
+
+@pytest.fixture(autouse=True)
+def clean(bed: Bed) -> Iterator[None]:
+    yield
+    bed.clean()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+FITS = [
+    pytest.param({"gpus": 8, "gpu": H200}, ["h200-2"], id="one whole machine"),
+    pytest.param({"gpus": 4, "gpu": H200}, ["h200-2"], id="a part of a machine with NVSwitch"),
+    pytest.param(
+        {"gpus": 4, "gpu": V100, "parallelism": {"tensor": 4}, "topology": {"nvlink": "Required"}},
+        ["v100-1"],
+        id="what is left of a DGX-1V",
+    ),
+    pytest.param(
+        {"gpus": 8, "gpu": V100, "parallelism": {"tensor": 4}, "topology": {"gpusPerNode": 4}},
+        ["v100-1", "v100-2"],
+        id="what is left of two DGX-1Vs",
+    ),
+    pytest.param(
+        {"gpus": 16, "gpu": H200, "parallelism": {"tensor": 8}, "topology": {"fabric": {"preferred": "rack"}}},
+        ["h200-1", "h200-3"],
+        id="a gang in one rack",
+    ),
+    pytest.param(
+        {"gpus": 24, "gpu": H200, "parallelism": {"tensor": 4, "pipeline": 2}},
+        ["h200-1", "h200-3", "h200-2"],
+        id="a gang over two racks",
+    ),
+    pytest.param({"gpus": 16, "network": {"rdma": "Required"}}, ["h200-1", "h200-3"], id="a gang that needs RDMA"),
+    pytest.param({"gpus": 2, "gpu": {**A6000, "binding": "BestEffort"}}, ["a6000-1"], id="a pair of bridged cards"),
+]
+REFUSED = [
+    pytest.param({"gpus": 512}, "InsufficientGPUs", id="more GPUs than there are"),
+    pytest.param(
+        {"gpus": 32, "parallelism": {"tensor": 32}, "topology": {"nvlink": "Required"}},
+        "NoNVLinkIsland",
+        id="a group that no island holds",
+    ),
+    pytest.param(
+        {"gpus": 24, "gpu": H200, "topology": {"fabric": {"required": "rack"}}}, "NoDomain", id="more than one rack has"
+    ),
+    pytest.param({"gpus": 8, "topology": {"fabric": {"required": "planet"}}}, "UnknownLevel", id="an unknown level"),
+    pytest.param({"gpus": 8, "gpu": {"products": ["NVIDIA-B300"]}}, "NoMatchingGPU", id="a product that is not there"),
+    pytest.param(
+        {"gpus": 4, "gpu": V100, "topology": {"gpusPerNode": 2}, "network": {"rdma": "Required"}},
+        "RDMAUnavailable",
+        id="RDMA where Pods get none",
+    ),
+    pytest.param(
+        {"gpus": 4, "gpu": V100, "topology": {"minBusBandwidthGBps": 200}},
+        "BandwidthBelowMinimum",
+        id="more bandwidth than there is",
+    ),
+    pytest.param({"gpus": 8, "framework": "Horovod"}, "NotSupported", id="a framework that is not built"),
+]
+
+
+@pytest.mark.parametrize(("spec", "nodes"), FITS)
+def test_a_job_that_fits_goes_where_it_was_planned(bed: Bed, spec: dict[str, Any], nodes: list[str]) -> None:
+    asked = job("train", **spec)
+    answer = bed.plan(asked)
+    assert [node["name"] for node in answer["placement"]["nodes"]] == nodes
+    bed.cluster.apply(asked)
+    bed.agree("train", answer)
+
+
+@pytest.mark.parametrize(("spec", "reason"), REFUSED)
+def test_a_job_that_does_not_fit_waits_for_the_reason_that_was_told(
+    bed: Bed, spec: dict[str, Any], reason: str
+) -> None:
+    asked = job("train", **spec)
+    answer = bed.plan(asked)
+    assert answer["pending"]["reason"] == reason
+    bed.cluster.apply(asked)
+    bed.agree("train", answer)
+
+
+def test_a_booked_job_keeps_its_booking_and_others_see_it(bed: Bed) -> None:
+    first, second = (job(name, gpus=16, gpu=H200) for name in ("first", "second"))
+    answer = bed.plan(first)
+    bed.cluster.apply(first)
+    bed.agree("first", answer)
+    assert _bare(bed.plan(first)) == answer
+    refused = bed.plan(second)
+    assert refused["pending"]["reason"] == "InsufficientGPUs"
+    bed.cluster.apply(second)
+    bed.agree("second", refused)
+
+
+def test_jobs_of_one_queue_are_decided_in_its_order(bed: Bed) -> None:
+    """All are there before the operator is; each sees those before it, and one that does not fit reserves nothing."""
+    jobs = [
+        job("a-idle", gpus=8, gpu=H200, priorityClassName="idle"),
+        job("b-plain", gpus=8, gpu=H200),
+        job("c-large", gpus=64, gpu=H200),
+        job("d-urgent", gpus=16, gpu=H200, priorityClassName="urgent"),
+        job("e-late", gpus=4, gpu=V100),
+    ]
+    bed.stop_operator()
+    bed.cluster.apply(*jobs)
+    answers = {each["metadata"]["name"]: bed.plan(each) for each in jobs}
+    assert [name for name, answer in answers.items() if "placement" in answer] == ["b-plain", "d-urgent", "e-late"]
+    bed.operator = start_operator(bed.cluster, bed.port)
+    large = answers.pop("c-large")  # it is decided anew when e-late has its GPUs, and then counts those, too
+    for name, answer in answers.items():
+        bed.agree(name, answer)
+    assert bed.told("c-large")["pending"]["reason"] == large["pending"]["reason"] == "InsufficientGPUs"
+
+
+def _bare(answer: dict[str, Any]) -> dict[str, Any]:
+    placement = answer["placement"]
+    return {"placement": {**placement, "nodes": [_planned(node) for node in placement["nodes"]]}}
