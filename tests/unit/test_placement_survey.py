@@ -173,3 +173,10 @@ def test_many_holders_are_counted() -> None:
     assert decision == NoFit(
         PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; 4 are free on 1 node; 4 excluded: 4 held by 4 others"
     )
+
+
+def test_a_cluster_without_gpus_has_too_few() -> None:
+    assert place(cluster_of(), wanted(gpus=8)) == NoFit(PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; 0 are free")
+    assert place(cluster_of(), wanted(gpus=8, gpu={"minMemory": "80Gi"})) == NoFit(
+        PendingReason.NO_MATCHING_GPU, "needs 8 GPUs with at least 80 GiB of memory; this cluster has no GPUs"
+    )
