@@ -362,7 +362,7 @@ CLUSTERS = [
         edited(NODE_TOPOLOGY, "index: 1", "index: 1\n    colour: green"),
         "closeknit: cluster.yaml:12: NodeTopology gpu-1: spec.gpus[1].colour: unknown field; allowed: index, "
         "uuid, minor, pciAddress, product, architecture, computeCapability, memoryBytes, numaNode, mig, "
-        "nvlinkGeneration, linkBandwidthGBps, pcieGeneration, pcieWidth, c2C",
+        "nvlinkGeneration, linkBandwidthGBps, pcieGeneration, pcieWidth, c2c",
     ),
     (
         "an unknown way of measuring",
@@ -415,6 +415,13 @@ CLUSTERS = [
         "apiVersion: closeknit.dev/v1alpha1\nkind: ClusterTopology\nmetadata:\n  name: default\n"
         "spec:\n  levels:\n  - name: rack\n",
         "closeknit: cluster.yaml:7: ClusterTopology default: spec.levels[0].nodeLabel: is required",
+    ),
+    (
+        "an unknown field below a name of the user's own",
+        "apiVersion: closeknit.dev/v1alpha1\nkind: ClusterTopology\nmetadata:\n  name: default\n"
+        "spec:\n  fabric:\n    trafficClasses:\n      training: {dcsp: 26}\n",
+        "closeknit: cluster.yaml:8: ClusterTopology default: spec.fabric.trafficClasses.training.dcsp: unknown field; "
+        "allowed: dscp, serviceLevel",
     ),
     (
         "an object that is there twice",

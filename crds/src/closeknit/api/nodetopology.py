@@ -180,7 +180,7 @@ class Gpu(Wire):
     """Highest PCIe generation of the GPU's slot."""
     pcie_width: Annotated[int, Field(ge=1, le=32)] | None = None
     """Highest PCIe width of the GPU's slot, in lanes."""
-    c2c: C2C | None = None
+    c2c: Annotated[C2C | None, Field(alias="c2c")] = None
     """NVLink-C2C to the CPU."""
 
 

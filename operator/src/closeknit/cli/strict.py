@@ -79,10 +79,9 @@ def _shown(value: object) -> str:
 def _names_at(model: type[Wire], way: Way) -> list[str]:
     """The fields that an object may have there, as on the wire."""
     for step in way:
-        if isinstance(step, int):
-            continue
-        field = next(field for name, field in model.model_fields.items() if step in (name, field.alias))
-        model = _wire_inside(field.annotation) or model
+        field = next((field for name, field in model.model_fields.items() if step in (name, field.alias)), None)
+        if field is not None:  # else an index, or a key of the user's own
+            model = _wire_inside(field.annotation) or model
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
