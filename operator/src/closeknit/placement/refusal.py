@@ -42,7 +42,7 @@ def refusal(cluster: Cluster, request: Request, candidates: Sequence[Candidate])
     def plan(wanted: Request) -> Plan | None:
         return best_plan(cluster.levels, cluster.fabric, candidates, wanted)
 
-    if not _any_match(cluster, request):
+    if (request.products or request.min_memory_bytes is not None) and not _any_match(cluster, request):
         return NoFit(PendingReason.NO_MATCHING_GPU, _no_match(cluster, request))
     wanted = replace(
         request,

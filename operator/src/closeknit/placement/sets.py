@@ -24,6 +24,7 @@ from closeknit.placement.bandwidth import (
 from closeknit.placement.paths import pcie_tree
 
 MANY_SETS = 20_000  # 16 over 8 is 12,870
+MANY_SEARCHES = 500  # ring searches, at up to 10 ms each; 8 over 4 is 70, 16 over 2 is 120
 KEPT_SIZES = (8, 4, 2)  # what later jobs ask for most, largest first: the largest is the hardest to come by again
 NEARNESS = {"PIX": 4, "PXB": 3, "PHB": 2, "NODE": 1, "SYS": 0}
 
@@ -156,7 +157,7 @@ class Sets:
             choices = (
                 self.judge(mask, free)
                 for mask in self.of_count(pool, ask.gpus)
-                if self._reaches(self.value(mask, ask), floor)
+                if self._most(mask) >= floor.bus_gb_s and self._reaches(self.value(mask, ask), floor)
             )
             self._choices[key] = min(choices, key=lambda choice: (*choice[1:], positions_of(choice.mask)), default=None)
         return self._choices[key]
@@ -172,21 +173,32 @@ class Sets:
         )
 
     def best_ring(self, pool: int, count: int) -> float:
-        """Bandwidth of the best set of `count` GPUs in the pool; 0 where it has fewer."""
+        """Bandwidth of the best set of `count` GPUs in the pool; 0 where it has fewer.
+
+        On a large machine without switches the NVLinks inside the pool stand for it: searching every set would take a
+        minute, and what is left for later jobs only decides between sets of equal bandwidth.
+        """
         if pool.bit_count() < count:
             return 0.0
         pool = self._alike(pool)
         key = (pool, count)
         if key not in self._best_rings:
-            # No part of the machine does better than the whole.
-            most = inf if pool == self._alike(self.every) else self.best_ring(self.every, count)
-            best = 0.0
-            for mask in sorted(self.of_count(pool, count), key=self._most, reverse=True):
-                if best >= min(most, self._most(mask)):
-                    break
-                best = max(best, self.bandwidth(mask).order_gb_s)
-            self._best_rings[key] = best
+            self._best_rings[key] = self._best_ring(pool, count)
         return self._best_rings[key]
+
+    def _best_ring(self, pool: int, count: int) -> float:
+        machine = self.machine
+        if not machine.switched and comb(len(machine.gpus), count) > MANY_SEARCHES:
+            positions = positions_of(pool)
+            return float(sum(machine.links[a][b] for a in positions for b in positions) // 2)
+        # No part of the machine does better than the whole.
+        most = inf if pool == self._alike(self.every) else self.best_ring(self.every, count)
+        best = 0.0
+        for mask in sorted(self.of_count(pool, count), key=self._most, reverse=True):
+            if best >= min(most, self._most(mask)):
+                break
+            best = max(best, self.bandwidth(mask).order_gb_s)
+        return best
 
     def of_count(self, pool: int, count: int) -> tuple[int, ...]:
         """The sets of `count` GPUs out of the pool, by positions; of sets that differ in twins only the lowest."""
