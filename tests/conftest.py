@@ -102,7 +102,7 @@ def namespace(local_cluster: "LocalCluster") -> Iterator[str]:
     name = f"test-{next(namespace_serials)}"
     local_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     local_cluster.wait_for(
-        lambda: local_cluster.kubectl("get", "serviceaccounts", "default", f"--namespace={name}", check=False),
+        lambda: local_cluster.kubectl("get", "serviceaccounts", "default", f"--namespace={name}", check=False) != "",
         f"the default ServiceAccount of namespace {name}",
     )
     yield name

