@@ -10,7 +10,7 @@ from closeknit.machine.graph import Machine, machine
 from closeknit.placement import speeds
 from closeknit.placement.bandwidth import SetBandwidth, most_bandwidth, nic_bandwidth, set_bandwidth
 from closeknit.placement.paths import PathType, pcie_tree
-from scenarios.machines import AMD_2021, INTEL_2017, INTEL_2023, INTEL_2024, dgx1, hgx_a100, spec, tree
+from scenarios.machines import AMD_2021, INTEL_2017, INTEL_2023, INTEL_2024, dgx1, hgx_a100, hgx_h200, spec, tree
 
 
 def bandwidth(graph: Machine, positions: tuple[int, ...]) -> SetBandwidth:
@@ -246,3 +246,19 @@ def test_cpus_by_the_name_they_give(model: str | None, expected: tuple[bool, flo
 
 def test_a_measured_inter_socket_bandwidth_wins() -> None:
     assert speeds.cpu(AMD_2021, 27.5) == (False, 27.5)
+
+
+@pytest.mark.parametrize(
+    ("positions", "measured"),
+    [
+        pytest.param((0, 1), 326.21, id="two"),
+        pytest.param((0, 7), 326.40, id="two others"),
+        pytest.param((0, 1, 2, 3), 353.90, id="four"),
+        pytest.param((0, 2, 5, 7), 353.47, id="four others"),
+        pytest.param(tuple(range(8)), 358.69, id="eight"),
+    ],
+)
+def test_what_was_measured_on_eight_h200(positions: tuple[int, ...], measured: float) -> None:
+    """All-reduce of 1 GiB on a recorded HGX H200 machine, GB/s. Pairs fall short of NCCL's plan by a tenth."""
+    predicted = bandwidth(machine(hgx_h200()), positions).order_gb_s
+    assert measured <= predicted <= 1.11 * measured
