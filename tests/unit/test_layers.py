@@ -1,0 +1,102 @@
+"""The layer contracts of pyproject.toml hold, each of them is seen to fail, and nothing hides a source root."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("crds/src", "operator/src", "node-agent/src")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources and of the contracts."""
+    copy = tmp_path_factory.mktemp("tree")
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    for source in SOURCES:
+        shutil.copytree(ROOT / source, copy / source, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def lint_imports(tree: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=tree,
+        env={"PYTHONPATH": ":".join(str(tree / source) for source in SOURCES), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_contracts_hold(tree: Path) -> None:
+    answer = lint_imports(tree)
+    assert answer.returncode == 0, answer.stdout
+    assert "0 broken" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        pytest.param(
+            "operator/src/closeknit/placement/place.py",
+            "import closeknit.launch.pod",
+            "The operator's layers",
+            id="placement reaches for launch",
+        ),
+        pytest.param(
+            "operator/src/closeknit/placement/place.py",
+            "import random",
+            "Decisions are pure",
+            id="a decision reaches for chance",
+        ),
+        pytest.param(
+            "crds/src/closeknit/kube/http.py",
+            "import closeknit.cluster.cluster",
+            "The kube door knows no kinds",
+            id="the door learns a kind",
+        ),
+        pytest.param(
+            "crds/src/closeknit/api/names.py",
+            "import closeknit.kube.api",
+            "Only the shells touch the API server",
+            id="the contract reaches for the API server",
+        ),
+        pytest.param(
+            "crds/src/closeknit/machine/graph.py",
+            "import closeknit.agent.readings",
+            "The agent stands on machine",
+            id="machine reaches for the agent",
+        ),
+        pytest.param(
+            "node-agent/src/closeknit/agent/publish.py",
+            "import closeknit.placement.place",
+            "The agent imports nothing of the operator's",
+            id="the agent reaches for placement",
+        ),
+        pytest.param(
+            "operator/src/closeknit/cli/plan.py",
+            "import closeknit.kube.http",
+            "closeknit plan needs no cluster",
+            id="plan reaches for a cluster",
+        ),
+    ],
+)
+def test_a_contract_that_is_broken_on_purpose_is_red(tree: Path, module: str, line: str, contract: str) -> None:
+    path = tree / module
+    text = path.read_text()
+    path.write_text(f"{text}\n{line}\n")
+    try:
+        answer = lint_imports(tree)
+    finally:
+        path.write_text(text)
+    assert answer.returncode == 1
+    assert f"{contract} BROKEN" in answer.stdout
+
+
+@pytest.mark.parametrize("path", ["operator/__init__.py", *(f"{source}/closeknit/__init__.py" for source in SOURCES)])
+def test_nothing_hides_a_source_root_or_the_standard_library(path: str) -> None:
+    assert not (ROOT / path).exists()
