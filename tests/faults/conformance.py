@@ -95,10 +95,12 @@ async def watched(
 ) -> Sequence[tuple[str, JsonObject]]:
     """The first `count` events after `since`, without bookmarks: kind and object."""
     found: list[WatchEvent] = []
+    is_open = False
     stream = api.watch(resource, resource_version=since, timeout_s=int(DEADLINE_S), namespace=namespace, **selectors)
     async with aclosing(stream):
         async for batch in stream:
-            assert batch, "an empty batch"
+            assert bool(batch) == is_open, "empty once, when the watch is accepted"
+            is_open = True
             found += [event for event in batch if event.kind != "BOOKMARK"]
             if len(found) >= count:
                 break

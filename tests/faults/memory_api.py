@@ -76,6 +76,7 @@ class MemoryApi:
         def selected(obj: JsonObject) -> bool:
             return namespace in (None, obj["metadata"].get("namespace")) and matches(obj)
 
+        yield ()
         left = min((effect.after_events for effect in effects if isinstance(effect, EndStream)), default=None)
         if left == 0:
             return
@@ -92,7 +93,8 @@ class MemoryApi:
     async def _batches(
         self, resource: Resource, after_rv: int, timeout_s: float, selected: Matches
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
-        """The store's changes as they come, and a bookmark whenever a minute has passed."""
+        """The store's changes as they come, and whenever a minute has passed a bookmark, if it says anything new."""
+        began_at = after_rv
         loop = asyncio.get_running_loop()
         ends_at, bookmark_at = loop.time() + timeout_s, loop.time() + BOOKMARK_S
         streams = self._streams
@@ -113,7 +115,8 @@ class MemoryApi:
                     if loop.time() >= ends_at:
                         return
                     bookmark_at += BOOKMARK_S
-                    yield [WatchEvent("BOOKMARK", msgspec.json.encode(_bookmark(resource, after_rv, self.store)))]
+                    if after_rv > began_at:
+                        yield [WatchEvent("BOOKMARK", msgspec.json.encode(_bookmark(resource, after_rv, self.store)))]
         finally:
             self.store.listeners.remove(changed.set)
 

@@ -240,6 +240,7 @@ async def streamed(
         stream = api.watch(NODES, resource_version="7", timeout_s=240, field_selector="metadata.name=n")
         try:
             async with aclosing(stream):
+                assert await anext(stream) == ()
                 async for batch in stream:
                     seen += [(found.kind, json.loads(found.document)["metadata"]["name"]) for found in batch]
         except ApiError as error:

@@ -331,7 +331,25 @@ def test_a_silent_watch_is_given_up_after_70_s_and_resumed() -> None:
 
     seen = observe(story, Fault(HoldEvents(1000), "watch", nth=1))
     assert seen.asked() == ["list", "watch", "watch"]
-    assert seen.reflector.watch_errors_total == 1
+    assert seen.reflector.watch_errors_total == 0
+
+
+def test_a_cluster_at_rest_sends_not_even_bookmarks_and_no_error_is_told_of_it() -> None:
+    async def story(seen: Observed) -> None:
+        await asyncio.sleep(1000)
+        assert seen.reflector.last_activity_s < 71
+
+    seen = observe(story)
+    assert seen.asked() == ["list", *["watch"] * 15]
+    assert (seen.reflector.watch_errors_total, seen.reflector.last_error) == (0, None)
+
+
+def test_a_connection_that_died_in_silence_shows_when_the_watch_is_resumed() -> None:
+    async def story(seen: Observed) -> None:
+        await asyncio.sleep(75)
+        assert str(seen.reflector.last_error) == "down"
+
+    observe(story, *(Fault(UNAVAILABLE, "watch", nth=nth) for nth in range(2, 20)))
 
 
 def test_bookmarks_keep_a_quiet_watch_alive_and_its_version_fresh() -> None:

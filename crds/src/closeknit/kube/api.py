@@ -105,6 +105,7 @@ class Api(Protocol):
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
         """Changes after `resource_version` in order, bookmarks among them; each item is what was readable at once.
 
+        The first item is empty: the server has accepted the watch, which then may say nothing for as long as it lasts.
         Ends quietly when the server ends it, after `timeout_s` or before. An error inside the stream is raised: Gone
         when that version is no longer kept. Close it with `contextlib.aclosing`.
         """

@@ -149,6 +149,7 @@ class HttpApi:
         try:
             if response.status != 200:
                 raise _error(response, await response.read())
+            yield ()
             async for lines in _line_batches(response.content):
                 events, error_inside = _events(lines)
                 if events:

@@ -5,8 +5,10 @@ The contract, in the order of what goes wrong:
                                     anything received, after a pause
     the server says Gone (410)      list again and say what vanished meanwhile (an object deleted and made again under
                                     its name has another uid: DELETED, then ADDED)
-    any other error, or 70 s        resume from the last resourceVersion after a pause of 0.2 s doubling to 30 s, of
-    without even a bookmark         which a random part is waited (full jitter)
+    70 s without even a bookmark    resume from the last resourceVersion at once, which shows whether anybody is there:
+                                    the connection may be dead, or the cluster at rest
+    any other error                 resume from the last resourceVersion after a pause of 0.2 s doubling to 30 s, of
+                                    which a random part is waited (full jitter)
     a list older than what was      not taken: some API server lags behind
     seen already
     an object cannot be decoded     it is quarantined: reported, and absent until it can be
@@ -28,7 +30,9 @@ from closeknit.kube.errors import ApiError, Gone, Unavailable
 
 PAGE_SIZE = 500  # kubectl's and client-go's page: 500 nodes of 16 KB are 8 MB in flight
 WATCH_TIMEOUT_S = 240  # plus up to as much again, so that a fleet's watches do not end together
-INACTIVITY_S = 70.0  # an API server sends a bookmark about once a minute
+# An API server sends a bookmark about once a minute, but none as long as its newest version of the resource is the one
+# that the watch began with (k8s.io/apiserver 0.36, cacheWatcher.process).
+INACTIVITY_S = 70.0
 PAUSE_FIRST_S = 0.2
 PAUSE_LONGEST_S = 30.0
 # A stream that lived this long, or brought anything, was no failure: the next one starts at once.
@@ -125,7 +129,7 @@ class Reflector(Generic[T]):
 
     @property
     def last_activity_s(self) -> float:
-        """Seconds since the API server last said anything, bookmarks included; infinite before the first word."""
+        """Seconds since the API server last answered or said anything, bookmarks included; infinite before that."""
         if self._last_activity is None:
             return float("inf")
         return asyncio.get_running_loop().time() - self._last_activity
@@ -202,8 +206,9 @@ class Reflector(Generic[T]):
         async with aclosing(stream):
             while (batch := await _next(stream)) is not None:
                 self._last_activity = loop.time()
-                self._failures = 0
                 self.last_error = None
+                if batch:
+                    self._failures = 0
                 heads = [_head(event.document) for event in batch]
                 events: list[Event[T]] = []
                 for event, head in zip(batch, heads, strict=True):
@@ -271,12 +276,12 @@ class Reflector(Generic[T]):
 
 
 async def _next(stream: AsyncGenerator[Sequence[WatchEvent], None]) -> Sequence[WatchEvent] | None:
-    """The next batch, None at the end of the stream. Raises Unavailable after INACTIVITY_S of silence."""
+    """The next batch; None at the end of the stream, or after INACTIVITY_S of silence."""
     try:
         async with asyncio.timeout(INACTIVITY_S):
             return await anext(stream, None)
     except TimeoutError:
-        raise Unavailable(f"the watch was silent for {INACTIVITY_S:.0f} s, without even a bookmark") from None
+        return None
 
 
 def _head(document: bytes) -> _Metadata:
