@@ -7,7 +7,7 @@ import pytest
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob import Binding
+from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.environment import container_environment, environment
 from closeknit.launch.gang import Gang, RankNode
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob import Binding
+from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.claim import claim
 from closeknit.launch.gang import Gang, RankNode
 from closeknit.launch.pod import REQUIRED, pod, release_patch

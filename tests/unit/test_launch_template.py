@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob import Binding
+from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang, RankNode
 from closeknit.launch.pod import REQUIRED, pod

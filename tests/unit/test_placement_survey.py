@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import PendingReason
-from closeknit.api.trainingjob import Binding
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.node import NodeView, PluginOffer, Taint
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.place import place

@@ -1,4 +1,4 @@
-"""TrainingJob: what a user asks for, and what closeknit says about it.
+"""What a user asks for in a TrainingJob.
 
 Everything in the spec but suspend, priorityClassName, queue, elastic and ttlSecondsAfterFinished is immutable.
 """
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints, model_validator
 
 from closeknit.api.quantity import DURATION_PATTERN, QUANTITY_PATTERN
-from closeknit.api.wire import Condition, FieldError, Label, Message, Name, Timestamp, Wire
+from closeknit.api.wire import FieldError, Label, Name, Wire
 
 MAX_GPUS = 65_536  # docs/decisions: the largest world size whose whole status stays under 1.2 MB
 MAX_DEGREE = 4_096  # keeps the product of three degrees far below int64 in CEL
@@ -62,14 +62,6 @@ class BindingPolicy(StrEnum):
     BEST_EFFORT = "BestEffort"
 
 
-class Binding(StrEnum):
-    """How the GPUs of one node are bound to their Pod."""
-
-    DRA = "DRA"
-    WHOLE_NODE = "WholeNode"
-    BEST_EFFORT = "BestEffort"
-
-
 class Defragment(StrEnum):
     """When a running job may be moved to gather free GPUs."""
 
@@ -92,26 +84,6 @@ class RestartAction(StrEnum):
     FAIL = "Fail"
     RESTART = "Restart"
     RESTART_FREE = "RestartFree"
-
-
-class Actual(StrEnum):
-    """Whether the GPUs that a Pod really got are the planned ones."""
-
-    UNKNOWN = "Unknown"
-    VERIFIED = "Verified"
-    MISMATCH = "Mismatch"
-
-
-class State(StrEnum):
-    """The one word of the STATUS column, derived from the conditions."""
-
-    QUEUED = "Queued"
-    STARTING = "Starting"
-    RUNNING = "Running"
-    RESTARTING = "Restarting"
-    SUSPENDED = "Suspended"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
 
 
 class Parallelism(Wire):
@@ -301,108 +273,3 @@ class TrainingJobSpec(Wire):
         if self.gpu.mig and self.gpus != 1:
             raise FieldError("gpu.mig", "gpu.mig needs gpus: 1")
         return self
-
-
-class NodeAssignment(Wire):
-    """The job's share of one node."""
-
-    name: Name
-    """Name of the node."""
-    gpus: Annotated[list[Annotated[int, Field(ge=0, le=63)]], Field(max_length=64)]
-    """NVML indexes of the chosen GPUs in local-rank order, true for topologyGeneration only."""
-    ranks: Annotated[str, StringConstraints(max_length=16)]
-    """Global ranks on this node, for example 0-7."""
-    nics: Annotated[list[Label], Field(max_length=64)] | None = None
-    """RDMA NICs that the Pod uses; absent: as the node before."""
-    binding: Binding
-    """DRA, WholeNode or BestEffort."""
-    topology_generation: Annotated[int, Field(ge=0)]
-    """metadata.generation of the NodeTopology that the indexes speak of."""
-    actual: Actual | None = None
-    """Whether the Pod really got these GPUs: Verified, Mismatch or Unknown."""
-
-
-class ParameterServerAssignment(Wire):
-    """Node of one parameter server."""
-
-    node: Name
-    """Name of the node."""
-    index: Annotated[int, Field(ge=0)]
-    """Index of the parameter server."""
-
-
-class PlacementStatus(Wire):
-    """Where the job sits: the booking."""
-
-    node_count: Annotated[int, Field(ge=0)]
-    """Number of nodes."""
-    nodes: Annotated[list[NodeAssignment], Field(max_length=MAX_GPUS)]
-    """Share of each node, in rank order."""
-    parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
-    """Nodes of the parameter servers."""
-    levels: Annotated[dict[str, int], Field(max_length=16)] = {}
-    """How many domains of each level the job spans."""
-    predicted_bus_bandwidth_gb_s: Annotated[float | None, Field(alias="predictedBusBandwidthGBps")] = None
-    """Predicted bus bandwidth of an all-reduce of 1 GiB, in GB/s; absent where the network between nodes is unknown."""
-    ideal_bus_bandwidth_gb_s: Annotated[float | None, Field(alias="idealBusBandwidthGBps")] = None
-    """The best this cluster could give an empty, healthy copy of itself, in GB/s."""
-    limited_by: Message | None = None
-    """What limits the predicted bandwidth."""
-
-
-class Pending(Wire):
-    """Why the job waits."""
-
-    reason: Annotated[str, StringConstraints(max_length=64)]
-    """One word of a closed list, for example NoNVLinkIsland."""
-    message: Message
-    """What was asked, what was found, what to do."""
-    since: Timestamp
-    """Since when the job waits for this reason."""
-    nearest: Annotated[list[Message], Field(max_length=16)] = []
-    """The nearest changes that would make it fit, each of them checked."""
-
-
-class Attempt(Wire):
-    """One attempt that has ended."""
-
-    number: Annotated[int, Field(ge=1)]
-    """Number of the attempt, from 1."""
-    reason: Annotated[str, StringConstraints(max_length=64)]
-    """Why it ended, in CamelCase."""
-    charged: bool
-    """Whether it counts against restart.limit."""
-    ended: Timestamp
-    """When it ended."""
-
-
-class EnvironmentStatus(Wire):
-    """What closeknit did not set, because the user had."""
-
-    skipped: Annotated[list[Label], Field(max_length=256)] = []
-    """Variables of ours that the user's own value kept out."""
-
-
-class TrainingJobStatus(Wire):
-    """What closeknit says about the job."""
-
-    observed_generation: Annotated[int, Field(ge=0)] | None = None
-    """The metadata.generation that this status speaks of."""
-    state: State | None = None
-    """One word derived from the conditions: Queued, Starting, Running, Restarting, Suspended, Succeeded or Failed."""
-    restarts: Annotated[int, Field(ge=0)] | None = None
-    """Number of attempts before this one."""
-    conditions: Annotated[list[Condition], Field(max_length=32)] = []
-    """Admitted, Placed, PlacementVerified, Running, Succeeded, Failed, Suspended, Degraded."""
-    attempt: Annotated[int, Field(ge=0)] | None = None
-    """Number of the current attempt, from 1; written before any child of that attempt exists."""
-    attempts: Annotated[list[Attempt], Field(max_length=10)] = []
-    """The last ten attempts that have ended."""
-    epoch: Annotated[int, Field(ge=0)] | None = None
-    """Leader epoch that wrote the booking."""
-    environment: EnvironmentStatus | None = None
-    """What the user's own environment kept out."""
-    placement: PlacementStatus | None = None
-    """Where the job sits."""
-    pending: Pending | None = None
-    """Why the job waits."""

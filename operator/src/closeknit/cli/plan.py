@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob import Pending, PlacementStatus, TrainingJobStatus
+from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.job import booking as booked_by
 from closeknit.cluster.kinds import Change, ClusterObject, Source, pod_source

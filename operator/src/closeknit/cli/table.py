@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from closeknit.api.trainingjob import PlacementStatus
+from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cli.plan import Placed, Refused
 
 
@@ -40,7 +40,7 @@ def _nodes(placement: PlacementStatus) -> Table:
 
 def _summary(placement: PlacementStatus) -> str:
     gpus = sum(len(node.gpus) for node in placement.nodes)
-    spans = [_count(count, level) for level, count in placement.levels.items()]
+    spans = [_count(count, level) for level, count in (placement.levels or {}).items()]
     on = f"{_count(gpus, 'GPU')} on {_count(placement.node_count, 'node')}"
     return f"{on} in {', '.join(spans)}" if spans else on
 

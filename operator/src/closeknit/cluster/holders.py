@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from closeknit.api.names import JobKey
-from closeknit.api.trainingjob import Binding
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.job import Booked
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.report import AgentReport

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from closeknit.api.names import ConditionType, JobKey
 from closeknit.api.objects import ObjectMeta, TrainingJob
-from closeknit.api.trainingjob import Binding, PlacementStatus, TrainingJobStatus
+from closeknit.api.trainingjob_status import Binding, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.meta import Metadata, WireStruct
 from closeknit.cluster.report import first_fault
 

@@ -18,7 +18,7 @@ from closeknit.api.names import (
 )
 from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob import Binding
+from closeknit.api.trainingjob_status import Binding
 
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from closeknit.api.names import GPU_RESOURCE, GPUS_ANNOTATION, PLACEMENT_GATE
-from closeknit.api.trainingjob import Binding
+from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang, Manifest, RankNode
 from closeknit.launch.template import CLAIM, SHM_PATH, SHM_VOLUME, trainer_index

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from closeknit.api.names import ConditionType
-from closeknit.api.trainingjob import State
+from closeknit.api.trainingjob_status import State
 from closeknit.api.wire import Condition
 
 MESSAGE_MAX_LENGTH = 4096  # of status.pending.message; an API server's own words may be longer

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from closeknit.api.names import JobKey
-from closeknit.api.trainingjob import TrainingJobStatus
+from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.launch.gang import Manifest
 
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from closeknit.api.names import ConditionType, PendingReason
 from closeknit.api.objects import ObjectMeta
-from closeknit.api.trainingjob import Attempt, EnvironmentStatus, Pending, PlacementStatus, TrainingJobStatus
+from closeknit.api.trainingjob_status import Attempt, EnvironmentStatus, Pending, PlacementStatus, TrainingJobStatus
 from closeknit.lifecycle import booking
 from closeknit.lifecycle.conditions import Observation, is_true, observed, shortened, state, timestamp
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from hashlib import sha256
 
 from closeknit.api.objects import ObjectMeta, TrainingJob
-from closeknit.api.trainingjob import TrainingJobStatus
+from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Manifest

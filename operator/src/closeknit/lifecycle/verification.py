@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from closeknit.api.names import ConditionType
-from closeknit.api.trainingjob import Actual, Binding, NodeAssignment, PlacementStatus
+from closeknit.api.trainingjob_status import Actual, Binding, NodeAssignment, PlacementStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.children import own_claim

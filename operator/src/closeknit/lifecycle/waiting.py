@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from closeknit.api.names import PendingReason, service_name
-from closeknit.api.trainingjob import PlacementStatus, TrainingJobStatus
+from closeknit.api.trainingjob_status import PlacementStatus, TrainingJobStatus
 from closeknit.cluster.pod import Pod
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang, Manifest

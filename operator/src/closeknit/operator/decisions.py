@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from closeknit.api.trainingjob import TrainingJobStatus
+from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.lifecycle.booking import names
 from closeknit.lifecycle.plan import Plan
 

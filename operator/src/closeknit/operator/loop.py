@@ -9,7 +9,7 @@ from datetime import datetime
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import ObjectMeta, TrainingJob
-from closeknit.api.trainingjob import TrainingJobStatus
+from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import Source, change
 from closeknit.kube.errors import Conflict, NotFound

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
-from closeknit.api.trainingjob import State, TrainingJobStatus
+from closeknit.api.trainingjob_status import State, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import ClusterObject
 from closeknit.kube.reflector import Reflector

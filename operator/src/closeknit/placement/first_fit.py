@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from closeknit.api.trainingjob import Binding, RdmaPolicy
+from closeknit.api.trainingjob import RdmaPolicy
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.place import placement_of

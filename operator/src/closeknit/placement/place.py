@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from closeknit.api.nodetopology import Transport
-from closeknit.api.trainingjob import Binding, BindingPolicy
+from closeknit.api.trainingjob import BindingPolicy
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
 from closeknit.placement.bandwidth import nearest_nics
 from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice

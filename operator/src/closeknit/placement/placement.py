@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from closeknit.api.names import PendingReason
-from closeknit.api.trainingjob import Binding
+from closeknit.api.trainingjob_status import Binding
 
 
 class TransportChoice(StrEnum):

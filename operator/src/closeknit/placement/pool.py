@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
 from closeknit.api.nodetopology import Transport
-from closeknit.api.trainingjob import Binding, NvlinkPolicy
+from closeknit.api.trainingjob import NvlinkPolicy
+from closeknit.api.trainingjob_status import Binding
 from closeknit.placement.fabric import Cost, Domain, Filling, Spread
 from closeknit.placement.prediction import Prediction, level_cap, level_floor, predict
 from closeknit.placement.request import Request

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
-from closeknit.api.trainingjob import Binding, BindingPolicy
+from closeknit.api.trainingjob import BindingPolicy
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import NodeView, Taint
 from closeknit.machine.graph import Machine
