@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from closeknit.api.names import PLACEMENT_GATE, JobKey
-from closeknit.api.trainingjob import TrainingJobStatus
+from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import from_document
 from closeknit.lifecycle.answers import NOTHING, Answers, Memory, Refusal, Refused
@@ -220,3 +220,5 @@ class Story:
         job = self.cluster.jobs[plan.job]
         refusal = Refusal(*why, refused, manifest, job.metadata.generation, plan.attempt, self.now, tries)
         self.answers[plan.uid] = replace(answers, refusal=refusal, refusals=tries)
+        if refused is Refused.CHILD:
+            self.answers[plan.uid] = replace(self.answers[plan.uid], released=0, released_at=None)

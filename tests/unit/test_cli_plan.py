@@ -187,7 +187,7 @@ def test_a_booked_job_answers_its_booking(tmp_path: Path) -> None:
     stored = training_job("asked", namespace="ml", placement=placement, state="Running", attempt=3)
     objects = [node_topology("gpu-1"), node_topology("gpu-2"), stored]
     answer = plan(tmp_path, asked(gpus=2, suspend=True), *objects)
-    assert answer["placement"] == {**placement, "levels": {}}
+    assert answer["placement"] == placement
     assert [(rank["gpu"], rank["uuid"]) for rank in answer["ranks"]] == [(1, "GPU-gpu-2-1"), (0, "GPU-gpu-2-0")]
     assert answer["environment"]["MASTER_ADDR"] == "asked-a3-worker-00000.asked-a3.ml.svc"
 

@@ -6,12 +6,13 @@ import pytest
 
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob import Actual, State
+from closeknit.api.trainingjob_status import Actual, NodeAssignment, State
 from closeknit.lifecycle.answers import Memory
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.reconcile import reconcile
 from closeknit.lifecycle.step import step
-from scenarios.manifests import condition, owner, pod, resource_claim, training_job, worker
+from scenarios.machines import dgx1
+from scenarios.manifests import condition, node, node_topology, owner, pod, resource_claim, training_job, worker
 from scenarios.story import Story, dra_node, plugin_node
 
 WHOLE = {"gpus": 16}  # two whole nodes
@@ -32,6 +33,12 @@ def conditions(story: Story) -> dict[str, str]:
 
 def unschedulable(message: str) -> dict[str, str]:
     return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+
+
+def booked_nodes(story: Story) -> list[NodeAssignment]:
+    placement = story.status().placement
+    assert placement is not None
+    return placement.nodes
 
 
 def ended(story: Story) -> list[tuple[int, str, bool]]:
@@ -327,6 +334,32 @@ def test_a_service_name_that_somebody_has_shows_when_it_is_created_and_is_probed
     assert [probe["kind"] for probe in plan.probes] == ["Pod", "Service"]
 
 
+def test_a_gang_waits_for_the_claims_of_the_pods_that_had_its_names_before() -> None:
+    """The API server collects them when it comes round to it; until then nobody of the gang is released."""
+    story = two_dra_nodes()
+    words = "ResourceClaim team-b/train-a1-worker-00001 exists and belongs to nobody that it names"
+    story.refused["ResourceClaim train-a1-worker-00001"] = (PendingReason.NAME_CONFLICT, words)
+    booking, *_ = story.plans()
+    story.write(booking)
+    release, *_ = story.plans()
+    story.write(release)
+    assert story.names("ResourceClaim") == ["train-a1-worker-00000"]
+    left_over = story.objects[("ResourceClaim", "team-b", "train-a1-worker-00000")]
+    story.settle()
+    assert (story.pods(), story.status().state) == ([], State.QUEUED)
+
+    story.add(left_over)
+    story.refused.clear()
+    story.pass_time(2)
+    story.settle()
+    assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    assert story.names("ResourceClaim") == ["train-a1-worker-00000"]
+    assert ended(story) == []
+    del story.objects[("ResourceClaim", "team-b", "train-a1-worker-00000")]
+    story.settle()
+    assert story.names("ResourceClaim") == ["train-a1-worker-00000", "train-a1-worker-00001"]
+
+
 def test_a_node_that_changed_before_release_has_the_gang_placed_anew() -> None:
     story = two_plugin_nodes()
     booking, *_ = story.plans()
@@ -335,6 +368,21 @@ def test_a_node_that_changed_before_release_has_the_gang_placed_anew() -> None:
     story.settle()
     assert ended(story) == [(1, "NodeChanged", False)]
     assert story.pods() == ["train-a2-worker-00000", "train-a2-worker-00001"]
+
+
+def test_nics_that_no_resource_exposes_any_more_have_the_gang_placed_anew() -> None:
+    """Else a Pod that is made again would go without what its gang talks over."""
+    story = Story(training_job(spec=WHOLE))
+    for name in ("gpu-1", "gpu-2"):
+        story.add(node(name, allocatable={"rdma/hca": "8"}))
+        story.add({**node_topology(name), "spec": dgx1(tag=name).wire()})
+    booking, *_ = story.plans()
+    story.write(booking)
+    assert booked_nodes(story)[0].nics == ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"]
+    del story.objects[("Node", "", "gpu-2")]["status"]["allocatable"]["rdma/hca"]
+    story.settle()
+    assert ended(story) == [(1, "NodeChanged", False)]
+    assert [assignment.nics for assignment in booked_nodes(story)] == [None, None]
 
 
 def test_bad_luck_in_a_row_is_waited_out() -> None:

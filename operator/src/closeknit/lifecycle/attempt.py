@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from closeknit.api.names import GPU_RESOURCE, ConditionType, service_name
-from closeknit.api.trainingjob import Binding, NodeAssignment, PlacementStatus
+from closeknit.api.trainingjob_status import Binding, NodeAssignment, PlacementStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.claim import claim
@@ -13,7 +13,7 @@ from closeknit.launch.pod import release_patch
 from closeknit.lifecycle import booking, statuses, waiting
 from closeknit.lifecycle.answers import Refused
 from closeknit.lifecycle.booking import Lost
-from closeknit.lifecycle.children import is_released, own_claim
+from closeknit.lifecycle.children import is_left_over, is_released, own_claim
 from closeknit.lifecycle.conditions import is_true
 from closeknit.lifecycle.plan import Action, CreateClaim, DeletePod, DeleteService, Plan, ReleasePod
 from closeknit.lifecycle.subject import Subject, deletions, seconds_until
@@ -198,6 +198,9 @@ def _release(attempt: Attempt) -> Plan:
         if attempt.is_released(index):
             continue
         if gang.nodes[index].binding is Binding.DRA:
+            there = subject.cluster.claims.get(pod.key)
+            if there is not None and is_left_over(there, subject.job):
+                return subject.plan()  # of a Pod that had the name before; the decision after its end releases them all
             actions.append(CreateClaim(claim(gang, index, pod.uid)))
         else:
             actions.append(ReleasePod(pod.name, release_patch(pod.uid, pod.gates)))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob import NodeAssignment, PlacementStatus
+from closeknit.api.trainingjob_status import NodeAssignment, PlacementStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import NodeView
 from closeknit.launch.gang import Gang, RankNode
@@ -40,7 +40,7 @@ def placement_status(placement: Placement) -> PlacementStatus:
     return PlacementStatus(
         node_count=len(nodes),
         nodes=nodes,
-        levels=dict(placement.levels),
+        levels=dict(placement.levels) or None,
         predicted_bus_bandwidth_gb_s=_rounded(placement.predicted_bus_bandwidth_gb_s),
         ideal_bus_bandwidth_gb_s=_rounded(placement.ideal_bus_bandwidth_gb_s),
         limited_by=placement.limited_by or None,
@@ -52,7 +52,8 @@ def gang(
 ) -> Gang | Lost:
     """The gang of a booking, with what the cluster says of its machines now.
 
-    Lost where a node has gone or its GPUs may have other indexes now: then the booking means nothing.
+    Lost where a node has gone, its GPUs may have other indexes now, or Pods no longer get its NICs: then the booking
+    means nothing.
     """
     nodes: list[RankNode] = []
     nics: tuple[str, ...] = ()
@@ -66,6 +67,8 @@ def gang(
             return Lost(assignment.name, f"the GPUs of node {assignment.name} have changed since they were booked")
         if assignment.nics is not None:
             nics = tuple(nic if ":" in nic else f"{nic}{DEFAULT_PORT}" for nic in assignment.nics)
+        if nics and view.rdma is None:
+            return Lost(assignment.name, f"node {assignment.name} no longer offers an rdma/ resource for {nics[0]}")
         nodes.append(
             RankNode(
                 node=assignment.name,

@@ -70,8 +70,7 @@ def is_released(cluster: Cluster, pod: Pod, *, is_dra: bool) -> bool:
 def taken(job: TrainingJob, attempt: int, count: int, cluster: Cluster) -> Taken | None:
     """The first name of an attempt of `count` workers that somebody else has, as far as the snapshot shows.
 
-    Others' objects that hold no GPU are not in it: of those the API server tells when the name is used. Neither is told
-    of a claim that bears the job's label and whose Pod is gone: it is the job's own, and about to be collected.
+    Others' objects that hold no GPU are not in it: of those the API server tells when the name is used.
     """
     for index in range(count):
         key = (job.key.namespace, child_name(job.metadata.name, attempt, Role.WORKER, index))
@@ -79,7 +78,7 @@ def taken(job: TrainingJob, attempt: int, count: int, cluster: Cluster) -> Taken
         if pod is not None and not is_own(pod, job):
             return Taken("Pod", pod.name, owner_of(pod.owners))
         claim = cluster.claims.get(key)
-        if claim is not None and not (pod is not None and _owned_by(claim, pod)) and claim.job != job.key:
+        if claim is not None and not (pod is not None and _owned_by(claim, pod)) and not is_left_over(claim, job):
             return Taken("ResourceClaim", claim.name, owner_of(claim.owners))
     return None
 
@@ -88,6 +87,11 @@ def is_own(pod: Pod, job: TrainingJob) -> bool:
     """Whether the job made the Pod."""
     owner = pod.job_owner
     return owner is not None and owner.uid == job.metadata.uid
+
+
+def is_left_over(claim: ResourceClaim, job: TrainingJob) -> bool:
+    """Whether a claim of no Pod that is there was made for one of the job's: it is about to be collected."""
+    return claim.job == job.key and any(owner.kind == "Pod" and owner.name == claim.name for owner in claim.owners)
 
 
 def owner_of(owners: Sequence[Owner]) -> str:

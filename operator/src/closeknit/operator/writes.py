@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, TRAINING_JOB, PendingReason
+from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, JOB_LABEL, TRAINING_JOB, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.kinds import Source
@@ -96,7 +96,7 @@ class Writes:
                 await self._create(manifest, dry_run=True)
             except AlreadyExists:
                 there = await self._of_that_name(manifest)
-                if plan.uid in owner_uids(there):
+                if plan.uid in owner_uids(there) or is_left_over(there, manifest):
                     raise  # our own, not gone yet
                 self._refuse(plan, generation, manifest, _taken(manifest, there), Refused.PROBE, outcome)
                 return False
@@ -159,6 +159,9 @@ class Writes:
                     await self._delete_service(plan, name)
 
     def _released(self, plan: Plan, outcome: Outcome) -> None:
+        refusal = outcome.answers.refusal
+        if refusal is not None and refusal.refused is Refused.CHILD:
+            return  # another child was refused meanwhile
         outcome.answers = replace(outcome.answers, released=plan.attempt, released_at=self._now(), refusals=0)
 
     async def _created(self, plan: Plan, generation: int, manifest: Manifest, outcome: Outcome) -> JsonObject | None:
@@ -169,6 +172,8 @@ class Writes:
             there = await self._of_that_name(manifest)
             if is_same_child(there, manifest):
                 return there
+            if is_left_over(there, manifest):
+                raise
             self._refuse(plan, generation, manifest, _taken(manifest, there), Refused.CHILD, outcome)
         except _RETRIED:
             raise
@@ -204,6 +209,8 @@ class Writes:
         tries = outcome.answers.refusals + 1
         refusal = Refusal(*why, refused, manifest, generation, plan.attempt, self._now(), tries)
         outcome.answers = replace(outcome.answers, refusal=refusal, refusals=tries)
+        if refused is Refused.CHILD:  # all of this attempt is taken back, and it begins again under its number
+            outcome.answers = replace(outcome.answers, released=0, released_at=None)
 
     async def _tell(self, plan: Plan, notice: Notice) -> None:
         """Sends the Event. One that gets lost is not sent again: the status has it all."""
@@ -257,6 +264,14 @@ def is_same_child(there: JsonObject, wanted: Manifest) -> bool:
         owner_uids(there) == owner_uids(wanted)
         and labels.get(ATTEMPT_LABEL) == wanted["metadata"]["labels"][ATTEMPT_LABEL]
     )
+
+
+def is_left_over(there: JsonObject, wanted: Manifest) -> bool:
+    """Whether what has the name is the claim of a Pod of ours that had it before, and is about to be collected."""
+    labels = there["metadata"].get("labels") or {}
+    owners = [(owner["kind"], owner["name"]) for owner in there["metadata"].get("ownerReferences") or ()]
+    is_ours = labels.get(JOB_LABEL) == wanted["metadata"]["labels"][JOB_LABEL]
+    return is_ours and owners == [("Pod", wanted["metadata"]["name"])]
 
 
 def _taken(manifest: Manifest, there: JsonObject) -> _Why:
