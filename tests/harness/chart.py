@@ -11,10 +11,11 @@ import yaml
 
 from harness.kubectl import KubectlError
 from harness.local_cluster import LocalCluster
+from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT
 
 CHART = Path(__file__).parents[2] / "helm" / "closeknit"
-NAMESPACE = "closeknit-system"
-AGENT_USER = f"system:serviceaccount:{NAMESPACE}:closeknit-agent"
+NAMESPACE = AGENT_NAMESPACE
+AGENT_USER = f"system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_SERVICE_ACCOUNT}"
 POLICIES_TIMEOUT_S = 60  # the API server compiles a new policy within a few seconds
 
 

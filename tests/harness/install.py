@@ -5,33 +5,23 @@ ServiceAccounts. Left out are only the Deployment and the DaemonSet, for kwok's 
 """
 
 import json
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from harness.chart import NAMESPACE, render
 from harness.local_cluster import LocalCluster
-from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT, agent_pod, agent_pod_name
+from harness.machines import AGENT_SERVICE_ACCOUNT, agent_pod, agent_pod_name
 
-CHART = Path(__file__).parents[2] / "helm" / "closeknit"
-NAMESPACE = AGENT_NAMESPACE
 OPERATOR = "closeknit-operator"
 _WORKLOADS = ("Deployment", "DaemonSet")
 
 
 def install(cluster: LocalCluster) -> None:
     """Applies what the chart renders, CRDs first, and waits until they are served."""
-    rendered = subprocess.run(
-        [cluster.binaries.helm, "template", "closeknit", CHART, f"--namespace={NAMESPACE}", "--include-crds"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    objects: list[dict[str, Any]] = [each for each in yaml.safe_load_all(rendered) if each]
+    objects = render(cluster.binaries.helm)
     crds = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
     others = [each for each in objects if each not in crds and each["kind"] not in _WORKLOADS]
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *crds)

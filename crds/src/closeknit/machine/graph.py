@@ -6,12 +6,15 @@ Position p is the p-th GPU by NVML index. Every matrix is square, symmetric and 
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from closeknit.api.nodetopology import Gpu, MigMode, Nic, NodeTopologySpec, PortState, Transport
 from closeknit.machine.checks import InvalidTopology, check, level_rows
-from closeknit.machine.kind import topology_class
 
 __all__ = ["InvalidTopology", "Machine", "MachineGpu", "MachineNic", "machine"]
+
+# 48 bits: even among 10,000 kinds of machine, two share a class in one cluster out of five million.
+CLASS_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,29 @@ def machine(
         bus_order=tuple(sorted(range(len(gpus)), key=lambda position: _bus(gpus[position].pci_address))),
         topology_class="",
     )
-    return replace(built, topology_class=topology_class(built))
+    return replace(built, topology_class=_topology_class(built))
+
+
+def _topology_class(machine: Machine) -> str:
+    """A short hash of everything that placement computes bandwidths and orders from.
+
+    Not of names, addresses and sizes: a cluster's thousand nodes of one model share a class although each has its own
+    uuids. Bus order counts, because local ranks follow it.
+    """
+    facts = (
+        tuple((gpu.index, gpu.compute_capability, gpu.numa_node, gpu.pcie_generation, gpu.pcie_width)
+              for gpu in machine.gpus),
+        machine.links,
+        machine.switched,
+        machine.switch_links,
+        machine.levels,
+        tuple((str(nic.transport), str(nic.state), nic.rate_gb_s, nic.numa_node, nic.gpu_levels)
+              for nic in machine.nics),
+        machine.cpu_model,
+        machine.inter_socket_gb_s,
+        machine.bus_order,
+    )  # fmt: skip
+    return sha256(repr(facts).encode()).hexdigest()[:CLASS_DIGITS]
 
 
 def _gpu(gpu: Gpu, link_bandwidth_gb_s: float | None) -> MachineGpu:

@@ -1,0 +1,198 @@
+"""A gang's life on a real control plane with the stock kube-scheduler, on nodes of both bindings.
+
+The jobs of a story end with it, so that the next finds the nodes free.
+"""
+
+import json
+from typing import Any
+
+from closeknit.agent.profile import gpu_uuid
+from harness.machines import device_class
+from harness.operator_bed import BOTH, ON_DRA, ON_PLUGIN, USER, Bed, others
+
+
+def planned_uuids(job: dict[str, Any]) -> dict[str, set[str]]:
+    """UUIDs of the booked GPUs by node, from the very names that the simulated machines have."""
+    return {
+        node["name"]: {gpu_uuid(node["name"], index) for index in node["gpus"]}
+        for node in job["status"]["placement"]["nodes"]
+    }
+
+
+@BOTH
+def test_a_gang_is_bound_where_it_was_booked_and_released_as_a_whole(
+    bed: Bed, spec: dict[str, Any], nodes: tuple[str, ...]
+) -> None:
+    bed.submit(**spec)
+    bed.wait_for_state("Running")
+    assert [node["name"] for node in bed.job()["status"]["placement"]["nodes"]] == list(nodes)
+    assert bed.nodes_of_pods() == list(nodes)
+    assert bed.told() == ["Placed"]
+
+    writes = bed.cluster.wait_for(
+        lambda: found if others(found := bed.writes()).count("update trainingjobs") == 2 else None, "the audit log"
+    )
+    assert sorted(others(writes)) == ["create events", "create services", "update trainingjobs", "update trainingjobs"]
+    created = [event for event in writes if event.verb == "create" and event.resource == "pods"]
+    released = [event for event in writes if event.verb == "patch" or event.resource == "resourceclaims"]
+    booking = next(event for event in writes if event.resource == "trainingjobs")
+    assert (len(created), len(released)) == (2, 2)
+    assert max(event.revision or 0 for event in created) < min(event.revision or 0 for event in released)
+    assert (booking.revision or 0) < min(event.revision or 0 for event in writes if event is not booking)
+    assert max(event.at for event in created) <= min(event.received for event in released)
+
+
+def test_claims_are_given_exactly_the_planned_gpus(bed: Bed) -> None:
+    bed.submit(gpus=4, gpu={"binding": "DRA"}, parallelism={"tensor": 4}, topology={"nvlink": "Required"})
+    bed.wait_for_state("Running")
+    (pod,) = bed.all("pods")
+    (claim,) = bed.all("resourceclaims")
+    assert claim["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
+    by_device = {
+        device["name"]: device["attributes"]["uuid"]["string"]
+        for each in bed.cluster.get("resourceslices")["items"]
+        if each["spec"]["nodeName"] == pod["spec"]["nodeName"]
+        for device in each["spec"]["devices"]
+    }
+    got = {by_device[result["device"]] for result in claim["status"]["allocation"]["devices"]["results"]}
+    assert planned_uuids(bed.job()) == {pod["spec"]["nodeName"]: got}
+    assert len(got) == 4
+    assert {c["type"]: c["status"] for c in bed.job()["status"]["conditions"]} == {
+        "Admitted": "True",
+        "Placed": "True",
+        "PlacementVerified": "True",
+        "Running": "True",
+    }
+
+
+def test_the_end_of_a_job_frees_its_gpus(bed: Bed) -> None:
+    bed.submit(**ON_PLUGIN)
+    bed.wait_for_state("Running")
+    bed.submit("next", **ON_PLUGIN)
+    bed.wait_for_reason("InsufficientGPUs", "next")
+    for pod in bed.names("pods"):
+        bed.finish(pod, "succeed")
+    status = bed.wait_for_state("Succeeded")
+    assert status["placement"]["nodeCount"] == 2
+    bed.wait_for_state("Running", "next")
+    assert bed.names("pods") == [
+        "next-a1-worker-00000", "next-a1-worker-00001", "train-a1-worker-00000", "train-a1-worker-00001",
+    ]  # fmt: skip
+
+
+def test_a_failed_pod_fails_the_job_and_the_rest_goes(bed: Bed) -> None:
+    bed.submit(**ON_PLUGIN)
+    bed.wait_for_state("Running")
+    bed.finish("train-a1-worker-00001", "fail")
+    status = bed.wait_for_state("Failed")
+    failed = next(c for c in status["conditions"] if c["type"] == "Failed")
+    assert failed["message"].startswith("container trainer of Pod train-a1-worker-00001 on node gpu-2 ended with exit")
+    bed.cluster.wait_for(lambda: bed.names("pods") == ["train-a1-worker-00001"], "the other Pod to be gone")
+    assert bed.told() == ["Placed", "PodFailed"]
+
+
+def test_the_deletion_of_a_job_removes_everything_it_made(bed: Bed) -> None:
+    bed.submit(**ON_DRA)
+    bed.wait_for_state("Running")
+    before = len(bed.writes())
+    bed.delete("trainingjob", "train")
+    bed.wait_for_nothing()
+    assert len(bed.writes()) == before
+
+
+@BOTH
+def test_a_child_deleted_after_release_is_followed_by_an_attempt_at_the_same_place(
+    bed: Bed, spec: dict[str, Any], nodes: tuple[str, ...]
+) -> None:
+    bed.submit(**spec)
+    bed.wait_for_state("Running")
+    bed.delete("pod", "train-a1-worker-00000")
+    bed.cluster.wait_for(lambda: bed.job()["status"]["attempt"] == 2, "the second attempt")
+    status = bed.wait_for_state("Running")
+    assert [(each["number"], each["reason"], each["charged"]) for each in status["attempts"]] == [
+        (1, "ChildDeleted", False)
+    ]
+    assert bed.names("pods") == ["train-a2-worker-00000", "train-a2-worker-00001"]
+    assert bed.names("services") == ["train-a2"]
+    assert bed.nodes_of_pods() == list(nodes)
+
+
+def test_a_child_deleted_before_release_is_made_again_under_its_name(bed: Bed) -> None:
+    """An admission policy keeps the operator from releasing, and so gives time."""
+    policy = hold_releases(bed)
+    bed.submit(**ON_PLUGIN)
+    bed.cluster.wait_for(lambda: len(bed.names("pods")) == 2, "both Pods")
+    uid = bed.all("pods")[0]["metadata"]["uid"]
+    bed.delete("pod", "train-a1-worker-00000")
+    bed.cluster.wait_for(
+        lambda: len(pods := bed.all("pods")) == 2 and pods[0]["metadata"]["uid"] != uid, "the Pod to be made again"
+    )
+    assert bed.names("pods") == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    bed.cluster.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", policy)
+    assert bed.wait_for_state("Running")["attempt"] == 1
+
+
+def hold_releases(bed: Bed) -> str:
+    """Name of a policy, in force, that keeps the operator from changing Pods in the story's namespace."""
+    name = f"hold-{bed.namespace}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
+    namespaces = {"matchLabels": {"kubernetes.io/metadata.name": bed.namespace}}
+    admission = "admissionregistration.k8s.io/v1"
+    bed.cluster.apply(
+        {
+            "apiVersion": admission,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [rule]},
+                "matchConditions": [{"name": "operator", "expression": f"request.userInfo.username == '{USER}'"}],
+                "validations": [{"expression": "false", "message": "the test holds it back"}],
+            },
+        },
+        {
+            "apiVersion": admission,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {
+                "policyName": name,
+                "validationActions": ["Deny"],
+                "matchResources": {"namespaceSelector": namespaces},
+            },
+        },
+    )
+    # It takes a moment to come into force: a Pod of the test's own shows when.
+    pod = {"schedulingGates": [{"name": "test"}], "containers": [{"name": "c", "image": "i"}]}
+    probe = {"name": "probe", "namespace": bed.namespace}
+    bed.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": probe, "spec": pod})
+    patch = json.dumps([{"op": "remove", "path": "/spec/schedulingGates/0"}])
+    asked = ("patch", "pod", "probe", f"--namespace={bed.namespace}", "--type=json", f"--patch={patch}")
+    asked_as_operator = (*asked, f"--as={USER}", "--dry-run=server", "--output=name")
+    bed.cluster.wait_for(
+        lambda: bed.cluster.kubectl(*asked_as_operator, check=False) == "", "the policy to be in force"
+    )
+    bed.cluster.kubectl("delete", "pod", "probe", f"--namespace={bed.namespace}")
+    return name
+
+
+def test_suspend_frees_everything_and_resume_begins_the_next_attempt(bed: Bed) -> None:
+    bed.submit(**ON_DRA)
+    bed.wait_for_state("Running")
+    bed.change("trainingjob", "train", {"spec": {"suspend": True}})
+    bed.wait_for_state("Suspended")
+    bed.wait_for_nothing()
+    bed.change("trainingjob", "train", {"spec": {"suspend": False}})
+    assert bed.wait_for_state("Running")["attempt"] == 2
+
+
+def test_a_gang_whose_gpus_the_scheduler_finds_taken_is_placed_anew(bed: Bed) -> None:
+    """A DeviceClass that no device matches has the scheduler say what it says of devices that another claim took."""
+    nothing = {"spec": {"selectors": [{"cel": {"expression": "false"}}]}}
+    bed.change("deviceclass", "gpu.nvidia.com", nothing, namespaced=False)
+    bed.submit(gpus=4, gpu={"binding": "DRA"}, parallelism={"tensor": 4}, topology={"nvlink": "Required"})
+    bed.cluster.wait_for(lambda: len(bed.job().get("status", {}).get("attempts", [])) >= 1, "the end of an attempt")
+    bed.cluster.apply(device_class())
+    status = bed.wait_for_state("Running")
+    assert {(each["reason"], each["charged"]) for each in status["attempts"]} == {("GPUTaken", False)}
+    assert bed.names("pods") == [f"train-a{status['attempt']}-worker-00000"]
+    assert bed.told()[:2] == ["Placed", "GPUTaken"]

@@ -1,0 +1,134 @@
+"""The operator as its own process, with the chart's rights, on a control plane with four nodes, two of each binding."""
+
+import json
+import os
+import signal
+import socket
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness.audit import AuditEvent
+from harness.chart import NAMESPACE
+from harness.install import OPERATOR, start_operator
+from harness.local_cluster import LocalCluster, is_running
+
+USER = f"system:serviceaccount:{NAMESPACE}:{OPERATOR}"
+# Two nodes whose GPUs a device plugin binds, and two whose GPUs claims bind.
+PLUGIN_NODES = ("gpu-1", "gpu-2")
+DRA_NODES = ("gpu-3", "gpu-4")
+PROFILES = {"gpu-1": "hgx-h200", "gpu-2": "hgx-h200", "gpu-3": "dgx1-v100", "gpu-4": "dgx1-v100"}
+ON_PLUGIN: dict[str, Any] = {"gpus": 16, "gpu": {"products": ["NVIDIA-H200"]}}
+ON_DRA: dict[str, Any] = {"gpus": 16, "gpu": {"binding": "DRA"}}
+BOTH = pytest.mark.parametrize(
+    ("spec", "nodes"), [pytest.param(ON_PLUGIN, PLUGIN_NODES, id="plugin"), pytest.param(ON_DRA, DRA_NODES, id="DRA")]
+)
+
+
+@dataclass
+class Bed:
+    """A control plane with four nodes, their agents, and one operator."""
+
+    cluster: LocalCluster
+    port: int
+    pid: int = 0
+    namespace: str = ""
+
+    def submit(self, name: str = "train", **spec: Any) -> None:
+        container = {"name": "trainer", "image": "registry.example/train:1"}
+        job = {
+            "apiVersion": "closeknit.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"template": {"spec": {"containers": [container]}}, **spec},
+        }
+        self.cluster.apply(job)
+
+    def change(self, kind: str, name: str, patch: dict[str, Any], *, namespaced: bool = True) -> None:
+        where = [f"--namespace={self.namespace}"] if namespaced else []
+        self.cluster.kubectl("patch", kind, name, *where, "--type=merge", f"--patch={json.dumps(patch)}")
+
+    def job(self, name: str = "train") -> dict[str, Any]:
+        return self.cluster.get("trainingjob", name, self.namespace)
+
+    def wait_for_state(self, state: str, name: str = "train") -> dict[str, Any]:
+        def status() -> dict[str, Any] | None:
+            found: dict[str, Any] = self.job(name).get("status", {})
+            return found if found.get("state") == state else None
+
+        return self.cluster.wait_for(status, f"{name} to be {state}")
+
+    def wait_for_reason(self, reason: str, name: str = "train") -> dict[str, Any]:
+        def pending() -> dict[str, Any] | None:
+            found: dict[str, Any] = self.job(name).get("status", {}).get("pending", {})
+            return found if found.get("reason") == reason else None
+
+        return self.cluster.wait_for(pending, f"{name} to wait for {reason}")
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.cluster.get(kind, namespace=self.namespace)["items"]
+        return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+
+    def names(self, kind: str) -> list[str]:
+        return [each["metadata"]["name"] for each in self.all(kind)]
+
+    def nodes_of_pods(self) -> list[str | None]:
+        return [pod["spec"].get("nodeName") for pod in self.all("pods")]
+
+    def finish(self, pod: str, how: str) -> None:
+        """Has kwok end a Pod: succeed or fail."""
+        self.change("pod", pod, {"metadata": {"annotations": {"harness.closeknit.dev/exit": how}}})
+
+    def wait_for_nothing(self) -> None:
+        """Waits until nothing is left of what the operator makes."""
+        kinds = ("pods", "services", "resourceclaims")
+        self.cluster.wait_for(lambda: not any(self.names(kind) for kind in kinds), "all children to be gone")
+
+    def delete(self, kind: str, name: str) -> None:
+        self.cluster.kubectl("delete", kind, name, f"--namespace={self.namespace}", "--wait=false")
+
+    def writes(self, *, dry_run: bool = False) -> list[AuditEvent]:
+        """What the operator wrote in this story's namespace, in etcd's order."""
+        events = [
+            event
+            for event in self.cluster.audit_events()
+            if event.user == USER and event.namespace == self.namespace and event.dry_run is dry_run
+        ]
+        return sorted(events, key=lambda event: (event.revision or 0, event.at))
+
+    def told(self) -> list[str]:
+        """Reasons of the job's Events, in their order."""
+        events = [each for each in self.all("events.events.k8s.io") if each["regarding"]["kind"] == "TrainingJob"]
+        return [each["reason"] for each in sorted(events, key=lambda each: each["eventTime"])]
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def metric(self, name: str, **labels: str) -> float:
+        for family in text_string_to_metric_families(self.get("/metrics")):
+            for sample in family.samples:
+                if sample.name == name and labels.items() <= sample.labels.items():
+                    return sample.value
+        return 0.0
+
+    def restart(self, how: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.pid, how)
+        self.cluster.wait_for(lambda: not is_running(self.pid), "the operator to end")
+        self.pid = start_operator(self.cluster, self.port)
+
+
+def others(writes: list[AuditEvent]) -> list[str]:
+    """Writes that are neither the creation of a Pod or claim nor the release of a Pod."""
+    return [f"{event.verb} {event.resource}" for event in writes if event.resource not in {"pods", "resourceclaims"}]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
