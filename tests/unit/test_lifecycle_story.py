@@ -1,48 +1,13 @@
 """A job's life, step by step: what is written, in which order, and what is left alone."""
 
-from typing import Any
-
 import pytest
 
-from closeknit.api.names import JobKey, PendingReason
-from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob_status import Actual, NodeAssignment, State
-from closeknit.lifecycle.answers import Memory
-from closeknit.lifecycle.plan import Plan
-from closeknit.lifecycle.reconcile import reconcile
-from closeknit.lifecycle.step import step
+from closeknit.api.names import PendingReason
+from closeknit.api.trainingjob_status import Actual, State
 from scenarios.machines import dgx1
-from scenarios.manifests import condition, node, node_topology, owner, pod, resource_claim, training_job, worker
+from scenarios.manifests import condition, node, node_topology, owner, resource_claim, training_job, worker
+from scenarios.stories import WHOLE, booked_nodes, conditions, ended, two_dra_nodes, two_plugin_nodes, unschedulable
 from scenarios.story import Story, dra_node, plugin_node
-
-WHOLE = {"gpus": 16}  # two whole nodes
-
-
-def two_plugin_nodes(**spec: object) -> Story:
-    """Two nodes of 8 GPUs with a device plugin, and a job that takes both."""
-    return Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), training_job(spec={**WHOLE, **spec}))
-
-
-def two_dra_nodes() -> Story:
-    return Story(*dra_node("gpu-1"), *dra_node("gpu-2"), training_job(spec=WHOLE))
-
-
-def conditions(story: Story) -> dict[str, str]:
-    return {condition.type: condition.status for condition in story.status().conditions}
-
-
-def unschedulable(message: str) -> dict[str, str]:
-    return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-
-
-def booked_nodes(story: Story) -> list[NodeAssignment]:
-    placement = story.status().placement
-    assert placement is not None
-    return placement.nodes
-
-
-def ended(story: Story) -> list[tuple[int, str, bool]]:
-    return [(attempt.number, attempt.reason, attempt.charged) for attempt in story.status().attempts]
 
 
 @pytest.mark.parametrize(
@@ -245,56 +210,6 @@ def test_a_job_suspended_from_the_start_holds_nothing() -> None:
     assert (story.status().state, story.written) == (State.SUSPENDED, ["status Suspended"])
 
 
-def test_a_job_that_does_not_fit_writes_its_status_once_and_reserves_nothing() -> None:
-    story = Story(
-        *plugin_node("gpu-1"),
-        training_job("large", spec={"gpus": 16}),
-        training_job("small", spec={"gpus": 8}),
-    )
-    story.settle()
-    pending = story.status("large").pending
-    assert pending is not None
-    assert pending.reason == PendingReason.INSUFFICIENT_GPUS
-    assert story.status("small").state is State.STARTING
-    assert story.status("large").state is State.QUEUED
-    assert [notice.reason for notice in story.notices] == ["InsufficientGPUs", "Placed"]
-
-
-def test_since_stays_while_the_reason_does() -> None:
-    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 16}))
-    story.settle()
-    since = (story.status().pending or pytest.fail("not pending")).since
-    story.pass_time(600)
-    story.add(pod("notebook", requests={"nvidia.com/gpu": "8"}))  # other numbers, the same reason
-    story.settle()
-    assert (story.status().pending or pytest.fail("not pending")).since == since
-    assert [notice.reason for notice in story.notices] == ["InsufficientGPUs"]
-
-
-def test_a_booking_of_this_walk_counts_against_the_jobs_after_it() -> None:
-    story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}), training_job("b", spec={"gpus": 8}))
-    story.settle()
-    assert (story.status("a").state, story.status("b").state) == (State.STARTING, State.QUEUED)
-
-
-def test_a_template_that_the_api_server_refuses_is_told_in_its_words_and_asked_again() -> None:
-    story = two_plugin_nodes()
-    words = 'the API server refuses Pod team-b/train-a1-worker-00000: violates PodSecurity "restricted:latest"'
-    story.refused["train-a1-worker-00000"] = (PendingReason.TEMPLATE_INVALID, words)
-    story.settle()
-    pending = story.status().pending
-    assert pending is not None
-    assert (pending.reason, pending.message) == ("TemplateInvalid", words)
-    assert story.written == ["status Queued"]
-    assert conditions(story) == {"Admitted": "False", "Placed": "False"}
-    assert [plan.wake_after_s for plan in story.plans()] == [15.0]
-    story.refused.clear()
-    story.pass_time(15)
-    story.settle()
-    assert story.status().state is State.STARTING
-    assert story.status().pending is None
-
-
 def test_a_refusal_that_only_the_creates_show_takes_back_what_was_made() -> None:
     story = two_plugin_nodes()
     words = "the API server refuses Pod team-b/train-a1-worker-00001: exceeded quota: pods"
@@ -304,60 +219,6 @@ def test_a_refusal_that_only_the_creates_show_takes_back_what_was_made() -> None
     assert story.status().placement is None
     assert (story.status().pending or pytest.fail("not pending")).message == words
     assert (story.status().state, story.status().attempt) == (State.QUEUED, 1)
-
-
-def test_a_name_that_somebody_has_is_waited_for_without_making_anything() -> None:
-    story = two_plugin_nodes()
-    story.add(worker("train", 1, node=None, phase="Pending", job_uid="uid-of-another", requests={}))
-    story.settle()
-    pending = story.status().pending
-    assert pending is not None
-    assert (pending.reason, pending.message) == (
-        "NameConflict",
-        "Pod team-b/train-a1-worker-00001 exists and belongs to TrainingJob train (uid uid-of-another); "
-        "delete it, or delete this job and give it another name",
-    )
-    assert story.written == ["status Queued"]
-    story.remove_pod("train-a1-worker-00001")
-    story.settle()
-    assert story.status().state is State.STARTING
-
-
-def test_a_service_name_that_somebody_has_shows_when_it_is_created_and_is_probed_before_the_next_booking() -> None:
-    story = two_plugin_nodes()
-    words = "Service team-b/train-a1 exists and belongs to nobody that it names"
-    story.refused["Service train-a1"] = (PendingReason.NAME_CONFLICT, words)
-    story.settle()
-    assert story.pods() == []
-    story.pass_time(2)
-    (plan,) = story.plans()
-    assert [probe["kind"] for probe in plan.probes] == ["Pod", "Service"]
-
-
-def test_a_gang_waits_for_the_claims_of_the_pods_that_had_its_names_before() -> None:
-    """The API server collects them when it comes round to it; until then nobody of the gang is released."""
-    story = two_dra_nodes()
-    words = "ResourceClaim team-b/train-a1-worker-00001 exists and belongs to nobody that it names"
-    story.refused["ResourceClaim train-a1-worker-00001"] = (PendingReason.NAME_CONFLICT, words)
-    booking, *_ = story.plans()
-    story.write(booking)
-    release, *_ = story.plans()
-    story.write(release)
-    assert story.names("ResourceClaim") == ["train-a1-worker-00000"]
-    left_over = story.objects[("ResourceClaim", "team-b", "train-a1-worker-00000")]
-    story.settle()
-    assert (story.pods(), story.status().state) == ([], State.QUEUED)
-
-    story.add(left_over)
-    story.refused.clear()
-    story.pass_time(2)
-    story.settle()
-    assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
-    assert story.names("ResourceClaim") == ["train-a1-worker-00000"]
-    assert ended(story) == []
-    del story.objects[("ResourceClaim", "team-b", "train-a1-worker-00000")]
-    story.settle()
-    assert story.names("ResourceClaim") == ["train-a1-worker-00000", "train-a1-worker-00001"]
 
 
 def test_a_node_that_changed_before_release_has_the_gang_placed_anew() -> None:
@@ -383,40 +244,6 @@ def test_nics_that_no_resource_exposes_any_more_have_the_gang_placed_anew() -> N
     story.settle()
     assert ended(story) == [(1, "NodeChanged", False)]
     assert [assignment.nics for assignment in booked_nodes(story)] == [None, None]
-
-
-def test_bad_luck_in_a_row_is_waited_out() -> None:
-    story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8}))
-    story.settle()
-    for attempt in (1, 2):
-        story.remove_pod(f"train-a{attempt}-worker-00000")
-        story.settle()
-    assert story.pods() == []
-    assert [plan.wake_after_s for plan in story.plans()] == [2.0]
-    story.pass_time(2)
-    story.settle()
-    assert story.pods() == ["train-a3-worker-00000"]
-
-
-def test_a_job_being_deleted_gets_nothing_more() -> None:
-    story = two_plugin_nodes()
-    booking, *_ = story.plans()
-    story.write(booking)
-    metadata = story.objects[("TrainingJob", "team-b", "train")]["metadata"]
-    metadata |= {"deletionTimestamp": "2026-11-21T10:00:00Z", "generation": 2}  # as the API server marks it
-    before = len(story.written)
-    story.settle()
-    assert story.written[before:] == []
-
-
-def test_a_stored_job_that_cannot_be_read_is_refused_in_words() -> None:
-    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": "many"}))
-    story.settle()
-    job = next(iter(story.cluster.invalid_jobs.values()))
-    assert job.status.pending is not None
-    assert job.status.pending.reason == "NotSupported"
-    assert job.status.pending.message.startswith("this version cannot read it: spec.gpus: ")
-    assert story.written == ["status Queued"]
 
 
 def test_a_finished_job_is_left_alone_whatever_happens_to_its_pods() -> None:
@@ -454,28 +281,6 @@ def test_what_is_made_belongs_to_the_job() -> None:
     for kind in ("Pod", "Service"):
         (made,) = [value for key, value in story.objects.items() if key[0] == kind]
         assert made["metadata"]["ownerReferences"] == [owner("train", uid="uid-of-train")]
-
-
-def test_a_mistake_of_ours_about_one_job_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mistaken(job: TrainingJob, *rest: Any, **options: Any) -> Plan:
-        if job.metadata.name == "a":
-            raise KeyError("gpu-9")
-        return reconcile(job, *rest, **options)
-
-    monkeypatch.setattr("closeknit.lifecycle.step.reconcile", mistaken)
-    story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}), training_job("b", spec={"gpus": 8}))
-    broken, booked = story.plans()
-    assert (str(broken.job), repr(broken.error), broken.writes) == ("team-b/a", "KeyError('gpu-9')", False)
-    assert (str(booked.job), booked.error, booked.writes) == ("team-b/b", None, True)
-
-
-def test_a_job_that_is_busy_gets_no_plan_and_keeps_what_it_holds() -> None:
-    story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}), training_job("b", spec={"gpus": 8}))
-    booking, *_ = story.plans()
-    story.write(booking)
-    busy = frozenset({JobKey("team-b", "a")})
-    (plan,) = step(story.cluster, story.now, Memory(busy=busy))
-    assert (str(plan.job), plan.status and plan.status.placement) == ("team-b/b", None)
 
 
 def test_the_observed_generation_follows_every_change_of_the_spec() -> None:

@@ -1,0 +1,34 @@
+"""How the stories of a job's life begin, and what they look at."""
+
+from closeknit.api.trainingjob_status import NodeAssignment
+from scenarios.manifests import training_job
+from scenarios.story import Story, dra_node, plugin_node
+
+WHOLE = {"gpus": 16}  # two whole nodes
+
+
+def two_plugin_nodes(**spec: object) -> Story:
+    """Two nodes of 8 GPUs with a device plugin, and a job that takes both."""
+    return Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), training_job(spec={**WHOLE, **spec}))
+
+
+def two_dra_nodes() -> Story:
+    return Story(*dra_node("gpu-1"), *dra_node("gpu-2"), training_job(spec=WHOLE))
+
+
+def conditions(story: Story) -> dict[str, str]:
+    return {condition.type: condition.status for condition in story.status().conditions}
+
+
+def unschedulable(message: str) -> dict[str, str]:
+    return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+
+
+def booked_nodes(story: Story) -> list[NodeAssignment]:
+    placement = story.status().placement
+    assert placement is not None
+    return placement.nodes
+
+
+def ended(story: Story) -> list[tuple[int, str, bool]]:
+    return [(attempt.number, attempt.reason, attempt.charged) for attempt in story.status().attempts]
