@@ -1,0 +1,264 @@
+"""Who holds which GPU of a node: bookings, claims, and what Pods have asked a device plugin for."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from closeknit.cluster.node import PluginOffer
+from scenarios.manifests import (
+    Manifest,
+    allocation,
+    booked,
+    condition,
+    node,
+    node_topology,
+    pod,
+    resource_claim,
+    resource_slice,
+    training_job,
+    uuids,
+    worker,
+)
+from scenarios.views import view
+
+WHOLE = booked(("gpu-1", range(4)))
+HOLDERS = {
+    "nobody": ([], {}),
+    "a job that has booked and has no Pod yet": (
+        [training_job(placement=WHOLE)],
+        {0: "job team-b/train", 1: "job team-b/train", 2: "job team-b/train", 3: "job team-b/train"},
+    ),
+    "a job whose booking has ended with its attempt": (
+        [
+            training_job(
+                placement=WHOLE,
+                attempt=2,
+                attempts=[{"number": 2, "reason": "ChildDeleted", "charged": False, "ended": "2026-11-21T11:00:00Z"}],
+            )
+        ],
+        {},
+    ),
+    "a job in its second attempt": (
+        [
+            training_job(
+                placement=booked(("gpu-1", [2])),
+                attempt=2,
+                attempts=[{"number": 1, "reason": "ChildDeleted", "charged": False, "ended": "2026-11-21T11:00:00Z"}],
+            )
+        ],
+        {2: "job team-b/train"},
+    ),
+    "a job that succeeded": ([training_job(placement=WHOLE, conditions=[condition("Succeeded")])], {}),
+    "a job that failed": ([training_job(placement=WHOLE, conditions=[condition("Failed")])], {}),
+    "a suspended job": ([training_job(placement=WHOLE, conditions=[condition("Suspended")])], {}),
+    "a job that does not parse keeps its booking": (
+        [training_job(spec={"gpus": 70_000}, placement=booked(("gpu-1", [1])))],
+        {1: "job team-b/train"},
+    ),
+    "a booking on a node that nobody knows": ([training_job(placement=booked(("gpu-9", [1])))], {}),
+    "a booking of indexes that the machine does not have": (
+        [training_job(placement=booked(("gpu-1", [1, 9])))],
+        {1: "job team-b/train"},
+    ),
+    "the Pod's uuids beat its booking's indexes, which a reboot has renumbered": (
+        [training_job(placement=booked(("gpu-1", [0, 1]))), worker(gpus=uuids("gpu-1", 6, 7))],
+        {6: "job team-b/train", 7: "job team-b/train"},
+    ),
+    "also before the Pod is bound": (
+        [training_job(placement=booked(("gpu-1", [0, 1]))), worker(gpus=uuids("gpu-1", 6, 7), node=None)],
+        {6: "job team-b/train", 7: "job team-b/train"},
+    ),
+    "uuids that are nowhere leave the indexes": (
+        [training_job(placement=booked(("gpu-1", [0, 1]))), worker(gpus=uuids("gpu-9", 6, 7))],
+        {0: "job team-b/train", 1: "job team-b/train"},
+    ),
+    "the Pod of an earlier attempt holds what it names, beside the booking": (
+        [training_job(placement=booked(("gpu-1", [0])), attempt=2), worker(gpus=uuids("gpu-1", 5))],
+        {0: "job team-b/train", 5: "job team-b/train"},
+    ),
+    "the Pod of a deleted job still holds": ([worker(gpus=uuids("gpu-1", 5))], {5: "job team-b/train"}),
+    "a Pod of a job's earlier namesake does not stand for the booking": (
+        [
+            training_job(placement=booked(("gpu-1", [0]))),
+            worker(gpus=uuids("gpu-1", 5), job_uid="uid-of-another"),
+        ],
+        {0: "job team-b/train", 5: "job team-b/train"},
+    ),
+    "a finished Pod of no booking holds nothing": ([worker(gpus=uuids("gpu-1", 5), phase="Succeeded")], {}),
+    "what the kubelet gave beats what was predicted": (
+        [
+            training_job(placement=booked(("gpu-1", [0, 1]), binding="BestEffort")),
+            worker(gpus=uuids("gpu-1", 0, 1), requests={"nvidia.com/gpu": "2"}),
+            node_topology(allocations=[allocation("team-b", "train-a1-worker-00000", uuids("gpu-1", 2, 3))]),
+        ],
+        {2: "job team-b/train", 3: "job team-b/train"},
+    ),
+    "a kubelet's word on a part of the Pod's GPUs adds to the annotation": (
+        [
+            training_job(placement=booked(("gpu-1", [0, 1]), binding="BestEffort")),
+            worker(gpus=uuids("gpu-1", 0, 1), requests={"nvidia.com/gpu": "2"}),
+            node_topology(allocations=[allocation("team-b", "train-a1-worker-00000", uuids("gpu-1", 2))]),
+        ],
+        {0: "job team-b/train", 1: "job team-b/train", 2: "job team-b/train"},
+    ),
+    "somebody's Pod, by the kubelet's word": (
+        [pod(), node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))])],
+        {4: "pod ml/notebook"},
+    ),
+    "a replica of a shared GPU": (
+        [pod(), node_topology(allocations=[allocation("ml", "notebook", ["GPU-gpu-1-4::2"])])],
+        {4: "pod ml/notebook"},
+    ),
+    "the kubelet's word on a Pod that is gone": (
+        [node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))])],
+        {},
+    ),
+    "the kubelet's word on a Pod's earlier namesake": (
+        [pod(uid="new"), node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4), uid="old")])],
+        {},
+    ),
+    "a stranger's annotation is worth nothing": (
+        [
+            {
+                **pod(),
+                "metadata": {
+                    "name": "notebook",
+                    "namespace": "ml",
+                    "labels": {"closeknit.dev/job": "train"},
+                    "annotations": {"closeknit.dev/gpus": "GPU-gpu-1-0"},
+                },
+            }
+        ],
+        {},
+    ),
+}
+WITH_CLAIMS = {
+    "a claim's devices": ([resource_claim("x", ("gpu-1", 0), ("gpu-1", 5))], {0: "claim ml/x", 5: "claim ml/x"}),
+    "a claim with admin access holds nothing": ([resource_claim("x", ("gpu-1", 0), admin=True)], {}),
+    "a claim of another driver holds nothing": ([resource_claim("x", ("gpu-1", 0), driver="dra.net")], {}),
+    "a claim that waits holds nothing": ([resource_claim("x")], {}),
+    "a claim on a device that the slice no longer names": ([resource_claim("x", ("gpu-1", 12))], {}),
+    "a device that only an older generation names": (
+        [resource_slice(indexes=(0, 1), generation=0), resource_claim("x", ("gpu-1", 1))],
+        {1: "claim ml/x"},
+    ),
+    "our own claim shows as its job": (
+        [
+            training_job(placement=booked(("gpu-1", [3]), binding="DRA")),
+            resource_claim("train-a1-worker-00000", ("gpu-1", 3), namespace="team-b", job="train"),
+        ],
+        {3: "job team-b/train"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifests", "expected"), HOLDERS.values(), ids=HOLDERS.keys())
+def test_who_holds_which_gpu(manifests: Sequence[Manifest], expected: dict[int, str]) -> None:
+    found = view(node(), node_topology(), *manifests)
+    assert dict(found.holders) == expected
+    assert list(found.holders) == sorted(expected)
+    assert set(found.free) == set(range(8)) - expected.keys()
+
+
+@pytest.mark.parametrize(("manifests", "expected"), WITH_CLAIMS.values(), ids=WITH_CLAIMS.keys())
+def test_who_holds_which_gpu_under_dra(manifests: Sequence[Manifest], expected: dict[int, str]) -> None:
+    found = view(node(gpus=None), node_topology(), resource_slice(), *manifests)
+    assert dict(found.holders) == expected
+    assert set(found.free) == set(range(8)) - expected.keys()
+
+
+def test_a_claim_on_a_mig_device_holds_the_gpu_that_it_is_cut_from() -> None:
+    cut = resource_slice(
+        indexes=(0,),
+        devices={0: {"attributes": {"type": {"string": "mig"}, "parentUUID": {"string": "GPU-gpu-1-6"}}}},
+        part=1,
+        count=2,
+    )
+    rest = resource_slice(indexes=range(1, 8), count=2)
+    found = view(node(gpus=None), node_topology(), cut, rest, resource_claim("x", ("gpu-1", 0)))
+    assert dict(found.holders) == {6: "claim ml/x"}
+    assert found.unusable[0] == "no ResourceSlice names it"
+
+
+REQUESTED = {
+    "a Pod that nobody explains": ([pod(requests={"nvidia.com/gpu": "3"})], 3, False),
+    "a Pod explained by the kubelet": (
+        [pod(), node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))])],
+        1,
+        True,
+    ),
+    "a Pod explained in part": (
+        [
+            pod(requests={"nvidia.com/gpu": "2"}),
+            node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))]),
+        ],
+        2,
+        False,
+    ),
+    "a booking whose Pod is not there yet": ([training_job(placement=WHOLE)], 4, True),
+    "a booking whose Pod is gated": (
+        [training_job(placement=WHOLE), worker(node=None, requests={"nvidia.com/gpu": "4"}, phase="Pending")],
+        4,
+        True,
+    ),
+    "a booking whose Pod is bound": (
+        [training_job(placement=WHOLE), worker(requests={"nvidia.com/gpu": "4"})],
+        4,
+        True,
+    ),
+    "a booking whose Pod is done, its job not yet": (
+        [training_job(placement=WHOLE), worker(requests={"nvidia.com/gpu": "4"}, phase="Succeeded")],
+        0,
+        True,
+    ),
+    "a finished Pod of somebody": ([pod(phase="Succeeded")], 0, True),
+    "a Pod that waits for a node": ([pod(node=None, phase="Pending")], 0, True),
+    "a Pod on another node": ([pod(node="gpu-2")], 0, True),
+    "Pods that hold all there is, so that nobody need say which": (
+        [pod("a", requests={"nvidia.com/gpu": "5"}), pod("b", requests={"nvidia.com/gpu": "3"})],
+        8,
+        True,
+    ),
+    "sidecars count beside the containers, init containers only at their peak": (
+        [
+            {
+                **pod(),
+                "spec": {
+                    "nodeName": "gpu-1",
+                    "initContainers": [
+                        {"resources": {"limits": {"nvidia.com/gpu": 1}}, "restartPolicy": "Always"},
+                        {"resources": {"limits": {"nvidia.com/gpu": 2}}},
+                    ],
+                    "containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}, {"resources": None}],
+                },
+            }
+        ],
+        3,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifests", "requested", "known"), REQUESTED.values(), ids=REQUESTED.keys())
+def test_what_the_device_plugin_has_handed_out(manifests: Sequence[Manifest], requested: int, known: bool) -> None:
+    found = view(node(), node_topology(), *manifests)
+    assert found.plugin == PluginOffer(8, 8, requested, holders_known=known, shared=False)
+
+
+def test_pods_that_hold_all_there_is_hold_every_gpu() -> None:
+    found = view(
+        node(gpus=3),
+        node_topology(count=3, allocations=[allocation("ml", "a", uuids("gpu-1", 1))]),
+        pod("a"),
+        pod("b", requests={"nvidia.com/gpu": "1"}),
+        pod("c", requests={"nvidia.com/gpu": "1"}),
+    )
+    assert dict(found.holders) == {0: "pod ml/b or ml/c", 1: "pod ml/a", 2: "pod ml/b or ml/c"}
+    assert found.free == ()
+
+
+def test_pods_may_hold_gpus_that_only_the_agent_knows_to_be_broken() -> None:
+    broken = [{"index": index, "state": "Unhealthy"} for index in (0, 1)]
+    found = view(node(), node_topology(gpus=broken), pod(requests={"nvidia.com/gpu": "6"}))
+    assert found.plugin == PluginOffer(8, 8, 6, holders_known=False, shared=False)
+    assert (dict(found.holders), found.free) == ({}, (2, 3, 4, 5, 6, 7))
