@@ -75,7 +75,8 @@ def test_the_example_that_is_too_large_says_why() -> None:
         "fits": False,
         "pending": {
             "reason": "NoNVLinkIsland",
-            "message": "needs 32 GPUs, those of each node in one NVLink island; largest free island has 8 (gpu-01); "
+            "message": "needs 32 GPUs in one NVLink island; largest free island has 8 (gpu-01), and no machine here "
+            "has more than 8 in one: lower tensor x context, or set nvlink: Preferred; "
             "2 excluded: 2 held by claim team-b/notebook",
             "nearest": [],
         },
@@ -100,8 +101,9 @@ def test_a_refusal_for_people() -> None:
     result = CliRunner().invoke(app, ["plan", *arguments])
     assert (result.exit_code, result.stderr) == (3, "")
     assert " ".join(result.stdout.split()) == (
-        "default/too-large does not fit: NoNVLinkIsland needs 32 GPUs, those of each node in one NVLink island; "
-        "largest free island has 8 (gpu-01); 2 excluded: 2 held by claim team-b/notebook"
+        "default/too-large does not fit: NoNVLinkIsland needs 32 GPUs in one NVLink island; largest free island has "
+        "8 (gpu-01), and no machine here has more than 8 in one: lower tensor x context, or set "
+        "nvlink: Preferred; 2 excluded: 2 held by claim team-b/notebook"
     )
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from closeknit.api.names import HOST_LEVEL, PendingReason
+from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL, PendingReason
 from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.machine.islands import islands
@@ -140,12 +140,13 @@ def _no_island(cluster: Cluster, request: Request, candidates: Sequence[Candidat
         for island in islands(entry.machine, positions_of(entry.profile.pool))
     )
     largest, node = (-sizes[0][0], sizes[0][1]) if sizes else (0, "")
-    widest = max((len(view.machine.gpus) for view in cluster.nodes.values() if view.machine), default=0)
+    machines = [view.machine for view in cluster.nodes.values() if view.machine]
+    widest = max((len(machine.gpus) for machine in machines), default=0)
     group, groups = request.group, request.gpus // request.group
     room = sum(-size // group for size, _ in sizes)
     if group > 1 and groups > 1:
         asked = f"needs {groups} groups of {group} GPUs, each in one NVLink island"
-    elif request.gpus <= widest:
+    elif group > 1 or request.gpus <= widest:
         asked = f"needs {_gpus(request)} in one NVLink island"
     else:
         asked = f"needs {_gpus(request)}, those of each node in one NVLink island"
@@ -155,6 +156,10 @@ def _no_island(cluster: Cluster, request: Request, candidates: Sequence[Candidat
         found = f"largest free island has {largest} ({node}), but no shares that can be bound keep to islands"
     else:
         found = f"largest free island has {largest} ({node})"
+    whole = [island for machine in machines for island in islands(machine, range(len(machine.gpus)))]
+    most = max(map(len, whole), default=0)
+    if group > most and NVLINK_DOMAIN_LEVEL not in cluster.levels:
+        found += f", and no machine here has more than {most} in one: lower tensor x context, or set nvlink: Preferred"
     return f"{asked}; {found}{excluded(cluster, request, candidates)}"
 
 
