@@ -26,7 +26,7 @@ environment: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv)
 	@$(UV) sync --locked --quiet
 
 .PHONY: cluster
-cluster: environment ## Build the test control plane once (about 7 min); KEEP=1 holds one open for you
+cluster: environment ## Build the test control plane once (about 8 min); KEEP=1 holds one open for you
 	@$(HARNESS) harness.build
 	@if [ -n "$${KEEP:-}" ]; then $(HARNESS) harness.local_cluster; fi
 
