@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.install import install, start_agents, start_operator
+from harness.install import free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster
 from harness.machines import device_class, node_object, resource_slices
-from harness.operator_bed import DRA_NODES, PLUGIN_NODES, PROFILES, Bed, free_port
+from harness.operator_bed import DRA_NODES, PLUGIN_NODES, PROFILES, Bed
 
 serials = itertools.count()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from harness.audit import AuditEvent
 from harness.chart import NAMESPACE
-from harness.install import OPERATOR, start_operator
+from harness.install import OPERATOR, free_port, start_operator
 from harness.local_cluster import is_running
-from harness.operator_bed import ON_PLUGIN, USER, Bed, free_port
+from harness.operator_bed import ON_PLUGIN, USER, Bed
 
 
 def test_an_operator_that_was_killed_goes_on_and_one_at_rest_writes_nothing(bed: Bed) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.install import free_port
+
 COMMAND = str(Path(sys.executable).parent / "closeknit-operator")
 DEADLINE_S = 30.0
 KUBECONFIG = """
@@ -41,9 +43,7 @@ def without_server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]
     """An operator whose API server does not answer, and the port of its health."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG)
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_port()
     with subprocess.Popen(
         [COMMAND, f"--kubeconfig={kubeconfig}", f"--metrics-address=127.0.0.1:{port}", "--log-format=json"],
         stderr=subprocess.PIPE,

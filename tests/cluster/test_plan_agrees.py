@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +10,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from closeknit.agent.profile import gpu_uuid
-from closeknit.api.names import API_VERSION, GPU_DRA_DRIVER, JOB_LABEL
+from closeknit.api.names import API_VERSION, JOB_LABEL
 from closeknit.cli.main import app
-from harness.install import install, start_agents, start_operator
+from harness.install import free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster, is_running
-from harness.machines import device_class, node_object, resource_slices
+from harness.machines import OTHER_TEAM, device_class, node_object, notebook, resource_slices
 
 KINDS = "nodes,nodetopologies,clustertopologies,trainingjobs,pods,resourceslices,resourceclaims,priorityclasses"
 RACK_LABEL = "example.com/rack"
@@ -95,30 +93,6 @@ def job(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def held(node: str, indexes: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Somebody's Pod with a claim on exactly these GPUs."""
-    uuids = ", ".join(f"'{gpu_uuid(node, index)}'" for index in indexes)
-    chosen = {"cel": {"expression": f"device.attributes['{GPU_DRA_DRIVER}'].uuid in [{uuids}]"}}
-    exactly = {"deviceClassName": GPU_DRA_DRIVER, "count": len(indexes), "selectors": [chosen]}
-    metadata = {"name": f"notebook-{node}", "namespace": "team-b"}
-    container = {"name": "notebook", "image": "notebook", "resources": {"claims": [{"name": "gpus"}]}}
-    claims = [{"name": "gpus", "resourceClaimName": metadata["name"]}]
-    return [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": metadata,
-            "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": metadata,
-            "spec": {"resourceClaims": claims, "containers": [container]},
-        },
-    ]
-
-
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
     with LocalCluster() as cluster:
@@ -127,7 +101,7 @@ def bed() -> Iterator[Bed]:
         spec = {"levels": levels, "fabric": {"levelBandwidthGBps": {"rack": 25}}}
         machines = PLUGIN | BRIDGES | DRA
         cluster.apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-b"}},
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OTHER_TEAM}},
             {"apiVersion": API_VERSION, "kind": "ClusterTopology", "metadata": {"name": "default"}, "spec": spec},
             device_class(),
             *(
@@ -147,11 +121,11 @@ def bed() -> Iterator[Bed]:
                 for name, value in PRIORITIES.items()
             ),
         )
-        cluster.apply(*(each for name, indexes in HELD.items() for each in held(name, indexes)))
+        cluster.apply(*(each for name, indexes in HELD.items() for each in notebook(name, indexes)))
         start_agents(cluster, [{"name": name, "profile": profile} for name, (_, profile) in machines.items()])
         cluster.wait_for(lambda: len(cluster.get("nodetopologies")["items"]) == len(machines), "the agents")
         cluster.wait_for(
-            lambda: all(pod["spec"].get("nodeName") for pod in cluster.get("pods", namespace="team-b")["items"]),
+            lambda: all(pod["spec"].get("nodeName") for pod in cluster.get("pods", namespace=OTHER_TEAM)["items"]),
             "the notebooks to hold their GPUs",
         )
         bed = Bed(cluster, free_port())
@@ -163,13 +137,6 @@ def bed() -> Iterator[Bed]:
 def clean(bed: Bed) -> Iterator[None]:
     yield
     bed.clean()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 FITS = [

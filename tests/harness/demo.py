@@ -7,7 +7,6 @@ Played: the nodes (kwok), and what NVML would say on them (recorded and simulate
 import argparse
 import json
 import signal
-import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -18,8 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from closeknit.agent.profile import gpu_uuid
-from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, GPU_DRA_DRIVER, GROUP
+from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, GROUP
 from closeknit.api.objects import TrainingJob
 from closeknit.cli.objects import cluster_objects, training_job
 from closeknit.cluster.cluster import Cluster, build
@@ -28,9 +26,9 @@ from closeknit.launch.gang import Gang
 from closeknit.lifecycle import booking
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.request import request
-from harness.install import install, start_agents, start_operator
+from harness.install import free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster
-from harness.machines import device_class, node_object, resource_slices
+from harness.machines import OTHER_TEAM, device_class, node_object, notebook, resource_slices
 
 ROOT = Path(__file__).parents[2]
 RACK_LABEL = "example.com/rack"
@@ -115,7 +113,7 @@ def _set_up(cluster: LocalCluster) -> None:
     install(cluster)
     cluster.apply(*nodes, device_class(), *slices, _topology(), *_held())
     start_agents(cluster, [each.fleet_entry for each in NODES])
-    start_operator(cluster, _free_port())
+    start_operator(cluster, free_port())
     cluster.wait_for(
         lambda: len(cluster.get("nodetopologies")["items"]) == len(NODES), "every agent to have published its node"
     )
@@ -131,41 +129,13 @@ def _topology() -> dict[str, Any]:
 
 
 def _held() -> list[dict[str, Any]]:
-    """Pods of another team that hold some GPUs of the DGX-1Vs by claims of their own."""
-    objects: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-b"}}]
-    for node, indexes in HELD.items():
-        name = f"notebook-{node}"
-        uuids = ", ".join(f"'{gpu_uuid(node, index)}'" for index in indexes)
-        chosen = f"device.attributes['{GPU_DRA_DRIVER}'].uuid in [{uuids}]"
-        exactly = {
-            "deviceClassName": GPU_DRA_DRIVER,
-            "count": len(indexes),
-            "selectors": [{"cel": {"expression": chosen}}],
-        }
-        metadata = {"name": name, "namespace": "team-b"}
-        container = {"name": "notebook", "image": "notebook", "resources": {"claims": [{"name": "gpus"}]}}
-        objects += [
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceClaim",
-                "metadata": metadata,
-                "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}},
-            },
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": metadata,
-                "spec": {
-                    "resourceClaims": [{"name": "gpus", "resourceClaimName": name}],
-                    "containers": [container],
-                },
-            },
-        ]
-    return objects
+    """Pods of another team that hold some GPUs of the DGX-1Vs."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OTHER_TEAM}}
+    return [namespace, *(each for node, indexes in HELD.items() for each in notebook(node, indexes))]
 
 
 def _all_held(cluster: LocalCluster) -> bool:
-    pods = cluster.get("pods", namespace="team-b")["items"]
+    pods = cluster.get("pods", namespace=OTHER_TEAM)["items"]
     return len(pods) == len(HELD) and all(pod["spec"].get("nodeName") for pod in pods)
 
 
@@ -268,12 +238,6 @@ def _hold(cluster: LocalCluster, console: Console) -> None:
         markup=False,
     )
     signal.pause()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ ServiceAccounts. Left out are only the Deployment and the DaemonSet, for kwok's 
 """
 
 import json
+import socket
 import sys
 import urllib.request
 from collections.abc import Sequence
@@ -28,6 +29,13 @@ def install(cluster: LocalCluster) -> None:
     names = [f"crd/{each['metadata']['name']}" for each in crds]
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
     cluster.apply(*others)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on at the moment."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def start_operator(cluster: LocalCluster, port: int) -> int:

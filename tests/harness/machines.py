@@ -5,16 +5,18 @@ same name, so that GPU uuids, addresses and counts agree with what it publishes.
 """
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from closeknit.agent.dump import RecordedSource
 from closeknit.agent.pci import address
-from closeknit.agent.profile import NO_FAULTS, Faults, load_profile, readings_of
+from closeknit.agent.profile import NO_FAULTS, Faults, gpu_uuid, load_profile, readings_of
 from closeknit.agent.readings import GpuReading, Readings
 from closeknit.api.names import GPU_DRA_DRIVER, GPU_RESOURCE
 
 AGENT_NAMESPACE = "closeknit-system"
+OTHER_TEAM = "team-b"
 AGENT_SERVICE_ACCOUNT = "closeknit-agent"
 RDMA_RESOURCE = "rdma/hca"  # as an admin would call it in k8s-rdma-shared-dev-plugin's configuration
 # Of no weight in any decision, but a GPU server's size.
@@ -81,6 +83,30 @@ def device_class() -> dict[str, Any]:
         "metadata": {"name": GPU_DRA_DRIVER},
         "spec": {"selectors": [{"cel": {"expression": expression}}], "extendedResourceName": GPU_RESOURCE},
     }
+
+
+def notebook(node: str, indexes: Collection[int]) -> list[dict[str, Any]]:
+    """Somebody's Pod, in the namespace OTHER_TEAM, and its claim on exactly these GPUs of a simulated machine."""
+    uuids = ", ".join(f"'{gpu_uuid(node, index)}'" for index in indexes)
+    chosen = {"cel": {"expression": f"device.attributes['{GPU_DRA_DRIVER}'].uuid in [{uuids}]"}}
+    exactly = {"deviceClassName": GPU_DRA_DRIVER, "count": len(indexes), "selectors": [chosen]}
+    metadata = {"name": f"notebook-{node}", "namespace": OTHER_TEAM}
+    container = {"name": "notebook", "image": "notebook", "resources": {"claims": [{"name": "gpus"}]}}
+    claims = [{"name": "gpus", "resourceClaimName": metadata["name"]}]
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": metadata,
+            "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"resourceClaims": claims, "containers": [container]},
+        },
+    ]
 
 
 def agent_pod(node: str) -> dict[str, Any]:

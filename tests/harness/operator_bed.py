@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -125,10 +124,3 @@ class Bed:
 def others(writes: list[AuditEvent]) -> list[str]:
     """Writes that are neither the creation of a Pod or claim nor the release of a Pod."""
     return [f"{event.verb} {event.resource}" for event in writes if event.resource not in {"pods", "resourceclaims"}]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
