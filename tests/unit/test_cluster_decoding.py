@@ -115,6 +115,8 @@ KEPT = {
     "a Pod of ours without GPUs": worker(requests={}),
     "a finished Pod of ours": worker(phase="Succeeded"),
     "a Pod that only bears our label": labelled(pod(requests={}, phase="Failed")),
+    "a Pod that has a name which a child may want": pod("train-a12-ps-00003", requests={}),
+    "a claim that has a name which a child may want": resource_claim("train-a1-worker-00000"),
     "a claim of ours that waits": resource_claim("x", job="train"),
     "a claim with GPUs": resource_claim("x", ("gpu-1", 0)),
 }

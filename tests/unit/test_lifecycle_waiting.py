@@ -11,7 +11,7 @@ from closeknit.lifecycle.answers import Memory
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.reconcile import reconcile
 from closeknit.lifecycle.step import step
-from scenarios.manifests import pod, training_job, worker
+from scenarios.manifests import pod, resource_claim, training_job, worker
 from scenarios.stories import conditions, ended, two_dra_nodes, two_plugin_nodes
 from scenarios.story import Story, dra_node, plugin_node
 
@@ -79,6 +79,26 @@ def test_a_name_that_somebody_has_is_waited_for_without_making_anything() -> Non
     )
     assert story.written == ["status Queued"]
     story.remove_pod("train-a1-worker-00001")
+    story.settle()
+    assert story.status().state is State.STARTING
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        pytest.param(pod("train-a1-worker-00001", namespace="team-b", requests={}), id="Pod without GPUs"),
+        pytest.param(resource_claim("train-a1-worker-00001", namespace="team-b"), id="ResourceClaim without GPUs"),
+    ],
+)
+def test_a_name_is_taken_by_what_holds_no_gpu_too(foreign: dict[str, Any]) -> None:
+    story = two_dra_nodes()
+    story.add(foreign)
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.message.startswith(f"{foreign['kind']} team-b/train-a1-worker-00001 exists and belongs to nobody")
+    assert story.written == ["status Queued"]
+    del story.objects[(foreign["kind"], "team-b", "train-a1-worker-00001")]
     story.settle()
     assert story.status().state is State.STARTING
 

@@ -1,5 +1,6 @@
 """Every name that programs and people share: labels, gates, conditions, reasons, and the names of children."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,6 +28,9 @@ GPU_RESOURCE = "nvidia.com/gpu"  # NVIDIA's device plugin
 GPU_DRA_DRIVER = "gpu.nvidia.com"  # NVIDIA's DRA driver, and its DeviceClass
 RDMA_RESOURCE_PREFIX = "rdma/"  # k8s-rdma-shared-dev-plugin's default prefix
 TRAINER_CONTAINER = "trainer"
+
+
+_CHILD_NAME = re.compile(r"-a[0-9]+-(worker|ps)-[0-9]{5}$")
 
 
 class Role(StrEnum):
@@ -98,3 +102,8 @@ def child_name(job: str, attempt: int, role: Role, index: int) -> str:
     At most 40 + 2 + 9 + 1 + 6 + 1 + 5 characters; the job's name has at most 40, and a Pod's host name at most 63.
     """
     return f"{job}-a{attempt}-{role}-{index:05d}"
+
+
+def is_child_name(name: str) -> bool:
+    """Whether some job could want this name for a Pod and its claim."""
+    return _CHILD_NAME.search(name) is not None

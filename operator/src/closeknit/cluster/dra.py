@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from closeknit.api.names import GPU_DRA_DRIVER, JOB_LABEL, JobKey
+from closeknit.api.names import GPU_DRA_DRIVER, JOB_LABEL, JobKey, is_child_name
 from closeknit.cluster.meta import Metadata, Owner, WireStruct
 
 
@@ -172,7 +172,7 @@ def _unusable(wire: _Device) -> str | None:
 
 
 def resource_claim(wire: WireResourceClaim) -> ResourceClaim | None:
-    """The claim that is kept; None for one that is not ours and holds no GPU."""
+    """The claim that is kept; None for one that is not ours, holds no GPU and has no name that a child may want."""
     metadata = wire.metadata
     status = wire.status or _ClaimStatus()
     owners = tuple(metadata.owner_references or ())
@@ -183,7 +183,7 @@ def resource_claim(wire: WireResourceClaim) -> ResourceClaim | None:
         for result in results
         if result.driver == GPU_DRA_DRIVER and not result.admin_access
     )
-    if not devices and JOB_LABEL not in labels:
+    if not devices and JOB_LABEL not in labels and not is_child_name(metadata.name):
         return None
     return ResourceClaim(
         namespace=metadata.namespace or "default",

@@ -12,6 +12,7 @@ from closeknit.api.names import (
     JOB_LABEL,
     ROLE_LABEL,
     JobKey,
+    is_child_name,
 )
 from closeknit.cluster.meta import Condition, Metadata, Owner, Quantities, WireStruct, devices_only
 
@@ -35,7 +36,10 @@ class ContainerState(msgspec.Struct, frozen=True):
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """A Pod that is ours, or that holds GPUs or claims. Of others' Pods only the first block is kept."""
+    """A Pod that is ours, that holds GPUs or claims, or a name that a child of ours may want.
+
+    Of others' Pods only the first block is kept.
+    """
 
     namespace: str
     name: str
@@ -189,7 +193,7 @@ class WirePod(WireStruct, frozen=True):
 
 
 def pod(wire: WirePod) -> Pod | None:
-    """The Pod that is kept; None for others' Pods that hold no GPU and name no claim, or are finished."""
+    """The Pod that is kept; None for others' that are finished, or have no GPU, no claim and no name of a child."""
     metadata = wire.metadata
     spec = wire.spec or _PodSpec()
     status = wire.status or _PodStatus()
@@ -198,7 +202,8 @@ def pod(wire: WirePod) -> Pod | None:
     requests = _requests(spec.init_containers or (), spec.containers or ())
     claims = _claims(spec, status)
     phase = status.phase or ""
-    if not ours and (phase in FINISHED_PHASES or not (claims or any(_is_gpu(name) for name in requests))):
+    matters = claims or any(_is_gpu(name) for name in requests) or is_child_name(metadata.name)
+    if not ours and (phase in FINISHED_PHASES or not matters):
         return None
     others = Pod(
         namespace=metadata.namespace or "default",
