@@ -25,29 +25,32 @@ help: ## Show this list
 environment: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv)
 	@$(UV) sync --locked --quiet
 
-.PHONY: cluster
-cluster: environment ## Build the test control plane once (about 8 min); KEEP=1 holds one open for you
+.PHONY: control-plane
+control-plane: environment
 	@$(HARNESS) harness.build
+
+.PHONY: cluster
+cluster: control-plane ## Build the test control plane once (about 8 min); KEEP=1 holds one open for you
 	@if [ -n "$${KEEP:-}" ]; then $(HARNESS) harness.local_cluster; fi
 
 .PHONY: demo
-demo: cluster ## Place three jobs on eight simulated GPU nodes of a real control plane; KEEP=1 leaves it up
+demo: control-plane ## Place three jobs on eight simulated GPU nodes of a real control plane; KEEP=1 leaves it up
 	@$(HARNESS) harness.demo $(if $(KEEP),--keep)
 
 .PHONY: test test-unit test-cluster test-chart test-long
-test: cluster ## Everything that needs no special hardware
+test: control-plane ## Everything that needs no special hardware
 	@$(RUN) pytest $(PYTEST_FLAGS)
 
 test-unit: environment ## Pure code only: seconds
 	@$(RUN) pytest tests/unit tests/scenarios $(PYTEST_FLAGS)
 
-test-cluster: cluster ## On the real control plane
+test-cluster: control-plane ## On the real control plane
 	@$(RUN) pytest tests/cluster $(PYTEST_FLAGS)
 
-test-chart: cluster ## Chart: lint, schema, the API server's own opinion
+test-chart: control-plane ## Chart: lint, schema, the API server's own opinion
 	@$(RUN) pytest tests/chart $(PYTEST_FLAGS)
 
-test-long: cluster ## The long forms of the tests, too
+test-long: control-plane ## The long forms of the tests, too
 	@$(RUN) pytest --long $(PYTEST_FLAGS)
 
 .PHONY: check

@@ -372,6 +372,8 @@ def test_a_third_key_and_wrong_types_are_refused(team: LocalCluster) -> None:
     assert (
         create_refusal(team, job({"spec": POD, "podSpec": POD})) == "a template has metadata and spec, and nothing else"
     )
+    for spec in ("trainer", [POD], 7):
+        assert create_refusal(team, job({"spec": spec})) == "the spec of a template must be an object, a PodSpec"
     assert "containers" in create_refusal(team, job({"spec": {"containers": "trainer"}}))
     assert create_refusal(team, job({"spec": {"containers": [{"name": "trainer", "securityContext": [1]}]}})) != ""
 

@@ -83,7 +83,9 @@ def _check_pcie(spec: NodeTopologySpec) -> None:
     for a, row in enumerate(rows):
         field = f"pcie.levels[{a}]"
         if len(row) != len(rows):
-            raise InvalidTopology(field, f"has {len(row)} words; must have {len(rows)}, one for each GPU")
+            raise InvalidTopology(
+                field, f"has {len(row)} {'word' if len(row) == 1 else 'words'}; must have {len(rows)}, one for each GPU"
+            )
         for b, word in enumerate(row):
             allowed = (ITSELF,) if a == b else LEVELS
             if word not in allowed:
