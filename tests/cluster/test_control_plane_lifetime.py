@@ -51,19 +51,25 @@ def test_two_run_at_once_and_know_nothing_of_each_other(local_cluster: LocalClus
     ("how", "exit_code"),
     [
         pytest.param(signal.SIGINT, 0, id="Ctrl-C of the owner leaves nothing behind"),
+        pytest.param(signal.SIGTERM, 0, id="an owner that is told to end leaves nothing behind"),
         pytest.param(signal.SIGKILL, -signal.SIGKILL, id="a killed owner leaves nothing behind"),
     ],
 )
 def test_no_process_and_no_folder_outlives_the_owner(how: signal.Signals, exit_code: int) -> None:
     command = [sys.executable, "-m", "harness.local_cluster"]
-    with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, text=True) as owner:
+    # With SIGINT ignored, as a shell's background has it.
+    ignored = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
+    with subprocess.Popen(ignored, cwd=TESTS, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         told = next(line for line in owner.stdout if "KUBECONFIG" in line)
         directory = Path(re.findall(r"KUBECONFIG=(\S+)", told)[0]).parent
         running = {name for command in processes_of(directory).values() for name in command.split()[:1]}
         assert {Path(name).name for name in running} >= {"etcd", "kube-apiserver", "kube-scheduler", "kwok"}
         owner.send_signal(how)
-        assert owner.wait(timeout=20) == exit_code
+        try:
+            assert owner.wait(timeout=20) == exit_code
+        finally:
+            owner.kill()
     wait_until(lambda: not directory.exists(), f"{directory} to be gone")
     wait_until(lambda: not processes_of(directory), "all processes to be gone")
 

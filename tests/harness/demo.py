@@ -27,7 +27,7 @@ from closeknit.lifecycle import booking
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.request import request
 from harness.install import free_port, install, start_agents, start_operator
-from harness.local_cluster import LocalCluster
+from harness.local_cluster import LocalCluster, end_on_signals
 from harness.machines import OTHER_TEAM, device_class, node_object, notebook, resource_slices
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +80,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the cluster up until Ctrl-C")
     keep = parser.parse_args().keep
     console = Console(highlight=False, soft_wrap=True)
+    end_on_signals()
     started = time.monotonic()
     try:
         with LocalCluster() as cluster:

@@ -233,8 +233,15 @@ def _supervisor(directory: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
+def end_on_signals() -> None:
+    """Has SIGINT and SIGTERM raise KeyboardInterrupt, SIGINT also in the background of a shell that had it ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+
+
 def main() -> int:
     """`python -m harness.local_cluster`: holds one open for a person until Ctrl-C."""
+    end_on_signals()
     started = time.monotonic()
     try:
         with LocalCluster() as cluster:
