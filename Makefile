@@ -19,7 +19,8 @@ help: ## Show this list
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "closeknit needs Python 3.11 or newer" >&2; exit 1; }
 	@python3 -m venv .tools/uv 2>/dev/null || python3 -m venv --without-pip .tools/uv
 	@if [ -x .tools/uv/bin/pip ]; then .tools/uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION); \
-	 else python3 -m pip install --quiet --prefix .tools/uv uv==$(UV_VERSION); fi
+	 else python3 -m pip install --quiet --prefix .tools/uv uv==$(UV_VERSION) || \
+	  { echo "closeknit needs uv, or a Python that can bring it: install uv, or python3-venv" >&2; exit 1; }; fi
 
 .PHONY: environment
 environment: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv)
