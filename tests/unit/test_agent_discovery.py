@@ -18,8 +18,9 @@ from closeknit.agent.readings import (
     RdmaReading,
     Readings,
 )
-from closeknit.api.nodetopology import Confidence, Health, Method, Support
+from closeknit.api.nodetopology import Confidence, Health, Method, NodeTopologyStatus, Support
 from closeknit.machine.graph import machine
+from closeknit.machine.labels import node_labels
 
 DUMPS = Path(__file__).parents[1] / "fixtures" / "dumps"
 REAL = [("hgx-h200-8gpu-vm", 8), ("hgx-h200-2gpu-vm", 2)]  # real machines, and how many GPUs they have
@@ -55,6 +56,15 @@ def test_recorded_speeds_are_those_of_nvidia_smi_nvlink(recording: str, count: i
     assert set(speeds) == {spec.nvlink.link_bandwidth_gb_s}
     uuids = re.findall(r"UUID: (GPU-[0-9a-f-]+)", printed)
     assert [gpu.uuid for gpu in spec.gpus] == uuids
+
+
+def test_a_real_gpu_whose_nvlinks_are_off_has_none_and_is_healthy() -> None:
+    found = discover(RecordedSource(DUMPS / "h100-1gpu-vm.json").read(), Method.RECORDED)
+    assert (found.spec.gpus[0].product, found.spec.gpus[0].memory_bytes) == ("NVIDIA-H100-80GB-HBM3", 85_520_809_984)
+    assert (found.spec.nvlink.switched, found.spec.nvlink.generation, found.spec.nvlink.pairs) == (False, None, [])
+    assert (found.gpus, [finding.message for finding in found.findings]) == ((), ["read: 1 GPU and 0 RDMA ports"])
+    labels = node_labels(found.spec, machine(found.spec), NodeTopologyStatus())
+    assert (labels["closeknit.dev/nvlink.kind"], labels["closeknit.dev/nvswitch"]) == ("none", "false")
 
 
 def test_recorded_machine(recorded: Readings) -> None:
@@ -163,7 +173,7 @@ def test_a_lost_gpu_whose_place_is_not_known_is_left_out_and_named() -> None:
         "Ready",
         "True",
         "PartlyRead",
-        "3 GPUs were read; not GPU 3 (GpuIsLost). Where GPU 3 sits is not known, so it is not listed.",
+        "read: 3 GPUs; not GPU 3 (GpuIsLost). Where GPU 3 sits is not known, so it is not listed.",
     )
 
 

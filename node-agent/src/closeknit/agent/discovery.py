@@ -281,13 +281,19 @@ def _ready(readings: Readings, spec: NodeTopologySpec) -> Finding:
         reasons = "; ".join(f"{what}: {error}" for what, error in sorted(readings.errors.items()))
         return Finding("Ready", "False", "Unreadable", f"No GPU could be read ({reasons}).")
     if not lost:
-        return Finding("Ready", "True", "Read", f"{len(spec.gpus)} GPUs and {len(spec.nics)} RDMA ports were read.")
+        return Finding(
+            "Ready", "True", "Read", f"read: {_count(len(spec.gpus), 'GPU')} and {_count(len(spec.nics), 'RDMA port')}"
+        )
     words = ", ".join(f"{gpu.index} ({gpu.errors['handle']})" for gpu in sorted(lost, key=lambda gpu: gpu.index))
     listed = {gpu.index for gpu in spec.gpus}
     missing = [str(gpu.index) for gpu in lost if gpu.index not in listed]
     place = f" Where GPU {', '.join(missing)} sits is not known, so it is not listed." if missing else ""
     read = len(readings.gpus) - len(lost)
-    return Finding("Ready", "True", "PartlyRead", f"{read} GPUs were read; not GPU {words}.{place}")
+    return Finding("Ready", "True", "PartlyRead", f"read: {_count(read, 'GPU')}; not GPU {words}.{place}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _short(text: str | None, length: int = MAX_FACT_LENGTH) -> str | None:
