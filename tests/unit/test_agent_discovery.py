@@ -23,7 +23,11 @@ from closeknit.machine.graph import machine
 from closeknit.machine.labels import node_labels
 
 DUMPS = Path(__file__).parents[1] / "fixtures" / "dumps"
-REAL = [("hgx-h200-8gpu-vm", 8), ("hgx-h200-2gpu-vm", 2)]  # real machines, and how many GPUs they have
+REAL = [
+    ("hgx-h200-8gpu-vm", 8),
+    ("hgx-h200-4gpu-vm", 4),
+    ("hgx-h200-2gpu-vm", 2),
+]  # real, with their GPUs
 replace = msgspec.structs.replace
 
 
