@@ -20,7 +20,7 @@ from closeknit.operator.loop import SchedulingLoop
 from closeknit.operator.metrics import Metrics
 from closeknit.operator.resources import PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.operator.sight import Sight
-from closeknit.operator.writes import Writes
+from closeknit.operator.writes import Outcome, Writes
 from faults import virtual_time
 from faults.fault import WRITES as WRITE_VERBS
 from faults.fault import Call, Fault, HoldEvents, LoseReply, Refuse
@@ -285,6 +285,24 @@ def test_when_the_kth_reply_is_lost_it_ends_the_same(node: Any, k: int, faultles
 def test_when_the_kth_write_is_not_taken_it_ends_the_same(node: Any, k: int, error: ApiError, faultless: Lives) -> None:
     status, world = live(node, lambda store: MortalApi(store, [Fault(Refuse(error), "write", nth=k)]))
     assert (told(status), written(world)) == faultless[node]
+
+
+@KINDS
+def test_a_mistake_of_ours_in_a_write_leaves_the_job_alone_for_a_while_and_not_for_ever(
+    node: Any, faultless: Lives, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    apply, mistakes = Writes.apply, [KeyError("metadata")]
+
+    async def mistaken(self: Writes, *arguments: Any) -> Outcome:
+        outcome = await apply(self, *arguments)
+        if mistakes:
+            raise mistakes.pop()
+        return outcome
+
+    monkeypatch.setattr(Writes, "apply", mistaken)
+    status, world = live(node, MortalApi)
+    assert (told(status), written(world)) == faultless[node]
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == ["a mistake of ours about one job"]
 
 
 @KINDS

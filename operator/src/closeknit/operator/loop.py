@@ -15,7 +15,7 @@ from closeknit.cluster.kinds import Source, change
 from closeknit.kube.errors import Conflict, NotFound
 from closeknit.lifecycle.answers import NOTHING, Answers, Memory
 from closeknit.lifecycle.plan import Plan
-from closeknit.lifecycle.step import step
+from closeknit.lifecycle.step import BROKEN_PAUSE_S, step
 from closeknit.operator.decisions import log_decision
 from closeknit.operator.metrics import Metrics
 from closeknit.operator.sight import Sight
@@ -117,10 +117,12 @@ class SchedulingLoop:
         memory = Memory(self._answers, frozenset(self._held), self._epoch)
         with self._metrics.cycle.time():
             plans = step(cluster, self._now(), memory)
+        time = asyncio.get_running_loop().time()
         waits = [RESYNC_S]
         for plan in plans:
             if plan.error is not None:
                 self._report(plan, plan.error)
+                self._held[plan.job] = _Held(None, False, not_before=time + BROKEN_PAUSE_S)
             if plan.writes:
                 self._start(plan, cluster)
             elif plan.wake_after_s is not None:
@@ -174,7 +176,13 @@ class SchedulingLoop:
     async def _write(self, plan: Plan, job: ObjectMeta, before: TrainingJobStatus, held: _Held) -> None:
         loop = asyncio.get_running_loop()
         answers = self._answers.get(plan.uid, NOTHING)
-        outcome = await self._writes.apply(plan, job.generation, answers)
+        try:
+            outcome = await self._writes.apply(plan, job.generation, answers)
+        except Exception as error:  # it must not keep its job waiting for ever
+            self._report(plan, error)
+            held.shown, held.not_before, held.is_writing = None, loop.time() + BROKEN_PAUSE_S, False
+            self.wake()
+            return
         self._answers[plan.uid] = outcome.answers
         if outcome.stored is not None:
             self._metrics.stored(plan, before)
@@ -201,13 +209,11 @@ class SchedulingLoop:
         return max(asked_s, longest_s * (0.5 + 0.5 * self._jitter()))
 
     def _report(self, plan: Plan, error: Exception) -> None:
-        """Tells of a mistake of ours once, and leaves that job alone for a while."""
+        """Tells of a mistake of ours once. Its job is left alone for a while, and all others go on."""
         self._metrics.broken_decisions.inc()
-        wake_s = plan.wake_after_s or 0.0
-        self._held[plan.job] = _Held(None, False, not_before=asyncio.get_running_loop().time() + wake_s)
         if self._bugs.get(plan.job) != repr(error):
             self._bugs[plan.job] = repr(error)
-            _log.error("no decision about one job", extra={"job": plan.job}, exc_info=error)
+            _log.error("a mistake of ours about one job", extra={"job": plan.job}, exc_info=error)
 
 
 def _is_there(cluster: Cluster, job: JobKey, name: str, uid: str) -> bool:

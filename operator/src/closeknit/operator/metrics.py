@@ -65,7 +65,9 @@ class Metrics:
             registry=registry,
         )
         self.broken_decisions = Counter(
-            "closeknit_broken_decisions", "Decisions about one job that failed by a mistake of ours.", registry=registry
+            "closeknit_broken_decisions",
+            "Decisions about one job, or writes of one, that a mistake of ours broke.",
+            registry=registry,
         )
 
     def watch(self, sight: Sight) -> None:

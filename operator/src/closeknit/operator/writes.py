@@ -81,10 +81,13 @@ class Writes:
                 return outcome
             if plan.status is not None:
                 await self._store(plan, outcome)
-            await asyncio.gather(
-                *(self._act(plan, generation, action, outcome) for action in plan.actions),
-                *((self._tell(plan, plan.notice),) if plan.notice is not None else ()),
-            )
+            writes = [self._act(plan, generation, action, outcome) for action in plan.actions]
+            if plan.notice is not None:
+                writes.append(self._tell(plan, plan.notice))
+            # Every one is waited for: what is still under way after a failure would meet the next Plan.
+            for failure in await asyncio.gather(*writes, return_exceptions=True):
+                if failure is not None:
+                    raise failure
         except ApiError as error:
             outcome.error = error
         return outcome
