@@ -208,7 +208,10 @@ class Writes:
     def _refuse(
         self, plan: Plan, generation: int, manifest: Manifest, why: _Why, refused: Refused, outcome: Outcome
     ) -> None:
-        """Remembers the refusal of one create."""
+        """Remembers the refusal of one create: of several children of a gang the first, which counts as one."""
+        before = outcome.answers.refusal
+        if before is not None and before.refused is refused is Refused.CHILD:
+            return
         tries = outcome.answers.refusals + 1
         refusal = Refusal(*why, refused, manifest, generation, plan.attempt, self._now(), tries)
         outcome.answers = replace(outcome.answers, refusal=refusal, refusals=tries)

@@ -1,0 +1,51 @@
+"""A Plan as it is written: what the API server refuses, and what is remembered of that."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from closeknit.kube.errors import Forbidden
+from closeknit.lifecycle.answers import NOTHING, Refused
+from closeknit.operator.metrics import Metrics
+from closeknit.operator.resources import PODS, TRAINING_JOBS
+from closeknit.operator.writes import Outcome, Writes
+from faults import virtual_time
+from faults.fault import Delay, Fault, Refuse
+from faults.memory_api import MemoryApi
+from faults.store import Store
+from scenarios.manifests import training_job
+from scenarios.story import Story, plugin_node
+
+NODES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
+QUOTA = Forbidden("pods is forbidden: exceeded quota: one", code=403, reason="Forbidden")
+
+
+def written(*faults: Fault) -> tuple[Outcome, Store]:
+    """The booking of a gang of four Pods, written over an API server with these faults."""
+    store = Store()
+    body = training_job(spec={"gpus": 32})
+    body["metadata"] = {key: body["metadata"][key] for key in ("name", "namespace")}
+    job = store.create(TRAINING_JOBS, body, namespace="team-b")
+    story = Story(*(each for name in NODES for each in plugin_node(name)), job)
+    story.objects[("TrainingJob", "team-b", "train")] = job  # with the store's own resourceVersion
+    (booking,) = story.plans()
+    writes = Writes(MemoryApi(store, faults), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    return virtual_time.run(writes.apply(booking, 1, NOTHING)), store
+
+
+def test_a_booking_is_written_whole() -> None:
+    outcome, store = written()
+    assert (outcome.error, outcome.answers.refusal, outcome.answers.service_of) == (None, None, 1)
+    assert len(store.objects(PODS)) == 4
+
+
+@pytest.mark.parametrize("first", [2, 4], ids=["the first Pod and all after it", "the third and the fourth"])
+def test_children_that_are_refused_together_count_as_one_refusal(first: int) -> None:
+    """Else a gang behind a quota would wait for minutes after its first try. The first create is the dry run."""
+    refused = (Fault(Refuse(QUOTA), "create", PODS, nth=nth) for nth in range(first, 6))
+    outcome, _ = written(Fault(Delay(1.0), "create", PODS), *refused)  # all of them are under way at once
+    refusal = outcome.answers.refusal
+    assert refusal is not None
+    assert (refusal.refused, refusal.tries, outcome.answers.refusals) == (Refused.CHILD, 1, 1)
+    assert refusal.message.endswith(": pods is forbidden: exceeded quota: one")
+    assert outcome.error is None
