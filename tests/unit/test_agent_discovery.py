@@ -284,3 +284,34 @@ def test_nics_are_in_the_order_of_their_numbers() -> None:
     devices = tuple(RdmaReading(name=name, ports=(port(),)) for name in ("mlx5_10", "mlx5_2", "mlx5_bond_0"))
     nics = discover(Readings(rdma=devices), Method.NVML).spec.nics
     assert [nic.name for nic in nics] == ["mlx5_2", "mlx5_10", "mlx5_bond_0"]
+
+
+def test_virtual_functions_are_not_counted_beside_their_nic() -> None:
+    readings = simulated("hgx-h200")
+    functions = [
+        replace(device, name=f"{device.name}_{number}", is_virtual_function=True)
+        for device in readings.rdma
+        for number in range(8)
+    ]
+    with_functions = replace(readings, rdma=(*readings.rdma, *functions))
+    assert discover(with_functions, Method.NVML) == discover(readings, Method.NVML)
+
+
+def test_a_link_that_does_not_say_where_it_leads_makes_no_switch_of_a_mesh() -> None:
+    readings = simulated("dgx1-v100")
+    first = readings.gpus[0]
+    silent = replace(first.links[0], remote_bus_id=None, errors={"remote_bus_id": "Unknown"})
+    changed = replace(readings, gpus=(replace(first, links=(silent, *first.links[1:])), *readings.gpus[1:]))
+    found = discover(changed, Method.NVML).spec.nvlink
+    assert (found.switched, len(found.pairs)) == (False, 15)
+
+
+def test_a_device_with_one_port_down_is_not_down() -> None:
+    readings = simulated("hgx-h200")
+    device = readings.rdma[0]
+    ports = (replace(device.ports[0], port=1), replace(device.ports[0], port=2, state="1: DOWN"))
+    one = discover(replace(readings, rdma=(replace(device, ports=ports),)), Method.NVML)
+    assert ([str(nic.state) for nic in one.spec.nics], one.nics) == (["Active", "Down"], ())
+    both = tuple(replace(port, state="1: DOWN") for port in ports)
+    none = discover(replace(readings, rdma=(replace(device, ports=both),)), Method.NVML)
+    assert [nic.name for nic in none.nics] == [device.name]

@@ -222,3 +222,21 @@ def test_objects_may_come_as_json_too(tmp_path: Path) -> None:
         (tmp_path / "cluster").write_text(json.dumps({"apiVersion": "v1", "kind": kind, "items": items}))
         (tmp_path / "job").write_text(json.dumps(asked(gpus=8)))
         assert run(tmp_path / "job", tmp_path / "cluster")["fits"]
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["gone by now", "still there"])
+@pytest.mark.parametrize(
+    "life",
+    [
+        pytest.param({"state": "Running", "placement": booked(("gpu-1", range(8))), "attempt": 2}, id="booked"),
+        pytest.param({"conditions": [condition("Succeeded")], "attempt": 1}, id="succeeded"),
+        pytest.param({"attempts": [ENDED, ENDED], "attempt": 3}, id="ended by others again and again"),
+    ],
+)
+def test_a_job_copied_out_of_a_cluster_is_asked_about_anew(
+    tmp_path: Path, life: dict[str, Any], is_stored: bool
+) -> None:
+    copied = training_job("asked", namespace="ml", spec={"gpus": 8}, **life)
+    copied["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    objects = [node_topology("gpu-1"), *([copied] if is_stored else [])]
+    assert nodes_of(plan(tmp_path, copied, *objects)) == [("gpu-1", list(range(8)))]

@@ -262,3 +262,10 @@ def test_pods_may_hold_gpus_that_only_the_agent_knows_to_be_broken() -> None:
     found = view(node(), node_topology(gpus=broken), pod(requests={"nvidia.com/gpu": "6"}))
     assert found.plugin == PluginOffer(8, 8, 6, holders_known=False, shared=False)
     assert (dict(found.holders), found.free) == ({}, (2, 3, 4, 5, 6, 7))
+
+
+def test_a_pod_of_the_plugin_that_dra_has_replaced_may_hold_any_gpu() -> None:
+    old = pod("old", requests={"nvidia.com/gpu": "6"})
+    found = view(node(gpus=None), node_topology(), resource_slice(), old, resource_claim("x", ("gpu-1", 3)))
+    assert (found.dra, found.free) == (True, ())
+    assert (found.holders[0], found.holders[3]) == ("pod ml/old", "claim ml/x")

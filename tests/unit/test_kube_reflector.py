@@ -352,6 +352,14 @@ def test_a_connection_that_died_in_silence_shows_when_the_watch_is_resumed() -> 
     observe(story, *(Fault(UNAVAILABLE, "watch", nth=nth) for nth in range(2, 20)))
 
 
+def test_a_watch_that_nobody_answers_is_an_error() -> None:
+    async def story(seen: Observed) -> None:
+        await asyncio.sleep(75)
+        assert str(seen.reflector.last_error) == "the API server did not answer a watch for 70 s"
+
+    observe(story, Fault(Delay(10_000), "watch"))
+
+
 def test_bookmarks_keep_a_quiet_watch_alive_and_its_version_fresh() -> None:
     async def story(seen: Observed) -> None:
         await seen.settle()

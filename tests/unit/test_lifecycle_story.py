@@ -289,3 +289,17 @@ def test_the_observed_generation_follows_every_change_of_the_spec() -> None:
     story.edit_job(queue="research")
     story.settle()
     assert story.status().observed_generation == 2
+
+
+def test_a_drained_node_is_left_though_its_gpus_are_free() -> None:
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), *plugin_node("gpu-3"), training_job(spec=WHOLE))
+    story.settle()
+    story.run_all()
+    story.settle()
+    story.objects[("Node", "", "gpu-1")]["spec"]["unschedulable"] = True
+    story.mark_deleted("train-a1-worker-00000")
+    story.settle()
+    story.remove_pod("train-a1-worker-00000")
+    story.settle()
+    assert ended(story) == [(1, "ChildDeleted", False)]
+    assert [assignment.name for assignment in booked_nodes(story)] == ["gpu-2", "gpu-3"]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.launch.pod import REQUIRED
 from closeknit.lifecycle.supported import not_supported, refusal
 from scenarios.manifests import training_job
 from scenarios.story import Story, plugin_node
@@ -35,6 +36,10 @@ def spec(**fields: Any) -> TrainingJobSpec:
         ({"preflight": "Warn"}, "preflight"),
         ({"ttlSecondsAfterFinished": 60}, "ttlSecondsAfterFinished"),
         ({"activeDeadlineSeconds": 60}, "activeDeadlineSeconds"),
+        (
+            {"template": {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}}}},
+            f"template.spec.affinity.nodeAffinity.{REQUIRED}",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

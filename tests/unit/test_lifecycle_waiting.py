@@ -194,3 +194,26 @@ def test_a_job_that_is_busy_gets_no_plan_and_keeps_what_it_holds() -> None:
     busy = frozenset({JobKey("team-b", "a")})
     (plan,) = step(story.cluster, story.now, Memory(busy=busy))
     assert (str(plan.job), plan.status and plan.status.placement) == ("team-b/b", None)
+
+
+def test_a_status_that_cannot_be_read_is_never_written_over() -> None:
+    """A newer version may have written a word that this one does not know, and been rolled back."""
+    story = two_plugin_nodes()
+    story.settle()
+    story.run_all()
+    story.settle()
+    before = list(story.written)
+    story.objects[("TrainingJob", "team-b", "train")]["status"]["placement"]["nodes"][0]["actual"] = "Partly"
+    story.settle()
+    assert list(story.cluster.invalid_jobs) == [JobKey("team-b", "train")]
+    assert (story.written, story.pods()) == (before, ["train-a1-worker-00000", "train-a1-worker-00001"])
+
+
+def test_what_was_refused_is_asked_about_as_it_would_be_made_now() -> None:
+    story = two_plugin_nodes(priorityClassName="high")
+    story.refused["train-a1-worker-00001"] = (PendingReason.TEMPLATE_INVALID, "no PriorityClass with name high")
+    story.settle()
+    story.edit_job(priorityClassName="low")
+    (plan,) = story.plans()
+    assert [probe["metadata"]["name"] for probe in plan.probes] == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    assert {probe["spec"]["priorityClassName"] for probe in plan.probes} == {"low"}

@@ -1,11 +1,14 @@
 """A Plan as it is written: what the API server refuses, and what is remembered of that."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from closeknit.api.names import JobKey
 from closeknit.kube.errors import Forbidden
 from closeknit.lifecycle.answers import NOTHING, Refused
+from closeknit.lifecycle.plan import DeleteService, Plan
 from closeknit.operator.metrics import Metrics
 from closeknit.operator.resources import PODS, TRAINING_JOBS
 from closeknit.operator.writes import Outcome, Writes
@@ -49,3 +52,12 @@ def test_children_that_are_refused_together_count_as_one_refusal(first: int) -> 
     assert (refusal.refused, refusal.tries, outcome.answers.refusals) == (Refused.CHILD, 1, 1)
     assert refusal.message.endswith(": pods is forbidden: exceeded quota: one")
     assert outcome.error is None
+
+
+def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:
+    """The attempt may begin again under its number, and its create may fail."""
+    plan = Plan(JobKey("team-b", "train"), "uid", "1", 2, actions=(DeleteService("train-a2"),))
+    writes = Writes(MemoryApi(Store()), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    for known, then in ((2, 0), (3, 3)):
+        outcome = virtual_time.run(writes.apply(plan, 1, replace(NOTHING, service_of=known)))
+        assert outcome.answers.service_of == then

@@ -65,6 +65,8 @@ def bound(view: NodeView, request: Request) -> Binding | PendingReason:
 H200, V100 = graph("hgx-h200"), graph("dgx-1v")
 PLUGIN_H200 = node("a", H200, offer="plugin")
 PLUGIN_V100 = node("a", V100, offer="plugin")
+# The agent knows that GPU 0 is broken, and the plugin does not.
+BROKEN_H200 = replace(PLUGIN_H200, usable=tuple(range(1, 8)), free=tuple(range(1, 8)), unusable={0: "unhealthy: XID79"})
 REFUSED = PendingReason.INSUFFICIENT_GPUS
 
 
@@ -106,6 +108,8 @@ REFUSED = PendingReason.INSUFFICIENT_GPUS
             REFUSED,
             id="nothing of a plugin that shares GPUs",
         ),
+        pytest.param(BROKEN_H200, 4, "Auto", REFUSED, id="auto takes nothing that may turn out to be broken"),
+        pytest.param(BROKEN_H200, 4, "BestEffort", Binding.BEST_EFFORT, id="unless the job takes that, too"),
         pytest.param(replace(PLUGIN_H200, plugin=None), 2, "Auto", REFUSED, id="nothing where nothing offers"),
     ],
 )

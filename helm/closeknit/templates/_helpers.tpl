@@ -10,7 +10,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{/* Labels that tell one component's Pods; they never change. */}}
 {{- define "closeknit.selector" -}}
 app.kubernetes.io/name: closeknit
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
@@ -28,7 +28,7 @@ system:serviceaccount:{{ .Release.Namespace }}:closeknit-agent
 {{/* Where, and how urgently, a component's Pods run. Call with the component's values. */}}
 {{- define "closeknit.scheduling" -}}
 {{- with .priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .nodeSelector }}
 nodeSelector:

@@ -203,8 +203,10 @@ class Reflector(Generic[T]):
             field_selector=self._field_selector,
             label_selector=self._label_selector,
         )
+        is_accepted = False
         async with aclosing(stream):
-            while (batch := await _next(stream)) is not None:
+            while (batch := await _next(stream, is_accepted=is_accepted)) is not None:
+                is_accepted = True
                 self._last_activity = loop.time()
                 self.last_error = None
                 if batch:
@@ -275,12 +277,19 @@ class Reflector(Generic[T]):
         self.last_error = error
 
 
-async def _next(stream: AsyncGenerator[Sequence[WatchEvent], None]) -> Sequence[WatchEvent] | None:
-    """The next batch; None at the end of the stream, or after INACTIVITY_S of silence."""
+async def _next(
+    stream: AsyncGenerator[Sequence[WatchEvent], None], *, is_accepted: bool
+) -> Sequence[WatchEvent] | None:
+    """The next batch; None at the end of the stream, or after INACTIVITY_S of silence.
+
+    Raises Unavailable where the server has not even accepted the watch by then.
+    """
     try:
         async with asyncio.timeout(INACTIVITY_S):
             return await anext(stream, None)
     except TimeoutError:
+        if not is_accepted:
+            raise Unavailable(f"the API server did not answer a watch for {INACTIVITY_S:.0f} s") from None
         return None
 
 

@@ -6,6 +6,8 @@ import random
 from datetime import UTC, datetime
 from typing import NoReturn
 
+from pydantic import ValidationError
+
 from closeknit.agent.discovery import Discovery, discover
 from closeknit.agent.publish import NotYet, Publisher
 from closeknit.agent.readings import Readings, Source, SourceError
@@ -35,7 +37,7 @@ class Agent:
         while True:
             try:
                 written = await self._publisher.publish(await self._discovery(), datetime.now(UTC))
-            except (ApiError, NotYet, SourceError) as error:
+            except (ApiError, NotYet, SourceError, ValidationError) as error:  # the last: what no NodeTopology can hold
                 failures += 1
                 if str(error) != complaint:
                     _log.warning("node=%s not published, trying again: %s", self._node, error)

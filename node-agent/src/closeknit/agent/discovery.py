@@ -21,7 +21,6 @@ from closeknit.api.nodetopology import (
     Mig,
     MigDevice,
     MigMode,
-    Nic,
     NicStatus,
     NodeTopologySpec,
     Nvlink,
@@ -91,10 +90,12 @@ def discover(readings: Readings, method: Method) -> Discovery:
         capabilities=_capabilities(readings),
     )
     unhealthy = _unhealthy(readings, links.switched)
+    active = {nic.name for nic in found_nics if nic.state is PortState.ACTIVE}  # status names devices, not ports
+    down = dict.fromkeys(nic.name for nic in found_nics if nic.name not in active)
     return Discovery(
         spec=spec,
         gpus=tuple(unhealthy),
-        nics=tuple(_nic_down(nic) for nic in found_nics if nic.state is PortState.DOWN),
+        nics=tuple(NicStatus(name=name, state=Health.DOWN, reasons=["PortDown"]) for name in down),
         links_down=tuple(links_down),
         findings=_findings(readings, spec, unhealthy),
     )
@@ -104,10 +105,6 @@ def product(name: str | None) -> str | None:
     """The product as NVIDIA's own label spells it: `NVIDIA H200` -> `NVIDIA-H200`, valid as a label's value."""
     words = re.sub(r"[^A-Za-z0-9_.-]+", "-", (name or "").strip())
     return words[:MAX_FACT_LENGTH].strip("-_.") or None
-
-
-def _nic_down(nic: Nic) -> NicStatus:
-    return NicStatus(name=nic.name, state=Health.DOWN, reasons=["PortDown"])
 
 
 def _located(readings: Readings) -> list[tuple[GpuReading, str]]:

@@ -15,13 +15,13 @@ DMA_BUF_KERNEL = (5, 12)  # the first kernel whose verbs take DMA-BUF
 def nics(readings: Readings, gpus: Sequence[PciReading | None]) -> list[Nic]:
     """The ports of RDMA devices by name and number, with their PCIe level to each GPU in the order of `gpus`.
 
-    Left out: the management devices of NVSwitches, which look like NICs and lead nowhere, and ports that do not say
-    what they are.
+    Left out: the management devices of NVSwitches, which look like NICs and lead nowhere, virtual functions beside
+    their physical one, whose wire is the same, and ports that do not say what they are.
     """
     devices = {device.address: device for device in readings.pci}
     found = []
     for device in sorted(readings.rdma, key=lambda device: _natural(device.name)):
-        if device.is_switch_management:
+        if device.is_switch_management or device.is_virtual_function:
             continue
         place = devices.get(device.address or "")
         for port in sorted(device.ports, key=lambda port: port.port):
@@ -39,7 +39,6 @@ def nics(readings: Readings, gpus: Sequence[PciReading | None]) -> list[Nic]:
                     state=PortState.ACTIVE if active else PortState.DOWN,
                     rate_gb_per_s=_rate(port.rate) if active else None,  # a port that is down prints a rate of its own
                     netdev=device.netdevs[0] if device.netdevs else None,
-                    virtual_function=device.is_virtual_function,
                     gpu_levels=_levels(place, gpus),
                 )
             )

@@ -103,6 +103,8 @@ class _Ends:
             return End.SWITCH
         if link.state in DOWN_STATES and remote is None:
             return End.UNKNOWN
+        if remote is None and link.errors.get("remote_bus_id", "NotText") != "NotText":
+            return End.UNKNOWN  # nobody said where it leads, which is not the same as a hidden switch
         if remote is None:  # virtual machines and NVL72 trays hide their switches
             return End.SWITCH
         if remote in self._positions:

@@ -1,6 +1,7 @@
 """The door to NVML: the only module that imports pynvml, and the one that knows the traps of that binding."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ctypes import byref, c_uint
 from itertools import combinations
 from typing import Any, TypeVar
@@ -41,7 +42,8 @@ class Nvml:
 
     def close(self) -> None:
         """Ends the session; its handles are no longer valid."""
-        pynvml.nvmlShutdown()
+        with suppress(pynvml.NVMLError):  # a driver that is gone has nothing to end
+            pynvml.nvmlShutdown()
 
     def driver_version(self, errors: dict[str, str]) -> str | None:
         """Version of the driver, as 580.159.04 or 535.129.03."""

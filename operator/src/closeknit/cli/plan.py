@@ -62,6 +62,9 @@ def plan(asked: TrainingJob, objects: Sequence[ClusterObject]) -> Placed | Refus
     one to be followed by a new one.
     """
     cluster = build(objects)
+    # A job that was copied out of a cluster tells of a life there: what is stored of it is among the objects.
+    metadata = asked.metadata.model_copy(update={"deletion_timestamp": None})
+    asked = asked.model_copy(update={"metadata": metadata, "status": TrainingJobStatus()})
     stored = cluster.jobs.get(asked.key)
     if stored is not None and stored.status.placement is not None and booked_by(stored) is not None:
         return _placed(stored, stored.status.placement, cluster)

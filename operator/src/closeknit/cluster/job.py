@@ -23,6 +23,8 @@ class InvalidJob:
     error: str
     """What is wrong, with the field's name."""
     status: TrainingJobStatus
+    is_status_read: bool = True
+    """Whether `status` is what is stored; one that cannot be read is never written over."""
 
     @property
     def key(self) -> JobKey:
@@ -90,7 +92,8 @@ def job_from_json(document: bytes) -> TrainingJob | InvalidJob:
     except ValidationError as error:
         head = msgspec.json.decode(document, type=_Head).metadata
         status = bytes(msgspec.json.decode(document, type=_StatusOnly).status)
-        return InvalidJob(_metadata(head), first_fault(error), _status(status))
+        read = _status(status)
+        return InvalidJob(_metadata(head), first_fault(error), read or TrainingJobStatus(), read is not None)
 
 
 def job_from_builtins(document: object) -> TrainingJob | InvalidJob:
@@ -110,9 +113,9 @@ def _metadata(head: Metadata) -> ObjectMeta:
     )
 
 
-def _status(document: bytes) -> TrainingJobStatus:
-    """The status where it can be read; without one the job's Pods still hold what they hold."""
+def _status(document: bytes) -> TrainingJobStatus | None:
+    """The status, None where it cannot be read; the job's Pods then still hold what they hold."""
     try:
         return TrainingJobStatus.model_validate_json(document)
     except ValidationError:
-        return TrainingJobStatus()
+        return None

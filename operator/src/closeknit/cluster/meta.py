@@ -68,7 +68,7 @@ def whole(amount: str | int | float) -> int:
     """A quantity of a countable resource, rounded down; 0 for text that is no quantity."""
     try:
         return int(amount)
-    except ValueError:
+    except (ValueError, OverflowError):  # YAML knows .inf
         pass
     try:
         return int(quantity(amount))

@@ -68,6 +68,10 @@ def node_view(
         unusable = {gpu.index: unusable.get(gpu.index, reason) for gpu in machine.gpus}
     usable = tuple(gpu.index for gpu in machine.gpus if gpu.index not in unusable)
     holders = held.holders
+    if dra and (strangers := _outside_dra(sources, held)):
+        # Pods of the device plugin that DRA has replaced: which GPUs they have nobody can say, so it may be any.
+        rest = dict.fromkeys((index for index in usable if index not in holders), f"pod {' or '.join(strangers)}")
+        holders = dict(sorted({**holders, **rest}.items()))
     if plugin is not None and not plugin.shared and held.unexplained:
         plugin, holders = _explained_by_count(plugin, usable, held)
     return NodeView(
@@ -86,6 +90,17 @@ def node_view(
         plugin=plugin,
         rdma=_rdma(node, held),
     )
+
+
+def _outside_dra(sources: Sources, held: Holding) -> list[str]:
+    """Pods with GPUs that nobody can name, and that no claim gave them."""
+    claims = {claim.key for claim in sources.claims}
+    by_claim = {
+        f"{pod.namespace}/{pod.name}"
+        for pod in sources.pods
+        if any((pod.namespace, name) in claims for name in pod.claims)
+    }
+    return [pod for pod in held.unexplained if pod not in by_claim]
 
 
 def is_stale(report: AgentReport, now: datetime | None) -> bool:

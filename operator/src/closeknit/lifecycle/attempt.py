@@ -18,6 +18,8 @@ from closeknit.lifecycle.conditions import is_true
 from closeknit.lifecycle.plan import Action, CreateClaim, DeletePod, DeleteService, Plan, ReleasePod
 from closeknit.lifecycle.subject import Subject, deletions, seconds_until
 from closeknit.lifecycle.verification import verified
+from closeknit.placement.request import request
+from closeknit.placement.survey import admits
 
 # A rank that cannot be scheduled so long after its release has lost its GPUs. The scheduler says so within 1.5 s, and a
 # device that was just freed is taken within 0.05 s (measured on Kubernetes 1.36).
@@ -133,10 +135,11 @@ def _still_free(attempt: Attempt) -> bool:
     if isinstance(attempt.gang(), Lost):
         return False
     job = attempt.subject.job.key
+    asked = request(job, attempt.subject.job.spec)
     ours = {f"job {job}", *(f"claim {job.namespace}/{pod.name}" for pod in attempt.present)}
     for assignment in attempt.placement.nodes:
         view = attempt.subject.cluster.nodes[assignment.name]
-        if view.exclusion is not None:
+        if view.exclusion is not None or not admits(view, asked):
             return False
         if any(index not in view.usable or view.holders.get(index) not in {None, *ours} for index in assignment.gpus):
             return False

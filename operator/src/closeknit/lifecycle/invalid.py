@@ -10,10 +10,10 @@ from closeknit.lifecycle.subject import notice
 
 
 def refuse_invalid(job: InvalidJob, now: datetime) -> Plan:
-    """Why the job waits. One that holds GPUs keeps them and goes on, for its Pods do not depend on our reading it."""
+    """Why the job waits. One that holds GPUs, or may, keeps them: its Pods do not depend on our reading it."""
     message = f"this version cannot read it: {job.error}"
-    holds = job.status.placement is not None or job.metadata.deletion_timestamp is not None
-    status = job.status if holds else statuses.waiting(job, now, PendingReason.NOT_SUPPORTED, message)
+    is_left = job.status.placement is not None or not job.is_status_read or job.metadata.deletion_timestamp is not None
+    status = job.status if is_left else statuses.waiting(job, now, PendingReason.NOT_SUPPORTED, message)
     number = status.attempt or 1
     changed = status != job.status
     return Plan(

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from closeknit.api.names import PendingReason, service_name
+from closeknit.api.names import INDEX_LABEL, PendingReason, service_name
 from closeknit.api.trainingjob_status import PlacementStatus, TrainingJobStatus
 from closeknit.cluster.pod import Pod
 from closeknit.launch.environment import environment
@@ -131,9 +131,19 @@ def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
     """What is asked before the booking: one Pod before the first, and whatever was refused the last time."""
     probes = [pod(gang, 0)] if not subject.job.status.attempts else []
     refusal = subject.answers.refusal
-    if refusal is not None and _name(refusal.manifest) not in [_name(probe) for probe in probes]:
-        probes.append(refusal.manifest)
+    if refusal is not None:
+        again = _as_now(refusal.manifest, gang)
+        if _name(again) not in [_name(probe) for probe in probes]:
+            probes.append(again)
     return tuple(probes)
+
+
+def _as_now(refused: Manifest, gang: Gang) -> Manifest:
+    """What was refused as it would be made now: the priority class, or what a policy admits, may have changed."""
+    if refused["kind"] != "Pod":
+        return refused
+    index = int(refused["metadata"]["labels"][INDEX_LABEL])
+    return pod(gang, index if index < len(gang.nodes) else 0)
 
 
 def _name(manifest: Manifest) -> tuple[str, str]:

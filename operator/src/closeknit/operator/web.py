@@ -21,7 +21,7 @@ SILENCE_S = 180.0
 class Address:
     """Where to listen."""
 
-    host: str
+    host: str  # empty: every interface, of IPv4 and of IPv6
     port: int
 
     @classmethod
@@ -30,7 +30,7 @@ class Address:
         host, colon, port = text.rpartition(":")
         if not colon or not port.isdecimal() or int(port) > 65_535:
             raise ValueError(f"{text!r} is not an address such as 127.0.0.1:8080 or :8080")
-        return cls(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - that is what is asked for
+        return cls(host.strip("[]"), int(port))
 
     @property
     def is_loopback(self) -> bool:
@@ -85,7 +85,7 @@ class WebServer:
     async def start(self) -> None:
         """Listens from now on. Raises OSError where it cannot."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._address.host, self._address.port).start()
+        await web.TCPSite(self._runner, self._address.host or None, self._address.port).start()
 
     async def stop(self) -> None:
         """Listens no more."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, JOB_LABEL, TRAINING_JOB, PendingReason
+from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, JOB_LABEL, TRAINING_JOB, PendingReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.kinds import Source
@@ -159,6 +159,8 @@ class Writes:
                     await self._counted("delete", PODS, deleted)
                     outcome.deleted.append((name, uid))
                 case DeleteService(name):
+                    if name == service_name(plan.job.name, outcome.answers.service_of):
+                        outcome.answers = replace(outcome.answers, service_of=0)  # the attempt may begin again
                     await self._delete_service(plan, name)
 
     def _released(self, plan: Plan, outcome: Outcome) -> None:

@@ -39,6 +39,8 @@ class Profile(NamedTuple):
     """How many GPUs a device plugin can give out of `free`, where it is known what it has given; else 0."""
     transports: tuple[Transport, ...]
     """RDMA transports that a Pod can get here."""
+    beyond: bool = False
+    """Whether the device plugin could also hand out GPUs that are not free: it does not know that they are broken."""
 
     def seat(self, ask: Ask, policy: BindingPolicy) -> Seat | None:
         """How a share is bound; None where it cannot be, whatever is free."""
@@ -59,7 +61,7 @@ class Profile(NamedTuple):
         if ask.gpus > self.part:
             return None
         # The plugin picks. Without the job's word that is good only where it cannot pick badly.
-        if policy is BindingPolicy.AUTO and not self.sets.is_indifferent(self.free, ask):
+        if policy is BindingPolicy.AUTO and (self.beyond or not self.sets.is_indifferent(self.free, ask)):
             return None
         return Seat(Binding.BEST_EFFORT, mask_of(positions_of(self.free)[: ask.gpus]))
 
@@ -150,6 +152,7 @@ def _profile(view: NodeView, machine: Machine, request: Request) -> Profile:
         and free == sets.every,
         part=min(plugin.free, free.bit_count()) if plugin and plugin.holders_known else 0,
         transports=sets.transports if view.rdma and view.rdma.free >= 1 else (),
+        beyond=plugin is not None and plugin.free > free.bit_count(),
     )
 
 
