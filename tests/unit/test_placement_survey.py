@@ -6,14 +6,17 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import PendingReason
+from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.node import NodeView, PluginOffer, Taint
+from closeknit.machine.graph import machine
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement, TransportChoice
 from closeknit.placement.request import Request, Toleration
 from closeknit.placement.survey import admits
 from scenarios.clusters import cluster_of, graph, held, node, wanted
+from scenarios.manifests import node_topology
 
 
 def toleration(key: str = "", operator: str = "Equal", value: str = "", effect: str = "") -> Toleration:
@@ -184,3 +187,14 @@ def test_a_cluster_without_gpus_has_too_few() -> None:
     assert place(cluster_of(), wanted(gpus=8, gpu={"minMemory": "80Gi"})) == NoFit(
         PendingReason.NO_MATCHING_GPU, "needs 8 GPUs with at least 80 GiB of memory; this cluster has no GPUs"
     )
+
+
+@pytest.mark.parametrize("whole_nodes", [14, 15, 400], ids="{} nodes of eight".format)
+def test_more_nodes_never_turn_a_fit_into_a_refusal(whole_nodes: int) -> None:
+    """Twenty GPUs on whole nodes of eight and of six: the two fullest leave four, which no whole node is."""
+    eight, six = (machine(NodeTopologySpec.parse(node_topology(count=count)["spec"])) for count in (8, 6))
+    nodes = [node(f"a{number:03}", eight, offer="plugin") for number in range(whole_nodes)]
+    small = [node(f"b{number}", six, offer="plugin") for number in range(2)]
+    decision = place(cluster_of(*nodes, *small), wanted(gpus=20, gpu={"binding": "WholeNode"}))
+    assert isinstance(decision, Placement)
+    assert sorted(len(share.gpus) for share in decision.shares) == [6, 6, 8]

@@ -21,6 +21,7 @@ Units = Mapping[int, Cost]  # what a node can give, each with its cost
 # Beyond these sizes the fullest domains, and nodes, are filled first, which is the fewest of each but need not be the
 # cheapest: combinations tried for one domain (about 50 ms), and nodes that may give unequal shares.
 EXACT_STEPS = 20_000
+LAST_RESORT_STEPS = 200_000  # before a refusal, which may be false otherwise; 0.1 s for 162,000
 EXACT_NODES = 16
 
 
@@ -198,7 +199,11 @@ class Filling:
         ]
         if len(self._offers) <= EXACT_NODES:
             return _combined(tables, units, self._nothing)[units]
-        return self._fullest_hosts(tables, units)
+        found = self._fullest_hosts(tables, units)
+        if found is None and sum(map(len, tables)) * units <= LAST_RESORT_STEPS:
+            # The fullest first can end with a rest that no node gives.
+            found = _combined(tables, units, self._nothing)[units]
+        return found
 
     def _over_children(self, domain: Domain, units: int) -> Spread | None:
         children = [child for child in domain.children if self._capacity(child)]
