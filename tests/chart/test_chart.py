@@ -134,6 +134,18 @@ def test_an_image_has_registry_tag_and_pull_secrets(helm_program: Path) -> None:
     assert [pod["imagePullSecrets"] for pod in pods] == [[{"name": "pull"}]] * 2
 
 
+def test_names_that_look_like_numbers_stay_text(helm_program: Path) -> None:
+    given = ("--set-string=agent.runtimeClassName=123", "--set-string=operator.priorityClassName=true")
+    secrets = '--set-json=imagePullSecrets=["456"]'
+    found = {each["kind"]: each for each in render(helm_program, *given, secrets, namespace="789")}
+    pods = {kind: found[kind]["spec"]["template"]["spec"] for kind in ("Deployment", "DaemonSet")}
+    assert pods["DaemonSet"]["runtimeClassName"] == "123"
+    assert pods["Deployment"]["priorityClassName"] == "true"
+    assert pods["Deployment"]["imagePullSecrets"] == [{"name": "456"}]
+    assert found["ServiceAccount"]["metadata"]["namespace"] == "789"
+    assert found["ClusterRoleBinding"]["subjects"][0]["namespace"] == "789"
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from closeknit.api.names import JobKey
 from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.kinds import KINDS, Kind, Source, change, from_document
+from closeknit.cluster.meta import whole
 from closeknit.cluster.pod import ContainerState, Pod
 from closeknit.cluster.report import AgentReport
 from scenarios.manifests import (
@@ -303,3 +304,8 @@ def test_a_job_without_a_spec() -> None:
     found = from_document({**training_job(), "spec": None})
     assert isinstance(found, InvalidJob)
     assert found.error.startswith("spec: ")
+
+
+@pytest.mark.parametrize(("amount", "expected"), [(8, 8), ("8", 8), ("8k", 8000), ("eight", 0), (float("inf"), 0)])
+def test_a_countable_resource_is_a_whole_number_whatever_a_file_says(amount: str | float, expected: int) -> None:
+    assert whole(amount) == expected

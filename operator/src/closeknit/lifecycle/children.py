@@ -70,7 +70,7 @@ def is_released(cluster: Cluster, pod: Pod, *, is_dra: bool) -> bool:
 def taken(job: TrainingJob, attempt: int, count: int, cluster: Cluster) -> Taken | None:
     """The first name of an attempt of `count` workers that somebody else has, as far as the snapshot shows.
 
-    Others' objects that hold no GPU are not in it: of those the API server tells when the name is used.
+    Services and others' finished Pods are not in it: of those the API server tells when the name is used.
     """
     for index in range(count):
         key = (job.key.namespace, child_name(job.metadata.name, attempt, Role.WORKER, index))
