@@ -63,7 +63,7 @@ class Machine:
     switched: bool
     switch_links: tuple[int, ...]
     """Active NVLinks into switches, by position; 0 for a GPU without fabric."""
-    levels: tuple[tuple[str, ...], ...]
+    pcie_levels: tuple[tuple[str, ...], ...]
     """PCIe levels between positions (X PIX PXB PHB NODE SYS); empty where unknown."""
     nics: tuple[MachineNic, ...]
     """By name and port."""
@@ -108,7 +108,7 @@ def machine(
         links=_less(_direct_links(spec, gpus), lost),
         switched=spec.nvlink.switched,
         switch_links=switch_links,
-        levels=tuple(tuple(rows[a][b] for b in order) for a in order) if rows else (),
+        pcie_levels=tuple(tuple(rows[a][b] for b in order) for a in order) if rows else (),
         nics=tuple(sorted((_nic(nic, order, nics_down) for nic in spec.nics), key=lambda nic: (nic.name, nic.port))),
         cpu_model=spec.pcie.cpu_model,
         inter_socket_gb_s=spec.pcie.inter_socket_gb_s,
@@ -133,7 +133,7 @@ def _topology_class(machine: Machine) -> str:
         machine.links,
         machine.switched,
         machine.switch_links,
-        machine.levels,
+        machine.pcie_levels,
         tuple((str(nic.transport), str(nic.state), nic.rate_gb_s, nic.numa_node, nic.gpu_levels)
               for nic in machine.nics),
         machine.cpu_model,

@@ -60,7 +60,7 @@ class PcieTree(NamedTuple):
 def pcie_tree(machine: Machine) -> PcieTree:
     """The PCIe tree, from the levels between GPUs, or from NUMA nodes where there are none."""
     count = len(machine.gpus)
-    if not machine.levels:
+    if not machine.pcie_levels:
         return PcieTree(tuple(gpu.numa_node or 0 for gpu in machine.gpus), (None,) * count, (None,) * count)
 
     def shared(levels: tuple[str, ...]) -> tuple[int, ...]:
@@ -68,7 +68,7 @@ def pcie_tree(machine: Machine) -> PcieTree:
         group = list(range(count))
         for a in range(count):
             for b in range(a):
-                if machine.levels[a][b] in levels and group[a] != group[b]:
+                if machine.pcie_levels[a][b] in levels and group[a] != group[b]:
                     low, high = sorted((group[a], group[b]))
                     group = [low if member == high else member for member in group]
         return tuple(group)

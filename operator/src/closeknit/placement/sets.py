@@ -270,7 +270,7 @@ class Sets:
 
     def _grown(self, pool: int, start: int, count: int) -> int:
         """A set grown from one GPU, by the nearest to those in it each time: for machines too large to be exact."""
-        machine, chosen = self.machine, [start]
+        machine, levels, chosen = self.machine, self.machine.pcie_levels, [start]
         left = [position for position in positions_of(pool) if position != start]
         while len(chosen) < count:
             nearest = max(
@@ -278,7 +278,7 @@ class Sets:
                 key=lambda position: (
                     sum(joined(machine, position, other) for other in chosen),
                     sum(machine.links[position][other] for other in chosen),
-                    sum(NEARNESS[machine.levels[position][other]] for other in chosen) if machine.levels else 0,
+                    sum(NEARNESS[levels[position][other]] for other in chosen) if levels else 0,
                     -position,
                 ),
             )
@@ -296,7 +296,7 @@ def _twins(machine: Machine) -> tuple[tuple[int, ...], ...]:
         return [
             (gpu.compute_capability, gpu.numa_node, gpu.pcie_generation, gpu.pcie_width, machine.switch_links[a]),
             [machine.links[a][c] for c in others],
-            [machine.levels[a][c] for c in others] if machine.levels else [],
+            [machine.pcie_levels[a][c] for c in others] if machine.pcie_levels else [],
             [nic.gpu_levels[a] for nic in machine.nics if nic.gpu_levels],
         ]
 

@@ -22,7 +22,7 @@ from scenarios.manifests import (
     worker,
 )
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def run(job: Path, cluster: Path) -> dict[str, Any]:

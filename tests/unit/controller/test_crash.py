@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import PLACEMENT_GATE
+from closeknit.controller.loop import SchedulingLoop
+from closeknit.controller.metrics import Metrics
+from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
+from closeknit.controller.sight import Sight
+from closeknit.controller.writes import Outcome, Writes
 from closeknit.kube.api import JsonObject, Key, Resource
 from closeknit.kube.errors import ApiError, Conflict, TooManyRequests, Unavailable
-from closeknit.operator.loop import SchedulingLoop
-from closeknit.operator.metrics import Metrics
-from closeknit.operator.resources import PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
-from closeknit.operator.sight import Sight
-from closeknit.operator.writes import Outcome, Writes
 from faults import virtual_time
 from faults.fault import WRITES as WRITE_VERBS
 from faults.fault import Call, Fault, HoldEvents, LoseReply, Refuse

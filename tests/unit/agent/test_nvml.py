@@ -13,7 +13,7 @@ from closeknit.agent.profile import Faults, LinkFault, load_profile, profile_nam
 from closeknit.agent.readings import FabricReading, GpuReading, MigDeviceReading, PairReading, Readings, SourceError
 from harness.nvml_library import NvmlLibrary
 
-DUMP = Path(__file__).parents[1] / "fixtures" / "dumps" / "hgx-h200-8gpu-vm.json"
+DUMP = Path(__file__).parents[2] / "fixtures" / "dumps" / "hgx-h200-8gpu-vm.json"
 replace = msgspec.structs.replace
 
 

@@ -11,7 +11,7 @@ from closeknit.launch.template import check_template
 
 EXAMPLES = [
     (path.name, document)
-    for path in sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+    for path in sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
     for document in yaml.safe_load_all(path.read_text())
     if document.get("kind") == TRAINING_JOB
 ]

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import JobKey
-from closeknit.operator.logs import JsonFormatter, PlainFormatter
+from closeknit.controller.logs import JsonFormatter, PlainFormatter
 
 
 def record(**facts: Any) -> logging.LogRecord:
-    made = logging.makeLogRecord({"name": "closeknit.operator.loop", "levelname": "INFO", "msg": "decided", **facts})
+    made = logging.makeLogRecord({"name": "closeknit.controller.loop", "levelname": "INFO", "msg": "decided", **facts})
     made.created = 1_795_257_000.25
     return made
 
@@ -19,19 +19,21 @@ def record(**facts: Any) -> logging.LogRecord:
 @pytest.mark.parametrize(
     ("facts", "line"),
     [
-        pytest.param({}, "2026-11-21T10:30:00.250Z INFO operator.loop decided", id="no facts"),
+        pytest.param({}, "2026-11-21T10:30:00.250Z INFO controller.loop decided", id="no facts"),
         pytest.param(
             {"job": JobKey("ml", "train"), "attempt": 2},
-            "2026-11-21T10:30:00.250Z INFO operator.loop decided job=ml/train attempt=2",
+            "2026-11-21T10:30:00.250Z INFO controller.loop decided job=ml/train attempt=2",
             id="plain facts",
         ),
         pytest.param(
             {"note": 'needs "8" GPUs', "reason": ""},
-            '2026-11-21T10:30:00.250Z INFO operator.loop decided note="needs \\"8\\" GPUs" reason=""',
+            '2026-11-21T10:30:00.250Z INFO controller.loop decided note="needs \\"8\\" GPUs" reason=""',
             id="facts that need quotes",
         ),
         pytest.param(
-            {"note": "one\ntwo"}, '2026-11-21T10:30:00.250Z INFO operator.loop decided note="one\\ntwo"', id="one line"
+            {"note": "one\ntwo"},
+            '2026-11-21T10:30:00.250Z INFO controller.loop decided note="one\\ntwo"',
+            id="one line",
         ),
     ],
 )
@@ -43,7 +45,7 @@ def test_json_lines() -> None:
     assert json.loads(JsonFormatter().format(record(job=JobKey("ml", "train"), attempt=2))) == {
         "ts": "2026-11-21T10:30:00.250Z",
         "level": "INFO",
-        "logger": "closeknit.operator.loop",
+        "logger": "closeknit.controller.loop",
         "msg": "decided",
         "job": "ml/train",
         "attempt": 2,

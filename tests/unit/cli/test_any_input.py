@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from closeknit.cli.main import app
 from harness.big_cluster import objects
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "tensor-4.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "tensor-4.yaml"
 JOB: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
 # A device-plugin node and a DRA node with their topologies, slices and Pods.
 CLUSTER: dict[str, Any] = {"apiVersion": "v1", "kind": "List", "items": [*objects(2), {**JOB, "spec": JOB["spec"]}]}

@@ -18,7 +18,7 @@ from closeknit.machine.graph import machine
 def test_a_profile_is_a_machine_without_contradiction(profile: str) -> None:
     found = discover(readings_of(load_profile(profile), "node-1"), Method.SIMULATED)
     graph = machine(found.spec)
-    assert graph.levels
+    assert graph.pcie_levels
     assert len(graph.gpus) == len(found.spec.gpus) > 0
     assert all(nic.gpu_levels for nic in graph.nics)
     assert (found.gpus, found.nics, found.links_down) == ((), (), ())

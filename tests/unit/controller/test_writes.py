@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import pytest
 
 from closeknit.api.names import JobKey
+from closeknit.controller.metrics import Metrics
+from closeknit.controller.resources import PODS, TRAINING_JOBS
+from closeknit.controller.writes import Outcome, Writes
 from closeknit.kube.errors import Forbidden
 from closeknit.lifecycle.answers import NOTHING, Refused
 from closeknit.lifecycle.plan import DeleteService, Plan
-from closeknit.operator.metrics import Metrics
-from closeknit.operator.resources import PODS, TRAINING_JOBS
-from closeknit.operator.writes import Outcome, Writes
 from faults import virtual_time
 from faults.fault import Delay, Fault, Refuse
 from faults.memory_api import MemoryApi

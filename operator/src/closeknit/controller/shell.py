@@ -13,8 +13,8 @@ from typing import Any
 import kopf
 
 from closeknit.api.names import GROUP, VERSION
-from closeknit.operator.process import Process, ended
-from closeknit.operator.resources import TRAINING_JOBS
+from closeknit.controller.process import Process, ended
+from closeknit.controller.resources import TRAINING_JOBS
 
 FINALIZER = f"{GROUP}/never-set"  # kopf sets one only for handlers that we do not have
 # kopf waits 5 s for its own requests when it ends; nothing of ours runs any more by then.

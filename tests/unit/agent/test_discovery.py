@@ -22,7 +22,7 @@ from closeknit.api.nodetopology import Confidence, Health, Method, NodeTopologyS
 from closeknit.machine.graph import machine
 from closeknit.machine.labels import node_labels
 
-DUMPS = Path(__file__).parents[1] / "fixtures" / "dumps"
+DUMPS = Path(__file__).parents[2] / "fixtures" / "dumps"
 REAL = [
     ("hgx-h200-8gpu-vm", 8),
     ("hgx-h200-4gpu-vm", 4),

@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 
 from closeknit.cluster.cluster import Cluster
+from closeknit.controller.access import Access
+from closeknit.controller.loop import SchedulingLoop
+from closeknit.controller.metrics import Metrics
+from closeknit.controller.sight import Sight
+from closeknit.controller.web import Address, Health, WebServer
+from closeknit.controller.writes import Writes
 from closeknit.kube.api import Api
-from closeknit.operator.access import Access
-from closeknit.operator.loop import SchedulingLoop
-from closeknit.operator.metrics import Metrics
-from closeknit.operator.sight import Sight
-from closeknit.operator.web import Address, Health, WebServer
-from closeknit.operator.writes import Writes
 
 GAUGES_S = 5.0  # as often as anybody scrapes
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from kubernetes.aio.config import ConfigException
 
+from closeknit.controller import logs, shell
+from closeknit.controller.process import Process
+from closeknit.controller.web import Address
 from closeknit.kube.http import HttpApi
-from closeknit.operator import logs, shell
-from closeknit.operator.process import Process
-from closeknit.operator.web import Address
 
-_log = logging.getLogger("closeknit.operator")
+_log = logging.getLogger("closeknit.controller")
 
 
 def main(arguments: list[str] | None = None) -> int:

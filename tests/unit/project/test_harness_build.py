@@ -8,7 +8,7 @@ import pytest
 
 from harness.build import PROJECTS, BuildError, ensure_built, find_go
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 FAKE_GO = """\
 #!/bin/sh
 [ "$1" = env ] && echo {version} && exit

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from closeknit.cli.main import app
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"```console\n(\$ uv run closeknit plan.*?)```", re.DOTALL)
 SHOWN = re.compile(r"\$ uv run closeknit (.*)\n((?:[^$].*\n)*)")
 

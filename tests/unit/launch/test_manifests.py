@@ -17,7 +17,7 @@ from closeknit.launch.pod import REQUIRED, pod, release_patch
 from closeknit.launch.service import service
 from closeknit.launch.template import check_template
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "launch"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "launch"
 GATE = {"name": "closeknit.dev/placement"}
 PIN = {"key": "metadata.name", "operator": "In", "values": ["node-0"]}
 

@@ -12,7 +12,7 @@ from closeknit.agent.publication import publication
 from closeknit.agent.readings import Readings
 from closeknit.api.nodetopology import Method, NodeTopologyStatus
 
-DUMPS = Path(__file__).parents[1] / "fixtures" / "dumps"
+DUMPS = Path(__file__).parents[2] / "fixtures" / "dumps"
 NOW = "2026-11-21T12:00:00Z"
 
 

@@ -12,14 +12,14 @@ from closeknit.api.objects import ObjectMeta, TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import Source, change
+from closeknit.controller.decisions import log_decision
+from closeknit.controller.metrics import Metrics
+from closeknit.controller.sight import Sight
+from closeknit.controller.writes import Outcome, Writes
 from closeknit.kube.errors import Conflict, NotFound
 from closeknit.lifecycle.answers import NOTHING, Answers, Memory
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.step import BROKEN_PAUSE_S, step
-from closeknit.operator.decisions import log_decision
-from closeknit.operator.metrics import Metrics
-from closeknit.operator.sight import Sight
-from closeknit.operator.writes import Outcome, Writes
 
 COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound within milliseconds of each other
 RESYNC_S = 300.0  # everything is looked at again though nothing changed

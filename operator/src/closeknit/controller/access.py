@@ -3,9 +3,9 @@
 import asyncio
 from hashlib import sha256
 
+from closeknit.controller.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from closeknit.kube.api import Api, JsonObject
 from closeknit.kube.errors import ApiError
-from closeknit.operator.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 
 REMEMBERED_S = 60.0  # a scraper comes every 15 to 60 s
 REMEMBERED_TOKENS = 1024  # whoever can reach the port can invent tokens

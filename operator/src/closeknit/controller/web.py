@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from closeknit.operator.access import Access
-from closeknit.operator.loop import RESYNC_S, SchedulingLoop
-from closeknit.operator.metrics import Metrics
-from closeknit.operator.sight import Sight
+from closeknit.controller.access import Access
+from closeknit.controller.loop import RESYNC_S, SchedulingLoop
+from closeknit.controller.metrics import Metrics
+from closeknit.controller.sight import Sight
 
 # A watch is silent for 70 s at most, and comes back within 30 s: whoever hears nothing for so long, and of no error
 # either, hangs.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 MARKERS = ["root: needs root", "hardware: needs GPUs", "long: takes long"]
 NOT_ROOT = "import os\nos.geteuid = lambda: 1000\n"  # whoever runs this test
 SUITE = {

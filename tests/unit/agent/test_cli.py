@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from closeknit.agent.main import app
 
-DUMP = Path(__file__).parents[1] / "fixtures" / "dumps" / "hgx-h200-8gpu-vm.json"
+DUMP = Path(__file__).parents[2] / "fixtures" / "dumps" / "hgx-h200-8gpu-vm.json"
 
 
 has_driver = any(Path("/proc/driver/nvidia").glob("version"))

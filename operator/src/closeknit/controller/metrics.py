@@ -11,9 +11,9 @@ from prometheus_client.process_collector import ProcessCollector
 from closeknit.api.trainingjob_status import State, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import ClusterObject
+from closeknit.controller.sight import Sight
 from closeknit.kube.reflector import Reflector
 from closeknit.lifecycle.plan import Plan
-from closeknit.operator.sight import Sight
 
 GPU_STATES = ("free", "held", "unusable", "excluded")
 

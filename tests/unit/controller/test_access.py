@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from closeknit.controller.access import REMEMBERED_S, Access
+from closeknit.controller.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+from closeknit.controller.web import Address
 from closeknit.kube.api import JsonObject
 from closeknit.kube.errors import Unavailable
-from closeknit.operator.access import REMEMBERED_S, Access
-from closeknit.operator.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
-from closeknit.operator.web import Address
 from faults import virtual_time
 from faults.fault import Fault, Refuse
 from faults.kinds import Kind

@@ -11,6 +11,8 @@ from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, JOB_LABEL, TRAINING_
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.kinds import Source
+from closeknit.controller.metrics import Metrics
+from closeknit.controller.resources import BY_KIND, EVENTS, PODS, SERVICES, TRAINING_JOBS
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Transient, Unauthorized
 from closeknit.launch.gang import Manifest
@@ -26,8 +28,6 @@ from closeknit.lifecycle.plan import (
     Plan,
     ReleasePod,
 )
-from closeknit.operator.metrics import Metrics
-from closeknit.operator.resources import BY_KIND, EVENTS, PODS, SERVICES, TRAINING_JOBS
 
 CONTROLLER = "closeknit.dev/operator"
 IN_FLIGHT = 16  # more writes at once make the API server cut our own watches (docs: operator reference, caches)
