@@ -1,7 +1,6 @@
 """`closeknit-agent`: measures a node and publishes what it found, or writes a dump of it."""
 
 import asyncio
-import logging
 import os
 import random
 import signal
@@ -18,6 +17,7 @@ import typer
 
 from closeknit.agent import dump as dumps
 from closeknit.agent.readings import Source, SourceError
+from closeknit.runtime import logs
 
 EXIT_BAD_INPUT = 2  # also where there is no driver: starting again does not help
 
@@ -71,7 +71,7 @@ def run(  # noqa: PLR0913 -- one argument for each option
         _refuse(error)
     # Nothing is left to be done: what was published stays. Not even a driver that hangs may delay the end.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logs.configure("plain")
     try:
         asyncio.run(_run_all(members, interval))
     except KeyboardInterrupt:
