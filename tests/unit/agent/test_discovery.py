@@ -67,7 +67,7 @@ def test_a_real_gpu_whose_nvlinks_are_off_has_none_and_is_healthy() -> None:
     assert (found.spec.gpus[0].product, found.spec.gpus[0].memory_bytes) == ("NVIDIA-H100-80GB-HBM3", 85_520_809_984)
     assert (found.spec.nvlink.switched, found.spec.nvlink.generation, found.spec.nvlink.pairs) == (False, None, [])
     assert (found.gpus, [finding.message for finding in found.findings]) == ((), ["read: 1 GPU and 0 RDMA ports"])
-    labels = node_labels(found.spec, machine(found.spec), NodeTopologyStatus())
+    labels = node_labels(found.spec, NodeTopologyStatus())
     assert (labels["closeknit.dev/nvlink.kind"], labels["closeknit.dev/nvswitch"]) == ("none", "false")
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from closeknit.api.names import GROUP
-from closeknit.api.nodetopology import Gpu, Health, MigDevice, MigMode, NodeTopologySpec, NodeTopologyStatus, PortState
+from closeknit.api.nodetopology import Gpu, MigDevice, MigMode, NodeTopologySpec, NodeTopologyStatus, PortState
 from closeknit.machine.graph import Machine
+from closeknit.machine.health import unusable_gpus, working_machine
 from closeknit.machine.islands import islands
 
 GIB = 2**30
@@ -18,12 +19,13 @@ _VALUE = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")
 _T = TypeVar("_T")
 
 
-def node_labels(spec: NodeTopologySpec, machine: Machine, status: NodeTopologyStatus) -> dict[str, str]:
-    """The labels of a node, key with prefix -> value, by key; `machine` is the graph of `spec` less what is down.
+def node_labels(spec: NodeTopologySpec, status: NodeTopologyStatus) -> dict[str, str]:
+    """The labels of a node, key with prefix -> value, by key. Raises InvalidTopology.
 
     A fact that is unknown, or on which the GPUs of the node differ, has no label. Source: docs/decisions/0005.
     """
-    facts = _gpu_facts(spec) | _nvlink_facts(spec, machine, status) | _mig_facts(spec) | _rdma_facts(spec)
+    machine = working_machine(spec, status)
+    facts = _gpu_facts(spec) | _nvlink_facts(spec, machine, status) | _mig_facts(spec) | _rdma_facts(machine)
     capabilities = spec.capabilities
     facts |= {
         "gpudirect.rdma": capabilities.gpu_direct_rdma.lower() if capabilities.gpu_direct_rdma else None,
@@ -47,8 +49,8 @@ def _gpu_facts(spec: NodeTopologySpec) -> dict[str, str | None]:
 
 
 def _nvlink_facts(spec: NodeTopologySpec, machine: Machine, status: NodeTopologyStatus) -> dict[str, str | None]:
-    unhealthy = {gpu.index for gpu in status.gpus if gpu.state is Health.UNHEALTHY}
-    usable = [position for position, gpu in enumerate(machine.gpus) if gpu.index not in unhealthy]
+    unusable = unusable_gpus(status)
+    usable = [position for position, gpu in enumerate(machine.gpus) if gpu.index not in unusable]
     kind = _kind(spec)
     if kind == "none":
         return {"nvlink.kind": kind, "nvswitch": "false"}
@@ -98,19 +100,19 @@ def _mig_devices(gpu: Gpu) -> list[MigDevice]:
     return gpu.mig.devices if gpu.mig is not None else []
 
 
-def _rdma_facts(spec: NodeTopologySpec) -> dict[str, str | None]:
+def _rdma_facts(machine: Machine) -> dict[str, str | None]:
     """Of the ports that are up and of the transport that most of them speak."""
-    active = [nic for nic in spec.nics if nic.state is PortState.ACTIVE]
+    active = [nic for nic in machine.nics if nic.state is PortState.ACTIVE]
     if not active:
         return {"rdma.transport": "none"}
     counted = Counter(nic.transport for nic in active)
     transport = min(counted, key=lambda each: (-counted[each], each))
     ports = [nic for nic in active if nic.transport is transport]
-    rates = [nic.rate_gb_per_s for nic in ports if nic.rate_gb_per_s is not None]
+    rates = [nic.rate_gb_s for nic in ports if nic.rate_gb_s is not None]
     return {
         "rdma.transport": transport.lower(),
         "rdma.nics": str(len(ports)),
-        "rdma.gigabits-per-second": str(round(sum(rates))) if len(rates) == len(ports) else None,
+        "rdma.gigabits-per-second": str(round(sum(rates) * 8)) if len(rates) == len(ports) else None,
     }
 
 
