@@ -6,10 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from closeknit.agent.discovery import Finding, discover, product
-from closeknit.agent.dump import RecordedSource
-from closeknit.agent.profile import load_profile, readings_of
-from closeknit.agent.readings import (
+from closeknit.agent.discovery.readings import (
     FabricReading,
     GpuReading,
     KernelReading,
@@ -18,6 +15,10 @@ from closeknit.agent.readings import (
     RdmaReading,
     Readings,
 )
+from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.topology import Finding, discover, product
+from closeknit.agent.recorded import RecordedSource
+from closeknit.agent.simulated import load_profile
 from closeknit.api.nodetopology import Confidence, Health, Method, NodeTopologyStatus, Support
 from closeknit.machine.graph import machine
 from closeknit.machine.labels import node_labels

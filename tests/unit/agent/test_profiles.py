@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeknit.agent import dump
-from closeknit.agent.discovery import discover
-from closeknit.agent.profile import Faults, LinkFault, ProfileError, load_profile, profile_names, readings_of
-from closeknit.agent.readings import Readings
+from closeknit.agent.discovery import dump
+from closeknit.agent.discovery.profile import Faults, LinkFault, ProfileError
+from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.topology import discover
+from closeknit.agent.simulated import load_profile, profile_names
 from closeknit.api.nodetopology import Health, Method
 from closeknit.machine.graph import machine
 

@@ -8,11 +8,14 @@ import msgspec
 import pytest
 
 from closeknit.agent.agent import Agent
-from closeknit.agent.discovery import Discovery, discover
-from closeknit.agent.profile import NO_FAULTS, Faults, load_profile, readings_of
-from closeknit.agent.publication import publication
+from closeknit.agent.discovery.profile import NO_FAULTS, Faults
+from closeknit.agent.discovery.publication import publication
+from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, NotYet, Publisher
-from closeknit.agent.readings import Readings, SourceError
+from closeknit.agent.simulated import load_profile
+from closeknit.agent.source import SourceError
 from closeknit.api.nodetopology import Method, NodeTopologyStatus
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import Forbidden, Unavailable

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from closeknit.agent.discovery import discover
-from closeknit.agent.profile import load_profile, readings_of
-from closeknit.agent.publication import publication
+from closeknit.agent.discovery.publication import publication
+from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.topology import discover
+from closeknit.agent.simulated import load_profile
 from closeknit.api.nodetopology import GpuStatus, Health, LinkDown, Method, NicStatus, NodeTopologyStatus, PortState
 from closeknit.api.objects import NodeTopology, ObjectMeta
 from closeknit.cluster.report import report

@@ -7,9 +7,10 @@ from typing import NoReturn
 
 from pydantic import ValidationError
 
-from closeknit.agent.discovery import Discovery, discover
+from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.publish import NotYet, Publisher
-from closeknit.agent.readings import Readings, Source, SourceError
+from closeknit.agent.source import Source, SourceError
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from closeknit.agent.readings import KernelReading, PciReading, RdmaPortReading, RdmaReading
+from closeknit.agent.discovery.readings import KernelReading, PciReading, RdmaPortReading, RdmaReading
 
 NVIDIA_VENDOR = "0x10de"
 NETWORK_CLASS = "0x02"

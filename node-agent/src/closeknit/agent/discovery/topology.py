@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from closeknit.agent import nvlink, pci
-from closeknit.agent.nics import gpu_direct_rdma, nics
-from closeknit.agent.readings import GpuReading, MigDeviceReading, PciReading, Readings
+from closeknit.agent.discovery import nvlink, pci
+from closeknit.agent.discovery.nics import gpu_direct_rdma, nics
+from closeknit.agent.discovery.readings import GpuReading, MigDeviceReading, PciReading, Readings
 from closeknit.api.nodetopology import (
     C2C,
     Capabilities,

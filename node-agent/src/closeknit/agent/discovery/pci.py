@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from closeknit.agent.readings import PciReading
+from closeknit.agent.discovery.readings import PciReading
 
 _BUS_ID = re.compile(r"^([0-9a-fA-F]{1,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
 _ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")

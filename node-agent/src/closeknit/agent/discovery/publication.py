@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from closeknit.agent.discovery import Discovery, Finding
+from closeknit.agent.discovery.topology import Discovery, Finding
 from closeknit.api.names import GROUP
 from closeknit.api.nodetopology import NodeTopologySpec, NodeTopologyStatus
 from closeknit.api.wire import Condition

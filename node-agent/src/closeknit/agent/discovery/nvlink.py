@@ -9,8 +9,8 @@ from enum import Enum
 from itertools import combinations
 from typing import TypeVar
 
-from closeknit.agent import pci
-from closeknit.agent.readings import FabricReading, GpuReading, LinkReading, PairReading, PciReading
+from closeknit.agent.discovery import pci
+from closeknit.agent.discovery.readings import FabricReading, GpuReading, LinkReading, PairReading, PciReading
 from closeknit.api.nodetopology import LinkDown, Nvlink, NvlinkDomain, NvlinkPair
 
 # nvmlNvlinkVersion_t -> generation: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0
