@@ -11,6 +11,7 @@ from datetime import MAXYEAR, MINYEAR, UTC, datetime
 import msgspec
 from pydantic import ValidationError
 
+from closeknit.api.names import MachineConditionType
 from closeknit.api.nodetopology import NodeTopologyStatus
 from closeknit.api.objects import NodeTopology
 from closeknit.api.wire import FieldError
@@ -112,7 +113,7 @@ def moment(text: str | None) -> datetime | None:
 
 def _not_ready(status: NodeTopologyStatus) -> str | None:
     for condition in status.conditions:
-        if condition.type == "Ready" and condition.status == "False":
+        if condition.type == MachineConditionType.READY and condition.status == "False":
             return f"its agent says {condition.reason}" + (f": {condition.message}" if condition.message else "")
     return None
 

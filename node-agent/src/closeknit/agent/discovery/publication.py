@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from closeknit.agent.discovery.topology import Discovery, Finding
-from closeknit.api.names import GROUP
+from closeknit.agent.discovery.findings import Finding
+from closeknit.agent.discovery.topology import Discovery
+from closeknit.api.names import MachineConditionType, NodeLabel
 from closeknit.api.nodetopology import NodeTopologySpec, NodeTopologyStatus
 from closeknit.api.wire import Condition
 from closeknit.machine.checks import InvalidTopology
@@ -36,8 +37,8 @@ def publication(
         labels = node_labels(found.spec, status)
     except InvalidTopology as error:
         # Only a dump that was edited gets here. The operator leaves such a node out; say why where people look first.
-        findings = (Finding("Ready", "False", "InvalidTopology", str(error)), *findings[1:])
-        labels = {f"{GROUP}/health": "degraded"}
+        findings = (Finding(MachineConditionType.READY, "False", "InvalidTopology", str(error)), *findings[1:])
+        labels = {NodeLabel.HEALTH.value: "degraded"}
     conditions = _conditions(findings, before.conditions, generation, now)
     return Publication(labels, found.spec, status.model_copy(update={"conditions": conditions}))
 
@@ -52,7 +53,7 @@ def _conditions(
         same = old is not None and old.status == finding.status
         conditions.append(
             Condition(
-                type=finding.type,
+                type=finding.type.value,
                 status=finding.status,
                 reason=finding.reason,
                 message=finding.message,

@@ -110,7 +110,7 @@ def _both_ends(wires: Sequence[Sequence[_Wire]], faults: Faults, count: int) -> 
     down = set()
     for fault in faults.links_down:
         if not 0 <= fault.gpu < count or not 0 <= fault.link < len(wires[fault.gpu]):
-            raise ProfileError(f"fault linksDown names link {fault.link} of GPU {fault.gpu}, which the machine has not")
+            raise ProfileError(f"fault linksDown names link {fault.link} of GPU {fault.gpu}; there is no such link")
         wire = wires[fault.gpu][fault.link]
         down.add((wire.gpu, wire.link))
         if wire.peer is not None and wire.peer_link is not None:
