@@ -27,8 +27,8 @@ from closeknit.api.nodetopology import (
     Nvlink,
     Pcie,
     PortState,
+    Provenance,
     RdmaNamespaces,
-    Source,
 )
 
 # NVML_DEVICE_ARCH_*
@@ -161,7 +161,7 @@ def _c2c(gpu: GpuReading) -> C2C | None:
     return C2C(links=gpu.c2c_links, bandwidth_gb_s=bandwidth)
 
 
-def _source(readings: Readings, method: Method, places: Sequence[PciReading | None]) -> Source:
+def _source(readings: Readings, method: Method, places: Sequence[PciReading | None]) -> Provenance:
     kernel = readings.kernel
     module = kernel.nvidia_version
     cuda = readings.cuda_version
@@ -169,7 +169,7 @@ def _source(readings: Readings, method: Method, places: Sequence[PciReading | No
     virtualized = True if any(mode in GUEST_MODES for mode in modes) else kernel.has_hypervisor
     # A hypervisor that puts every GPU straight on a root bus hides the switches and sockets that are really there.
     hidden = bool(virtualized) and any(place is not None and pci.is_flat(place) for place in places)
-    return Source(
+    return Provenance(
         method=method,
         driver_version=_short(readings.driver_version),
         cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda is not None else None,

@@ -10,7 +10,7 @@ from closeknit.controller.sight import Sight
 SILENCE_S = 180.0
 
 
-class Health:
+class OperatorVitals:
     """Whether the process does what it is for."""
 
     def __init__(self, sight: Sight, loop: SchedulingLoop) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from time import sleep
 
-from closeknit.runtime.lag import EVERY_S, watch_lag
+from closeknit.runtime.responsive import LAG_EVERY_S, measure_lag
 from faults import virtual_time
 
 
@@ -11,8 +11,8 @@ def test_a_loop_at_rest_is_never_late() -> None:
     seen: list[float] = []
 
     async def story() -> None:
-        probe = asyncio.create_task(watch_lag(seen.append))
-        await asyncio.sleep(100.5 * EVERY_S)
+        probe = asyncio.create_task(measure_lag(seen.append))
+        await asyncio.sleep(100.5 * LAG_EVERY_S)
         probe.cancel()
 
     virtual_time.run(story())
@@ -24,11 +24,11 @@ def test_whoever_blocks_the_loop_is_seen() -> None:
     seen: list[float] = []
 
     async def story() -> None:
-        probe = asyncio.create_task(watch_lag(seen.append))
-        await asyncio.sleep(EVERY_S / 2)
-        sleep(5 * EVERY_S)  # noqa: ASYNC251 -- this is the fault
-        await asyncio.sleep(EVERY_S / 2)
+        probe = asyncio.create_task(measure_lag(seen.append))
+        await asyncio.sleep(LAG_EVERY_S / 2)
+        sleep(5 * LAG_EVERY_S)  # noqa: ASYNC251 -- this is the fault
+        await asyncio.sleep(LAG_EVERY_S / 2)
         probe.cancel()
 
     asyncio.run(story())
-    assert max(seen) >= 4 * EVERY_S
+    assert max(seen) >= 4 * LAG_EVERY_S
