@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from closeknit.agent.discovery import pci
+from closeknit.agent.discovery.nvlink import P2P_OK, dashed
 from closeknit.agent.discovery.profile import GPU, NO_FAULTS, Faults, HostBridge, Profile, ProfileError, Slot
 from closeknit.agent.discovery.readings import (
     FabricReading,
@@ -23,7 +24,7 @@ from closeknit.agent.discovery.readings import (
     Readings,
 )
 
-NVML_OK, NVML_NOT_SUPPORTED, NVML_TOPOLOGY_NOT_SUPPORTED = 0, 5, 3  # nvmlGpuP2PStatus_t
+P2P_NOT_SUPPORTED, P2P_TOPOLOGY_NOT_SUPPORTED = 5, 3  # nvmlGpuP2PStatus_t
 HIDDEN_BUS_ID = "FFFFFFFF:FF:FF.0"
 NVSWITCH_DEVICE_ID = "0x22a3"  # any of NVSwitch's ids would do: nothing reads it
 
@@ -31,7 +32,7 @@ NVSWITCH_DEVICE_ID = "0x22a3"  # any of NVSwitch's ids would do: nothing reads i
 def gpu_uuid(node: str, index: int) -> str:
     """The uuid of a simulated GPU: the same for one node in every run, different on every other node."""
     digest = hashlib.sha256(f"closeknit simulated GPU {index} of {node}".encode()).hexdigest()
-    return "GPU-" + _dashed(digest[:32])
+    return "GPU-" + dashed(digest[:32])
 
 
 def readings_of(profile: Profile, node: str, faults: Faults = NO_FAULTS) -> Readings:
@@ -178,8 +179,8 @@ def _pair(profile: Profile, a: int, b: int, places: "_Places") -> PairReading:
         a=a,
         b=b,
         common_ancestor=ancestor,
-        p2p_nvlink=NVML_OK if joined else NVML_NOT_SUPPORTED,
-        p2p_read=NVML_OK if joined or found != "SYS" else NVML_TOPOLOGY_NOT_SUPPORTED,
+        p2p_nvlink=P2P_OK if joined else P2P_NOT_SUPPORTED,
+        p2p_read=P2P_OK if joined or found != "SYS" else P2P_TOPOLOGY_NOT_SUPPORTED,
     )
 
 
@@ -218,9 +219,9 @@ class _Places:
             for _ in range(profile.nvlink.switches):
                 bus = self._bus(domain)
                 path = f"/sys/devices/pci{domain:04x}:{bus:02x}"
-                self.switches.append(
-                    _device(path, domain, self._bus(domain), "0x10de", NVSWITCH_DEVICE_ID, "0x068000", -1)
-                )
+                place = self._bus(domain)
+                switch = _device(path, domain, place, pci.NVIDIA_VENDOR, NVSWITCH_DEVICE_ID, pci.NVSWITCH_CLASS, -1)
+                self.switches.append(switch)
 
     def _place(self, slot: Slot, above: str, bridge: HostBridge) -> None:
         bus = self._bus(bridge.domain)
@@ -230,7 +231,7 @@ class _Places:
             for number, below in enumerate(slot):
                 self._place(below, f"{upstream}/{bridge.domain:04x}:{inside:02x}:{number:02x}.0", bridge)
         elif slot == GPU:
-            self.gpus.append(_device(above, bridge.domain, bus, "0x10de", "0x2335", "0x030200", bridge.numa))
+            self.gpus.append(_device(above, bridge.domain, bus, pci.NVIDIA_VENDOR, "0x2335", "0x030200", bridge.numa))
         else:
             self.nics[slot] = _device(above, bridge.domain, bus, "0x15b3", "0x1021", "0x020700", bridge.numa)
 
@@ -260,7 +261,3 @@ def _bus_id(address: str) -> str:
     """How NVML prints a sysfs address: 0000:1a:00.0 -> 00000000:1A:00.0."""
     domain, _, rest = address.partition(":")
     return f"{int(domain, 16):08X}:{rest.upper()}"
-
-
-def _dashed(digits: str) -> str:
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

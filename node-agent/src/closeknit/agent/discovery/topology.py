@@ -44,7 +44,6 @@ ARCHITECTURES = {
     10: "Blackwell",
     13: "Rubin",
 }
-NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
 GUEST_MODES = (1, 2)  # NVML's virtualization modes of a guest: passthrough, vGPU
 MAX_FACT_LENGTH = 63  # of a short string on the wire
@@ -106,7 +105,7 @@ def _located(readings: Readings) -> list[tuple[GpuReading, str]]:
     unclaimed = sorted(
         device.address
         for device in readings.pci
-        if device.vendor == NVIDIA_VENDOR
+        if device.vendor == pci.NVIDIA_VENDOR
         and (device.device_class or "").startswith(DISPLAY_CLASSES)
         and device.address not in known.values()
     )
