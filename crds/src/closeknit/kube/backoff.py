@@ -8,8 +8,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from closeknit.kube.errors import ApiError
-
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -24,10 +22,9 @@ class Backoff:
     jitter: Callable[[], float] = random.random
     """Gives 0 to 1."""
 
-    def pause_s(self, failures: int, error: Exception | None = None) -> float:
-        """Seconds to wait after so many failures in a row; never less than the server's last `error` asks for."""
-        asked_s = (error.retry_after_s or 0.0) if isinstance(error, ApiError) else 0.0
+    def pause_s(self, failures: int, asked_s: float | None = None) -> float:
+        """Seconds to wait after so many failures in a row; never less than the server asks for (retry_after_s)."""
         if failures < 1:
-            return asked_s
+            return asked_s or 0.0
         pause_s = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 16))  # no float overflows
-        return max(asked_s, pause_s * (0.5 + 0.5 * self.jitter()))
+        return max(asked_s or 0.0, pause_s * (0.5 + 0.5 * self.jitter()))

@@ -145,7 +145,7 @@ class Reflector(Generic[T]):
             self._failed(error)
         except ApiError as error:
             self._failed(error)
-            return self._backoff.pause_s(self._failures, error)
+            return self._backoff.pause_s(self._failures, error.retry_after_s)
         # Gone and a quiet end are answered at once, unless the answer to the one before led straight to this one.
         return self._backoff.pause_s(self._failures - 1)
 

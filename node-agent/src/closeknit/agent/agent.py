@@ -45,7 +45,7 @@ class Agent:
                 if str(error) != complaint:
                     _log.warning("not published, trying again: %s", error, extra={"node": self._node})
                 complaint = str(error)
-                wait_s = self._backoff.pause_s(failures, error)
+                wait_s = self._backoff.pause_s(failures, error.retry_after_s if isinstance(error, ApiError) else None)
             else:
                 failures, complaint = 0, ""
                 if written or is_news:

@@ -203,7 +203,7 @@ class SchedulingLoop:
         failures = self._failures[plan.job] = self._failures.get(plan.job, 0) + 1
         if not isinstance(error, Conflict | NotFound):  # somebody was quicker, or the job is gone: nothing to tell
             _log.warning("a write failed and is tried again", extra={"job": plan.job, "error": error})
-        return self._backoff.pause_s(failures, error)
+        return self._backoff.pause_s(failures, None if error is None else error.retry_after_s)
 
     def _report(self, plan: Plan, error: Exception) -> None:
         """Tells of a mistake of ours once. Its job is left alone for a while, and all others go on."""
