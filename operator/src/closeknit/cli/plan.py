@@ -118,7 +118,7 @@ def _ranks(job: TrainingJob, placement: PlacementStatus, gang: Gang | booking.Lo
     asked = request(job.key, job.spec)
     ranks: list[Rank] = []
     for index, node in enumerate(placement.nodes):
-        uuids = gang.nodes[index].uuids if isinstance(gang, Gang) else ("",) * len(node.gpus)
+        uuids = gang.members[index].uuids if isinstance(gang, Gang) else ("",) * len(node.gpus)
         for gpu, uuid in zip(node.gpus, uuids, strict=True):
             ranks.append(Rank(len(ranks), node.name, gpu, uuid, coordinates(len(ranks), asked)))
     return tuple(ranks)

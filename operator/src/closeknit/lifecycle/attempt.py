@@ -200,7 +200,7 @@ def _release(attempt: Attempt) -> Plan:
     for index, pod in enumerate(attempt.present):
         if attempt.is_released(index):
             continue
-        if gang.nodes[index].binding is Binding.DRA:
+        if gang.members[index].binding is Binding.DRA:
             there = subject.cluster.claims.get(pod.key)
             if there is not None and is_left_over(there, subject.job):
                 return subject.plan()  # of a Pod that had the name before; the decision after its end releases them all

@@ -7,7 +7,8 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import NodeAssignment, PlacementStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import NodeView
-from closeknit.launch.gang import Gang, RankNode
+from closeknit.launch.gang import Gang
+from closeknit.launch.member import Member
 from closeknit.placement.placement import Placement
 
 DEFAULT_PORT = ":1"  # almost every RDMA NIC has one port; status names it by the NIC alone
@@ -55,7 +56,7 @@ def gang(
     Lost where a node has gone, its GPUs may have other indexes now, or Pods no longer get its NICs: then the booking
     means nothing.
     """
-    nodes: list[RankNode] = []
+    members: list[Member] = []
     nics: tuple[str, ...] = ()
     first_rank = 0
     for index, assignment in enumerate(placement.nodes):
@@ -69,8 +70,8 @@ def gang(
             nics = tuple(nic if ":" in nic else f"{nic}{DEFAULT_PORT}" for nic in assignment.nics)
         if nics and view.rdma is None:
             return Lost(assignment.name, f"node {assignment.name} no longer offers an rdma/ resource for {nics[0]}")
-        nodes.append(
-            RankNode(
+        members.append(
+            Member(
                 node=assignment.name,
                 index=index,
                 uuids=uuids,
@@ -82,7 +83,7 @@ def gang(
             )
         )
         first_rank += len(assignment.gpus)
-    return Gang(job=job, attempt=attempt, nodes=tuple(nodes), fabric=cluster.fabric, ipc_lock=ipc_lock)
+    return Gang(job=job, attempt=attempt, members=tuple(members), fabric=cluster.fabric, ipc_lock=ipc_lock)
 
 
 def rank_range(ranks: range) -> str:

@@ -7,7 +7,7 @@ from closeknit.api.trainingjob_status import PlacementStatus, TrainingJobStatus
 from closeknit.cluster.pod import Pod
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang, Manifest
-from closeknit.launch.pod import pod
+from closeknit.launch.pod import pod, pods
 from closeknit.launch.service import service
 from closeknit.launch.template import check_template
 from closeknit.lifecycle import booking, statuses, supported
@@ -84,7 +84,7 @@ def restart_at(status: TrainingJobStatus) -> datetime | None:
 
 def create_pods(gang: Gang, indexes: list[int]) -> tuple[CreatePod, ...]:
     """The Pods of these node ranks."""
-    return tuple(CreatePod(pod(gang, index)) for index in indexes)
+    return tuple(CreatePod(manifest) for manifest in pods(gang, indexes))
 
 
 def create_service(gang: Gang) -> tuple[Action, ...]:
@@ -117,7 +117,7 @@ def _book(subject: Subject, placement: Placement) -> Plan:
         skipped=environment(gang, 0).skipped,
         ipc_lock_refused=asks_for_lock and not ipc_lock,
     )
-    everybody = list(range(len(gang.nodes)))
+    everybody = list(range(len(gang.members)))
     return subject.plan(
         status,
         probes=_probes(subject, gang),
@@ -143,7 +143,7 @@ def _as_now(refused: Manifest, gang: Gang) -> Manifest:
     if refused["kind"] != "Pod":
         return refused
     index = int(refused["metadata"]["labels"][INDEX_LABEL])
-    return pod(gang, index if index < len(gang.nodes) else 0)
+    return pod(gang, index if index < len(gang.members) else 0)
 
 
 def _name(manifest: Manifest) -> tuple[str, str]:
