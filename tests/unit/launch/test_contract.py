@@ -4,6 +4,7 @@ What the sketches set is made up as far as this test needs it; what closeknit ma
 """
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -146,3 +147,12 @@ def test_servers_are_no_node_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     build(monkeypatch, Framework.CUSTOM, CONTRACTS[Framework.PYTORCH])
     of = gang(Framework.CUSTOM, "cpu-0", "cpu-1")
     assert container_environment(of, 0)["PET_NNODES"] == "2"
+
+
+def test_one_worker_beside_servers_has_nobody_to_talk_to_over_rdma() -> None:
+    two = gang(Framework.CUSTOM, "cpu-0")
+    alone, server = (
+        replace(member, nics=("mlx5_0:1",), rdma_resource="rdma/hca") for member in (two.members[0], two.members[-1])
+    )
+    assert not replace(two, members=(alone, server)).uses_rdma
+    assert replace(two, members=(alone, replace(alone, node="node-1", index=1), server)).uses_rdma
