@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.kinds import KINDS, Change, ClusterObject, Source, change
+from closeknit.cluster.kinds import KINDS, Change, ClusterObject, Stream, change
 from closeknit.cluster.objects import Node
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.report import AgentReport
@@ -26,11 +26,11 @@ from scenarios.machines import hgx_h200
 from scenarios.manifests import Manifest, booked, cluster_topology, node, node_topology, pod, training_job
 
 ROUNDS = 30
-DECODE = {kind.source: kind.decode for kind in KINDS}
+DECODE = {kind.stream: kind.decode for kind in KINDS}
 BEAT = "2026-11-21T12:00:00Z"
 
 
-def decoded(source: Source, manifest: Manifest) -> ClusterObject:
+def decoded(source: Stream, manifest: Manifest) -> ClusterObject:
     value = DECODE[source](json.dumps(manifest).encode())
     assert value is not None
     return value
@@ -42,20 +42,20 @@ def resident_mb() -> float:
 
 def fleet(count: int) -> list[ClusterObject]:
     labels = {f"feature.example.com/label-{number}": f"value-{number}" for number in range(40)}
-    objects = [decoded(Source.CLUSTER_TOPOLOGIES, cluster_topology("block", "rack"))]
+    objects = [decoded(Stream.CLUSTER_TOPOLOGIES, cluster_topology("block", "rack"))]
     for number in range(count):
         name = f"gpu-{number:05d}"
         places = {"net.example/block": f"b{number // 256}", "net.example/rack": f"r{number // 16}"}
-        objects.append(decoded(Source.NODES, node(name, labels={**labels, **places}, allocatable={"rdma/hca": "63"})))
+        objects.append(decoded(Stream.NODES, node(name, labels={**labels, **places}, allocatable={"rdma/hca": "63"})))
         topology = {**node_topology(name, heartbeatTime=BEAT), "spec": hgx_h200(name).wire()}
-        objects.append(decoded(Source.NODE_TOPOLOGIES, topology))
-        objects += [decoded(Source.OTHER_PODS, pod(f"{name}-{place}", node=name)) for place in range(4)]
+        objects.append(decoded(Stream.NODE_TOPOLOGIES, topology))
+        objects += [decoded(Stream.OTHER_PODS, pod(f"{name}-{place}", node=name)) for place in range(4)]
     return objects
 
 
 def booking(nodes: int, first: int) -> Change:
     shares = ((f"gpu-{number:05d}", range(8)) for number in range(first, first + nodes))
-    return change(decoded(Source.TRAINING_JOBS, training_job(placement=booked(*shares))))
+    return change(decoded(Stream.TRAINING_JOBS, training_job(placement=booked(*shares))))
 
 
 def median_ms(cluster: Cluster, batch: Callable[[int], Sequence[Change]]) -> float:
@@ -100,13 +100,13 @@ def main() -> None:
                     cluster, lambda turn: [change(msgspec.structs.replace(pods[turn], priority=turn + 1))]
                 ),
                 "pod_added_ms": median_ms(
-                    cluster, lambda turn: [change(decoded(Source.OTHER_PODS, pod(f"new-{turn}", node="gpu-00000")))]
+                    cluster, lambda turn: [change(decoded(Stream.OTHER_PODS, pod(f"new-{turn}", node="gpu-00000")))]
                 ),
                 "heartbeat_ms": median_ms(cluster, lambda turn: [change(beats[turn])]),
                 "node_changed_ms": median_ms(
                     cluster, lambda turn: [change(msgspec.structs.replace(nodes[turn], not_ready="it rests"))]
                 ),
-                "node_gone_ms": median_ms(cluster, lambda turn: [Change(Source.NODES, ("", nodes[turn].name), None)]),
+                "node_gone_ms": median_ms(cluster, lambda turn: [Change(Stream.NODES, ("", nodes[turn].name), None)]),
                 **{
                     f"booking_{size}_nodes_ms": median_ms(cluster, lambda turn, gang=gang: [gang[turn]])  # type: ignore[misc]
                     for size, gang in gangs.items()

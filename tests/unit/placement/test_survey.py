@@ -8,7 +8,7 @@ import pytest
 from closeknit.api.names import PendingReason
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.node import NodeView, PluginOffer, Taint
+from closeknit.cluster.node import Fault, FaultKind, NodeView, PluginOffer, Taint
 from closeknit.machine.graph import machine
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.place import place
@@ -69,7 +69,12 @@ H200, V100 = graph("hgx-h200"), graph("dgx-1v")
 PLUGIN_H200 = node("a", H200, offer="plugin")
 PLUGIN_V100 = node("a", V100, offer="plugin")
 # The agent knows that GPU 0 is broken, and the plugin does not.
-BROKEN_H200 = replace(PLUGIN_H200, usable=tuple(range(1, 8)), free=tuple(range(1, 8)), unusable={0: "unhealthy: XID79"})
+BROKEN_H200 = replace(
+    PLUGIN_H200,
+    usable=tuple(range(1, 8)),
+    free=tuple(range(1, 8)),
+    unusable={0: Fault(FaultKind.UNHEALTHY, "XID79")},
+)
 REFUSED = PendingReason.INSUFFICIENT_GPUS
 
 

@@ -11,7 +11,7 @@ from closeknit.api.names import JobKey
 from closeknit.api.objects import ObjectMeta, TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import Source, change
+from closeknit.cluster.kinds import Stream, change
 from closeknit.controller.decisions import log_decision
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.sight import Sight
@@ -38,7 +38,7 @@ class _Held:
     shown: TrainingJob | None
     """The job as decisions about others must see it meanwhile; None: as the reflector shows it."""
     is_writing: bool = True
-    versions: Mapping[Source, str] = field(default_factory=dict)
+    versions: Mapping[Stream, str] = field(default_factory=dict)
     deleted: tuple[tuple[str, str], ...] = ()
     deleted_until: float = 0.0
     not_before: float = 0.0
@@ -139,7 +139,7 @@ class SchedulingLoop:
             if held.is_writing:
                 continue
             unseen = {source for source, version in held.versions.items() if not self._sight.has_seen(source, version)}
-            if Source.TRAINING_JOBS not in unseen:
+            if Stream.TRAINING_JOBS not in unseen:
                 held.shown = None  # the reflector knows as much, or more
             if unseen or time < held.not_before:
                 continue
@@ -155,7 +155,7 @@ class SchedulingLoop:
         there |= {job.metadata.uid for job in seen.invalid_jobs.values()}
         for uid in self._answers.keys() - there:
             del self._answers[uid]
-        names = seen.jobs.keys() | seen.invalid_jobs.keys()
+        names = {*seen.jobs, *seen.invalid_jobs}
         for key in self._failures.keys() - names - self._held.keys():
             del self._failures[key]
         for key in self._bugs.keys() - names:

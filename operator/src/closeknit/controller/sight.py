@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import KINDS, Change, ClusterObject, Kind, Source
+from closeknit.cluster.kinds import KINDS, Change, ClusterObject, Kind, Stream
 from closeknit.kube.api import Api, Key, Resource
 from closeknit.kube.reflector import Event, Reflector
 
@@ -17,8 +17,8 @@ class Sight:
     """Keeps the Cluster up to date in `run`; `on_change` is called after every batch of changes, and must be quick."""
 
     def __init__(self, api: Api, on_change: Callable[[], None]) -> None:
-        self.reflectors: Mapping[Source, Reflector[ClusterObject]] = {
-            kind.source: self._reflector(api, kind) for kind in KINDS
+        self.reflectors: Mapping[Stream, Reflector[ClusterObject]] = {
+            kind.stream: self._reflector(api, kind) for kind in KINDS
         }
         self._on_change = on_change
         self._cluster = Cluster.empty()
@@ -42,7 +42,7 @@ class Sight:
         for reflector in self.reflectors.values():
             await reflector.synced.wait()
 
-    def has_seen(self, source: Source, version: str) -> bool:
+    def has_seen(self, source: Stream, version: str) -> bool:
         """Whether the stream has passed this resourceVersion. Versions of one resource are decimal and count up."""
         last = self.reflectors[source].last_rv
         return not (version.isdecimal() and last.isdecimal()) or int(last) >= int(version)
@@ -58,16 +58,16 @@ class Sight:
             api,
             Resource(kind.group, kind.version, kind.plural, kind.namespaced),
             kind.decode,
-            partial(self._take, kind.source),
-            on_quarantine=partial(_report, kind.source),
+            partial(self._take, kind.stream),
+            on_quarantine=partial(_report, kind.stream),
             field_selector=kind.field_selector,
             label_selector=kind.label_selector,
         )
 
-    def _take(self, source: Source, events: Sequence[Event[ClusterObject]]) -> None:
+    def _take(self, source: Stream, events: Sequence[Event[ClusterObject]]) -> None:
         self._changes += [Change(source, (event.key.namespace, event.key.name), event.new) for event in events]
         self._on_change()
 
 
-def _report(source: Source, key: Key, error: Exception) -> None:
+def _report(source: Stream, key: Key, error: Exception) -> None:
     _log.warning("an object cannot be read and is left out", extra={"resource": source, "object": key, "error": error})

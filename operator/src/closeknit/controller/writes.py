@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, JOB_LABEL, TRAINING_JOB, PendingReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import job_from_builtins
-from closeknit.cluster.kinds import Source
+from closeknit.cluster.kinds import Stream
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import BY_KIND, EVENTS, PODS, SERVICES, TRAINING_JOBS
 from closeknit.kube.api import Api, JsonObject, Resource
@@ -48,14 +48,14 @@ class Outcome:
     answers: Answers
     stored: TrainingJob | None = None
     """The job after the status was stored; None where there was none to store, or it was not stored."""
-    versions: dict[Source, str] = field(default_factory=dict)
+    versions: dict[Stream, str] = field(default_factory=dict)
     """The newest resourceVersion of each stream that we wrote to."""
     deleted: list[tuple[str, str]] = field(default_factory=list)
     """Pods whose deletion was asked for, as (name, uid)."""
     error: ApiError | None = None
     """Why the Plan was not written to its end, and is to be decided again."""
 
-    def saw(self, source: Source, stored: JsonObject) -> None:
+    def saw(self, source: Stream, stored: JsonObject) -> None:
         """Remembers the version of something written."""
         version = str(stored.get("metadata", {}).get("resourceVersion", ""))
         known = self.versions.get(source, "")
@@ -128,7 +128,7 @@ class Writes:
         }
         put = self._api.put_status(TRAINING_JOBS, plan.job.name, body, namespace=plan.job.namespace)
         stored = await self._counted("update", TRAINING_JOBS, put)
-        outcome.saw(Source.TRAINING_JOBS, stored)
+        outcome.saw(Stream.TRAINING_JOBS, stored)
         job = job_from_builtins(stored)
         outcome.stored = job if isinstance(job, TrainingJob) else None
         if plan.status.placement is not None and plan.status.pending is None:
@@ -145,14 +145,14 @@ class Writes:
                         outcome.answers = replace(outcome.answers, service_of=plan.attempt)
                 case CreatePod(manifest):
                     if (pod := await self._created(plan, generation, manifest, outcome)) is not None:
-                        outcome.saw(Source.CHILD_PODS, pod)
+                        outcome.saw(Stream.CHILD_PODS, pod)
                 case CreateClaim(manifest):
                     if (claim := await self._created(plan, generation, manifest, outcome)) is not None:
-                        outcome.saw(Source.RESOURCE_CLAIMS, claim)
+                        outcome.saw(Stream.RESOURCE_CLAIMS, claim)
                         self._released(plan, outcome)
                 case ReleasePod(name, patch):
                     patched = self._api.json_patch(PODS, name, patch, namespace=plan.job.namespace)
-                    outcome.saw(Source.CHILD_PODS, await self._counted("patch", PODS, patched))
+                    outcome.saw(Stream.CHILD_PODS, await self._counted("patch", PODS, patched))
                     self._released(plan, outcome)
                 case DeletePod(name, uid):
                     deleted = self._api.delete(PODS, name, uid=uid, namespace=plan.job.namespace)

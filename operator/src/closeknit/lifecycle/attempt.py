@@ -6,6 +6,7 @@ from datetime import timedelta
 from closeknit.api.names import GPU_RESOURCE, ConditionType, service_name
 from closeknit.api.trainingjob_status import Binding, NodeAssignment, PlacementStatus
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import Holder, HolderKind
 from closeknit.cluster.pod import Pod
 from closeknit.launch.claim import claim
 from closeknit.launch.gang import Gang
@@ -136,7 +137,10 @@ def _still_free(attempt: Attempt) -> bool:
         return False
     job = attempt.subject.job.key
     asked = request(job, attempt.subject.job.spec)
-    ours = {f"job {job}", *(f"claim {job.namespace}/{pod.name}" for pod in attempt.present)}
+    ours = {
+        Holder(HolderKind.JOB, job.namespace, job.name),
+        *(Holder(HolderKind.CLAIM, job.namespace, pod.name) for pod in attempt.present),
+    }
     for assignment in attempt.placement.nodes:
         view = attempt.subject.cluster.nodes[assignment.name]
         if view.exclusion is not None or not admits(view, asked):

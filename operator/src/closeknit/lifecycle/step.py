@@ -33,7 +33,8 @@ def step(cluster: Cluster, now: datetime, memory: Memory = Memory()) -> tuple[Pl
         # What a Plan sets free is free once that is stored and seen: its write may fail, another's booking may not.
         if plan.status is not None and plan.status.placement is not None and job.status.placement is None:
             cluster = cluster.with_job(job.model_copy(update={"status": plan.status}))
-    plans += [refuse_invalid(job, now) for job in cluster.invalid_jobs.values() if job.key not in memory.busy]
+    invalid = sorted(key for key in cluster.invalid_jobs if key not in memory.busy)
+    plans += [refuse_invalid(cluster.invalid_jobs[key], now) for key in invalid]
     return tuple(plan for plan in plans if plan.writes or plan.wake_after_s is not None)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from closeknit.api.names import ExclusionReason
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import Holder, HolderKind
 from closeknit.placement.request import Request
 from closeknit.placement.sets import Ask
 from closeknit.placement.survey import Candidate, selected, untolerated
@@ -65,9 +66,9 @@ def _gpus(request: Request, candidates: Sequence[Candidate]) -> Counter[str]:
         view, profile = entry.view, entry.profile
         for gpu in entry.machine.gpus:
             if gpu.index in view.unusable:
-                why[view.unusable[gpu.index].partition(":")[0]] += 1
+                why[view.unusable[gpu.index].summary] += 1
             elif gpu.index in view.holders:
-                holders[view.holders[gpu.index].removeprefix("job ")] += 1
+                holders[_name(view.holders[gpu.index])] += 1
         if other := (profile.free & ~profile.pool).bit_count():
             why["of another product or size"] += other
         if unbound := profile.pool.bit_count() - bindable(entry, request):
@@ -77,6 +78,11 @@ def _gpus(request: Request, candidates: Sequence[Candidate]) -> Counter[str]:
     else:
         why[f"held by {len(holders)} others"] += holders.total()
     return why
+
+
+def _name(holder: Holder) -> str:
+    """A holder as a refusal names it: a job is what most are."""
+    return f"{holder.namespace}/{holder.name}" if holder.kind is HolderKind.JOB else str(holder)
 
 
 def _unbound(candidate: Candidate, request: Request) -> str:
