@@ -91,13 +91,15 @@ def holding(
             rdma_booked += share.rdma
     for pod in pods:
         gpus = covered.get(pod.key, ()) or _pod_gpus(machine, pod, told)
-        holder = _holder(pod)
-        for index in gpus:
-            holders.setdefault(index, holder)
-        requested += pod.gpu_count
-        if pod.gpu_count > len(gpus):
+        if gpus:
+            holder = _holder(pod)
+            for index in gpus:
+                holders.setdefault(index, holder)
+        count = pod.gpu_count
+        requested += count
+        if count > len(gpus):
             unexplained.append(pod)
-            unexplained_gpus += pod.gpu_count - len(gpus)
+            unexplained_gpus += count - len(gpus)
         for resource, amount in pod.requests.items():
             if resource.startswith("rdma/"):
                 rdma[resource] = rdma.get(resource, 0) + amount
@@ -127,6 +129,8 @@ def _told(report: AgentReport) -> _Told:
 
 def _pod_gpus(machine: Machine, pod: Pod, told: _Told) -> tuple[int, ...]:
     """GPUs of one Pod: the kubelet's word once it covers what the Pod asked for, else its annotation with that word."""
+    if not pod.gpus and pod.key not in told:
+        return ()
     devices = [
         device for uid, given in told.get(pod.key, ()) if not (uid and pod.uid and uid != pod.uid) for device in given
     ]
