@@ -7,6 +7,7 @@ from typing import Any
 
 from immutables import Map
 
+from closeknit.cluster.alike import Examples
 from closeknit.cluster.kept import HIDDEN_PODS, NODES, PODS, REPORTS
 from closeknit.cluster.kinds import BY_STREAM, Change, Stream, pod_stream
 from closeknit.cluster.levels import Place
@@ -100,7 +101,7 @@ def after(old: Tables, changes: Iterable[Change]) -> tuple[Tables, set[str]]:
 
 
 def _values(old: Tables, said: Mapping[Stream, _Said]) -> dict[Table[Any, Any], dict[Any, Any]]:
-    """What each table is to keep under which key."""
+    """What each table is to keep under which key. Of a Pod that both streams know ours is shown."""
     values: dict[Table[Any, Any], dict[Any, Any]] = {}
     for stream, words in said.items():
         for table in BY_STREAM[stream].tables:
@@ -118,9 +119,9 @@ def _values(old: Tables, said: Mapping[Stream, _Said]) -> dict[Table[Any, Any], 
     return {**values, PODS: shown, HIDDEN_PODS: hidden}
 
 
-def _with_shared_parts(old: Tables, reports: _Said) -> Any:
-    """Puts reports in the place of the given ones that share what is equal with those before and with machines of the
-    same class; gives the examples of the classes as they are then."""
+def _with_shared_parts(old: Tables, reports: _Said) -> Examples:
+    """Puts in the place of the given reports equal ones that share what is the same with those before and with machines
+    of their class; gives the examples of the classes as they are then."""
     examples = old.examples
     for (_, name), new in reports.items():
         before: AgentReport | None = old.all(REPORTS).get(name)
