@@ -37,6 +37,7 @@ from scenarios.manifests import (
     node_topology,
     pod,
     resource_claim,
+    resource_slice,
     training_job,
 )
 
@@ -84,9 +85,14 @@ def gang(nodes: int, first: int, **status: Any) -> Change:
     return change(decoded(Stream.TRAINING_JOBS, training_job(placement=booked(*shares), **status)))
 
 
+def touched_names(count: int) -> list[str]:
+    """The nodes that the events speak of, one per turn."""
+    return [f"gpu-{(7 * turn) % count:05d}" for turn in range(ROUNDS)]
+
+
 def events(cluster: Cluster, count: int) -> dict[str, Callable[[int], Change]]:
     """One change of each kind, of another object at every turn."""
-    names = [f"gpu-{(7 * turn) % count:05d}" for turn in range(ROUNDS)]
+    names = touched_names(count)
     objects = {name: objects_of(int(name.removeprefix("gpu-"))) for name in names}
     nodes = {name: value for name, (value, *_) in objects.items() if isinstance(value, Node)}
     reports = {name: value for name, (_, value, *_) in objects.items() if isinstance(value, AgentReport)}
@@ -104,6 +110,7 @@ def events(cluster: Cluster, count: int) -> dict[str, Callable[[int], Change]]:
         "pod_added": lambda turn: change(msgspec.structs.replace(pods[names[turn]], name=f"new-{turn}", uid="new")),
         "pod_gone": lambda turn: Change(Stream.OTHER_PODS, pods[names[turn]].key, None),
         "claim": lambda turn: change(decoded(Stream.RESOURCE_CLAIMS, resource_claim(f"x-{turn}", (names[turn], 0)))),
+        "slice": lambda turn: change(decoded(Stream.RESOURCE_SLICES, resource_slice(names[turn], generation=2))),
         "heartbeat": lambda turn: change(replace(reports[names[turn]], heartbeat=beat)),
         "gpu_unhealthy": lambda turn: change(replace(reports[names[turn]], unhealthy={turn % 8: "XID79"})),
         "node_changed": lambda turn: change(msgspec.structs.replace(nodes[names[turn]], not_ready="it rests")),
@@ -135,6 +142,8 @@ def measured(count: int) -> dict[str, Any]:
         start = time.process_time()
         cluster = cluster.after(map(change, objects))
         read_s += time.process_time() - start
+    slices = (change(decoded(Stream.RESOURCE_SLICES, resource_slice(name))) for name in touched_names(count))
+    cluster = cluster.after(slices)  # so that a claim means something there
     now = cluster.newest_heartbeat
     assert now is not None
     cluster = cluster.at(now)
