@@ -36,9 +36,9 @@ class BookedShare:
         return self.job.namespace, child_name(self.job.name, self.attempt, Role.WORKER, self.index)
 
     def is_of(self, pod: Pod) -> bool:
-        """Whether the Pod of that name stands for it; a namesake of another owner does not."""
+        """Whether the Pod of that key stands for it; a namesake of another owner does not."""
         owner = pod.job_owner
-        if owner is None or pod.job != self.job or pod.index != self.index:
+        if owner is None or owner.name != self.job.name or pod.index != self.index:
             return False
         return not (owner.uid and self.uid and owner.uid != self.uid)
 
@@ -90,8 +90,8 @@ def holding(
             requested += 0 if share.binding is Binding.DRA else len(share.gpus)
             rdma_booked += share.rdma
     for pod in pods:
-        gpus = covered.get(pod.key, ()) or _pod_gpus(machine, pod, told)
-        if gpus:
+        gpus = covered.get(pod.key, ())  # these are held by the booking already
+        if not gpus and (gpus := _pod_gpus(machine, pod, told)):
             holder = _holder(pod)
             for index in gpus:
                 holders.setdefault(index, holder)
@@ -136,7 +136,7 @@ def _pod_gpus(machine: Machine, pod: Pod, told: _Told) -> tuple[int, ...]:
     ]
     given = _indexes(machine, devices)
     # The annotation is worth something only on a Pod of ours: anybody can write one.
-    named = _indexes(machine, pod.gpus) if pod.job is not None else ()
+    named = _indexes(machine, pod.gpus) if pod.job_owner is not None else ()
     if given and len(given) >= max(pod.gpu_count, len(named)):
         return given
     return tuple(sorted({*given, *named}))
@@ -160,8 +160,9 @@ def _indexes(machine: Machine, uuids: Sequence[str]) -> tuple[int, ...]:
 
 
 def _holder(pod: Pod) -> Holder:
-    if pod.job is not None:
-        return Holder(HolderKind.JOB, pod.job.namespace, pod.job.name)
+    job = pod.job
+    if job is not None:
+        return Holder(HolderKind.JOB, job.namespace, job.name)
     return Holder(HolderKind.POD, pod.namespace, pod.name)
 
 
