@@ -12,7 +12,7 @@ and its labels. The tree is persistent: a version shares with the one before it 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -92,6 +92,12 @@ class Domain:
     hosts: Mapping[Group, tuple[str, ...]]
     """Nodes right below, ascending: in a domain of the innermost level all of its nodes, elsewhere those without a
     domain at the next level, each of which counts as a domain of its own."""
+
+    def members(self) -> Iterator[tuple[Group, tuple[str, ...]]]:
+        """(group, nodes of it that stand together) of the whole domain, in no order."""
+        yield from self.hosts.items()
+        for child in self.children.values():
+            yield from child.members()
 
 
 NOTHING = Domain({}, {}, {})
