@@ -11,7 +11,7 @@ What a spread costs is worked out first, once for all domains of one content; wh
 win. Of spreads that cost the same the one with the first nodes is taken, and of domains that are alike the first one.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
@@ -24,6 +24,7 @@ from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums
 # combinations tried for one domain (about 2 ms), and nodes that may give unequal shares.
 EXACT_STEPS = 20_000
 EXACT_NODES = 16
+FEW_SIZES = 4  # so many sums of a domain are worked out one by one, more of them together
 
 
 class Filling:
@@ -186,7 +187,30 @@ class Filling:
             return self._fullest_children(left, units)
         if self._hosts.uniform is not None and not self._counts_free and area.level + 1 == self._innermost:
             return self._fewest_children(area, units)
-        return self._sums_over(area, units)[units]
+        known = self._sums.get(self._content(area))
+        if known is not None and len(known) > units:
+            return known[units]
+        least = self._least(area, units)
+        tables = [self._table(child, least, units) for child in area.children if self.capacity(child) >= least]
+        return cheapest_sums(tables, units)[units]
+
+    def _table(self, child: Area, least: int, most: int) -> list[tuple[int, int]]:
+        """(units, cost with the child's use) of everything that a child gives within these bounds, ascending."""
+        sizes = range(min(self.capacity(child), most), least - 1, -1)
+        if len(sizes) > FEW_SIZES:
+            self._sums_over(child, self._most_combined(child, sizes.start))
+        return [(given, cost) for given in sizes if (cost := self._with_use(child, given)) is not None][::-1]
+
+    def _least(self, area: Area, units: int) -> int:
+        """No child gives less than this to the cheapest spread over the children: it uses the fewest children.
+
+        Where each child gives any number up to its capacity, the fewest can be had, and each of them must give what
+        the largest others leave.
+        """
+        if not self._is_equal or self._whole_units > 1:
+            return 1
+        fewest = self._fewest(area, units)
+        return max(1, units - self._descending[id(area)][fewest - 2]) if fewest > 1 else units
 
     def _fewest_children(self, area: Area, units: int) -> int | None:
         """The same where every unit costs the same and only the number of children is left to choose."""
@@ -195,22 +219,21 @@ class Filling:
             return None
         return self._fewest(area, units) * self._used(child, 0) + units * (self._hosts.uniform or 0)
 
-    def _sums_over(self, area: Area, units: int) -> list[int | None]:
-        """What the cheapest combinations of an area's children cost, for every number of units up to this."""
+    def _most_combined(self, area: Area, units: int) -> int:
+        """The most units, up to these, for which all combinations of an area's children are tried; 0 for none."""
+        if not area.children or not (self._is_equal or self._is_exact):
+            return 0
+        return bisect_right(range(1, units + 1), EXACT_STEPS, key=lambda given: self._steps(area, given))
+
+    def _sums_over(self, area: Area, units: int) -> None:
+        """Works out the cheapest combinations of an area's children for every number of units up to this."""
+        if not units or (self._hosts.uniform is not None and not self._counts_free):
+            return
         key = self._content(area)
-        sums = self._sums.get(key)
-        if sums is None or len(sums) <= units:
-            tables = [
-                [
-                    (given, cost)
-                    for given in range(most, 0, -1)  # what a child works out for most it knows for less
-                    if (cost := self._with_use(child, given)) is not None
-                ][::-1]
-                for child in area.children
-                if (most := min(self.capacity(child), units))
-            ]
-            sums = self._sums[key] = cheapest_sums(tables, units)
-        return sums
+        known = self._sums.get(key)
+        if known is None or len(known) <= units:
+            tables = [self._table(child, 1, units) for child in area.children if self.capacity(child)]
+            self._sums[key] = cheapest_sums(tables, units)
 
     def _fullest_first(self, area: Area) -> list[Area]:
         children = [child for child in area.children if self.capacity(child)]
@@ -255,7 +278,7 @@ class Filling:
         if alone is not None:
             return self._picks_of_one(area.children, units, alone)
         if self._is_combined(area, units):
-            return self._named_over(area, units)[units] or ()
+            return self._named_over(area, units, self._least(area, units))[units] or ()
         left = self._fullest_first(area)
         taken, rest = self._fullest_steps(left, units) or ([], 0)
         room = self._with_room(left, len(taken), rest)
@@ -284,18 +307,21 @@ class Filling:
             found = ((area.free_gpus, found),)
         return found
 
-    def _named_over(self, area: Area, units: int) -> list[tuple[Pick, ...] | None]:
-        """The nodes of the cheapest combinations of an area's children, for every number of units up to this."""
-        found = self._named.get(id(area))
-        if found is None or len(found) <= units:
-            tables = [
-                [
-                    Entry(given, cost, self._picks(child, given))
-                    for given in range(most, 0, -1)  # what a child works out for most it knows for less
-                    if (cost := self._with_use(child, given)) is not None
-                ][::-1]
-                for child in area.children
-                if (most := min(self.capacity(child), units))
-            ]
-            found = self._named[id(area)] = named_sums(tables, units)
+    def _named_over(self, area: Area, units: int, least: int) -> list[tuple[Pick, ...] | None]:
+        """The nodes of the cheapest combinations of an area's children, each of which gives at least so much."""
+        known = self._named.get(id(area))
+        if known is not None and len(known) > units:
+            return known
+        if units - least >= FEW_SIZES:
+            for child in area.children:
+                if most := self._most_combined(child, min(self.capacity(child), units)):
+                    self._named_over(child, most, 1)
+        tables = [
+            [Entry(given, cost, self._picks(child, given)) for given, cost in self._table(child, least, units)]
+            for child in area.children
+            if self.capacity(child) >= least
+        ]
+        found = named_sums(tables, units)
+        if least == 1:
+            self._named[id(area)] = found
         return found

@@ -19,9 +19,12 @@ class Hosts:
         self._is_equal = is_equal
         self._is_exact = is_exact
         self._most = {offer: max(each) for offer, each in units.items()}
-        costs = {each[1] for each in units.values()} if is_equal else set()
+        self._prices = {offer: each[1] for offer, each in units.items()} if is_equal else {}
+        costs = set(self._prices.values())
         self.uniform = costs.pop() if len(costs) == 1 else None
         """What one unit costs, where each node gives one and all cost the same."""
+        # Kept by the identity of areas, which their root keeps alive.
+        self._ladders: dict[int, tuple[tuple[int, int], ...]] = {}
         self._fullest: dict[tuple[int, int], tuple[int, tuple[Pick, ...]] | None] = {}
 
     def _able(self, area: Area) -> list[Members]:
@@ -29,8 +32,11 @@ class Hosts:
 
     def capacity(self, area: Area) -> int:
         """How many units the nodes can give together."""
-        most = self._most
-        return sum(entry.nodes * most.get(entry.offer, 0) for entry in area.members)
+        most, total = self._most, 0
+        for offer, nodes, _ in area.members:
+            if offer in most:
+                total += nodes * most[offer]
+        return total
 
     def most(self, area: Area) -> Iterator[int]:
         """The most that each of the nodes can give."""
@@ -42,7 +48,7 @@ class Hosts:
         if self.uniform is not None:
             return self.capacity(area)
         if self._is_equal:
-            return tuple(self._ladder(area))
+            return self._ladder(area)
         classes = [self._rank(entry) for entry in self._able(area)]
         if len(classes) == len(set(classes)):
             return tuple(sorted((entry.offer, entry.nodes) for entry in self._able(area)))
@@ -87,13 +93,14 @@ class Hosts:
         table = list(self._units[entry.offer].items())
         yield from (table for _ in range(entry.nodes))
 
-    def _ladder(self, area: Area) -> list[tuple[int, int]]:
+    def _ladder(self, area: Area) -> tuple[tuple[int, int], ...]:
         """(cost of a unit, how many there are), the cheapest first."""
-        counts: dict[int, int] = {}
-        for entry in self._able(area):
-            cost = self._units[entry.offer][1]
-            counts[cost] = counts.get(cost, 0) + entry.nodes
-        return sorted(counts.items())
+        found = self._ladders.get(id(area))
+        if found is None:
+            prices = self._prices
+            found = tuple(sorted([(prices[offer], nodes) for offer, nodes, _ in area.members if offer in prices]))
+            self._ladders[id(area)] = found
+        return found
 
     def _cheapest_nodes(self, area: Area, units: int) -> tuple[Pick, ...]:
         by_cost: dict[int, list[Members]] = {}
