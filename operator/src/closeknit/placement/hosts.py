@@ -16,7 +16,9 @@ class Hosts:
 
     def __init__(self, units: Mapping[int, Units], *, is_equal: bool, is_exact: bool) -> None:
         self._units = units
-        self._is_equal = is_equal
+        self.is_equal = is_equal
+        self.offers = sum(1 << offer for offer in units)
+        """Mask of the offers that can give anything, by number."""
         self._is_exact = is_exact
         self._most = {offer: max(each) for offer, each in units.items()}
         self._prices = {offer: each[1] for offer, each in units.items()} if is_equal else {}
@@ -47,7 +49,7 @@ class Hosts:
         """Equal for domains of which every number of units costs the same."""
         if self.uniform is not None:
             return self.capacity(area)
-        if self._is_equal:
+        if self.is_equal:
             return self._ladder(area)
         classes = [self._rank(entry) for entry in self._able(area)]
         if len(classes) == len(set(classes)):
@@ -58,7 +60,7 @@ class Hosts:
         """What the cheapest units cost, of no more than `capacity`; None where they do not add up."""
         if self.uniform is not None:
             return self.uniform * units
-        if self._is_equal:
+        if self.is_equal:
             total = 0
             for cost, count in self._ladder(area):
                 taken = min(count, units)
@@ -76,7 +78,7 @@ class Hosts:
 
     def picks(self, area: Area, units: int) -> tuple[Pick, ...]:
         """The nodes that give them, by name."""
-        if self._is_equal:
+        if self.is_equal:
             return self._cheapest_nodes(area, units)
         if not self._is_exact:
             found = self._fullest_hosts(area, units)
