@@ -19,8 +19,8 @@ from closeknit.lifecycle.conditions import is_true
 from closeknit.lifecycle.plan import Action, CreateClaim, DeletePod, DeleteService, Plan, ReleasePod
 from closeknit.lifecycle.subject import Subject, deletions, seconds_until
 from closeknit.lifecycle.verification import verified
+from closeknit.placement.admission import admits
 from closeknit.placement.request import request
-from closeknit.placement.survey import admits
 
 # A rank that cannot be scheduled so long after its release has lost its GPUs. The scheduler says so within 1.5 s, and a
 # device that was just freed is taken within 0.05 s (measured on Kubernetes 1.36).

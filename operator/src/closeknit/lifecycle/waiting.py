@@ -20,11 +20,14 @@ from closeknit.lifecycle.subject import Subject, deletions, seconds_until
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.request import request
+from closeknit.placement.tables import Tables
 
 # Attempts that others ended. One is taken for bad luck; of several in a row each waits twice as long as the one before.
 _BAD_LUCK = frozenset({"ChildDeleted", "GPUTaken", "NodeChanged"})
 _IN_A_ROW_S = 600
 _LONGEST_PAUSE_S = 300
+
+_TABLES = Tables()  # until schedule is handed its own
 
 
 def decide(subject: Subject) -> Plan:
@@ -44,7 +47,7 @@ def decide(subject: Subject) -> Plan:
     ready = restart_at(job.status)
     if ready is not None and now < ready:
         return subject.plan(statuses.cleaning(job, now), wake_after_s=seconds_until(ready, now))
-    answer = place(subject.cluster, request(job.key, job.spec))
+    answer = place(subject.cluster, request(job.key, job.spec), _TABLES)
     if isinstance(answer, NoFit):
         return refuse(subject, answer.reason, answer.message, answer.nearest)
     return _book(subject, answer)
