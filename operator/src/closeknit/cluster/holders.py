@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.job import Booked
+from closeknit.cluster.booking import Share
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.report import AgentReport
 from closeknit.machine.graph import Machine
@@ -20,7 +20,7 @@ class Held:
     """One booking's share of a node, with the Pod that stands for it once there is one."""
 
     job: JobKey
-    share: Booked
+    share: Share
     pod: Pod | None
 
 

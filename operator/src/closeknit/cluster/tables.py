@@ -14,9 +14,10 @@ from typing import Any, Generic, TypeVar
 
 from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, JobKey, Role, child_name
 from closeknit.api.objects import ClusterTopology, TrainingJob
+from closeknit.cluster.booking import Booking, booking
 from closeknit.cluster.dra import ResourceClaim, ResourceSlice
 from closeknit.cluster.holders import Held
-from closeknit.cluster.job import Booking, InvalidJob, booking
+from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.kinds import Change, ObjectKey, Source, pod_source
 from closeknit.cluster.levels import Levels, Place
 from closeknit.cluster.objects import Node, PriorityClass
@@ -312,8 +313,8 @@ class Draft:
         if now == before:
             return
         self._bookings.put(job, now)
-        old_shares = {(share.node, share.index) for share in before.shares} if before else set()
-        new_shares = {(share.node, share.index) for share in now.shares} if now else set()
+        old_shares = {(share.node, index) for index, share in enumerate(before.shares)} if before else set()
+        new_shares = {(share.node, index) for index, share in enumerate(now.shares)} if now else set()
         for node, index in old_shares - new_shares:
             self._booked_on.move((job, index), (node,), ())
         for node, index in new_shares - old_shares:
