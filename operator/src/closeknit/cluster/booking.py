@@ -44,6 +44,11 @@ class Share:
         """Whether its Pod requests the node's RDMA resource."""
         return bool(self.nics)
 
+    @property
+    def is_verified(self) -> bool:
+        """Whether its Pod is known to have got these GPUs."""
+        return self.actual is Actual.VERIFIED
+
 
 @dataclass(frozen=True, slots=True)
 class Booking:
