@@ -7,7 +7,7 @@ and no Pod is of an attempt that its job's status does not have yet.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,9 +18,12 @@ from closeknit.controller.loop import SchedulingLoop
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.controller.sight import Sight
-from closeknit.controller.writes import Outcome, Writes
+from closeknit.controller.worker import InlineWorker
+from closeknit.controller.writes import Writes
 from closeknit.kube.api import JsonObject, Key, Resource
 from closeknit.kube.errors import ApiError, Conflict, TooManyRequests, Unavailable
+from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.results import Result
 from faults import virtual_time
 from faults.fault import WRITES as WRITE_VERBS
 from faults.fault import Call, Fault, HoldEvents, LoseReply, Refuse
@@ -149,7 +152,8 @@ async def operate(api: MortalApi) -> None:
         return BEGIN + timedelta(seconds=loop.time())
 
     sight = Sight(api, lambda: scheduling.wake())  # noqa: PLW0108 - it is made only then
-    scheduling = SchedulingLoop(sight, Writes(api, metrics, now, "test"), metrics, now, jitter=lambda: 0.5)
+    writes = Writes(api, metrics, now, "test")
+    scheduling = SchedulingLoop(sight, writes, metrics, now, InlineWorker(), jitter=lambda: 0.5)
     parts = [asyncio.create_task(sight.run()), asyncio.create_task(scheduling.run())]
     died = asyncio.create_task(api.dead.wait())
     try:
@@ -293,11 +297,11 @@ def test_a_mistake_of_ours_in_a_write_leaves_the_job_alone_for_a_while_and_not_f
 ) -> None:
     apply, mistakes = Writes.apply, [KeyError("metadata")]
 
-    async def mistaken(self: Writes, *arguments: Any) -> Outcome:
-        outcome = await apply(self, *arguments)
+    async def mistaken(self: Writes, plan: Plan) -> Sequence[Result]:
+        results = await apply(self, plan)
         if mistakes:
             raise mistakes.pop()
-        return outcome
+        return results
 
     monkeypatch.setattr(Writes, "apply", mistaken)
     status, world = live(node, MortalApi)

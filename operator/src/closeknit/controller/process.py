@@ -6,13 +6,17 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
+from functools import partial
 
 from closeknit.cluster.cluster import Cluster
+from closeknit.controller import responsive
 from closeknit.controller.access import Access
 from closeknit.controller.loop import SchedulingLoop
-from closeknit.controller.metrics import Metrics
+from closeknit.controller.metrics import Metrics, totals
+from closeknit.controller.responsive import measure_lag
 from closeknit.controller.sight import Sight
 from closeknit.controller.web import Address, Health, WebServer
+from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes import Writes
 from closeknit.kube.api import Api
 
@@ -33,7 +37,9 @@ class Process:
         self.metrics = Metrics()
         self.sight = Sight(api, self.wake)
         self.metrics.watch(self.sight)
-        self.loop = SchedulingLoop(self.sight, Writes(api, self.metrics, now, socket.gethostname()), self.metrics, now)
+        self._worker = ThreadWorker()
+        writes = Writes(api, self.metrics, now, socket.gethostname())
+        self.loop = SchedulingLoop(self.sight, writes, self.metrics, now, self._worker)
         access = None if metrics_address.is_loopback else Access(api)
         self.web = WebServer(metrics_address, Health(self.sight, self.loop), self.metrics, access)
 
@@ -43,6 +49,7 @@ class Process:
 
     async def run(self) -> None:
         """Runs until cancelled, or until a part of it fails."""
+        responsive.share_the_interpreter()
         async with AsyncExitStack() as ends:
             await self.web.start()
             ends.push_async_callback(self.web.stop)
@@ -51,15 +58,23 @@ class Process:
                 parts.create_task(self.sight.run(), name="sight")
                 parts.create_task(self.loop.run(), name="scheduling loop")
                 parts.create_task(self._show(), name="gauges")
+                parts.create_task(measure_lag(self.metrics.loop_lag.observe), name="lag")
+                parts.create_task(self._settle(), name="heap")
 
     async def _show(self) -> None:
         """Keeps the gauges of the whole cluster up to date, away from decisions and scrapes."""
         shown: Cluster | None = None
         while True:
             if self.sight.is_synced and (cluster := self.sight.cluster) is not shown:
-                self.metrics.show(cluster)
+                self.metrics.show(await self._worker.run(partial(totals, cluster)))
                 shown = cluster
             await asyncio.sleep(GAUGES_S)
+
+
+    async def _settle(self) -> None:
+        """Keeps the heap's upkeep short once it is large."""
+        await self.sight.synced()
+        responsive.freeze_heap()
 
 
 async def ended(task: asyncio.Task[None]) -> None:
