@@ -233,7 +233,9 @@ class Story:
         if (there := self.objects.get((kind, plan.job.namespace, name))) is not None:
             owners = there["metadata"].get("ownerReferences", ())
             labels = tuple(there["metadata"].get("labels", {}).items())
-            return Exists(manifest, tuple(Owner(each["kind"], each["name"], each["uid"]) for each in owners), labels, "")
+            return Exists(
+                manifest, tuple(Owner(each["kind"], each["name"], each["uid"]) for each in owners), labels, ""
+            )
         self.add({**manifest, **({"status": {"phase": "Pending"}} if kind == "Pod" else {})})
         self.written.append(f"create {kind} {name}")
         return Created(manifest, str(self._serial))

@@ -173,9 +173,7 @@ def test_a_stored_job_that_cannot_be_read_is_refused_in_words() -> None:
     "mistaken",
     [pytest.param("schedule.bar", id="what is it to get"), pytest.param("decision.follow", id="what is to be written")],
 )
-def test_a_mistake_of_ours_about_one_job_keeps_no_other_waiting(
-    mistaken: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_of_ours_about_one_job_keeps_no_other_waiting(mistaken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, _, name = mistaken.partition(".")
     right = getattr(import_module(f"closeknit.lifecycle.{module}"), name)
 

@@ -70,7 +70,6 @@ class Process:
                 shown = cluster
             await asyncio.sleep(GAUGES_S)
 
-
     async def _settle(self) -> None:
         """Keeps the heap's upkeep short once it is large."""
         await self.sight.synced()

@@ -69,7 +69,8 @@ class Sight:
         if job in self._assumed:
             self._assumed.discard(job)
             key = Key(job.namespace, job.name)
-            self._changes.append(Change(Source.TRAINING_JOBS, key, self.reflectors[Source.TRAINING_JOBS].objects.get(key)))
+            shown = self.reflectors[Source.TRAINING_JOBS].objects.get(key)
+            self._changes.append(Change(Source.TRAINING_JOBS, key, shown))
 
     def has_seen(self, source: Source, version: str) -> bool:
         """Whether the stream has passed this resourceVersion. Versions of one resource are decimal and count up."""

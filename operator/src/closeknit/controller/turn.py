@@ -36,9 +36,7 @@ class Turn:
 
     def is_status_seen(self, sight: Sight) -> bool:
         """Whether what is shown of the job is what was written, or newer."""
-        return not self.is_writing and sight.has_seen(
-            Source.TRAINING_JOBS, self.versions.get(Source.TRAINING_JOBS, "")
-        )
+        return not self.is_writing and sight.has_seen(Source.TRAINING_JOBS, self.versions.get(Source.TRAINING_JOBS, ""))
 
 
 def versions(results: Iterable[Result]) -> dict[Source, str]:

@@ -34,10 +34,15 @@ class ThreadWorker:
             try:
                 settle: Callable[[Any], None] = future.set_result
                 result: Any = work()
-            except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
+            except BaseException as error:  # raised where the work was asked for
                 settle, result = future.set_exception, error
+
+            def tell() -> None:
+                if not future.cancelled():
+                    settle(result)
+
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(lambda: future.cancelled() or settle(result))
+                loop.call_soon_threadsafe(tell)
 
         self._queue.put(act)
         return await future

@@ -102,10 +102,10 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
             return replace(answers, told_at=now)
         case Stored() if plan.status is not None and plan.status.placement is not None:
             return replace(answers, rejection=None)
-        case (Created(manifest, is_probe=False) | Exists(manifest)) if manifest["kind"] == "Service":
+        case Created(manifest, is_probe=False) | Exists(manifest) if manifest["kind"] == "Service":
             return replace(answers, service_of=plan.attempt)
-        case Deleted(action) | Failed(Delete() as action) if (
-            action.kind == "Service" and action.name == service_name(plan.job.name, answers.service_of)
+        case Deleted(action) | Failed(Delete() as action) if action.kind == "Service" and action.name == service_name(
+            plan.job.name, answers.service_of
         ):
             return replace(answers, service_of=0)  # the attempt may begin again
         case _:

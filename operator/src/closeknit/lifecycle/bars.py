@@ -15,9 +15,7 @@ from closeknit.lifecycle.pauses import restart_at
 from closeknit.lifecycle.verdict import Cause, Refusal
 
 
-def bar(
-    job: TrainingJob, pods: Sequence[Pod], answers: Answers, now: datetime, *, is_booked: bool
-) -> Refusal | None:
+def bar(job: TrainingJob, pods: Sequence[Pod], answers: Answers, now: datetime, *, is_booked: bool) -> Refusal | None:
     """Why the job may not have GPUs now, or is to give up those it has; None where placement has the word.
 
     `pods` are those that a TrainingJob of its name owns.

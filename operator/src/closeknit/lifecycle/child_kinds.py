@@ -24,8 +24,6 @@ CHILD_KINDS = {
     for each in (
         ChildKind("Pod", "", "v1", "pods", Source.CHILD_PODS, is_awaited=True),
         ChildKind("Service", "", "v1", "services", None, is_awaited=False),
-        ChildKind(
-            "ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", Source.RESOURCE_CLAIMS, is_awaited=False
-        ),
+        ChildKind("ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", Source.RESOURCE_CLAIMS, is_awaited=False),
     )
 }

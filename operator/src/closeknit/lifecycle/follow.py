@@ -82,8 +82,11 @@ def _is_told(subject: Subject, status: TrainingJobStatus) -> bool:
     stored = subject.job.status
     if status == stored or stored.pending is None or stored.placement is not None:
         return False
-    told = [(each.type, each.status, each.reason) for each in stored.conditions]
-    return stored.state == status.state and told == [(each.type, each.status, each.reason) for each in status.conditions]
+    told, tells = (
+        (each.state, [(condition.type, condition.status, condition.reason) for condition in each.conditions])
+        for each in (stored, status)
+    )
+    return told == tells
 
 
 def _undone(subject: Subject) -> tuple[Action, ...]:

@@ -16,6 +16,7 @@ def refuse_invalid(job: InvalidJob, now: datetime) -> Plan:
     status = job.status if is_left else statuses.waiting(job, now, PendingReason.NOT_SUPPORTED, message)
     number = status.attempt or 1
     changed = status != job.status
+    told = notice(job.metadata, number, PendingReason.NOT_SUPPORTED, message, action=EventAction.QUEUE, warning=True)
     return Plan(
         job=job.key,
         uid=job.metadata.uid or "",
@@ -23,7 +24,5 @@ def refuse_invalid(job: InvalidJob, now: datetime) -> Plan:
         generation=job.metadata.generation,
         attempt=number,
         status=status if changed else None,
-        notice=notice(job.metadata, number, PendingReason.NOT_SUPPORTED, message, action=EventAction.QUEUE, warning=True)
-        if changed
-        else None,
+        notice=told if changed else None,
     )
