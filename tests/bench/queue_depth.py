@@ -32,8 +32,8 @@ from closeknit.kube.api import Key
 from closeknit.lifecycle.asked import is_same
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.standin import Tables
 from closeknit.lifecycle.verdict import Book
+from closeknit.placement.tables import Tables
 from faults.store import Store
 from scenarios.machines import hgx_h200
 from scenarios.manifests import (

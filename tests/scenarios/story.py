@@ -32,7 +32,7 @@ from closeknit.lifecycle.results import (
     Stored,
     judged,
 )
-from closeknit.lifecycle.standin import Tables
+from closeknit.placement.tables import Tables
 from scenarios.manifests import node, node_topology, resource_slice
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

@@ -34,7 +34,9 @@ class Bed:
         self.operator = Operator(self.api)
 
     def _armed(self, fault: Fault) -> Fault:
-        return Fault(fault.effect, fault.verb, fault.resource, fault.nth, lambda call: self.is_armed and fault.when(call))
+        return Fault(
+            fault.effect, fault.verb, fault.resource, fault.nth, lambda call: self.is_armed and fault.when(call)
+        )
 
     def submit(self, name: str, gpus: int, priority: str | None = None) -> None:
         spec = {"gpus": gpus, **({"priorityClassName": priority} if priority else {})}
@@ -162,8 +164,8 @@ def test_a_job_whose_booking_can_not_be_stored_keeps_nobody_waiting() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_queue_s_order_holds_while_many_statuses_are_written(seed: int) -> None:
-    """Thirty jobs of falling priority wait for what two jobs hold, which end some 50 ms apart; a write takes 5 to 60."""
-    chance = random.Random(seed)
+    """Thirty jobs of falling priority wait for what two jobs hold, which end 50 to 250 ms apart."""
+    chance = random.Random(seed)  # noqa: S311 - a test that can be repeated
 
     class Slow(MortalApi):
         async def put_status(self, *arguments: Any, **options: Any) -> JsonObject:
@@ -208,7 +210,7 @@ def test_heartbeats_start_no_decision() -> None:
 
 
 def test_every_write_counts_against_those_in_flight_and_numbers_are_told_at_a_bounded_rate() -> None:
-    """200 jobs wait; every three seconds a foreign Pod comes or goes, which changes the numbers of all their refusals."""
+    """200 jobs wait; every three seconds a foreign Pod comes or goes, which changes the numbers of them all."""
 
     class Counting(MortalApi):
         under_way = 0

@@ -8,7 +8,7 @@ from closeknit.cluster.cluster import build
 from closeknit.cluster.kinds import from_document
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.schedule import schedule
-from closeknit.lifecycle.standin import Tables
+from closeknit.placement.tables import Tables
 from scenarios.manifests import priority_class, training_job
 from scenarios.story import NOW
 

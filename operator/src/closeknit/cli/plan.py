@@ -17,9 +17,9 @@ from closeknit.lifecycle.children import children
 from closeknit.lifecycle.decision import decide
 from closeknit.lifecycle.gangs import gang
 from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.standin import Tables
 from closeknit.placement.ranks import Coordinates, coordinates
 from closeknit.placement.request import request
+from closeknit.placement.tables import Tables
 
 # Stands for now where no agent has told its time: then nothing is stale, and no answer depends on the moment.
 _NO_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)

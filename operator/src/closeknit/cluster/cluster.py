@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Self
+from types import MappingProxyType
+from typing import NamedTuple, Self
 
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import HOST_LEVEL, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.dra import ResourceClaim
+from closeknit.cluster.forest import Forest
 from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.kinds import Change, ClusterObject, ObjectKey, change
 from closeknit.cluster.levels import levels
@@ -17,6 +19,13 @@ from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import pools
 from closeknit.cluster.tables import ByKey, Draft, Tables, in_order
 from closeknit.cluster.view import STALE_AFTER, is_stale, node_view
+
+
+class Grown(NamedTuple):
+    """A forest and the nodes that it was grown from."""
+
+    nodes: Mapping[str, NodeView] = MappingProxyType({})
+    forest: Forest = Forest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,17 @@ class Cluster:
     now: datetime | None = field(default=None, compare=False)
     """The moment that staleness was judged at; None: no agent is stale."""
     _tables: Tables = field(default_factory=Tables, compare=False, repr=False)
+    _grown: Grown = field(default_factory=Grown, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self._grown.nodes is not self.nodes or self._grown.forest.levels != self.levels:
+            made = Grown(self.nodes, Forest.of(self.levels, self.nodes.values()))
+            object.__setattr__(self, "_grown", made)
+
+    @property
+    def forest(self) -> Forest:
+        """The nodes as placement counts them."""
+        return self._grown.forest
 
     @classmethod
     def empty(cls) -> Self:
@@ -132,10 +152,16 @@ class Cluster:
             default_priority = min(
                 (entry.value for entry in tables.priorities.values() if entry.global_default), default=0
             )
+        nodes = self._views(tables, touched, now)
+        forest = self.forest
+        if tables.levels.names != self.levels:
+            forest = Forest.of(tables.levels.names, nodes.values())
+        elif nodes is not self.nodes:
+            forest = forest.after((self.nodes.get(name), nodes.get(name)) for name in touched)
         return Cluster(
             levels=tables.levels.names,
             fabric=tables.topology.spec.fabric if tables.topology else Fabric(),
-            nodes=self._views(tables, touched, now),
+            nodes=nodes,
             jobs=tables.jobs,
             invalid_jobs=tables.invalid_jobs,
             pods=self.pods if tables.pods is old.pods else ByKey(tables.pods),
@@ -144,6 +170,7 @@ class Cluster:
             default_priority=default_priority,
             now=now,
             _tables=tables,
+            _grown=Grown(nodes, forest),
         )
 
     def _views(self, tables: Tables, touched: Iterable[str], now: datetime | None) -> Mapping[str, NodeView]:

@@ -26,7 +26,7 @@ from closeknit.lifecycle.follow import BROKEN_PAUSE_S
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.results import PASSING, Failed, Failure, Result, Stored, unfinished
-from closeknit.lifecycle.standin import Tables
+from closeknit.placement.tables import Tables
 
 COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound within milliseconds of each other
 RESYNC_S = 300.0  # everything is looked at again though nothing changed

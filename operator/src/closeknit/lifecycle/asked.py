@@ -89,7 +89,7 @@ def is_same_scene(one: Cluster, other: Cluster) -> bool:
     """Whether placement answers every request alike in both."""
     if one is other:
         return True
-    return one.nodes is other.nodes and one.levels == other.levels and one.fabric == other.fabric
+    return one.forest is other.forest and one.levels == other.levels and one.fabric == other.fabric
 
 
 def is_same(one: Cluster, other: Cluster) -> bool:

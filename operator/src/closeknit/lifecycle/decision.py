@@ -14,8 +14,8 @@ from closeknit.lifecycle.invalid import refuse_invalid
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.schedule import schedule
-from closeknit.lifecycle.standin import Tables
 from closeknit.lifecycle.subject import empty
+from closeknit.placement.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,13 @@ from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.children import is_own, taken
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.queue import place_of
-from closeknit.lifecycle.standin import Tables, can_place, place
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
 from closeknit.lifecycle.words import renewed, wait_for
+from closeknit.placement.admission import admits
+from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.request import Request, request
-from closeknit.placement.survey import admits
+from closeknit.placement.tables import Tables
 
 _ANYBODY = JobKey("", "")  # of a Shape's request
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from closeknit.lifecycle.asked import Answer, Schedule, Shape
-from closeknit.lifecycle.standin import Tables, place
 from closeknit.lifecycle.verdict import Cause, Refusal, Wait
+from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit
+from closeknit.placement.tables import Tables
 
 # One decision finds words anew that walk so many nodes in all: every refusal of a small cluster, one of a large one.
 NODES_PER_DECISION = 4096
