@@ -29,9 +29,11 @@ from closeknit.controller import responsive
 from closeknit.controller.resources import PODS
 from closeknit.controller.worker import ThreadWorker
 from closeknit.kube.api import Key
+from closeknit.lifecycle.answers import NOTHING, Answers, after
 from closeknit.lifecycle.asked import is_same
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.results import Stored
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.tables import Tables
 from faults.store import Store
@@ -70,14 +72,18 @@ def name(number: int) -> str:
     return f"gpu-{number:05d}"
 
 
+def beat(now: datetime) -> str:
+    """A day ahead, so that no agent grows stale while the bench's own clock runs."""
+    return (now + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def machines(count: int) -> Iterator[Manifest]:
     """Nodes whose GPUs a device plugin offers, 16 in a rack, 256 in a block."""
     yield cluster_topology("block", "rack")
     for number in range(count):
         places = {"net.example/block": f"b{number // 256}", "net.example/rack": f"r{number // 16}"}
         yield node(name(number), labels=places, allocatable={"rdma/hca": "63"})
-        beat = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
-        yield {**node_topology(name(number), heartbeatTime=beat), "spec": hgx_h200(name(number)).wire()}
+        yield heartbeat(number, NOW)
 
 
 def gangs(count: int) -> Iterator[tuple[str, list[tuple[int, range]]]]:
@@ -120,6 +126,7 @@ class Core:
         self.cluster = Cluster.empty().after(map(change, objects)).at(NOW)
         self.tables = Tables()
         self.now = NOW
+        self.answers: dict[str, Answers] = {}
         self.decision: Decision | None = None
 
     def event(self, *changed: Manifest, gone: tuple[ClusterObject, ...] = ()) -> float:
@@ -135,13 +142,15 @@ class Core:
 
     def decide(self) -> None:
         last = self.decision
-        memory = Memory(schedule=last.schedule if last else None, followed=last.followed if last else {})
+        memory = Memory(self.answers, schedule=last.schedule if last else None, followed=last.followed if last else {})
         self.decision = decide(self.cluster, self.tables, memory, self.now)
 
     def store(self) -> int:
         """Takes every Plan's status as stored. How many were booked."""
         assert self.decision is not None
         told = [plan for plan in self.decision.plans if plan.status is not None]
+        for plan in told:
+            self.answers[plan.uid] = after(self.answers.get(plan.uid, NOTHING), plan, [Stored(None, "")], self.now)
         jobs = {plan.job: self.cluster.jobs[plan.job].model_copy(update={"status": plan.status}) for plan in told}
         self.cluster = self.cluster.after([change(job) for job in jobs.values()])
         return sum(plan.status is not None and plan.status.placement is not None for plan in told)
@@ -158,8 +167,7 @@ class Core:
 
 
 def heartbeat(number: int, now: datetime) -> Manifest:
-    beat = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {**node_topology(name(number), heartbeatTime=beat), "spec": hgx_h200(name(number)).wire()}
+    return {**node_topology(name(number), heartbeatTime=beat(now)), "spec": hgx_h200(name(number)).wire()}
 
 
 def ready(job: str, shares: list[tuple[int, range]]) -> Manifest:
@@ -239,8 +247,8 @@ async def loop_lag_p99_ms(count: int) -> float:
     for number, gang in enumerate(large):
         if asyncio.get_running_loop().time() >= ends:
             break
-        beat = (NOW + timedelta(seconds=number)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        set_status(store, NODE_TOPOLOGIES, Key("", name(number)), heartbeatTime=beat)
+        moment = beat(NOW + timedelta(seconds=number))
+        set_status(store, NODE_TOPOLOGIES, Key("", name(number)), heartbeatTime=moment)
         await asyncio.sleep(0.25)
         if number % 4 == 0:
             for index in range(len(gang[1])):

@@ -17,8 +17,10 @@ from faults.kinds import NODES
 from faults.memory_api import MemoryApi
 from faults.store import Store
 
+CLUSTER_TOPOLOGIES = Resource("closeknit.dev", "v1alpha1", "clustertopologies", namespaced=False)
 NODE_TOPOLOGIES = Resource("closeknit.dev", "v1alpha1", "nodetopologies", namespaced=False)
 RESOURCES = {
+    "ClusterTopology": CLUSTER_TOPOLOGIES,
     "Node": NODES,
     "NodeTopology": NODE_TOPOLOGIES,
     "Pod": PODS,
@@ -94,10 +96,13 @@ async def operate(api: MortalApi) -> None:
 
 
 def add(store: Store, manifest: dict[str, Any]) -> JsonObject:
-    """Somebody makes an object."""
+    """Somebody makes an object, and whoever tells its status does so."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key not in {"uid", "generation"}}
-    body = {**manifest, "metadata": metadata}
-    return store.create(RESOURCES[manifest["kind"]], body, namespace=metadata.get("namespace", ""))
+    resource, namespace = RESOURCES[manifest["kind"]], metadata.get("namespace", "")
+    made = store.create(resource, {**manifest, "metadata": metadata}, namespace=namespace)
+    if manifest.get("status") and manifest["status"] != made.get("status"):
+        set_status(store, resource, Key(namespace, metadata["name"]), **manifest["status"])
+    return made
 
 
 def set_status(store: Store, resource: Resource, key: Key, **status: Any) -> None:

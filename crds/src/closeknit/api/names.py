@@ -1,8 +1,8 @@
 """Every name that programs and people share: labels, gates, conditions, reasons, and the names of children."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 GROUP = "closeknit.dev"
 VERSION = "v1alpha1"
@@ -127,9 +127,8 @@ class EventAction(StrEnum):
     FINISH = "Finish"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class JobKey:
-    """Namespace and name of a TrainingJob; ordered by both."""
+class JobKey(NamedTuple):
+    """Namespace and name of a TrainingJob; ordered by both. A tuple, because decisions hash thousands of them."""
 
     namespace: str
     name: str

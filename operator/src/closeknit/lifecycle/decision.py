@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.answers import NOTHING
 from closeknit.lifecycle.asked import Entry, Schedule
@@ -25,7 +24,7 @@ class Decision:
     schedule: Schedule
     plans: tuple[Plan, ...]
     """Of the jobs that were looked at and have something to write or to wait for, in queue order."""
-    followed: Mapping[JobKey, Followed]
+    followed: Mapping[Entry, Followed]
     """Those that have nothing to write."""
     wake_at: datetime | None
     """When to decide again though nothing has changed."""
@@ -37,14 +36,13 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
     verdicts = schedule(cluster, tables, memory, now)
     before = memory.schedule.cluster if memory.schedule is not None else None
     plans: list[Plan] = []
-    known: dict[JobKey, Followed] = {}
+    known: dict[Entry, Followed] = {}
     moments = [] if verdicts.wake_at is None else [verdicts.wake_at]
     for entry in verdicts.entries:
-        key = entry.key
-        last = memory.followed.get(key)
+        last = memory.followed.get(entry)
         if last is not None and last.stands(entry, cluster, before, now):
-            known[key] = last
-        elif memory.busy and key in memory.busy:
+            known[entry] = last
+        elif memory.busy and entry.key in memory.busy:
             continue
         else:
             plan = _plan(entry, cluster, memory, now)
@@ -52,7 +50,7 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
             if plan.writes or wake_at is not None:
                 plans.append(plan)
             if not plan.writes and plan.error is None:
-                known[key] = followed(entry, cluster, wake_at)
+                known[entry] = followed(entry, cluster, wake_at)
             elif wake_at is not None:
                 moments.append(wake_at)
     moments += [each.wake_at for each in known.values() if each.wake_at is not None]

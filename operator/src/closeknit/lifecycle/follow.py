@@ -1,6 +1,7 @@
 """Brings the objects of one job to its verdict. Nothing is searched here: who gets what is decided."""
 
 from datetime import datetime, timedelta
+from math import inf
 
 from closeknit.api.names import EndReason, EventAction, service_name
 from closeknit.api.objects import TrainingJob
@@ -12,6 +13,7 @@ from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.bars import leftovers
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.children import children
+from closeknit.lifecycle.conditions import shortened
 from closeknit.lifecycle.keep import keep
 from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
@@ -64,29 +66,23 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
 def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> Plan:
     """The job waits for this reason. The Event tells of a new reason, not of new numbers."""
     assert refusal.reason is not None  # noqa: S101 - of Cause.REFUSED, for the type checker
-    before = subject.job.status.pending
-    is_new = before is None or before.reason != refusal.reason
-    status = statuses.waiting(subject.job, subject.now, refusal.reason, refusal.message, refusal.nearest)
-    told_at = subject.answers.told_at
-    if not is_new and told_at is not None and subject.now < told_at + TOLD_AGAIN and _is_told(subject, status):
-        pause_s = seconds_until(told_at + TOLD_AGAIN, subject.now)
-        return subject.plan(wake_after_s=pause_s if wake_after_s is None else min(pause_s, wake_after_s))
+    stored, told_at = subject.job.status, subject.answers.told_at
+    is_new = stored.pending is None or stored.pending.reason != refusal.reason
+    is_same_spec = stored.observed_generation == subject.job.metadata.generation and stored.placement is None
+    if told_at is not None and not is_new and is_same_spec and subject.now < told_at + TOLD_AGAIN:
+        if not _is_told(stored, refusal):
+            wake_after_s = min(seconds_until(told_at + TOLD_AGAIN, subject.now), wake_after_s or inf)
+        return subject.plan(wake_after_s=wake_after_s)
     notice = None
     if is_new:
         notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
+    status = statuses.waiting(subject.job, subject.now, refusal.reason, refusal.message, refusal.nearest)
     return subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
 
 
-def _is_told(subject: Subject, status: TrainingJobStatus) -> bool:
-    """Whether the status differs from the stored one in words alone."""
-    stored = subject.job.status
-    if status == stored or stored.pending is None or stored.placement is not None:
-        return False
-    told, tells = (
-        (each.state, [(condition.type, condition.status, condition.reason) for condition in each.conditions])
-        for each in (stored, status)
-    )
-    return told == tells
+def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
+    told = stored.pending
+    return told is not None and (told.message, tuple(told.nearest)) == (shortened(refusal.message), refusal.nearest)
 
 
 def _undone(subject: Subject) -> tuple[Action, ...]:

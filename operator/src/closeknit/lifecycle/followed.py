@@ -12,9 +12,8 @@ from closeknit.lifecycle.verdict import Keep
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Followed:
-    """What `follow` read of one job, compared by identity. The entry stands for job, Pods, answers and verdict."""
+    """What `follow` read of one job besides its Entry, which stands for job, Pods, answers and verdict."""
 
-    entry: Entry
     claims: tuple[ResourceClaim, ...] = ()
     views: tuple[NodeView | None, ...] = ()
     """Of the booked nodes."""
@@ -25,7 +24,7 @@ class Followed:
 
     def stands(self, entry: Entry, cluster: Cluster, before: Cluster | None, now: datetime) -> bool:
         """Whether following the job now would read the very same. `before` is the Cluster that it was read from."""
-        if self.entry is not entry or (self.wake_at is not None and self.wake_at <= now):
+        if self.wake_at is not None and self.wake_at <= now:
             return False
         if not isinstance(entry.verdict, Keep):
             return True
@@ -41,10 +40,10 @@ class Followed:
 def followed(entry: Entry, cluster: Cluster, wake_at: datetime | None) -> Followed:
     """What was read of the job now."""
     if not isinstance(entry.verdict, Keep):
-        return Followed(entry, wake_at=wake_at)
+        return Followed(wake_at=wake_at)
     shares = entry.verdict.booking.shares
     views = tuple(cluster.nodes.get(share.node) for share in shares)
-    return Followed(entry, cluster.claims_of(entry.key), views, told(entry, cluster), wake_at)
+    return Followed(cluster.claims_of(entry.key), views, told(entry, cluster), wake_at)
 
 
 def told(entry: Entry, cluster: Cluster) -> tuple[tuple[str | None, ...] | None, ...]:

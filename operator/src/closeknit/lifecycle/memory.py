@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from closeknit.api.names import JobKey
 from closeknit.lifecycle.answers import Answers
-from closeknit.lifecycle.asked import Schedule
+from closeknit.lifecycle.asked import Entry, Schedule
 from closeknit.lifecycle.followed import Followed
 
 
@@ -24,5 +24,5 @@ class Memory:
     """Of this leader; written with every booking."""
     schedule: Schedule | None = None
     """The last one."""
-    followed: Mapping[JobKey, Followed] = field(default_factory=dict)
+    followed: Mapping[Entry, Followed] = field(default_factory=dict)
     """Jobs that needed no write, and what that was found with."""

@@ -95,6 +95,7 @@ class _Walk:
         stands = (
             known is not None
             and known.job is job
+            and known.place is place
             and known.answers is answers
             and (known.pods is pods or known.pods == pods)
             and (known.until is None or self._now < known.until)
@@ -112,7 +113,6 @@ class _Walk:
         if (
             known is not None
             and stands
-            and known.place is place
             and (found.verdict is known.verdict or found.verdict == known.verdict)
             and found.is_settled == known.is_settled
         ):
