@@ -41,7 +41,8 @@ class Process:
         writes = Writes(api, self.metrics, now, socket.gethostname())
         self.loop = SchedulingLoop(self.sight, writes, self.metrics, now, self._worker)
         access = None if metrics_address.is_loopback else Access(api)
-        self.web = WebServer(metrics_address, Health(self.sight, self.loop), self.metrics, access)
+        self.health = Health(self.sight, self.loop)
+        self.web = WebServer(metrics_address, self.health, self.metrics, access)
 
     def wake(self) -> None:
         """Has the loop look again."""

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Callable
 
 LAG_EVERY_S = 0.05
-# The interpreter is handed over so often. A decision holds it whenever the event loop wakes, once per wait; at Python's
-# default of 5 ms, a write of ten waits takes 50 ms longer.
+# A thread that computes hands over the interpreter so often: once whenever the event loop has waited for something. On
+# two busy cores, during a decision of 6 s, a timer of 50 ms came 26 ms late (p99) instead of 32 at Python's 5 ms.
 SWITCH_S = 0.001
-# Objects allocated between collections of the youngest generation, and how many of those between ones of the middle
-# one. Python's 700 collects the youngest some hundred times in one decision, for hardly anything in it is a cycle.
+# Objects made between collections of the youngest generation, how many of those to one of the middle one, and of those
+# to one of everything, which is never: a collection of all that 5,000 nodes and 2,000 jobs are (290,000 objects) stops
+# every thread for 260 ms. Values that nothing refers to go at once; what the younger generations see are the few cycles
+# that tasks and exceptions make.
 YOUNG, MIDDLE, OLD = 20_000, 20, 1_000_000
 
 
@@ -29,10 +31,7 @@ def share_the_interpreter() -> None:
 
 
 def freeze_heap() -> None:
-    """Takes all that there is, which is the cluster, out of the garbage collector's sight, and has it come seldom.
-
-    A collection of everything stops every thread for as long as it takes to walk the heap.
-    """
+    """Takes all that there is, which is the cluster, out of the garbage collector's sight, and has it come seldom."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)

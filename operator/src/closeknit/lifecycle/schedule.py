@@ -35,7 +35,7 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
     the memory holds, but for the numbers in a refusal's words, which follow later.
     """
     walk = _Walk(cluster, tables, memory, now)
-    entries = [walk.entry(*each) for each in walk.queue()]
+    entries = walk.entries()
     last = walk.last
     refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet)
     if told.changed:
@@ -49,7 +49,9 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
         scene=walk.first_scene,
         entries=last.entries if is_same else tuple(entries),
         by_key=last.by_key if is_same else {entry.key: entry for entry in entries},
-        shapes=last.shapes if is_same else {entry.shape.request: entry.shape for entry in entries if entry.shape},
+        shapes=last.shapes
+        if is_same
+        else {shape.request: shape for shape in {entry.shape for entry in entries} if shape},
         refused=refused,
         renewed_at=told.renewed_at,
         wake_at=min(moments, default=None),
@@ -60,7 +62,7 @@ class _Walk:
     """One walk over the queue; `cluster` holds what was booked on it so far."""
 
     def __init__(self, cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> None:
-        self.last = last = memory.schedule or Schedule(cluster, cluster)
+        self.last = last = Schedule(cluster, cluster) if memory.schedule is None else memory.schedule
         self.is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
         self.cluster = cluster
         self.scene = self.first_scene = last.scene if self.is_quiet else cluster
@@ -69,20 +71,41 @@ class _Walk:
         self._memory = memory
         self._now = now
         self._shapes = dict(last.shapes)
+        self._are_same_priorities = (
+            cluster.priorities is last.cluster.priorities and cluster.default_priority == last.cluster.default_priority
+        )
+        self._is_same_queue = (
+            memory.schedule is not None and self._are_same_priorities and cluster.jobs is last.cluster.jobs
+        )
         self._pods_are_same = memory.schedule is not None and cluster.pods is last.cluster.pods
+
+    def entries(self) -> list[Entry]:
+        """The verdicts on all jobs, in their order."""
+        last, memory = self.last, self._memory
+        if not self._is_same_queue or memory.put_aside:
+            return [self.entry(*each) for each in self.queue()]
+        # Hardly anything has changed, as a rule: what stands is passed over at half a microsecond each.
+        found: list[Entry] = []
+        answers, pods_of, are_same, now = memory.answers, self.cluster.pods_of, self._pods_are_same, self._now
+        for known in last.entries:
+            stands = (
+                known.is_settled
+                and answers.get(known.uid, NOTHING) is known.answers
+                and (known.until is None or now < known.until)
+                and (are_same or pods_of(known.key) == known.pods)
+                and (known.shape is None or self._refusal(known.shape) is known.verdict)
+            )
+            found.append(known if stands else self.entry(known.key, known.job, known.place, known))
+        return found
 
     def queue(self) -> Iterator[tuple[JobKey, TrainingJob, QueuePlace, Entry | None]]:
         """All jobs in their order, each with what is remembered of it."""
-        cluster, last = self.cluster, self.last
-        is_same_order = (
-            cluster.priorities is last.cluster.priorities and cluster.default_priority == last.cluster.default_priority
-        )
-        if is_same_order and last.entries and cluster.jobs is last.cluster.jobs:
-            return ((entry.key, entry.job, entry.place, entry) for entry in last.entries)
-        found = []
+        if self._is_same_queue:
+            return ((entry.key, entry.job, entry.place, entry) for entry in self.last.entries)
+        cluster, found = self.cluster, []
         for key, job in cluster.jobs.items():
-            known = last.by_key.get(key)
-            is_known = known is not None and known.job is job and is_same_order
+            known = self.last.by_key.get(key)
+            is_known = known is not None and known.job is job and self._are_same_priorities
             found.append((known.place if known is not None and is_known else place_of(cluster, job), key, job, known))
         found.sort(key=lambda each: each[0])
         return ((key, job, place, known) for place, key, job, known in found)
