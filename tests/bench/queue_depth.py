@@ -25,7 +25,7 @@ from typing import Any
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import ClusterObject, change, from_document
-from closeknit.controller import responsive
+from closeknit.controller import interpreter
 from closeknit.controller.resources import PODS
 from closeknit.controller.worker import ThreadWorker
 from closeknit.kube.api import Key
@@ -36,6 +36,7 @@ from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.results import Stored
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.tables import Tables
+from closeknit.runtime.responsive import measure_lag
 from faults.store import Store
 from scenarios.machines import hgx_h200
 from scenarios.manifests import (
@@ -235,13 +236,13 @@ async def loop_lag_p99_ms(count: int) -> float:
             pod["metadata"]["ownerReferences"][0]["uid"] = uid
             add(store, pod)
     operator = Operator(MortalApi(store), ThreadWorker())
-    responsive.share_the_interpreter()
+    interpreter.share_the_interpreter()
     task = asyncio.create_task(operator.run())
     while operator.loop.cycles < 3:  # noqa: ASYNC110 - nobody would set an event
         await asyncio.sleep(0.1)
-    responsive.freeze_heap()
+    interpreter.freeze_heap()
     lags: list[float] = []
-    measuring = asyncio.create_task(responsive.measure_lag(lags.append))
+    measuring = asyncio.create_task(measure_lag(lags.append))
     ends = asyncio.get_running_loop().time() + LAG_S
     large = [gang for gang in jobs if gang[0].startswith("gang")]
     for number, gang in enumerate(large):

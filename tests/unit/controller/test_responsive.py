@@ -15,8 +15,9 @@ from closeknit.api.names import JobKey
 from closeknit.cluster.kinds import Source
 from closeknit.controller import loop as scheduling
 from closeknit.controller.process import Process, ended
-from closeknit.controller.web import LONGEST_DECISION_S, Address
+from closeknit.controller.vitals import LONGEST_DECISION_S
 from closeknit.lifecycle.decision import Decision, decide
+from closeknit.runtime.address import Address
 from faults.memory_api import MemoryApi
 from faults.store import Store
 from scenarios.manifests import training_job
@@ -110,10 +111,9 @@ def test_a_decision_that_never_ends_is_a_fault_and_a_long_one_is_none(monkeypatc
 
     async def faults() -> tuple[list[str], list[str]]:
         async with a_process(a_store()) as process:
-            health = process.health
-            now = health.faults()
+            now = process.vitals.faults()
             process.loop.deciding_since = asyncio.get_running_loop().time() - LONGEST_DECISION_S - 1
-            return now, health.faults()
+            return now, process.vitals.faults()
 
     now, then = asyncio.run(faults())
     assert now == []

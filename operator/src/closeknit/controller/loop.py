@@ -18,6 +18,7 @@ from closeknit.controller.sight import Sight
 from closeknit.controller.turn import DELETION_SEEN_S, Turn, deletions, versions
 from closeknit.controller.worker import Worker
 from closeknit.controller.writes import Writes
+from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
 from closeknit.lifecycle.answers import NOTHING, Answers, after
 from closeknit.lifecycle.asked import is_same
@@ -31,8 +32,6 @@ from closeknit.placement.tables import Tables
 COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound within milliseconds of each other
 RESYNC_S = 300.0  # everything is looked at again though nothing changed
 SEEN_POLL_S = 0.05  # our own write may be seen without any change worth waking for
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 30.0
 # A job whose writes fail so often in a row, half a minute by these pauses, loses its turn: what stops it may last, and
 # the GPUs that it would get are not to stand idle for that.
 PATIENCE_FAILURES = 8
@@ -62,7 +61,7 @@ class SchedulingLoop:
         self._metrics = metrics
         self._now = now
         self._worker = worker
-        self._jitter = jitter
+        self._backoff = Backoff(first_s=0.1, longest_s=30.0, jitter=jitter)
         self._tables = Tables()
         self._awake = asyncio.Event()
         self._turns: dict[JobKey, Turn] = {}
@@ -227,7 +226,7 @@ class SchedulingLoop:
                 return await self._writes.version(plan.job)
             except ApiError as error:
                 failures += 1
-                await asyncio.sleep(self._backoff_s(failures, error.retry_after_s))
+                await asyncio.sleep(self._backoff.pause_s(failures, error.retry_after_s))
 
     def _rest(self, plan: Plan, results: Sequence[Result], turn: Turn) -> None:
         """How long to leave the job alone where its Plan was not written to its end."""
@@ -239,12 +238,8 @@ class SchedulingLoop:
         if denial.failure not in {Failure.CONFLICT, Failure.NOT_FOUND}:  # somebody was quicker, or the job is gone
             _log.warning("a write failed and is tried again", extra={"job": plan.job, "error": denial.message})
         turn.is_kept = denial.failure in PASSING and failures < PATIENCE_FAILURES
-        pause_s = self._backoff_s(failures, denial.retry_after_s)
+        pause_s = self._backoff.pause_s(failures, denial.retry_after_s)
         turn.not_before = asyncio.get_running_loop().time() + pause_s
-
-    def _backoff_s(self, failures: int, asked_s: float | None) -> float:
-        longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16))
-        return max(asked_s or 0.0, longest_s * (0.5 + 0.5 * self._jitter()))
 
     def _report(self, plan: Plan, error: Exception) -> None:
         """Tells of a mistake of ours once. Its job is left alone for a while, and all others go on."""

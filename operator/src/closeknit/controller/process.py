@@ -9,16 +9,18 @@ from datetime import UTC, datetime
 from functools import partial
 
 from closeknit.cluster.cluster import Cluster
-from closeknit.controller import responsive
-from closeknit.controller.access import Access
+from closeknit.controller import interpreter
 from closeknit.controller.loop import SchedulingLoop
 from closeknit.controller.metrics import Metrics, totals
-from closeknit.controller.responsive import measure_lag
 from closeknit.controller.sight import Sight
-from closeknit.controller.web import Address, Health, WebServer
+from closeknit.controller.vitals import OperatorVitals
 from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes import Writes
 from closeknit.kube.api import Api
+from closeknit.runtime.access import Access
+from closeknit.runtime.address import Address
+from closeknit.runtime.responsive import measure_lag
+from closeknit.runtime.web import WebServer
 
 GAUGES_S = 5.0  # as often as anybody scrapes
 
@@ -41,8 +43,8 @@ class Process:
         writes = Writes(api, self.metrics, now, socket.gethostname())
         self.loop = SchedulingLoop(self.sight, writes, self.metrics, now, self._worker)
         access = None if metrics_address.is_loopback else Access(api)
-        self.health = Health(self.sight, self.loop)
-        self.web = WebServer(metrics_address, self.health, self.metrics, access)
+        self.vitals = OperatorVitals(self.sight, self.loop)
+        self.web = WebServer(metrics_address, self.vitals, self.metrics.registry, access)
 
     def wake(self) -> None:
         """Has the loop look again."""
@@ -50,7 +52,7 @@ class Process:
 
     async def run(self) -> None:
         """Runs until cancelled, or until a part of it fails."""
-        responsive.share_the_interpreter()
+        interpreter.share_the_interpreter()
         async with AsyncExitStack() as ends:
             await self.web.start()
             ends.push_async_callback(self.web.stop)
@@ -74,7 +76,7 @@ class Process:
     async def _settle(self) -> None:
         """Keeps the heap's upkeep short once it is large."""
         await self.sight.synced()
-        responsive.freeze_heap()
+        interpreter.freeze_heap()
 
 
 async def ended(task: asyncio.Task[None]) -> None:

@@ -6,8 +6,6 @@ from closeknit.lifecycle.child_kinds import CHILD_KINDS
 
 TRAINING_JOBS = Resource(GROUP, VERSION, "trainingjobs")
 EVENTS = Resource("events.k8s.io", "v1", "events")
-TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
-SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 
 BY_KIND = {each.kind: Resource(each.group, each.version, each.plural) for each in CHILD_KINDS.values()}
 """Of a job's children."""

@@ -1,11 +1,8 @@
-"""What keeps the event loop responsive beside a thread that computes, and the measure of it."""
+"""How the interpreter is shared between the event loop and the thread that decides."""
 
-import asyncio
 import gc
 import sys
-from collections.abc import Callable
 
-LAG_EVERY_S = 0.05
 # A thread that computes hands over the interpreter so often: once whenever the event loop has waited for something. On
 # two busy cores, during a decision of 6 s, a timer of 50 ms came 26 ms late (p99) instead of 32 at Python's 5 ms.
 SWITCH_S = 0.001
@@ -14,15 +11,6 @@ SWITCH_S = 0.001
 # every thread for 260 ms. Values that nothing refers to go at once; what the younger generations see are the few cycles
 # that tasks and exceptions make.
 YOUNG, MIDDLE, OLD = 20_000, 20, 1_000_000
-
-
-async def measure_lag(observe: Callable[[float], None]) -> None:
-    """Observes for ever how much later than asked a timer comes, in seconds."""
-    loop = asyncio.get_running_loop()
-    while True:
-        due = loop.time() + LAG_EVERY_S
-        await asyncio.sleep(LAG_EVERY_S)
-        observe(max(0.0, loop.time() - due))
 
 
 def share_the_interpreter() -> None:
