@@ -25,9 +25,10 @@ from typing import Any, Self, TypeVar
 
 from harness import programs
 from harness.audit import AuditEvent, read_audit_log
-from harness.build import Binaries, BuildError, ensure_built
+from harness.build import Binaries, ensure_built
 from harness.kubectl import kubeconfig_text, run_kubectl, write_private
 from harness.supervisor import remove
+from harness.toolchain import BuildError
 
 T = TypeVar("T")
 
