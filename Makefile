@@ -67,6 +67,10 @@ check: environment ## ruff, mypy, layer contracts, generated files
 generate: environment ## Write crds/ and the chart's copies from the models
 	@$(RUN) python -m closeknit.api.crd
 
+.PHONY: bench-scale
+bench-scale: environment ## one decision and one event on 5,000 and on 40,000 nodes: one JSON line
+	@PYTHONPATH=tests $(RUN) python -m bench.scale
+
 .PHONY: bench-plan
 bench-plan: environment ## closeknit plan on a 100-node file of real size: one JSON line
 	@$(HARNESS) harness.bench_plan

@@ -27,6 +27,7 @@ from closeknit.launch.gang import Gang
 from closeknit.lifecycle.gangs import gang as gang_of
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.request import request
+from closeknit.placement.tables import Tables
 from harness.install import free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster, end_on_signals
 from harness.machines import OTHER_TEAM, device_class, node_object, notebook, resource_slices
@@ -194,7 +195,9 @@ def _run_job(cluster: LocalCluster, name: str, console: Console) -> None:
 def _print_bandwidth(job: TrainingJob, before: Cluster, console: Console) -> None:
     placement = job.status.placement
     assert placement is not None
-    naive = first_fit(before, request(job.key, training_job(ROOT / "examples" / f"{job.metadata.name}.yaml").spec))
+    naive = first_fit(
+        before, request(job.key, training_job(ROOT / "examples" / f"{job.metadata.name}.yaml").spec), Tables()
+    )
     assert naive is not None  # it fits, so the first nodes with room do, too
     where = "; ".join(f"{share.node}: {','.join(map(str, share.gpus))}" for share in naive.shares)
     console.print(

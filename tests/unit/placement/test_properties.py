@@ -15,8 +15,10 @@ from closeknit.placement.first_fit import first_fit
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement, TransportChoice
 from closeknit.placement.request import Request
+from closeknit.placement.tables import Tables
 from scenarios.clusters import cluster_of, graph, node, wanted
 
+TABLES = Tables()
 MACHINES = ["dgx-1v", "hgx-h200", "a100x4-backwards", "pairs8", "pcie-only"]
 
 
@@ -62,7 +64,7 @@ def jobs(draw: st.DrawFn) -> Request:
 @settings(max_examples=150, deadline=None)
 @given(clusters(offers=("DRA", "plugin", "plugin-blind")), jobs())
 def test_a_placement_is_whole_and_takes_only_what_is_free(cluster: Cluster, request: Request) -> None:
-    decision = place(cluster, request)
+    decision = place(cluster, request, TABLES)
     assume(isinstance(decision, Placement))
     assert isinstance(decision, Placement)
     assert len({share.node for share in decision.shares}) == len(decision.shares)
@@ -83,7 +85,7 @@ def test_a_placement_is_whole_and_takes_only_what_is_free(cluster: Cluster, requ
 @given(clusters(), jobs())
 def test_required_groups_lie_inside_islands(cluster: Cluster, request: Request) -> None:
     request = replace(request, nvlink=NvlinkPolicy.REQUIRED)
-    decision = place(cluster, request)
+    decision = place(cluster, request, TABLES)
     assume(isinstance(decision, Placement))
     assert isinstance(decision, Placement)
     for share in decision.shares:
@@ -100,8 +102,8 @@ def test_required_groups_lie_inside_islands(cluster: Cluster, request: Request) 
 def test_the_order_of_nodes_does_not_matter(cluster: Cluster, request: Request, random: Any) -> None:
     names = list(cluster.nodes)
     random.shuffle(names)
-    assert place(replace(cluster, nodes={name: cluster.nodes[name] for name in names}), request) == place(
-        cluster, request
+    assert place(replace(cluster, nodes={name: cluster.nodes[name] for name in names}), request, TABLES) == place(
+        cluster, request, TABLES
     )
 
 
@@ -112,7 +114,7 @@ def test_one_more_free_gpu_never_makes_a_job_unplaceable(
 ) -> None:
     held = [(name, index) for name, view in cluster.nodes.items() for index in view.holders]
     assume(held)
-    assume(isinstance(place(cluster, request), Placement))
+    assume(isinstance(place(cluster, request, TABLES), Placement))
     name, index = data.draw(st.sampled_from(held))
     view = cluster.nodes[name]
     freed = replace(
@@ -120,13 +122,13 @@ def test_one_more_free_gpu_never_makes_a_job_unplaceable(
         free=tuple(sorted((*view.free, index))),
         holders={other: holder for other, holder in view.holders.items() if other != index},
     )
-    assert isinstance(place(replace(cluster, nodes={**cluster.nodes, name: freed}), request), Placement)
+    assert isinstance(place(replace(cluster, nodes={**cluster.nodes, name: freed}), request, TABLES), Placement)
 
 
 @settings(max_examples=100, deadline=None)
 @given(clusters(), jobs())
 def test_a_prediction_is_never_above_the_ideal(cluster: Cluster, request: Request) -> None:
-    decision = place(cluster, request)
+    decision = place(cluster, request, TABLES)
     assume(isinstance(decision, Placement))
     assert isinstance(decision, Placement)
     predicted, ideal = decision.predicted_bus_bandwidth_gb_s, decision.ideal_bus_bandwidth_gb_s
@@ -137,7 +139,7 @@ def test_a_prediction_is_never_above_the_ideal(cluster: Cluster, request: Reques
 @given(clusters(), jobs())
 def test_on_one_node_it_is_never_slower_than_first_fit(cluster: Cluster, request: Request) -> None:
     request = replace(request, nvlink=NvlinkPolicy.IGNORED, required_level=None, min_bus_bandwidth_gb_s=None)
-    naive, ours = first_fit(cluster, request), place(cluster, request)
+    naive, ours = first_fit(cluster, request, TABLES), place(cluster, request, TABLES)
     assume(naive is not None and len(naive.shares) == 1 and naive.predicted_bus_bandwidth_gb_s is not None)
     assert naive is not None
     assert isinstance(ours, Placement)
@@ -147,7 +149,7 @@ def test_on_one_node_it_is_never_slower_than_first_fit(cluster: Cluster, request
 @settings(max_examples=100, deadline=None)
 @given(clusters(offers=("DRA", "plugin", "plugin-blind")), jobs())
 def test_a_refusal_says_what_was_asked_and_what_was_found(cluster: Cluster, request: Request) -> None:
-    decision = place(cluster, request)
+    decision = place(cluster, request, TABLES)
     assume(isinstance(decision, NoFit))
     assert isinstance(decision, NoFit)
     assert decision.message.startswith("needs ")

@@ -13,11 +13,11 @@ win. Of spreads that cost the same the one with the first nodes is taken, and of
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
 
 from closeknit.placement.cost import Scale
 from closeknit.placement.ground import Area
 from closeknit.placement.hosts import Hosts, Units
+from closeknit.placement.room import Room
 from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums
 
 # Beyond these sizes the fullest domains are filled first, which is the fewest of each but need not be the cheapest:
@@ -47,23 +47,17 @@ class Filling:
         only multiples of `whole_units`.
         """
         self._root = root
-        self._units = units
         self._is_exact = nodes <= EXACT_NODES
         self._is_equal = all(tuple(each) == (1,) for each in units.values())
         self._counts_free = counts_free
-        self._whole_at = whole_at
         self._whole_units = whole_units
         self._scale = scale
         self._hosts = Hosts(units, is_equal=self._is_equal, is_exact=self._is_exact)
-        self._able = sum(1 << offer for offer in units)
+        self._room = Room(self._hosts, scale, counts_free=counts_free, whole_at=whole_at, whole_units=whole_units)
         self._innermost = len(scale.of_domain) - 1
-        # Kept by the identity of areas, which the root keeps alive.
-        self._capacities: dict[int, int] = {}
-        self._descending: dict[int, list[int]] = {}
-        self._contents: dict[int, int] = {}
-        self._numbers: dict[object, int] = {}
         self._costs: dict[tuple[int, int], int | None] = {}
         self._sums: dict[int, list[int | None]] = {}
+        # Kept by the identity of areas, which the root keeps alive.
         self._named: dict[int, list[tuple[Pick, ...] | None]] = {}
 
     def cost(self, units: int) -> int | None:
@@ -74,50 +68,11 @@ class Filling:
         """(node, units) of the cheapest spread, by node. There is one."""
         return self._picks(self._root, units)
 
-    def capacity(self, area: Area) -> int:
-        """How many units an area can give at most."""
-        found = self._capacities.get(id(area))
-        if found is None:
-            if not area.offers & self._able:
-                found = 0
-            elif area.children:
-                found = sum(map(self.capacity, area.children))
-            else:
-                found = self._hosts.capacity(area)
-            if self._gives_multiples(area):
-                found -= found % self._whole_units
-            self._capacities[id(area)] = found
-        return found
-
-    def _gives_multiples(self, area: Area) -> bool:
-        if self._whole_at is None:
-            return False
-        return area.level == self._whole_at or (area.is_lone and area.level < self._whole_at)
-
-    def _used(self, area: Area, free_gpus: int | None = None) -> int:
-        """What it costs to use an area, at its level and, where it is lone, at those inside."""
-        scale, free = self._scale, area.free_gpus if free_gpus is None else free_gpus
-        levels = range(area.level, self._innermost + 1) if area.is_lone else (area.level,)
-        return sum(scale.of_domain[at] + (scale.of_free_gpu[at] * free if self._counts_free else 0) for at in levels)
-
-    def _content(self, area: Area) -> int:
-        """A number that is equal for areas of which every spread costs the same."""
-        found = self._contents.get(id(area))
-        if found is None:
-            inside: object = (
-                tuple(self._content(child) for child in area.children if self.capacity(child))
-                if area.children
-                else self._hosts.content(area)
-            )
-            key = (area.level, area.is_lone, area.free_gpus if self._counts_free else 0, inside)
-            found = self._contents[id(area)] = self._numbers.setdefault(key, len(self._numbers))
-        return found
-
     def _exactly(self, area: Area, units: int) -> int | None:
         """What the cheapest spread of exactly these units inside one area costs, but for using the area."""
-        if units > self.capacity(area) or (self._gives_multiples(area) and units % self._whole_units):
+        if units > self._room.capacity(area) or (self._room.gives_multiples(area) and units % self._whole_units):
             return None
-        key = (self._content(area), units)
+        key = (self._room.content(area), units)
         try:
             return self._costs[key]
         except KeyError:
@@ -133,11 +88,11 @@ class Filling:
 
     def _with_use(self, area: Area, units: int) -> int | None:
         cost = self._exactly(area, units)
-        return None if cost is None else cost + self._used(area)
+        return None if cost is None else cost + self._room.used(area)
 
     def _able_children(self, children: Sequence[Area], units: int) -> Iterator[tuple[int, Area]]:
         """(the least number of children of its own that it must use, child), the least first."""
-        able = ((self._fewest(child, units), child) for child in children if self.capacity(child) >= units)
+        able = ((self._room.fewest(child, units), child) for child in children if self._room.capacity(child) >= units)
         return iter(sorted(able, key=lambda entry: entry[0]))
 
     def _cheapest(self, children: Sequence[Area], units: int) -> int | None:
@@ -150,7 +105,7 @@ class Filling:
         for fewest, child in self._able_children(children, units):
             if best is not None and self._must_cost_more(child, fewest, best):
                 break
-            content = self._content(child)
+            content = self._room.content(child)
             if content not in tried:
                 tried.add(content)
                 cost = self._with_use(child, units)
@@ -164,18 +119,8 @@ class Filling:
         # Nothing but what the use of the child costs lies above the step; half of it is room for what lies below.
         return self._scale.of_domain[child.level] + fewest * step - best > step // 2
 
-    def _fewest(self, area: Area, units: int) -> int:
-        """No fewer children than this hold so many units."""
-        if self._is_equal and not area.children:
-            return units
-        reached = self._descending.get(id(area))
-        if reached is None:
-            capacities = map(self.capacity, area.children) if area.children else self._hosts.most(area)
-            reached = self._descending[id(area)] = list(accumulate(sorted(capacities, reverse=True)))
-        return bisect_left(reached, units) + 1
-
     def _steps(self, area: Area, units: int) -> int:
-        return sum(min(self.capacity(child), units) for child in area.children) * units
+        return sum(min(self._room.capacity(child), units) for child in area.children) * units
 
     def _is_combined(self, area: Area, units: int) -> bool:
         """Whether all combinations of an area's children are tried."""
@@ -187,16 +132,16 @@ class Filling:
             return self._fullest_children(left, units)
         if self._hosts.uniform is not None and not self._counts_free and area.level + 1 == self._innermost:
             return self._fewest_children(area, units)
-        known = self._sums.get(self._content(area))
+        known = self._sums.get(self._room.content(area))
         if known is not None and len(known) > units:
             return known[units]
         least = self._least(area, units)
-        tables = [self._table(child, least, units) for child in area.children if self.capacity(child) >= least]
+        tables = [self._table(child, least, units) for child in area.children if self._room.capacity(child) >= least]
         return cheapest_sums(tables, units)[units]
 
     def _table(self, child: Area, least: int, most: int) -> list[tuple[int, int]]:
         """(units, cost with the child's use) of everything that a child gives within these bounds, ascending."""
-        sizes = range(min(self.capacity(child), most), least - 1, -1)
+        sizes = range(min(self._room.capacity(child), most), least - 1, -1)
         if len(sizes) > FEW_SIZES:
             self._sums_over(child, self._most_combined(child, sizes.start))
         return [(given, cost) for given in sizes if (cost := self._with_use(child, given)) is not None][::-1]
@@ -209,15 +154,15 @@ class Filling:
         """
         if not self._is_equal or self._whole_units > 1:
             return 1
-        fewest = self._fewest(area, units)
-        return max(1, units - self._descending[id(area)][fewest - 2]) if fewest > 1 else units
+        fewest = self._room.fewest(area, units)
+        return max(1, units - self._room.most_of(area, fewest - 1)) if fewest > 1 else units
 
     def _fewest_children(self, area: Area, units: int) -> int | None:
         """The same where every unit costs the same and only the number of children is left to choose."""
         child = area.children[0]
-        if self._gives_multiples(child) and units % self._whole_units:
+        if self._room.gives_multiples(child) and units % self._whole_units:
             return None
-        return self._fewest(area, units) * self._used(child, 0) + units * (self._hosts.uniform or 0)
+        return self._room.fewest(area, units) * self._room.used(child) + units * (self._hosts.uniform or 0)
 
     def _most_combined(self, area: Area, units: int) -> int:
         """The most units, up to these, for which all combinations of an area's children are tried; 0 for none."""
@@ -229,19 +174,19 @@ class Filling:
         """Works out the cheapest combinations of an area's children for every number of units up to this."""
         if not units or (self._hosts.uniform is not None and not self._counts_free):
             return
-        key = self._content(area)
+        key = self._room.content(area)
         known = self._sums.get(key)
         if known is None or len(known) <= units:
-            tables = [self._table(child, 1, units) for child in area.children if self.capacity(child)]
+            tables = [self._table(child, 1, units) for child in area.children if self._room.capacity(child)]
             self._sums[key] = cheapest_sums(tables, units)
 
     def _fullest_first(self, area: Area) -> list[Area]:
-        children = [child for child in area.children if self.capacity(child)]
-        return sorted(children, key=self.capacity, reverse=True)
+        children = [child for child in area.children if self._room.capacity(child)]
+        return sorted(children, key=self._room.capacity, reverse=True)
 
     def _with_room(self, left: Sequence[Area], start: int, units: int) -> Sequence[Area]:
         """Those children from `start` on, the fullest first, that could give all of the units."""
-        return left[start : bisect_left(left, -units + 1, lo=start, key=lambda child: -self.capacity(child))]
+        return left[start : bisect_left(left, -units + 1, lo=start, key=lambda child: -self._room.capacity(child))]
 
     def _fullest_steps(self, left: Sequence[Area], units: int) -> tuple[list[tuple[Area, int]], int] | None:
         """Whole domains, the largest first, as (child, units), and the units that one child of the rest gives.
@@ -253,7 +198,7 @@ class Filling:
             room = self._with_room(left, start, units)
             if room and self._cheapest(room, units) is not None:
                 return taken, units
-            most = min(self.capacity(child), units)
+            most = min(self._room.capacity(child), units)
             if self._exactly(child, most) is not None:
                 taken.append((child, most))
                 units -= most
@@ -293,19 +238,8 @@ class Filling:
         ties: dict[object, Area] = {}
         for _, child in self._able_children(children, units):
             if self._with_use(child, units) == cost:
-                ties.setdefault((child.free_gpus, self._likeness(child)), child)
+                ties.setdefault((child.free_gpus, self._room.likeness(child)), child)
         return min(self._picks(child, units) for child in ties.values())
-
-    def _likeness(self, area: Area) -> tuple[object, ...]:
-        """Equal for areas that hold the same, wherever it is inside them."""
-        if area.children:
-            return tuple(sorted((child.free_gpus, self._likeness(child)) for child in area.children))
-        found: tuple[object, ...] = tuple(
-            sorted((entry.offer, entry.nodes) for entry in area.members if entry.offer in self._units)
-        )
-        for _ in range(area.level, self._innermost if area.is_lone else area.level):
-            found = ((area.free_gpus, found),)
-        return found
 
     def _named_over(self, area: Area, units: int, least: int) -> list[tuple[Pick, ...] | None]:
         """The nodes of the cheapest combinations of an area's children, each of which gives at least so much."""
@@ -314,12 +248,12 @@ class Filling:
             return known
         if units - least >= FEW_SIZES:
             for child in area.children:
-                if most := self._most_combined(child, min(self.capacity(child), units)):
+                if most := self._most_combined(child, min(self._room.capacity(child), units)):
                     self._named_over(child, most, 1)
         tables = [
             [Entry(given, cost, self._picks(child, given)) for given, cost in self._table(child, least, units)]
             for child in area.children
-            if self.capacity(child) >= least
+            if self._room.capacity(child) >= least
         ]
         found = named_sums(tables, units)
         if least == 1:

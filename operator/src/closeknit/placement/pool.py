@@ -5,23 +5,22 @@ which shares. Nodes of one offer are worked out once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import gcd
 from typing import NamedTuple
 
 from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
 from closeknit.api.nodetopology import Transport
-from closeknit.api.trainingjob import NvlinkPolicy
-from closeknit.placement.binding import Seat, seat
-from closeknit.placement.cost import Scale, own
+from closeknit.placement.ask import Value
+from closeknit.placement.cost import Scale
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import Ground
-from closeknit.placement.layout import Layout, Merit, Part
-from closeknit.placement.offer import Terms
+from closeknit.placement.layout import Layout, Merit, Part, Sketch
 from closeknit.placement.prediction import level_cap, level_floor, predict
 from closeknit.placement.request import Request
-from closeknit.placement.sets import Ask, Choice, Value
 from closeknit.placement.shapes import Shape, Shapes
-from closeknit.placement.tables import Tables
+from closeknit.placement.shares import Shares, Worth
+from closeknit.placement.tables import Share, Tables
 
 
 class Site(NamedTuple):
@@ -34,10 +33,6 @@ class Site(NamedTuple):
     ground: Ground
     scale: Scale
     tables: Tables
-
-
-Worth = Mapping[int, Mapping[int, float]]
-"""Number of an offer -> units -> the best that so many of its GPUs can be."""
 
 
 class Counted(NamedTuple):
@@ -67,6 +62,9 @@ class Pool:
         # A group never leaves its node but where nodes share NVLink.
         self._group_at = site.levels.index(NVLINK_DOMAIN_LEVEL if NVLINK_DOMAIN_LEVEL in site.levels else HOST_LEVEL)
         self._groups_on_hosts = self._group_at == len(site.levels) - 1
+        self._values = Shares(
+            site.tables, site.request, self._offers, transport, levels=len(site.levels), scale=site.scale
+        )
         self._shapes = Shapes(
             site.request,
             {offer: counts[number] for number, offer in self._offers.items()},
@@ -75,33 +73,31 @@ class Pool:
             site.rail_isolated,
         )
 
-    def best(self, shapes: Sequence[Shape]) -> Layout | None:
-        """The best layout of these shapes: the fewest domains decide, then the rest of the order of merit."""
-        layouts = [self._layout(counted) for counted in self._fewest(shapes)]
-        return min((layout for layout in layouts if layout), key=merit_of, default=None)
+    def sketches(self, shapes: Sequence[Shape]) -> list[Sketch]:
+        """The best layout of each of these shapes that needs the fewest domains, not drawn yet."""
+        sketches = [sketch for counted in self._fewest(shapes) if (sketch := self._sketch(counted))]
+        if self._minimum.bus_gb_s == 0:
+            return sketches
+        return [sketch for sketch in sketches if sketch.layout()]
 
-    def best_of_any_shape(self) -> Layout | None:
-        """The best layout on several nodes.
+    def sketches_of_any_shape(self) -> list[Sketch]:
+        """The best layouts on several nodes, not drawn yet.
 
         Frameworks count on equal shares, so that these come first as long as they need at most twice the hosts that
         the largest shares would; only then does fewer domains come before equal shares.
         """
-        for shapes in self._turns():
-            layout = self.best(shapes)
-            if layout:
-                return layout
-        return None
+        return next(filter(None, map(self.sketches, self._turns())), [])
 
     def can(self, shapes: Sequence[Shape]) -> bool:
-        """Whether `best` finds a layout."""
+        """Whether there is a layout of one of these shapes."""
         if self._request.required_level is None and self._minimum.bus_gb_s == 0:
             return any(self._is_possible(shape) for shape in shapes)
         if self._minimum.bus_gb_s == 0:
             return bool(self._fewest(shapes))
-        return self.best(shapes) is not None
+        return bool(self.sketches(shapes))
 
     def can_any_shape(self) -> bool:
-        """Whether `best_of_any_shape` finds a layout."""
+        """Whether there is a layout on several nodes."""
         return any(self.can(shapes) for shapes in self._turns())
 
     def _turns(self) -> Iterator[list[Shape]]:
@@ -117,7 +113,7 @@ class Pool:
         yield [*shapes[len(near) :], self._shapes.ragged()]
 
     def _is_possible(self, shape: Shape) -> bool:
-        worth = self._worth(shape, self._minimum)
+        worth = self._values.worth(shape, self._minimum)
         if shape.equal and self._groups_on_hosts:
             return sum(self._counts[number] for number in worth) * shape.unit >= self._request.gpus
         return self._domains(shape, worth) is not None
@@ -126,7 +122,7 @@ class Pool:
         """Those shapes that need the fewest domains, where these are inside the required level."""
         counted = []
         for shape in shapes:
-            worth = self._worth(shape, self._minimum)
+            worth = self._values.worth(shape, self._minimum)
             cost = self._domains(shape, worth)
             if cost is not None:
                 counted.append(Counted(cost, shape, worth))
@@ -139,55 +135,6 @@ class Pool:
         """Fewest domains from the outside in means one domain of the required level, wherever one can do."""
         required = self._request.required_level
         return required is None or self._site.scale.domains(cost)[self._site.levels.index(required)] == 1
-
-    def _ask(self, gpus: int) -> Ask:
-        request = self._request
-        blocks = request.group > 1 and request.nvlink is not NvlinkPolicy.IGNORED and gpus % request.group == 0
-        return Ask(
-            gpus,
-            block=request.group if blocks else 1,
-            joined=request.nvlink is NvlinkPolicy.REQUIRED,
-            transport=self._transport,
-        )
-
-    def _sizes(self, shape: Shape) -> range:
-        """How many GPUs a node can be asked for."""
-        most = shape.unit if shape.equal else min(self._shapes.most, self._request.gpus)
-        return range(shape.unit, most + 1, shape.unit)
-
-    def _seat(self, terms: Terms, ask: Ask, shape: Shape) -> Seat | None:
-        found = seat(terms, ask, self._request.binding)
-        if found is None or not shape.rail:
-            return found
-        only = terms.sets.mask_of_indexes(shape.rail)
-        if only.bit_count() < ask.gpus or only & ~terms.pool or found.only not in (None, only):
-            return None
-        return Seat(found.binding, only)
-
-    def _worth(self, shape: Shape, floor: Value, *, block: bool = False) -> Worth:
-        """The best bus bandwidth, or slowest block, of every share that an offer has at or above a floor."""
-        worth: dict[int, dict[int, float]] = {}
-        for gpus in self._sizes(shape):
-            ask, units = self._ask(gpus), gpus // shape.unit
-            key = (ask, self._request.binding, shape.rail, floor, block)
-            values = self._site.tables.values.get(key)
-            if values is None:
-                values = self._site.tables.values.put(key, {})
-            for number, offer in self._offers.items():
-                try:
-                    value = values[offer]
-                except KeyError:
-                    value = values[offer] = self._value(offer.terms, ask, shape, floor, block=block)
-                if value is not None:
-                    worth.setdefault(number, {})[units] = value
-        return worth
-
-    def _value(self, terms: Terms, ask: Ask, shape: Shape, floor: Value, *, block: bool) -> float | None:
-        found = self._seat(terms, ask, shape)
-        if found is None:
-            return None
-        pool = terms.pool if found.only is None else found.only
-        return (terms.sets.best_block if block else terms.sets.best_bus)(pool, ask, floor)
 
     def _filling(self, shape: Shape, units: Mapping[int, Mapping[int, int]], *, counts_free: bool) -> Filling | None:
         """The search for shares that cost so much; None where there are too few of them at all."""
@@ -231,29 +178,43 @@ class Pool:
     def _floor(self, counted: Counted, counts: tuple[int, ...]) -> Value:
         """What every share can be worth with no more domains: first its slowest block, then its bus bandwidth."""
         shape, site = counted.shape, self._site
-        block = self._highest(counted, self._worth(shape, self._minimum, block=True))
+        block = self._highest(counted, self._values.worth(shape, self._minimum, block=True))
         floor = self._minimum._replace(block_gb_s=block)
-        bus = self._highest(counted, self._worth(shape, floor))
+        bus = self._highest(counted, self._values.worth(shape, floor))
         cap = level_cap(site.levels, site.level_bandwidth_gb_s, counts)
         if cap is not None:  # faster shares than the network would be wasted
             bus = max(self._minimum.bus_gb_s, min(bus, cap.gb_s))
         return floor._replace(bus_gb_s=bus)
 
-    def _layout(self, counted: Counted) -> Layout | None:
-        shape, scale = counted.shape, self._site.scale
-        counts = scale.domains(counted.cost)
+    def _sketch(self, counted: Counted) -> Sketch | None:
+        """The best layout of one shape, as far as it has to be known to compare it."""
+        shape = counted.shape
+        counts = self._site.scale.domains(counted.cost)
         floor = self._floor(counted, counts)
-        shares = self._shares(shape, floor)
+        shares = self._values.shares(shape, floor)
         units = {number: {given: cost for given, (_, _, cost) in each.items()} for number, each in shares.items()}
         filling = self._filling(shape, units, counts_free=True)
         total = self._request.gpus // shape.unit
         cost = filling.cost(total) if filling else None
         if filling is None or cost is None:
             return None
-        picks = filling.picks(total)
+        merit = Merit(
+            is_far=not self._shapes.is_near(shape),
+            domains=counts,
+            is_unequal=not shape.equal,
+            minus_block_gb_s=-floor.block_gb_s,
+            minus_bus_gb_s=-floor.bus_gb_s,
+            cost=cost,
+        )
+        return Sketch(merit, shape.rail, partial(self._layout, filling, total, shares, counts))
+
+    def _layout(
+        self, filling: Filling, total: int, shares: Mapping[int, Mapping[int, Share]], counts: tuple[int, ...]
+    ) -> Layout | None:
+        """The nodes of the cheapest spread; None where they may be slower than the job demands."""
         parts = tuple(
-            Part(name, self._offers[number], shares[number][given][0].mask, shares[number][given][1].binding)
-            for name, given, number in picks
+            Part(name, self._offers[number], shares[number][given].choice.mask, shares[number][given].seat.binding)
+            for name, given, number in filling.picks(total)
         )
         network = (self._site.levels, self._site.level_bandwidth_gb_s, counts)
         prediction = predict(
@@ -265,57 +226,4 @@ class Pool:
         sure = prediction.gb_s if prediction.gb_s is not None else prediction.at_least_gb_s
         if self._minimum.bus_gb_s and self._request.gpus > 1 and (sure is None or sure < self._minimum.bus_gb_s):
             return None
-        merit = Merit(
-            is_far=not self._shapes.is_near(shape),
-            domains=counts,
-            is_unequal=not shape.equal,
-            minus_block_gb_s=-floor.block_gb_s,
-            minus_bus_gb_s=-floor.bus_gb_s,
-            cost=cost,
-            picks=picks,
-            rail=shape.rail,
-        )
-        return Layout(parts, self._transport if len(parts) > 1 else None, counts, prediction, merit)
-
-    def _shares(self, shape: Shape, floor: Value) -> dict[int, dict[int, tuple[Choice, Seat, int]]]:
-        """Number of an offer -> units -> the share to take of it at or above the floor, and what that costs."""
-        shares: dict[int, dict[int, tuple[Choice, Seat, int]]] = {}
-        levels = len(self._site.levels)
-        for gpus in self._sizes(shape):
-            ask, units = self._ask(gpus), gpus // shape.unit
-            key = (ask, self._request.binding, shape.rail, floor, levels)
-            choices = self._site.tables.choices.get(key)
-            if choices is None:
-                choices = self._site.tables.choices.put(key, {})
-            for number, offer in self._offers.items():
-                try:
-                    share = choices[offer]
-                except KeyError:
-                    share = choices[offer] = self._share(offer.terms, ask, shape, floor)
-                if share is not None:
-                    shares.setdefault(number, {})[units] = share
-        return shares
-
-    def _share(self, terms: Terms, ask: Ask, shape: Shape, floor: Value) -> tuple[Choice, Seat, int] | None:
-        found = self._seat(terms, ask, shape)
-        if found is None:
-            return None
-        choice = terms.sets.choose(terms.pool if found.only is None else found.only, terms.free, ask, floor)
-        if choice is None:
-            return None
-        cost = own(
-            len(self._site.levels),
-            broken=int(terms.free == terms.sets.every != choice.mask),
-            loss_gb_s=choice.loss_gb_s,
-            left_gpus=terms.free.bit_count() - ask.gpus,
-            nic_distance=choice.nic_distance,
-            numa_nodes=choice.numa_nodes,
-        )
-        return choice, found, self._site.scale.packed(cost)
-
-
-def merit_of(layout: Layout) -> Merit:
-    """The merit of a layout that was searched for."""
-    if layout.merit is None:
-        raise AssertionError("a layout that was searched for has its merit")
-    return layout.merit
+        return Layout(parts, self._transport if len(parts) > 1 else None, counts, prediction)

@@ -6,11 +6,13 @@ upper limit, up to subsets.MANY_SETS of them, which covers every machine of 16 G
 
 from collections.abc import Callable, Iterable
 from math import comb, inf
+from operator import sub
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
 from closeknit.machine.islands import islands
+from closeknit.placement.ask import ANY, Ask, Value
 from closeknit.placement.bandwidth import (
     SetBandwidth,
     most_bandwidth,
@@ -25,31 +27,8 @@ from closeknit.placement.rings import Rings
 from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, twins
 
 MANY_SEARCHES = 500  # ring searches, at up to 10 ms each; 8 over 4 is 70, 16 over 2 is 120
+LEARNED_GPUS = 8  # every pool of so many is learned: 256 at most
 KEPT_SIZES = (8, 4, 2)  # what later jobs ask for most, largest first: the largest is the hardest to come by again
-
-
-class Ask(NamedTuple):
-    """What a job asks of its share of one node."""
-
-    gpus: int
-    block: int = 1
-    """Consecutive local ranks that form one tensor x context group; 1 where there are no groups inside the node."""
-    joined: bool = False
-    """Whether each block, or without blocks the whole share, must be joined over NVLink alone."""
-    transport: Transport | None = None
-    """RDMA transport between the nodes, whose NICs then count."""
-
-
-class Value(NamedTuple):
-    """What a set is worth to the job that takes it, in GB/s."""
-
-    block_gb_s: float
-    """Bandwidth inside the slowest block; infinite without blocks."""
-    bus_gb_s: float
-    """What the gang gets through this node: its rings and, where they are known, its NICs."""
-
-
-ANY = Value(0.0, 0.0)
 
 
 class Choice(NamedTuple):
@@ -90,6 +69,10 @@ class Sets:
         self._best_rings: dict[tuple[int, int], float] = {}
         self._best_values: dict[tuple[int, Ask, Value, bool], Value | None] = {}
         self._choices: dict[tuple[int, int, Ask, Value], Choice | None] = {}
+        self._likes: dict[int, int] = {}
+        self._kept_rings: dict[int, tuple[float, ...]] = {}
+        self._fits: dict[int, tuple[int, int]] = {}
+        self._indexes: dict[int, tuple[int, ...]] = {}
         self._orders: dict[int, tuple[int, ...]] = {}
         self._nics: dict[tuple[int, Transport], Nics] = {}
 
@@ -124,11 +107,27 @@ class Sets:
             found = self._orders[mask] = self.machine.in_bus_order(positions_of(mask))
         return found
 
+    def indexes(self, mask: int) -> tuple[int, ...]:
+        """The NVML indexes of a set, as local ranks."""
+        found = self._indexes.get(mask)
+        if found is None:
+            found = tuple(self.machine.gpus[position].index for position in self.in_bus_order(mask))
+            self._indexes[mask] = found
+        return found
+
     def learn(self) -> None:
         """Works out what the jobs of an empty machine ask, so that none of them waits for it."""
         for transport in (None, *self.transports):
             for gpus in range(1, len(self.machine.gpus) + 1):
                 self.choose(self.every, self.every, Ask(gpus, transport=transport), ANY)
+        for pool in range(1 << len(self.machine.gpus) if len(self.machine.gpus) <= LEARNED_GPUS else 0):
+            self._kept(pool)
+            self._fit(pool)
+            for gpus in range(1, pool.bit_count() + 1):
+                self.of_count(pool, gpus)
+            for transport in (None, *self.transports):
+                self.nics(pool, transport) if pool and transport else None
+                self.value(pool, Ask(pool.bit_count(), transport=transport)) if pool else None
 
     def value(self, mask: int, ask: Ask) -> Value | None:
         """What a set is worth; None where it is no candidate: a block would leave its NVLink island."""
@@ -167,13 +166,27 @@ class Sets:
 
     def judge(self, mask: int, free: int) -> Choice:
         """What it costs to take this set from the free GPUs."""
-        positions = positions_of(mask)
         return Choice(
             mask,
-            tuple(self.best_ring(free, size) - self.best_ring(free & ~mask, size) for size in KEPT_SIZES),
-            nic_distance(self.machine, positions),
-            len({self.tree.cpu[position] for position in positions}),
+            tuple(map(sub, self._kept(free), self._kept(free & ~mask))),
+            *self._fit(mask),
         )
+
+    def _kept(self, pool: int) -> tuple[float, ...]:
+        """Bandwidth of the best set of each of KEPT_SIZES in a pool."""
+        found = self._kept_rings.get(pool)
+        if found is None:
+            found = self._kept_rings[pool] = tuple(self.best_ring(pool, size) for size in KEPT_SIZES)
+        return found
+
+    def _fit(self, mask: int) -> tuple[int, int]:
+        """How far the NICs of a set are, and how many NUMA nodes it is spread over."""
+        found = self._fits.get(mask)
+        if found is None:
+            positions = positions_of(mask)
+            cpus = {self.tree.cpu[position] for position in positions}
+            found = self._fits[mask] = nic_distance(self.machine, positions), len(cpus)
+        return found
 
     def best_ring(self, pool: int, count: int) -> float:
         """Bandwidth of the best set of `count` GPUs in the pool; 0 where it has fewer.
@@ -213,9 +226,15 @@ class Sets:
 
     def _alike(self, mask: int) -> int:
         """One mask for all sets of equal rings: behind switches only the number of links of each GPU counts."""
-        machine = self.machine
-        if not machine.switched:
+        if not self.machine.switched:
             return mask
+        found = self._likes.get(mask)
+        if found is None:
+            found = self._likes[mask] = self._first_alike(mask)
+        return found
+
+    def _first_alike(self, mask: int) -> int:
+        machine = self.machine
         links = [machine.switch_links[position] for position in positions_of(mask)]
         if not links or not all(links):
             return mask

@@ -1,6 +1,7 @@
 """Which sets of GPUs of a machine there are to look at, as bit masks over positions."""
 
 from collections.abc import Iterable, Iterator
+from itertools import combinations as combinations_of
 from math import comb
 
 from closeknit.machine.graph import Machine
@@ -26,9 +27,12 @@ def sets_of_count(machine: Machine, runs: tuple[tuple[int, ...], ...], pool: int
     `runs` are the machine's twins. Beyond MANY_SETS one set is grown from each GPU.
     """
     inside = [here for run in runs if (here := tuple(p for p in run if pool >> p & 1))]
-    if comb(pool.bit_count(), count) > MANY_SETS and combinations(inside, count) > MANY_SETS:
+    if comb(pool.bit_count(), count) > MANY_SETS and ways_of(inside, count) > MANY_SETS:
         masks = {grown(machine, pool, start, count) for start in positions_of(pool)}
     else:
+        if all(len(run) == 1 for run in inside):
+            bits = [1 << position for position in positions_of(pool)]
+            return tuple(map(sum, combinations_of(bits, count)))  # ascending by positions already
         masks = set(taken(inside, count))
     return tuple(sorted(masks, key=positions_of))
 
@@ -69,7 +73,7 @@ def taken(runs: list[tuple[int, ...]], count: int) -> Iterator[int]:
                 yield mask_of(runs[0][:some]) | rest
 
 
-def combinations(runs: list[tuple[int, ...]], count: int) -> int:
+def ways_of(runs: list[tuple[int, ...]], count: int) -> int:
     """How many masks `taken` gives."""
     ways = [1] + [0] * count
     for run in runs:
