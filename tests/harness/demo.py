@@ -20,10 +20,11 @@ from rich.table import Table
 from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, GROUP
 from closeknit.api.objects import TrainingJob
 from closeknit.cli.objects import cluster_objects, training_job
+from closeknit.cluster.booking import booking
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
-from closeknit.lifecycle import booking
+from closeknit.lifecycle.gangs import gang as gang_of
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.request import request
 from closeknit.placement.tables import Tables
@@ -174,7 +175,9 @@ def _run_job(cluster: LocalCluster, name: str, console: Console) -> None:
         console.print(f"  waits: [bold]{pending.reason}[/bold]\n  {pending.message}", markup=True)
         return
     now = _snapshot(cluster)
-    gang = booking.gang(job, job.status.attempt or 1, job.status.placement, now, ipc_lock=True)
+    held = booking(job)
+    assert held is not None
+    gang = gang_of(job, held, now, ipc_lock=True)
     assert isinstance(gang, Gang)  # it runs
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
     for heading in ("  NODE", "GPUS", "RANKS", "BOUND BY"):

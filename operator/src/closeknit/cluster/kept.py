@@ -10,9 +10,10 @@ from typing import Any
 
 from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, JobKey
 from closeknit.api.objects import ClusterTopology, TrainingJob
+from closeknit.cluster.booking import Booking, booking
 from closeknit.cluster.dra import ResourceClaim, ResourceSlice
 from closeknit.cluster.holders import BookedShare
-from closeknit.cluster.job import Booking, InvalidJob, booking
+from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.objects import Node, PriorityClass
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.report import AgentReport, Allocation

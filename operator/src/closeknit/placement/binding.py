@@ -5,8 +5,8 @@ from typing import NamedTuple
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.forest import Group
+from closeknit.placement.ask import Ask
 from closeknit.placement.offer import Offer, Terms
-from closeknit.placement.sets import Ask
 from closeknit.placement.subsets import mask_of, positions_of
 
 

@@ -61,4 +61,4 @@ def _layout(cluster: Cluster, request: Request, nodes: Sequence[tuple[str, Offer
         level_cap(cluster.levels, cluster.fabric.level_bandwidth_gb_s, counts),
         level_floor(cluster.levels, cluster.fabric.level_bandwidth_gb_s, counts),
     )
-    return Layout(parts, transport, counts, prediction, merit=None)
+    return Layout(parts, transport, counts, prediction)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from closeknit.placement.ground import Area, Members
 from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums
@@ -9,6 +10,19 @@ from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums
 Units = Mapping[int, int]  # how much a node can give, ascending, each with its cost
 
 LAST_RESORT_STEPS = 200_000  # combinations tried before a refusal, which may be false otherwise: 20 ms
+
+
+class Class(NamedTuple):
+    """Nodes that are filled one after the other, by name."""
+
+    most: int
+    """What each can give."""
+    cost: int
+    """Of that."""
+    nodes: int
+    table: int | None
+    """The number of what they give for what; None where that differs."""
+    members: tuple[Members, ...]
 
 
 class Hosts:
@@ -23,10 +37,16 @@ class Hosts:
         self._most = {offer: max(each) for offer, each in units.items()}
         self._prices = {offer: each[1] for offer, each in units.items()} if is_equal else {}
         costs = set(self._prices.values())
+        different: dict[object, int] = {}
+        self._tables_of = {
+            offer: different.setdefault(tuple(each.items()), len(different)) for offer, each in units.items()
+        }
+        """Number of an offer -> a number that is equal for offers that give the same for the same."""
         self.uniform = costs.pop() if len(costs) == 1 else None
         """What one unit costs, where each node gives one and all cost the same."""
         # Kept by the identity of areas, which their root keeps alive.
         self._ladders: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._ranked: dict[int, tuple[Class, ...]] = {}
         self._fullest: dict[tuple[int, int], tuple[int, tuple[Pick, ...]] | None] = {}
 
     def _able(self, area: Area) -> list[Members]:
@@ -51,9 +71,9 @@ class Hosts:
             return self.capacity(area)
         if self.is_equal:
             return self._ladder(area)
-        classes = [self._rank(entry) for entry in self._able(area)]
-        if len(classes) == len(set(classes)):
-            return tuple(sorted((entry.offer, entry.nodes) for entry in self._able(area)))
+        classes = self._classes(area)
+        if all(entry.table is not None for entry in classes):
+            return tuple((entry.table, entry.nodes) for entry in classes)
         return area  # which of two equal offers goes first depends on names
 
     def cost(self, area: Area, units: int) -> int | None:
@@ -69,9 +89,9 @@ class Hosts:
                     break
             return total
         if not self._is_exact:
-            found = self._fullest_hosts(area, units)
+            found = self._fullest_cost(area, units)
             if found is not None:
-                return found[0]
+                return found
             if not self._is_worth_trying(area, units):
                 return None
         return cheapest_sums([table for entry in self._able(area) for table in self._tables(entry)], units)[units]
@@ -138,10 +158,59 @@ class Hosts:
                 sums = more
         return bool(sums >> units & 1)
 
-    def _rank(self, entry: Members) -> tuple[int, int]:
-        """The nodes that can give the most come first, of these the cheapest."""
-        most = self._most[entry.offer]
-        return -most, self._units[entry.offer][most]
+    def _classes(self, area: Area) -> tuple[Class, ...]:
+        """The nodes in the order in which they are filled: those that give the most first, of these the cheapest."""
+        found = self._ranked.get(id(area))
+        if found is None:
+            ranked: dict[tuple[int, int], list[Members]] = {}
+            for entry in area.members:
+                most = self._most.get(entry.offer)
+                if most is not None:
+                    ranked.setdefault((-most, self._units[entry.offer][most]), []).append(entry)
+            found = self._ranked[id(area)] = tuple(
+                Class(
+                    -minus_most,
+                    cost,
+                    sum(entry.nodes for entry in entries),
+                    self._tables_of[entries[0].offer]
+                    if len({self._tables_of[entry.offer] for entry in entries}) == 1
+                    else None,
+                    tuple(entries),
+                )
+                for (minus_most, cost), entries in sorted(ranked.items())
+            )
+        return found
+
+    def _fullest_cost(self, area: Area, units: int) -> int | None:
+        """What `_fullest_hosts` costs, without names where they cannot matter."""
+        classes = self._classes(area)
+        if any(entry.table is None for entry in classes):
+            found = self._fullest_hosts(area, units)
+            return found[0] if found else None
+        total = 0
+        looked_for = 0
+        for number, entry in enumerate(classes):
+            left = entry.nodes
+            units_of = self._units[entry.members[0].offer]
+            if units > entry.most:
+                taken = min(left, -((units - entry.most) // -entry.most))
+                total, units, left = total + taken * entry.cost, units - taken * entry.most, left - taken
+            while left:
+                if looked_for != units:
+                    looked_for = units
+                    costs = [
+                        self._units[other.offer][units]
+                        for later in classes[number:]
+                        for other in later.members
+                        if units in self._units[other.offer]
+                    ]
+                    if costs:
+                        return total + min(costs)
+                given = max((given for given in units_of if given < units), default=0)
+                if not given:
+                    break
+                total, units, left = total + units_of[given], units - given, left - 1
+        return None
 
     def _fullest_hosts(self, area: Area, units: int) -> tuple[int, tuple[Pick, ...]] | None:
         key = (id(area), units)
@@ -151,16 +220,12 @@ class Hosts:
 
     def _filled(self, area: Area, units: int) -> tuple[int, tuple[Pick, ...]] | None:
         """The most that each node can give, the largest first, and the rest from the one that suits it best."""
-        classes: dict[tuple[int, int], list[Members]] = {}
-        for entry in self._able(area):
-            classes.setdefault(self._rank(entry), []).append(entry)
-        ranked = sorted(classes.items())
+        classes = self._classes(area)
         total = 0
         picks: list[Pick] = []
         looked_for = 0
-        for number, ((minus_most, cost), entries) in enumerate(ranked):
-            most = -minus_most
-            nodes = _nodes(entries)
+        for number, (most, cost, _, _, members) in enumerate(classes):
+            nodes = _nodes(members)
             at = 0
             if units > most:  # nobody gives all of it yet
                 at = min(len(nodes), -((units - most) // -most))
@@ -169,7 +234,7 @@ class Hosts:
             while at < len(nodes):
                 if looked_for != units:
                     looked_for = units
-                    rest = [entry for _, later in ranked[number + 1 :] for entry in later]
+                    rest = [entry for later in classes[number + 1 :] for entry in later.members]
                     last = self._last(nodes[at:], rest, units)
                     if last is not None:
                         return total + last[0], (*picks, (last[1], units, last[2]))

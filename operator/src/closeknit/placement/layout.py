@@ -1,5 +1,6 @@
 """Where a gang would lie: its nodes and GPUs, before ranks and NICs are written down."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -7,7 +8,6 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
 from closeknit.placement.offer import Offer
 from closeknit.placement.prediction import Prediction
-from closeknit.placement.sums import Pick
 
 
 class Part(NamedTuple):
@@ -17,20 +17,6 @@ class Part(NamedTuple):
     offer: Offer
     mask: int
     binding: Binding
-
-
-class Merit(NamedTuple):
-    """Smaller is better, among layouts of one way."""
-
-    is_far: bool
-    """Whether its shares are unequal, or need many hosts."""
-    domains: tuple[int, ...]
-    is_unequal: bool
-    minus_block_gb_s: float
-    minus_bus_gb_s: float
-    cost: int
-    picks: tuple[Pick, ...]
-    rail: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,5 +29,47 @@ class Layout:
     counts: tuple[int, ...]
     """How many domains of each level it uses, host last."""
     prediction: Prediction
-    merit: Merit | None
-    """None for one that was not searched for."""
+
+
+class Merit(NamedTuple):
+    """Smaller is better, among layouts of one way."""
+
+    is_far: bool
+    """Whether its shares are unequal, or need many hosts."""
+    domains: tuple[int, ...]
+    is_unequal: bool
+    minus_block_gb_s: float
+    minus_bus_gb_s: float
+    cost: int
+
+
+class Sketch:
+    """A layout whose merit is known before its nodes are."""
+
+    def __init__(self, merit: Merit, rail: tuple[int, ...], draw: Callable[[], Layout | None]) -> None:
+        """`rail` decides last, after the names of the nodes."""
+        self.merit = merit
+        self._rail = rail
+        self._draw = draw
+        self._drawn: list[Layout | None] = []
+
+    def layout(self) -> Layout | None:
+        """The layout; None where its nodes turn out to be too slow."""
+        if not self._drawn:
+            self._drawn.append(self._draw())
+        return self._drawn[0]
+
+    def names(self) -> tuple[object, ...]:
+        """What decides between sketches of equal merit."""
+        layout = self.layout()
+        parts = layout.parts if layout else ()
+        return tuple((part.node, part.mask.bit_count()) for part in parts), self._rail
+
+
+def best_of(sketches: Iterable[Sketch]) -> Layout | None:
+    """The best of these layouts. None of them is too slow."""
+    ordered = sorted(sketches, key=lambda sketch: sketch.merit)
+    best = [sketch for sketch in ordered if sketch.merit == ordered[0].merit]
+    if len(best) > 1:
+        return min(best, key=Sketch.names).layout()
+    return best[0].layout() if best else None

@@ -72,6 +72,8 @@ def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tab
 def _outer_domains(cluster: Cluster, name: str) -> tuple[str, ...]:
     """Unlabelled nodes may be anywhere, so that each counts as a domain of its own."""
     outer = cluster.nodes[name].domains[:-1]
+    if None not in outer:
+        return outer  # type: ignore[return-value]
     return tuple(domain if domain is not None else f"?/{name}" for domain in outer)
 
 
@@ -91,11 +93,11 @@ def _share(cluster: Cluster, part: Part, transport: Transport | None, first_rank
     if transport:
         # The device plugin may hand out other GPUs than predicted, so that any NIC near a free one can be the nearest.
         near = terms.sets.nics(terms.free if part.binding is Binding.BEST_EFFORT else part.mask, transport)
-        nics = tuple(f"{machine.nics[row].name}:{machine.nics[row].port}" for row in near.rows)
+        nics = tuple([f"{machine.nics[row].name}:{machine.nics[row].port}" for row in near.rows])
     return Share(
         node=part.node,
-        gpus=tuple(machine.gpus[position].index for position in positions),
-        uuids=tuple(machine.gpus[position].uuid or "" for position in positions),
+        gpus=terms.sets.indexes(part.mask),
+        uuids=tuple([machine.gpus[position].uuid or "" for position in positions]),
         first_rank=first_rank,
         binding=part.binding,
         nics=nics,

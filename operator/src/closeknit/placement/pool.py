@@ -5,21 +5,22 @@ which shares. Nodes of one offer are worked out once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import gcd
 from typing import NamedTuple
 
 from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
 from closeknit.api.nodetopology import Transport
+from closeknit.placement.ask import Value
 from closeknit.placement.cost import Scale
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import Ground
-from closeknit.placement.layout import Layout, Merit, Part
+from closeknit.placement.layout import Layout, Merit, Part, Sketch
 from closeknit.placement.prediction import level_cap, level_floor, predict
 from closeknit.placement.request import Request
-from closeknit.placement.sets import Value
 from closeknit.placement.shapes import Shape, Shapes
 from closeknit.placement.shares import Shares, Worth
-from closeknit.placement.tables import Tables
+from closeknit.placement.tables import Share, Tables
 
 
 class Site(NamedTuple):
@@ -72,33 +73,31 @@ class Pool:
             site.rail_isolated,
         )
 
-    def best(self, shapes: Sequence[Shape]) -> Layout | None:
-        """The best layout of these shapes: the fewest domains decide, then the rest of the order of merit."""
-        layouts = [self._layout(counted) for counted in self._fewest(shapes)]
-        return min((layout for layout in layouts if layout), key=merit_of, default=None)
+    def sketches(self, shapes: Sequence[Shape]) -> list[Sketch]:
+        """The best layout of each of these shapes that needs the fewest domains, not drawn yet."""
+        sketches = [sketch for counted in self._fewest(shapes) if (sketch := self._sketch(counted))]
+        if self._minimum.bus_gb_s == 0:
+            return sketches
+        return [sketch for sketch in sketches if sketch.layout()]
 
-    def best_of_any_shape(self) -> Layout | None:
-        """The best layout on several nodes.
+    def sketches_of_any_shape(self) -> list[Sketch]:
+        """The best layouts on several nodes, not drawn yet.
 
         Frameworks count on equal shares, so that these come first as long as they need at most twice the hosts that
         the largest shares would; only then does fewer domains come before equal shares.
         """
-        for shapes in self._turns():
-            layout = self.best(shapes)
-            if layout:
-                return layout
-        return None
+        return next(filter(None, map(self.sketches, self._turns())), [])
 
     def can(self, shapes: Sequence[Shape]) -> bool:
-        """Whether `best` finds a layout."""
+        """Whether there is a layout of one of these shapes."""
         if self._request.required_level is None and self._minimum.bus_gb_s == 0:
             return any(self._is_possible(shape) for shape in shapes)
         if self._minimum.bus_gb_s == 0:
             return bool(self._fewest(shapes))
-        return self.best(shapes) is not None
+        return bool(self.sketches(shapes))
 
     def can_any_shape(self) -> bool:
-        """Whether `best_of_any_shape` finds a layout."""
+        """Whether there is a layout on several nodes."""
         return any(self.can(shapes) for shapes in self._turns())
 
     def _turns(self) -> Iterator[list[Shape]]:
@@ -187,9 +186,10 @@ class Pool:
             bus = max(self._minimum.bus_gb_s, min(bus, cap.gb_s))
         return floor._replace(bus_gb_s=bus)
 
-    def _layout(self, counted: Counted) -> Layout | None:
-        shape, scale = counted.shape, self._site.scale
-        counts = scale.domains(counted.cost)
+    def _sketch(self, counted: Counted) -> Sketch | None:
+        """The best layout of one shape, as far as it has to be known to compare it."""
+        shape = counted.shape
+        counts = self._site.scale.domains(counted.cost)
         floor = self._floor(counted, counts)
         shares = self._values.shares(shape, floor)
         units = {number: {given: cost for given, (_, _, cost) in each.items()} for number, each in shares.items()}
@@ -198,10 +198,23 @@ class Pool:
         cost = filling.cost(total) if filling else None
         if filling is None or cost is None:
             return None
-        picks = filling.picks(total)
+        merit = Merit(
+            is_far=not self._shapes.is_near(shape),
+            domains=counts,
+            is_unequal=not shape.equal,
+            minus_block_gb_s=-floor.block_gb_s,
+            minus_bus_gb_s=-floor.bus_gb_s,
+            cost=cost,
+        )
+        return Sketch(merit, shape.rail, partial(self._layout, filling, total, shares, counts))
+
+    def _layout(
+        self, filling: Filling, total: int, shares: Mapping[int, Mapping[int, Share]], counts: tuple[int, ...]
+    ) -> Layout | None:
+        """The nodes of the cheapest spread; None where they may be slower than the job demands."""
         parts = tuple(
-            Part(name, self._offers[number], shares[number][given][0].mask, shares[number][given][1].binding)
-            for name, given, number in picks
+            Part(name, self._offers[number], shares[number][given].choice.mask, shares[number][given].seat.binding)
+            for name, given, number in filling.picks(total)
         )
         network = (self._site.levels, self._site.level_bandwidth_gb_s, counts)
         prediction = predict(
@@ -213,21 +226,4 @@ class Pool:
         sure = prediction.gb_s if prediction.gb_s is not None else prediction.at_least_gb_s
         if self._minimum.bus_gb_s and self._request.gpus > 1 and (sure is None or sure < self._minimum.bus_gb_s):
             return None
-        merit = Merit(
-            is_far=not self._shapes.is_near(shape),
-            domains=counts,
-            is_unequal=not shape.equal,
-            minus_block_gb_s=-floor.block_gb_s,
-            minus_bus_gb_s=-floor.bus_gb_s,
-            cost=cost,
-            picks=picks,
-            rail=shape.rail,
-        )
-        return Layout(parts, self._transport if len(parts) > 1 else None, counts, prediction, merit)
-
-
-def merit_of(layout: Layout) -> Merit:
-    """The merit of a layout that was searched for."""
-    if layout.merit is None:
-        raise AssertionError("a layout that was searched for has its merit")
-    return layout.merit
+        return Layout(parts, self._transport if len(parts) > 1 else None, counts, prediction)

@@ -13,8 +13,8 @@ from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.cost import Scale
 from closeknit.placement.ground import Ground
-from closeknit.placement.layout import Layout
-from closeknit.placement.pool import Pool, Site, merit_of
+from closeknit.placement.layout import Layout, best_of
+from closeknit.placement.pool import Pool, Site
 from closeknit.placement.request import Request
 from closeknit.placement.shapes import Shape
 from closeknit.placement.tables import Tables
@@ -28,7 +28,7 @@ def best_layout(
     if site is None:
         return None
     alone = _on_one_node(site)
-    layout = alone.best([Shape(request.gpus, equal=True)]) if alone else None
+    layout = best_of(alone.sketches([Shape(request.gpus, equal=True)])) if alone else None
     return layout or _on_several_nodes(site)
 
 
@@ -68,9 +68,9 @@ def _on_one_node(site: Site) -> Pool | None:
 
 def _on_several_nodes(site: Site) -> Layout | None:
     for way in _ways(site):
-        layouts = [layout for pool in way if (layout := pool.best_of_any_shape())]
-        if layouts:
-            return min(layouts, key=merit_of)
+        layout = best_of(sketch for pool in way for sketch in pool.sketches_of_any_shape())
+        if layout:
+            return layout
     return None
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
 from closeknit.machine.islands import islands
+from closeknit.placement.ask import ANY, Ask, Value
 from closeknit.placement.bandwidth import (
     SetBandwidth,
     most_bandwidth,
@@ -28,30 +29,6 @@ from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, tw
 MANY_SEARCHES = 500  # ring searches, at up to 10 ms each; 8 over 4 is 70, 16 over 2 is 120
 LEARNED_GPUS = 8  # every pool of so many is learned: 256 at most
 KEPT_SIZES = (8, 4, 2)  # what later jobs ask for most, largest first: the largest is the hardest to come by again
-
-
-class Ask(NamedTuple):
-    """What a job asks of its share of one node."""
-
-    gpus: int
-    block: int = 1
-    """Consecutive local ranks that form one tensor x context group; 1 where there are no groups inside the node."""
-    joined: bool = False
-    """Whether each block, or without blocks the whole share, must be joined over NVLink alone."""
-    transport: Transport | None = None
-    """RDMA transport between the nodes, whose NICs then count."""
-
-
-class Value(NamedTuple):
-    """What a set is worth to the job that takes it, in GB/s."""
-
-    block_gb_s: float
-    """Bandwidth inside the slowest block; infinite without blocks."""
-    bus_gb_s: float
-    """What the gang gets through this node: its rings and, where they are known, its NICs."""
-
-
-ANY = Value(0.0, 0.0)
 
 
 class Choice(NamedTuple):
@@ -95,6 +72,7 @@ class Sets:
         self._likes: dict[int, int] = {}
         self._kept_rings: dict[int, tuple[float, ...]] = {}
         self._fits: dict[int, tuple[int, int]] = {}
+        self._indexes: dict[int, tuple[int, ...]] = {}
         self._orders: dict[int, tuple[int, ...]] = {}
         self._nics: dict[tuple[int, Transport], Nics] = {}
 
@@ -127,6 +105,14 @@ class Sets:
         found = self._orders.get(mask)
         if found is None:
             found = self._orders[mask] = self.machine.in_bus_order(positions_of(mask))
+        return found
+
+    def indexes(self, mask: int) -> tuple[int, ...]:
+        """The NVML indexes of a set, as local ranks."""
+        found = self._indexes.get(mask)
+        if found is None:
+            found = tuple(self.machine.gpus[position].index for position in self.in_bus_order(mask))
+            self._indexes[mask] = found
         return found
 
     def learn(self) -> None:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
+from closeknit.placement.ask import Ask, Value
 from closeknit.placement.binding import Seat, seat
 from closeknit.placement.cost import Scale, own
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.request import Request
-from closeknit.placement.sets import Ask, Choice, Value
 from closeknit.placement.shapes import Shape
-from closeknit.placement.tables import Tables
+from closeknit.placement.tables import Share, Tables
 
 Worth = Mapping[int, Mapping[int, float]]
 """Number of an offer -> units -> the best that so many of its GPUs can be."""
@@ -86,9 +86,9 @@ class Shares:
         pool = terms.pool if found.only is None else found.only
         return (terms.sets.best_block if block else terms.sets.best_bus)(pool, ask, floor)
 
-    def shares(self, shape: Shape, floor: Value) -> dict[int, dict[int, tuple[Choice, Seat, int]]]:
+    def shares(self, shape: Shape, floor: Value) -> dict[int, dict[int, Share]]:
         """Number of an offer -> units -> the share to take of it at or above the floor, and what that costs."""
-        shares: dict[int, dict[int, tuple[Choice, Seat, int]]] = {}
+        shares: dict[int, dict[int, Share]] = {}
         for gpus in self._sizes(shape):
             ask, units = self._ask(gpus), gpus // shape.unit
             key = (ask, self._request.binding, shape.rail, floor, self._levels)
@@ -104,7 +104,7 @@ class Shares:
                     shares.setdefault(number, {})[units] = share
         return shares
 
-    def _share(self, terms: Terms, ask: Ask, shape: Shape, floor: Value) -> tuple[Choice, Seat, int] | None:
+    def _share(self, terms: Terms, ask: Ask, shape: Shape, floor: Value) -> Share | None:
         found = self._seat(terms, ask, shape)
         if found is None:
             return None
@@ -119,4 +119,4 @@ class Shares:
             nic_distance=choice.nic_distance,
             numa_nodes=choice.numa_nodes,
         )
-        return choice, found, self._scale.packed(cost)
+        return Share(choice, found, self._scale.packed(cost))

@@ -22,16 +22,18 @@ def cheapest_sums(tables: Sequence[Sequence[tuple[int, int]]], units: int, nothi
     for table in tables:
         if not table:
             continue
-        reached = min(units, reached + table[-1][0])
-        for total in range(reached, 0, -1):
-            standing = best[total]
+        for have in range(min(reached, units), -1, -1):  # what is added to has not been added from yet
+            base = best[have]
+            if base is None:
+                continue
             for given, cost in table:
-                if given > total:
+                total = have + given
+                if total > units:
                     break
-                base = best[total - given]
-                if base is not None and (standing is None or base + cost < standing):
-                    standing = base + cost
-            best[total] = standing
+                standing = best[total]
+                if standing is None or base + cost < standing:
+                    best[total] = base + cost
+        reached = min(units, reached + table[-1][0])
     return best
 
 

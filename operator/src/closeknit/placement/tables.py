@@ -4,7 +4,7 @@ Everything in it can be thrown away at any moment. One decision at a time uses i
 """
 
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest import Domain, MachineKind
@@ -27,6 +27,15 @@ OFFERS = 1 << 16
 STAGES = 512  # what one size of share is worth to one kind of job, on every offer: some dozens for one decision
 GROUNDS = 64  # kinds of requests by what they select, tolerate and filter, and selections of labels
 ANSWERS = 4096
+
+
+class Share(NamedTuple):
+    """The set of GPUs to take of an offer."""
+
+    choice: Choice
+    seat: Seat
+    cost: int
+    """Packed, as cost.Scale has it."""
 
 
 class Same:
@@ -75,7 +84,7 @@ class Tables:
         self._offers: Kept[Terms, Offer] = Kept(OFFERS)
         self.values: Kept[Hashable, dict[Offer, float | None]] = Kept(STAGES)
         """(what of a share, floor) -> the best that an offer has."""
-        self.choices: Kept[Hashable, dict[Offer, tuple[Choice, Seat, int] | None]] = Kept(STAGES)
+        self.choices: Kept[Hashable, dict[Offer, Share | None]] = Kept(STAGES)
         """(share, floor, levels) -> the set to take of an offer, how it is bound, and what that costs."""
         self._translations: Kept[Hashable, Translation] = Kept(GROUNDS)
         self._selections: Kept[Hashable, tuple[Domain, Domain]] = Kept(GROUNDS)

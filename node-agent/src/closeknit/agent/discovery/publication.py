@@ -1,0 +1,64 @@
+"""What the agent wants to be written about its node. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from closeknit.agent.discovery.findings import Finding
+from closeknit.agent.discovery.topology import Discovery
+from closeknit.api.names import MachineConditionType, NodeLabel
+from closeknit.api.nodetopology import NodeTopologySpec, NodeTopologyStatus
+from closeknit.api.wire import Condition
+from closeknit.machine.checks import InvalidTopology
+from closeknit.machine.labels import node_labels
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Labels of the Node, and its NodeTopology; the status has no heartbeat, which only a write gives it."""
+
+    labels: dict[str, str]
+    spec: NodeTopologySpec
+    status: NodeTopologyStatus
+
+
+def publication(
+    found: Discovery, before: NodeTopologyStatus, generation: int | None, agent_version: str | None, now: str
+) -> Publication:
+    """What to publish of a discovery, given the status that is there.
+
+    A condition keeps the time of its last transition as long as its status stays. `generation` is that of the
+    NodeTopology, absent before it exists.
+    """
+    status = NodeTopologyStatus(
+        agent_version=agent_version, gpus=list(found.gpus), nics=list(found.nics), links_down=list(found.links_down)
+    )
+    findings = found.findings
+    try:
+        labels = node_labels(found.spec, status)
+    except InvalidTopology as error:
+        # Only a dump that was edited gets here. The operator leaves such a node out; say why where people look first.
+        findings = (Finding(MachineConditionType.READY, "False", "InvalidTopology", str(error)), *findings[1:])
+        labels = {NodeLabel.HEALTH.value: "degraded"}
+    conditions = _conditions(findings, before.conditions, generation, now)
+    return Publication(labels, found.spec, status.model_copy(update={"conditions": conditions}))
+
+
+def _conditions(
+    findings: Sequence[Finding], before: Sequence[Condition], generation: int | None, now: str
+) -> list[Condition]:
+    known = {condition.type: condition for condition in before}
+    conditions = []
+    for finding in findings:
+        old = known.get(finding.type)
+        same = old is not None and old.status == finding.status
+        conditions.append(
+            Condition(
+                type=finding.type.value,
+                status=finding.status,
+                reason=finding.reason,
+                message=finding.message,
+                last_transition_time=old.last_transition_time if old is not None and same else now,
+                observed_generation=generation,
+            )
+        )
+    return conditions

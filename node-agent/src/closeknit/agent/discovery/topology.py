@@ -1,0 +1,220 @@
+"""What a NodeTopology says of the machine that was read. Pure; nothing is guessed: an unreadable fact is absent."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from closeknit.agent.discovery import nvlink, pci
+from closeknit.agent.discovery.findings import Finding, findings, unhealthy_gpus
+from closeknit.agent.discovery.nics import gpu_direct_rdma, nics
+from closeknit.agent.discovery.readings import GpuReading, MigDeviceReading, PciReading, Readings
+from closeknit.api.nodetopology import (
+    C2C,
+    Capabilities,
+    Confidence,
+    Gpu,
+    GpuStatus,
+    Health,
+    KernelModule,
+    LinkDown,
+    Method,
+    Mig,
+    MigDevice,
+    MigMode,
+    NicStatus,
+    NodeTopologySpec,
+    Nvlink,
+    Pcie,
+    PortState,
+    Provenance,
+    RdmaNamespaces,
+)
+
+# NVML_DEVICE_ARCH_*
+ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
+GUEST_MODES = (1, 2)  # NVML's virtualization modes of a guest: passthrough, vGPU
+MAX_FACT_LENGTH = 63  # of a short string on the wire
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What is published about one machine."""
+
+    spec: NodeTopologySpec
+    gpus: tuple[GpuStatus, ...]  # those not healthy
+    nics: tuple[NicStatus, ...]
+    links_down: tuple[LinkDown, ...]
+    findings: tuple[Finding, ...]
+
+
+def discover(readings: Readings, method: Method) -> Discovery:
+    """The machine that these readings describe; every list of its spec is in the order of `gpus`, by NVML index."""
+    located = _located(readings)
+    gpus = [gpu for gpu, _ in located]
+    devices = {device.address: device for device in readings.pci}
+    places = [devices.get(address) for _, address in located]
+    links, links_down = nvlink.nvlink(gpus, readings.pci, any("handle" in gpu.errors for gpu in readings.gpus))
+    found_nics = nics(readings, places)
+    spec = NodeTopologySpec(
+        source=_source(readings, method, places),
+        gpus=[_gpu(gpu, address, devices.get(address), links) for gpu, address in located],
+        nvlink=links,
+        pcie=Pcie(levels=_levels(readings, gpus, places), cpu_model=_short(readings.kernel.cpu_model, 128)),
+        nics=found_nics,
+        capabilities=_capabilities(readings),
+    )
+    unhealthy = unhealthy_gpus(readings, links.switched)
+    active = {nic.name for nic in found_nics if nic.state is PortState.ACTIVE}  # status names devices, not ports
+    down = dict.fromkeys(nic.name for nic in found_nics if nic.name not in active)
+    return Discovery(
+        spec=spec,
+        gpus=tuple(unhealthy),
+        nics=tuple(NicStatus(name=name, state=Health.DOWN, reasons=["PortDown"]) for name in down),
+        links_down=tuple(links_down),
+        findings=findings(readings, spec, unhealthy),
+    )
+
+
+def product(name: str | None) -> str | None:
+    """The product as NVIDIA's own label spells it: `NVIDIA H200` -> `NVIDIA-H200`, valid as a label's value."""
+    words = re.sub(r"[^A-Za-z0-9_.-]+", "-", (name or "").strip())
+    return words[:MAX_FACT_LENGTH].strip("-_.") or None
+
+
+def _located(readings: Readings) -> list[tuple[GpuReading, str]]:
+    """The GPUs whose PCI address is known, by NVML index.
+
+    A GPU that NVML has lost is still in the PCI tree. Its address is known if exactly as many GPUs there are unclaimed
+    as NVML has lost; else it is left out, and the condition Ready names it.
+    """
+    known = {gpu.index: address for gpu in readings.gpus if (address := pci.address(gpu.bus_id)) is not None}
+    lost = sorted(gpu.index for gpu in readings.gpus if gpu.index not in known)
+    unclaimed = sorted(
+        device.address
+        for device in readings.pci
+        if device.vendor == pci.NVIDIA_VENDOR
+        and (device.device_class or "").startswith(DISPLAY_CLASSES)
+        and device.address not in known.values()
+    )
+    if len(lost) == len(unclaimed):
+        known |= dict(zip(lost, unclaimed, strict=True))  # NVML numbers GPUs in the order of their addresses
+    by_index = sorted(readings.gpus, key=lambda gpu: gpu.index)
+    return [(gpu, known[gpu.index]) for gpu in by_index if gpu.index in known]
+
+
+def _gpu(gpu: GpuReading, address: str, place: PciReading | None, node: Nvlink) -> Gpu:
+    generation, bandwidth = nvlink.generation(gpu), nvlink.link_bandwidth_gb_s(gpu)
+    capability = gpu.compute_capability
+    return Gpu(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        minor=gpu.minor,
+        pci_address=address,
+        product=product(gpu.name),
+        architecture=ARCHITECTURES.get(gpu.architecture) if gpu.architecture is not None else None,
+        compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
+        memory_bytes=gpu.memory_bytes,
+        numa_node=pci.numa_node(place),
+        mig=_mig(gpu),
+        nvlink_generation=generation if generation != node.generation else None,
+        link_bandwidth_gb_s=bandwidth if bandwidth != node.link_bandwidth_gb_s else None,
+        pcie_generation=gpu.max_pcie_generation,
+        pcie_width=gpu.max_pcie_width,
+        c2c=_c2c(gpu),
+    )
+
+
+def _mig(gpu: GpuReading) -> Mig | None:
+    if gpu.mig_mode is None:
+        return None
+    devices = [device for reading in gpu.mig_devices if (device := _mig_device(reading)) is not None]
+    return Mig(mode=MigMode.ENABLED if gpu.mig_mode[0] else MigMode.DISABLED, devices=devices)
+
+
+def _mig_device(reading: MigDeviceReading) -> MigDevice | None:
+    """The device if NVML named both its uuid and its profile: `NVIDIA H200 MIG 1g.18gb`."""
+    _, found, profile = (reading.name or "").rpartition(" MIG ")
+    if reading.uuid is None or not found:
+        return None
+    memory = reading.memory_mib * 2**20 if reading.memory_mib is not None else None
+    return MigDevice(uuid=reading.uuid, profile=profile, memory_bytes=memory)
+
+
+def _c2c(gpu: GpuReading) -> C2C | None:
+    if not gpu.c2c_links:
+        return None
+    bandwidth = gpu.c2c_links * gpu.c2c_link_mb_s / 1000 if gpu.c2c_link_mb_s else None
+    return C2C(links=gpu.c2c_links, bandwidth_gb_s=bandwidth)
+
+
+def _source(readings: Readings, method: Method, places: Sequence[PciReading | None]) -> Provenance:
+    kernel = readings.kernel
+    module = kernel.nvidia_version
+    cuda = readings.cuda_version
+    modes = [gpu.virtualization_mode for gpu in readings.gpus if gpu.virtualization_mode is not None]
+    virtualized = True if any(mode in GUEST_MODES for mode in modes) else kernel.has_hypervisor
+    # A hypervisor that puts every GPU straight on a root bus hides the switches and sockets that are really there.
+    hidden = bool(virtualized) and any(place is not None and pci.is_flat(place) for place in places)
+    return Provenance(
+        method=method,
+        driver_version=_short(readings.driver_version),
+        cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda is not None else None,
+        kernel_module=_kernel_module(module),
+        machine=_short(" ".join(filter(None, (kernel.system_vendor, kernel.product_name))), 128),
+        virtualized=virtualized,
+        pcie_confidence=(Confidence.LOW if hidden else Confidence.HIGH) if any(places) else None,
+        topology_confidence=Confidence.HIGH if readings.gpus else None,
+    )
+
+
+def _kernel_module(version: str | None) -> KernelModule | None:
+    if version is None:
+        return None
+    return KernelModule.OPEN if "Open Kernel Module" in version else KernelModule.PROPRIETARY
+
+
+def _levels(readings: Readings, gpus: Sequence[GpuReading], places: Sequence[PciReading | None]) -> list[str]:
+    """The rows of the matrix, from sysfs, else from NVML; no rows at all unless every pair is known."""
+    ancestors = {(pair.a, pair.b): pair.common_ancestor for pair in readings.pairs}
+    rows = [["X"] * len(gpus) for _ in gpus]
+    for (i, a), (j, b) in combinations(enumerate(gpus), 2):
+        place_a, place_b = places[i], places[j]
+        found = pci.level(place_a, place_b) if place_a is not None and place_b is not None else None
+        ancestor = ancestors.get((a.index, b.index))
+        if found is None and ancestor is not None:
+            found = pci.NVML_LEVELS.get(ancestor)
+        if found is None:
+            return []
+        rows[i][j] = rows[j][i] = found
+    return [" ".join(row) for row in rows]
+
+
+def _capabilities(readings: Readings) -> Capabilities:
+    kernel = readings.kernel
+    reads = [pair.p2p_read for pair in readings.pairs if pair.p2p_read is not None]
+    storage = None if "nvidia_fs_version" in kernel.errors else kernel.nvidia_fs_version is not None
+    mode = kernel.rdma_netns_mode
+    return Capabilities(
+        gpu_direct_rdma=gpu_direct_rdma(readings),
+        gpu_direct_storage=storage,
+        gpu_direct_p2p=nvlink.P2P_OK in reads if reads else None,
+        memlock_bytes=kernel.memlock_bytes,
+        rdma_namespaces=None if mode is None else RdmaNamespaces.SHARED if mode == "Y" else RdmaNamespaces.EXCLUSIVE,
+    )
+
+
+def _short(text: str | None, length: int = MAX_FACT_LENGTH) -> str | None:
+    return text[:length] if text else None
