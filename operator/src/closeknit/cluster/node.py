@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from closeknit.api.names import ExclusionReason
 from closeknit.machine.graph import Machine
@@ -33,8 +34,7 @@ class HolderKind(StrEnum):
     CLAIM = "claim"
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):  # a tuple, because a refusal hashes one for every GPU that is held
     """Who holds a GPU. As text: `job team-b/train-3`, `pod ml/notebook`, `claim ml/x`, `pod ml/a or ml/b`."""
 
     kind: HolderKind
