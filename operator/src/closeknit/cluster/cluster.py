@@ -79,6 +79,13 @@ class Cluster:
     _tables: Tables = field(default_factory=Tables, compare=False, repr=False)
     _grown: _Grown | None = field(default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        """Grows the forest of a Cluster that was made of `nodes`, or whose nodes were replaced."""
+        grown = self._grown
+        if grown is None or grown.nodes is not self.nodes or grown.levels != self.levels:
+            grown = _Grown(self.levels, self.nodes, Forest.of(self.levels, self.nodes.values()))
+            object.__setattr__(self, "_grown", grown)
+
     @classmethod
     def empty(cls) -> Self:
         """A cluster with nothing in it."""
@@ -173,12 +180,9 @@ class Cluster:
 
     @property
     def forest(self) -> Forest:
-        """The nodes by what placement asks of them. Kept by every event; of a Cluster that was made of `nodes` it is
-        grown when first asked for."""
+        """The nodes by what placement asks of them; kept by every event."""
         grown = self._grown
-        if grown is None or grown.nodes is not self.nodes or grown.levels != self.levels:
-            grown = _Grown(self.levels, self.nodes, Forest.of(self.levels, self.nodes.values()))
-            object.__setattr__(self, "_grown", grown)  # the same whoever asks: the value does not change by it
+        assert grown is not None  # noqa: S101 - __post_init__ sees to it, for the type checker
         return grown.forest
 
     def _with(self, tables: Tables, levels: Levels, touched: Iterable[str], now: datetime | None) -> "Cluster":
@@ -195,10 +199,10 @@ class Cluster:
         nodes, pairs = self._views(tables, levels, touched, now)
         names = levels.names
         grown = self._grown
-        if grown is not None and grown.nodes is self.nodes and grown.levels == names:
-            grown = grown if nodes is self.nodes else _Grown(names, nodes, grown.forest.after(pairs))
+        if names != self.levels:
+            grown = None
         elif nodes is not self.nodes:
-            grown = _Grown(names, nodes, Forest.of(names, nodes.values()))
+            grown = _Grown(names, nodes, self.forest.after(pairs))
         return Cluster(
             levels=names,
             fabric=fabric,
