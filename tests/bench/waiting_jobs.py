@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from closeknit.agent.discovery import discover
+from closeknit.agent.discovery.topology import discover
 from closeknit.api.names import API_VERSION
 from closeknit.api.nodetopology import Method
 from harness.install import free_port, install, start_operator

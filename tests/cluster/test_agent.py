@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from closeknit.agent import dump
-from closeknit.agent.profile import Faults, LinkFault
+from closeknit.agent.discovery import dump
+from closeknit.agent.discovery.profile import Faults, LinkFault
 from harness.chart import wait_for_policies
 from harness.install import install
 from harness.local_cluster import LocalCluster, is_running

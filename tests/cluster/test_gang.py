@@ -6,7 +6,7 @@ The jobs of a story end with it, so that the next finds the nodes free.
 import json
 from typing import Any
 
-from closeknit.agent.profile import gpu_uuid
+from closeknit.agent.discovery.simulation import gpu_uuid
 from harness.machines import device_class
 from harness.operator_bed import BOTH, ON_DRA, ON_PLUGIN, USER, Bed, others
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from closeknit.agent.discovery import discover
+from closeknit.agent.discovery.topology import discover
 from closeknit.api.names import API_VERSION, GPU_DRA_DRIVER
 from closeknit.api.nodetopology import Method
 from harness.machines import node_object, readings, resource_slices

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from closeknit.agent.discovery import discover
+from closeknit.agent.discovery.topology import discover
 from closeknit.api.names import API_VERSION, GPU_DRA_DRIVER
 from closeknit.api.nodetopology import Method
 from harness.machines import node_object, readings, resource_slices

@@ -9,10 +9,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from closeknit.agent.dump import RecordedSource
-from closeknit.agent.pci import address
-from closeknit.agent.profile import NO_FAULTS, Faults, gpu_uuid, load_profile, readings_of
-from closeknit.agent.readings import GpuReading, Readings
+from closeknit.agent.discovery.pci import address
+from closeknit.agent.discovery.profile import NO_FAULTS, Faults
+from closeknit.agent.discovery.readings import GpuReading, Readings
+from closeknit.agent.discovery.simulation import gpu_uuid, readings_of
+from closeknit.agent.recorded import RecordedSource
+from closeknit.agent.simulated import load_profile
 from closeknit.api.names import GPU_DRA_DRIVER, GPU_RESOURCE
 
 AGENT_NAMESPACE = "closeknit-system"

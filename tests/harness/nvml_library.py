@@ -12,7 +12,7 @@ import msgspec
 import pynvml
 import pytest
 
-from closeknit.agent.readings import GpuReading, LinkReading, MigDeviceReading, PairReading, Readings
+from closeknit.agent.discovery.readings import GpuReading, LinkReading, MigDeviceReading, PairReading, Readings
 
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, GPU_IS_LOST, VERSION_MISMATCH = 0, 2, 3, 15, 25
 CODES = {

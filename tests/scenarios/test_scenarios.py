@@ -16,7 +16,6 @@ NOT_PLACEMENTS = {  # what launch or lifecycle say
     PendingReason.NOT_SUPPORTED,
     PendingReason.TEMPLATE_INVALID,
     PendingReason.NAME_CONFLICT,
-    PendingReason.WAITING_FOR_PREFERRED,
 }
 
 

@@ -6,10 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from closeknit.agent.discovery import Finding, discover, product
-from closeknit.agent.dump import RecordedSource
-from closeknit.agent.profile import load_profile, readings_of
-from closeknit.agent.readings import (
+from closeknit.agent.discovery.findings import Finding
+from closeknit.agent.discovery.readings import (
     FabricReading,
     GpuReading,
     KernelReading,
@@ -18,6 +16,11 @@ from closeknit.agent.readings import (
     RdmaReading,
     Readings,
 )
+from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.topology import discover, product
+from closeknit.agent.recorded import RecordedSource
+from closeknit.agent.simulated import load_profile
+from closeknit.api.names import MachineConditionType
 from closeknit.api.nodetopology import Confidence, Health, Method, NodeTopologyStatus, Support
 from closeknit.machine.graph import machine
 from closeknit.machine.labels import node_labels
@@ -67,7 +70,7 @@ def test_a_real_gpu_whose_nvlinks_are_off_has_none_and_is_healthy() -> None:
     assert (found.spec.gpus[0].product, found.spec.gpus[0].memory_bytes) == ("NVIDIA-H100-80GB-HBM3", 85_520_809_984)
     assert (found.spec.nvlink.switched, found.spec.nvlink.generation, found.spec.nvlink.pairs) == (False, None, [])
     assert (found.gpus, [finding.message for finding in found.findings]) == ((), ["read: 1 GPU and 0 RDMA ports"])
-    labels = node_labels(found.spec, machine(found.spec), NodeTopologyStatus())
+    labels = node_labels(found.spec, NodeTopologyStatus())
     assert (labels["closeknit.dev/nvlink.kind"], labels["closeknit.dev/nvswitch"]) == ("none", "false")
 
 
@@ -174,7 +177,7 @@ def test_a_lost_gpu_whose_place_is_not_known_is_left_out_and_named() -> None:
     assert [gpu.index for gpu in found.spec.gpus] == [0, 1, 2]
     assert [gpu.index for gpu in found.gpus] == [3]
     assert found.findings[0] == Finding(
-        "Ready",
+        MachineConditionType.READY,
         "True",
         "PartlyRead",
         "read: 3 GPUs; not GPU 3 (GpuIsLost). Where GPU 3 sits is not known, so it is not listed.",
@@ -206,7 +209,10 @@ def test_a_fabric_that_is_not_ready_makes_its_gpus_unusable() -> None:
         (5, Health.UNHEALTHY, ["FabricNotReady"]),
     ]
     assert found.findings[1] == Finding(
-        "FabricReady", "False", "FabricNotReady", "NVSwitches do not join GPU 1, 5; is the fabric manager running?"
+        MachineConditionType.FABRIC_READY,
+        "False",
+        "FabricNotReady",
+        "NVSwitches do not join GPU 1, 5; is the fabric manager running?",
     )
 
 

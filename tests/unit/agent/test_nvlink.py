@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from closeknit.agent.nvlink import fabric_ready, nvlink
-from closeknit.agent.readings import FabricReading, GpuReading, LinkReading, PairReading, PciReading
+from closeknit.agent.discovery.nvlink import fabric_ready, nvlink
+from closeknit.agent.discovery.readings import FabricReading, GpuReading, LinkReading, PairReading, PciReading
 from closeknit.api.nodetopology import LinkDown, NvlinkPair
 
 HIDDEN = "FFFFFFFF:FF:FF.0"

@@ -6,11 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from closeknit.agent.dump import RecordedSource
+from closeknit.agent.discovery.profile import Faults, LinkFault
+from closeknit.agent.discovery.readings import FabricReading, GpuReading, MigDeviceReading, PairReading, Readings
+from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.hardware import HardwareSource
 from closeknit.agent.nvml import Nvml
-from closeknit.agent.profile import Faults, LinkFault, load_profile, profile_names, readings_of
-from closeknit.agent.readings import FabricReading, GpuReading, MigDeviceReading, PairReading, Readings, SourceError
+from closeknit.agent.recorded import RecordedSource
+from closeknit.agent.simulated import load_profile, profile_names
+from closeknit.agent.source import SourceError
 from harness.nvml_library import NvmlLibrary
 
 DUMP = Path(__file__).parents[2] / "fixtures" / "dumps" / "hgx-h200-8gpu-vm.json"

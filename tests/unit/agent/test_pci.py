@@ -2,8 +2,8 @@
 
 import pytest
 
-from closeknit.agent.pci import address, level
-from closeknit.agent.readings import PciReading
+from closeknit.agent.discovery.pci import address, level
+from closeknit.agent.discovery.readings import PciReading
 
 
 @pytest.mark.parametrize(

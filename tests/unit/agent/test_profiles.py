@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeknit.agent import dump
-from closeknit.agent.discovery import discover
-from closeknit.agent.profile import Faults, LinkFault, ProfileError, load_profile, profile_names, readings_of
-from closeknit.agent.readings import Readings
+from closeknit.agent.discovery import dump
+from closeknit.agent.discovery.profile import Faults, LinkFault, ProfileError
+from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.topology import discover
+from closeknit.agent.simulated import load_profile, profile_names
 from closeknit.api.nodetopology import Health, Method
 from closeknit.machine.graph import machine
 
@@ -92,8 +94,11 @@ def test_a_dead_link_is_down_at_both_ends() -> None:
     ("faults", "message"),
     [
         (Faults(dead_gpus=(8,)), "fault deadGPUs names GPU 8; the machine has GPUs 0 to 7"),
-        (Faults(links_down=(LinkFault(1, 6),)), "fault linksDown names link 6 of GPU 1, which the machine has not"),
-        (Faults(links_down=(LinkFault(-1, 0),)), "fault linksDown names link 0 of GPU -1, which the machine has not"),
+        (Faults(links_down=(LinkFault(1, 6),)), "fault linksDown names link 6 of GPU 1; there is no such link"),
+        (
+            Faults(links_down=(LinkFault(-1, 0),)),
+            "fault linksDown names link 0 of GPU -1; there is no such link",
+        ),
     ],
 )
 def test_a_fault_that_the_machine_cannot_have_is_refused(faults: Faults, message: str) -> None:

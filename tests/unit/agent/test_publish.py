@@ -8,13 +8,18 @@ import msgspec
 import pytest
 
 from closeknit.agent.agent import Agent
-from closeknit.agent.discovery import Discovery, discover
-from closeknit.agent.profile import NO_FAULTS, Faults, load_profile, readings_of
-from closeknit.agent.publication import publication
+from closeknit.agent.discovery.profile import NO_FAULTS, Faults
+from closeknit.agent.discovery.publication import publication
+from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, NotYet, Publisher
-from closeknit.agent.readings import Readings, SourceError
+from closeknit.agent.simulated import load_profile
+from closeknit.agent.source import SourceError
 from closeknit.api.nodetopology import Method, NodeTopologyStatus
+from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import Forbidden, Unavailable
+from closeknit.runtime.logs import facts
 from faults import virtual_time
 from faults.fault import Fault, LoseReply, Refuse
 from faults.memory_api import MemoryApi
@@ -169,16 +174,14 @@ class Flaky:
         return MACHINE
 
 
-def test_an_agent_goes_on_after_whatever_fails_and_says_it_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("closeknit.agent.agent.FIRST_RETRY_S", 0.001)
-
+def test_an_agent_goes_on_after_whatever_fails_and_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         refused = [Fault(Refuse(Forbidden("not yet allowed")), "apply", nth=n) for n in (1, 2, 3)]
         api = await with_node(*refused)
         source = Flaky()
-        agent = asyncio.create_task(Agent("node-1", source, publisher(api), interval_s=60).run())
+        agent = asyncio.create_task(
+            Agent("node-1", source, publisher(api), interval_s=60, backoff=Backoff(0.001, 60)).run()
+        )
         async with asyncio.timeout(30):
             while "wrote" not in caplog.text:  # noqa: ASYNC110 -- a line of a log sets no event
                 await asyncio.sleep(0.001)
@@ -186,8 +189,8 @@ def test_an_agent_goes_on_after_whatever_fails_and_says_it_once(
 
     caplog.set_level("INFO")
     asyncio.run(main())
-    assert [record.message for record in caplog.records] == [
-        "node=node-1 not published, trying again: the driver is being upgraded",
-        "node=node-1 not published, trying again: not yet allowed",
-        "node=node-1 wrote NodeTopology, status, labels",
+    assert [(record.message, facts(record)) for record in caplog.records] == [
+        ("not published, trying again: the driver is being upgraded", {"node": "node-1"}),
+        ("not published, trying again: not yet allowed", {"node": "node-1"}),
+        ("wrote NodeTopology, status, labels", {"node": "node-1"}),
     ]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from closeknit.agent import sysfs
-from closeknit.agent.readings import PciReading, RdmaPortReading, RdmaReading
+from closeknit.agent.discovery.readings import PciReading, RdmaPortReading, RdmaReading
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """What `closeknit plan` answers: the examples, the shapes, the order of the queue, and what a file may leave out."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,22 @@ def nodes_of(answer: dict[str, Any]) -> list[tuple[str, list[int]]]:
 
 def reason_of(answer: dict[str, Any]) -> str:
     return str(answer["pending"]["reason"])
+
+
+def test_no_client_of_a_cluster_is_even_loaded() -> None:
+    """The contract of pyproject.toml says it of the modules that `plan` enters by; this says it of the command."""
+    program = (
+        "import sys; from closeknit.cli.main import app; app(sys.argv[1:], standalone_mode=False);"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules} | "
+        "{name for name in sys.modules if name.startswith('closeknit.')}), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", program, "plan", "-f", "tensor-4.yaml", "--cluster", "cluster.yaml"]
+    loaded = set(subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=True).stderr.split())
+    assert "closeknit.lifecycle" in loaded
+    assert (
+        loaded & {"closeknit.kube", "closeknit.controller", "closeknit.runtime", "kopf", "kubernetes", "aiohttp"}
+        == set()
+    )
 
 
 def test_the_example_cluster_is_what_the_profiles_give() -> None:

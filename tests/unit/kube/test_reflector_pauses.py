@@ -6,7 +6,6 @@ from itertools import pairwise
 import pytest
 
 from closeknit.kube.errors import Forbidden, TooManyRequests
-from closeknit.kube.reflector import pause_s
 from faults.fault import Delay, EndStream, Fault, HoldEvents, Refuse, Verb
 from faults.kinds import CONFIG_MAPS
 from faults.observed import UNAVAILABLE, Observed, label, observe
@@ -139,11 +138,3 @@ def test_a_slow_list_does_not_stop_the_loop() -> None:
         assert seen.reflector.synced.is_set()
 
     observe(story, Fault(Delay(10), "list"))
-
-
-@pytest.mark.parametrize(
-    ("failures", "jitter", "expected"),
-    [(1, 1.0, 0.2), (1, 0.25, 0.05), (2, 1.0, 0.4), (8, 1.0, 25.6), (9, 1.0, 30.0), (9, 0.0, 0.0), (10_000, 1.0, 30.0)],
-)
-def test_a_pause_is_a_random_share_of_a_doubling_time(failures: int, jitter: float, expected: float) -> None:
-    assert pause_s(failures, jitter) == pytest.approx(expected)

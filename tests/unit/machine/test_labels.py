@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from closeknit.agent.discovery import discover
-from closeknit.agent.dump import RecordedSource
-from closeknit.agent.profile import NO_FAULTS, Faults, LinkFault, load_profile, profile_names, readings_of
-from closeknit.agent.publication import publication
-from closeknit.agent.readings import Readings
+from closeknit.agent.discovery.profile import NO_FAULTS, Faults, LinkFault
+from closeknit.agent.discovery.publication import publication
+from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.topology import discover
+from closeknit.agent.recorded import RecordedSource
+from closeknit.agent.simulated import load_profile, profile_names
 from closeknit.api.nodetopology import Method, NodeTopologyStatus
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "dumps"

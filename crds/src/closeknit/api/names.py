@@ -1,4 +1,7 @@
-"""Every name that programs and people share: labels, gates, conditions, reasons, and the names of children."""
+"""Every name that programs and people share: labels, annotations, conditions, reasons, and the names of children.
+
+docs/reference/names.md lists them for people; tests/unit/project/test_docs.py reads both lists.
+"""
 
 import re
 from dataclasses import dataclass
@@ -14,13 +17,14 @@ DEFAULT_CLUSTER_TOPOLOGY = "default"  # the one ClusterTopology that is used
 HOST_LEVEL = "host"  # always the innermost level
 NVLINK_DOMAIN_LEVEL = "nvlink-domain"  # inserted where multi-node NVLink exists
 
-# Labels on children, and the annotation that beats a booking's indexes.
-JOB_LABEL = f"{GROUP}/job"
-ATTEMPT_LABEL = f"{GROUP}/attempt"
-ROLE_LABEL = f"{GROUP}/role"
-INDEX_LABEL = f"{GROUP}/index"
-GPUS_ANNOTATION = f"{GROUP}/gpus"  # uuids of the Pod's GPUs, comma-separated, in local-rank order
-PLACEMENT_GATE = f"{GROUP}/placement"
+# On children, plain strings, since they are keys of manifests that serializers must take.
+JOB_LABEL = f"{GROUP}/job"  # name of the TrainingJob
+ATTEMPT_LABEL = f"{GROUP}/attempt"  # number of the attempt, from 1
+ROLE_LABEL = f"{GROUP}/role"  # a Role
+INDEX_LABEL = f"{GROUP}/index"  # of the Pod within its role, from 0; of workers the node rank
+GPUS_ANNOTATION = f"{GROUP}/gpus"  # uuids of the Pod's GPUs, comma-separated, in local-rank order; beats the booking
+PLACEMENT_GATE = f"{GROUP}/placement"  # a scheduling gate that a template may not set
+# On namespaces, by an administrator: the chart's admission policy takes any template there.
 UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 
 # What others own and closeknit reads.
@@ -38,6 +42,41 @@ class Role(StrEnum):
 
     WORKER = "worker"
     PARAMETER_SERVER = "ps"
+
+
+class NodeLabel(StrEnum):
+    """Labels that the agent keeps on its Node; closeknit.machine.labels says what each of them says."""
+
+    GPU_PRODUCT = f"{GROUP}/gpu.product"
+    GPU_COUNT = f"{GROUP}/gpu.count"
+    GPU_MEMORY_GIB = f"{GROUP}/gpu.memory-gib"
+    GPU_ARCHITECTURE = f"{GROUP}/gpu.architecture"
+    NVLINK_KIND = f"{GROUP}/nvlink.kind"
+    NVLINK_GENERATION = f"{GROUP}/nvlink.generation"
+    NVLINK_LINKS_PER_GPU = f"{GROUP}/nvlink.links-per-gpu"
+    NVLINK_GIGABYTES_PER_SECOND = f"{GROUP}/nvlink.gigabytes-per-second"
+    NVLINK_ISLANDS = f"{GROUP}/nvlink.islands"
+    NVLINK_LARGEST_ISLAND = f"{GROUP}/nvlink.largest-island"
+    NVLINK_DOMAIN = f"{GROUP}/nvlink.domain"
+    NVSWITCH = f"{GROUP}/nvswitch"
+    MIG_MODE = f"{GROUP}/mig.mode"
+    MIG_PROFILES = f"{GROUP}/mig.profiles"
+    RDMA_TRANSPORT = f"{GROUP}/rdma.transport"
+    RDMA_NICS = f"{GROUP}/rdma.nics"
+    RDMA_GIGABITS_PER_SECOND = f"{GROUP}/rdma.gigabits-per-second"
+    GPUDIRECT_RDMA = f"{GROUP}/gpudirect.rdma"
+    GPUDIRECT_STORAGE = f"{GROUP}/gpudirect.storage"
+    GPUDIRECT_P2P = f"{GROUP}/gpudirect.p2p"
+    TOPOLOGY_CLASS = f"{GROUP}/topology-class"
+    HEALTH = f"{GROUP}/health"
+
+
+class MachineConditionType(StrEnum):
+    """Condition types of a NodeTopology."""
+
+    READY = "Ready"
+    FABRIC_READY = "FabricReady"
+    GPU_DIRECT_RDMA_READY = "GPUDirectRDMAReady"
 
 
 class ConditionType(StrEnum):
@@ -62,7 +101,6 @@ class PendingReason(StrEnum):
     UNKNOWN_LEVEL = "UnknownLevel"
     NO_MATCHING_GPU = "NoMatchingGPU"
     BANDWIDTH_BELOW_MINIMUM = "BandwidthBelowMinimum"
-    WAITING_FOR_PREFERRED = "WaitingForPreferred"
     RDMA_UNAVAILABLE = "RDMAUnavailable"
     NOT_SUPPORTED = "NotSupported"
     TEMPLATE_INVALID = "TemplateInvalid"

@@ -91,7 +91,7 @@ class Health(StrEnum):
     DOWN = "Down"
 
 
-class Path(StrEnum):
+class TrafficPath(StrEnum):
     """A way that a container's data has moved."""
 
     NVLINK = "NVLink"
@@ -99,7 +99,7 @@ class Path(StrEnum):
     SOCKET = "Socket"
 
 
-class Source(Wire):
+class Provenance(Wire):
     """Where the facts come from."""
 
     method: Method
@@ -292,7 +292,7 @@ class Capabilities(Wire):
 class NodeTopologySpec(Wire):
     """What changes only with hardware or driver."""
 
-    source: Source
+    source: Provenance
     """Where the facts come from."""
     gpus: Annotated[list[Gpu], Field(max_length=MAX_GPUS_PER_NODE)]
     """GPUs, by NVML index."""
@@ -352,7 +352,7 @@ class Allocation(Wire):
     """Name of the container."""
     devices: Annotated[list[Uuid], Field(max_length=256)]
     """UUIDs of GPUs and MIG devices."""
-    paths: Annotated[list[Path], Field(max_length=8)] = []
+    paths: Annotated[list[TrafficPath], Field(max_length=8)] = []
     """Ways that its data has moved, from counters."""
 
 

@@ -5,19 +5,19 @@ models are used: requests are plain dicts, answers are raw bytes that msgspec de
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import aiohttp
-import msgspec
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import incluster_config, kube_config
 
 from closeknit.kube.api import JsonObject, ListPage, Resource, WatchEvent
 from closeknit.kube.errors import ApiError, Conflict, NotFound, Unavailable, error_from_status
+from closeknit.kube.replies import events_of, line_batches, object_of, page_of
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
@@ -25,27 +25,6 @@ CONNECT_TIMEOUT_S = 10.0
 TOKEN_REFRESH_S = 60
 
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T")
-
-
-class _ListMeta(msgspec.Struct):
-    resourceVersion: str = ""  # noqa: N815 -- the wire's spelling
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None  # Go writes an empty slice as null here and there
-
-
-class _WatchLine(msgspec.Struct):
-    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
-    object: msgspec.Raw
-
-
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-_decode_list = msgspec.json.Decoder(_List).decode
-_decode_watch_line = msgspec.json.Decoder(_WatchLine).decode
 
 
 class HttpApi:
@@ -101,7 +80,7 @@ class HttpApi:
 
     async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> JsonObject:
         """See `Api.get`."""
-        return _object(await self._call("GET", resource.path(namespace, name)))
+        return object_of(await self._call("GET", resource.path(namespace, name)))
 
     async def list(
         self,
@@ -120,9 +99,7 @@ class HttpApi:
             "fieldSelector": field_selector,
             "labelSelector": label_selector,
         }
-        page = _decoded(_decode_list, await self._call("GET", resource.path(namespace), query))
-        items = [bytes(item) for item in page.items or ()]
-        return ListPage(items, page.metadata.resourceVersion, page.metadata.continue_ or None)
+        return page_of(await self._call("GET", resource.path(namespace), query))
 
     async def watch(
         self,
@@ -150,8 +127,8 @@ class HttpApi:
             if response.status != 200:
                 raise _error(response, await response.read())
             yield ()
-            async for lines in _line_batches(response.content):
-                events, error_inside = _events(lines)
+            async for lines in line_batches(response.content):
+                events, error_inside = events_of(lines)
                 if events:
                     yield events
                 if error_inside is not None:
@@ -166,7 +143,7 @@ class HttpApi:
     ) -> JsonObject:
         """See `Api.create`."""
         query = {"dryRun": "All" if dry_run else None}
-        return _object(await self._call("POST", resource.path(namespace), query, body=body))
+        return object_of(await self._call("POST", resource.path(namespace), query, body=body))
 
     async def json_patch(
         self,
@@ -180,7 +157,7 @@ class HttpApi:
         """See `Api.json_patch`."""
         path = resource.path(namespace, name, subresource)
         operations = [dict(operation) for operation in patch]
-        return _object(await self._call("PATCH", path, body=operations, content_type="application/json-patch+json"))
+        return object_of(await self._call("PATCH", path, body=operations, content_type="application/json-patch+json"))
 
     async def apply(
         self,
@@ -197,7 +174,7 @@ class HttpApi:
         path = resource.path(namespace, name, subresource)
         query = {"fieldManager": field_manager, "force": "true" if force else "false"}
         # The API server accepts JSON under this type, as JSON is YAML.
-        return _object(await self._call("PATCH", path, query, body=body, content_type="application/apply-patch+yaml"))
+        return object_of(await self._call("PATCH", path, query, body=body, content_type="application/apply-patch+yaml"))
 
     async def put_status(
         self, resource: Resource, name: str, body: JsonObject, *, namespace: str | None = None
@@ -205,7 +182,7 @@ class HttpApi:
         """See `Api.put_status`. Raises ValueError without metadata.resourceVersion: it would overwrite anything."""
         if not body.get("metadata", {}).get("resourceVersion"):
             raise ValueError(f"put_status of {resource} {name} needs metadata.resourceVersion")
-        return _object(await self._call("PUT", resource.path(namespace, name, "status"), body=body))
+        return object_of(await self._call("PUT", resource.path(namespace, name, "status"), body=body))
 
     async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str | None = None) -> None:
         """See `Api.delete`. Dependants are collected in the background."""
@@ -273,50 +250,6 @@ class HttpApi:
             raise _unavailable(error) from error
         response: aiohttp.ClientResponse = answer.response
         return response
-
-
-async def _line_batches(stream: aiohttp.StreamReader) -> AsyncGenerator[list[bytes], None]:
-    """The complete lines of each read, so that what came together stays together.
-
-    Not `readline`: aiohttp bounds it by its buffer, and one object may have 1.5 MiB.
-    """
-    begun: list[bytes] = []  # the line that is not complete yet
-    async for chunk in stream.iter_any():
-        *complete, rest = chunk.split(b"\n")
-        if complete:
-            complete[0] = b"".join([*begun, complete[0]])
-            begun = []
-        if rest:
-            begun.append(rest)
-        if lines := [line for line in complete if line]:
-            yield lines
-    if begun:
-        raise Unavailable("the watch was cut off inside an event")
-
-
-def _events(lines: Sequence[bytes]) -> tuple[Sequence[WatchEvent], ApiError | None]:
-    """The events of these lines up to the first error, an ERROR event or a line that is no event; and that error."""
-    events: list[WatchEvent] = []
-    for line in lines:
-        try:
-            parsed = _decoded(_decode_watch_line, line)
-        except Unavailable as error:
-            return events, error
-        if parsed.type == "ERROR":
-            return events, error_from_status(0, bytes(parsed.object))
-        events.append(WatchEvent(parsed.type, bytes(parsed.object)))
-    return events, None
-
-
-def _object(answer: bytes) -> JsonObject:
-    return _decoded(_decode_object, answer)
-
-
-def _decoded(decode: Callable[[bytes], _T], answer: bytes) -> _T:
-    try:
-        return decode(answer)
-    except msgspec.MsgspecError as error:
-        raise Unavailable(f"the answer is not what an API server sends: {error}") from error
 
 
 def _error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:

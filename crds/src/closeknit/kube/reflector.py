@@ -7,8 +7,7 @@ The contract, in the order of what goes wrong:
                                     its name has another uid: DELETED, then ADDED)
     70 s without even a bookmark    resume from the last resourceVersion at once, which shows whether anybody is there:
                                     the connection may be dead, or the cluster at rest
-    any other error                 resume from the last resourceVersion after a pause of 0.2 s doubling to 30 s, of
-                                    which a random part is waited (full jitter)
+    any other error                 resume from the last resourceVersion after a pause of 0.2 s doubling to 30 s
     a list older than what was      not taken: some API server lags behind
     seen already
     an object cannot be decoded     it is quarantined: reported, and absent until it can be
@@ -26,6 +25,7 @@ from typing import Generic, Literal, NoReturn, TypeVar
 import msgspec
 
 from closeknit.kube.api import Api, Key, Resource, WatchEvent
+from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError, Gone, Unavailable
 
 PAGE_SIZE = 500  # kubectl's and client-go's page: 500 nodes of 16 KB are 8 MB in flight
@@ -33,8 +33,6 @@ WATCH_TIMEOUT_S = 240  # plus up to as much again, so that a fleet's watches do 
 # An API server sends a bookmark about once a minute, but none as long as its newest version of the resource is the one
 # that the watch began with (k8s.io/apiserver 0.36, cacheWatcher.process).
 INACTIVITY_S = 70.0
-PAUSE_FIRST_S = 0.2
-PAUSE_LONGEST_S = 30.0
 # A stream that lived this long, or brought anything, was no failure: the next one starts at once.
 HEALTHY_STREAM_S = 1.0
 
@@ -64,11 +62,6 @@ class _Head(msgspec.Struct):
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
-
-
-def pause_s(failures: int, jitter: float) -> float:
-    """Seconds to wait after so many failures in a row: a share `jitter` in 0..1 of 0.2, 0.4, … 30."""
-    return jitter * min(PAUSE_LONGEST_S, PAUSE_FIRST_S * 2.0 ** min(failures - 1, 16))
 
 
 class Reflector(Generic[T]):
@@ -104,6 +97,7 @@ class Reflector(Generic[T]):
         self._field_selector = field_selector
         self._label_selector = label_selector
         self._jitter = jitter
+        self._backoff = Backoff(first_s=0.2, longest_s=30.0, jitter=jitter)
         self._objects: dict[Key, T] = {}
         self._uids: dict[Key, str] = {}
         self._quarantined: dict[Key, Exception] = {}
@@ -151,9 +145,9 @@ class Reflector(Generic[T]):
             self._failed(error)
         except ApiError as error:
             self._failed(error)
-            return max(pause_s(self._failures, self._jitter()), error.retry_after_s or 0.0)
+            return self._backoff.pause_s(self._failures, error.retry_after_s)
         # Gone and a quiet end are answered at once, unless the answer to the one before led straight to this one.
-        return pause_s(self._failures - 1, self._jitter()) if self._failures > 1 else 0.0
+        return self._backoff.pause_s(self._failures - 1)
 
     async def _list(self) -> None:
         seen: set[Key] = set()

@@ -2,31 +2,34 @@
 
 import asyncio
 import logging
-import random
 from datetime import UTC, datetime
 from typing import NoReturn
 
 from pydantic import ValidationError
 
-from closeknit.agent.discovery import Discovery, discover
+from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.publish import NotYet, Publisher
-from closeknit.agent.readings import Readings, Source, SourceError
+from closeknit.agent.source import Source, SourceError
+from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
 
-FIRST_RETRY_S = 1.0
-LAST_RETRY_S = 60.0
-
 _log = logging.getLogger(__name__)
+
+_BACKOFF = Backoff(first_s=1.0, longest_s=60.0)
 
 
 class Agent:
     """The agent of one node. Many run side by side on one event loop, where machines are simulated."""
 
-    def __init__(self, node: str, source: Source, publisher: Publisher, *, interval_s: float) -> None:
+    def __init__(
+        self, node: str, source: Source, publisher: Publisher, *, interval_s: float, backoff: Backoff = _BACKOFF
+    ) -> None:
         self._node = node
         self._source = source
         self._publisher = publisher
         self._interval_s = interval_s
+        self._backoff = backoff
         self._last: tuple[Readings, Discovery] | None = None
 
     async def run(self) -> NoReturn:
@@ -40,13 +43,14 @@ class Agent:
             except (ApiError, NotYet, SourceError, ValidationError) as error:  # the last: what no NodeTopology can hold
                 failures += 1
                 if str(error) != complaint:
-                    _log.warning("node=%s not published, trying again: %s", self._node, error)
+                    _log.warning("not published, trying again: %s", error, extra={"node": self._node})
                 complaint = str(error)
-                wait_s = _backoff_s(failures, error)
+                wait_s = self._backoff.pause_s(failures, error.retry_after_s if isinstance(error, ApiError) else None)
             else:
                 failures, complaint = 0, ""
                 if written or is_news:
-                    _log.info("node=%s wrote %s", self._node, ", ".join(written) or "nothing, all is up to date")
+                    words = ", ".join(written) or "nothing, all is up to date"
+                    _log.info("wrote %s", words, extra={"node": self._node})
                 is_news = False
                 wait_s = self._interval_s
             await asyncio.sleep(wait_s)
@@ -57,10 +61,3 @@ class Agent:
         if self._last is None or self._last[0] != readings:
             self._last = readings, discover(readings, self._source.method)
         return self._last[1]
-
-
-def _backoff_s(failures: int, error: Exception) -> float:
-    """Seconds until the next try: doubling, at random in the upper half, and never before the server asks for it."""
-    longest_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures - 1, 10))
-    asked_s = error.retry_after_s if isinstance(error, ApiError) and error.retry_after_s else 0.0
-    return max(asked_s, random.uniform(longest_s / 2, longest_s))  # noqa: S311 -- to spread load

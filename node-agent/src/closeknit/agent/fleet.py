@@ -4,10 +4,10 @@ from pathlib import Path
 
 import msgspec
 
-from closeknit.agent.dump import RecordedSource
-from closeknit.agent.profile import NO_FAULTS, Faults, load_profile, read_yaml
-from closeknit.agent.readings import Source
-from closeknit.agent.simulated import SimulatedSource
+from closeknit.agent.discovery.profile import NO_FAULTS, Faults
+from closeknit.agent.recorded import RecordedSource
+from closeknit.agent.simulated import SimulatedSource, load_profile, read_yaml
+from closeknit.agent.source import Source
 
 
 class FleetNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from closeknit.agent import sysfs
+from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.nvml import Nvml
-from closeknit.agent.readings import Readings, SourceError
+from closeknit.agent.source import SourceError
 from closeknit.api.nodetopology import Method
 
 

@@ -1,7 +1,6 @@
 """`closeknit-agent`: measures a node and publishes what it found, or writes a dump of it."""
 
 import asyncio
-import logging
 import os
 import random
 import signal
@@ -16,8 +15,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from closeknit.agent import dump as dumps
-from closeknit.agent.readings import Source, SourceError
+from closeknit.agent.discovery.dump import encode
+from closeknit.agent.recorded import RecordedSource
+from closeknit.agent.source import Source, SourceError
+from closeknit.runtime import logs
 
 EXIT_BAD_INPUT = 2  # also where there is no driver: starting again does not help
 
@@ -71,7 +72,7 @@ def run(  # noqa: PLR0913 -- one argument for each option
         _refuse(error)
     # Nothing is left to be done: what was published stays. Not even a driver that hangs may delay the end.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logs.configure("plain")
     try:
         asyncio.run(_run_all(members, interval))
     except KeyboardInterrupt:
@@ -88,7 +89,7 @@ def write_dump(
     """Write what NVML and sysfs say about this machine as JSON; it holds uuids, but no serial numbers."""
     try:
         readings = _source(SourceName.NVML, "", root, None, None).read()
-        text = dumps.encode(readings)
+        text = encode(readings)
         if output is None:
             sys.stdout.buffer.write(text)
         else:
@@ -129,10 +130,9 @@ def _source(name: SourceName, node: str, root: Path, dump_file: Path | None, pro
         case SourceName.RECORDED:
             if dump_file is None:
                 raise ValueError("--source recorded needs --dump FILE")
-            return dumps.RecordedSource(dump_file)
+            return RecordedSource(dump_file)
         case SourceName.SIMULATED:
-            from closeknit.agent.profile import load_profile  # noqa: PLC0415 -- needs ryaml
-            from closeknit.agent.simulated import SimulatedSource  # noqa: PLC0415
+            from closeknit.agent.simulated import SimulatedSource, load_profile  # noqa: PLC0415 -- needs ryaml
 
             if profile is None:
                 raise ValueError("--source simulated needs --profile NAME")

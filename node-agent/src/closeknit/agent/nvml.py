@@ -8,14 +8,8 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from closeknit.agent.readings import (
-    FabricReading,
-    GpuReading,
-    LinkReading,
-    MigDeviceReading,
-    PairReading,
-    SourceError,
-)
+from closeknit.agent.discovery.readings import FabricReading, GpuReading, LinkReading, MigDeviceReading, PairReading
+from closeknit.agent.source import SourceError
 
 MAX_LINKS = 36  # Rubin's; NVML_NVLINK_MAX_LINKS differs between releases of the binding
 # The binding spells READ's index as a tuple by mistake, in every release since 11.450.

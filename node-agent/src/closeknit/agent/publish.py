@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from closeknit.agent.discovery import Discovery
-from closeknit.agent.publication import publication
+from closeknit.agent.discovery.publication import publication
+from closeknit.agent.discovery.topology import Discovery
 from closeknit.api.names import API_VERSION, GROUP, NODE_TOPOLOGY, VERSION
 from closeknit.api.nodetopology import NodeTopologySpec, NodeTopologyStatus
 from closeknit.kube.api import Api, JsonObject, Resource

@@ -1,7 +1,15 @@
-"""Simulated machines, for demos and tests without GPUs."""
+"""Simulated machines, for demos and tests without GPUs, and the files that describe them."""
 
-from closeknit.agent.profile import NO_FAULTS, Faults, Profile, ProfileError, readings_of
-from closeknit.agent.readings import Readings, SourceError
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import msgspec
+
+from closeknit.agent.discovery.profile import NO_FAULTS, Faults, Profile, ProfileError
+from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.source import SourceError
 from closeknit.api.nodetopology import Method
 
 
@@ -21,3 +29,32 @@ class SimulatedSource:
             return readings_of(self._profile, self._node, self._faults)
         except ProfileError as error:
             raise SourceError(f"node {self._node}: {error}") from error
+
+
+def profile_names() -> list[str]:
+    """The profiles that exist, by name."""
+    return sorted(path.name.removesuffix(".yaml") for path in _folder().iterdir() if path.name.endswith(".yaml"))
+
+
+def load_profile(name: str) -> Profile:
+    """The profile of that name. Raises ProfileError."""
+    if name not in profile_names():
+        raise ProfileError(f"there is no machine profile {name!r}; known: {', '.join(profile_names())}")
+    try:
+        return msgspec.convert(read_yaml(_folder().joinpath(f"{name}.yaml").read_text()), Profile)
+    except ValueError as error:
+        raise ProfileError(f"profile {name}: {error}") from error
+
+
+def read_yaml(text: str) -> Any:
+    """The value of a YAML document. Raises ValueError."""
+    import ryaml  # noqa: PLC0415 -- `dump` and the NVML source run where it is not installed
+
+    try:
+        return ryaml.loads(text)
+    except ryaml.InvalidYamlError as error:
+        raise ValueError(str(error)) from error
+
+
+def _folder() -> Traversable:
+    return resources.files("closeknit.agent").joinpath("profiles")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from closeknit.agent.readings import KernelReading, PciReading, RdmaPortReading, RdmaReading
+from closeknit.agent.discovery.pci import NVIDIA_VENDOR
+from closeknit.agent.discovery.readings import KernelReading, PciReading, RdmaPortReading, RdmaReading
 
-NVIDIA_VENDOR = "0x10de"
 NETWORK_CLASS = "0x02"
 # Any of these means that NICs can reach GPU memory through peer memory: the test that NCCL makes.
 PEER_MEMORY_FILES = (

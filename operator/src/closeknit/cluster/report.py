@@ -11,11 +11,13 @@ from datetime import MAXYEAR, MINYEAR, UTC, datetime
 import msgspec
 from pydantic import ValidationError
 
-from closeknit.api.nodetopology import Health, NodeTopologySpec, NodeTopologyStatus, PortState
+from closeknit.api.names import MachineConditionType
+from closeknit.api.nodetopology import NodeTopologyStatus
 from closeknit.api.objects import NodeTopology
 from closeknit.api.wire import FieldError
 from closeknit.cluster.meta import Metadata, WireStruct
-from closeknit.machine.graph import InvalidTopology, Machine, machine
+from closeknit.machine.graph import InvalidTopology, Machine
+from closeknit.machine.health import unusable_gpus, working_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,7 @@ def report(topology: NodeTopology) -> AgentReport:
     graph: Machine | None = None
     invalid: str | None = None
     try:
-        links_down = tuple(sorted((entry.gpu, entry.link) for entry in status.links_down))
-        graph = machine(_with_nics_down(topology.spec, status), links_down)
+        graph = working_machine(topology.spec, status)
     except InvalidTopology as error:
         invalid = str(error)
     return AgentReport(
@@ -83,11 +84,7 @@ def report(topology: NodeTopology) -> AgentReport:
         generation=topology.metadata.generation,
         machine=graph,
         invalid=invalid,
-        unhealthy={
-            gpu.index: ", ".join(gpu.reasons)
-            for gpu in sorted(status.gpus, key=lambda gpu: gpu.index)
-            if gpu.state is not Health.DEGRADED
-        },
+        unhealthy={index: ", ".join(reasons) for index, reasons in unusable_gpus(status).items()},
         not_ready=_not_ready(status),
         heartbeat=moment(status.heartbeat_time),
         allocations=_allocations(status),
@@ -119,18 +116,9 @@ def moment(text: str | None) -> datetime | None:
     return instant.astimezone(UTC)
 
 
-def _with_nics_down(spec: NodeTopologySpec, status: NodeTopologyStatus) -> NodeTopologySpec:
-    """The spec with every NIC that failed since marked down, so that the graph and its class tell the truth."""
-    down = {nic.name for nic in status.nics if nic.state is not Health.DEGRADED}
-    if not down:
-        return spec
-    nics = [nic.model_copy(update={"state": PortState.DOWN}) if nic.name in down else nic for nic in spec.nics]
-    return spec.model_copy(update={"nics": nics})
-
-
 def _not_ready(status: NodeTopologyStatus) -> str | None:
     for condition in status.conditions:
-        if condition.type == "Ready" and condition.status == "False":
+        if condition.type == MachineConditionType.READY and condition.status == "False":
             return f"its agent says {condition.reason}" + (f": {condition.message}" if condition.message else "")
     return None
 

@@ -16,6 +16,7 @@ from closeknit.controller.decisions import log_decision
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.sight import Sight
 from closeknit.controller.writes import Outcome, Writes
+from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import Conflict, NotFound
 from closeknit.lifecycle.answers import NOTHING, Answers, Memory
 from closeknit.lifecycle.plan import Plan
@@ -25,8 +26,6 @@ COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound with
 RESYNC_S = 300.0  # everything is looked at again though nothing changed
 SEEN_POLL_S = 0.05  # our own write may be seen without any change worth waking for
 DELETION_SEEN_S = 5.0  # a deletion that is not seen by then is asked for again
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ class SchedulingLoop:
         self._writes = writes
         self._metrics = metrics
         self._now = now
-        self._jitter = jitter
+        self._backoff = Backoff(first_s=0.1, longest_s=30.0, jitter=jitter)
         self._awake = asyncio.Event()
         self._held: dict[JobKey, _Held] = {}
         self._answers: dict[str, Answers] = {}
@@ -204,9 +203,7 @@ class SchedulingLoop:
         failures = self._failures[plan.job] = self._failures.get(plan.job, 0) + 1
         if not isinstance(error, Conflict | NotFound):  # somebody was quicker, or the job is gone: nothing to tell
             _log.warning("a write failed and is tried again", extra={"job": plan.job, "error": error})
-        longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16))
-        asked_s = (error.retry_after_s if error is not None else None) or 0.0
-        return max(asked_s, longest_s * (0.5 + 0.5 * self._jitter()))
+        return self._backoff.pause_s(failures, None if error is None else error.retry_after_s)
 
     def _report(self, plan: Plan, error: Exception) -> None:
         """Tells of a mistake of ours once. Its job is left alone for a while, and all others go on."""

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from kubernetes.aio.config import ConfigException
 
-from closeknit.controller import logs, shell
+from closeknit.controller import shell
 from closeknit.controller.process import Process
-from closeknit.controller.web import Address
 from closeknit.kube.http import HttpApi
+from closeknit.runtime import logs
+from closeknit.runtime.address import Address
 
 _log = logging.getLogger("closeknit.controller")
 

@@ -8,13 +8,15 @@ from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 
 from closeknit.cluster.cluster import Cluster
-from closeknit.controller.access import Access
 from closeknit.controller.loop import SchedulingLoop
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.sight import Sight
-from closeknit.controller.web import Address, Health, WebServer
+from closeknit.controller.vitals import OperatorVitals
 from closeknit.controller.writes import Writes
 from closeknit.kube.api import Api
+from closeknit.runtime.access import Access
+from closeknit.runtime.address import Address
+from closeknit.runtime.web import WebServer
 
 GAUGES_S = 5.0  # as often as anybody scrapes
 
@@ -35,7 +37,7 @@ class Process:
         self.metrics.watch(self.sight)
         self.loop = SchedulingLoop(self.sight, Writes(api, self.metrics, now, socket.gethostname()), self.metrics, now)
         access = None if metrics_address.is_loopback else Access(api)
-        self.web = WebServer(metrics_address, Health(self.sight, self.loop), self.metrics, access)
+        self.web = WebServer(metrics_address, OperatorVitals(self.sight, self.loop), self.metrics.registry, access)
 
     def wake(self) -> None:
         """Has the loop look again."""

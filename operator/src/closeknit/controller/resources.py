@@ -8,7 +8,5 @@ PODS = Resource("", "v1", "pods")
 SERVICES = Resource("", "v1", "services")
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims")
 EVENTS = Resource("events.k8s.io", "v1", "events")
-TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
-SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 
 BY_KIND = {"Pod": PODS, "Service": SERVICES, "ResourceClaim": RESOURCE_CLAIMS}

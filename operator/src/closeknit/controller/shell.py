@@ -6,8 +6,8 @@ What goes through kopf and what does not, and why: docs/decisions/0007-what-goes
 import asyncio
 import logging
 import os
-import random
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import kopf
@@ -15,20 +15,19 @@ import kopf
 from closeknit.api.names import GROUP, VERSION
 from closeknit.controller.process import Process, ended
 from closeknit.controller.resources import TRAINING_JOBS
+from closeknit.kube.backoff import Backoff
 
 FINALIZER = f"{GROUP}/never-set"  # kopf sets one only for handlers that we do not have
 # kopf waits 5 s for its own requests when it ends; nothing of ours runs any more by then.
 FAREWELL_S = 0.2
+BACKOFF = Backoff(first_s=0.5, longest_s=30.0)
 
 
 class Backoffs:
     """Pauses between kopf's own requests while the API server does not answer: endless, where kopf would give up."""
 
     def __iter__(self) -> Iterator[float]:
-        pause_s = 0.5
-        while True:
-            yield pause_s * (0.5 + 0.5 * random.random())  # noqa: S311 - spreads retries, no secret
-            pause_s = min(30.0, pause_s * 2)
+        return map(BACKOFF.pause_s, count(1))
 
 
 def settings() -> kopf.OperatorSettings:

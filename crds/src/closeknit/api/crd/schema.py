@@ -119,7 +119,8 @@ def _pod_template(node: Mapping[str, Any], definitions: Mapping[str, Any], where
 
 def _list_type(items: Mapping[str, Any]) -> Schema:
     """Conditions merge by type; every other list has one writer and is replaced as a whole, which keeps the API
-    server's record of field owners small (docs/decisions: 4,096 nodes in 297 KB instead of 625 KB)."""
+    server's record of field owners small: measured on Kubernetes 1.36, 4,096 nodes of a booking are 297 KB, as a map
+    keyed by name 625 KB."""
     if items.get("$ref") == f"#/$defs/{Condition.__name__}":
         return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return {"x-kubernetes-list-type": "atomic"}

@@ -1,11 +1,8 @@
 """Dump files: the readings of one machine as JSON, so that what hardware said can be kept, sent and replayed."""
 
-from pathlib import Path
-
 import msgspec
 
-from closeknit.agent.readings import Readings, SourceError
-from closeknit.api.nodetopology import Method
+from closeknit.agent.discovery.readings import Readings
 
 FORMAT = 1
 
@@ -33,19 +30,3 @@ def decode(text: bytes) -> Readings:
         return msgspec.json.decode(text, type=_Dump).readings
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
-
-
-class RecordedSource:
-    """A machine that was dumped earlier, here or elsewhere."""
-
-    method = Method.RECORDED
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self) -> Readings:
-        """The readings of the dump file. Raises SourceError."""
-        try:
-            return decode(self._path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise SourceError(f"cannot read the dump {self._path}: {error}") from error

@@ -3,9 +3,11 @@
 import asyncio
 from hashlib import sha256
 
-from closeknit.controller.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
-from closeknit.kube.api import Api, JsonObject
+from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import ApiError
+
+TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
+SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 
 REMEMBERED_S = 60.0  # a scraper comes every 15 to 60 s
 REMEMBERED_TOKENS = 1024  # whoever can reach the port can invent tokens
@@ -38,7 +40,7 @@ class Access:
         return status
 
     async def _asked(self, token: str, path: str) -> int:
-        review = _review("authentication.k8s.io/v1", "TokenReview", {"token": token})
+        review = _review(TOKEN_REVIEWS, "TokenReview", {"token": token})
         answer = (await self._api.create(TOKEN_REVIEWS, review)).get("status", {})
         if not answer.get("authenticated"):
             return 401
@@ -50,10 +52,10 @@ class Access:
             "groups": user.get("groups", []),
             "extra": user.get("extra", {}),
         }
-        review = _review("authorization.k8s.io/v1", "SubjectAccessReview", spec)
+        review = _review(SUBJECT_ACCESS_REVIEWS, "SubjectAccessReview", spec)
         allowed = (await self._api.create(SUBJECT_ACCESS_REVIEWS, review)).get("status", {}).get("allowed")
         return 200 if allowed else 403
 
 
-def _review(api_version: str, kind: str, spec: JsonObject) -> JsonObject:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": spec}
+def _review(resource: Resource, kind: str, spec: JsonObject) -> JsonObject:
+    return {"apiVersion": resource.api_version, "kind": kind, "metadata": {}, "spec": spec}

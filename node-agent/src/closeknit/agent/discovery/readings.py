@@ -5,11 +5,7 @@ and `errors` of the struct that lacks it says why: field name -> NVML's error na
 errno's (`EACCES`). A dump file holds exactly these structs.
 """
 
-from typing import Protocol
-
 import msgspec
-
-from closeknit.api.nodetopology import Method
 
 
 class Reading(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -147,17 +143,3 @@ class Readings(Reading, frozen=True):
     rdma: tuple[RdmaReading, ...] = ()
     kernel: KernelReading = KernelReading()
     errors: dict[str, str] = {}
-
-
-class SourceError(Exception):
-    """A machine that cannot be read at all; the message is one line for a person."""
-
-
-class Source(Protocol):
-    """Where readings come from: NVML and sysfs, a dump file, or a simulated machine."""
-
-    method: Method
-
-    def read(self) -> Readings:
-        """The machine as it is now. Raises SourceError."""
-        ...

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from closeknit.agent import nvlink, pci
-from closeknit.agent.nics import gpu_direct_rdma, nics
-from closeknit.agent.readings import GpuReading, MigDeviceReading, PciReading, Readings
+from closeknit.agent.discovery import nvlink, pci
+from closeknit.agent.discovery.findings import Finding, findings, unhealthy_gpus
+from closeknit.agent.discovery.nics import gpu_direct_rdma, nics
+from closeknit.agent.discovery.readings import GpuReading, MigDeviceReading, PciReading, Readings
 from closeknit.api.nodetopology import (
     C2C,
     Capabilities,
@@ -26,9 +27,8 @@ from closeknit.api.nodetopology import (
     Nvlink,
     Pcie,
     PortState,
+    Provenance,
     RdmaNamespaces,
-    Source,
-    Support,
 )
 
 # NVML_DEVICE_ARCH_*
@@ -44,22 +44,9 @@ ARCHITECTURES = {
     10: "Blackwell",
     13: "Rubin",
 }
-NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
 GUEST_MODES = (1, 2)  # NVML's virtualization modes of a guest: passthrough, vGPU
-FABRIC_UNHEALTHY = 2  # NVML's fabric health summary
-FABRIC_NOT_READY = "FabricNotReady"
 MAX_FACT_LENGTH = 63  # of a short string on the wire
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A condition without its times, which only the writer knows."""
-
-    type: str
-    status: str  # True, False or Unknown
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +76,7 @@ def discover(readings: Readings, method: Method) -> Discovery:
         nics=found_nics,
         capabilities=_capabilities(readings),
     )
-    unhealthy = _unhealthy(readings, links.switched)
+    unhealthy = unhealthy_gpus(readings, links.switched)
     active = {nic.name for nic in found_nics if nic.state is PortState.ACTIVE}  # status names devices, not ports
     down = dict.fromkeys(nic.name for nic in found_nics if nic.name not in active)
     return Discovery(
@@ -97,7 +84,7 @@ def discover(readings: Readings, method: Method) -> Discovery:
         gpus=tuple(unhealthy),
         nics=tuple(NicStatus(name=name, state=Health.DOWN, reasons=["PortDown"]) for name in down),
         links_down=tuple(links_down),
-        findings=_findings(readings, spec, unhealthy),
+        findings=findings(readings, spec, unhealthy),
     )
 
 
@@ -118,7 +105,7 @@ def _located(readings: Readings) -> list[tuple[GpuReading, str]]:
     unclaimed = sorted(
         device.address
         for device in readings.pci
-        if device.vendor == NVIDIA_VENDOR
+        if device.vendor == pci.NVIDIA_VENDOR
         and (device.device_class or "").startswith(DISPLAY_CLASSES)
         and device.address not in known.values()
     )
@@ -173,7 +160,7 @@ def _c2c(gpu: GpuReading) -> C2C | None:
     return C2C(links=gpu.c2c_links, bandwidth_gb_s=bandwidth)
 
 
-def _source(readings: Readings, method: Method, places: Sequence[PciReading | None]) -> Source:
+def _source(readings: Readings, method: Method, places: Sequence[PciReading | None]) -> Provenance:
     kernel = readings.kernel
     module = kernel.nvidia_version
     cuda = readings.cuda_version
@@ -181,7 +168,7 @@ def _source(readings: Readings, method: Method, places: Sequence[PciReading | No
     virtualized = True if any(mode in GUEST_MODES for mode in modes) else kernel.has_hypervisor
     # A hypervisor that puts every GPU straight on a root bus hides the switches and sockets that are really there.
     hidden = bool(virtualized) and any(place is not None and pci.is_flat(place) for place in places)
-    return Source(
+    return Provenance(
         method=method,
         driver_version=_short(readings.driver_version),
         cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda is not None else None,
@@ -227,70 +214,6 @@ def _capabilities(readings: Readings) -> Capabilities:
         memlock_bytes=kernel.memlock_bytes,
         rdma_namespaces=None if mode is None else RdmaNamespaces.SHARED if mode == "Y" else RdmaNamespaces.EXCLUSIVE,
     )
-
-
-def _unhealthy(readings: Readings, switched: bool) -> list[GpuStatus]:
-    """The GPUs on which no job should start, with reasons; also those that could not be located."""
-    found = []
-    for gpu in sorted(readings.gpus, key=lambda gpu: gpu.index):
-        reasons = []
-        state = Health.UNHEALTHY
-        if "handle" in gpu.errors:
-            reasons.append("GPULost" if gpu.errors["handle"] == "GpuIsLost" else gpu.errors["handle"])
-        elif switched:
-            if nvlink.fabric_ready(gpu, readings.pairs) is False:
-                reasons.append(FABRIC_NOT_READY)  # CUDA does not even start there
-            elif gpu.fabric is not None and gpu.fabric.health_summary == FABRIC_UNHEALTHY:
-                state = Health.DEGRADED
-                reasons.append("FabricUnhealthy")
-        if gpu.mig_mode is not None and gpu.mig_mode[0] != gpu.mig_mode[1]:
-            state = Health.UNHEALTHY
-            reasons.append("MIGModePending")  # the GPU needs a reset before it has the mode that was asked for
-        if reasons:
-            found.append(GpuStatus(index=gpu.index, state=state, reasons=reasons))
-    return found
-
-
-def _findings(readings: Readings, spec: NodeTopologySpec, unhealthy: Sequence[GpuStatus]) -> tuple[Finding, ...]:
-    findings = [_ready(readings, spec)]
-    ready = [nvlink.fabric_ready(gpu, readings.pairs) for gpu in readings.gpus if "handle" not in gpu.errors]
-    if spec.nvlink.switched and False in ready:
-        without = ", ".join(str(gpu.index) for gpu in unhealthy if FABRIC_NOT_READY in gpu.reasons)
-        message = f"NVSwitches do not join GPU {without}; is the fabric manager running?"
-        findings.append(Finding("FabricReady", "False", FABRIC_NOT_READY, message))
-    elif spec.nvlink.switched and True in ready:
-        findings.append(Finding("FabricReady", "True", "FabricReady", "The NVSwitches join all GPUs that were read."))
-    support = spec.capabilities.gpu_direct_rdma
-    if spec.nics and spec.gpus and support is not None:
-        status = {Support.SUPPORTED: "True", Support.LIKELY: "Unknown", Support.UNSUPPORTED: "False"}[support]
-        message = {
-            Support.SUPPORTED: "nvidia_peermem is loaded.",
-            Support.LIKELY: "The open kernel module on this kernel exports DMA-BUF; only a transfer can prove it.",
-            Support.UNSUPPORTED: "Neither nvidia_peermem nor an open kernel module with DMA-BUF is loaded.",
-        }[support]
-        findings.append(Finding("GPUDirectRDMAReady", status, f"GPUDirectRDMA{support.value}", message))
-    return tuple(findings)
-
-
-def _ready(readings: Readings, spec: NodeTopologySpec) -> Finding:
-    lost = [gpu for gpu in readings.gpus if "handle" in gpu.errors]
-    if readings.errors and not readings.gpus:
-        reasons = "; ".join(f"{what}: {error}" for what, error in sorted(readings.errors.items()))
-        return Finding("Ready", "False", "Unreadable", f"No GPU could be read ({reasons}).")
-    if not lost:
-        return Finding(
-            "Ready", "True", "Read", f"read: {_count(len(spec.gpus), 'GPU')} and {_count(len(spec.nics), 'RDMA port')}"
-        )
-    words = ", ".join(f"{gpu.index} ({gpu.errors['handle']})" for gpu in sorted(lost, key=lambda gpu: gpu.index))
-    listed = {gpu.index for gpu in spec.gpus}
-    missing = [str(gpu.index) for gpu in lost if gpu.index not in listed]
-    place = f" Where GPU {', '.join(missing)} sits is not known, so it is not listed." if missing else ""
-    read = len(readings.gpus) - len(lost)
-    return Finding("Ready", "True", "PartlyRead", f"read: {_count(read, 'GPU')}; not GPU {words}.{place}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _short(text: str | None, length: int = MAX_FACT_LENGTH) -> str | None:

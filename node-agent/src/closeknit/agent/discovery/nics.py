@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from closeknit.agent import pci
-from closeknit.agent.readings import PciReading, RdmaPortReading, RdmaReading, Readings
+from closeknit.agent.discovery import pci
+from closeknit.agent.discovery.readings import PciReading, RdmaPortReading, RdmaReading, Readings
 from closeknit.api.nodetopology import Nic, PortState, Support, Transport
 
 RNIC = "4:"  # node_type of iWARP; a channel adapter is "1: CA", EFA "7: unspecified"

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from closeknit.agent.discovery import Discovery, Finding
-from closeknit.api.names import GROUP
+from closeknit.agent.discovery.findings import Finding
+from closeknit.agent.discovery.topology import Discovery
+from closeknit.api.names import MachineConditionType, NodeLabel
 from closeknit.api.nodetopology import NodeTopologySpec, NodeTopologyStatus
 from closeknit.api.wire import Condition
 from closeknit.machine.checks import InvalidTopology
-from closeknit.machine.graph import machine
 from closeknit.machine.labels import node_labels
 
 
@@ -29,19 +29,16 @@ def publication(
     A condition keeps the time of its last transition as long as its status stays. `generation` is that of the
     NodeTopology, absent before it exists.
     """
-    links_down = tuple((down.gpu, down.link) for down in found.links_down)
     status = NodeTopologyStatus(
         agent_version=agent_version, gpus=list(found.gpus), nics=list(found.nics), links_down=list(found.links_down)
     )
     findings = found.findings
     try:
-        graph = machine(found.spec, links_down, tuple(nic.name for nic in found.nics))
+        labels = node_labels(found.spec, status)
     except InvalidTopology as error:
         # Only a dump that was edited gets here. The operator leaves such a node out; say why where people look first.
-        findings = (Finding("Ready", "False", "InvalidTopology", str(error)), *findings[1:])
-        labels = {f"{GROUP}/health": "degraded"}
-    else:
-        labels = node_labels(found.spec, graph, status)
+        findings = (Finding(MachineConditionType.READY, "False", "InvalidTopology", str(error)), *findings[1:])
+        labels = {NodeLabel.HEALTH.value: "degraded"}
     conditions = _conditions(findings, before.conditions, generation, now)
     return Publication(labels, found.spec, status.model_copy(update={"conditions": conditions}))
 
@@ -56,7 +53,7 @@ def _conditions(
         same = old is not None and old.status == finding.status
         conditions.append(
             Condition(
-                type=finding.type,
+                type=finding.type.value,
                 status=finding.status,
                 reason=finding.reason,
                 message=finding.message,

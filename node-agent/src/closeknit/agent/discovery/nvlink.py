@@ -9,8 +9,8 @@ from enum import Enum
 from itertools import combinations
 from typing import TypeVar
 
-from closeknit.agent import pci
-from closeknit.agent.readings import FabricReading, GpuReading, LinkReading, PairReading, PciReading
+from closeknit.agent.discovery import pci
+from closeknit.agent.discovery.readings import FabricReading, GpuReading, LinkReading, PairReading, PciReading
 from closeknit.api.nodetopology import LinkDown, Nvlink, NvlinkDomain, NvlinkPair
 
 # nvmlNvlinkVersion_t -> generation: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0
@@ -18,7 +18,6 @@ GENERATIONS: Mapping[int, int] = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6
 UP_STATES = (1, 2)  # active, and sleep: a link that saves power is a good link
 DOWN_STATES = (0, 3)  # inactive, and active with its traffic disabled
 REMOTE_GPU, REMOTE_CPU, REMOTE_SWITCH = 0, 1, 2  # nvmlIntNvLinkDeviceType_t; CPU is POWER9's NPU
-NVSWITCH_CLASS = "0x068000"
 P2P_OK = 0  # nvmlGpuP2PStatus_t
 FABRIC_COMPLETED = 3
 NVML_SUCCESS = 0
@@ -112,7 +111,7 @@ class _Ends:
         if link.remote_type == REMOTE_GPU:
             return End.OUTSIDE
         # Of unknown type and not a GPU of ours: NCCL, too, takes a device that it cannot see for a switch.
-        return End.SWITCH if self._classes.get(remote) in (None, NVSWITCH_CLASS) else End.OUTSIDE
+        return End.SWITCH if self._classes.get(remote) in (None, pci.NVSWITCH_CLASS) else End.OUTSIDE
 
 
 def _down(gpu: GpuReading, gpus: Sequence[GpuReading], switched: bool) -> list[LinkReading]:
@@ -153,8 +152,12 @@ def _domain(gpus: Sequence[GpuReading]) -> NvlinkDomain | None:
     if len(domains) != 1 or any(not fabric.cluster_uuid.strip("0") for fabric in fabrics):
         return None
     ((uuid, clique),) = domains
-    dashed = "-".join((uuid[:8], uuid[8:12], uuid[12:16], uuid[16:20], uuid[20:]))
-    return NvlinkDomain(cluster_uuid=dashed, clique_id=clique)
+    return NvlinkDomain(cluster_uuid=dashed(uuid), clique_id=clique)
+
+
+def dashed(digits: str) -> str:
+    """The 32 hexadecimal digits of a uuid as uuids are written."""
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _is_completed(fabric: FabricReading) -> bool:

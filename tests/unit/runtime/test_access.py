@@ -1,15 +1,12 @@
 """Who may read /metrics beyond localhost: whoever the API server knows and allows, asked once a minute."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from closeknit.controller.access import REMEMBERED_S, Access
-from closeknit.controller.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
-from closeknit.controller.web import Address
 from closeknit.kube.api import JsonObject
 from closeknit.kube.errors import Unavailable
+from closeknit.runtime.access import REMEMBERED_S, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Access
 from faults import virtual_time
 from faults.fault import Fault, Refuse
 from faults.kinds import Kind
@@ -73,25 +70,3 @@ def test_an_answer_is_remembered_for_a_minute_and_no_answer_is_not() -> None:
         return seen
 
     assert virtual_time.run(story()) == [(503, 1), (200, 3), (200, 3), (200, 5)]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("127.0.0.1:8080", (("127.0.0.1", 8080), True)),
-        ("localhost:1", (("localhost", 1), True)),
-        ("[::1]:8080", (("::1", 8080), True)),
-        (":8443", (("", 8443), False)),
-        ("10.0.0.7:8443", (("10.0.0.7", 8443), False)),
-        ("operator.example:80", (("operator.example", 80), False)),
-    ],
-)
-def test_addresses(text: str, expected: Any) -> None:
-    address = Address.parse(text)
-    assert ((address.host, address.port), address.is_loopback) == expected
-
-
-@pytest.mark.parametrize("text", ["8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000"])
-def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(ValueError, match="is not an address such as"):
-        Address.parse(text)

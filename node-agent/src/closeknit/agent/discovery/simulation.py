@@ -1,4 +1,4 @@
-"""Machine profiles: one short description of a machine model, from which every reading of it is derived.
+"""Every reading of a simulated machine, derived from its profile.
 
 Deriving all readings from one value is what keeps them from contradicting each other: a link, its remote end, the
 peer's view of it and the P2P status of the pair come from the same line of the profile.
@@ -7,14 +7,12 @@ peer's view of it and the P2P status of the pair come from the same line of the 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import combinations
-from typing import Any, Literal
 
-import msgspec
-
-from closeknit.agent import pci
-from closeknit.agent.readings import (
+from closeknit.agent.discovery import pci
+from closeknit.agent.discovery.nvlink import P2P_OK, dashed
+from closeknit.agent.discovery.profile import GPU, NO_FAULTS, Faults, HostBridge, Profile, ProfileError, Slot
+from closeknit.agent.discovery.readings import (
     FabricReading,
     GpuReading,
     KernelReading,
@@ -26,124 +24,15 @@ from closeknit.agent.readings import (
     Readings,
 )
 
-GPU = "gpu"  # the word for a GPU in a profile's PCIe tree
-NVML_OK, NVML_NOT_SUPPORTED, NVML_TOPOLOGY_NOT_SUPPORTED = 0, 5, 3  # nvmlGpuP2PStatus_t
+P2P_NOT_SUPPORTED, P2P_TOPOLOGY_NOT_SUPPORTED = 5, 3  # nvmlGpuP2PStatus_t
 HIDDEN_BUS_ID = "FFFFFFFF:FF:FF.0"
 NVSWITCH_DEVICE_ID = "0x22a3"  # any of NVSwitch's ids would do: nothing reads it
-# A device, or a PCIe switch with the slots below it, which may be switches again.
-Slot = str | list[Any]
-
-
-class ProfileError(ValueError):
-    """A profile or fault that does not exist or contradicts itself; the message is for a person."""
-
-
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Base of the parts of a profile file."""
-
-
-class GpuModel(_Part, frozen=True):
-    """What all GPUs of the machine are."""
-
-    name: str
-    architecture: int  # NVML_DEVICE_ARCH_*
-    compute_capability: tuple[int, int]
-    memory_mib: int
-    pcie_generation: int
-    pcie_width: int = 16
-    mig: bool = False  # whether the model can do MIG
-
-
-class NvlinkModel(_Part, frozen=True):
-    """How the GPUs are joined."""
-
-    version: int  # NVML's enum
-    speed_mb_s: int = msgspec.field(name="speedMBps")
-    pairs: dict[str, int] = {}  # "0-3": 2
-    switches: int = 0
-    links_per_gpu: int = msgspec.field(name="linksPerGPU", default=0)  # into the switches
-    hidden: bool = False  # the switches are not in the PCI tree
-    fabric: Literal["none", "node", "rack"] = "none"  # state and uuid that Hopper and later report
-
-
-class NicModel(_Part, frozen=True):
-    """What all RDMA NICs of the machine are."""
-
-    link_layer: Literal["InfiniBand", "Ethernet"]
-    rate: str
-
-
-class HostBridge(_Part, frozen=True):
-    """One PCI root and what hangs below each of its ports."""
-
-    numa: int  # -1 where the firmware does not say
-    ports: list[Slot]
-    domain: int = 0
-
-
-class Profile(_Part, frozen=True):
-    """One machine model, as its file under `profiles/` describes it."""
-
-    name: str
-    machine: str
-    evidence: Literal["observed", "unverified"]
-    notes: str
-    driver_version: str
-    cuda_version: int
-    cpu_model: str
-    gpu: GpuModel
-    host_bridges: list[HostBridge]
-    nvlink: NvlinkModel | None = None
-    nic: NicModel | None = None
-    open_kernel_module: bool = True
-
-
-class Faults(_Part, frozen=True):
-    """What is broken in one machine of the model."""
-
-    dead_gpus: tuple[int, ...] = msgspec.field(name="deadGPUs", default=())
-    links_down: tuple["LinkFault", ...] = ()
-
-
-class LinkFault(_Part, frozen=True):
-    """A link that is down, named by one of its ends."""
-
-    gpu: int
-    link: int
-
-
-NO_FAULTS = Faults()
-
-
-def profile_names() -> list[str]:
-    """The profiles that exist, by name."""
-    return sorted(path.name.removesuffix(".yaml") for path in _folder().iterdir() if path.name.endswith(".yaml"))
-
-
-def load_profile(name: str) -> Profile:
-    """The profile of that name. Raises ProfileError."""
-    if name not in profile_names():
-        raise ProfileError(f"there is no machine profile {name!r}; known: {', '.join(profile_names())}")
-    try:
-        return msgspec.convert(read_yaml(_folder().joinpath(f"{name}.yaml").read_text()), Profile)
-    except ValueError as error:
-        raise ProfileError(f"profile {name}: {error}") from error
-
-
-def read_yaml(text: str) -> Any:
-    """The value of a YAML document. Raises ValueError."""
-    import ryaml  # noqa: PLC0415 -- `dump` and the NVML source run where it is not installed
-
-    try:
-        return ryaml.loads(text)
-    except ryaml.InvalidYamlError as error:
-        raise ValueError(str(error)) from error
 
 
 def gpu_uuid(node: str, index: int) -> str:
     """The uuid of a simulated GPU: the same for one node in every run, different on every other node."""
     digest = hashlib.sha256(f"closeknit simulated GPU {index} of {node}".encode()).hexdigest()
-    return "GPU-" + _dashed(digest[:32])
+    return "GPU-" + dashed(digest[:32])
 
 
 def readings_of(profile: Profile, node: str, faults: Faults = NO_FAULTS) -> Readings:
@@ -222,7 +111,7 @@ def _both_ends(wires: Sequence[Sequence[_Wire]], faults: Faults, count: int) -> 
     down = set()
     for fault in faults.links_down:
         if not 0 <= fault.gpu < count or not 0 <= fault.link < len(wires[fault.gpu]):
-            raise ProfileError(f"fault linksDown names link {fault.link} of GPU {fault.gpu}, which the machine has not")
+            raise ProfileError(f"fault linksDown names link {fault.link} of GPU {fault.gpu}; there is no such link")
         wire = wires[fault.gpu][fault.link]
         down.add((wire.gpu, wire.link))
         if wire.peer is not None and wire.peer_link is not None:
@@ -290,8 +179,8 @@ def _pair(profile: Profile, a: int, b: int, places: "_Places") -> PairReading:
         a=a,
         b=b,
         common_ancestor=ancestor,
-        p2p_nvlink=NVML_OK if joined else NVML_NOT_SUPPORTED,
-        p2p_read=NVML_OK if joined or found != "SYS" else NVML_TOPOLOGY_NOT_SUPPORTED,
+        p2p_nvlink=P2P_OK if joined else P2P_NOT_SUPPORTED,
+        p2p_read=P2P_OK if joined or found != "SYS" else P2P_TOPOLOGY_NOT_SUPPORTED,
     )
 
 
@@ -330,9 +219,9 @@ class _Places:
             for _ in range(profile.nvlink.switches):
                 bus = self._bus(domain)
                 path = f"/sys/devices/pci{domain:04x}:{bus:02x}"
-                self.switches.append(
-                    _device(path, domain, self._bus(domain), "0x10de", NVSWITCH_DEVICE_ID, "0x068000", -1)
-                )
+                place = self._bus(domain)
+                switch = _device(path, domain, place, pci.NVIDIA_VENDOR, NVSWITCH_DEVICE_ID, pci.NVSWITCH_CLASS, -1)
+                self.switches.append(switch)
 
     def _place(self, slot: Slot, above: str, bridge: HostBridge) -> None:
         bus = self._bus(bridge.domain)
@@ -342,7 +231,7 @@ class _Places:
             for number, below in enumerate(slot):
                 self._place(below, f"{upstream}/{bridge.domain:04x}:{inside:02x}:{number:02x}.0", bridge)
         elif slot == GPU:
-            self.gpus.append(_device(above, bridge.domain, bus, "0x10de", "0x2335", "0x030200", bridge.numa))
+            self.gpus.append(_device(above, bridge.domain, bus, pci.NVIDIA_VENDOR, "0x2335", "0x030200", bridge.numa))
         else:
             self.nics[slot] = _device(above, bridge.domain, bus, "0x15b3", "0x1021", "0x020700", bridge.numa)
 
@@ -372,11 +261,3 @@ def _bus_id(address: str) -> str:
     """How NVML prints a sysfs address: 0000:1a:00.0 -> 00000000:1A:00.0."""
     domain, _, rest = address.partition(":")
     return f"{int(domain, 16):08X}:{rest.upper()}"
-
-
-def _dashed(digits: str) -> str:
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-
-def _folder() -> resources.abc.Traversable:
-    return resources.files("closeknit.agent").joinpath("profiles")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import JobKey
-from closeknit.controller.logs import JsonFormatter, PlainFormatter
+from closeknit.runtime.logs import JsonFormatter, PlainFormatter
 
 
 def record(**facts: Any) -> logging.LogRecord:

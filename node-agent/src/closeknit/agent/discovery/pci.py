@@ -3,12 +3,14 @@
 import re
 from collections.abc import Mapping
 
-from closeknit.agent.readings import PciReading
+from closeknit.agent.discovery.readings import PciReading
 
 _BUS_ID = re.compile(r"^([0-9a-fA-F]{1,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
 _ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 _ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$")
 
+NVIDIA_VENDOR = "0x10de"
+NVSWITCH_CLASS = "0x068000"
 # nvmlGpuTopologyLevel_t -> what nvidia-smi topo -m prints for it
 NVML_LEVELS: Mapping[int, str] = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 

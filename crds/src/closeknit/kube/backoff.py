@@ -1,0 +1,30 @@
+"""How long to leave an API server alone after failures in a row: one rule for everybody who asks it again.
+
+It stands here and not in a library: tenacity and aiohttp-retry repeat one call, whereas ours go back to their loop in
+between, and neither knows both the half that is always waited and the time that the server asks for.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses that double from `first_s` to `longest_s`, the upper half of each by chance.
+
+    By chance, so that those who failed together do not come back together; never less than half, so that a server that
+    is down is left alone.
+    """
+
+    first_s: float
+    longest_s: float
+    jitter: Callable[[], float] = random.random
+    """Gives 0 to 1."""
+
+    def pause_s(self, failures: int, asked_s: float | None = None) -> float:
+        """Seconds to wait after so many failures in a row; never less than the server asks for (retry_after_s)."""
+        if failures < 1:
+            return asked_s or 0.0
+        pause_s = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 16))  # no float overflows
+        return max(asked_s or 0.0, pause_s * (0.5 + 0.5 * self.jitter()))

@@ -1,0 +1,90 @@
+"""Machine profiles: one short description of a machine model, as its file gives it."""
+
+from typing import Any, Literal
+
+import msgspec
+
+GPU = "gpu"  # the word for a GPU in a profile's PCIe tree
+# A device, or a PCIe switch with the slots below it, which may be switches again.
+Slot = str | list[Any]
+
+
+class ProfileError(ValueError):
+    """A profile or fault that does not exist or contradicts itself; the message is for a person."""
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Base of the parts of a profile file."""
+
+
+class GpuModel(_Part, frozen=True):
+    """What all GPUs of the machine are."""
+
+    name: str
+    architecture: int  # NVML_DEVICE_ARCH_*
+    compute_capability: tuple[int, int]
+    memory_mib: int
+    pcie_generation: int
+    pcie_width: int = 16
+    mig: bool = False  # whether the model can do MIG
+
+
+class NvlinkModel(_Part, frozen=True):
+    """How the GPUs are joined."""
+
+    version: int  # NVML's enum
+    speed_mb_s: int = msgspec.field(name="speedMBps")
+    pairs: dict[str, int] = {}  # "0-3": 2
+    switches: int = 0
+    links_per_gpu: int = msgspec.field(name="linksPerGPU", default=0)  # into the switches
+    hidden: bool = False  # the switches are not in the PCI tree
+    fabric: Literal["none", "node", "rack"] = "none"  # state and uuid that Hopper and later report
+
+
+class NicModel(_Part, frozen=True):
+    """What all RDMA NICs of the machine are."""
+
+    link_layer: Literal["InfiniBand", "Ethernet"]
+    rate: str
+
+
+class HostBridge(_Part, frozen=True):
+    """One PCI root and what hangs below each of its ports."""
+
+    numa: int  # -1 where the firmware does not say
+    ports: list[Slot]
+    domain: int = 0
+
+
+class Profile(_Part, frozen=True):
+    """One machine model, as its file under `profiles/` describes it."""
+
+    name: str
+    machine: str
+    evidence: Literal["observed", "unverified"]
+    notes: str
+    driver_version: str
+    cuda_version: int
+    cpu_model: str
+    gpu: GpuModel
+    host_bridges: list[HostBridge]
+    nvlink: NvlinkModel | None = None
+    nic: NicModel | None = None
+    open_kernel_module: bool = True
+
+
+class Faults(_Part, frozen=True):
+    """What is broken in one machine of the model."""
+
+    dead_gpus: tuple[int, ...] = msgspec.field(name="deadGPUs", default=())
+    links_down: tuple["LinkFault", ...] = ()
+
+
+class LinkFault(_Part, frozen=True):
+    """A link that is down, named by one of its ends."""
+
+    gpu: int
+    link: int
+
+
+NO_FAULTS = Faults()

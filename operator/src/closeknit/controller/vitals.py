@@ -1,0 +1,37 @@
+"""Whether the operator does what it is for, as /healthz and /readyz tell it."""
+
+import asyncio
+
+from closeknit.controller.loop import RESYNC_S, SchedulingLoop
+from closeknit.controller.sight import Sight
+
+# A watch is silent for 70 s at most, and comes back within 30 s: whoever hears nothing for so long, and of no error
+# either, hangs.
+SILENCE_S = 180.0
+
+
+class OperatorVitals:
+    """Whether the process does what it is for."""
+
+    def __init__(self, sight: Sight, loop: SchedulingLoop) -> None:
+        self._sight = sight
+        self._loop = loop
+
+    def faults(self) -> list[str]:
+        """Why the process should be started anew; empty while it is well. An API server that is down is no fault."""
+        found = [
+            f"nothing heard of {source} for {reflector.last_activity_s:.0f} s"
+            for source, reflector in self._sight.reflectors.items()
+            if reflector.synced.is_set() and reflector.last_error is None and reflector.last_activity_s > SILENCE_S
+        ]
+        idle_s = asyncio.get_running_loop().time() - self._loop.beat
+        if self._loop.cycles and idle_s > RESYNC_S + SILENCE_S:
+            found.append(f"no decision for {idle_s:.0f} s")
+        return found
+
+    def gaps(self) -> list[str]:
+        """What is still missing before the first decision; empty after it."""
+        unread = [source for source, reflector in self._sight.reflectors.items() if not reflector.synced.is_set()]
+        if unread:
+            return [f"not read yet: {', '.join(unread)}"]
+        return [] if self._loop.cycles else ["no decision yet"]
