@@ -12,7 +12,7 @@ HARNESS := PYTHONPATH=tests $(RUN) python -m
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z][-a-z]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][-a-z]*:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .tools/uv/bin/uv:
 	@echo "bringing uv $(UV_VERSION)" >&2
@@ -67,9 +67,17 @@ check: environment ## ruff, mypy, layer contracts, generated files
 generate: environment ## Write crds/ and the chart's copies from the models
 	@$(RUN) python -m closeknit.api.crd
 
+.PHONY: bench-scale
+bench-scale: environment ## one decision and one event on 5,000 and on 40,000 nodes: one JSON line
+	@PYTHONPATH=tests $(RUN) python -m bench.scale
+
 .PHONY: bench-plan
 bench-plan: environment ## closeknit plan on a 100-node file of real size: one JSON line
 	@$(HARNESS) harness.bench_plan
+
+.PHONY: bench-queue-depth
+bench-queue-depth: environment ## What a thousand waiting jobs cost on 500 and on 5,000 nodes: one JSON line
+	@$(HARNESS) bench.queue_depth
 
 .PHONY: clean
 clean: ## Remove what this folder's make has made (not the built control plane)

@@ -20,12 +20,14 @@ from rich.table import Table
 from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, GROUP
 from closeknit.api.objects import TrainingJob
 from closeknit.cli.objects import cluster_objects, training_job
+from closeknit.cluster.booking import booking
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
-from closeknit.lifecycle import booking
+from closeknit.lifecycle.gangs import gang as gang_of
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.request import request
+from closeknit.placement.tables import Tables
 from harness.install import free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster, end_on_signals
 from harness.machines import OTHER_TEAM, device_class, node_object, notebook, resource_slices
@@ -173,7 +175,9 @@ def _run_job(cluster: LocalCluster, name: str, console: Console) -> None:
         console.print(f"  waits: [bold]{pending.reason}[/bold]\n  {pending.message}", markup=True)
         return
     now = _snapshot(cluster)
-    gang = booking.gang(job, job.status.attempt or 1, job.status.placement, now, ipc_lock=True)
+    held = booking(job)
+    assert held is not None
+    gang = gang_of(job, held, now, ipc_lock=True)
     assert isinstance(gang, Gang)  # it runs
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
     for heading in ("  NODE", "GPUS", "RANKS", "BOUND BY"):
@@ -191,7 +195,9 @@ def _run_job(cluster: LocalCluster, name: str, console: Console) -> None:
 def _print_bandwidth(job: TrainingJob, before: Cluster, console: Console) -> None:
     placement = job.status.placement
     assert placement is not None
-    naive = first_fit(before, request(job.key, training_job(ROOT / "examples" / f"{job.metadata.name}.yaml").spec))
+    naive = first_fit(
+        before, request(job.key, training_job(ROOT / "examples" / f"{job.metadata.name}.yaml").spec), Tables()
+    )
     assert naive is not None  # it fits, so the first nodes with room do, too
     where = "; ".join(f"{share.node}: {','.join(map(str, share.gpus))}" for share in naive.shares)
     console.print(

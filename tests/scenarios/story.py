@@ -14,19 +14,25 @@ from closeknit.api.names import PLACEMENT_GATE, JobKey
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import from_document
-from closeknit.lifecycle.answers import NOTHING, Answers, Memory, Refusal, Refused
-from closeknit.lifecycle.plan import (
-    Action,
-    CreateClaim,
-    CreatePod,
-    CreateService,
-    DeletePod,
-    DeleteService,
-    Notice,
-    Plan,
-    ReleasePod,
+from closeknit.cluster.meta import Owner
+from closeknit.lifecycle.answers import NOTHING, Answers, after
+from closeknit.lifecycle.decision import Decision, decide
+from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan, Release
+from closeknit.lifecycle.results import (
+    Created,
+    Deleted,
+    Denial,
+    Exists,
+    Failure,
+    Judgement,
+    Refused,
+    Released,
+    Result,
+    Stored,
+    judged,
 )
-from closeknit.lifecycle.step import step
+from closeknit.placement.tables import Tables
 from scenarios.manifests import node, node_topology, resource_slice
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -52,9 +58,13 @@ class Story:
         self.objects: dict[Key, dict[str, Any]] = {}
         self.written: list[str] = []
         self.notices: list[Notice] = []
-        self.refused: dict[str, tuple[Any, str]] = {}
-        """Name of a child -> (reason, message) of the API server's refusal."""
+        self.forbidden: dict[str, str] = {}
+        """Name of a Pod, or kind and name of another child -> the API server's words for refusing it."""
+        self.taken: set[str] = set()
+        """The same of children whose name somebody else has."""
         self.answers: dict[str, Answers] = {}
+        self.tables = Tables()
+        self._memory = Memory()
         self._serial = 0
         for manifest in manifests:
             self.add(manifest)
@@ -74,14 +84,23 @@ class Story:
         decoded = (from_document(manifest) for manifest in self.objects.values())
         return build([value for value in decoded if value is not None])
 
-    def plans(self) -> tuple[Plan, ...]:
-        """What would be decided now."""
-        return step(self.cluster, self.now, Memory(self.answers, epoch=7))
+    def decide(self, memory: Memory = Memory()) -> Decision:  # noqa: B008 - frozen
+        """What would be decided now; by default by somebody who remembers nothing but answers."""
+        return decide(self.cluster, self.tables, replace(memory, answers=self.answers, epoch=7), self.now)
+
+    def plans(
+        self, busy: frozenset[JobKey] = frozenset(), put_aside: frozenset[JobKey] = frozenset()
+    ) -> tuple[Plan, ...]:
+        """What would be written then."""
+        return self.decide(Memory(busy=busy, put_aside=put_aside)).plans
 
     def settle(self) -> None:
-        """Decides and writes until there is nothing more to write."""
+        """Decides and writes until there is nothing more to write. What is remembered makes no difference."""
         for _ in range(20):
-            plans = [plan for plan in self.plans() if plan.writes]
+            decision = self.decide(self._memory)
+            self._memory = Memory(schedule=decision.schedule, followed=decision.followed)
+            plans = [plan for plan in decision.plans if plan.writes]
+            assert plans == [plan for plan in self.plans() if plan.writes]
             if not plans:
                 return
             for plan in plans:
@@ -89,20 +108,25 @@ class Story:
         raise AssertionError(f"still writing: {self.written[-6:]}")
 
     def write(self, plan: Plan) -> None:
-        """One Plan, as the operator writes it."""
-        answers = self.answers.get(plan.uid, NOTHING)
+        """One Plan, as the operator writes it; what it learns of that is the lifecycle's own."""
+        results = self._results(plan)
+        self.answers[plan.uid] = after(self.answers.get(plan.uid, NOTHING), plan, results, self.now)
+
+    def _results(self, plan: Plan) -> list[Result]:
+        results: list[Result] = []
         for probe in plan.probes:
-            if (why := self.refused.get(probe["metadata"]["name"])) is not None:
-                self._refuse(plan, probe, Refused.PROBE, why, answers)
-                return
+            results.append(self._create(plan, probe, is_probe=True))
+            if judged(results[-1], plan.uid) is not Judgement.DONE:
+                return results
         if plan.status is not None:
-            self._store_status(plan)
-            if plan.status.placement is not None and plan.status.pending is None:
-                answers = self.answers[plan.uid] = replace(answers, refusal=None)
+            results.append(self._store_status(plan))
         for action in plan.actions:
-            self._act(plan, action)
+            is_refused = any(judged(result, plan.uid) is Judgement.REFUSED for result in results)
+            if not is_refused or isinstance(action, Delete):
+                results.append(self._act(plan, action))
         if plan.notice is not None:
             self.notices.append(plan.notice)
+        return results
 
     def status(self, name: str = "train", namespace: str = "team-b") -> TrainingJobStatus:
         """What is stored of a job."""
@@ -168,7 +192,7 @@ class Story:
         (found,) = [value for key, value in self.objects.items() if key[0] == "Pod" and key[2] == name]
         return found
 
-    def _store_status(self, plan: Plan) -> None:
+    def _store_status(self, plan: Plan) -> Stored:
         assert plan.status is not None
         job = self.objects[("TrainingJob", plan.job.namespace, plan.job.name)]
         assert plan.resource_version == job["metadata"]["resourceVersion"], "a stale decision"
@@ -176,49 +200,42 @@ class Story:
         job["metadata"]["resourceVersion"] = str(self._serial)
         job["status"] = plan.status.wire()
         self.written.append(f"status {plan.status.state}")
+        return Stored(None, str(self._serial))
 
-    def _act(self, plan: Plan, action: Action) -> None:
-        answers = self.answers.get(plan.uid, NOTHING)
+    def _act(self, plan: Plan, action: Action) -> Result:
         match action:
-            case CreateService(manifest) | CreatePod(manifest) | CreateClaim(manifest):
-                self._create(plan, manifest)
-            case ReleasePod(name, patch):
+            case Create(manifest):
+                return self._create(plan, manifest)
+            case Release(name, patch):
                 pod = self._pod(name)
                 assert [step["op"] for step in patch] == ["test", "test", "remove"]
                 pod["spec"]["schedulingGates"].remove({"name": PLACEMENT_GATE})
                 self.written.append(f"release {name}")
-                self.answers[plan.uid] = replace(answers, released=plan.attempt, released_at=self.now)
-            case DeletePod(name, uid):
+                return Released(action, str(self._serial))
+            case Delete("Pod", name, uid):
                 assert self._pod(name)["metadata"]["uid"] == uid
                 self.remove_pod(name)
                 self.written.append(f"delete Pod {name}")
-            case DeleteService(name):
-                if self.objects.pop(("Service", plan.job.namespace, name), None) is not None:
-                    self.written.append(f"delete Service {name}")
+            case Delete(kind, name):
+                if self.objects.pop((kind, plan.job.namespace, name), None) is not None:
+                    self.written.append(f"delete {kind} {name}")
+        return Deleted(action)
 
-    def _create(self, plan: Plan, manifest: dict[str, Any]) -> None:
+    def _create(self, plan: Plan, manifest: dict[str, Any], *, is_probe: bool = False) -> Result:
         name, kind = manifest["metadata"]["name"], manifest["kind"]
-        answers = self.answers.get(plan.uid, NOTHING)
-        if answers.refusal is not None and answers.refusal.refused is Refused.CHILD:
-            return
-        if (why := self.refused.get(name if kind == "Pod" else f"{kind} {name}")) is not None:
-            self._refuse(plan, manifest, Refused.CHILD, why, answers)
-            return
-        if kind == "Service":
-            self.answers[plan.uid] = replace(answers, service_of=plan.attempt)
-            if (kind, plan.job.namespace, name) in self.objects:
-                return
-        if kind == "ResourceClaim":
-            self.answers[plan.uid] = replace(answers, released=plan.attempt, released_at=self.now)
+        title = name if kind == "Pod" else f"{kind} {name}"
+        if title in self.taken:
+            return Exists(manifest, (), (), str(self._serial), is_probe)
+        if (words := self.forbidden.get(title)) is not None:
+            return Refused(manifest, Denial(Failure.FORBIDDEN, 403, "Forbidden", words), is_probe)
+        if is_probe:
+            return Created(manifest, "", is_probe=True)
+        if (there := self.objects.get((kind, plan.job.namespace, name))) is not None:
+            owners = there["metadata"].get("ownerReferences", ())
+            labels = tuple(there["metadata"].get("labels", {}).items())
+            return Exists(
+                manifest, tuple(Owner(each["kind"], each["name"], each["uid"]) for each in owners), labels, ""
+            )
         self.add({**manifest, **({"status": {"phase": "Pending"}} if kind == "Pod" else {})})
         self.written.append(f"create {kind} {name}")
-
-    def _refuse(
-        self, plan: Plan, manifest: dict[str, Any], refused: Refused, why: tuple[Any, str], answers: Answers
-    ) -> None:
-        tries = answers.refusals + 1
-        job = self.cluster.jobs[plan.job]
-        refusal = Refusal(*why, refused, manifest, job.metadata.generation, plan.attempt, self.now, tries)
-        self.answers[plan.uid] = replace(answers, refusal=refusal, refusals=tries)
-        if refused is Refused.CHILD:
-            self.answers[plan.uid] = replace(self.answers[plan.uid], released=0, released_at=None)
+        return Created(manifest, str(self._serial))

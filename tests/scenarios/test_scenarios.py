@@ -11,6 +11,7 @@ import yaml
 from closeknit.api.names import PendingReason
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
+from closeknit.placement.tables import Tables
 from scenarios.clusters import drawn, wanted
 
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
@@ -47,7 +48,7 @@ def written(decision: Placement | NoFit) -> dict[str, Any]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_scenario_ends_as_its_file_says(file: Path) -> None:
     scenario = yaml.safe_load(file.read_text())
-    decision = place(drawn(scenario["cluster"]), wanted(**scenario["job"]))
+    decision = place(drawn(scenario["cluster"]), wanted(**scenario["job"]), Tables())
     assert written(decision) == scenario["expect"]
 
 
@@ -76,4 +77,4 @@ def test_a_decision_is_the_same_in_every_process() -> None:
 def decisions() -> list[Placement | NoFit]:
     """Those of all scenarios, by the names of their files."""
     scenarios = [yaml.safe_load(file.read_text()) for file in FILES]
-    return [place(drawn(scenario["cluster"]), wanted(**scenario["job"])) for scenario in scenarios]
+    return [place(drawn(scenario["cluster"]), wanted(**scenario["job"]), Tables()) for scenario in scenarios]

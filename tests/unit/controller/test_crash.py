@@ -7,68 +7,29 @@ and no Pod is of an attempt that its job's status does not have yet.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from closeknit.api.names import PLACEMENT_GATE
-from closeknit.controller.loop import SchedulingLoop
-from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
-from closeknit.controller.sight import Sight
-from closeknit.controller.writes import Outcome, Writes
+from closeknit.controller.writes import Writes
 from closeknit.kube.api import JsonObject, Key, Resource
 from closeknit.kube.errors import ApiError, Conflict, TooManyRequests, Unavailable
+from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.results import Result
 from faults import virtual_time
 from faults.fault import WRITES as WRITE_VERBS
-from faults.fault import Call, Fault, HoldEvents, LoseReply, Refuse
-from faults.kinds import NODES
-from faults.memory_api import MemoryApi
+from faults.fault import Fault, HoldEvents, LoseReply, Refuse
 from faults.store import Store
 from scenarios.manifests import training_job
+from scenarios.operated import MortalApi, add, operate, run_released, set_status
 from scenarios.story import dra_node, plugin_node
 
-NODE_TOPOLOGIES = Resource("closeknit.dev", "v1alpha1", "nodetopologies", namespaced=False)
-RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", namespaced=False)
-RESOURCES = {
-    "Node": NODES,
-    "NodeTopology": NODE_TOPOLOGIES,
-    "ResourceSlice": RESOURCE_SLICES,
-    "TrainingJob": TRAINING_JOBS,
-}
 JOB = Key("team-b", "train")
-BEGIN = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 PATIENCE_S = 900.0  # virtual seconds: longer than any pause before a retry
 KINDS = pytest.mark.parametrize("node", [plugin_node, dra_node], ids=["plugin", "DRA"])
-
-
-class MortalApi(MemoryApi):
-    """Answers nobody any more after so many writes: the process that held it is dead."""
-
-    def __init__(self, store: Store, faults: Iterable[Fault] = (), *, dies_after: int | None = None) -> None:
-        super().__init__(store, faults)
-        self.dead = asyncio.Event()
-        self.written = 0
-        self._dies_after = dies_after
-
-    async def _do(self, call: Call, act: Callable[[], Any]) -> Any:
-        def mortal() -> Any:
-            before = self.store.rv
-            result = act()
-            if self.store.rv > before:
-                self.written += 1
-                if self.written == self._dies_after:
-                    self.dead.set()
-            return result
-
-        if self.dead.is_set():
-            await asyncio.Event().wait()
-        result = await super()._do(call, mortal)
-        if self.dead.is_set():
-            await asyncio.Event().wait()
-        return result
 
 
 class World:
@@ -77,13 +38,8 @@ class World:
     def __init__(self, node: Callable[[str], list[dict[str, Any]]]) -> None:
         self.store = Store()
         for manifest in [*node("gpu-1"), *node("gpu-2"), training_job(spec={"gpus": 16})]:
-            self._add(manifest)
+            add(self.store, manifest)
         self.store.listeners.append(self._check)
-
-    def _add(self, manifest: dict[str, Any]) -> None:
-        metadata = {key: value for key, value in manifest["metadata"].items() if key not in {"uid", "generation"}}
-        body = {**manifest, "metadata": metadata}
-        self.store.create(RESOURCES[manifest["kind"]], body, namespace=metadata.get("namespace", ""))
 
     def objects(self, resource: Resource) -> dict[str, JsonObject]:
         return {each["metadata"]["name"]: each for each in self.store.objects(resource)}
@@ -92,31 +48,9 @@ class World:
         status: JsonObject = self.store.get(TRAINING_JOBS, JOB).get("status", {})
         return status
 
-    def set_status(self, resource: Resource, name: str, **status: Any) -> None:
-        stored = self.store.get(resource, Key(JOB.namespace, name))
-        stored["status"] = {**stored.get("status", {}), **status}
-        self.store.update(resource, Key(JOB.namespace, name), stored, subresource="status")
-
     def run_released(self) -> None:
         """The scheduler and the kubelets, all at once."""
-        claims = self.objects(RESOURCE_CLAIMS)
-        for name, pod in self.objects(PODS).items():
-            if pod["status"].get("phase") != "Pending" or pod["spec"].get("schedulingGates"):
-                continue
-            target = pinned(pod)
-            if pod["spec"].get("resourceClaims"):
-                if name not in claims:
-                    continue
-                uuids = pod["metadata"]["annotations"]["closeknit.dev/gpus"].split(",")
-                results = [
-                    {"driver": "gpu.nvidia.com", "pool": target, "device": f"gpu-{uuid.rpartition('-')[2]}"}
-                    for uuid in uuids
-                ]
-                self.set_status(RESOURCE_CLAIMS, name, allocation={"devices": {"results": results}})
-            stored = self.store.get(PODS, Key(JOB.namespace, name))
-            stored["spec"]["nodeName"] = target
-            self.store.update(PODS, Key(JOB.namespace, name), stored)
-            self.set_status(PODS, name, phase="Running")
+        run_released(self.store)
 
     def _check(self) -> None:
         pods = self.objects(PODS)
@@ -133,34 +67,6 @@ class World:
             if released and pod["status"]["phase"] == "Pending":
                 gang = [each for each in pods if f"-a{number}-" in each]
                 assert len(gang) == 2, f"{name} was released and its gang is {gang}"
-
-
-def pinned(pod: JsonObject) -> str:
-    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
-
-
-async def operate(api: MortalApi) -> None:
-    """One process of the operator, until its end."""
-    loop = asyncio.get_running_loop()
-    metrics = Metrics()
-
-    def now() -> datetime:
-        return BEGIN + timedelta(seconds=loop.time())
-
-    sight = Sight(api, lambda: scheduling.wake())  # noqa: PLW0108 - it is made only then
-    scheduling = SchedulingLoop(sight, Writes(api, metrics, now, "test"), metrics, now, jitter=lambda: 0.5)
-    parts = [asyncio.create_task(sight.run()), asyncio.create_task(scheduling.run())]
-    died = asyncio.create_task(api.dead.wait())
-    try:
-        done, _ = await asyncio.wait([*parts, died], return_when=asyncio.FIRST_COMPLETED)
-        for part in done - {died}:
-            part.result()
-    finally:
-        for task in (*parts, died):
-            task.cancel()
-        await scheduling.stop()
-        await asyncio.gather(*parts, died, return_exceptions=True)
 
 
 async def keep_operating(apis: Iterable[MortalApi]) -> None:
@@ -191,7 +97,7 @@ async def a_life(node: Callable[[str], list[dict[str, Any]]], first: Callable[[S
             "runs again",
         )
         for name in world.objects(PODS):
-            world.set_status(PODS, name, phase="Succeeded")
+            set_status(world.store, PODS, Key(JOB.namespace, name), phase="Succeeded")
         await until(world, lambda: world.status().get("state") == "Succeeded", "succeeds")
         await asyncio.sleep(400)  # longer than a resync
         last = world.status()
@@ -293,11 +199,11 @@ def test_a_mistake_of_ours_in_a_write_leaves_the_job_alone_for_a_while_and_not_f
 ) -> None:
     apply, mistakes = Writes.apply, [KeyError("metadata")]
 
-    async def mistaken(self: Writes, *arguments: Any) -> Outcome:
-        outcome = await apply(self, *arguments)
+    async def mistaken(self: Writes, plan: Plan) -> Sequence[Result]:
+        results = await apply(self, plan)
         if mistakes:
             raise mistakes.pop()
-        return outcome
+        return results
 
     monkeypatch.setattr(Writes, "apply", mistaken)
     status, world = live(node, MortalApi)

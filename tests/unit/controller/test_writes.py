@@ -1,5 +1,6 @@
-"""A Plan as it is written: what the API server refuses, and what is remembered of that."""
+"""A Plan as it is written: what the API server answers, as facts, and what is learnt of them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -8,22 +9,23 @@ import pytest
 from closeknit.api.names import JobKey
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import PODS, TRAINING_JOBS
-from closeknit.controller.writes import Outcome, Writes
+from closeknit.controller.writes import Writes
 from closeknit.kube.errors import Forbidden
-from closeknit.lifecycle.answers import NOTHING, Refused
-from closeknit.lifecycle.plan import DeleteService, Plan
+from closeknit.lifecycle.answers import NOTHING, Answers, Refusing, after
+from closeknit.lifecycle.plan import Delete, Plan
+from closeknit.lifecycle.results import Result, unfinished
 from faults import virtual_time
 from faults.fault import Delay, Fault, Refuse
 from faults.memory_api import MemoryApi
 from faults.store import Store
 from scenarios.manifests import training_job
-from scenarios.story import Story, plugin_node
+from scenarios.story import NOW, Story, plugin_node
 
 NODES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 QUOTA = Forbidden("pods is forbidden: exceeded quota: one", code=403, reason="Forbidden")
 
 
-def written(*faults: Fault) -> tuple[Outcome, Store]:
+def written(*faults: Fault) -> tuple[Answers, Sequence[Result], Store]:
     """The booking of a gang of four Pods, written over an API server with these faults."""
     store = Store()
     body = training_job(spec={"gpus": 32})
@@ -33,31 +35,40 @@ def written(*faults: Fault) -> tuple[Outcome, Store]:
     story.objects[("TrainingJob", "team-b", "train")] = job  # with the store's own resourceVersion
     (booking,) = story.plans()
     writes = Writes(MemoryApi(store, faults), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
-    return virtual_time.run(writes.apply(booking, 1, NOTHING)), store
+    results = virtual_time.run(writes.apply(booking))
+    assert unfinished(results, booking.uid) is None
+    return after(NOTHING, booking, results, NOW), results, store
 
 
 def test_a_booking_is_written_whole() -> None:
-    outcome, store = written()
-    assert (outcome.error, outcome.answers.refusal, outcome.answers.service_of) == (None, None, 1)
+    answers, results, store = written()
+    assert (answers.rejection, answers.service_of) == (None, 1)
     assert len(store.objects(PODS)) == 4
+    probe_status_service_and_pods = 7
+    assert len(results) == probe_status_service_and_pods
 
 
 @pytest.mark.parametrize("first", [2, 4], ids=["the first Pod and all after it", "the third and the fourth"])
 def test_children_that_are_refused_together_count_as_one_refusal(first: int) -> None:
     """Else a gang behind a quota would wait for minutes after its first try. The first create is the dry run."""
     refused = (Fault(Refuse(QUOTA), "create", PODS, nth=nth) for nth in range(first, 6))
-    outcome, _ = written(Fault(Delay(1.0), "create", PODS), *refused)  # all of them are under way at once
-    refusal = outcome.answers.refusal
-    assert refusal is not None
-    assert (refusal.refused, refusal.tries, outcome.answers.refusals) == (Refused.CHILD, 1, 1)
-    assert refusal.message.endswith(": pods is forbidden: exceeded quota: one")
-    assert outcome.error is None
+    answers, _, _ = written(Fault(Delay(1.0), "create", PODS), *refused)  # all of them are under way at once
+    rejection = answers.rejection
+    assert rejection is not None
+    assert (rejection.of, rejection.tries, answers.rejections) == (Refusing.CHILD, 1, 1)
+    assert rejection.message.endswith(": pods is forbidden: exceeded quota: one")
+
+
+def test_after_a_refused_child_no_more_of_its_gang_is_made() -> None:
+    answers, _, store = written(Fault(Refuse(QUOTA), "create", PODS, nth=2))
+    assert answers.rejection is not None
+    assert len(store.objects(PODS)) == 0
 
 
 def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:
     """The attempt may begin again under its number, and its create may fail."""
-    plan = Plan(JobKey("team-b", "train"), "uid", "1", 2, actions=(DeleteService("train-a2"),))
+    plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 2, actions=(Delete("Service", "train-a2"),))
     writes = Writes(MemoryApi(Store()), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
     for known, then in ((2, 0), (3, 3)):
-        outcome = virtual_time.run(writes.apply(plan, 1, replace(NOTHING, service_of=known)))
-        assert outcome.answers.service_of == then
+        results = virtual_time.run(writes.apply(plan))
+        assert after(replace(NOTHING, service_of=known), plan, results, NOW).service_of == then

@@ -6,8 +6,11 @@ import pytest
 
 from closeknit.cluster.cluster import build
 from closeknit.cluster.kinds import from_document
-from closeknit.lifecycle.queue import queue
+from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.schedule import schedule
+from closeknit.placement.tables import Tables
 from scenarios.manifests import priority_class, training_job
+from scenarios.story import NOW
 
 EARLIER = "2026-11-21T09:00:00Z"
 USUAL = priority_class("usual", 10, is_default=True)
@@ -53,4 +56,4 @@ def job(name: str, *, created: str | None = EARLIER, priority: str | None = None
 def test_order(manifests: list[dict[str, Any]], expected: list[str]) -> None:
     objects = [from_document(manifest) for manifest in manifests]
     cluster = build([value for value in objects if value is not None])
-    assert [str(job.key) for job in queue(cluster)] == expected
+    assert [str(key) for key in schedule(cluster, Tables(), Memory(), NOW)] == expected

@@ -2,8 +2,8 @@
 
 import pytest
 
-from closeknit.api.names import PendingReason
 from closeknit.api.trainingjob_status import Actual, State
+from closeknit.lifecycle.plan import Delete
 from scenarios.machines import dgx1v
 from scenarios.manifests import condition, node, node_topology, owner, resource_claim, training_job, worker
 from scenarios.stories import WHOLE, booked_nodes, conditions, ended, two_dra_nodes, two_plugin_nodes, unschedulable
@@ -148,7 +148,7 @@ def test_the_next_attempt_waits_until_the_pods_of_the_one_before_are_gone() -> N
     story.settle()
     story.mark_deleted("train-a1-worker-00000")
     for plan in story.plans():
-        assert [type(action).__name__ for action in plan.actions] == ["DeletePod", "DeleteService"]
+        assert [action.kind for action in plan.actions if isinstance(action, Delete)] == ["Pod", "Service"]
     story.mark_deleted("train-a1-worker-00001")  # deletion has been asked for, and has a grace period
     story.settle()
     gated = [name for name in story.pods() if name.startswith("train-a2")]
@@ -213,7 +213,7 @@ def test_a_job_suspended_from_the_start_holds_nothing() -> None:
 def test_a_refusal_that_only_the_creates_show_takes_back_what_was_made() -> None:
     story = two_plugin_nodes()
     words = "the API server refuses Pod team-b/train-a1-worker-00001: exceeded quota: pods"
-    story.refused["train-a1-worker-00001"] = (PendingReason.TEMPLATE_INVALID, words)
+    story.forbidden["train-a1-worker-00001"] = "exceeded quota: pods"
     story.settle()
     assert (story.pods(), story.names("Service")) == ([], [])
     assert story.status().placement is None

@@ -1,5 +1,6 @@
 """A job that waits: for GPUs, for a name, for a template that is accepted, for better luck."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -7,10 +8,6 @@ import pytest
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import State
-from closeknit.lifecycle.answers import Memory
-from closeknit.lifecycle.plan import Plan
-from closeknit.lifecycle.reconcile import reconcile
-from closeknit.lifecycle.step import step
 from scenarios.manifests import pod, resource_claim, training_job, worker
 from scenarios.stories import conditions, ended, two_dra_nodes, two_plugin_nodes
 from scenarios.story import Story, dra_node, plugin_node
@@ -51,7 +48,7 @@ def test_a_booking_of_this_walk_counts_against_the_jobs_after_it() -> None:
 def test_a_template_that_the_api_server_refuses_is_told_in_its_words_and_asked_again() -> None:
     story = two_plugin_nodes()
     words = 'the API server refuses Pod team-b/train-a1-worker-00000: violates PodSecurity "restricted:latest"'
-    story.refused["train-a1-worker-00000"] = (PendingReason.TEMPLATE_INVALID, words)
+    story.forbidden["train-a1-worker-00000"] = 'violates PodSecurity "restricted:latest"'
     story.settle()
     pending = story.status().pending
     assert pending is not None
@@ -59,7 +56,7 @@ def test_a_template_that_the_api_server_refuses_is_told_in_its_words_and_asked_a
     assert story.written == ["status Queued"]
     assert conditions(story) == {"Admitted": "False", "Placed": "False"}
     assert [plan.wake_after_s for plan in story.plans()] == [15.0]
-    story.refused.clear()
+    story.forbidden.clear()
     story.pass_time(15)
     story.settle()
     assert story.status().state is State.STARTING
@@ -105,8 +102,7 @@ def test_a_name_is_taken_by_what_holds_no_gpu_too(foreign: dict[str, Any]) -> No
 
 def test_a_service_name_that_somebody_has_shows_when_it_is_created_and_is_probed_before_the_next_booking() -> None:
     story = two_plugin_nodes()
-    words = "Service team-b/train-a1 exists and belongs to nobody that it names"
-    story.refused["Service train-a1"] = (PendingReason.NAME_CONFLICT, words)
+    story.taken.add("Service train-a1")
     story.settle()
     assert story.pods() == []
     story.pass_time(2)
@@ -117,8 +113,7 @@ def test_a_service_name_that_somebody_has_shows_when_it_is_created_and_is_probed
 def test_a_gang_waits_for_the_claims_of_the_pods_that_had_its_names_before() -> None:
     """The API server collects them when it comes round to it; until then nobody of the gang is released."""
     story = two_dra_nodes()
-    words = "ResourceClaim team-b/train-a1-worker-00001 exists and belongs to nobody that it names"
-    story.refused["ResourceClaim train-a1-worker-00001"] = (PendingReason.NAME_CONFLICT, words)
+    story.taken.add("ResourceClaim train-a1-worker-00001")
     booking, *_ = story.plans()
     story.write(booking)
     release, *_ = story.plans()
@@ -129,7 +124,7 @@ def test_a_gang_waits_for_the_claims_of_the_pods_that_had_its_names_before() -> 
     assert (story.pods(), story.status().state) == ([], State.QUEUED)
 
     story.add(left_over)
-    story.refused.clear()
+    story.taken.clear()
     story.pass_time(2)
     story.settle()
     assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
@@ -174,15 +169,25 @@ def test_a_stored_job_that_cannot_be_read_is_refused_in_words() -> None:
     assert story.written == ["status Queued"]
 
 
-def test_a_mistake_of_ours_about_one_job_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mistaken(job: TrainingJob, *rest: Any, **options: Any) -> Plan:
+@pytest.mark.parametrize(
+    "mistaken",
+    [pytest.param("schedule.bar", id="what is it to get"), pytest.param("decision.follow", id="what is to be written")],
+)
+def test_a_mistake_of_ours_about_one_job_keeps_no_other_waiting(mistaken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, _, name = mistaken.partition(".")
+    right = getattr(import_module(f"closeknit.lifecycle.{module}"), name)
+
+    def wrong(job: TrainingJob, *rest: Any, **options: Any) -> Any:
         if job.metadata.name == "a":
             raise KeyError("gpu-9")
-        return reconcile(job, *rest, **options)
+        return right(job, *rest, **options)
 
-    monkeypatch.setattr("closeknit.lifecycle.step.reconcile", mistaken)
+    monkeypatch.setattr(f"closeknit.lifecycle.{mistaken}", wrong)
     story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}), training_job("b", spec={"gpus": 8}))
-    broken, booked = story.plans()
+    broken, *_ = story.plans()
+    assert repr(broken.error) == "KeyError('gpu-9')"
+    aside = frozenset({JobKey("team-b", "a")})  # what the loop does then
+    (booked,) = (plan for plan in story.plans(busy=aside, put_aside=aside) if plan.job not in aside)
     assert (str(broken.job), repr(broken.error), broken.writes) == ("team-b/a", "KeyError('gpu-9')", False)
     assert (str(booked.job), booked.error, booked.writes) == ("team-b/b", None, True)
 
@@ -192,7 +197,7 @@ def test_a_job_that_is_busy_gets_no_plan_and_keeps_what_it_holds() -> None:
     booking, *_ = story.plans()
     story.write(booking)
     busy = frozenset({JobKey("team-b", "a")})
-    (plan,) = step(story.cluster, story.now, Memory(busy=busy))
+    (plan,) = story.plans(busy=busy)
     assert (str(plan.job), plan.status and plan.status.placement) == ("team-b/b", None)
 
 
@@ -211,7 +216,7 @@ def test_a_status_that_cannot_be_read_is_never_written_over() -> None:
 
 def test_what_was_refused_is_asked_about_as_it_would_be_made_now() -> None:
     story = two_plugin_nodes(priorityClassName="high")
-    story.refused["train-a1-worker-00001"] = (PendingReason.TEMPLATE_INVALID, "no PriorityClass with name high")
+    story.forbidden["train-a1-worker-00001"] = "no PriorityClass with name high was found"
     story.settle()
     story.edit_job(priorityClassName="low")
     (plan,) = story.plans()

@@ -19,11 +19,13 @@ from closeknit.placement.paths import pcie_tree
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.request import Request
+from closeknit.placement.tables import Tables
 from scenarios.clusters import cluster_of, graph, node, wanted
 from scenarios.machines import INTEL_2017, spec, tree
 
 Chosen = tuple[tuple[int, ...], ...]  # positions of each node, in the order of nodes
 
+TABLES = Tables()
 QUAD_LEVELS = tree([0, 0, 1, 1], [0, 0, 1, 1])
 QUAD = machine(  # half a DGX-1V, whose pairs differ
     spec(
@@ -268,7 +270,7 @@ def situations(draw: st.DrawFn) -> tuple[Cluster, Request]:
 def test_no_choice_has_more_merit_than_the_one_taken(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation
     merits = [found for chosen in every_choice(cluster, request.gpus) if (found := merit(cluster, request, chosen))]
-    decision = place(cluster, request)
+    decision = place(cluster, request, TABLES)
     if not merits:
         assert isinstance(decision, NoFit)
         return

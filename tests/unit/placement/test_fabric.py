@@ -1,94 +1,150 @@
 """Spreads over the tree of domains against every spread there is; and beyond the exact sizes, that they are spreads."""
 
+from collections.abc import Sequence
 from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeknit.placement import fabric
-from closeknit.placement.fabric import Filling, Units, tree
+from closeknit.placement.cost import Cost, Scale
+from closeknit.placement.fabric import Filling
+from closeknit.placement.ground import Area, Members
+from closeknit.placement.hosts import Units
 
 DEPTH = 3  # block, rack, host
+SCALE = Scale(DEPTH)
 
-Nodes = list[tuple[tuple[str, ...], int]]
+Nodes = Sequence[tuple[tuple[str, ...], int]]
+Offers = dict[int, Units]
 
 
 @st.composite
 def trees(draw: st.DrawFn) -> Nodes:
-    nodes: Nodes = []
+    nodes: list[tuple[tuple[str, ...], int]] = []
     for number in range(draw(st.integers(1, 6))):
         block, rack = draw(st.sampled_from("ab")), draw(st.sampled_from("xyz"))
         nodes.append(((block, block + rack, f"{block}{rack}{number}"), draw(st.integers(0, 8))))
     return nodes
 
 
-def cost_of(nodes: Nodes, given_units: tuple[int, ...], offers: dict[int, Units]) -> tuple[float, ...]:
+def tree(nodes: Nodes, offer_of: dict[int, int] | None = None) -> Area:
+    """The tree of nodes by number, each with an offer of its own where nothing else is said."""
+
+    def grow(level: int, members: list[int]) -> Area:
+        inside: dict[str, list[int]] = {}
+        for member in members:
+            inside.setdefault(nodes[member][0][level + 1], []).append(member)
+        is_leaf = level == DEPTH - 2
+        hosts: dict[int, list[str]] = {}
+        for member in members if is_leaf else ():
+            hosts.setdefault((offer_of or {}).get(member, member), []).append(name(member))
+        return Area(
+            level,
+            is_lone=False,
+            free_gpus=sum(nodes[member][1] for member in members),
+            gpus=sum(nodes[member][1] for member in members),
+            first=name(members[0]),
+            children=() if is_leaf else tuple(grow(level + 1, found) for found in inside.values()),
+            members=tuple(Members(offer, len(names), (tuple(names),)) for offer, names in hosts.items()),
+            offers=sum({1 << (offer_of or {}).get(member, member) for member in members}),
+        )
+
+    return grow(-1, list(range(len(nodes))))
+
+
+def name(number: int) -> str:
+    return f"{number:04}"
+
+
+def filling(nodes: Nodes, offers: Offers, *, counts_free: bool = False, whole_units: int = 1) -> Filling:
+    whole_at = 1 if whole_units > 1 else None
+    return Filling(
+        tree(nodes), offers, len(offers), SCALE, counts_free=counts_free, whole_at=whole_at, whole_units=whole_units
+    )
+
+
+def offered(own: int = 0) -> int:
+    return SCALE.packed(Cost((0, 0, 1), broken=own, free_gpus=(0, 0)))
+
+
+def cost_of(nodes: Nodes, given_units: tuple[int, ...], own: dict[tuple[int, int], int]) -> int:
     used = [number for number, units in enumerate(given_units) if units]
-    counts = [len({nodes[number][0][level] for number in used}) for level in range(DEPTH)]
-    own = sum(offers[number][given_units[number]][DEPTH] for number in used)
+    counts = tuple(len({nodes[number][0][level] for number in used}) for level in range(DEPTH))
     free = []
     for level in range(DEPTH - 1):
         touched = {nodes[number][0][level] for number in used}
         free.append(sum(gpus for domains, gpus in nodes if domains[level] in touched))
-    return (*counts, own, *free)
+    broken = sum(own[number, given_units[number]] for number in used)
+    return SCALE.packed(Cost(counts, broken=broken, free_gpus=tuple(free)))
 
 
-def brute(nodes: Nodes, offers: dict[int, Units], units: int) -> tuple[float, ...] | None:
-    choices = [(0, *offers.get(number, {})) for number in range(len(nodes))]
-    costs = [cost_of(nodes, given_units, offers) for given_units in product(*choices) if sum(given_units) == units]
-    return min(costs, default=None)
-
-
-def offered(own: float) -> tuple[float, ...]:
-    return (0, 0, 1, own, 0, 0)
+def brute(nodes: Nodes, own: dict[tuple[int, int], int], units: int) -> tuple[int, tuple[tuple[str, int], ...]] | None:
+    """The least cost, and of the spreads that cost so much the first by name."""
+    choices = [(0, *(given for number, given in own if number == node)) for node in range(len(nodes))]
+    spreads = [
+        (
+            cost_of(nodes, given_units, own),
+            tuple((name(node), given) for node, given in enumerate(given_units) if given),
+        )
+        for given_units in product(*choices)
+        if sum(given_units) == units
+    ]
+    return min(spreads, default=None)
 
 
 @settings(max_examples=300, deadline=None)
 @given(trees(), st.data(), st.booleans())
 def test_no_spread_is_cheaper(nodes: Nodes, data: st.DataObject, equal: bool) -> None:
     sizes = st.just((1,)) if equal else st.sets(st.integers(1, 4), min_size=1).map(tuple)
-    offers: dict[int, Units] = {
-        number: {size: offered(data.draw(st.integers(0, 3))) for size in sorted(data.draw(sizes))}
+    own = {
+        (number, size): data.draw(st.integers(0, 3))
         for number in range(len(nodes))
         if data.draw(st.sampled_from([True, True, False]))
+        for size in sorted(data.draw(sizes))
     }
+    offers: Offers = {}
+    for (number, size), cost in own.items():
+        offers[number] = {**offers.get(number, {}), size: offered(cost)}
     units = data.draw(st.integers(1, 8))
-    spread = Filling(tree(nodes), offers, free_at=DEPTH + 1).best(units)
-    expected = brute(nodes, offers, units)
-    assert (spread and spread.cost) == expected
-    if spread:
-        assert sum(taken for _, taken in spread.picks) == units
+    search = filling(nodes, offers, counts_free=True)
+    expected = brute(nodes, own, units)
+    assert search.cost(units) == (expected and expected[0])
+    if expected:
+        assert tuple((node, taken) for node, taken, _ in search.picks(units)) == expected[1]
 
 
 def test_domains_that_give_only_multiples() -> None:
     """Groups of two nodes inside a rack: three and three are no way to take six, two and four are."""
     nodes = [(("b", f"b{rack}", f"b{rack}{number}"), 8) for rack in "xy" for number in range(4)]
-    offers: dict[int, Units] = {number: {1: (0, 0, 1)} for number in range(8) if number != 3}
-    spread = Filling(tree(nodes), offers, whole_at=1, whole_units=2).best(6)
-    assert spread is not None
-    assert [node for node, _ in spread.picks] == [0, 1, 4, 5, 6, 7]
-    assert Filling(tree(nodes), offers, whole_at=1, whole_units=2).best(7) is None
+    offers: Offers = {number: {1: offered()} for number in range(8) if number != 3}
+    search = filling(nodes, offers, whole_units=2)
+    assert [node for node, *_ in search.picks(6)] == [name(number) for number in (0, 1, 4, 5, 6, 7)]
+    assert search.cost(7) is None
 
 
 def test_large_clusters_fill_the_fullest_domains_first() -> None:
     racks = 60
     nodes = [(("b", f"b{rack:02}", f"b{rack:02}{number:02}"), 8) for rack in range(racks) for number in range(20)]
-    offers: dict[int, Units] = {
-        number: {1: (0, 0, 1)} for number in range(len(nodes)) if number % 20 <= number // 20 % 20
+    offers: Offers = {
+        number: {1: offered(number % 2)} for number in range(len(nodes)) if number % 20 <= number // 20 % 20
     }  # rack r has r % 20 + 1 nodes to give
     needed = 20 * 3 + 19 * 2
     assert racks * 20 * needed > fabric.EXACT_STEPS
-    spread = Filling(tree(nodes), offers).best(needed)
-    assert spread is not None
-    assert spread.cost == (1, 5, needed)
+    search = filling(nodes, offers)
+    cost = search.cost(needed)
+    assert cost is not None
+    assert SCALE.domains(cost) == (1, 5, needed)
+    assert len(search.picks(needed)) == needed
 
 
 def test_many_nodes_of_unequal_shares_give_their_most() -> None:
     nodes = [(("b", "b/r", f"b/r/{number:02}"), 8) for number in range(fabric.EXACT_NODES + 4)]
-    offers: dict[int, Units] = {
-        number: dict.fromkeys(range(1, 9 if number % 4 == 0 else 4), (0, 0, 1)) for number in range(len(nodes))
+    offers: Offers = {
+        number: dict.fromkeys(range(1, 9 if number % 4 == 0 else 4), offered()) for number in range(len(nodes))
     }
-    spread = Filling(tree(nodes), offers).best(29)
-    assert spread is not None
-    assert spread.cost == (1, 1, 4)
-    assert sum(units for _, units in spread.picks) == 29
+    search = filling(nodes, offers)
+    cost = search.cost(29)
+    assert cost is not None
+    assert SCALE.domains(cost) == (1, 1, 4)
+    assert sum(units for _, units, _ in search.picks(29)) == 29

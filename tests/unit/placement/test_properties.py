@@ -18,8 +18,10 @@ from closeknit.placement.paths import pcie_tree
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement, TransportChoice
 from closeknit.placement.request import Request
+from closeknit.placement.tables import Tables
 from scenarios.clusters import cluster_of, graph, held, node, wanted
 
+TABLES = Tables()
 MACHINES = ["dgx-1v", "hgx-h200", "a100x4-backwards", "pairs8", "pcie-only"]
 
 
@@ -76,7 +78,7 @@ def situations(draw: st.DrawFn, *, offers: tuple[str, ...] = ("DRA",)) -> tuple[
 @given(situations(offers=("DRA", "plugin", "plugin-blind")))
 def test_a_placement_is_whole_and_takes_only_what_is_free(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation
-    decision = place(cluster, request)
+    decision = place(cluster, request, TABLES)
     assume(isinstance(decision, Placement))
     assert isinstance(decision, Placement)
     assert len({share.node for share in decision.shares}) == len(decision.shares)
@@ -98,7 +100,7 @@ def test_a_placement_is_whole_and_takes_only_what_is_free(situation: tuple[Clust
 def test_required_groups_lie_inside_islands(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation
     request = replace(request, nvlink=NvlinkPolicy.REQUIRED)
-    decision = place(cluster, request)
+    decision = place(cluster, request, TABLES)
     assume(isinstance(decision, Placement))
     assert isinstance(decision, Placement)
     for share in decision.shares:
@@ -116,8 +118,8 @@ def test_the_order_of_nodes_does_not_matter(situation: tuple[Cluster, Request], 
     cluster, request = situation
     names = list(cluster.nodes)
     random.shuffle(names)
-    assert place(replace(cluster, nodes={name: cluster.nodes[name] for name in names}), request) == place(
-        cluster, request
+    assert place(replace(cluster, nodes={name: cluster.nodes[name] for name in names}), request, TABLES) == place(
+        cluster, request, TABLES
     )
 
 
@@ -131,8 +133,8 @@ def test_one_more_free_gpu_never_makes_a_job_unplaceable(
     assume(free)
     name, index = data.draw(st.sampled_from(free))
     less = replace(cluster, nodes={**cluster.nodes, name: held(cluster.nodes[name], index)})
-    if isinstance(place(less, request), Placement):
-        assert isinstance(place(cluster, request), Placement)
+    if isinstance(place(less, request, TABLES), Placement):
+        assert isinstance(place(cluster, request, TABLES), Placement)
 
 
 def emptied(cluster: Cluster) -> Cluster:
@@ -149,10 +151,10 @@ def emptied(cluster: Cluster) -> Cluster:
 @given(situations())
 def test_the_ideal_is_what_the_same_machines_would_give_if_they_were_empty(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation
-    decision = place(cluster, request)
+    decision = place(cluster, request, TABLES)
     assume(isinstance(decision, Placement))
     assert isinstance(decision, Placement)
-    free = place(emptied(cluster), replace(request, min_bus_bandwidth_gb_s=None))
+    free = place(emptied(cluster), replace(request, min_bus_bandwidth_gb_s=None), TABLES)
     assert isinstance(free, Placement)
     predicted, ideal = decision.predicted_bus_bandwidth_gb_s, free.predicted_bus_bandwidth_gb_s
     # In an empty cluster merit may take fewer domains and less bandwidth; the gang could lie there as it does now, too.
@@ -164,7 +166,7 @@ def test_the_ideal_is_not_below_what_merit_now_gives_over_more_nodes() -> None:
     trays = [node(f"tray-{number}", graph("gb200-tray", str(number)), path=("r1",)) for number in (0, 1)]
     cards = [node("cards", graph("pairs8"), gpus=gpus, path=("r1",)) for gpus in ("", "a 1 2 3 4 5 6 7")]
     request = wanted(gpus=8)
-    empty, used = (place(cluster_of(*trays, view, levels=("rack",)), request) for view in cards)
+    empty, used = (place(cluster_of(*trays, view, levels=("rack",)), request, TABLES) for view in cards)
     assert isinstance(empty, Placement)
     assert isinstance(used, Placement)
     assert ([share.node for share in empty.shares], len(used.shares)) == (["cards"], 2)
@@ -197,7 +199,7 @@ def test_on_one_node_the_ideal_is_the_fastest_set_of_any_machine(
         words = " ".join("a" if taken >> gpu.index & 1 else str(gpu.index) for gpu in whole.gpus)
         views.append(node(f"gpu-{number}", whole, gpus=words))
     request = wanted(gpus=count, topology={"nvlink": "Ignored", "fabric": {"required": "host"}})
-    decision = place(cluster_of(*views), request)
+    decision = place(cluster_of(*views), request, TABLES)
     assume(isinstance(decision, Placement))
     assert isinstance(decision, Placement)
     best = max(fastest_gb_s(name, count) for name in able)
@@ -211,7 +213,7 @@ def test_on_one_node_the_ideal_is_the_fastest_set_of_any_machine(
 def test_on_one_node_it_is_never_slower_than_first_fit(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation
     request = replace(request, nvlink=NvlinkPolicy.IGNORED, required_level=None, min_bus_bandwidth_gb_s=None)
-    naive, ours = first_fit(cluster, request), place(cluster, request)
+    naive, ours = first_fit(cluster, request, TABLES), place(cluster, request, TABLES)
     assume(naive is not None and len(naive.shares) == 1 and naive.predicted_bus_bandwidth_gb_s is not None)
     assert naive is not None
     assert isinstance(ours, Placement)
@@ -222,7 +224,7 @@ def test_on_one_node_it_is_never_slower_than_first_fit(situation: tuple[Cluster,
 @given(situations(offers=("DRA", "plugin", "plugin-blind")))
 def test_a_refusal_says_what_was_asked_and_what_was_found(situation: tuple[Cluster, Request]) -> None:
     cluster, request = situation
-    decision = place(cluster, request)
+    decision = place(cluster, request, TABLES)
     assume(isinstance(decision, NoFit))
     assert isinstance(decision, NoFit)
     assert decision.message.startswith("needs ")

@@ -8,15 +8,18 @@ import pytest
 from closeknit.api.names import PendingReason
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.node import NodeView, PluginOffer, Taint
+from closeknit.cluster.node import Fault, FaultKind, NodeView, PluginOffer, Taint
 from closeknit.machine.graph import machine
+from closeknit.placement.admission import admits
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement, TransportChoice
 from closeknit.placement.request import Request, Toleration
-from closeknit.placement.survey import admits
+from closeknit.placement.tables import Tables
 from scenarios.clusters import cluster_of, graph, held, node, wanted
 from scenarios.manifests import node_topology
+
+TABLES = Tables()
 
 
 def toleration(key: str = "", operator: str = "Equal", value: str = "", effect: str = "") -> Toleration:
@@ -55,13 +58,13 @@ def test_products_and_memory_choose_the_node() -> None:
         ({"minMemory": "100Gi"}, "c"),
         ({"products": ["Tesla-V100-SXM2-16GB", "NVIDIA-H200"], "minMemory": "16Gi"}, "c"),
     ):
-        decision = place(cluster, wanted(gpus=8, gpu=gpu))
+        decision = place(cluster, wanted(gpus=8, gpu=gpu), TABLES)
         assert isinstance(decision, Placement)
         assert [share.node for share in decision.shares] == [expected]
 
 
 def bound(view: NodeView, request: Request) -> Binding | PendingReason:
-    decision = place(cluster_of(view), request)
+    decision = place(cluster_of(view), request, TABLES)
     return decision.reason if isinstance(decision, NoFit) else decision.shares[0].binding
 
 
@@ -69,7 +72,12 @@ H200, V100 = graph("hgx-h200"), graph("dgx-1v")
 PLUGIN_H200 = node("a", H200, offer="plugin")
 PLUGIN_V100 = node("a", V100, offer="plugin")
 # The agent knows that GPU 0 is broken, and the plugin does not.
-BROKEN_H200 = replace(PLUGIN_H200, usable=tuple(range(1, 8)), free=tuple(range(1, 8)), unusable={0: "unhealthy: XID79"})
+BROKEN_H200 = replace(
+    PLUGIN_H200,
+    usable=tuple(range(1, 8)),
+    free=tuple(range(1, 8)),
+    unusable={0: Fault(FaultKind.UNHEALTHY, "XID79")},
+)
 REFUSED = PendingReason.INSUFFICIENT_GPUS
 
 
@@ -122,7 +130,7 @@ def test_how_a_share_is_bound(view: NodeView, gpus: int, binding: str, expected:
 
 def test_a_plugin_may_pick_near_any_nic_so_that_all_are_named() -> None:
     views = [node(name, H200, gpus="0 1 2 3 4 5 a a", offer="plugin") for name in "ab"]
-    decision = place(cluster_of(*views), wanted(gpus=8, topology={"gpusPerNode": 4}))
+    decision = place(cluster_of(*views), wanted(gpus=8, topology={"gpusPerNode": 4}), TABLES)
     assert isinstance(decision, Placement)
     assert decision.transport is TransportChoice.RDMA
     assert {share.binding for share in decision.shares} == {Binding.BEST_EFFORT}
@@ -131,15 +139,15 @@ def test_a_plugin_may_pick_near_any_nic_so_that_all_are_named() -> None:
 
 def test_first_fit_takes_the_first_nodes_and_the_lowest_gpus() -> None:
     cluster = cluster_of(node("a", V100, gpus="0 a 2 3 b 5 6 7"), node("b", V100), node("c", V100, path=()), levels=())
-    naive = first_fit(cluster, wanted(gpus=4))
+    naive = first_fit(cluster, wanted(gpus=4), TABLES)
     assert naive is not None
     assert [(share.node, share.gpus) for share in naive.shares] == [("a", (0, 2, 3, 5))]
     # Over the sockets of a DGX-1, whose CPUs are Broadwells.
     assert (naive.predicted_bus_bandwidth_gb_s, naive.ideal_bus_bandwidth_gb_s) == (6.0, 80.0)
-    two = first_fit(cluster, wanted(gpus=16))
+    two = first_fit(cluster, wanted(gpus=16), TABLES)
     assert two is not None
     assert [(share.node, share.first_rank) for share in two.shares] == [("b", 0), ("c", 8)]
-    assert first_fit(cluster, wanted(gpus=32)) is None
+    assert first_fit(cluster, wanted(gpus=32), TABLES) is None
 
 
 @pytest.mark.parametrize(
@@ -170,22 +178,24 @@ def test_what_is_excluded_is_counted(job: dict[str, Any], message: str) -> None:
         node("f", H200),
     )
     request = replace(wanted(**job), node_selector=(("pool", "train"),))
-    decision = place(cluster, request)
+    decision = place(cluster, request, TABLES)
     assert isinstance(decision, NoFit)
     assert decision.message == message
 
 
 def test_many_holders_are_counted() -> None:
     view = node("a", H200, gpus="a b c d 4 5 6 7")
-    decision = place(cluster_of(view), wanted(gpus=8))
+    decision = place(cluster_of(view), wanted(gpus=8), TABLES)
     assert decision == NoFit(
         PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; 4 are free on 1 node; 4 excluded: 4 held by 4 others"
     )
 
 
 def test_a_cluster_without_gpus_has_too_few() -> None:
-    assert place(cluster_of(), wanted(gpus=8)) == NoFit(PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; 0 are free")
-    assert place(cluster_of(), wanted(gpus=8, gpu={"minMemory": "80Gi"})) == NoFit(
+    assert place(cluster_of(), wanted(gpus=8), TABLES) == NoFit(
+        PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; 0 are free"
+    )
+    assert place(cluster_of(), wanted(gpus=8, gpu={"minMemory": "80Gi"}), TABLES) == NoFit(
         PendingReason.NO_MATCHING_GPU, "needs 8 GPUs with at least 80 GiB of memory; this cluster has no GPUs"
     )
 
@@ -196,6 +206,6 @@ def test_more_nodes_never_turn_a_fit_into_a_refusal(whole_nodes: int) -> None:
     eight, six = (machine(NodeTopologySpec.parse(node_topology(count=count)["spec"])) for count in (8, 6))
     nodes = [node(f"a{number:03}", eight, offer="plugin") for number in range(whole_nodes)]
     small = [node(f"b{number}", six, offer="plugin") for number in range(2)]
-    decision = place(cluster_of(*nodes, *small), wanted(gpus=20, gpu={"binding": "WholeNode"}))
+    decision = place(cluster_of(*nodes, *small), wanted(gpus=20, gpu={"binding": "WholeNode"}), TABLES)
     assert isinstance(decision, Placement)
     assert sorted(len(share.gpus) for share in decision.shares) == [6, 6, 8]

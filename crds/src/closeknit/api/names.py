@@ -4,8 +4,8 @@ docs/reference/names.md lists them for people; tests/unit/project/test_docs.py r
 """
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 GROUP = "closeknit.dev"
 VERSION = "v1alpha1"
@@ -118,9 +118,55 @@ class ExclusionReason(StrEnum):
     TAINTED = "Tainted"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class JobKey:
-    """Namespace and name of a TrainingJob; ordered by both."""
+class EndReason(StrEnum):
+    """Why an attempt ended: the closed list of status.attempts[].reason."""
+
+    SUCCEEDED = "Succeeded"
+    POD_FAILED = "PodFailed"
+    SUSPENDED = "Suspended"
+    CHILD_DELETED = "ChildDeleted"
+    GPU_TAKEN = "GPUTaken"
+    NODE_CHANGED = "NodeChanged"
+
+
+class ConditionReason(StrEnum):
+    """Reasons of conditions, where it is neither an EndReason nor a PendingReason."""
+
+    ACCEPTED = "Accepted"
+    BOOKED = "Booked"
+    NOT_PLACED = "NotPlaced"
+    RESTARTING = "Restarting"
+    FINISHED = "Finished"
+    RESUMED = "Resumed"
+    STARTING = "Starting"
+    UNSCHEDULABLE = "Unschedulable"
+    ALL_PODS_RUNNING = "AllPodsRunning"
+    NOT_BOUND = "NotBound"
+    NOT_REPORTED = "NotReported"
+    MISMATCH = "Mismatch"
+    VERIFIED = "Verified"
+    IPC_LOCK_REFUSED = "IPCLockRefused"
+    AS_PLANNED = "AsPlanned"
+
+
+class EventReason(StrEnum):
+    """Reasons of Events, where it is neither an EndReason nor a PendingReason."""
+
+    PLACED = "Placed"
+
+
+class EventAction(StrEnum):
+    """What was done, in Events."""
+
+    QUEUE = "Queue"
+    PLACE = "Place"
+    RESTART = "Restart"
+    SUSPEND = "Suspend"
+    FINISH = "Finish"
+
+
+class JobKey(NamedTuple):
+    """Namespace and name of a TrainingJob; ordered by both. A tuple, because decisions hash thousands of them."""
 
     namespace: str
     name: str

@@ -7,17 +7,19 @@ from datetime import UTC, datetime
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJobStatus
+from closeknit.cluster.booking import booking
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.job import booking as booked_by
-from closeknit.cluster.kinds import Change, ClusterObject, Source, pod_source
+from closeknit.cluster.kinds import Change, ClusterObject, Stream, pod_stream
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
-from closeknit.lifecycle import booking
+from closeknit.lifecycle.bars import is_finished
 from closeknit.lifecycle.children import children
-from closeknit.lifecycle.reconcile import is_finished
-from closeknit.lifecycle.step import step
+from closeknit.lifecycle.decision import decide
+from closeknit.lifecycle.gangs import gang
+from closeknit.lifecycle.memory import Memory
 from closeknit.placement.ranks import Coordinates, coordinates
 from closeknit.placement.request import request
+from closeknit.placement.tables import Tables
 
 # Stands for now where no agent has told its time: then nothing is stale, and no answer depends on the moment.
 _NO_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
@@ -66,22 +68,23 @@ def plan(asked: TrainingJob, objects: Sequence[ClusterObject]) -> Placed | Refus
     metadata = asked.metadata.model_copy(update={"deletion_timestamp": None})
     asked = asked.model_copy(update={"metadata": metadata, "status": TrainingJobStatus()})
     stored = cluster.jobs.get(asked.key)
-    if stored is not None and stored.status.placement is not None and booked_by(stored) is not None:
+    if stored is not None and stored.status.placement is not None and booking(stored) is not None:
         return _placed(stored, stored.status.placement, cluster)
     if stored is not None:
         cluster = _without_children(cluster, stored)
         asked = _waiting(asked, stored)
     asked = asked.model_copy(update={"spec": asked.spec.model_copy(update={"suspend": False})})
     cluster = cluster.with_job(asked)
-    for decision in step(cluster, cluster.newest_heartbeat or _NO_CLOCK):
-        if decision.job != asked.key:
+    for next_step in decide(cluster, Tables(), Memory(), cluster.newest_heartbeat or _NO_CLOCK).plans:
+        if next_step.job != asked.key:
             continue
-        if decision.error is not None:
-            raise decision.error
-        if decision.status is not None and decision.status.placement is not None:
-            return _placed(asked.model_copy(update={"status": decision.status}), decision.status.placement, cluster)
-        if decision.status is not None and decision.status.pending is not None:
-            return Refused(asked.key, decision.status.pending)
+        if next_step.error is not None:
+            raise next_step.error
+        status = next_step.status
+        if status is not None and status.placement is not None:
+            return _placed(asked.model_copy(update={"status": status}), status.placement, cluster)
+        if status is not None and status.pending is not None:
+            return Refused(asked.key, status.pending)
     raise AssertionError(f"{asked.key} is neither placed nor refused")
 
 
@@ -98,27 +101,28 @@ def _without_children(cluster: Cluster, job: TrainingJob) -> Cluster:
     claims = cluster.claims_of(job.key)
     return cluster.after(
         (
-            *(Change(pod_source(pod), pod.key, None) for pod in pods),
-            *(Change(Source.RESOURCE_CLAIMS, claim.key, None) for claim in claims),
+            *(Change(pod_stream(pod), pod.key, None) for pod in pods),
+            *(Change(Stream.RESOURCE_CLAIMS, claim.key, None) for claim in claims),
         )
     )
 
 
 def _placed(job: TrainingJob, placement: PlacementStatus, cluster: Cluster) -> Placed:
-    gang = booking.gang(job, job.status.attempt or 1, placement, cluster, ipc_lock=True)
+    held = booking(job)
+    made = gang(job, held, cluster, ipc_lock=True) if held is not None else None
     return Placed(
         job=job.key,
         placement=placement,
-        ranks=_ranks(job, placement, gang),
-        environment=container_environment(gang, 0) if isinstance(gang, Gang) else {},
+        ranks=_ranks(job, placement, made if isinstance(made, Gang) else None),
+        environment=container_environment(made, 0) if isinstance(made, Gang) else {},
     )
 
 
-def _ranks(job: TrainingJob, placement: PlacementStatus, gang: Gang | booking.Lost) -> tuple[Rank, ...]:
+def _ranks(job: TrainingJob, placement: PlacementStatus, gang: Gang | None) -> tuple[Rank, ...]:
     asked = request(job.key, job.spec)
     ranks: list[Rank] = []
     for index, node in enumerate(placement.nodes):
-        uuids = gang.members[index].uuids if isinstance(gang, Gang) else ("",) * len(node.gpus)
+        uuids = gang.members[index].uuids if gang is not None else ("",) * len(node.gpus)
         for gpu, uuid in zip(node.gpus, uuids, strict=True):
             ranks.append(Rank(len(ranks), node.name, gpu, uuid, coordinates(len(ranks), asked)))
     return tuple(ranks)

@@ -1,18 +1,15 @@
-"""What TrainingJobs hold: the booking in a job's status, and jobs that cannot be read."""
+"""TrainingJobs as they are read, and those that cannot be."""
 
 from dataclasses import dataclass
 
 import msgspec
 from pydantic import ValidationError
 
-from closeknit.api.names import ConditionType, JobKey
+from closeknit.api.names import JobKey
 from closeknit.api.objects import ObjectMeta, TrainingJob
-from closeknit.api.trainingjob_status import Binding, PlacementStatus, TrainingJobStatus
+from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.meta import Metadata, WireStruct
 from closeknit.cluster.report import first_fault
-
-# A job in one of these states holds nothing by its booking; what its Pods still hold, they hold by themselves.
-RELEASED = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED, ConditionType.SUSPENDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,51 +27,6 @@ class InvalidJob:
     def key(self) -> JobKey:
         """Namespace and name."""
         return JobKey(self.metadata.namespace or "default", self.metadata.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Booked:
-    """What a booking holds on one node."""
-
-    node: str
-    index: int
-    """Position in the placement, which is the index of the worker Pod."""
-    gpus: tuple[int, ...]
-    binding: Binding
-    rdma: bool
-    """Whether its Pod requests the node's RDMA resource."""
-
-
-@dataclass(frozen=True, slots=True)
-class Booking:
-    """What a job's status holds now."""
-
-    uid: str
-    attempt: int
-    shares: tuple[Booked, ...]
-
-
-def booking(job: TrainingJob | InvalidJob) -> Booking | None:
-    """What the job holds by its status: the placement of an attempt that has not ended; None where it holds nothing."""
-    status = job.status
-    if status.placement is None or not status.placement.nodes:
-        return None
-    if any(condition.type in RELEASED and condition.status == "True" for condition in status.conditions):
-        return None
-    attempt = status.attempt or 1
-    if any(ended.number == attempt for ended in status.attempts):
-        return None
-    return Booking(job.metadata.uid or "", attempt, _shares(status.placement))
-
-
-def _shares(placement: PlacementStatus) -> tuple[Booked, ...]:
-    shares = []
-    rdma = False
-    for index, assignment in enumerate(placement.nodes):
-        if assignment.nics is not None:  # absent: as the node before
-            rdma = bool(assignment.nics)
-        shares.append(Booked(assignment.name, index, tuple(assignment.gpus), assignment.binding, rdma))
-    return tuple(shares)
 
 
 class _Head(WireStruct, frozen=True):

@@ -3,48 +3,44 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 from closeknit.api.names import JobKey
-from closeknit.api.objects import ObjectMeta, TrainingJob
+from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import Source, change
+from closeknit.cluster.kinds import Stream
 from closeknit.controller.decisions import log_decision
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.sight import Sight
-from closeknit.controller.writes import Outcome, Writes
+from closeknit.controller.turn import DELETION_SEEN_S, Turn, deletions, versions
+from closeknit.controller.worker import Worker
+from closeknit.controller.writes import Writes
 from closeknit.kube.backoff import Backoff
-from closeknit.kube.errors import Conflict, NotFound
-from closeknit.lifecycle.answers import NOTHING, Answers, Memory
+from closeknit.kube.errors import ApiError
+from closeknit.lifecycle.answers import NOTHING, Answers, after
+from closeknit.lifecycle.decision import Decision, decide
+from closeknit.lifecycle.follow import BROKEN_PAUSE_S
+from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.plan import Plan
-from closeknit.lifecycle.step import BROKEN_PAUSE_S, step
+from closeknit.lifecycle.results import PASSING, Failed, Failure, Result, Stored, unfinished
+from closeknit.placement.tables import Tables
 
 COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound within milliseconds of each other
 RESYNC_S = 300.0  # everything is looked at again though nothing changed
 SEEN_POLL_S = 0.05  # our own write may be seen without any change worth waking for
-DELETION_SEEN_S = 5.0  # a deletion that is not seen by then is asked for again
+# A job whose writes fail so often in a row, half a minute by these pauses, loses its turn: what stops it may last, and
+# the GPUs that it would get are not to stand idle for that.
+PATIENCE_FAILURES = 8
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Held:
-    """A job that is left alone: its Plan is being written, or was and is not seen yet, or it waits after an error."""
-
-    shown: TrainingJob | None
-    """The job as decisions about others must see it meanwhile; None: as the reflector shows it."""
-    is_writing: bool = True
-    versions: Mapping[Source, str] = field(default_factory=dict)
-    deleted: tuple[tuple[str, str], ...] = ()
-    deleted_until: float = 0.0
-    not_before: float = 0.0
-
-
 class SchedulingLoop:
-    """Decides in `run` whenever `wake` was called, a moment has come, or five minutes are over."""
+    """Decides in `run` whenever `wake` was called and something has changed, a moment has come, or five minutes are
+    over."""
 
     def __init__(
         self,
@@ -52,20 +48,26 @@ class SchedulingLoop:
         writes: Writes,
         metrics: Metrics,
         now: Callable[[], datetime],
+        worker: Worker,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.cycles = 0
         self.beat = float("-inf")  # when the loop last came round, on the event loop's clock
+        self.deciding_since: float | None = None
+        """When the decision under way was begun, on that clock; None while there is none."""
         self._sight = sight
         self._writes = writes
         self._metrics = metrics
         self._now = now
+        self._worker = worker
         self._backoff = Backoff(first_s=0.1, longest_s=30.0, jitter=jitter)
+        self._tables = Tables()
         self._awake = asyncio.Event()
-        self._held: dict[JobKey, _Held] = {}
+        self._turns: dict[JobKey, Turn] = {}
         self._answers: dict[str, Answers] = {}
         self._failures: dict[JobKey, int] = {}
         self._epoch = 0
+        self._decision: Decision | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._bugs: dict[JobKey, str] = {}
 
@@ -76,16 +78,21 @@ class SchedulingLoop:
     async def run(self) -> None:
         """Decides for ever, from the moment when everything was read once."""
         await self._sight.synced()
-        jobs = self._sight.cluster.jobs.values()
+        cluster = await self._sight.look(self._worker, self._now())
+        jobs = cluster.jobs.values()
         self._epoch = max((job.status.epoch or 0 for job in jobs), default=0) + 1
-        _log.info("ready", extra={"jobs": len(jobs), "nodes": len(self._sight.cluster.nodes), "epoch": self._epoch})
+        _log.info("ready", extra={"jobs": len(jobs), "nodes": len(cluster.nodes), "epoch": self._epoch})
         loop = asyncio.get_running_loop()
         decide_at = loop.time()
         while True:
-            woken = self._awake.is_set()
             self._awake.clear()
-            if self._let_go() or woken or loop.time() >= decide_at:
-                decide_at = loop.time() + self._decide()
+            is_free = self._let_go()
+            cluster = await self._sight.look(self._worker, self._now())
+            if is_free or loop.time() >= decide_at or not self._is_known(cluster):
+                decide_at = loop.time() + await self._decide(cluster)
+            elif (machine := self._sight.new_machine()) is not None:
+                await self._worker.run(partial(self._tables.learn, machine))
+                self.wake()  # there may be another
             self.beat = loop.time()
             if await self._is_woken(decide_at - loop.time()):
                 await asyncio.sleep(COALESCE_S)
@@ -99,9 +106,9 @@ class SchedulingLoop:
     async def _is_woken(self, pause_s: float) -> bool:
         """Waits until woken, or until there may be something to do without that."""
         time = asyncio.get_running_loop().time()
-        for held in self._held.values():
-            if not held.is_writing:
-                pause_s = min(pause_s, max(SEEN_POLL_S, held.not_before - time))
+        for turn in self._turns.values():
+            if not turn.is_writing:
+                pause_s = min(pause_s, max(SEEN_POLL_S, turn.not_before - time))
         try:
             async with asyncio.timeout(pause_s):
                 await self._awake.wait()
@@ -109,101 +116,129 @@ class SchedulingLoop:
             return False
         return True
 
-    def _decide(self) -> float:
+    def _is_known(self, cluster: Cluster) -> bool:
+        """Whether a decision on this very cluster was made."""
+        return self._decision is not None and cluster.is_same(self._decision.schedule.cluster)
+
+    async def _decide(self, cluster: Cluster) -> float:
         """One decision over all jobs. Gives the seconds after which to decide again at the latest."""
-        seen = self._sight.cluster
-        cluster = seen.after(change(held.shown) for held in self._held.values() if held.shown is not None)
-        memory = Memory(self._answers, frozenset(self._held), self._epoch)
+        loop = asyncio.get_running_loop()
+        now, last = self._now(), self._decision
+        memory = Memory(
+            answers=dict(self._answers),
+            busy=frozenset(self._turns),
+            put_aside=frozenset(key for key, turn in self._turns.items() if not turn.is_kept),
+            epoch=self._epoch,
+            schedule=last.schedule if last else None,
+            followed=last.followed if last else {},
+        )
+        self.deciding_since = loop.time()
         with self._metrics.cycle.time():
-            plans = step(cluster, self._now(), memory)
-        time = asyncio.get_running_loop().time()
-        waits = [RESYNC_S]
-        for plan in plans:
+            decision = await self._worker.run(partial(decide, cluster, self._tables, memory, now))
+        self.deciding_since = None
+        self._decision = decision
+        for plan in sorted(decision.plans, key=_is_news):
             if plan.error is not None:
                 self._report(plan, plan.error)
-                self._held[plan.job] = _Held(None, False, not_before=time + BROKEN_PAUSE_S)
-            if plan.writes:
+                self._turns[plan.job] = Turn(False, False, not_before=loop.time() + BROKEN_PAUSE_S)
+                self.wake()  # what it would have got is for others
+            elif plan.writes:
                 self._start(plan, cluster)
-            elif plan.wake_after_s is not None:
-                waits.append(plan.wake_after_s)
         self.cycles += 1
-        return min(waits)
+        wake_at = decision.wake_at
+        return RESYNC_S if wake_at is None else min(RESYNC_S, max(0.0, (wake_at - now).total_seconds()))
 
     def _let_go(self) -> bool:
         """Takes jobs up again whose writes are seen. Whether there were any."""
         time = asyncio.get_running_loop().time()
-        seen = self._sight.cluster
-        before = len(self._held)
-        for key, held in list(self._held.items()):
-            if held.is_writing:
-                continue
-            unseen = {source for source, version in held.versions.items() if not self._sight.has_seen(source, version)}
-            if Source.TRAINING_JOBS not in unseen:
-                held.shown = None  # the reflector knows as much, or more
-            if unseen or time < held.not_before:
-                continue
-            if time < held.deleted_until and any(_is_there(seen, key, name, uid) for name, uid in held.deleted):
-                continue
-            del self._held[key]
-        self._forget(seen)
-        return len(self._held) < before
+        over: list[JobKey] = []
+        for key, turn in self._turns.items():
+            if turn.is_status_seen(self._sight):
+                self._sight.settle(key)
+            if turn.is_over(key, self._sight, time):
+                over.append(key)
+        for key in over:
+            del self._turns[key]
+        self._forget(self._sight.cluster)
+        return bool(over)
 
     def _forget(self, seen: Cluster) -> None:
         """Drops what is remembered of jobs that are gone."""
+        if self._decision is not None and seen.jobs is self._decision.schedule.cluster.jobs:
+            return
         there = {job.metadata.uid for job in seen.jobs.values()}
         there |= {job.metadata.uid for job in seen.invalid_jobs.values()}
         for uid in self._answers.keys() - there:
             del self._answers[uid]
-        names = seen.jobs.keys() | seen.invalid_jobs.keys()
-        for key in self._failures.keys() - names - self._held.keys():
+        names = {*seen.jobs, *seen.invalid_jobs}
+        for key in self._failures.keys() - names - self._turns.keys():
             del self._failures[key]
         for key in self._bugs.keys() - names:
             del self._bugs[key]
 
     def _start(self, plan: Plan, cluster: Cluster) -> None:
         job = cluster.jobs.get(plan.job)
-        shown = None
         # Only what it takes counts from now on; what it gives is free once that is stored.
         if job is not None and plan.status is not None and plan.status.placement is not None:
-            shown = job.model_copy(update={"status": plan.status})
-        stored = job or cluster.invalid_jobs[plan.job]
-        self._held[plan.job] = held = _Held(shown)
-        task = asyncio.create_task(self._write(plan, stored.metadata, stored.status, held), name=f"write {plan.job}")
+            self._sight.assume(job.model_copy(update={"status": plan.status}))
+        before = (job or cluster.invalid_jobs[plan.job]).status
+        self._turns[plan.job] = turn = Turn()
+        task = asyncio.create_task(self._write(plan, before, turn), name=f"write {plan.job}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _write(self, plan: Plan, job: ObjectMeta, before: TrainingJobStatus, held: _Held) -> None:
+    async def _write(self, plan: Plan, before: TrainingJobStatus, turn: Turn) -> None:
         loop = asyncio.get_running_loop()
-        answers = self._answers.get(plan.uid, NOTHING)
         try:
-            outcome = await self._writes.apply(plan, job.generation, answers)
+            results = await self._writes.apply(plan)
+            self._answers[plan.uid] = after(self._answers.get(plan.uid, NOTHING), plan, results, self._now())
+            seen = versions(results)
+            for result in results:
+                if isinstance(result, Stored):
+                    self._stored(plan, before, result.job)
+                elif isinstance(result, Failed) and result.action is None and result.denial.failure is Failure.LOST:
+                    seen[Stream.TRAINING_JOBS] = await self._asked(plan)
+            turn.versions = seen
+            turn.deleted = deletions(results)
+            turn.deleted_until = loop.time() + DELETION_SEEN_S
+            self._rest(plan, results, turn)
         except Exception as error:  # it must not keep its job waiting for ever
             self._report(plan, error)
-            held.shown, held.not_before, held.is_writing = None, loop.time() + BROKEN_PAUSE_S, False
-            self.wake()
-            return
-        self._answers[plan.uid] = outcome.answers
-        if outcome.stored is not None:
-            self._metrics.stored(plan, before)
-            log_decision(plan, before)
-        held.shown = outcome.stored
-        held.versions = outcome.versions
-        held.deleted = tuple(outcome.deleted)
-        held.deleted_until = loop.time() + DELETION_SEEN_S
-        if outcome.error is None:
-            self._failures.pop(plan.job, None)
-        else:
-            held.not_before = loop.time() + self._pause_s(plan, outcome)
-        held.is_writing = False
+            turn.is_kept, turn.not_before = False, loop.time() + BROKEN_PAUSE_S
+        turn.is_writing = False
         self.wake()
 
-    def _pause_s(self, plan: Plan, outcome: Outcome) -> float:
-        """How long to leave a job alone whose Plan could not be written to its end."""
-        error = outcome.error
+    def _stored(self, plan: Plan, before: TrainingJobStatus, job: TrainingJob | None) -> None:
+        self._metrics.stored(plan, before)
+        log_decision(plan, before)
+        if job is not None and job.status.placement is not None:
+            self._sight.assume(job)
+
+    async def _asked(self, plan: Plan) -> str:
+        """The version that the job has, as the API server tells: what was written without an answer is in it or not.
+
+        Until the stream has passed it, the job is taken to hold what was to be stored.
+        """
+        failures = 0
+        while True:
+            try:
+                return await self._writes.version(plan.job)
+            except ApiError as error:
+                failures += 1
+                await asyncio.sleep(self._backoff.pause_s(failures, error.retry_after_s))
+
+    def _rest(self, plan: Plan, results: Sequence[Result], turn: Turn) -> None:
+        """How long to leave the job alone where its Plan was not written to its end."""
+        denial = unfinished(results, plan.uid)
+        if denial is None:
+            self._failures.pop(plan.job, None)
+            return
         failures = self._failures[plan.job] = self._failures.get(plan.job, 0) + 1
-        if not isinstance(error, Conflict | NotFound):  # somebody was quicker, or the job is gone: nothing to tell
-            _log.warning("a write failed and is tried again", extra={"job": plan.job, "error": error})
-        return self._backoff.pause_s(failures, None if error is None else error.retry_after_s)
+        if denial.failure not in {Failure.CONFLICT, Failure.NOT_FOUND}:  # somebody was quicker, or the job is gone
+            _log.warning("a write failed and is tried again", extra={"job": plan.job, "error": denial.message})
+        turn.is_kept = denial.failure in PASSING and failures < PATIENCE_FAILURES
+        pause_s = self._backoff.pause_s(failures, denial.retry_after_s)
+        turn.not_before = asyncio.get_running_loop().time() + pause_s
 
     def _report(self, plan: Plan, error: Exception) -> None:
         """Tells of a mistake of ours once. Its job is left alone for a while, and all others go on."""
@@ -213,6 +248,6 @@ class SchedulingLoop:
             _log.error("a mistake of ours about one job", extra={"job": plan.job}, exc_info=error)
 
 
-def _is_there(cluster: Cluster, job: JobKey, name: str, uid: str) -> bool:
-    pod = cluster.pods.get((job.namespace, name))
-    return pod is not None and pod.uid == uid and pod.deletion_timestamp is None
+def _is_news(plan: Plan) -> bool:
+    """Whether a Plan only tells something: it is written after those that others wait for."""
+    return not plan.actions and not plan.probes

@@ -6,16 +6,20 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
+from functools import partial
 
 from closeknit.cluster.cluster import Cluster
+from closeknit.controller import interpreter
 from closeknit.controller.loop import SchedulingLoop
-from closeknit.controller.metrics import Metrics
+from closeknit.controller.metrics import Metrics, totals
 from closeknit.controller.sight import Sight
 from closeknit.controller.vitals import OperatorVitals
+from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes import Writes
 from closeknit.kube.api import Api
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
+from closeknit.runtime.responsive import measure_lag
 from closeknit.runtime.web import WebServer
 
 GAUGES_S = 5.0  # as often as anybody scrapes
@@ -35,9 +39,12 @@ class Process:
         self.metrics = Metrics()
         self.sight = Sight(api, self.wake)
         self.metrics.watch(self.sight)
-        self.loop = SchedulingLoop(self.sight, Writes(api, self.metrics, now, socket.gethostname()), self.metrics, now)
+        self._worker = ThreadWorker()
+        writes = Writes(api, self.metrics, now, socket.gethostname())
+        self.loop = SchedulingLoop(self.sight, writes, self.metrics, now, self._worker)
         access = None if metrics_address.is_loopback else Access(api)
-        self.web = WebServer(metrics_address, OperatorVitals(self.sight, self.loop), self.metrics.registry, access)
+        self.vitals = OperatorVitals(self.sight, self.loop)
+        self.web = WebServer(metrics_address, self.vitals, self.metrics.registry, access)
 
     def wake(self) -> None:
         """Has the loop look again."""
@@ -45,6 +52,7 @@ class Process:
 
     async def run(self) -> None:
         """Runs until cancelled, or until a part of it fails."""
+        interpreter.share_the_interpreter()
         async with AsyncExitStack() as ends:
             await self.web.start()
             ends.push_async_callback(self.web.stop)
@@ -53,15 +61,22 @@ class Process:
                 parts.create_task(self.sight.run(), name="sight")
                 parts.create_task(self.loop.run(), name="scheduling loop")
                 parts.create_task(self._show(), name="gauges")
+                parts.create_task(measure_lag(self.metrics.loop_lag.observe), name="lag")
+                parts.create_task(self._settle(), name="heap")
 
     async def _show(self) -> None:
         """Keeps the gauges of the whole cluster up to date, away from decisions and scrapes."""
         shown: Cluster | None = None
         while True:
             if self.sight.is_synced and (cluster := self.sight.cluster) is not shown:
-                self.metrics.show(cluster)
+                self.metrics.show(await self._worker.run(partial(totals, cluster)))
                 shown = cluster
             await asyncio.sleep(GAUGES_S)
+
+    async def _settle(self) -> None:
+        """Keeps the heap's upkeep short once it is large."""
+        await self.sight.synced()
+        interpreter.freeze_heap()
 
 
 async def ended(task: asyncio.Task[None]) -> None:

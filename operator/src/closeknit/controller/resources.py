@@ -2,11 +2,13 @@
 
 from closeknit.api.names import GROUP, VERSION
 from closeknit.kube.api import Resource
+from closeknit.lifecycle.child_kinds import CHILD_KINDS
 
 TRAINING_JOBS = Resource(GROUP, VERSION, "trainingjobs")
-PODS = Resource("", "v1", "pods")
-SERVICES = Resource("", "v1", "services")
-RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims")
 EVENTS = Resource("events.k8s.io", "v1", "events")
 
-BY_KIND = {"Pod": PODS, "Service": SERVICES, "ResourceClaim": RESOURCE_CLAIMS}
+BY_KIND = {each.kind: Resource(each.group, each.version, each.plural) for each in CHILD_KINDS.values()}
+"""Of a job's children."""
+PODS = BY_KIND["Pod"]
+SERVICES = BY_KIND["Service"]
+RESOURCE_CLAIMS = BY_KIND["ResourceClaim"]

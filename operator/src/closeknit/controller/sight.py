@@ -3,34 +3,41 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 
+from closeknit.api.names import JobKey
+from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import KINDS, Change, ClusterObject, Kind, Source
+from closeknit.cluster.kinds import KINDS, Change, ClusterObject, Kind, Stream
+from closeknit.cluster.pod import Pod
+from closeknit.cluster.report import AgentReport
+from closeknit.controller.worker import Worker
 from closeknit.kube.api import Api, Key, Resource
 from closeknit.kube.reflector import Event, Reflector
+from closeknit.machine.graph import Machine
+
+KNOWN_MACHINES = 1024  # kinds of machines; more of them than any site has, and a bound for whoever invents some
 
 _log = logging.getLogger(__name__)
 
 
 class Sight:
-    """Keeps the Cluster up to date in `run`; `on_change` is called after every batch of changes, and must be quick."""
+    """Keeps up with the API server in `run`; `on_change` is called after every batch of changes, and must be quick.
+
+    A job that is `assumed` is shown as given, whatever its stream says, until it is `settled`.
+    """
 
     def __init__(self, api: Api, on_change: Callable[[], None]) -> None:
-        self.reflectors: Mapping[Source, Reflector[ClusterObject]] = {
-            kind.source: self._reflector(api, kind) for kind in KINDS
+        self.reflectors: Mapping[Stream, Reflector[ClusterObject]] = {
+            kind.stream: self._reflector(api, kind) for kind in KINDS
         }
+        self.cluster = Cluster.empty()
+        """As of the last look."""
         self._on_change = on_change
-        self._cluster = Cluster.empty()
         self._changes: list[Change] = []
-
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster as last seen. Changes are taken in when somebody looks, many at once."""
-        if self._changes:
-            changes, self._changes = self._changes, []
-            self._cluster = self._cluster.after(changes)
-        return self._cluster
+        self._assumed: set[JobKey] = set()
+        self._machines: dict[str, Machine | None] = {}
 
     @property
     def is_synced(self) -> bool:
@@ -42,10 +49,46 @@ class Sight:
         for reflector in self.reflectors.values():
             await reflector.synced.wait()
 
-    def has_seen(self, source: Source, version: str) -> bool:
+    async def look(self, worker: Worker, now: datetime) -> Cluster:
+        """The cluster as the streams have shown it by the moment of asking, judged at `now`. One look at a time."""
+        changes, self._changes = self._changes, []
+        before = self.cluster
+        if changes:
+            self.cluster = await worker.run(lambda: before.after(changes).at(now))
+        else:
+            self.cluster = before.at(now)
+        return self.cluster
+
+    def assume(self, job: TrainingJob) -> None:
+        """From now on the job is as given."""
+        self._assumed.add(job.key)
+        self._changes.append(Change(Stream.TRAINING_JOBS, (job.key.namespace, job.key.name), job))
+
+    def settle(self, job: JobKey) -> None:
+        """From now on the job is as its stream shows it."""
+        if job in self._assumed:
+            self._assumed.discard(job)
+            key = Key(job.namespace, job.name)
+            shown = self.reflectors[Stream.TRAINING_JOBS].objects.get(key)
+            self._changes.append(Change(Stream.TRAINING_JOBS, key, shown))
+
+    def has_seen(self, source: Stream, version: str) -> bool:
         """Whether the stream has passed this resourceVersion. Versions of one resource are decimal and count up."""
         last = self.reflectors[source].last_rv
         return not (version.isdecimal() and last.isdecimal()) or int(last) >= int(version)
+
+    def is_there(self, job: JobKey, name: str, uid: str) -> bool:
+        """Whether a Pod of this uid is there that nobody deletes."""
+        pod = self.reflectors[Stream.CHILD_PODS].objects.get(Key(job.namespace, name))
+        return isinstance(pod, Pod) and pod.uid == uid and pod.deletion_timestamp is None
+
+    def new_machine(self) -> Machine | None:
+        """A machine of a kind that was not given before; None where there is none."""
+        for kind, machine in self._machines.items():
+            if machine is not None:
+                self._machines[kind] = None
+                return machine
+        return None
 
     async def run(self) -> None:
         """Reads for ever."""
@@ -58,16 +101,25 @@ class Sight:
             api,
             Resource(kind.group, kind.version, kind.plural, kind.namespaced),
             kind.decode,
-            partial(self._take, kind.source),
-            on_quarantine=partial(_report, kind.source),
+            partial(self._take, kind.stream),
+            on_quarantine=partial(_report, kind.stream),
             field_selector=kind.field_selector,
             label_selector=kind.label_selector,
         )
 
-    def _take(self, source: Source, events: Sequence[Event[ClusterObject]]) -> None:
-        self._changes += [Change(source, (event.key.namespace, event.key.name), event.new) for event in events]
+    def _take(self, source: Stream, events: Sequence[Event[ClusterObject]]) -> None:
+        for event in events:
+            if source is Stream.TRAINING_JOBS and self._assumed and JobKey(*event.key) in self._assumed:
+                continue
+            if isinstance(event.new, AgentReport) and event.new.machine is not None:
+                self._note(event.new.machine)
+            self._changes.append(Change(source, (event.key.namespace, event.key.name), event.new))
         self._on_change()
 
+    def _note(self, machine: Machine) -> None:
+        if machine.topology_class not in self._machines and len(self._machines) < KNOWN_MACHINES:
+            self._machines[machine.topology_class] = machine
 
-def _report(source: Source, key: Key, error: Exception) -> None:
+
+def _report(source: Stream, key: Key, error: Exception) -> None:
     _log.warning("an object cannot be read and is left out", extra={"resource": source, "object": key, "error": error})

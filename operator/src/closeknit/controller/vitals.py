@@ -8,6 +8,9 @@ from closeknit.controller.sight import Sight
 # A watch is silent for 70 s at most, and comes back within 30 s: whoever hears nothing for so long, and of no error
 # either, hangs.
 SILENCE_S = 180.0
+# A decision runs beside the event loop, and the longest that is known takes half a minute (the first on a machine of 16
+# GPUs without switches, alone on a core; at a tenth of a core ten times that). What takes this long never ends.
+LONGEST_DECISION_S = 900.0
 
 
 class OperatorVitals:
@@ -24,9 +27,13 @@ class OperatorVitals:
             for source, reflector in self._sight.reflectors.items()
             if reflector.synced.is_set() and reflector.last_error is None and reflector.last_activity_s > SILENCE_S
         ]
-        idle_s = asyncio.get_running_loop().time() - self._loop.beat
-        if self._loop.cycles and idle_s > RESYNC_S + SILENCE_S:
-            found.append(f"no decision for {idle_s:.0f} s")
+        time = asyncio.get_running_loop().time()
+        since = self._loop.deciding_since
+        if since is not None:
+            if time - since > LONGEST_DECISION_S:
+                found.append(f"one decision for {time - since:.0f} s")
+        elif self._loop.cycles and time - self._loop.beat > RESYNC_S + SILENCE_S:
+            found.append(f"no decision for {time - self._loop.beat:.0f} s")
         return found
 
     def gaps(self) -> list[str]:

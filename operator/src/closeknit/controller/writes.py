@@ -1,70 +1,72 @@
-"""Writes a Plan: probes, status by compare-and-swap, actions, Event. The only place of the operator that writes."""
+"""Writes a Plan: probes, status by compare-and-swap, actions, Event. The only place of the operator that writes.
+
+It tells what happened, and learns nothing of it.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, JOB_LABEL, TRAINING_JOB, PendingReason, service_name
+import msgspec
+
+from closeknit.api.names import API_VERSION, TRAINING_JOB, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import job_from_builtins
-from closeknit.cluster.kinds import Source
+from closeknit.cluster.meta import Owner
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.resources import BY_KIND, EVENTS, PODS, SERVICES, TRAINING_JOBS
+from closeknit.controller.resources import BY_KIND, EVENTS, PODS, TRAINING_JOBS
 from closeknit.kube.api import Api, JsonObject, Resource
-from closeknit.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Transient, Unauthorized
+from closeknit.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooLarge,
+    TooManyRequests,
+    Transient,
+    Unauthorized,
+)
 from closeknit.launch.gang import Manifest
-from closeknit.lifecycle.answers import Answers, Refusal, Refused
-from closeknit.lifecycle.plan import (
-    Action,
-    CreateClaim,
-    CreatePod,
-    CreateService,
-    DeletePod,
-    DeleteService,
-    Notice,
-    Plan,
-    ReleasePod,
+from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan, Release
+from closeknit.lifecycle.results import (
+    Created,
+    Deleted,
+    Denial,
+    Exists,
+    Failed,
+    Failure,
+    Judgement,
+    Refused,
+    Released,
+    Result,
+    Stored,
+    judged,
 )
 
 CONTROLLER = "closeknit.dev/operator"
 IN_FLIGHT = 16  # more writes at once make the API server cut our own watches (docs: operator reference, caches)
-# Nothing is wrong with what was sent: the same decision may be right a moment later.
-_UNDOING = DeletePod | DeleteService
-_RETRIED = (Transient, Conflict, Unauthorized)
-
-_Why = tuple[PendingReason, str]
+_FAILURES: tuple[tuple[type[ApiError], Failure], ...] = (
+    (TooManyRequests, Failure.BUSY),
+    (Transient, Failure.LOST),
+    (Conflict, Failure.CONFLICT),
+    (AlreadyExists, Failure.CONFLICT),
+    (Unauthorized, Failure.UNAUTHORIZED),
+    (NotFound, Failure.NOT_FOUND),
+    (Forbidden, Failure.FORBIDDEN),
+    (Invalid, Failure.INVALID),
+    (TooLarge, Failure.TOO_LARGE),
+)
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What became of a Plan."""
-
-    answers: Answers
-    stored: TrainingJob | None = None
-    """The job after the status was stored; None where there was none to store, or it was not stored."""
-    versions: dict[Source, str] = field(default_factory=dict)
-    """The newest resourceVersion of each stream that we wrote to."""
-    deleted: list[tuple[str, str]] = field(default_factory=list)
-    """Pods whose deletion was asked for, as (name, uid)."""
-    error: ApiError | None = None
-    """Why the Plan was not written to its end, and is to be decided again."""
-
-    def saw(self, source: Source, stored: JsonObject) -> None:
-        """Remembers the version of something written."""
-        version = str(stored.get("metadata", {}).get("resourceVersion", ""))
-        known = self.versions.get(source, "")
-        if version.isdecimal() and (not known or int(version) > int(known)):
-            self.versions[source] = version
-
-
 class Writes:
-    """Applies Plans, at most IN_FLIGHT writes at a time over all of them."""
+    """Applies Plans, at most IN_FLIGHT calls at a time over all of them."""
 
     def __init__(self, api: Api, metrics: Metrics, now: Callable[[], datetime], instance: str) -> None:
         self._api = api
@@ -73,47 +75,36 @@ class Writes:
         self._instance = instance
         self._slots = asyncio.Semaphore(IN_FLIGHT)
 
-    async def apply(self, plan: Plan, generation: int, answers: Answers) -> Outcome:
-        """Writes the Plan as far as the API server lets it. Never raises an ApiError: `error` has it."""
-        outcome = Outcome(answers)
-        try:
-            if not await self._probed(plan, generation, outcome):
-                return outcome
-            if plan.status is not None:
-                await self._store(plan, outcome)
-            writes = [self._act(plan, generation, action, outcome) for action in plan.actions]
-            if plan.notice is not None:
-                writes.append(self._tell(plan, plan.notice))
-            # Every one is waited for: what is still under way after a failure would meet the next Plan.
-            for failure in await asyncio.gather(*writes, return_exceptions=True):
-                if failure is not None:
-                    raise failure
-        except ApiError as error:
-            outcome.error = error
-        return outcome
-
-    async def _probed(self, plan: Plan, generation: int, outcome: Outcome) -> bool:
-        """Whether the API server would accept what the Plan is about to create."""
+    async def apply(self, plan: Plan) -> Sequence[Result]:
+        """Writes the Plan as far as the API server lets it, and tells what became of each write. Raises no ApiError."""
+        results: list[Result] = []
         for manifest in plan.probes:
-            try:
-                await self._create(manifest, dry_run=True)
-            except AlreadyExists:
-                there = await self._of_that_name(manifest)
-                if plan.uid in owner_uids(there) or is_left_over(there, manifest):
-                    raise  # our own, not gone yet
-                self._refuse(plan, generation, manifest, _taken(manifest, there), Refused.PROBE, outcome)
-                return False
-            except _RETRIED:
-                raise
-            except ApiError as error:
-                if plan.adds_ipc_lock and isinstance(error, Forbidden) and "IPC_LOCK" in error.message:
-                    outcome.answers = replace(outcome.answers, ipc_lock_refused=True)
-                else:
-                    self._refuse(plan, generation, manifest, _words(manifest, error), Refused.PROBE, outcome)
-                return False
-        return True
+            results.append(await self._created(plan, manifest, is_probe=True))
+            if judged(results[-1], plan.uid) is not Judgement.DONE:
+                return results
+        if plan.status is not None:
+            results.append(await self._stored(plan))
+            if isinstance(results[-1], Failed):
+                return results
+        writes: list[Coroutine[Any, Any, None]] = [self._act(plan, action, results) for action in plan.actions]
+        if plan.notice is not None:
+            writes.append(self._tell(plan, plan.notice))
+        # Every one is waited for: what is still under way after a failure would meet the next Plan.
+        for mistake in await asyncio.gather(*writes, return_exceptions=True):
+            if mistake is not None:
+                raise mistake
+        return results
 
-    async def _store(self, plan: Plan, outcome: Outcome) -> None:
+    async def version(self, job: JobKey) -> str:
+        """The resourceVersion that the job has now; empty where it is gone. Raises ApiError."""
+        async with self._slots:
+            try:
+                found = await self._api.get(TRAINING_JOBS, job.name, namespace=job.namespace)
+            except NotFound:
+                return ""
+        return _version(found)
+
+    async def _stored(self, plan: Plan) -> Stored | Failed:
         assert plan.status is not None  # noqa: S101 - the caller's promise, for the type checker
         body = {
             "apiVersion": API_VERSION,
@@ -127,98 +118,80 @@ class Writes:
             "status": plan.status.wire(),
         }
         put = self._api.put_status(TRAINING_JOBS, plan.job.name, body, namespace=plan.job.namespace)
-        stored = await self._counted("update", TRAINING_JOBS, put)
-        outcome.saw(Source.TRAINING_JOBS, stored)
-        job = job_from_builtins(stored)
-        outcome.stored = job if isinstance(job, TrainingJob) else None
-        if plan.status.placement is not None and plan.status.pending is None:
-            outcome.answers = replace(outcome.answers, refusal=None)
-
-    async def _act(self, plan: Plan, generation: int, action: Action, outcome: Outcome) -> None:
-        async with self._slots:
-            refusal = outcome.answers.refusal
-            if refusal is not None and refusal.refused is Refused.CHILD and not isinstance(action, _UNDOING):
-                return  # another child of this gang was refused: no more of it
-            match action:
-                case CreateService(manifest):
-                    if await self._created(plan, generation, manifest, outcome) is not None:
-                        outcome.answers = replace(outcome.answers, service_of=plan.attempt)
-                case CreatePod(manifest):
-                    if (pod := await self._created(plan, generation, manifest, outcome)) is not None:
-                        outcome.saw(Source.CHILD_PODS, pod)
-                case CreateClaim(manifest):
-                    if (claim := await self._created(plan, generation, manifest, outcome)) is not None:
-                        outcome.saw(Source.RESOURCE_CLAIMS, claim)
-                        self._released(plan, outcome)
-                case ReleasePod(name, patch):
-                    patched = self._api.json_patch(PODS, name, patch, namespace=plan.job.namespace)
-                    outcome.saw(Source.CHILD_PODS, await self._counted("patch", PODS, patched))
-                    self._released(plan, outcome)
-                case DeletePod(name, uid):
-                    deleted = self._api.delete(PODS, name, uid=uid, namespace=plan.job.namespace)
-                    await self._counted("delete", PODS, deleted)
-                    outcome.deleted.append((name, uid))
-                case DeleteService(name):
-                    if name == service_name(plan.job.name, outcome.answers.service_of):
-                        outcome.answers = replace(outcome.answers, service_of=0)  # the attempt may begin again
-                    await self._delete_service(plan, name)
-
-    def _released(self, plan: Plan, outcome: Outcome) -> None:
-        refusal = outcome.answers.refusal
-        if refusal is not None and refusal.refused is Refused.CHILD:
-            return  # another child was refused meanwhile
-        outcome.answers = replace(outcome.answers, released=plan.attempt, released_at=self._now(), refusals=0)
-
-    async def _created(self, plan: Plan, generation: int, manifest: Manifest, outcome: Outcome) -> JsonObject | None:
-        """The child, made now or before; None where it is refused for good."""
         try:
-            return await self._create(manifest)
-        except AlreadyExists:
-            there = await self._of_that_name(manifest)
-            if is_same_child(there, manifest):
-                return there
-            if is_left_over(there, manifest):
-                raise
-            self._refuse(plan, generation, manifest, _taken(manifest, there), Refused.CHILD, outcome)
-        except _RETRIED:
-            raise
+            stored = await self._sent("update", TRAINING_JOBS, put)
         except ApiError as error:
-            self._refuse(plan, generation, manifest, _words(manifest, error), Refused.CHILD, outcome)
-        return None
+            return Failed(None, denial(error))
+        job = job_from_builtins(stored)
+        return Stored(job if isinstance(job, TrainingJob) else None, _version(stored))
 
-    async def _create(self, manifest: Manifest, *, dry_run: bool = False) -> JsonObject:
+    async def _act(self, plan: Plan, action: Action, results: list[Result]) -> None:
+        match action:
+            case Create(manifest):
+                results += await self._created_unless_refused(plan, manifest, results)
+            case Release():
+                results.append(await self._released(plan, action))
+            case Delete():
+                results.append(await self._deleted(plan, action))
+
+    async def _created_unless_refused(
+        self, plan: Plan, manifest: Manifest, results: Sequence[Result]
+    ) -> tuple[Result, ...]:
+        """Nothing where another child of this gang was refused meanwhile: no more of it."""
+        async with self._slots:
+            if any(judged(result, plan.uid) is Judgement.REFUSED for result in results):
+                return ()
+            return (await self._tried(plan, manifest, is_probe=False),)
+
+    async def _created(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> Result:
+        async with self._slots:
+            return await self._tried(plan, manifest, is_probe=is_probe)
+
+    async def _tried(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> Result:
         resource = BY_KIND[manifest["kind"]]
-        namespace = manifest["metadata"]["namespace"]
-        creation = self._api.create(resource, manifest, namespace=namespace, dry_run=dry_run)
-        return await self._counted("dry-run" if dry_run else "create", resource, creation)
-
-    async def _of_that_name(self, manifest: Manifest) -> JsonObject:
-        metadata = manifest["metadata"]
-        return await self._api.get(BY_KIND[manifest["kind"]], metadata["name"], namespace=metadata["namespace"])
-
-    async def _delete_service(self, plan: Plan, name: str) -> None:
+        creation = self._api.create(resource, manifest, namespace=plan.job.namespace, dry_run=is_probe)
         try:
-            service = await self._api.get(SERVICES, name, namespace=plan.job.namespace)
-        except NotFound:
-            return
-        if plan.uid in owner_uids(service):
-            uid = service["metadata"]["uid"]
-            await self._counted(
-                "delete", SERVICES, self._api.delete(SERVICES, name, uid=uid, namespace=plan.job.namespace)
-            )
+            made = await self._counted("dry-run" if is_probe else "create", resource, creation)
+        except AlreadyExists:
+            return await self._found(plan, manifest, is_probe=is_probe)
+        except ApiError as error:
+            return Refused(manifest, denial(error), is_probe)
+        return Created(manifest, _version(made), is_probe)
 
-    def _refuse(
-        self, plan: Plan, generation: int, manifest: Manifest, why: _Why, refused: Refused, outcome: Outcome
-    ) -> None:
-        """Remembers the refusal of one create: of several children of a gang the first, which counts as one."""
-        before = outcome.answers.refusal
-        if before is not None and before.refused is refused is Refused.CHILD:
-            return
-        tries = outcome.answers.refusals + 1
-        refusal = Refusal(*why, refused, manifest, generation, plan.attempt, self._now(), tries)
-        outcome.answers = replace(outcome.answers, refusal=refusal, refusals=tries)
-        if refused is Refused.CHILD:  # all of this attempt is taken back, and it begins again under its number
-            outcome.answers = replace(outcome.answers, released=0, released_at=None)
+    async def _found(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> Result:
+        """What has the name."""
+        try:
+            there = await self._api.get(
+                BY_KIND[manifest["kind"]], manifest["metadata"]["name"], namespace=plan.job.namespace
+            )
+        except ApiError as error:  # gone meanwhile, perhaps
+            return Failed(Create(manifest), denial(error))
+        labels = there["metadata"].get("labels") or {}
+        return Exists(manifest, _owners(there), tuple(labels.items()), _version(there), is_probe)
+
+    async def _released(self, plan: Plan, action: Release) -> Result:
+        patch = self._api.json_patch(PODS, action.name, action.patch, namespace=plan.job.namespace)
+        try:
+            return Released(action, _version(await self._sent("patch", PODS, patch)))
+        except ApiError as error:
+            return Failed(action, denial(error))
+
+    async def _deleted(self, plan: Plan, action: Delete) -> Result:
+        resource, namespace = BY_KIND[action.kind], plan.job.namespace
+        uid = action.uid
+        try:
+            if uid is None:
+                async with self._slots:
+                    there = await self._api.get(resource, action.name, namespace=namespace)
+                if plan.uid not in [owner.uid for owner in _owners(there)]:
+                    return Deleted(action)
+                uid = str(there["metadata"]["uid"])
+            await self._sent("delete", resource, self._api.delete(resource, action.name, uid=uid, namespace=namespace))
+        except NotFound:
+            pass
+        except ApiError as error:
+            return Failed(action, denial(error))
+        return Deleted(action)
 
     async def _tell(self, plan: Plan, notice: Notice) -> None:
         """Sends the Event. One that gets lost is not sent again: the status has it all."""
@@ -242,12 +215,15 @@ class Writes:
             },
         }
         try:
-            async with self._slots:
-                await self._counted("create", EVENTS, self._api.create(EVENTS, body, namespace=plan.job.namespace))
+            await self._sent("create", EVENTS, self._api.create(EVENTS, body, namespace=plan.job.namespace))
         except AlreadyExists:
             pass  # told before a restart, or before the state went to and fro
         except ApiError as error:
             _log.warning("an Event was not stored", extra={"job": plan.job, "reason": notice.reason, "error": error})
+
+    async def _sent(self, verb: str, resource: Resource, call: Coroutine[Any, Any, T]) -> T:
+        async with self._slots:
+            return await self._counted(verb, resource, call)
 
     async def _counted(self, verb: str, resource: Resource, call: Coroutine[Any, Any, T]) -> T:
         code = "ok"
@@ -260,38 +236,15 @@ class Writes:
             self._metrics.api_writes.labels(verb, str(resource), code).inc()
 
 
-def owner_uids(stored: JsonObject) -> list[str]:
-    """UIDs of an object's owners."""
-    return [str(owner.get("uid")) for owner in stored["metadata"].get("ownerReferences") or ()]
+def denial(error: ApiError) -> Denial:
+    """The facts of an error."""
+    failure = next((failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.OTHER)
+    return Denial(failure, error.code, error.reason, error.message, error.retry_after_s)
 
 
-def is_same_child(there: JsonObject, wanted: Manifest) -> bool:
-    """Whether what has the name is the child that was wanted: of the same owner and attempt."""
-    labels = there["metadata"].get("labels") or {}
-    return (
-        owner_uids(there) == owner_uids(wanted)
-        and labels.get(ATTEMPT_LABEL) == wanted["metadata"]["labels"][ATTEMPT_LABEL]
-    )
+def _version(stored: JsonObject) -> str:
+    return str(stored.get("metadata", {}).get("resourceVersion", ""))
 
 
-def is_left_over(there: JsonObject, wanted: Manifest) -> bool:
-    """Whether what has the name is the claim of a Pod of ours that had it before, and is about to be collected."""
-    labels = there["metadata"].get("labels") or {}
-    owners = [(owner["kind"], owner["name"]) for owner in there["metadata"].get("ownerReferences") or ()]
-    is_ours = labels.get(JOB_LABEL) == wanted["metadata"]["labels"][JOB_LABEL]
-    return is_ours and owners == [("Pod", wanted["metadata"]["name"])]
-
-
-def _taken(manifest: Manifest, there: JsonObject) -> _Why:
-    owners = there["metadata"].get("ownerReferences") or ()
-    owner = f"{owners[0]['kind']} {owners[0]['name']} (uid {owners[0]['uid']})" if owners else "nobody that it names"
-    advice = "delete it, or delete this job and give it another name"
-    return PendingReason.NAME_CONFLICT, f"{_title(manifest)} exists and belongs to {owner}; {advice}"
-
-
-def _words(manifest: Manifest, error: ApiError) -> _Why:
-    return PendingReason.TEMPLATE_INVALID, f"the API server refuses {_title(manifest)}: {error.message}"
-
-
-def _title(manifest: Manifest) -> str:
-    return f"{manifest['kind']} {manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
+def _owners(stored: JsonObject) -> tuple[Owner, ...]:
+    return msgspec.convert(stored["metadata"].get("ownerReferences") or (), tuple[Owner, ...])

@@ -49,11 +49,6 @@ def children(job: TrainingJob, cluster: Cluster) -> Children:
     return Children(tuple(pod for pod in cluster.pods_of(job.key) if is_own(pod, job)))
 
 
-def is_gated(pod: Pod) -> bool:
-    """Whether our gate still holds the Pod back."""
-    return PLACEMENT_GATE in pod.gates
-
-
 def own_claim(cluster: Cluster, pod: Pod) -> ResourceClaim | None:
     """The claim that was made for this very Pod; None where it has none yet, or its name is another's."""
     claim = cluster.claims.get(pod.key)
@@ -64,7 +59,7 @@ def is_released(cluster: Cluster, pod: Pod, *, is_dra: bool) -> bool:
     """Whether nothing of ours holds the Pod back any more. A bound Pod was released, whatever became of its claim."""
     if pod.node:
         return True
-    return own_claim(cluster, pod) is not None if is_dra else not is_gated(pod)
+    return own_claim(cluster, pod) is not None if is_dra else PLACEMENT_GATE not in pod.gates
 
 
 def taken(job: TrainingJob, attempt: int, count: int, cluster: Cluster) -> Taken | None:

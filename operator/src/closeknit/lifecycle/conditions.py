@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from closeknit.api.names import ConditionType
+from closeknit.api.names import ConditionReason, ConditionType, EndReason, PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.api.wire import Condition
 
@@ -18,7 +18,7 @@ class Observation:
 
     type: ConditionType
     status: bool | None
-    reason: str
+    reason: ConditionReason | EndReason | PendingReason
     message: str = ""
 
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from closeknit.api.names import PendingReason
+from closeknit.api.names import EventAction, PendingReason
 from closeknit.cluster.job import InvalidJob
 from closeknit.lifecycle import statuses
 from closeknit.lifecycle.plan import Plan
@@ -16,13 +16,13 @@ def refuse_invalid(job: InvalidJob, now: datetime) -> Plan:
     status = job.status if is_left else statuses.waiting(job, now, PendingReason.NOT_SUPPORTED, message)
     number = status.attempt or 1
     changed = status != job.status
+    told = notice(job.metadata, number, PendingReason.NOT_SUPPORTED, message, action=EventAction.QUEUE, warning=True)
     return Plan(
         job=job.key,
         uid=job.metadata.uid or "",
         resource_version=job.metadata.resource_version or "",
+        generation=job.metadata.generation,
         attempt=number,
         status=status if changed else None,
-        notice=notice(job.metadata, number, PendingReason.NOT_SUPPORTED, message, action="Queue", warning=True)
-        if changed
-        else None,
+        notice=told if changed else None,
     )

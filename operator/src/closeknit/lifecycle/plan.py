@@ -9,56 +9,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import EndReason, EventAction, EventReason, JobKey, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.launch.gang import Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class CreateService:
-    """Creates the headless Service of an attempt. One of that name that is the job's own already is as good."""
+class Create:
+    """Creates one child. One of that name that is the attempt's own already is as good."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class CreatePod:
-    """Creates one Pod of the attempt."""
+class Delete:
+    """Deletes one child: the one of this uid, or without one, whatever of the name is the job's own."""
 
-    manifest: Manifest
-
-
-@dataclass(frozen=True, slots=True)
-class CreateClaim:
-    """Creates one ResourceClaim, which releases the Pod that waits for it."""
-
-    manifest: Manifest
+    kind: str
+    name: str
+    uid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ReleasePod:
+class Release:
     """Removes our gate from one Pod by a JSON patch that tests what it assumes."""
 
     name: str
     patch: Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePod:
-    """Deletes the Pod of this name that has this uid."""
-
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteService:
-    """Deletes the Service of this name if it is the job's own."""
-
-    name: str
-
-
-Action = CreateService | CreatePod | CreateClaim | ReleasePod | DeletePod | DeleteService
+Action = Create | Delete | Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +46,8 @@ class Notice:
     """One Event about one change of the job's state; `name` is a function of job, attempt and state."""
 
     name: str
-    reason: str
-    action: str
+    reason: EventReason | EndReason | PendingReason
+    action: EventAction
     note: str
     warning: bool = False
 
@@ -79,6 +59,7 @@ class Plan:
     job: JobKey
     uid: str
     resource_version: str
+    generation: int
     attempt: int
     status: TrainingJobStatus | None = None
     """The whole next status; None where the stored one stands, and nothing is written."""

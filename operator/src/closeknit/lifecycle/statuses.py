@@ -1,12 +1,13 @@
 """The next status of a job, for every thing that can happen to it. Each function gives the whole status."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from closeknit.api.names import ConditionType, PendingReason
+from closeknit.api.names import ConditionReason, ConditionType, EndReason, PendingReason
 from closeknit.api.objects import ObjectMeta
 from closeknit.api.trainingjob_status import Attempt, EnvironmentStatus, Pending, PlacementStatus, TrainingJobStatus
-from closeknit.lifecycle import booking
+from closeknit.cluster.booking import Share, names, with_shares
 from closeknit.lifecycle.conditions import Observation, is_true, observed, shortened, state, timestamp
 
 
@@ -25,8 +26,6 @@ class Stored(Protocol):
 
 
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
-SUSPENDED = "Suspended"
-IPC_LOCK_REFUSED = "IPCLockRefused"
 # Reasons that say the job itself is not acceptable, not that the cluster has no place for it.
 _NOT_ADMITTED = frozenset({PendingReason.NOT_SUPPORTED, PendingReason.TEMPLATE_INVALID})
 
@@ -41,9 +40,11 @@ def waiting(
     return _next(
         job,
         now,
-        Observation(ConditionType.ADMITTED, admitted, "Accepted" if admitted else reason, "" if admitted else message),
+        Observation(ConditionType.ADMITTED, True, ConditionReason.ACCEPTED)
+        if admitted
+        else Observation(ConditionType.ADMITTED, False, reason, message),
         Observation(ConditionType.PLACED, False, reason, message),
-        *_not_running(job, "NotPlaced"),
+        *_not_running(job, ConditionReason.NOT_PLACED),
         placement=None,
         pending=Pending(reason=reason, message=shortened(message), since=since, nearest=list(nearest)),
     )
@@ -54,7 +55,7 @@ def cleaning(job: Stored, now: datetime) -> TrainingJobStatus:
     if not is_true(job.status.conditions, ConditionType.SUSPENDED):
         return job.status
     message = "waits until the Pods of the attempt before are gone"
-    return _next(job, now, Observation(ConditionType.PLACED, False, "Restarting", message), pending=None)
+    return _next(job, now, Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, message), pending=None)
 
 
 def booked(
@@ -71,10 +72,10 @@ def booked(
     return _next(
         job,
         now,
-        Observation(ConditionType.ADMITTED, True, "Accepted"),
-        Observation(ConditionType.PLACED, True, "Booked", f"booked on {booking.names(placement)}"),
-        Observation(ConditionType.PLACEMENT_VERIFIED, None, "NotBound", "its Pods are not bound yet"),
-        Observation(ConditionType.RUNNING, False, "Starting", "its Pods are being started"),
+        Observation(ConditionType.ADMITTED, True, ConditionReason.ACCEPTED),
+        Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement)),
+        Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
+        Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, "its Pods are being started"),
         *_degraded(job, ipc_lock_refused=ipc_lock_refused),
         attempt=attempt,
         epoch=epoch,
@@ -84,32 +85,34 @@ def booked(
     )
 
 
-def starting(job: Stored, now: datetime, reason: str, message: str) -> TrainingJobStatus:
+def starting(job: Stored, now: datetime, reason: ConditionReason, message: str) -> TrainingJobStatus:
     """It is not running yet, and this is why."""
     return _next(job, now, Observation(ConditionType.RUNNING, False, reason, message))
 
 
-def running(job: Stored, now: datetime, placement: PlacementStatus, verified: Observation) -> TrainingJobStatus:
+def running(job: Stored, now: datetime, shares: Sequence[Share], verified: Observation) -> TrainingJobStatus:
     """All its Pods run."""
-    message = f"{len(placement.nodes)} of {len(placement.nodes)} Pods run"
-    observation = Observation(ConditionType.RUNNING, True, "AllPodsRunning", message)
-    return _next(job, now, observation, verified, placement=placement)
+    message = f"{len(shares)} of {len(shares)} Pods run"
+    observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
+    return _next(job, now, observation, verified, placement=_with(job, shares))
 
 
-def verified(job: Stored, now: datetime, placement: PlacementStatus, result: Observation) -> TrainingJobStatus:
+def verified(job: Stored, now: datetime, shares: Sequence[Share], result: Observation) -> TrainingJobStatus:
     """What is known of the GPUs that its Pods got."""
-    return _next(job, now, result, placement=placement)
+    return _next(job, now, result, placement=_with(job, shares))
 
 
 def restarting(
-    job: Stored, now: datetime, reason: str, message: str, *, placement: PlacementStatus | None
+    job: Stored, now: datetime, reason: EndReason, message: str, *, again: Sequence[Share] | None
 ) -> TrainingJobStatus:
-    """The attempt ended through no fault of the job's. With a placement, the next attempt takes that one."""
+    """The attempt ended through no fault of the job's. The next one takes the shares of `again`, if there are any."""
     number = job.status.attempt or 1
+    placement = None if again is None else _with(job, again)
     if placement is None:
-        placed = Observation(ConditionType.PLACED, False, "Restarting", f"attempt {number} ended: {message}")
+        words = f"attempt {number} ended: {message}"
+        placed = Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words)
     else:
-        placed = Observation(ConditionType.PLACED, True, "Booked", f"booked on {booking.names(placement)}")
+        placed = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement))
     return _next(
         job,
         now,
@@ -127,26 +130,26 @@ def suspended(job: Stored, now: datetime) -> TrainingJobStatus:
     changes: dict[str, Any] = {}
     if job.status.placement is not None:
         number = job.status.attempt or 1
-        changes = {"attempts": _with_ended(job, now, SUSPENDED, charged=False), "attempt": number + 1}
+        changes = {"attempts": _with_ended(job, now, EndReason.SUSPENDED, charged=False), "attempt": number + 1}
     return _next(
         job,
         now,
-        Observation(ConditionType.PLACED, False, SUSPENDED, "holds no GPUs while spec.suspend is true"),
-        *_not_running(job, SUSPENDED),
-        Observation(ConditionType.SUSPENDED, True, SUSPENDED, "spec.suspend is true"),
+        Observation(ConditionType.PLACED, False, EndReason.SUSPENDED, "holds no GPUs while spec.suspend is true"),
+        *_not_running(job, EndReason.SUSPENDED),
+        Observation(ConditionType.SUSPENDED, True, EndReason.SUSPENDED, "spec.suspend is true"),
         placement=None,
         pending=None,
         **changes,
     )
 
 
-def finished(job: Stored, now: datetime, reason: str, message: str, *, succeeded: bool) -> TrainingJobStatus:
+def finished(job: Stored, now: datetime, reason: EndReason, message: str, *, succeeded: bool) -> TrainingJobStatus:
     """It is over and holds nothing. Its placement stays, to be read."""
     end = ConditionType.SUCCEEDED if succeeded else ConditionType.FAILED
     return _next(
         job,
         now,
-        Observation(ConditionType.PLACED, False, "Finished", "its GPUs are free again"),
+        Observation(ConditionType.PLACED, False, ConditionReason.FINISHED, "its GPUs are free again"),
         *_not_running(job, reason, keep_verified=True),
         Observation(end, True, reason, message),
         attempts=_with_ended(job, now, reason, charged=not succeeded),
@@ -161,7 +164,7 @@ def _next(job: Stored, now: datetime, *observations: Observation, **changes: Any
     if not any(observation.type is ConditionType.SUSPENDED for observation in seen) and is_true(
         stored.conditions, ConditionType.SUSPENDED
     ):
-        seen.append(Observation(ConditionType.SUSPENDED, False, "Resumed", "spec.suspend is false again"))
+        seen.append(Observation(ConditionType.SUSPENDED, False, ConditionReason.RESUMED, "spec.suspend is false again"))
     conditions = observed(stored.conditions, seen, generation=generation, now=now)
     attempt = int(changes.pop("attempt", stored.attempt or 1))
     return stored.model_copy(
@@ -176,7 +179,9 @@ def _next(job: Stored, now: datetime, *observations: Observation, **changes: Any
     )
 
 
-def _not_running(job: Stored, reason: str, message: str = "", *, keep_verified: bool = False) -> list[Observation]:
+def _not_running(
+    job: Stored, reason: ConditionReason | EndReason, message: str = "", *, keep_verified: bool = False
+) -> list[Observation]:
     """Takes back what was said of a running gang; nothing where nothing was."""
     types = {condition.type for condition in job.status.conditions}
     taken_back = []
@@ -190,12 +195,21 @@ def _not_running(job: Stored, reason: str, message: str = "", *, keep_verified: 
 def _degraded(job: Stored, *, ipc_lock_refused: bool) -> list[Observation]:
     if ipc_lock_refused:
         message = "the namespace's Pod Security level refuses IPC_LOCK; RDMA may fail to register memory"
-        return [Observation(ConditionType.DEGRADED, True, IPC_LOCK_REFUSED, message)]
+        return [Observation(ConditionType.DEGRADED, True, ConditionReason.IPC_LOCK_REFUSED, message)]
     if is_true(job.status.conditions, ConditionType.DEGRADED):
-        return [Observation(ConditionType.DEGRADED, False, "AsPlanned", "")]
+        return [Observation(ConditionType.DEGRADED, False, ConditionReason.AS_PLANNED, "")]
     return []
 
 
-def _with_ended(job: Stored, now: datetime, reason: str, *, charged: bool) -> list[Attempt]:
+def _with(job: Stored, shares: Sequence[Share]) -> PlacementStatus | None:
+    placement = job.status.placement
+    return None if placement is None else with_shares(placement, shares)
+
+
+def _booked_on(placement: PlacementStatus) -> str:
+    return f"booked on {names([node.name for node in placement.nodes])}"
+
+
+def _with_ended(job: Stored, now: datetime, reason: EndReason, *, charged: bool) -> list[Attempt]:
     ended = Attempt(number=job.status.attempt or 1, reason=reason, charged=charged, ended=timestamp(now))
     return [*job.status.attempts, ended][-KEPT_ATTEMPTS:]

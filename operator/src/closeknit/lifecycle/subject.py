@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 
+from closeknit.api.names import ConditionReason, ConditionType, EndReason, EventAction, EventReason, PendingReason
 from closeknit.api.objects import ObjectMeta, TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
@@ -11,8 +12,9 @@ from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.answers import Answers
 from closeknit.lifecycle.children import Children
-from closeknit.lifecycle.plan import Action, DeletePod, Notice, Plan
+from closeknit.lifecycle.plan import Action, Delete, Notice, Plan
 
+Told = EventReason | EndReason | PendingReason
 NOTE_MAX_LENGTH = 1000  # events.k8s.io/v1 bounds a note at 1 kB
 
 
@@ -52,6 +54,7 @@ class Subject:
             job=self.job.key,
             uid=metadata.uid or "",
             resource_version=metadata.resource_version or "",
+            generation=metadata.generation,
             attempt=wanted.attempt or 1,
             status=changed,
             probes=probes,
@@ -63,24 +66,50 @@ class Subject:
 
     def nothing(self) -> Plan:
         """The Plan that writes nothing."""
-        metadata = self.job.metadata
-        return Plan(self.job.key, metadata.uid or "", metadata.resource_version or "", self.attempt)
+        return empty(self.job)
 
-    def notice(self, reason: str, note: str, *, action: str, warning: bool = False) -> Notice:
+    @property
+    def asks_for_ipc_lock(self) -> bool:
+        """Whether Pods that talk over verbs ask for IPC_LOCK: not where the namespace is known to refuse it."""
+        stored = any(
+            condition.type == ConditionType.DEGRADED
+            and condition.status == "True"
+            and condition.reason == ConditionReason.IPC_LOCK_REFUSED
+            for condition in self.job.status.conditions
+        )
+        return not (stored or self.answers.ipc_lock_refused)
+
+    def notice(self, reason: Told, note: str, *, action: EventAction, warning: bool = False) -> Notice:
         """The Event of one change of the job's state."""
         return notice(self.job.metadata, self.attempt, reason, note, action=action, warning=warning)
 
 
-def notice(job: ObjectMeta, attempt: int, reason: str, note: str, *, action: str, warning: bool = False) -> Notice:
+def empty(job: TrainingJob, *, wake_after_s: float | None = None, error: Exception | None = None) -> Plan:
+    """The Plan that writes nothing."""
+    metadata = job.metadata
+    return Plan(
+        job=job.key,
+        uid=metadata.uid or "",
+        resource_version=metadata.resource_version or "",
+        generation=metadata.generation,
+        attempt=job.status.attempt or 1,
+        wake_after_s=wake_after_s,
+        error=error,
+    )
+
+
+def notice(
+    job: ObjectMeta, attempt: int, reason: Told, note: str, *, action: EventAction, warning: bool = False
+) -> Notice:
     """The Event of one change of state. Told again, it has the same name, so that there is one of it."""
     digest = sha256(f"{job.uid}/{attempt}/{reason}".encode()).hexdigest()[:16]
     shown = note if len(note.encode()) <= NOTE_MAX_LENGTH else note.encode()[:NOTE_MAX_LENGTH].decode(errors="ignore")
     return Notice(f"{job.name}.{digest}", reason, action, shown, warning)
 
 
-def deletions(pods: tuple[Pod, ...]) -> tuple[DeletePod, ...]:
+def deletions(pods: tuple[Pod, ...]) -> tuple[Delete, ...]:
     """Deletes those that are not being deleted already."""
-    return tuple(DeletePod(pod.name, pod.uid) for pod in pods if pod.deletion_timestamp is None)
+    return tuple(Delete("Pod", pod.name, pod.uid) for pod in pods if pod.deletion_timestamp is None)
 
 
 def seconds_until(moment: datetime, now: datetime) -> float:

@@ -4,13 +4,13 @@ What is predicted is the bus bandwidth of a ring all-reduce of 1 GiB, as NCCL pl
 not counted: on the recorded 8 x H200 machine NCCL reached 358.7 GB/s without it, where the rings below say 360.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.machine.graph import Machine, MachineNic
 from closeknit.placement import speeds
-from closeknit.placement.paths import PathType, PcieTree, compute_capability, paths
+from closeknit.placement.paths import Paths, PathType, PcieTree, compute_capability, paths
 from closeknit.placement.rings import Rings, most, rings
 
 ASSUMED_SM = 80  # plans sets of unknown compute capability, so that they can be ordered; nothing is predicted for them
@@ -32,12 +32,14 @@ class SetBandwidth(NamedTuple):
 ALONE = SetBandwidth(float("inf"), known=True, worst=None)
 
 
-def set_bandwidth(machine: Machine, tree: PcieTree, positions: Sequence[int]) -> SetBandwidth:
-    """Ring bandwidth of a set inside its node; positions ascending."""
+def set_bandwidth(
+    machine: Machine, tree: PcieTree, positions: Sequence[int], search: Callable[[Paths], Rings] = rings
+) -> SetBandwidth:
+    """Ring bandwidth of a set inside its node; positions ascending. `search` is `rings`, or one that remembers."""
     if len(positions) < 2:
         return ALONE
     sm = compute_capability(machine, positions)
-    found: Rings = rings(paths(machine, tree, positions, sm if sm is not None else ASSUMED_SM))
+    found = search(paths(machine, tree, positions, sm if sm is not None else ASSUMED_SM))
     return SetBandwidth(found.bandwidth_gb_s, sm is not None, found.worst)
 
 

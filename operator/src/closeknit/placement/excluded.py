@@ -1,53 +1,33 @@
 """What a search had to leave out, counted: GPUs that are held, unhealthy or unbindable, and whole nodes."""
 
 from collections import Counter
-from collections.abc import Sequence
+from itertools import groupby
 
 from closeknit.api.names import ExclusionReason
-from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import Holder, HolderKind
+from closeknit.placement.admission import untolerated
+from closeknit.placement.binding import bindable, unbound
+from closeknit.placement.ground import Ground
 from closeknit.placement.request import Request
-from closeknit.placement.sets import Ask
-from closeknit.placement.survey import Candidate, selected, untolerated
 from closeknit.placement.words import count
 
 NAMED = 3  # so many holders, or nodes, are named; more are counted
+UNSELECTED = "not selected by nodeSelector"
 
 
-def bindable(candidate: Candidate, request: Request) -> int:
-    """The most GPUs of a node that could be bound to one Pod of the job now."""
-    profile = candidate.profile
-    sizes = range(profile.pool.bit_count(), 0, -1)
-    return next((size for size in sizes if profile.seat(Ask(size), request.binding)), 0)
-
-
-def left_to_plugins(request: Request, candidates: Sequence[Candidate]) -> int:
-    """How many nodes have GPUs enough for one Pod, but leave it to a device plugin which, and it could pick badly."""
-    if request.binding is not BindingPolicy.AUTO:
-        return 0
-    size = request.gpus_per_node or request.gpus
-    return sum(
-        1
-        for entry in candidates
-        if not entry.profile.dra
-        and entry.profile.part > 1
-        and not entry.profile.seat(Ask(min(size, entry.profile.part)), request.binding)
-    )
-
-
-def excluded(cluster: Cluster, request: Request, candidates: Sequence[Candidate]) -> str:
+def excluded(cluster: Cluster, request: Request, ground: Ground) -> str:
     """`; 2 excluded: 1 unhealthy, 1 held by team-b/train-3; 1 node excluded: gpu-09 (NotReady)`, or nothing."""
-    gpus = _gpus(request, candidates)
-    nodes = _nodes(cluster, request)
+    gpus = _gpus(cluster, request, ground)
+    nodes = _nodes(cluster, request, ground)
     words = ""
     if gpus:
         words += f"; {sum(gpus.values())} excluded: {', '.join(_ranked(gpus))}"
     if nodes:
-        words += f"; {count(len(nodes), 'node')} excluded: "
-        if len(nodes) <= NAMED:
-            words += ", ".join(f"{name} ({why})" for name, why in sorted(nodes.items()))
-        else:
-            words += ", ".join(_ranked(Counter(why.partition(":")[0] for why in nodes.values())))
+        words += f"; {count(nodes.total(), 'node')} excluded: "
+        named = _named(cluster, request, ground) if nodes.total() <= NAMED else None
+        words += ", ".join(f"{name} ({why})" for name, why in sorted(named.items())) if named else ""
+        words += "" if named else ", ".join(_ranked(nodes))
     return words
 
 
@@ -57,21 +37,18 @@ def _ranked(counts: Counter[str]) -> list[str]:
     return [f"{number} {why}" for why, number in order]
 
 
-def _gpus(request: Request, candidates: Sequence[Candidate]) -> Counter[str]:
-    """GPUs of the candidate nodes that the job cannot have, by reason."""
+def _gpus(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
+    """GPUs of the nodes that the job may use, but cannot have, by reason."""
     why: Counter[str] = Counter()
-    holders: Counter[str] = Counter()
-    for entry in candidates:
-        view, profile = entry.view, entry.profile
-        for gpu in entry.machine.gpus:
-            if gpu.index in view.unusable:
-                why[view.unusable[gpu.index].partition(":")[0]] += 1
-            elif gpu.index in view.holders:
-                holders[view.holders[gpu.index].removeprefix("job ")] += 1
-        if other := (profile.free & ~profile.pool).bit_count():
-            why["of another product or size"] += other
-        if unbound := profile.pool.bit_count() - bindable(entry, request):
-            why[_unbound(entry, request)] += unbound
+    for group, number, nodes in ground.groups:
+        offer = ground.offers[number]
+        for _, fault in group.faults:
+            why[fault] += nodes
+        if other := (group.free & ~offer.terms.pool).bit_count():
+            why["of another product or size"] += other * nodes
+        if free := offer.gpus - bindable(offer, request.binding):
+            why[unbound(group, request.binding)] += free * nodes
+    holders = _holders(cluster, ground)
     if len(holders) <= NAMED:
         why.update({f"held by {holder}": number for holder, number in holders.items()})
     else:
@@ -79,35 +56,55 @@ def _gpus(request: Request, candidates: Sequence[Candidate]) -> Counter[str]:
     return why
 
 
-def _unbound(candidate: Candidate, request: Request) -> str:
-    """Why free GPUs of a node cannot be bound."""
-    view, policy = candidate.view, request.binding
-    if policy is BindingPolicy.DRA:
-        return "free without DRA"
-    if view.dra:
-        return f"free for DRA, not for binding {policy}"
-    if view.plugin is None:
-        return "free that nothing offers"
-    if view.plugin.shared:
-        return "shared by a device plugin"
-    if policy is BindingPolicy.WHOLE_NODE:
-        return "free on nodes that are not whole"
-    if not view.plugin.holders_known:
-        return "free where nobody knows which GPUs other Pods hold"
-    if view.plugin.free < candidate.profile.free.bit_count():
-        return "free that the device plugin does not offer"
-    return "free that a device plugin would pick from"
+def _holders(cluster: Cluster, ground: Ground) -> Counter[str]:
+    """GPUs of the nodes that the job may use by who holds them, but for those that are not usable anyway."""
+    found: Counter[Holder] = Counter()
+    held = {group for group, number, _ in ground.groups if group.free != ground.offers[number].terms.sets.every}
+    for group, names in ground.domain.members():
+        if group not in held:
+            continue
+        broken = {index for index, _ in group.faults}
+        for name in names:
+            holders = cluster.nodes[name].holders
+            there = (holder for index, holder in holders.items() if index not in broken) if broken else holders.values()
+            for holder, gpus in groupby(there):  # most often one holder has them all
+                found[holder] += len(list(gpus))
+    return Counter({_name(holder): number for holder, number in found.items()})
 
 
-def _nodes(cluster: Cluster, request: Request) -> dict[str, str]:
-    """Whole nodes that the job cannot have, with the reason."""
-    found = {}
-    for name in sorted(cluster.nodes):
-        view = cluster.nodes[name]
-        if view.exclusion is not None:
-            found[name] = f"{view.exclusion.reason}: {view.exclusion.message}"
-        elif not selected(view, request):
-            found[name] = "not selected by nodeSelector"
-        elif taints := untolerated(view, request):
-            found[name] = f"{ExclusionReason.TAINTED}: {taints[0].key}"
+def _name(holder: Holder) -> str:
+    """A holder as a refusal names it: a job is what most are."""
+    return f"{holder.namespace}/{holder.name}" if holder.kind is HolderKind.JOB else str(holder)
+
+
+def _nodes(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
+    """Whole nodes that the job cannot have, by reason."""
+    why: Counter[str] = Counter()
+    for group, nodes in cluster.forest.now.counts.items():
+        selected = ground.domain.counts.get(group, 0)
+        if group.excluded is not None:
+            why[group.excluded] += nodes
+            continue
+        why[UNSELECTED] += nodes - selected
+        if untolerated(group.taints, request):
+            why[ExclusionReason.TAINTED] += selected
+    return +why
+
+
+def _named(cluster: Cluster, request: Request, ground: Ground) -> dict[str, str]:
+    """The same by node."""
+    selected = {name for _, names in ground.domain.members() for name in names} if request.node_selector else None
+    found: dict[str, str] = {}
+    for group, names in cluster.forest.now.members():
+        taints = untolerated(group.taints, request)
+        if group.excluded is None and not taints and selected is None:
+            continue
+        for name in names:
+            exclusion = cluster.nodes[name].exclusion
+            if exclusion is not None:
+                found[name] = f"{exclusion.reason}: {exclusion.message}"
+            elif selected is not None and name not in selected:
+                found[name] = UNSELECTED
+            elif taints:
+                found[name] = f"{ExclusionReason.TAINTED}: {taints[0].key}"
     return found

@@ -1,64 +1,30 @@
-"""The domains of the network as a tree, and the cheapest way to spread a gang over it.
+"""The cheapest way to spread a gang over the tree of domains.
 
-Costs are vectors, compared from the left: first how many domains of the outermost level are used, then of the next,
-and so on down to hosts; then whatever the caller counts. Nodes give units, of which the gang needs a number:
+Costs are compared from the left: first how many domains of the outermost level are used, then of the next, and so on
+down to hosts; then whatever else a share costs. Nodes give units, of which the gang needs a number:
 
     root ── b1 ── r1 ── gpu-01: 1 unit for (0, 0, 1, …)
          │     └─ r2 ── gpu-02: 1 unit
          └─ b2 ── r3 ── gpu-03: 1 unit
+
+What a spread costs is worked out first, once for all domains of one content; which nodes it takes only for those that
+win. Of spreads that cost the same the one with the first nodes is taken, and of domains that are alike the first one.
 """
 
-from __future__ import annotations
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from operator import add
-from typing import NamedTuple
+from closeknit.placement.cost import Scale
+from closeknit.placement.ground import Area
+from closeknit.placement.hosts import Hosts, Units
+from closeknit.placement.room import Room
+from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums
 
-Cost = tuple[float, ...]
-Units = Mapping[int, Cost]  # what a node can give, each with its cost
-
-# Beyond these sizes the fullest domains, and nodes, are filled first, which is the fewest of each but need not be the
-# cheapest: combinations tried for one domain (about 50 ms), and nodes that may give unequal shares.
+# Beyond these sizes the fullest domains are filled first, which is the fewest of each but need not be the cheapest:
+# combinations tried for one domain (about 2 ms), and nodes that may give unequal shares.
 EXACT_STEPS = 20_000
-LAST_RESORT_STEPS = 200_000  # before a refusal, which may be false otherwise; 0.1 s for 162,000
 EXACT_NODES = 16
-
-
-class Spread(NamedTuple):
-    """Units of some nodes, and what they cost together. Spreads compare by cost, then by nodes."""
-
-    cost: Cost
-    picks: tuple[tuple[int, int], ...]
-    """(node, units), by node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """A domain of one level; shared read-only between searches."""
-
-    level: int
-    """-1 for the root."""
-    free_gpus: int
-    children: tuple[Domain, ...]
-    hosts: tuple[int, ...]
-    """Nodes, where the next level is the host; ascending."""
-
-
-def tree(nodes: Sequence[tuple[Sequence[str], int]]) -> Domain:
-    """The tree of nodes, given as (domains outermost first and host last, free GPUs), by name; they are numbered so."""
-    depth = len(nodes[0][0]) if nodes else 1
-
-    def grow(level: int, members: Sequence[int]) -> Domain:
-        free = sum(nodes[member][1] for member in members)
-        if level + 1 >= depth - 1:
-            return Domain(level, free, (), tuple(members))
-        inside: dict[str, list[int]] = {}
-        for member in members:
-            inside.setdefault(nodes[member][0][level + 1], []).append(member)
-        return Domain(level, free, tuple(grow(level + 1, found) for found in inside.values()), ())
-
-    return grow(-1, range(len(nodes)))
+FEW_SIZES = 4  # so many sums of a domain are worked out one by one, more of them together
 
 
 class Filling:
@@ -66,209 +32,230 @@ class Filling:
 
     def __init__(
         self,
-        root: Domain,
-        offers: Mapping[int, Units],
+        root: Area,
+        units: Mapping[int, Units],
+        nodes: int,
+        scale: Scale,
         *,
-        free_at: int | None = None,
+        counts_free: bool = False,
         whole_at: int | None = None,
         whole_units: int = 1,
     ) -> None:
-        """`offers` has every node that can give anything, with costs that begin with a count for each level.
+        """`units` has every offer that can give anything, and so many nodes have one of them.
 
-        Every used domain counts 1 at its level and, where `free_at` is given, its free GPUs at `free_at` + level.
-        A domain of level `whole_at` gives only multiples of `whole_units`.
+        Every used domain costs 1 at its level and, where it counts, its free GPUs. A domain of level `whole_at` gives
+        only multiples of `whole_units`.
         """
         self._root = root
-        self._offers = offers
-        self._free_at = free_at
-        self._whole_at = whole_at
+        self._is_exact = nodes <= EXACT_NODES
+        self._is_equal = all(tuple(each) == (1,) for each in units.values())
+        self._counts_free = counts_free
         self._whole_units = whole_units
-        some = next(iter(offers.values()), {})
-        self._nothing: Cost = (0,) * len(next(iter(some.values()), ()))
-        # Many nodes share one offer; each different one gets a number.
-        kinds: dict[int, int] = {}
-        self._offer_of = {host: kinds.setdefault(id(units), len(kinds)) for host, units in offers.items()}
-        different = {self._offer_of[host]: units for host, units in offers.items()}
-        self._equal = all(tuple(units) == (1,) for units in different.values())
-        self._most = {number: max(units) for number, units in different.items()}
-        self._capacities: dict[int, int] = {}
-        self._sorted: dict[int, list[tuple[Cost, int]]] = {}
-        self._signatures: dict[int, tuple[object, ...]] = {}
+        self._scale = scale
+        self._hosts = Hosts(units, is_equal=self._is_equal, is_exact=self._is_exact)
+        self._room = Room(self._hosts, scale, counts_free=counts_free, whole_at=whole_at, whole_units=whole_units)
+        self._innermost = len(scale.of_domain) - 1
+        self._costs: dict[tuple[int, int], int | None] = {}
+        self._sums: dict[int, list[int | None]] = {}
+        # Kept by the identity of areas, which the root keeps alive.
+        self._named: dict[int, list[tuple[Pick, ...] | None]] = {}
 
-    def best(self, units: int) -> Spread | None:
-        """The cheapest spread of so many units; None where there is none."""
+    def cost(self, units: int) -> int | None:
+        """What the cheapest spread of so many units costs; None where there is none."""
         return self._exactly(self._root, units)
 
-    def _capacity(self, domain: Domain) -> int:
-        key = id(domain)
-        found = self._capacities.get(key)
-        if found is None:
-            if domain.children:
-                found = sum(map(self._capacity, domain.children))
-            else:
-                found = sum(self._most[self._offer_of[host]] for host in domain.hosts if host in self._offer_of)
-            if domain.level == self._whole_at:
-                found -= found % self._whole_units
-            self._capacities[key] = found
-        return found
+    def picks(self, units: int) -> tuple[Pick, ...]:
+        """(node, units) of the cheapest spread, by node. There is one."""
+        return self._picks(self._root, units)
 
-    def _exactly(self, domain: Domain, units: int) -> Spread | None:
-        """The cheapest spread of exactly these units inside one domain."""
-        if units > self._capacity(domain) or (domain.level == self._whole_at and units % self._whole_units):
+    def _exactly(self, area: Area, units: int) -> int | None:
+        """What the cheapest spread of exactly these units inside one area costs, but for using the area."""
+        if units > self._room.capacity(area) or (self._room.gives_multiples(area) and units % self._whole_units):
             return None
-        if not domain.children:
-            return self._over_equal_hosts(domain, units) if self._equal else self._over_hosts(domain, units)
-        # One child is cheaper than any two, since it counts 1 at its level and the levels inside come later.
-        alone = self._cheapest(domain.children, units)
-        return alone if alone is not None else self._over_children(domain, units)
+        key = (self._room.content(area), units)
+        try:
+            return self._costs[key]
+        except KeyError:
+            found = self._costs[key] = self._worked_out(area, units)
+            return found
 
-    def _cheapest(self, children: Iterable[Domain], units: int) -> Spread | None:
-        """The cheapest spread inside one of these children; equal children are tried once, the first of them.
+    def _worked_out(self, area: Area, units: int) -> int | None:
+        if not area.children:
+            return self._hosts.cost(area, units)
+        # One child is cheaper than any two, since it counts 1 at its level and the levels inside come later.
+        alone = self._cheapest(area.children, units)
+        return alone if alone is not None else self._over_children(area, units)
+
+    def _with_use(self, area: Area, units: int) -> int | None:
+        cost = self._exactly(area, units)
+        return None if cost is None else cost + self._room.used(area)
+
+    def _able_children(self, children: Sequence[Area], units: int) -> Iterator[tuple[int, Area]]:
+        """(the least number of children of its own that it must use, child), the least first."""
+        able = ((self._room.fewest(child, units), child) for child in children if self._room.capacity(child) >= units)
+        return iter(sorted(able, key=lambda entry: entry[0]))
+
+    def _cheapest(self, children: Sequence[Area], units: int) -> int | None:
+        """What the cheapest spread inside one of these children costs, with its use.
 
         A child that must use more domains of the next level than the best one so far is not tried.
         """
-        able = [child for child in children if self._capacity(child) >= units]
-        best: Spread | None = None
-        tried = set()
-        for fewest, child in sorted(
-            ((self._fewest(child, units), child) for child in able), key=lambda entry: entry[0]
-        ):
-            if best is not None and fewest > best.cost[child.level + 1]:
+        best: int | None = None
+        tried: set[int] = set()
+        for fewest, child in self._able_children(children, units):
+            if best is not None and self._must_cost_more(child, fewest, best):
                 break
-            alike = (child.free_gpus, self._signature(child))
-            if alike in tried:
-                continue
-            tried.add(alike)
-            spread = self._used(child, self._exactly(child, units))
-            if spread is not None and (best is None or spread < best):
-                best = spread
+            content = self._room.content(child)
+            if content not in tried:
+                tried.add(content)
+                cost = self._with_use(child, units)
+                if cost is not None and (best is None or cost < best):
+                    best = cost
         return best
 
-    def _fewest(self, domain: Domain, units: int) -> int:
-        """No fewer children than this hold so many units."""
-        if self._equal and not domain.children:
-            return units
-        capacities = [self._capacity(child) for child in domain.children] or [
-            self._most[self._offer_of[host]] for host in domain.hosts if host in self._offers
-        ]
-        for number, capacity in enumerate(sorted(capacities, reverse=True), start=1):
-            units -= capacity
-            if units <= 0:
-                return number
-        return len(domain.children or domain.hosts) + 1
+    def _must_cost_more(self, child: Area, fewest: int, best: int) -> bool:
+        next_level = child.level + 1
+        step = self._scale.of_host if next_level > self._innermost else self._scale.of_domain[next_level]
+        # Nothing but what the use of the child costs lies above the step; half of it is room for what lies below.
+        return self._scale.of_domain[child.level] + fewest * step - best > step // 2
 
-    def _signature(self, domain: Domain) -> tuple[object, ...]:
-        """Equal for domains whose spreads cost the same."""
-        key = id(domain)
-        found = self._signatures.get(key)
-        if found is None:
-            if domain.children:
-                found = tuple(sorted((child.free_gpus, self._signature(child)) for child in domain.children))
-            else:
-                found = tuple(sorted(self._offer_of[host] for host in domain.hosts if host in self._offer_of))
-            self._signatures[key] = found
-        return found
+    def _steps(self, area: Area, units: int) -> int:
+        return sum(min(self._room.capacity(child), units) for child in area.children) * units
 
-    def _used(self, domain: Domain, spread: Spread | None) -> Spread | None:
-        """The spread with the cost of using its domain."""
-        if spread is None:
+    def _is_combined(self, area: Area, units: int) -> bool:
+        """Whether all combinations of an area's children are tried."""
+        return (self._is_equal or self._is_exact) and self._steps(area, units) <= EXACT_STEPS
+
+    def _over_children(self, area: Area, units: int) -> int | None:
+        if not self._is_combined(area, units):
+            left = self._fullest_first(area)
+            return self._fullest_children(left, units)
+        if self._hosts.uniform is not None and not self._counts_free and area.level + 1 == self._innermost:
+            return self._fewest_children(area, units)
+        known = self._sums.get(self._room.content(area))
+        if known is not None and len(known) > units:
+            return known[units]
+        least = self._least(area, units)
+        tables = [self._table(child, least, units) for child in area.children if self._room.capacity(child) >= least]
+        return cheapest_sums(tables, units)[units]
+
+    def _table(self, child: Area, least: int, most: int) -> list[tuple[int, int]]:
+        """(units, cost with the child's use) of everything that a child gives within these bounds, ascending."""
+        sizes = range(min(self._room.capacity(child), most), least - 1, -1)
+        if len(sizes) > FEW_SIZES:
+            self._sums_over(child, self._most_combined(child, sizes.start))
+        return [(given, cost) for given in sizes if (cost := self._with_use(child, given)) is not None][::-1]
+
+    def _least(self, area: Area, units: int) -> int:
+        """No child gives less than this to the cheapest spread over the children: it uses the fewest children.
+
+        Where each child gives any number up to its capacity, the fewest can be had, and each of them must give what
+        the largest others leave.
+        """
+        if not self._is_equal or self._whole_units > 1:
+            return 1
+        fewest = self._room.fewest(area, units)
+        return max(1, units - self._room.most_of(area, fewest - 1)) if fewest > 1 else units
+
+    def _fewest_children(self, area: Area, units: int) -> int | None:
+        """The same where every unit costs the same and only the number of children is left to choose."""
+        child = area.children[0]
+        if self._room.gives_multiples(child) and units % self._whole_units:
             return None
-        cost = list(spread.cost)
-        cost[domain.level] += 1
-        if self._free_at is not None:
-            cost[self._free_at + domain.level] += domain.free_gpus
-        return Spread(tuple(cost), spread.picks)
+        return self._room.fewest(area, units) * self._room.used(child) + units * (self._hosts.uniform or 0)
 
-    def _over_equal_hosts(self, domain: Domain, units: int) -> Spread:
-        cheapest = self._sorted.get(id(domain))
-        if cheapest is None:
-            offers = self._offers
-            cheapest = sorted((offers[host][1], host) for host in domain.hosts if host in offers)
-            self._sorted[id(domain)] = cheapest
-        taken = cheapest[:units]
-        return Spread(
-            tuple(map(sum, zip(*(cost for cost, _ in taken), strict=True))),
-            tuple(sorted((host, 1) for _, host in taken)),
-        )
+    def _most_combined(self, area: Area, units: int) -> int:
+        """The most units, up to these, for which all combinations of an area's children are tried; 0 for none."""
+        if not area.children or not (self._is_equal or self._is_exact):
+            return 0
+        return bisect_right(range(1, units + 1), EXACT_STEPS, key=lambda given: self._steps(area, given))
 
-    def _over_hosts(self, domain: Domain, units: int) -> Spread | None:
-        tables = [
-            [(given, Spread(cost, ((host, given),))) for given, cost in sorted(self._offers[host].items())]
-            for host in domain.hosts
-            if host in self._offers
-        ]
-        if len(self._offers) <= EXACT_NODES:
-            return _combined(tables, units, self._nothing)[units]
-        found = self._fullest_hosts(tables, units)
-        if found is None and sum(map(len, tables)) * units <= LAST_RESORT_STEPS:
-            # The fullest first can end with a rest that no node gives.
-            found = _combined(tables, units, self._nothing)[units]
-        return found
+    def _sums_over(self, area: Area, units: int) -> None:
+        """Works out the cheapest combinations of an area's children for every number of units up to this."""
+        if not units or (self._hosts.uniform is not None and not self._counts_free):
+            return
+        key = self._room.content(area)
+        known = self._sums.get(key)
+        if known is None or len(known) <= units:
+            tables = [self._table(child, 1, units) for child in area.children if self._room.capacity(child)]
+            self._sums[key] = cheapest_sums(tables, units)
 
-    def _over_children(self, domain: Domain, units: int) -> Spread | None:
-        children = [child for child in domain.children if self._capacity(child)]
-        steps = sum(min(self._capacity(child), units) for child in children) * units
-        if steps > EXACT_STEPS or not (self._equal or len(self._offers) <= EXACT_NODES):
-            return self._fullest_children(children, units)
-        tables = [
-            [
-                (given, spread)
-                for given in range(1, min(self._capacity(child), units) + 1)
-                if (spread := self._used(child, self._exactly(child, given))) is not None
-            ]
-            for child in children
-        ]
-        return _combined(tables, units, self._nothing)[units]
+    def _fullest_first(self, area: Area) -> list[Area]:
+        children = [child for child in area.children if self._room.capacity(child)]
+        return sorted(children, key=self._room.capacity, reverse=True)
 
-    def _fullest_children(self, children: Sequence[Domain], units: int) -> Spread | None:
+    def _with_room(self, left: Sequence[Area], start: int, units: int) -> Sequence[Area]:
+        """Those children from `start` on, the fullest first, that could give all of the units."""
+        return left[start : bisect_left(left, -units + 1, lo=start, key=lambda child: -self._room.capacity(child))]
+
+    def _fullest_steps(self, left: Sequence[Area], units: int) -> tuple[list[tuple[Area, int]], int] | None:
+        """Whole domains, the largest first, as (child, units), and the units that one child of the rest gives.
+
+        None where the units cannot be made up so.
+        """
+        taken: list[tuple[Area, int]] = []
+        for start, child in enumerate(left):
+            room = self._with_room(left, start, units)
+            if room and self._cheapest(room, units) is not None:
+                return taken, units
+            most = min(self._room.capacity(child), units)
+            if self._exactly(child, most) is not None:
+                taken.append((child, most))
+                units -= most
+            else:
+                taken.append((child, 0))
+        return None
+
+    def _fullest_children(self, left: Sequence[Area], units: int) -> int | None:
         """Whole domains, the largest first, and the rest in the one that suits it best."""
-        total = Spread(self._nothing, ())
-        left = sorted(children, key=self._capacity, reverse=True)
-        while left:
-            last = self._cheapest((child for child in left if self._capacity(child) >= units), units)
-            if last is not None:
-                return _sum(total, last)
-            child = left.pop(0)
-            most = min(self._capacity(child), units)
-            whole = self._used(child, self._exactly(child, most))
-            if whole is not None:
-                total, units = _sum(total, whole), units - most
-        return None
+        found = self._fullest_steps(left, units)
+        if found is None:
+            return None
+        taken, rest = found
+        last = self._cheapest(self._with_room(left, len(taken), rest), rest) or 0
+        return last + sum(self._with_use(child, most) or 0 for child, most in taken if most)
 
-    def _fullest_hosts(self, tables: Sequence[list[tuple[int, Spread]]], units: int) -> Spread | None:
-        """The most that each node can give, the largest first, and the rest from the one that suits it best."""
-        total = Spread(self._nothing, ())
-        left = sorted(tables, key=lambda table: (-table[-1][0], table[-1][1]))
-        while left:
-            last = min((spread for table in left for given, spread in table if given == units), default=None)
-            if last is not None:
-                return _sum(total, last)
-            given, spread = next(((given, spread) for given, spread in reversed(left[0]) if given < units), (0, None))
-            left.pop(0)
-            if spread is not None:
-                total, units = _sum(total, spread), units - given
-        return None
+    def _picks(self, area: Area, units: int) -> tuple[Pick, ...]:
+        """The nodes of the cheapest spread of exactly these units inside one area, by name."""
+        if not area.children:
+            return self._hosts.picks(area, units)
+        alone = self._cheapest(area.children, units)
+        if alone is not None:
+            return self._picks_of_one(area.children, units, alone)
+        if self._is_combined(area, units):
+            return self._named_over(area, units, self._least(area, units))[units] or ()
+        left = self._fullest_first(area)
+        taken, rest = self._fullest_steps(left, units) or ([], 0)
+        room = self._with_room(left, len(taken), rest)
+        found = list(self._picks_of_one(room, rest, self._cheapest(room, rest) or 0))
+        for child, most in taken:
+            if most:
+                found += self._picks(child, most)
+        return tuple(sorted(found))
 
+    def _picks_of_one(self, children: Sequence[Area], units: int, cost: int) -> tuple[Pick, ...]:
+        """The first nodes among the children of this cost; of children that are alike the first is taken."""
+        ties: dict[object, Area] = {}
+        for _, child in self._able_children(children, units):
+            if self._with_use(child, units) == cost:
+                ties.setdefault((child.free_gpus, self._room.likeness(child)), child)
+        return min(self._picks(child, units) for child in ties.values())
 
-def _combined(tables: Sequence[Sequence[tuple[int, Spread]]], units: int, nothing: Cost) -> list[Spread | None]:
-    """The cheapest sum of at most one entry of each table, for every number of units."""
-    best: list[Spread | None] = [None] * (units + 1)
-    best[0] = Spread(nothing, ())
-    for table in tables:
-        following = list(best)
-        for have, base in enumerate(best):
-            if base is None:
-                continue
-            for given, spread in table:
-                if have + given > units:
-                    break
-                together = _sum(base, spread)
-                standing = following[have + given]
-                if standing is None or together < standing:
-                    following[have + given] = together
-        best = following
-    return best
-
-
-def _sum(one: Spread, other: Spread) -> Spread:
-    return Spread(tuple(map(add, one.cost, other.cost)), tuple(sorted(one.picks + other.picks)))
+    def _named_over(self, area: Area, units: int, least: int) -> list[tuple[Pick, ...] | None]:
+        """The nodes of the cheapest combinations of an area's children, each of which gives at least so much."""
+        known = self._named.get(id(area))
+        if known is not None and len(known) > units:
+            return known
+        if units - least >= FEW_SIZES:
+            for child in area.children:
+                if most := self._most_combined(child, min(self._room.capacity(child), units)):
+                    self._named_over(child, most, 1)
+        tables = [
+            [Entry(given, cost, self._picks(child, given)) for given, cost in self._table(child, least, units)]
+            for child in area.children
+            if self._room.capacity(child) >= least
+        ]
+        found = named_sums(tables, units)
+        if least == 1:
+            self._named[id(area)] = found
+        return found

@@ -92,12 +92,12 @@ def compute_capability(machine: Machine, positions: Sequence[int]) -> int | None
 
 def paths(machine: Machine, tree: PcieTree, positions: Sequence[int], sm: int) -> Paths:
     """The paths of a set, given ascending, planned for compute capability `sm`."""
-    plan = _Plan(machine, tree, tuple(positions), sm)
-    between = tuple(tuple(plan.path(a, b) if a != b else None for b in plan.positions) for a in plan.positions)
-    return Paths(between, tuple(plan.capacity), plan.total(), sm, plan.cpu.intel)
+    graph = _Graph(machine, tree, tuple(positions), sm)
+    between = tuple(tuple(graph.path(a, b) if a != b else None for b in graph.positions) for a in graph.positions)
+    return Paths(between, tuple(graph.capacity), graph.total(), sm, graph.cpu.intel)
 
 
-class _Plan:
+class _Graph:
     """Working state of `paths`: links are numbered as they are met, so that equal sets give equal numbers."""
 
     def __init__(self, machine: Machine, tree: PcieTree, positions: tuple[int, ...], sm: int) -> None:

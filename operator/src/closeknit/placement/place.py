@@ -1,85 +1,137 @@
-"""The decision for one gang: place(cluster, request)."""
+"""The decision for one gang: place(cluster, request, tables)."""
 
+from collections.abc import Hashable
 from dataclasses import replace
 
+from closeknit.api.names import JobKey
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
-from closeknit.placement.bandwidth import nearest_nics
+from closeknit.placement.layout import Layout, Part
 from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice
-from closeknit.placement.pool import Part, Plan
 from closeknit.placement.ranks import in_fabric_order
 from closeknit.placement.refusal import refusal, unknown_level
 from closeknit.placement.request import Request
-from closeknit.placement.search import best_plan
-from closeknit.placement.sets import positions_of
-from closeknit.placement.survey import survey, survey_empty
+from closeknit.placement.search import best_layout, fits
+from closeknit.placement.tables import Same, Tables
+
+_NOBODY = JobKey("", "")
 
 
-def place(cluster: Cluster, request: Request) -> Placement | NoFit:
+def place(cluster: Cluster, request: Request, tables: Tables) -> Placement | NoFit:
     """The best nodes, GPUs and ranks for the whole gang as the cluster is now, or why there are none.
 
-    The order of merit is that of docs/decisions/0004-place.md. Equal arguments give equal answers, byte for byte; the
-    order of the cluster's nodes does not matter.
+    The order of merit is that of docs/decisions/0004-place.md. Equal clusters and requests give equal answers, byte
+    for byte, whatever the order of the nodes and whatever the tables hold.
     """
     unknown = unknown_level(cluster, request)
     if unknown:
         return unknown
-    candidates = survey(cluster, request)
-    plan = best_plan(cluster.levels, cluster.fabric, candidates, request)
-    if plan is None:
-        return refusal(cluster, request, candidates)
-    return placement_of(plan, cluster, request)
+    ground = tables.ground(cluster, request)
+    layout = best_layout(cluster.levels, cluster.fabric, ground, request, tables)
+    if layout is None:
+        return refusal(cluster, request, ground, tables)
+    return placement_of(layout, cluster, request, tables)
 
 
-def placement_of(plan: Plan, cluster: Cluster, request: Request) -> Placement:
-    """A plan as the value that is booked: shares in rank order, with ranks, NICs and bandwidth."""
-    by_name = {part.candidate.view.name: part for part in plan.parts}
+def can_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
+    """Whether `place` gives a Placement: what a waiting job asks. Jobs that ask the same share one answer."""
+    forest = cluster.forest
+    key = (Same(forest.now), _asked(cluster, request), replace(request, job=_NOBODY, pipeline=1, expert=1))
+    known = tables.fits.get(key)
+    if known is None:
+        found = unknown_level(cluster, request) is None and fits(
+            cluster.levels, cluster.fabric, tables.ground(cluster, request), request, tables
+        )
+        known = tables.fits.put(key, (found,))
+    return known[0]
+
+
+def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tables) -> Placement:
+    """A layout as the value that is booked: shares in rank order, with ranks, NICs and bandwidth."""
+    by_name = {part.node: part for part in layout.parts}
     order = in_fabric_order(
-        (part.candidate.domains[:-1], name, part.mask.bit_count()) for name, part in by_name.items()
+        (_outer_domains(cluster, name), name, part.mask.bit_count()) for name, part in by_name.items()
     )
     shares, first_rank = [], 0
     for name in order:
-        shares.append(_share(by_name[name], plan.transport, first_rank))
+        shares.append(_share(cluster, by_name[name], layout.transport, first_rank))
         first_rank += by_name[name].mask.bit_count()
-    predicted = plan.prediction.gb_s
+    predicted = layout.prediction.gb_s
     return Placement(
         shares=tuple(shares),
-        levels=tuple(zip(cluster.levels[:-1], plan.counts[:-1], strict=True)),
-        transport=_transport(plan),
+        levels=tuple(zip(cluster.levels[:-1], layout.counts[:-1], strict=True)),
+        transport=_transport(layout),
         predicted_bus_bandwidth_gb_s=predicted,
-        ideal_bus_bandwidth_gb_s=_ideal(cluster, request, predicted),
-        limited_by=plan.prediction.limited_by,
+        ideal_bus_bandwidth_gb_s=_ideal(cluster, request, predicted, tables),
+        limited_by=layout.prediction.limited_by,
     )
 
 
-def _transport(plan: Plan) -> TransportChoice:
-    if len(plan.parts) == 1:
+def _outer_domains(cluster: Cluster, name: str) -> tuple[str, ...]:
+    """Unlabelled nodes may be anywhere, so that each counts as a domain of its own."""
+    outer = cluster.nodes[name].domains[:-1]
+    if None not in outer:
+        return outer  # type: ignore[return-value]
+    return tuple(domain if domain is not None else f"?/{name}" for domain in outer)
+
+
+def _transport(layout: Layout) -> TransportChoice:
+    if len(layout.parts) == 1:
         return TransportChoice.NONE
-    return TransportChoice.RDMA if plan.transport else TransportChoice.SOCKETS
+    return TransportChoice.RDMA if layout.transport else TransportChoice.SOCKETS
 
 
-def _share(part: Part, transport: Transport | None, first_rank: int) -> Share:
-    machine = part.candidate.machine
-    positions = machine.in_bus_order(positions_of(part.mask))
-    # The device plugin may hand out other GPUs than predicted, so that any NIC near a free one can be the nearest.
-    reachable = positions_of(part.candidate.profile.free) if part.binding is Binding.BEST_EFFORT else positions
-    nics = nearest_nics(machine, transport, reachable) if transport else ()
+def _share(cluster: Cluster, part: Part, transport: Transport | None, first_rank: int) -> Share:
+    view, terms = cluster.nodes[part.node], part.offer.terms
+    machine = view.machine
+    if machine is None:
+        raise AssertionError(f"{part.node} has GPUs and no machine")
+    positions = terms.sets.in_bus_order(part.mask)
+    nics: tuple[str, ...] = ()
+    if transport:
+        # The device plugin may hand out other GPUs than predicted, so that any NIC near a free one can be the nearest.
+        near = terms.sets.nics(terms.free if part.binding is Binding.BEST_EFFORT else part.mask, transport)
+        nics = tuple([f"{machine.nics[row].name}:{machine.nics[row].port}" for row in near.rows])
     return Share(
-        node=part.candidate.view.name,
-        gpus=tuple(machine.gpus[position].index for position in positions),
-        uuids=tuple(machine.gpus[position].uuid or "" for position in positions),
+        node=part.node,
+        gpus=terms.sets.indexes(part.mask),
+        uuids=tuple([machine.gpus[position].uuid or "" for position in positions]),
         first_rank=first_rank,
         binding=part.binding,
-        nics=tuple(f"{nic.name}:{nic.port}" for nic in nics),
-        topology_generation=part.candidate.view.topology_generation,
+        nics=nics,
+        topology_generation=view.topology_generation,
     )
 
 
-def _ideal(cluster: Cluster, request: Request, predicted: float | None) -> float | None:
+def _ideal(cluster: Cluster, request: Request, predicted: float | None, tables: Tables) -> float | None:
     """The bandwidth of the same gang in an empty, healthy copy of the cluster, where it could lie as now, too."""
-    free = replace(request, min_bus_bandwidth_gb_s=None, binding=BindingPolicy.AUTO)
-    plan = best_plan(cluster.levels, cluster.fabric, survey_empty(cluster, request), free)
-    best = plan.prediction.gb_s if plan else None
+    free = replace(
+        request,
+        job=_NOBODY,
+        pipeline=1,
+        expert=1,
+        preferred_level=None,
+        min_bus_bandwidth_gb_s=None,
+        binding=BindingPolicy.AUTO,
+    )
+    key = (Same(cluster.forest.empty), _asked(cluster, request), free)
+    known = tables.ideals.get(key)
+    if known is None:
+        ground = tables.ground(cluster, request, empty=True)
+        layout = best_layout(cluster.levels, cluster.fabric, ground, free, tables)
+        known = tables.ideals.put(key, (layout.prediction.gb_s if layout else None,))
+    best = known[0]
     return best if best is None or predicted is None else max(best, predicted)
+
+
+def _asked(cluster: Cluster, request: Request) -> Hashable:
+    """What a search reads of a cluster beside its trees."""
+    fabric = cluster.fabric
+    return (
+        cluster.levels,
+        fabric.rail_isolated,
+        tuple(sorted(fabric.level_bandwidth_gb_s.items())),
+        Same(cluster.forest.labels) if request.node_selector else None,
+    )

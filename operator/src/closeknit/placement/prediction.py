@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
-from closeknit.placement.bandwidth import nic_bandwidth
 from closeknit.placement.paths import PathType
-from closeknit.placement.sets import Sets, positions_of
+from closeknit.placement.sets import Sets
 
 UNDESCRIBED = "network between nodes is not described: set fabric.levelBandwidthGBps in ClusterTopology default"
 
@@ -67,7 +66,10 @@ def predict(
     limits: list[tuple[float, str]] = []
     if len(parts) == 1 and parts[0][2].bit_count() == 1:
         return Prediction(None, "one GPU has nothing to exchange")
+    different: dict[tuple[Sets, int], str] = {}  # equal shares limit alike; the first node is named
     for node, sets, mask in parts:
+        different.setdefault((sets, mask), node)
+    for (sets, mask), node in different.items():
         rings = sets.bandwidth(mask)
         if not rings.known:
             return Prediction(None, f"the compute capability of GPUs of {node} is unknown")
@@ -76,11 +78,11 @@ def predict(
             limits.append((rings.order_gb_s, f"{kind} ring inside {node}"))
     if len(parts) > 1:
         nics = [
-            (nic_bandwidth(sets.machine, transport, positions_of(mask)) if transport else None, f"NICs of {node}")
-            for node, sets, mask in parts
+            (sets.nics(mask, transport).gb_s if transport else None, f"NICs of {node}")
+            for (sets, mask), node in different.items()
         ]
         known = [(gb_s, words) for gb_s, words in nics if gb_s is not None]
-        if len(known) < len(parts) and cap is None:
+        if len(known) < len(nics) and cap is None:
             sure = None if floor_gb_s is None else min([floor_gb_s, *(gb_s for gb_s, _ in limits + known)])
             return Prediction(None, UNDESCRIBED, sure)
         limits += known

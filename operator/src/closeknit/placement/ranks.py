@@ -36,15 +36,16 @@ def in_fabric_order(shares: Iterable[tuple[Sequence[str], str, int]]) -> list[st
     Nodes of one domain follow each other at every level; of domains, and of nodes, the one with more ranks comes
     first, then names decide.
     """
-    taken = list(shares)
-    gpus: dict[Sequence[str], int] = {}
-    for domains, name, count in taken:
-        path = (*domains, name)
-        for depth in range(1, len(path) + 1):
-            gpus[path[:depth]] = gpus.get(path[:depth], 0) + count
+    together: dict[Sequence[str], list[tuple[int, str]]] = {}
+    for domains, name, count in shares:
+        together.setdefault(domains, []).append((-count, name))
+    ranks: dict[Sequence[str], int] = {}
+    for domains, nodes in together.items():
+        count = sum(count for count, _ in nodes)
+        for depth in range(1, len(domains) + 1):
+            ranks[domains[:depth]] = ranks.get(domains[:depth], 0) + count
 
-    def key(share: tuple[Sequence[str], str, int]) -> list[tuple[int, str]]:
-        path = (*share[0], share[1])
-        return [(-gpus[path[: depth + 1]], step) for depth, step in enumerate(path)]
+    def key(domains: Sequence[str]) -> list[tuple[int, str]]:
+        return [(ranks[domains[: depth + 1]], step) for depth, step in enumerate(domains)]
 
-    return [name for _, name, _ in sorted(taken, key=key)]
+    return [name for domains in sorted(together, key=key) for _, name in sorted(together[domains])]

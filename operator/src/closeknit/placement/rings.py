@@ -5,7 +5,6 @@ steps, for directed rings through all GPUs that share out the capacity of the li
 over worse types of path. The best product of rings and speed wins; nearer paths win over farther ones.
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
 from closeknit.placement.paths import UNIT, Paths, PathType
@@ -28,9 +27,8 @@ class Rings(NamedTuple):
     speed_gb_s: float
 
 
-@lru_cache(maxsize=1 << 16)
 def rings(paths: Paths) -> Rings:
-    """The rings of a set. Equal paths are searched once, whichever machine they are of."""
+    """The rings of a set. Equal paths have equal rings, whichever machine they are of."""
     best, worst, count, best_speed = 0, PathType.SYS, 0, 0
     table = [round(speed * UNIT) for speed in ring_speeds(paths.sm)]
     nearest = {path.type for row in paths.between for path in row if path}

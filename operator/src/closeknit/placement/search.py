@@ -1,73 +1,105 @@
 """Which nodes and which GPUs a gang takes: the order of merit of docs/decisions/0004-place.md, searched.
 
-A plan on one node comes first: it needs no network. Of plans on several nodes these are better, in this order: groups
-whole on their nodes; machines of one kind; RDMA between all; fewer domains, outermost level first, hosts last; equal
-shares; the better slowest group; the better bandwidth; less taken from later jobs; nearer NICs; first names.
+A layout on one node comes first: it needs no network. Of layouts on several nodes these are better, in this order:
+groups whole on their nodes; machines of one kind; RDMA between all; fewer domains, outermost level first, hosts last;
+equal shares; the better slowest group; the better bandwidth; less taken from later jobs; nearer NICs; first names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
-from closeknit.placement.fabric import tree
-from closeknit.placement.pool import Plan, Pool, Shape, Site
+from closeknit.placement.cost import Scale
+from closeknit.placement.ground import Ground
+from closeknit.placement.layout import Layout, best_of
+from closeknit.placement.pool import Pool, Site
 from closeknit.placement.request import Request
-from closeknit.placement.survey import Candidate
+from closeknit.placement.shapes import Shape
+from closeknit.placement.tables import Tables
 
 
-def best_plan(levels: Sequence[str], fabric: Fabric, candidates: Sequence[Candidate], request: Request) -> Plan | None:
-    """The best plan for one gang over these nodes, given by name; None where there is none."""
-    if sum(entry.profile.pool.bit_count() for entry in candidates) < request.gpus:
+def best_layout(
+    levels: Sequence[str], fabric: Fabric, ground: Ground, request: Request, tables: Tables
+) -> Layout | None:
+    """The best layout for one gang on this ground; None where there is none."""
+    site = _site(levels, fabric, ground, request, tables)
+    if site is None:
         return None
-    site = Site(
+    alone = _on_one_node(site)
+    layout = best_of(alone.sketches([Shape(request.gpus, equal=True)])) if alone else None
+    return layout or _on_several_nodes(site)
+
+
+def fits(levels: Sequence[str], fabric: Fabric, ground: Ground, request: Request, tables: Tables) -> bool:
+    """Whether there is any layout; stops at the first way that has one."""
+    site = _site(levels, fabric, ground, request, tables)
+    if site is None:
+        return False
+    alone = _on_one_node(site)
+    if alone and alone.can([Shape(request.gpus, equal=True)]):
+        return True
+    return any(pool.can_any_shape() for way in _ways(site) for pool in way)
+
+
+def _site(levels: Sequence[str], fabric: Fabric, ground: Ground, request: Request, tables: Tables) -> Site | None:
+    """What the search begins with; None where no domain of the required level has GPUs enough."""
+    level = levels.index(request.required_level) if request.required_level is not None else -1
+    if ground.most_gpus(level) < request.gpus:
+        return None
+    return Site(
         request,
         tuple(levels),
         fabric.level_bandwidth_gb_s,
         fabric.rail_isolated,
-        candidates,
-        tree([(entry.domains, entry.profile.free.bit_count()) for entry in candidates]),
+        ground,
+        Scale(len(levels)),
+        tables,
     )
-    return _on_one_node(site) or _on_several_nodes(site)
 
 
-def _on_one_node(site: Site) -> Plan | None:
-    request = site.request
+def _on_one_node(site: Site) -> Pool | None:
+    request, ground = site.request, site.ground
     if request.gpus_per_node not in (None, request.gpus):
         return None
-    every = [number for number, entry in enumerate(site.candidates) if entry.profile.pool.bit_count() >= request.gpus]
-    return Pool(site, every, None, whole=True).best([Shape(request.gpus, equal=True)])
+    able = [number for number in ground.counts if ground.offers[number].gpus >= request.gpus]
+    return Pool(site, able, None, whole=True) if able else None
 
 
-def _on_several_nodes(site: Site) -> Plan | None:
-    every = [number for number, entry in enumerate(site.candidates) if entry.profile.pool]
-    by_kind: dict[tuple[str, ...], list[int]] = {}
-    for number in every:
-        by_kind.setdefault(site.candidates[number].profile.kind, []).append(number)
-    kinds = [by_kind[kind] for kind in sorted(by_kind)]
-    for whole in _whole(site):
-        for groups in [kinds, [every]] if len(kinds) > 1 else [kinds]:
-            for transports in _transports(site.request):
-                plan = _best_of(site, groups, transports, whole=whole)
-                if plan:
-                    return plan
+def _on_several_nodes(site: Site) -> Layout | None:
+    for way in _ways(site):
+        layout = best_of(sketch for pool in way for sketch in pool.sketches_of_any_shape())
+        if layout:
+            return layout
     return None
 
 
-def _best_of(
-    site: Site, groups: Sequence[Sequence[int]], transports: Sequence[Transport | None], *, whole: bool
-) -> Plan | None:
-    plans = []
-    for members in groups:
-        for transport in transports:
-            able = [
-                number
-                for number in members
-                if transport is None or transport in site.candidates[number].profile.transports
-            ]
-            plans.append(Pool(site, able, transport, whole=whole).best_of_any_shape())
-    return min((plan for plan in plans if plan), key=lambda plan: plan.merit, default=None)
+def _ways(site: Site) -> Iterator[Iterator[Pool]]:
+    """The ways of placing a gang on several nodes, best first; of one way's pools the better layout counts."""
+    ground = site.ground
+    every = [number for number in ground.counts if ground.offers[number].gpus]
+    by_kind: dict[tuple[str, ...], list[int]] = {}
+    for number in every:
+        by_kind.setdefault(ground.offers[number].terms.kind, []).append(number)
+    kinds = [by_kind[kind] for kind in sorted(by_kind)]
+    for whole in _whole(site):
+        for mixtures in [kinds, [every]] if len(kinds) > 1 else [kinds]:
+            for transports in _transports(site.request):
+                yield (
+                    Pool(site, able, transport, whole=whole)
+                    for members in mixtures
+                    for transport in transports
+                    if (able := _able(site, members, transport))
+                )
+
+
+def _able(site: Site, numbers: Sequence[int], transport: Transport | None) -> Sequence[int]:
+    """Those offers that have a transport; none where they are too few for the gang."""
+    offers, counts = site.ground.offers, site.ground.counts
+    able = [number for number in numbers if transport is None or transport in offers[number].terms.transports]
+    enough = sum(offers[number].gpus * counts[number] for number in able) >= site.request.gpus
+    return able if enough else ()
 
 
 def _whole(site: Site) -> tuple[bool, ...]:
@@ -81,12 +113,12 @@ def _whole(site: Site) -> tuple[bool, ...]:
         return (True,)
     if request.nvlink is NvlinkPolicy.IGNORED:
         return (False,)
-    widest = max(len(entry.machine.gpus) for entry in site.candidates)
+    widest = max(len(site.ground.offers[number].terms.sets.machine.gpus) for number in site.ground.counts)
     return (True,) if request.group <= widest else (True, False)
 
 
 def _transports(request: Request) -> tuple[tuple[Transport | None, ...], ...]:
-    """Ways to talk between nodes; of equals the better plan, else the first that can be had."""
+    """Ways to talk between nodes; of equals the better layout, else the first that can be had."""
     if request.rdma is RdmaPolicy.DISABLED:
         return ((None,),)
     if request.rdma is RdmaPolicy.REQUIRED:

@@ -1,56 +1,34 @@
 """Sets of GPUs in one machine: which exist, what each is worth, and which one to take.
 
 Sets are bit masks over positions. The choice is exact: every set of the asked size is either looked at or beaten by its
-upper limit, up to MANY_SETS of them, which covers every machine of 16 GPUs.
+upper limit, up to subsets.MANY_SETS of them, which covers every machine of 16 GPUs.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable
 from math import comb, inf
+from operator import sub
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
-from closeknit.machine.islands import islands, joined
+from closeknit.machine.islands import islands
+from closeknit.placement.ask import ANY, Ask, Value
 from closeknit.placement.bandwidth import (
     SetBandwidth,
     most_bandwidth,
+    nearest_nics,
     nic_bandwidth,
     nic_distance,
     rdma_transports,
     set_bandwidth,
 )
-from closeknit.placement.paths import pcie_tree
+from closeknit.placement.paths import Paths, pcie_tree
+from closeknit.placement.rings import Rings
+from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, twins
 
-MANY_SETS = 20_000  # 16 over 8 is 12,870
 MANY_SEARCHES = 500  # ring searches, at up to 10 ms each; 8 over 4 is 70, 16 over 2 is 120
+LEARNED_GPUS = 8  # every pool of so many is learned: 256 at most
 KEPT_SIZES = (8, 4, 2)  # what later jobs ask for most, largest first: the largest is the hardest to come by again
-NEARNESS = {"PIX": 4, "PXB": 3, "PHB": 2, "NODE": 1, "SYS": 0}
-
-
-class Ask(NamedTuple):
-    """What a job asks of its share of one node."""
-
-    gpus: int
-    block: int = 1
-    """Consecutive local ranks that form one tensor x context group; 1 where there are no groups inside the node."""
-    joined: bool = False
-    """Whether each block, or without blocks the whole share, must be joined over NVLink alone."""
-    transport: Transport | None = None
-    """RDMA transport between the nodes, whose NICs then count."""
-
-
-class Value(NamedTuple):
-    """What a set is worth to the job that takes it, in GB/s."""
-
-    block_gb_s: float
-    """Bandwidth inside the slowest block; infinite without blocks."""
-    bus_gb_s: float
-    """What the gang gets through this node: its rings and, where they are known, its NICs."""
-
-
-ANY = Value(0.0, 0.0)
 
 
 class Choice(NamedTuple):
@@ -63,49 +41,27 @@ class Choice(NamedTuple):
     numa_nodes: int
 
 
-def mask_of(positions: tuple[int, ...]) -> int:
-    """Positions as a bit mask."""
-    return sum(1 << position for position in positions)
+class Nics(NamedTuple):
+    """The active NICs of one transport that are nearest to each GPU of a set."""
 
-
-def positions_of(mask: int) -> tuple[int, ...]:
-    """The positions of a bit mask, ascending."""
-    return tuple(position for position in range(mask.bit_length()) if mask >> position & 1)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _OfClass:
-    """A machine that equals every other one of its class."""
-
-    machine: Machine
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _OfClass) and other.machine.topology_class == self.machine.topology_class
-
-    def __hash__(self) -> int:
-        return hash(self.machine.topology_class)
-
-
-def sets_of(machine: Machine) -> "Sets":
-    """The sets of a machine, shared by all machines of its topology class."""
-    return _sets_of(_OfClass(machine))
-
-
-@lru_cache(maxsize=1024)
-def _sets_of(key: _OfClass) -> "Sets":
-    return Sets(key.machine)
+    rows: tuple[int, ...]
+    """Which of the machine's `nics`, ascending."""
+    gb_s: float | None
+    """What they carry between nodes, in GB/s; None where it is unknown."""
 
 
 class Sets:
     """The sets of one topology class. What was worked out once is remembered, which never changes an answer."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, search: Callable[[Paths], Rings]) -> None:
+        """`search` finds the rings of a set."""
         self.machine = machine
+        self._search = search
         self.every = (1 << len(machine.gpus)) - 1
         self.tree = pcie_tree(machine)
         self.transports = rdma_transports(machine)
         self._bits = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)}
-        self._twins = _twins(machine)
+        self._twins = twins(machine)
         self._bandwidths: dict[int, SetBandwidth] = {}
         self._mosts: dict[int, float] = {}
         self._values: dict[tuple[int, Ask], Value | None] = {}
@@ -113,6 +69,12 @@ class Sets:
         self._best_rings: dict[tuple[int, int], float] = {}
         self._best_values: dict[tuple[int, Ask, Value, bool], Value | None] = {}
         self._choices: dict[tuple[int, int, Ask, Value], Choice | None] = {}
+        self._likes: dict[int, int] = {}
+        self._kept_rings: dict[int, tuple[float, ...]] = {}
+        self._fits: dict[int, tuple[int, int]] = {}
+        self._indexes: dict[int, tuple[int, ...]] = {}
+        self._orders: dict[int, tuple[int, ...]] = {}
+        self._nics: dict[tuple[int, Transport], Nics] = {}
 
     def mask_of_indexes(self, indexes: Iterable[int]) -> int:
         """The bit mask of GPUs given by NVML index; those that the machine does not have are left out."""
@@ -124,8 +86,48 @@ class Sets:
         mask = self._alike(mask)
         found = self._bandwidths.get(mask)
         if found is None:
-            found = self._bandwidths[mask] = set_bandwidth(self.machine, self.tree, positions_of(mask))
+            found = self._bandwidths[mask] = set_bandwidth(self.machine, self.tree, positions_of(mask), self._search)
         return found
+
+    def nics(self, mask: int, transport: Transport) -> Nics:
+        """The NICs nearest to a set."""
+        key = (mask, transport)
+        found = self._nics.get(key)
+        if found is None:
+            machine, positions = self.machine, positions_of(mask)
+            near = nearest_nics(machine, transport, positions)
+            rows = tuple(row for row, nic in enumerate(machine.nics) if any(nic is other for other in near))
+            found = self._nics[key] = Nics(rows, nic_bandwidth(machine, transport, positions))
+        return found
+
+    def in_bus_order(self, mask: int) -> tuple[int, ...]:
+        """The positions of a set as local ranks 0, 1, 2, …"""
+        found = self._orders.get(mask)
+        if found is None:
+            found = self._orders[mask] = self.machine.in_bus_order(positions_of(mask))
+        return found
+
+    def indexes(self, mask: int) -> tuple[int, ...]:
+        """The NVML indexes of a set, as local ranks."""
+        found = self._indexes.get(mask)
+        if found is None:
+            found = tuple(self.machine.gpus[position].index for position in self.in_bus_order(mask))
+            self._indexes[mask] = found
+        return found
+
+    def learn(self) -> None:
+        """Works out what the jobs of an empty machine ask, so that none of them waits for it."""
+        for transport in (None, *self.transports):
+            for gpus in range(1, len(self.machine.gpus) + 1):
+                self.choose(self.every, self.every, Ask(gpus, transport=transport), ANY)
+        for pool in range(1 << len(self.machine.gpus) if len(self.machine.gpus) <= LEARNED_GPUS else 0):
+            self._kept(pool)
+            self._fit(pool)
+            for gpus in range(1, pool.bit_count() + 1):
+                self.of_count(pool, gpus)
+            for transport in (None, *self.transports):
+                self.nics(pool, transport) if pool and transport else None
+                self.value(pool, Ask(pool.bit_count(), transport=transport)) if pool else None
 
     def value(self, mask: int, ask: Ask) -> Value | None:
         """What a set is worth; None where it is no candidate: a block would leave its NVLink island."""
@@ -164,13 +166,27 @@ class Sets:
 
     def judge(self, mask: int, free: int) -> Choice:
         """What it costs to take this set from the free GPUs."""
-        positions = positions_of(mask)
         return Choice(
             mask,
-            tuple(self.best_ring(free, size) - self.best_ring(free & ~mask, size) for size in KEPT_SIZES),
-            nic_distance(self.machine, positions),
-            len({self.tree.cpu[position] for position in positions}),
+            tuple(map(sub, self._kept(free), self._kept(free & ~mask))),
+            *self._fit(mask),
         )
+
+    def _kept(self, pool: int) -> tuple[float, ...]:
+        """Bandwidth of the best set of each of KEPT_SIZES in a pool."""
+        found = self._kept_rings.get(pool)
+        if found is None:
+            found = self._kept_rings[pool] = tuple(self.best_ring(pool, size) for size in KEPT_SIZES)
+        return found
+
+    def _fit(self, mask: int) -> tuple[int, int]:
+        """How far the NICs of a set are, and how many NUMA nodes it is spread over."""
+        found = self._fits.get(mask)
+        if found is None:
+            positions = positions_of(mask)
+            cpus = {self.tree.cpu[position] for position in positions}
+            found = self._fits[mask] = nic_distance(self.machine, positions), len(cpus)
+        return found
 
     def best_ring(self, pool: int, count: int) -> float:
         """Bandwidth of the best set of `count` GPUs in the pool; 0 where it has fewer.
@@ -205,19 +221,20 @@ class Sets:
         key = (pool, count)
         found = self._of_count.get(key)
         if found is None:
-            runs = [here for run in self._twins if (here := tuple(p for p in run if pool >> p & 1))]
-            if comb(pool.bit_count(), count) > MANY_SETS and _combinations(runs, count) > MANY_SETS:
-                masks = {self._grown(pool, start, count) for start in positions_of(pool)}
-            else:
-                masks = set(_taken(runs, count))
-            found = self._of_count[key] = tuple(sorted(masks, key=positions_of))
+            found = self._of_count[key] = sets_of_count(self.machine, self._twins, pool, count)
         return found
 
     def _alike(self, mask: int) -> int:
         """One mask for all sets of equal rings: behind switches only the number of links of each GPU counts."""
-        machine = self.machine
-        if not machine.switched:
+        if not self.machine.switched:
             return mask
+        found = self._likes.get(mask)
+        if found is None:
+            found = self._likes[mask] = self._first_alike(mask)
+        return found
+
+    def _first_alike(self, mask: int) -> int:
+        machine = self.machine
         links = [machine.switch_links[position] for position in positions_of(mask)]
         if not links or not all(links):
             return mask
@@ -245,7 +262,7 @@ class Sets:
             return None
         bus = self.bandwidth(mask).order_gb_s
         if ask.transport:
-            nics = nic_bandwidth(self.machine, ask.transport, positions_of(mask))
+            nics = self.nics(mask, ask.transport).gb_s
             bus = bus if nics is None else min(bus, nics)
         return Value(min((self.bandwidth(mask_of(block)).order_gb_s for block in blocks), default=inf), bus)
 
@@ -267,65 +284,3 @@ class Sets:
     @staticmethod
     def _reaches(value: Value | None, floor: Value) -> bool:
         return value is not None and value.block_gb_s >= floor.block_gb_s and value.bus_gb_s >= floor.bus_gb_s
-
-    def _grown(self, pool: int, start: int, count: int) -> int:
-        """A set grown from one GPU, by the nearest to those in it each time: for machines too large to be exact."""
-        machine, levels, chosen = self.machine, self.machine.pcie_levels, [start]
-        left = [position for position in positions_of(pool) if position != start]
-        while len(chosen) < count:
-            nearest = max(
-                left,
-                key=lambda position: (
-                    sum(joined(machine, position, other) for other in chosen),
-                    sum(machine.links[position][other] for other in chosen),
-                    sum(NEARNESS[levels[position][other]] for other in chosen) if levels else 0,
-                    -position,
-                ),
-            )
-            chosen.append(nearest)
-            left.remove(nearest)
-        return mask_of(tuple(chosen))
-
-
-def _twins(machine: Machine) -> tuple[tuple[int, ...], ...]:
-    """Runs of interchangeable neighbours in bus order, each ascending; most GPUs are a run of their own."""
-
-    def sees(a: int, b: int) -> list[object]:
-        """Everything that placement computes from GPU a, but for what it says of b and of itself."""
-        gpu, others = machine.gpus[a], [c for c in range(len(machine.gpus)) if c not in (a, b)]
-        return [
-            (gpu.compute_capability, gpu.numa_node, gpu.pcie_generation, gpu.pcie_width, machine.switch_links[a]),
-            [machine.links[a][c] for c in others],
-            [machine.pcie_levels[a][c] for c in others] if machine.pcie_levels else [],
-            [nic.gpu_levels[a] for nic in machine.nics if nic.gpu_levels],
-        ]
-
-    runs: list[list[int]] = []
-    for position in machine.bus_order:
-        if (
-            runs
-            and runs[-1][-1] < position
-            and all(sees(other, position) == sees(position, other) for other in runs[-1])
-        ):
-            runs[-1].append(position)
-        else:
-            runs.append([position])
-    return tuple(tuple(run) for run in runs)
-
-
-def _taken(runs: list[tuple[int, ...]], count: int) -> Iterator[int]:
-    """Masks of `count` GPUs that take the lowest of each run."""
-    if count == 0:
-        yield 0
-    elif runs:
-        for some in range(min(len(runs[0]), count) + 1):
-            for rest in _taken(runs[1:], count - some):
-                yield mask_of(runs[0][:some]) | rest
-
-
-def _combinations(runs: list[tuple[int, ...]], count: int) -> int:
-    """How many masks `_taken` gives."""
-    ways = [1] + [0] * count
-    for run in runs:
-        ways = [sum(ways[total - some] for some in range(min(len(run), total) + 1)) for total in range(count + 1)]
-    return ways[count]

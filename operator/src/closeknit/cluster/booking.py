@@ -1,0 +1,124 @@
+"""What a job holds by its status: the one form of a booking inside the process, and the one place that knows its wire.
+
+On the wire (status.placement) ranks are text, a node's NICs are left out where they are those of the node before, and
+a NIC is named without its port where that is the usual one. Nothing but this module reads or writes that.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from closeknit.api.names import ConditionType
+from closeknit.api.objects import TrainingJob
+from closeknit.api.trainingjob_status import Actual, Binding, NodeAssignment, PlacementStatus
+from closeknit.cluster.job import InvalidJob
+
+# A job in one of these states holds nothing by its booking; what its Pods still hold, they hold by themselves.
+RELEASED = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED, ConditionType.SUSPENDED})
+DEFAULT_PORT = ":1"  # almost every RDMA NIC has one port; the wire names it by the NIC alone
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A gang's share of one node; its position among the shares is the index of its worker Pod."""
+
+    node: str
+    gpus: tuple[int, ...]
+    """NVML indexes in local-rank order, true for topology_generation only."""
+    first_rank: int
+    """Global rank of the first GPU; ranks are contiguous."""
+    binding: Binding
+    nics: tuple[str, ...] = ()
+    """RDMA NICs that these ranks use, as name:port; empty without RDMA."""
+    topology_generation: int = 0
+    """Generation of the NodeTopology that the indexes speak of."""
+    actual: Actual | None = None
+    """Whether its Pod really got these GPUs; None while nothing was looked at."""
+
+    @property
+    def ranks(self) -> range:
+        """Global ranks of this share."""
+        return range(self.first_rank, self.first_rank + len(self.gpus))
+
+    @property
+    def rdma(self) -> bool:
+        """Whether its Pod requests the node's RDMA resource."""
+        return bool(self.nics)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether its Pod is known to have got these GPUs."""
+        return self.actual is Actual.VERIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """What one attempt of a job holds, shares in rank order."""
+
+    uid: str
+    attempt: int
+    shares: tuple[Share, ...]
+
+
+def booking(job: TrainingJob | InvalidJob) -> Booking | None:
+    """What the job holds by its status: the placement of an attempt that has not ended; None where it holds nothing."""
+    status = job.status
+    if status.placement is None or not status.placement.nodes:
+        return None
+    if any(condition.type in RELEASED and condition.status == "True" for condition in status.conditions):
+        return None
+    attempt = status.attempt or 1
+    if any(ended.number == attempt for ended in status.attempts):
+        return None
+    return Booking(job.metadata.uid or "", attempt, decoded(status.placement))
+
+
+def decoded(placement: PlacementStatus) -> tuple[Share, ...]:
+    """The shares of a stored placement."""
+    shares: list[Share] = []
+    nics: tuple[str, ...] = ()
+    first_rank = 0
+    for node in placement.nodes:
+        if node.nics is not None:  # absent: as the node before
+            nics = tuple(nic if ":" in nic else f"{nic}{DEFAULT_PORT}" for nic in node.nics)
+        gpus = tuple(node.gpus)
+        shares.append(Share(node.name, gpus, first_rank, node.binding, nics, node.topology_generation, node.actual))
+        first_rank += len(gpus)
+    return tuple(shares)
+
+
+def encoded(shares: Iterable[Share]) -> list[NodeAssignment]:
+    """The nodes of status.placement that tell these shares."""
+    nodes: list[NodeAssignment] = []
+    before: tuple[str, ...] = ()
+    for share in shares:
+        nodes.append(
+            NodeAssignment(
+                name=share.node,
+                gpus=list(share.gpus),
+                ranks=_rank_range(share.ranks),
+                nics=None if share.nics == before else [nic.removesuffix(DEFAULT_PORT) for nic in share.nics],
+                binding=share.binding,
+                topology_generation=share.topology_generation,
+                actual=share.actual,
+            )
+        )
+        before = share.nics
+    return nodes
+
+
+def with_shares(placement: PlacementStatus, shares: Sequence[Share]) -> PlacementStatus:
+    """The stored placement with these shares in place of its own; itself where they are the same."""
+    if tuple(shares) == decoded(placement):
+        return placement
+    return placement.model_copy(update={"nodes": encoded(shares)})
+
+
+def names(nodes: Sequence[str]) -> str:
+    """Nodes for people, the first few by name."""
+    shown = ", ".join(nodes[:8])
+    return f"{shown} and {len(nodes) - 8} more" if len(nodes) > 8 else shown
+
+
+def _rank_range(ranks: range) -> str:
+    """0-7, or 3 alone."""
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"

@@ -1,0 +1,66 @@
+"""A job that is left alone: its Plan is being written, or was and is not seen yet, or it waits after an error."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from closeknit.api.names import JobKey
+from closeknit.cluster.kinds import Stream
+from closeknit.controller.sight import Sight
+from closeknit.lifecycle.child_kinds import CHILD_KINDS
+from closeknit.lifecycle.results import Created, Deleted, Exists, Released, Result, Stored
+
+DELETION_SEEN_S = 5.0  # a deletion that is not seen by then is asked for again
+
+
+@dataclass(slots=True)
+class Turn:
+    """One job's place in the queue while that is so."""
+
+    is_kept: bool = True
+    """Whether what the job would get is kept for it meanwhile; not where what stopped it may last."""
+    is_writing: bool = True
+    versions: Mapping[Stream, str] = field(default_factory=dict)
+    """What must be seen of each stream before the job is decided on again."""
+    deleted: tuple[tuple[str, str], ...] = ()
+    """Children, as (name, uid), whose end must be seen, too, but no later than deleted_until."""
+    deleted_until: float = 0.0
+    not_before: float = 0.0
+
+    def is_over(self, job: JobKey, sight: Sight, time: float) -> bool:
+        """Whether the job can be decided on again."""
+        if self.is_writing or time < self.not_before:
+            return False
+        if not all(sight.has_seen(source, version) for source, version in self.versions.items()):
+            return False
+        return time >= self.deleted_until or not any(sight.is_there(job, name, uid) for name, uid in self.deleted)
+
+    def is_status_seen(self, sight: Sight) -> bool:
+        """Whether what is shown of the job is what was written, or newer."""
+        return not self.is_writing and sight.has_seen(Stream.TRAINING_JOBS, self.versions.get(Stream.TRAINING_JOBS, ""))
+
+
+def versions(results: Iterable[Result]) -> dict[Stream, str]:
+    """The newest resourceVersion of each stream that was written to."""
+    newest: dict[Stream, str] = {}
+    for result in results:
+        match result:
+            case Stored(version=version):
+                source: Stream | None = Stream.TRAINING_JOBS
+            case Created(manifest, version, is_probe=False) | Exists(manifest, version=version, is_probe=False):
+                source = CHILD_KINDS[manifest["kind"]].stream
+            case Released(version=version):
+                source = CHILD_KINDS["Pod"].stream
+            case _:
+                continue
+        if source is not None and version.isdecimal() and int(version) > int(newest.get(source, "0")):
+            newest[source] = version
+    return newest
+
+
+def deletions(results: Iterable[Result]) -> tuple[tuple[str, str], ...]:
+    """Children whose deletion was asked for and whose end matters, as (name, uid)."""
+    return tuple(
+        (result.action.name, result.action.uid)
+        for result in results
+        if isinstance(result, Deleted) and result.action.uid and CHILD_KINDS[result.action.kind].is_awaited
+    )

@@ -1,0 +1,68 @@
+"""What a job waits for that is no matter of placement, each thing in one place, in the order in which it counts."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from closeknit.api.names import ConditionType, PendingReason
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.pod import Pod
+from closeknit.launch.template import check_template
+from closeknit.lifecycle import supported
+from closeknit.lifecycle.answers import Answers, Refusing, Rejection
+from closeknit.lifecycle.children import is_own
+from closeknit.lifecycle.conditions import is_true
+from closeknit.lifecycle.pauses import restart_at
+from closeknit.lifecycle.verdict import Cause, Refusal
+
+
+def bar(job: TrainingJob, pods: Sequence[Pod], answers: Answers, now: datetime, *, is_booked: bool) -> Refusal | None:
+    """Why the job may not have GPUs now, or is to give up those it has; None where placement has the word.
+
+    `pods` are those that a TrainingJob of its name owns.
+    """
+    if job.metadata.deletion_timestamp is not None:
+        return Refusal(Cause.BEING_DELETED)
+    if is_finished(job):
+        return Refusal(Cause.OVER)
+    if job.spec.suspend:
+        return Refusal(Cause.SUSPENDED)
+    if is_booked:
+        return _rejected_child(job, answers)
+    if leftovers(job, pods):
+        return Refusal(Cause.LEFTOVERS)
+    if words := supported.refusal(job.spec):
+        return Refusal(Cause.REFUSED, PendingReason.NOT_SUPPORTED, words)
+    if words := check_template(job):
+        return Refusal(Cause.REFUSED, PendingReason.TEMPLATE_INVALID, words)
+    rejection = _standing(job, answers)
+    if rejection is not None and now < rejection.retry_at:
+        return Refusal(Cause.REFUSED, rejection.reason, rejection.message, until=rejection.retry_at)
+    ready = restart_at(job.status)
+    if ready is not None and now < ready:
+        return Refusal(Cause.PAUSE, until=ready)
+    return None
+
+
+def is_finished(job: TrainingJob) -> bool:
+    """Whether the job is over."""
+    return any(is_true(job.status.conditions, end) for end in (ConditionType.SUCCEEDED, ConditionType.FAILED))
+
+
+def leftovers(job: TrainingJob, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    """Own Pods that hold GPUs, or a name that the next attempt needs."""
+    attempt = job.status.attempt or 1
+    return tuple(pod for pod in pods if is_own(pod, job) and (pod.is_live or (pod.attempt or 0) >= attempt))
+
+
+def _rejected_child(job: TrainingJob, answers: Answers) -> Refusal | None:
+    """A child of the current attempt was refused: all of it is taken back."""
+    rejection = answers.rejection
+    if rejection is None or rejection.of is not Refusing.CHILD or rejection.attempt != (job.status.attempt or 1):
+        return None
+    return Refusal(Cause.REFUSED, rejection.reason, rejection.message)
+
+
+def _standing(job: TrainingJob, answers: Answers) -> Rejection | None:
+    """The rejection of this very spec; after a change of the job it is asked again at once."""
+    rejection = answers.rejection
+    return rejection if rejection is not None and rejection.generation == job.metadata.generation else None

@@ -1,0 +1,68 @@
+"""One decision: the verdicts on all jobs, and what is to be written for each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.answers import NOTHING
+from closeknit.lifecycle.asked import Entry, Schedule
+from closeknit.lifecycle.follow import BROKEN_PAUSE_S, follow
+from closeknit.lifecycle.followed import Followed, followed
+from closeknit.lifecycle.invalid import refuse_invalid
+from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.schedule import schedule
+from closeknit.lifecycle.subject import empty
+from closeknit.placement.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided, and what to remember of it for the next one."""
+
+    schedule: Schedule
+    plans: tuple[Plan, ...]
+    """Of the jobs that were looked at and have something to write or to wait for, in queue order."""
+    followed: Mapping[Entry, Followed]
+    """Those that have nothing to write."""
+    wake_at: datetime | None
+    """When to decide again though nothing has changed."""
+
+
+def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> Decision:
+    """The next step of all jobs. Those of `memory.busy` are counted and left alone."""
+    cluster = cluster.at(now)
+    verdicts = schedule(cluster, tables, memory, now)
+    before = memory.schedule.cluster if memory.schedule is not None else None
+    plans: list[Plan] = []
+    known: dict[Entry, Followed] = {}
+    moments = [] if verdicts.wake_at is None else [verdicts.wake_at]
+    for entry in verdicts.entries:
+        last = memory.followed.get(entry)
+        if last is not None and last.stands(entry, cluster, before, now):
+            known[entry] = last
+        elif memory.busy and entry.key in memory.busy:
+            continue
+        else:
+            plan = _plan(entry, cluster, memory, now)
+            wake_at = None if plan.wake_after_s is None else now + timedelta(seconds=plan.wake_after_s)
+            if plan.writes or wake_at is not None:
+                plans.append(plan)
+            if not plan.writes and plan.error is None:
+                known[entry] = followed(entry, cluster, wake_at)
+            elif wake_at is not None:
+                moments.append(wake_at)
+    moments += [each.wake_at for each in known.values() if each.wake_at is not None]
+    unread = sorted(key for key in cluster.invalid_jobs if key not in memory.busy)
+    invalid = (refuse_invalid(cluster.invalid_jobs[key], now) for key in unread)
+    plans += [plan for plan in invalid if plan.writes]
+    return Decision(verdicts, tuple(plans), known, min(moments, default=None))
+
+
+def _plan(entry: Entry, cluster: Cluster, memory: Memory, now: datetime) -> Plan:
+    answers = memory.answers.get(entry.uid, NOTHING)
+    try:
+        return follow(entry.job, entry.verdict, cluster, now, answers=answers, epoch=memory.epoch)
+    except Exception as error:  # one job must not keep all others waiting
+        return empty(entry.job, wake_after_s=BROKEN_PAUSE_S, error=error)

@@ -1,0 +1,105 @@
+"""Brings the objects of one job to its verdict. Nothing is searched here: who gets what is decided."""
+
+from datetime import datetime, timedelta
+from math import inf
+
+from closeknit.api.names import EndReason, EventAction, service_name
+from closeknit.api.objects import TrainingJob
+from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle import statuses
+from closeknit.lifecycle.answers import NOTHING, Answers
+from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.bars import leftovers
+from closeknit.lifecycle.book import book
+from closeknit.lifecycle.children import children
+from closeknit.lifecycle.conditions import shortened
+from closeknit.lifecycle.keep import keep
+from closeknit.lifecycle.plan import Action, Delete, Plan
+from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
+from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
+
+# New numbers in the words of a job that waits are written at most so often: a full cluster with many waiting jobs would
+# else write all their statuses whenever a Pod comes or goes. A new reason is written at once.
+TOLD_AGAIN = timedelta(minutes=1)
+BROKEN_PAUSE_S = 60.0
+
+
+def follow(
+    job: TrainingJob, verdict: Verdict, cluster: Cluster, now: datetime, *, answers: Answers = NOTHING, epoch: int = 1
+) -> Plan:
+    """What is to be written for the job now, from what is stored now: nothing depends on what was seen change.
+
+    Applied, and seen again, it gives a Plan that writes nothing.
+    """
+    subject = Subject(job, cluster, now, children(job, cluster), answers, epoch)
+    match verdict:
+        case Keep(booking, is_fit):
+            return keep(Attempt(subject, booking), is_fit=is_fit)
+        case Book(placement):
+            return book(subject, placement)
+        case Wait(refusal):
+            return _wait(subject, refusal)
+
+
+def _wait(subject: Subject, refusal: Refusal) -> Plan:
+    job, now = subject.job, subject.now
+    wake_after_s = None if refusal.until is None else seconds_until(refusal.until, now)
+    match refusal.cause:
+        case Cause.BEING_DELETED | Cause.PUT_ASIDE:
+            return empty(job)  # being deleted, its children have it as owner and go with it
+        case Cause.MISTAKE:
+            return empty(job, wake_after_s=BROKEN_PAUSE_S, error=refusal.error)
+        case Cause.OVER:
+            return subject.plan(actions=deletions(subject.children.live))
+        case Cause.SUSPENDED:
+            return _suspend(subject)
+        case Cause.LEFTOVERS:
+            gone = deletions(leftovers(job, subject.children.own))
+            return subject.plan(statuses.cleaning(job, now), actions=gone)
+        case Cause.PAUSE:
+            return subject.plan(statuses.cleaning(job, now), wake_after_s=wake_after_s)
+        case Cause.REFUSED:
+            return _refuse(subject, refusal, wake_after_s)
+
+
+def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> Plan:
+    """The job waits for this reason. The Event tells of a new reason, not of new numbers."""
+    assert refusal.reason is not None  # noqa: S101 - of Cause.REFUSED, for the type checker
+    stored, told_at = subject.job.status, subject.answers.told_at
+    is_new = stored.pending is None or stored.pending.reason != refusal.reason
+    is_same_spec = stored.observed_generation == subject.job.metadata.generation and stored.placement is None
+    if told_at is not None and not is_new and is_same_spec and subject.now < told_at + TOLD_AGAIN:
+        if not _is_told(stored, refusal):
+            wake_after_s = min(seconds_until(told_at + TOLD_AGAIN, subject.now), wake_after_s or inf)
+        return subject.plan(wake_after_s=wake_after_s)
+    notice = None
+    if is_new:
+        notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
+    status = statuses.waiting(subject.job, subject.now, refusal.reason, refusal.message, refusal.nearest)
+    return subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
+
+
+def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
+    told = stored.pending
+    return told is not None and (told.message, tuple(told.nearest)) == (shortened(refusal.message), refusal.nearest)
+
+
+def _undone(subject: Subject) -> tuple[Action, ...]:
+    """Takes back what was made of an attempt that a refused child keeps from being whole; none of it has run."""
+    if subject.job.status.placement is None:
+        return ()
+    own = tuple(subject.children.of(subject.attempt).values())
+    return (*deletions(own), Delete("Service", service_name(subject.job.metadata.name, subject.attempt)))
+
+
+def _suspend(subject: Subject) -> Plan:
+    booked = subject.job.status.placement is not None
+    service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
+    status = statuses.suspended(subject.job, subject.now)
+    note = "spec.suspend is true: its Pods are deleted and its GPUs are free" if booked else "spec.suspend is true"
+    return subject.plan(
+        status,
+        actions=(*deletions(subject.children.live), *((service,) if booked else ())),
+        notice=subject.notice(EndReason.SUSPENDED, note, action=EventAction.SUSPEND),
+    )

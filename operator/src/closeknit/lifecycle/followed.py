@@ -1,0 +1,58 @@
+"""A job that was followed and needs no write: with what that was found, so that it is not looked at for nothing."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.dra import ResourceClaim
+from closeknit.cluster.node import NodeView
+from closeknit.lifecycle.asked import Entry
+from closeknit.lifecycle.verdict import Keep
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Followed:
+    """What `follow` read of one job besides its Entry, which stands for job, Pods, answers and verdict."""
+
+    claims: tuple[ResourceClaim, ...] = ()
+    views: tuple[NodeView | None, ...] = ()
+    """Of the booked nodes."""
+    told: tuple[tuple[str | None, ...] | None, ...] = ()
+    """What is known of the GPUs that its Pods got, while not all of them are verified."""
+    wake_at: datetime | None = None
+    """When it is to be looked at again though nothing has changed."""
+
+    def stands(self, entry: Entry, cluster: Cluster, before: Cluster | None, now: datetime) -> bool:
+        """Whether following the job now would read the very same. `before` is the Cluster that it was read from."""
+        if self.wake_at is not None and self.wake_at <= now:
+            return False
+        if not isinstance(entry.verdict, Keep):
+            return True
+        if (before is None or cluster.claims is not before.claims) and cluster.claims_of(entry.key) != self.claims:
+            return False
+        if before is None or cluster.nodes is not before.nodes:
+            nodes, shares = cluster.nodes, entry.verdict.booking.shares
+            if any(nodes.get(share.node) is not view for share, view in zip(shares, self.views, strict=True)):
+                return False
+        return not self.told or self.told == told(entry, cluster)
+
+
+def followed(entry: Entry, cluster: Cluster, wake_at: datetime | None) -> Followed:
+    """What was read of the job now."""
+    if not isinstance(entry.verdict, Keep):
+        return Followed(wake_at=wake_at)
+    shares = entry.verdict.booking.shares
+    views = tuple(cluster.nodes.get(share.node) for share in shares)
+    return Followed(cluster.claims_of(entry.key), views, told(entry, cluster), wake_at)
+
+
+def told(entry: Entry, cluster: Cluster) -> tuple[tuple[str | None, ...] | None, ...]:
+    """What claims and kubelets tell of the Pods' GPUs; nothing where that was checked and is right."""
+    if not isinstance(entry.verdict, Keep) or all(share.is_verified for share in entry.verdict.booking.shares):
+        return ()
+    claims = {claim.key: claim for claim in cluster.claims_of(entry.key)}
+    found: list[tuple[str | None, ...] | None] = []
+    for pod in entry.pods:
+        claim = claims.get(pod.key)
+        found.append(cluster.reported_uuids(pod) if claim is None else cluster.claimed_uuids(claim))
+    return tuple(found)

@@ -1,0 +1,66 @@
+"""The Gang that launch makes children of: a booking, with what the cluster says of its machines now."""
+
+from dataclasses import dataclass
+
+from closeknit.api.nodetopology import Transport
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking import Booking, Share
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import NodeView
+from closeknit.launch.gang import Gang
+from closeknit.launch.member import Member
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A booked node that is no longer what was booked."""
+
+    node: str
+    message: str
+
+
+def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool) -> Gang | Lost:
+    """The gang of a booking.
+
+    Lost where a node has gone, its GPUs may have other indexes now, or Pods no longer get its NICs: then the booking
+    means nothing.
+    """
+    members: list[Member] = []
+    for index, share in enumerate(booking.shares):
+        view = cluster.nodes.get(share.node)
+        if view is None:
+            return Lost(share.node, f"node {share.node} is no longer there")
+        uuids = _uuids(view, share)
+        if uuids is None:
+            return Lost(share.node, f"the GPUs of node {share.node} have changed since they were booked")
+        if share.nics and view.rdma is None:
+            return Lost(share.node, f"node {share.node} no longer offers an rdma/ resource for {share.nics[0]}")
+        members.append(
+            Member(
+                node=share.node,
+                index=index,
+                uuids=uuids,
+                first_rank=share.first_rank,
+                binding=share.binding,
+                nics=share.nics,
+                rdma_resource=view.rdma.resource if view.rdma and share.nics else None,
+                transport=_transport(view, share.nics),
+            )
+        )
+    return Gang(job=job, attempt=booking.attempt, members=tuple(members), fabric=cluster.fabric, ipc_lock=ipc_lock)
+
+
+def _uuids(view: NodeView, share: Share) -> tuple[str, ...] | None:
+    """UUIDs of the booked indexes; None where they are no longer true."""
+    if view.machine is None or view.topology_generation != share.topology_generation:
+        return None
+    by_index = {gpu.index: gpu.uuid or "" for gpu in view.machine.gpus}
+    if any(index not in by_index for index in share.gpus):
+        return None
+    return tuple(by_index[index] for index in share.gpus)
+
+
+def _transport(view: NodeView, nics: tuple[str, ...]) -> Transport | None:
+    if view.machine is None:
+        return None
+    return next((nic.transport for nic in view.machine.nics if f"{nic.name}:{nic.port}" in nics), None)

@@ -1,0 +1,28 @@
+"""What the process knows besides the Cluster when it decides."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from closeknit.api.names import JobKey
+from closeknit.lifecycle.answers import Answers
+from closeknit.lifecycle.asked import Entry, Schedule
+from closeknit.lifecycle.followed import Followed
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Empty, everything is asked anew; that costs time and alters nothing."""
+
+    answers: Mapping[str, Answers] = field(default_factory=dict)
+    """By the job's uid."""
+    busy: frozenset[JobKey] = frozenset()
+    """Jobs whose last Plan is still being written, or not yet seen in the Cluster: they get no Plan, and keep their
+    turn: what they would get is kept for them."""
+    put_aside: frozenset[JobKey] = frozenset()
+    """Jobs of `busy` that lost their turn, because what stopped them may last: they get nothing new."""
+    epoch: int = 1
+    """Of this leader; written with every booking."""
+    schedule: Schedule | None = None
+    """The last one."""
+    followed: Mapping[Entry, Followed] = field(default_factory=dict)
+    """Jobs that needed no write, and what that was found with."""

@@ -1,0 +1,148 @@
+"""What became of the writes of a Plan, as the API server told it: facts, which `answers.after` learns from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from closeknit.api.names import ATTEMPT_LABEL, JOB_LABEL
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.meta import Owner
+from closeknit.launch.gang import Manifest
+from closeknit.lifecycle.plan import Action, Delete, Release
+
+
+class Failure(StrEnum):
+    """The kinds of the API server's No, as closeknit.kube.errors has them."""
+
+    LOST = "Lost"  # no usable answer: the write may have been applied all the same
+    BUSY = "Busy"  # come back later
+    CONFLICT = "Conflict"  # what it was decided on has changed
+    UNAUTHORIZED = "Unauthorized"
+    NOT_FOUND = "NotFound"
+    FORBIDDEN = "Forbidden"
+    INVALID = "Invalid"
+    TOO_LARGE = "TooLarge"
+    OTHER = "Other"
+
+
+# Nothing is wrong with what was sent: the same decision may be right a moment later.
+PASSING = frozenset({Failure.LOST, Failure.BUSY, Failure.CONFLICT, Failure.UNAUTHORIZED})
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """The API server's No."""
+
+    failure: Failure
+    code: int  # HTTP status; 0 when no answer came
+    reason: str  # the Status object's CamelCase word
+    message: str
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The status was stored."""
+
+    job: TrainingJob | None  # as stored; None where this version cannot read it
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A child was made, or would have been."""
+
+    manifest: Manifest
+    version: str
+    is_probe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """Something has the name already."""
+
+    manifest: Manifest
+    owners: tuple[Owner, ...]
+    labels: tuple[tuple[str, str], ...]
+    version: str
+    is_probe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A child was not made."""
+
+    manifest: Manifest
+    denial: Denial
+    is_probe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A deletion was asked for; nothing of that name that is the job's own is just as good."""
+
+    action: Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A gate was removed."""
+
+    action: Release
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Something else was not written: the status, where `action` is None, a release or a deletion."""
+
+    action: Action | None
+    denial: Denial
+
+
+Result = Stored | Created | Exists | Refused | Deleted | Released | Failed
+
+
+class Judgement(StrEnum):
+    """What a result means for the rest of its Plan."""
+
+    DONE = "Done"
+    AGAIN = "Again"  # it may come about by itself
+    REFUSED = "Refused"  # somebody has to change something
+
+
+def judged(result: Result, uid: str) -> Judgement:
+    """What the result means; uid is the job's."""
+    match result:
+        case Refused(denial=denial):
+            return Judgement.AGAIN if denial.failure in PASSING else Judgement.REFUSED
+        case Exists():
+            return _judged_name(result, uid)
+        case Failed():
+            return Judgement.AGAIN
+        case _:
+            return Judgement.DONE
+
+
+def _judged_name(found: Exists, uid: str) -> Judgement:
+    owners = [owner.uid for owner in found.owners]
+    metadata = found.manifest["metadata"]
+    labels = dict(found.labels)
+    is_of_attempt = labels.get(ATTEMPT_LABEL) == metadata["labels"][ATTEMPT_LABEL]
+    if not found.is_probe and owners == [owner["uid"] for owner in metadata["ownerReferences"]] and is_of_attempt:
+        return Judgement.DONE  # made before, its answer lost
+    # The claim of a Pod of ours that had the name before is about to be collected.
+    is_of_job = labels.get(JOB_LABEL) == metadata["labels"][JOB_LABEL]
+    is_left_over = is_of_job and [(owner.kind, owner.name) for owner in found.owners] == [("Pod", metadata["name"])]
+    is_own_probe = found.is_probe and uid in owners  # ours, and not gone yet
+    return Judgement.AGAIN if is_left_over or is_own_probe else Judgement.REFUSED
+
+
+def unfinished(results: Sequence[Result], uid: str) -> Denial | None:
+    """Why the Plan is to be decided again: the first result that may yet come about; None where there is none."""
+    for result in results:
+        if judged(result, uid) is Judgement.AGAIN:
+            if isinstance(result, Refused | Failed):
+                return result.denial
+            return Denial(Failure.CONFLICT, 409, "AlreadyExists", "its own child of before is not gone yet")
+    return None

@@ -1,0 +1,253 @@
+"""Who gets GPUs, who keeps them and who waits: one decision over all jobs, in queue order."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking import Booking, booking
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import Holder, HolderKind
+from closeknit.cluster.pod import Pod
+from closeknit.lifecycle.answers import NOTHING, Answers, taken_words
+from closeknit.lifecycle.asked import Answer, Entry, QueuePlace, Schedule, Shape, is_same_scene
+from closeknit.lifecycle.bars import bar
+from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.children import is_own, taken
+from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.queue import place_of
+from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
+from closeknit.lifecycle.words import renewed, wait_for
+from closeknit.placement.admission import admits
+from closeknit.placement.place import can_place, place
+from closeknit.placement.placement import Placement
+from closeknit.placement.request import Request, request
+from closeknit.placement.tables import Tables
+
+_ANYBODY = JobKey("", "")  # of a Shape's request
+
+
+def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> Schedule:
+    """The verdict on every job: the one place that decides who gets, keeps and waits.
+
+    The queue is walked once, and what is booked for a job is counted before the next one is looked at. A job that does
+    not fit reserves nothing; one whose write is under way is given what it would get, like any other. What was refused
+    on this walk stays so for the rest of it, since bookings only take. On the same Cluster the same comes out whatever
+    the memory holds, but for the numbers in a refusal's words, which follow later.
+    """
+    walk = _Walk(cluster, tables, memory, now)
+    entries = walk.entries()
+    last = walk.last
+    refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet)
+    if told.changed:
+        entries = [_worded(entry, refused) for entry in entries]
+    moments = [entry.until for entry in entries if entry.until is not None]
+    if told.wake_at is not None:
+        moments.append(told.wake_at)
+    is_same = len(entries) == len(last.entries) and all(map(_is, entries, last.entries))
+    return Schedule(
+        cluster=cluster,
+        scene=walk.first_scene,
+        entries=last.entries if is_same else tuple(entries),
+        by_key=last.by_key if is_same else {entry.key: entry for entry in entries},
+        shapes=last.shapes
+        if is_same
+        else {shape.request: shape for shape in {entry.shape for entry in entries} if shape},
+        refused=refused,
+        renewed_at=told.renewed_at,
+        wake_at=min(moments, default=None),
+    )
+
+
+class _Walk:
+    """One walk over the queue; `cluster` holds what was booked on it so far."""
+
+    def __init__(self, cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> None:
+        self.last = last = Schedule(cluster, cluster) if memory.schedule is None else memory.schedule
+        self.is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
+        self.cluster = cluster
+        self.scene = self.first_scene = last.scene if self.is_quiet else cluster
+        self.refused: dict[Shape, Answer] = {}
+        self._tables = tables
+        self._memory = memory
+        self._now = now
+        self._shapes = dict(last.shapes)
+        self._are_same_priorities = (
+            cluster.priorities is last.cluster.priorities and cluster.default_priority == last.cluster.default_priority
+        )
+        self._is_same_queue = (
+            memory.schedule is not None and self._are_same_priorities and cluster.jobs is last.cluster.jobs
+        )
+        self._pods_are_same = memory.schedule is not None and cluster.pods is last.cluster.pods
+
+    def entries(self) -> list[Entry]:
+        """The verdicts on all jobs, in their order."""
+        last, memory = self.last, self._memory
+        if not self._is_same_queue or memory.put_aside:
+            return [self.entry(*each) for each in self.queue()]
+        # Hardly anything has changed, as a rule: what stands is passed over at half a microsecond each.
+        found: list[Entry] = []
+        answers, pods_of, are_same, now = memory.answers, self.cluster.pods_of, self._pods_are_same, self._now
+        for known in last.entries:
+            stands = (
+                known.is_settled
+                and answers.get(known.uid, NOTHING) is known.answers
+                and (known.until is None or now < known.until)
+                and (are_same or pods_of(known.key) == known.pods)
+                and (known.shape is None or self._refusal(known.shape) is known.verdict)
+            )
+            found.append(known if stands else self.entry(known.key, known.job, known.place, known))
+        return found
+
+    def queue(self) -> Iterator[tuple[JobKey, TrainingJob, QueuePlace, Entry | None]]:
+        """All jobs in their order, each with what is remembered of it."""
+        if self._is_same_queue:
+            return ((entry.key, entry.job, entry.place, entry) for entry in self.last.entries)
+        cluster, found = self.cluster, []
+        for key, job in cluster.jobs.items():
+            known = self.last.by_key.get(key)
+            is_known = known is not None and known.job is job and self._are_same_priorities
+            found.append((known.place if known is not None and is_known else place_of(cluster, job), key, job, known))
+        found.sort(key=lambda each: each[0])
+        return ((key, job, place, known) for place, key, job, known in found)
+
+    def entry(self, key: JobKey, job: TrainingJob, place: QueuePlace, known: Entry | None) -> Entry:
+        """The verdict on one job, with what it was asked with."""
+        uid = known.uid if known is not None and known.job is job else job.metadata.uid or ""
+        answers = self._memory.answers.get(uid, NOTHING)
+        pods = known.pods if known is not None and self._pods_are_same else self.cluster.pods_of(key)
+        stands = (
+            known is not None
+            and known.job is job
+            and known.place is place
+            and known.answers is answers
+            and (known.pods is pods or known.pods == pods)
+            and (known.until is None or self._now < known.until)
+            and not (self._memory.put_aside and key in self._memory.put_aside)
+        )
+        if known is not None and stands and known.is_settled:
+            if known.shape is None:
+                return known
+            if self._refusal(known.shape) is known.verdict:
+                return known
+        try:
+            found = self._decided(key, job, pods, answers, known.shape if known is not None and stands else None)
+        except Exception as error:  # one job must not keep all others waiting
+            found = _Found(Wait(Refusal(Cause.MISTAKE, error=error)), is_settled=False)
+        if (
+            known is not None
+            and stands
+            and (found.verdict is known.verdict or found.verdict == known.verdict)
+            and found.is_settled == known.is_settled
+        ):
+            return known
+        return Entry(key, uid, job, place, pods, answers, found.verdict, found.shape, found.until, found.is_settled)
+
+    def _decided(
+        self, key: JobKey, job: TrainingJob, pods: tuple[Pod, ...], answers: Answers, shape: Shape | None
+    ) -> "_Found":
+        held = booking(job)
+        refusal = bar(job, pods, answers, self._now, is_booked=held is not None) if shape is None else None
+        if refusal is not None:
+            return _Found(Wait(refusal), until=refusal.until)
+        if held is not None:
+            return self._kept(job, held, pods)
+        if key in self._memory.put_aside:
+            return _Found(Wait(Refusal(Cause.PUT_ASIDE)), is_settled=False)
+        if shape is None:
+            shape = self._shape(job)
+        answer = self._answer(shape)
+        if isinstance(answer, Wait):
+            return _Found(answer, shape)
+        number = job.status.attempt or 1
+        holder = taken(job, number, len(answer.shares), self.cluster)
+        if holder is not None:
+            words = taken_words(f"{holder.kind} {key.namespace}/{holder.name}", holder.owner)
+            refusal = Refusal(Cause.REFUSED, PendingReason.NAME_CONFLICT, words)
+            return _Found(Wait(refusal), shape, is_settled=False)
+        self.scene = self.cluster = self.cluster.with_job(assumed(job, answer))
+        return _Found(Book(answer), shape, is_settled=False)
+
+    def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> "_Found":
+        there = {
+            pod.index
+            for pod in pods
+            if pod.attempt == held.attempt and pod.deletion_timestamp is None and is_own(pod, job)
+        }
+        if all(index in there for index in range(len(held.shares))):
+            return _Found(Keep(held))
+        return _Found(Keep(held, self._is_fit(job, held, pods)), is_settled=False)
+
+    def _is_fit(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> bool:
+        """Whether nobody else has come to hold the booked GPUs, and their nodes are still fit for new Pods."""
+        asked = request(job.key, job.spec)
+        ours: set[Holder | None] = {None, Holder(HolderKind.JOB, job.key.namespace, job.key.name)}
+        ours |= {Holder(HolderKind.CLAIM, pod.namespace, pod.name) for pod in pods if is_own(pod, job)}
+        for share in held.shares:
+            view = self.cluster.nodes.get(share.node)
+            if view is None or view.exclusion is not None or not admits(view, asked):
+                return False
+            if any(index not in view.usable or view.holders.get(index) not in ours for index in share.gpus):
+                return False
+        return True
+
+    def _shape(self, job: TrainingJob) -> Shape:
+        asked: Request = request(_ANYBODY, job.spec)
+        return self._shapes.setdefault(asked, Shape(asked))
+
+    def _refusal(self, shape: Shape) -> Wait | None:
+        """The refusal of the shape that is known to stand; None where it is to be asked."""
+        found = self.refused.get(shape)
+        if found is None:
+            found = self.last.refused.get(shape)
+            if found is None or found.scene is not self.scene:
+                return None
+            self.refused[shape] = found
+        return found.wait
+
+    def _answer(self, shape: Shape) -> Placement | Wait:
+        """What the shape gets now. Whether it fits costs little, the words of its refusal much: they are kept."""
+        if (known := self._refusal(shape)) is not None:
+            return known
+        before = self.last.refused.get(shape)
+        if before is not None and not can_place(self.cluster, shape.request, self._tables):
+            self.refused[shape] = Answer(self.scene, before.told_of, before.wait)
+            return before.wait
+        answer = place(self.cluster, shape.request, self._tables)
+        if isinstance(answer, Placement):
+            return answer
+        self.refused[shape] = found = Answer(self.scene, self.scene, wait_for(answer))
+        return found.wait
+
+
+class _Found:
+    """What came of one job."""
+
+    __slots__ = ("is_settled", "shape", "until", "verdict")
+
+    def __init__(
+        self,
+        verdict: Verdict,
+        shape: Shape | None = None,
+        *,
+        until: datetime | None = None,
+        is_settled: bool = True,
+    ) -> None:
+        self.verdict = verdict
+        self.shape = shape
+        self.until = until
+        self.is_settled = is_settled
+
+
+def _worded(entry: Entry, refused: dict[Shape, Answer]) -> Entry:
+    """The entry with its refusal in the newest words."""
+    if entry.shape is None or not entry.is_settled or entry.verdict is refused[entry.shape].wait:
+        return entry
+    wait = refused[entry.shape].wait
+    return Entry(
+        entry.key, entry.uid, entry.job, entry.place, entry.pods, entry.answers, wait, entry.shape, entry.until
+    )
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other

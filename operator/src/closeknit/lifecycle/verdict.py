@@ -1,0 +1,69 @@
+"""What becomes of one job in one decision over all of them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from closeknit.api.names import PendingReason
+from closeknit.cluster.booking import Booking
+from closeknit.placement.placement import Placement
+
+
+class Cause(StrEnum):
+    """Why a job gets nothing."""
+
+    BEING_DELETED = "BeingDeleted"
+    OVER = "Over"  # succeeded or failed
+    SUSPENDED = "Suspended"
+    LEFTOVERS = "Leftovers"  # Pods of its own hold what the next attempt needs
+    PAUSE = "Pause"  # between attempts
+    REFUSED = "Refused"  # for a reason that its status tells
+    PUT_ASIDE = "PutAside"  # what stopped its last write may last
+    MISTAKE = "Mistake"  # of ours: nothing is said of the job
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a job gets nothing, and until when nothing but a change can alter that."""
+
+    cause: Cause
+    reason: PendingReason | None = None
+    """Of Cause.REFUSED, like the words."""
+    message: str = ""
+    nearest: tuple[str, ...] = ()
+    until: datetime | None = None
+    """When it is to be asked again though nothing has changed."""
+    error: Exception | None = None
+    """Of Cause.MISTAKE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """It holds GPUs and goes on holding them."""
+
+    booking: Booking
+    is_fit: bool = True
+    """Whether another attempt could be given the same GPUs; looked at only where a Pod of it is missing or going."""
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """It gets these GPUs."""
+
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """It holds nothing, or is to give up what it holds."""
+
+    refusal: Refusal
+
+
+Verdict = Keep | Book | Wait
+"""What `schedule` says of a job, and `follow` brings its objects to.
+
+To come, each as a class beside these: Evict (a running gang makes room for one of higher priority), Shrink and Grow (an
+elastic gang gives some of its ranks, or takes some more), Reserve (GPUs are kept for the first job that waits while
+shorter ones may pass it). All of them concern several jobs, which is why one function decides for all.
+"""

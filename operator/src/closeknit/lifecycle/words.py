@@ -1,0 +1,59 @@
+"""The words of refusals, found anew at a bounded rate: they cost many times what it costs to see that a gang does not
+fit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from closeknit.lifecycle.asked import Answer, Schedule, Shape
+from closeknit.lifecycle.verdict import Cause, Refusal, Wait
+from closeknit.placement.place import place
+from closeknit.placement.placement import NoFit
+from closeknit.placement.tables import Tables
+
+# One decision finds words anew that walk so many nodes in all: every refusal of a small cluster, one of a large one.
+NODES_PER_DECISION = 4096
+# The others follow second by second while nothing changes, and every ten seconds while something always does.
+AGAIN = timedelta(seconds=1)
+OVERDUE = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What was found anew."""
+
+    changed: bool
+    renewed_at: datetime | None
+    wake_at: datetime | None
+    """When the next words are due; None where all speak of the Cluster as it is."""
+
+
+def wait_for(answer: NoFit) -> Wait:
+    """The verdict that placement's refusal means."""
+    return Wait(Refusal(Cause.REFUSED, answer.reason, answer.message, answer.nearest))
+
+
+def renewed(
+    refused: Mapping[Shape, Answer], last: Schedule, tables: Tables, now: datetime, *, is_quiet: bool
+) -> tuple[dict[Shape, Answer], Renewal]:
+    """The refusals of a walk, the longest unrenewed first, with as many words found anew as one decision may."""
+    known = {shape: refused[shape] for shape in last.refused if shape in refused}
+    found = {**known, **refused}
+    stale = [shape for shape, answer in found.items() if answer.told_of is not answer.scene]
+    if not stale:
+        return found, Renewal(False, last.renewed_at, None)
+    affordable = NODES_PER_DECISION // max(1, len(found[stale[0]].scene.nodes))
+    if affordable < len(stale):
+        is_due = is_quiet or last.renewed_at is None or now - last.renewed_at >= OVERDUE
+        affordable = max(1, affordable) if is_due else 0
+    changed = False
+    for shape in stale[:affordable]:
+        answer = found.pop(shape)
+        fresh = place(answer.scene, shape.request, tables)
+        wait = answer.wait
+        if isinstance(fresh, NoFit) and wait_for(fresh) != wait:
+            wait, changed = wait_for(fresh), True
+        found[shape] = Answer(answer.scene, answer.scene, wait)
+    return found, Renewal(
+        changed, now if affordable else last.renewed_at, now + AGAIN if affordable < len(stale) else None
+    )

@@ -1,0 +1,77 @@
+"""How GPUs of a node can be bound to a Pod, and why not."""
+
+from typing import NamedTuple
+
+from closeknit.api.trainingjob import BindingPolicy
+from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.forest import Group
+from closeknit.placement.ask import Ask
+from closeknit.placement.offer import Offer, Terms
+from closeknit.placement.subsets import mask_of, positions_of
+
+
+class Seat(NamedTuple):
+    """How a share of one size is bound on a node."""
+
+    binding: Binding
+    only: int | None
+    """The one set that it can be; None where any set of the pool can be bound."""
+
+
+def seat(terms: Terms, ask: Ask, policy: BindingPolicy) -> Seat | None:
+    """How a share is bound; None where it cannot be, whatever is free."""
+    if ask.gpus > terms.pool.bit_count():
+        return None
+    if terms.dra:
+        return Seat(Binding.DRA, None) if policy in (BindingPolicy.AUTO, BindingPolicy.DRA) else None
+    every = terms.sets.every
+    if (
+        policy in (BindingPolicy.AUTO, BindingPolicy.WHOLE_NODE)
+        and terms.whole
+        and terms.pool == every
+        and ask.gpus == every.bit_count()
+    ):
+        return Seat(Binding.WHOLE_NODE, every)
+    if policy not in (BindingPolicy.AUTO, BindingPolicy.BEST_EFFORT) or terms.pool != terms.free:
+        return None
+    if ask.gpus > terms.part:
+        return None
+    # The plugin picks. Without the job's word that is good only where it cannot pick badly.
+    if policy is BindingPolicy.AUTO and (terms.beyond or not terms.sets.is_indifferent(terms.free, ask)):
+        return None
+    return Seat(Binding.BEST_EFFORT, mask_of(positions_of(terms.free)[: ask.gpus]))
+
+
+def bindable(offer: Offer, policy: BindingPolicy) -> int:
+    """The most GPUs of a node that could be bound to one Pod now."""
+    return next((size for size in range(offer.gpus, 0, -1) if seat(offer.terms, Ask(size), policy)), 0)
+
+
+def is_left_to_plugin(offer: Offer, policy: BindingPolicy, gpus: int) -> bool:
+    """Whether a node has GPUs for a Pod of so many, but leaves it to a device plugin which, and it could pick badly."""
+    terms = offer.terms
+    return (
+        policy is BindingPolicy.AUTO
+        and not terms.dra
+        and terms.part > 1
+        and not seat(terms, Ask(min(gpus, terms.part)), policy)
+    )
+
+
+def unbound(group: Group, policy: BindingPolicy) -> str:
+    """Why free GPUs of a node cannot be bound."""
+    if policy is BindingPolicy.DRA:
+        return "free without DRA"
+    if group.dra:
+        return f"free for DRA, not for binding {policy}"
+    if group.plugin is None:
+        return "free that nothing offers"
+    if group.plugin.shared:
+        return "shared by a device plugin"
+    if policy is BindingPolicy.WHOLE_NODE:
+        return "free on nodes that are not whole"
+    if not group.plugin.holders_known:
+        return "free where nobody knows which GPUs other Pods hold"
+    if group.plugin.free < group.free.bit_count():
+        return "free that the device plugin does not offer"
+    return "free that a device plugin would pick from"

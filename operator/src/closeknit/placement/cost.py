@@ -1,0 +1,85 @@
+"""What a spread of a gang costs, in one integer that compares, adds up and multiplies as the list of its parts does."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+WIDTH = 48  # bits of one part: 65,536 nodes that each lose 1,000 GB/s, in MB/s, are 36; one is for the sign
+PER_GB_S = 1000  # losses are whole MB/s, so that sums do not depend on their order
+
+
+class Cost(NamedTuple):
+    """The parts, the most important first. Every one is better when lower."""
+
+    domains: tuple[int, ...]
+    """How many of each level are used, outermost first, host last."""
+    broken: int = 0
+    """Whole nodes of which only a part is taken."""
+    loss_mb_s: tuple[int, int, int] = (0, 0, 0)
+    """By how much the best remaining set of 8, of 4 and of 2 gets slower, summed over the nodes."""
+    free_gpus: tuple[int, ...] = ()
+    """Of the domains that are used, outermost first, without hosts."""
+    left_gpus: int = 0
+    """Free GPUs that stay on the nodes used."""
+    nic_distance: int = 0
+    numa_nodes: int = 0
+
+
+class Scale:
+    """Costs in a cluster of so many levels, host included: parts are digits of WIDTH bits."""
+
+    def __init__(self, levels: int) -> None:
+        self._levels = levels
+        self._below = WIDTH * (4 + levels - 1 + 3)  # bits of all parts but the domains
+        nothing = (0,) * (levels - 1)
+        steps = range(levels - 1)
+        self.of_domain = tuple(
+            self.packed(Cost((*(int(step == level) for step in steps), 0), free_gpus=nothing)) for level in steps
+        )
+        """What it costs to use a domain of each level, but for its free GPUs."""
+        self.of_free_gpu = tuple(
+            self.packed(Cost((*nothing, 0), free_gpus=tuple(int(step == level) for step in steps))) for level in steps
+        )
+        """What each free GPU in a used domain of each level costs."""
+        self.of_host = self.packed(Cost((*nothing, 1), free_gpus=nothing))
+
+    def packed(self, cost: Cost) -> int:
+        """A cost as one integer."""
+        whole = 0
+        for part in (
+            *cost.domains,
+            cost.broken,
+            *cost.loss_mb_s,
+            *cost.free_gpus,
+            cost.left_gpus,
+            cost.nic_distance,
+            cost.numa_nodes,
+        ):
+            whole = (whole << WIDTH) + part
+        return whole
+
+    def domains(self, packed: int) -> tuple[int, ...]:
+        """How many domains of each level a cost counts."""
+        counts = (packed + (1 << (self._below - 1))) >> self._below  # a part may be below zero
+        mask = (1 << WIDTH) - 1
+        return tuple(counts >> WIDTH * level & mask for level in range(self._levels - 1, -1, -1))
+
+
+def mb_s(gb_s: float) -> int:
+    """A bandwidth in whole MB/s."""
+    return round(gb_s * PER_GB_S)
+
+
+def own(
+    levels: int, broken: int, loss_gb_s: Sequence[float], left_gpus: int, nic_distance: int, numa_nodes: int
+) -> Cost:
+    """What a share of one node costs by itself."""
+    first, second, third = map(mb_s, loss_gb_s)
+    return Cost(
+        domains=(*(0,) * (levels - 1), 1),
+        broken=broken,
+        loss_mb_s=(first, second, third),
+        free_gpus=(0,) * (levels - 1),
+        left_gpus=left_gpus,
+        nic_distance=nic_distance,
+        numa_nodes=numa_nodes,
+    )

@@ -1,0 +1,75 @@
+"""Where a gang would lie: its nodes and GPUs, before ranks and NICs are written down."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from closeknit.api.nodetopology import Transport
+from closeknit.api.trainingjob_status import Binding
+from closeknit.placement.offer import Offer
+from closeknit.placement.prediction import Prediction
+
+
+class Part(NamedTuple):
+    """The share of one node."""
+
+    node: str
+    offer: Offer
+    mask: int
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A gang's nodes and GPUs, by node name."""
+
+    parts: tuple[Part, ...]
+    transport: Transport | None
+    """RDMA transport between nodes; None on one node, and for sockets."""
+    counts: tuple[int, ...]
+    """How many domains of each level it uses, host last."""
+    prediction: Prediction
+
+
+class Merit(NamedTuple):
+    """Smaller is better, among layouts of one way."""
+
+    is_far: bool
+    """Whether its shares are unequal, or need many hosts."""
+    domains: tuple[int, ...]
+    is_unequal: bool
+    minus_block_gb_s: float
+    minus_bus_gb_s: float
+    cost: int
+
+
+class Sketch:
+    """A layout whose merit is known before its nodes are."""
+
+    def __init__(self, merit: Merit, rail: tuple[int, ...], draw: Callable[[], Layout | None]) -> None:
+        """`rail` decides last, after the names of the nodes."""
+        self.merit = merit
+        self._rail = rail
+        self._draw = draw
+        self._drawn: list[Layout | None] = []
+
+    def layout(self) -> Layout | None:
+        """The layout; None where its nodes turn out to be too slow."""
+        if not self._drawn:
+            self._drawn.append(self._draw())
+        return self._drawn[0]
+
+    def names(self) -> tuple[object, ...]:
+        """What decides between sketches of equal merit."""
+        layout = self.layout()
+        parts = layout.parts if layout else ()
+        return tuple((part.node, part.mask.bit_count()) for part in parts), self._rail
+
+
+def best_of(sketches: Iterable[Sketch]) -> Layout | None:
+    """The best of these layouts. None of them is too slow."""
+    ordered = sorted(sketches, key=lambda sketch: sketch.merit)
+    best = [sketch for sketch in ordered if sketch.merit == ordered[0].merit]
+    if len(best) > 1:
+        return min(best, key=Sketch.names).layout()
+    return best[0].layout() if best else None

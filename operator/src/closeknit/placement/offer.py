@@ -1,0 +1,75 @@
+"""What the nodes of one group have for one job."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from closeknit.api.nodetopology import Transport
+from closeknit.cluster.forest import Group, MachineKind
+from closeknit.placement.request import Request
+from closeknit.placement.sets import Sets
+from closeknit.placement.subsets import mask_of
+
+
+class Terms(NamedTuple):
+    """Everything that the choice of a node's GPUs depends on; a cluster's many nodes have few of them."""
+
+    sets: Sets
+    kind: tuple[str, ...]
+    """Machines of equal kind may be mixed: the products of all GPUs, or the topology class where one is unknown."""
+    free: int
+    """Mask of GPUs that nobody holds."""
+    pool: int
+    """Mask of those that the job may take."""
+    dra: bool
+    whole: bool
+    """Whether a device plugin can give all GPUs of the node at once."""
+    part: int
+    """How many GPUs a device plugin can give out of `free`, where it is known what it has given; else 0."""
+    transports: tuple[Transport, ...]
+    """RDMA transports that a Pod can get here."""
+    beyond: bool
+    """Whether the device plugin could also hand out GPUs that are not free: it does not know that they are broken."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """One object for equal terms, found by identity: tables.py sees to that."""
+
+    terms: Terms
+    gpus: int
+    """How many the job may take."""
+
+
+def terms(group: Group, kind: MachineKind, sets: Sets, request: Request) -> Terms:
+    """What nodes of a group, of this kind, have for a job."""
+    count = len(kind.products)
+    plugin = group.plugin if group.plugin and not group.plugin.shared else None
+    return Terms(
+        sets=sets,
+        kind=_mixable(kind),
+        free=group.free,
+        pool=group.free & matching(kind, request),
+        dra=group.dra,
+        whole=plugin is not None
+        and plugin.requested == 0
+        and plugin.allocatable == plugin.capacity == count
+        and group.free == sets.every,
+        part=min(plugin.free, group.free.bit_count()) if plugin and plugin.holders_known else 0,
+        transports=sets.transports if group.is_rdma_free else (),
+        beyond=plugin is not None and plugin.free > group.free.bit_count(),
+    )
+
+
+def matching(kind: MachineKind, request: Request) -> int:
+    """Mask of the GPUs that are of a product and a size that the job takes."""
+    return mask_of(
+        position
+        for position, (product, memory_bytes) in enumerate(zip(kind.products, kind.memory_bytes, strict=True))
+        if (not request.products or product in request.products)
+        and (request.min_memory_bytes is None or (memory_bytes or 0) >= request.min_memory_bytes)
+    )
+
+
+def _mixable(kind: MachineKind) -> tuple[str, ...]:
+    products = tuple(sorted({product or "" for product in kind.products}))
+    return products if all(products) else (kind.topology_class,)

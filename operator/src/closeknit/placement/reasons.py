@@ -1,0 +1,203 @@
+"""The words of each reason. Every number in them comes from a search or a count of this very cluster."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
+from closeknit.api.trainingjob import NvlinkPolicy
+from closeknit.cluster.cluster import Cluster
+from closeknit.machine.islands import islands
+from closeknit.placement.bandwidth import RDMA_TRANSPORTS
+from closeknit.placement.binding import bindable, is_left_to_plugin
+from closeknit.placement.excluded import excluded
+from closeknit.placement.ground import Ground
+from closeknit.placement.layout import Layout
+from closeknit.placement.request import Request
+from closeknit.placement.search import best_layout
+from closeknit.placement.subsets import positions_of
+from closeknit.placement.tables import Tables
+from closeknit.placement.words import count, listed
+
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A request that does not fit, and what is known of it."""
+
+    cluster: Cluster
+    request: Request
+    ground: Ground
+    tables: Tables
+    best: Layout | None
+    """The best layout without this demand and those after it; None for the first demand."""
+
+    def layout(self, wanted: Request) -> Layout | None:
+        """The best layout of another request on the same ground."""
+        return best_layout(self.cluster.levels, self.cluster.fabric, self.ground, wanted, self.tables)
+
+
+def no_match(cluster: Cluster, request: Request) -> str:
+    """No GPU of the cluster is of a product and size that the job takes."""
+    asked = []
+    if request.products:
+        asked.append(f"of product {listed(request.products, 'or')}")
+    if request.min_memory_bytes is not None:
+        asked.append(f"with at least {request.min_memory_bytes / _GIB:g} GiB of memory")
+    found: Counter[tuple[str, int | None]] = Counter()
+    for group, nodes in cluster.forest.now.counts.items():
+        if group.kind:
+            for product, memory_bytes in zip(group.kind.products, group.kind.memory_bytes, strict=True):
+                found[product or "unknown product", memory_bytes] += nodes
+    there = [
+        f"{number} {product}" + (f" ({memory / _GIB:.0f} GiB)" if memory else "")
+        for (product, memory), number in sorted(found.items(), key=lambda entry: (-entry[1], str(entry[0])))
+    ]
+    return f"needs {_gpus(request)} {' '.join(asked)}; this cluster has {listed(there, 'and') or 'no GPUs'}"
+
+
+def insufficient(case: Case) -> str:
+    """The cluster has too few GPUs that are free and can be bound."""
+    request, ground = case.request, case.ground
+    able = [
+        (bindable(ground.offers[number], request.binding), number, nodes) for number, nodes in ground.counts.items()
+    ]
+    free = sum(gpus * nodes for gpus, _, nodes in able)
+    nodes = sum(nodes for gpus, _, nodes in able if gpus)
+    tail = excluded(case.cluster, request, ground)
+    each = request.gpus_per_node
+    if each is None and free < request.gpus:
+        where = f" on {count(nodes, 'node')}" if nodes else ""
+        return f"needs {_gpus(request)}; {free} {'is' if free == 1 else 'are'} free{where}{tail}"
+    if each is not None:
+        wanted = request.gpus // each
+        fitting = sum(nodes for gpus, _, nodes in able if gpus >= each)
+        if fitting < wanted:
+            those = {ground.offers[number] for gpus, number, _ in able if gpus >= each}
+            names = sorted(name for _, offer, name in ground.nodes() if offer in those) if 0 < fitting <= 3 else []
+            named = f" ({listed(names, 'and')})" if names else ""
+            verb = "has" if fitting == 1 else "have"
+            return f"needs {count(wanted, 'node')} with {each} free GPUs each; {fitting} {verb} so many{named}{tail}"
+    found = f"needs {_gpus(request)}; {free} are free on {count(nodes, 'node')}"
+    size = request.gpus_per_node or request.gpus
+    picked = sum(
+        nodes
+        for number, nodes in ground.counts.items()
+        if is_left_to_plugin(ground.offers[number], request.binding, size)
+    )
+    if picked:
+        return (
+            f"{found}, but on {count(picked, 'node')} a device plugin would pick which, and could pick badly"
+            f" (gpu.binding: BestEffort takes what it picks){tail}"
+        )
+    if request.group > 1 and request.nvlink is not NvlinkPolicy.IGNORED:
+        room = sum(gpus // request.group * nodes for gpus, _, nodes in able)
+        if room * request.group < request.gpus:
+            return (
+                f"needs {count(request.gpus // request.group, 'group')} of {request.group} GPUs, each on one node; "
+                f"free nodes have room for {room}{tail}"
+            )
+    if case.cluster.fabric.rail_isolated:
+        return f"{found}, but not the same indexes on every node (fabric.railIsolated){tail}"
+    return f"{found}, but not in shares that can be bound there{tail}"
+
+
+def no_island(case: Case) -> str:
+    """NVLink does not join what it must."""
+    cluster, request, ground = case.cluster, case.request, case.ground
+    sizes = {
+        offer: [len(island) for island in islands(offer.terms.sets.machine, positions_of(offer.terms.pool))]
+        for offer in (ground.offers[number] for number in ground.counts)
+    }
+    largest = max((max(found, default=0) for found in sizes.values()), default=0)
+    node = min((name for _, offer, name in ground.nodes() if largest and largest in sizes[offer]), default="")
+    machines = [(group.kind.machine, nodes) for group, nodes in cluster.forest.now.counts.items() if group.kind]
+    widest = max((len(machine.gpus) for machine, _ in machines), default=0)
+    group, groups = request.group, request.gpus // request.group
+    room = sum(
+        nodes * sum(size // group for size in sizes[ground.offers[number]]) for number, nodes in ground.counts.items()
+    )
+    if group > 1 and groups > 1:
+        asked = f"needs {groups} groups of {group} GPUs, each in one NVLink island"
+    elif group > 1 or request.gpus <= widest:
+        asked = f"needs {_gpus(request)} in one NVLink island"
+    else:
+        asked = f"needs {_gpus(request)}, those of each node in one NVLink island"
+    if group > 1 and largest >= group and room < groups:
+        found = f"free islands have room for {room}, the largest has {largest} ({node})"
+    elif largest >= (group if group > 1 else request.gpus):
+        found = f"largest free island has {largest} ({node}), but no shares that can be bound keep to islands"
+    else:
+        found = f"largest free island has {largest} ({node})"
+    whole = [island for machine, _ in machines for island in islands(machine, range(len(machine.gpus)))]
+    most = max(map(len, whole), default=0)
+    if group > most and NVLINK_DOMAIN_LEVEL not in cluster.levels:
+        found += f", and no machine here has more than {most} in one: lower tensor x context, or set nvlink: Preferred"
+    return f"{asked}; {found}{excluded(cluster, request, ground)}"
+
+
+def no_domain(case: Case) -> str:
+    """No domain of the required level has room."""
+    cluster, request, loose = case.cluster, case.request, _known(case)
+    level = request.required_level or HOST_LEVEL
+    at = cluster.levels.index(level)
+    free: Counter[str] = Counter()
+    nodes: Counter[str] = Counter()
+    able = {offer: bindable(offer, request.binding) for offer in {offer for _, offer, _ in case.ground.nodes()}}
+    for _, offer, name in case.ground.nodes():
+        if gpus := able[offer]:
+            found = cluster.nodes[name].domains[at]
+            inside = found if found is not None else f"?/{name}"
+            free[inside] += gpus
+            nodes[inside] += 1
+    domain, most = min(free.items(), key=lambda entry: (-entry[1], entry[0]))
+    enough = ", but not in shares that meet the other demands" if most >= request.gpus else ""
+    return (
+        f"needs {_gpus(request)} in one {level}; {domain} has the most free, {most} on {count(nodes[domain], 'node')}"
+        f"{enough}; it would fit over {loose.counts[at]} domains of level {level}"
+        f"{excluded(cluster, request, case.ground)}"
+    )
+
+
+def no_rdma(case: Case) -> str:
+    """RDMA between all nodes is not to be had."""
+    request, ground = case.request, case.ground
+    able = [
+        (offer.terms.transports, gpus, nodes)
+        for offer, nodes in ((ground.offers[number], nodes) for number, nodes in ground.counts.items())
+        if (gpus := bindable(offer, request.binding))
+    ]
+    offers = []
+    for transport in RDMA_TRANSPORTS:
+        number = sum(nodes for transports, _, nodes in able if transport in transports)
+        gpus = sum(gpus * nodes for transports, gpus, nodes in able if transport in transports)
+        if number:
+            offers.append(f"{number} {'offers' if number == 1 else 'offer'} {transport} ({gpus} GPUs)")
+    return (
+        f"needs {_gpus(request)} with RDMA between nodes; of {count(sum(nodes for *_, nodes in able), 'node')} with "
+        f"free GPUs {listed(offers, 'and') or 'none offers it'}; it would fit over sockets (network.rdma: Preferred)"
+    )
+
+
+def too_slow(case: Case) -> str:
+    """No placement reaches the least bandwidth."""
+    request, best = replace(case.request, min_bus_bandwidth_gb_s=None), _known(case)
+    while best.prediction.gb_s is not None:  # each time strictly faster
+        faster = case.layout(replace(request, min_bus_bandwidth_gb_s=best.prediction.gb_s + 1e-6))
+        if faster is None:
+            break
+        best = faster
+    asked = f"needs {case.request.min_bus_bandwidth_gb_s:g} GB/s"
+    if best.prediction.gb_s is None:
+        return f"{asked}; what the gang would reach is unknown: {best.prediction.limited_by}"
+    return f"{asked}; the best placement now reaches {best.prediction.gb_s:g} GB/s: {best.prediction.limited_by}"
+
+
+def _known(case: Case) -> Layout:
+    if case.best is None:
+        raise AssertionError("only the first demand is looked at without a layout")
+    return case.best
+
+
+def _gpus(request: Request) -> str:
+    return count(request.gpus, "GPU")

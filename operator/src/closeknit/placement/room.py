@@ -1,0 +1,97 @@
+"""What the domains of one search hold: how many units, what using them costs, and which of them are alike."""
+
+from bisect import bisect_left
+from itertools import accumulate
+
+from closeknit.placement.cost import Scale
+from closeknit.placement.ground import Area
+from closeknit.placement.hosts import Hosts
+
+
+class Room:
+    """Facts of areas, remembered by their identity: their root keeps them alive."""
+
+    def __init__(
+        self, hosts: Hosts, scale: Scale, *, counts_free: bool, whole_at: int | None, whole_units: int
+    ) -> None:
+        self._hosts = hosts
+        self._scale = scale
+        self._counts_free = counts_free
+        self._whole_at = whole_at
+        self._whole_units = whole_units
+        self._innermost = len(scale.of_domain) - 1
+        self._capacities: dict[int, int] = {}
+        self._reached: dict[int, list[int]] = {}
+        self._contents: dict[int, int] = {}
+        self._numbers: dict[object, int] = {}
+
+    def capacity(self, area: Area) -> int:
+        """How many units an area can give at most."""
+        found = self._capacities.get(id(area))
+        if found is None:
+            if not area.offers & self._hosts.offers:
+                found = 0
+            elif area.children:
+                found = sum(map(self.capacity, area.children))
+            else:
+                found = self._hosts.capacity(area)
+            if self.gives_multiples(area):
+                found -= found % self._whole_units
+            self._capacities[id(area)] = found
+        return found
+
+    def gives_multiples(self, area: Area) -> bool:
+        """Whether an area gives only multiples of the whole units."""
+        if self._whole_at is None:
+            return False
+        return area.level == self._whole_at or (area.is_lone and area.level < self._whole_at)
+
+    def used(self, area: Area) -> int:
+        """What it costs to use an area, at its level and, where it is lone, at those inside."""
+        scale, at = self._scale, area.level
+        levels = range(at, self._innermost + 1) if area.is_lone else (at,)
+        if self._counts_free:
+            return sum(scale.of_domain[at] + scale.of_free_gpu[at] * area.free_gpus for at in levels)
+        return sum(scale.of_domain[at] for at in levels)
+
+    def content(self, area: Area) -> int:
+        """A number that is equal for areas of which every spread costs the same."""
+        found = self._contents.get(id(area))
+        if found is None:
+            inside: object = (
+                tuple(self.content(child) for child in area.children if self.capacity(child))
+                if area.children
+                else self._hosts.content(area)
+            )
+            key = (area.level, area.is_lone, area.free_gpus if self._counts_free else 0, inside)
+            found = self._contents[id(area)] = self._numbers.setdefault(key, len(self._numbers))
+        return found
+
+    def fewest(self, area: Area, units: int) -> int:
+        """No fewer children than this hold so many units."""
+        if self._hosts.is_equal and not area.children:
+            return units
+        return bisect_left(self._sums(area), units) + 1
+
+    def most_of(self, area: Area, number: int) -> int:
+        """What so many of its children hold at most."""
+        return self._sums(area)[number - 1]
+
+    def _sums(self, area: Area) -> list[int]:
+        """What its first child holds, its first two, …, the fullest first."""
+        reached = self._reached.get(id(area))
+        if reached is None:
+            capacities = map(self.capacity, area.children) if area.children else self._hosts.most(area)
+            reached = self._reached[id(area)] = list(accumulate(sorted(capacities, reverse=True)))
+        return reached
+
+    def likeness(self, area: Area) -> tuple[object, ...]:
+        """Equal for areas that hold the same, wherever it is inside them."""
+        if area.children:
+            return tuple(sorted((child.free_gpus, self.likeness(child)) for child in area.children))
+        found: tuple[object, ...] = tuple(
+            sorted((entry.offer, entry.nodes) for entry in area.members if self._hosts.offers >> entry.offer & 1)
+        )
+        for _ in range(area.level, self._innermost if area.is_lone else area.level):
+            found = ((area.free_gpus, found),)
+        return found

@@ -1,0 +1,72 @@
+"""How a gang can be cut into shares."""
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from math import ceil, comb
+from typing import NamedTuple
+
+from closeknit.placement.offer import Offer
+from closeknit.placement.request import Request
+from closeknit.placement.subsets import MANY_SETS
+
+MORE_HOSTS = 2  # equal shares may need so many times the hosts of the largest shares
+
+
+class Shape(NamedTuple):
+    """How a gang is cut."""
+
+    unit: int
+    """A node gives a multiple of so many GPUs."""
+    equal: bool
+    """Whether it gives exactly that many."""
+    rail: tuple[int, ...] = ()
+    """Where rails are joined nowhere: the NVML indexes that every node must give."""
+
+
+class Shapes(NamedTuple):
+    """The shapes of one request on nodes that have these offers."""
+
+    request: Request
+    offers: Mapping[Offer, int]
+    """How many nodes have each."""
+    most: int
+    """GPUs of the largest offer."""
+    keeps_groups: bool
+    """Whether groups stay whole on their nodes."""
+    rail_isolated: bool
+
+    def is_near(self, shape: Shape) -> bool:
+        """Whether equal shares of this size are worth having for their own sake."""
+        hosts = ceil(self.request.gpus / self.most)
+        return shape.equal and self.request.gpus <= MORE_HOSTS * hosts * shape.unit
+
+    def equal(self) -> Iterator[Shape]:
+        """Equal shares over several nodes, the largest first."""
+        total, group = self.request.gpus, self.request.group
+        for unit in range(min(self.most, total - 1), 0, -1):
+            if total % unit or self.request.gpus_per_node not in (None, unit):
+                continue
+            if self.keeps_groups and unit % group:
+                continue
+            if not self.rail_isolated:
+                yield Shape(unit, equal=True)
+                continue
+            for rail in self._rails(unit, total // unit):
+                yield Shape(unit, equal=True, rail=rail)
+
+    def ragged(self) -> Shape:
+        """Shares of any size."""
+        return Shape(self.request.group if self.keeps_groups else 1, equal=False)
+
+    def _rails(self, unit: int, nodes: int) -> Iterator[tuple[int, ...]]:
+        """Sets of NVML indexes that enough nodes have free."""
+        holders: dict[int, int] = {}
+        for offer, count in self.offers.items():
+            for position, gpu in enumerate(offer.terms.sets.machine.gpus):
+                if offer.terms.pool >> position & 1:
+                    holders[gpu.index] = holders.get(gpu.index, 0) + count
+        indexes = sorted(index for index, number in holders.items() if number >= nodes)
+        if comb(len(indexes), unit) <= MANY_SETS:
+            yield from combinations(indexes, unit)
+        else:
+            yield from (tuple(indexes[first : first + unit]) for first in range(len(indexes) - unit + 1))

@@ -1,0 +1,74 @@
+"""The cheapest sums of at most one entry of each of several tables, by dynamic programming over whole numbers."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Pick = tuple[str, int, int]  # (node, units, number of its offer); a node is picked once
+
+
+class Entry(NamedTuple):
+    """Units, what they cost, and the nodes that give them."""
+
+    units: int
+    cost: int
+    picks: tuple[Pick, ...]
+
+
+def cheapest_sums(tables: Sequence[Sequence[tuple[int, int]]], units: int, nothing: int = 0) -> list[int | None]:
+    """The least cost of every number of units, from (units, cost) ascending in each table; `nothing` costs no unit."""
+    best: list[int | None] = [None] * (units + 1)
+    best[0] = nothing
+    reached = 0
+    for table in tables:
+        if not table:
+            continue
+        for have in range(min(reached, units), -1, -1):  # what is added to has not been added from yet
+            base = best[have]
+            if base is None:
+                continue
+            for given, cost in table:
+                total = have + given
+                if total > units:
+                    break
+                standing = best[total]
+                if standing is None or base + cost < standing:
+                    best[total] = base + cost
+        reached = min(units, reached + table[-1][0])
+    return best
+
+
+def named_sums(tables: Sequence[Sequence[Entry]], units: int) -> list[tuple[Pick, ...] | None]:
+    """The picks of the cheapest sum of every number of units; of equal cost those with the first nodes.
+
+    The nodes are the last digits of the cost, the first node's the highest: a node that gives fewer units comes before
+    one that gives more, and that before one that gives none. Sums of equal cost have equally many nodes.
+    """
+    offer = {name: number for table in tables for entry in table for name, _, number in entry.picks}
+    names = sorted(offer)
+    most = max((given for table in tables for entry in table for _, given, _ in entry.picks), default=0)
+    width = (most + 1).bit_length()
+    place = {name: width * (len(names) - 1 - number) for number, name in enumerate(names)}
+    none = most + 1
+    bits = width * len(names)
+    nothing = sum(none << shift for shift in place.values())
+    found = cheapest_sums(
+        [
+            [
+                (
+                    entry.units,
+                    (entry.cost << bits) + sum((given - none) << place[name] for name, given, _ in entry.picks),
+                )
+                for entry in table
+            ]
+            for table in tables
+        ],
+        units,
+        nothing,
+    )
+    digit = (1 << width) - 1
+    return [
+        None
+        if sum_ is None
+        else tuple((name, given, offer[name]) for name in names if (given := sum_ >> place[name] & digit) != none)
+        for sum_ in found
+    ]

@@ -1,0 +1,273 @@
+"""What a thousand waiting jobs cost: one JSON line.
+
+    PYTHONPATH=tests uv run python -m bench.queue_depth [NODES ...]
+
+HGX H200 nodes in racks and blocks, full but for nothing: gangs of eight nodes, and one node in 25 shared by a job of
+seven GPUs and one of a single GPU; a Pod with a booking runs on each share. A thousand jobs of some dozens of shapes
+wait. `idle_event_ms` is the worst of what an event costs that frees nothing (a heartbeat, a Pod that becomes ready, a
+job that is written to), `freeing_event_ms` the worst of those that free something: a single GPU, which fits nobody, and
+a whole gang, whose place somebody gets. Both are medians of CPU time, of the very functions that the loop calls, from
+the event to its Plans. `loop_lag_p99_ms` is what closeknit_event_loop_lag_seconds observes over ten seconds of such
+events, with the loop, its thread and its writes running over the in-memory API server on a real event loop.
+"""
+
+import asyncio
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any
+
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.kinds import ClusterObject, change, from_document
+from closeknit.controller import interpreter
+from closeknit.controller.resources import PODS
+from closeknit.controller.worker import ThreadWorker
+from closeknit.kube.api import Key
+from closeknit.lifecycle.answers import NOTHING, Answers, after
+from closeknit.lifecycle.decision import Decision, decide
+from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.results import Stored
+from closeknit.lifecycle.verdict import Book
+from closeknit.placement.tables import Tables
+from closeknit.runtime.responsive import measure_lag
+from faults.store import Store
+from scenarios.machines import hgx_h200
+from scenarios.manifests import (
+    Manifest,
+    booked,
+    cluster_topology,
+    condition,
+    node,
+    node_topology,
+    training_job,
+    uuids,
+    worker,
+)
+from scenarios.operated import NODE_TOPOLOGIES, MortalApi, Operator, add, set_status
+
+WAITING = 1000
+ROUNDS = 12
+LAG_S = 10.0
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+# 48 shapes, the smallest of two GPUs: nobody fits on a single one.
+SHAPES = [
+    {
+        "gpus": gpus * tensor,
+        "parallelism": {"tensor": tensor},
+        "topology": {"nvlink": nvlink, "fabric": {"required": level} if level else {}},
+    }
+    for gpus, tensor, nvlink, level in product(
+        (2, 8, 16, 64), (1, 8), ("Required", "Preferred"), (None, "rack", "block")
+    )
+]
+
+
+def name(number: int) -> str:
+    return f"gpu-{number:05d}"
+
+
+def beat(now: datetime) -> str:
+    """A day ahead, so that no agent grows stale while the bench's own clock runs."""
+    return (now + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def machines(count: int) -> Iterator[Manifest]:
+    """Nodes whose GPUs a device plugin offers, 16 in a rack, 256 in a block."""
+    yield cluster_topology("block", "rack")
+    for number in range(count):
+        places = {"net.example/block": f"b{number // 256}", "net.example/rack": f"r{number // 16}"}
+        yield node(name(number), labels=places, allocatable={"rdma/hca": "63"})
+        yield heartbeat(number, NOW)
+
+
+def gangs(count: int) -> Iterator[tuple[str, list[tuple[int, range]]]]:
+    """Running jobs and their shares: (node, GPUs)."""
+    shared = count // 25
+    for number in range(shared):
+        yield f"seven-{number:05d}", [(number, range(7))]
+        yield f"one-{number:05d}", [(number, range(7, 8))]
+    for first in range(shared, count, 8):
+        yield f"gang-{first:05d}", [(number, range(8)) for number in range(first, min(first + 8, count))]
+
+
+def running(job: str, shares: list[tuple[int, range]]) -> Iterator[Manifest]:
+    """A job that runs, and its Pods."""
+    nodes = booked(*((name(number), gpus) for number, gpus in shares))
+    nodes["nodes"] = [{**each, "actual": "Verified"} for each in nodes["nodes"]]
+    true = [condition(kind, reason=kind) for kind in ("Admitted", "Placed", "PlacementVerified", "Running")]
+    size = sum(len(gpus) for _, gpus in shares)
+    yield training_job(
+        job, spec={"gpus": size}, placement=nodes, attempt=1, state="Running", conditions=true, observedGeneration=1
+    )
+    for index, (number, gpus) in enumerate(shares):
+        asked = {"nvidia.com/gpu": str(len(gpus))}
+        yield worker(job, index, node=name(number), gpus=uuids(name(number), *gpus), requests=asked)
+
+
+def waiting() -> Iterator[Manifest]:
+    for number in range(WAITING):
+        yield training_job(f"wait-{number:04d}", spec=SHAPES[number % len(SHAPES)])
+
+
+class Core:
+    """The decision without its shell: events in, Plans out, every refusal taken as told."""
+
+    def __init__(self, count: int) -> None:
+        manifests = [*machines(count), *waiting()]
+        for job, shares in gangs(count):
+            manifests += running(job, shares)
+        objects = [value for manifest in manifests if (value := from_document(manifest)) is not None]
+        self.cluster = Cluster.empty().after(map(change, objects)).at(NOW)
+        self.tables = Tables()
+        self.now = NOW
+        self.answers: dict[str, Answers] = {}
+        self.decision: Decision | None = None
+
+    def event(self, *changed: Manifest, gone: tuple[ClusterObject, ...] = ()) -> float:
+        """CPU milliseconds of what follows an event."""
+        changes = [change(value) for manifest in changed if (value := from_document(manifest)) is not None]
+        changes += [replace(change(value), new=None) for value in gone]
+        self.now += timedelta(seconds=1)
+        began = time.process_time()
+        self.cluster = self.cluster.after(changes).at(self.now)
+        if self.decision is None or not self.cluster.is_same(self.decision.schedule.cluster):
+            self.decide()
+        return (time.process_time() - began) * 1e3
+
+    def decide(self) -> None:
+        last = self.decision
+        memory = Memory(self.answers, schedule=last.schedule if last else None, followed=last.followed if last else {})
+        self.decision = decide(self.cluster, self.tables, memory, self.now)
+
+    def store(self) -> int:
+        """Takes every Plan's status as stored. How many were booked."""
+        assert self.decision is not None
+        told = [plan for plan in self.decision.plans if plan.status is not None]
+        for plan in told:
+            self.answers[plan.uid] = after(self.answers.get(plan.uid, NOTHING), plan, [Stored(None, "")], self.now)
+        jobs = {plan.job: self.cluster.jobs[plan.job].model_copy(update={"status": plan.status}) for plan in told}
+        self.cluster = self.cluster.after([change(job) for job in jobs.values()])
+        return sum(plan.status is not None and plan.status.placement is not None for plan in told)
+
+    def rest(self) -> None:
+        """Decides and stores until nothing is left to write or to renew."""
+        while True:
+            self.now += timedelta(seconds=30)
+            self.cluster = self.cluster.at(self.now)
+            self.decide()
+            assert self.decision is not None
+            if not self.store() and self.decision.schedule.wake_at is None:
+                return
+
+
+def heartbeat(number: int, now: datetime) -> Manifest:
+    return {**node_topology(name(number), heartbeatTime=beat(now)), "spec": hgx_h200(name(number)).wire()}
+
+
+def ready(job: str, shares: list[tuple[int, range]]) -> Manifest:
+    pod = list(running(job, shares))[1]
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    return pod
+
+
+def written_to(job: str, shares: list[tuple[int, range]]) -> Manifest:
+    changed = next(running(job, shares))
+    changed["spec"]["queue"] = "research"
+    return changed
+
+
+def over(job: str, shares: list[tuple[int, range]]) -> list[Manifest]:
+    """The job has succeeded, and all its Pods."""
+    changed = list(running(job, shares))
+    changed[0]["status"]["conditions"].append(condition("Succeeded"))
+    for pod in changed[1:]:
+        pod["status"]["phase"] = "Succeeded"
+    return changed
+
+
+def events_ms(count: int) -> dict[str, float]:
+    """CPU milliseconds of events that free nothing, and of those that free something."""
+    core = Core(count)
+    core.decide()
+    core.store()
+    core.rest()
+    gc.collect()
+    gc.freeze()
+    every = list(gangs(count))
+    large = [gang for gang in every if gang[0].startswith("gang")]
+    single = [gang for gang in every if gang[0].startswith("one")]
+    beats = [core.event(heartbeat(number, core.now)) for number in range(ROUNDS)]
+    pods = [core.event(ready(*gang)) for gang in large[:ROUNDS]]
+    jobs = [core.event(written_to(*gang)) for gang in large[-ROUNDS:]]
+    freed = [core.event(*over(*gang)) for gang in single[:ROUNDS]]
+    core.rest()
+    placed = []
+    for gang in large[ROUNDS : 2 * ROUNDS]:
+        placed.append(core.event(*over(*gang)))
+        assert core.decision is not None
+        assert any(isinstance(verdict, Book) for verdict in core.decision.schedule.values()), "nobody got it"
+        core.rest()
+    parts = {"heartbeat": beats, "pod": pods, "job": jobs, "one GPU": freed, "a gang": placed}
+    medians = {what: round(statistics.median(taken), 2) for what, taken in parts.items()}
+    print(f"{count} nodes, CPU ms by event: {medians}", file=sys.stderr)
+    return {
+        "idle_event_ms": max(medians[what] for what in ("heartbeat", "pod", "job")),
+        "freeing_event_ms": max(medians[what] for what in ("one GPU", "a gang")),
+    }
+
+
+async def loop_lag_p99_ms(count: int) -> float:
+    """Of the loop while such events come, four in a second."""
+    store = Store(history=100_000)
+    jobs = list(gangs(count))
+    for manifest in (*machines(count), *waiting()):
+        add(store, manifest)
+    for gang in jobs:
+        job, *pods = running(*gang)
+        uid = add(store, job)["metadata"]["uid"]
+        for pod in pods:
+            pod["metadata"]["ownerReferences"][0]["uid"] = uid
+            add(store, pod)
+    operator = Operator(MortalApi(store), ThreadWorker())
+    interpreter.share_the_interpreter()
+    task = asyncio.create_task(operator.run())
+    while operator.loop.cycles < 3:  # noqa: ASYNC110 - nobody would set an event
+        await asyncio.sleep(0.1)
+    interpreter.freeze_heap()
+    lags: list[float] = []
+    measuring = asyncio.create_task(measure_lag(lags.append))
+    ends = asyncio.get_running_loop().time() + LAG_S
+    large = [gang for gang in jobs if gang[0].startswith("gang")]
+    for number, gang in enumerate(large):
+        if asyncio.get_running_loop().time() >= ends:
+            break
+        moment = beat(NOW + timedelta(seconds=number))
+        set_status(store, NODE_TOPOLOGIES, Key("", name(number)), heartbeatTime=moment)
+        await asyncio.sleep(0.25)
+        if number % 4 == 0:
+            for index in range(len(gang[1])):
+                set_status(store, PODS, Key("team-b", f"{gang[0]}-a1-worker-{index:05d}"), phase="Succeeded")
+    for each in (measuring, task):
+        each.cancel()
+    await asyncio.gather(measuring, task, return_exceptions=True)
+    return round(statistics.quantiles(lags, n=100)[98] * 1e3, 1)
+
+
+def main() -> None:
+    found: dict[str, Any] = {}
+    for count in map(int, sys.argv[1:] or ("500", "5000")):
+        gc.unfreeze()
+        found[str(count)] = events_ms(count)
+        gc.collect()
+        found[str(count)]["loop_lag_p99_ms"] = asyncio.run(loop_lag_p99_ms(count))
+    print(json.dumps({"nodes": found}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""What is remembered from one decision to the next alters none: random lives, decided with a memory and without."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.kinds import Change, change, from_document
+from closeknit.lifecycle.decision import decide
+from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.verdict import Book, Keep, Wait
+from closeknit.placement.tables import Tables
+from scenarios.manifests import pod, priority_class, training_job
+from scenarios.story import Key, Story, dra_node, plugin_node
+
+STEPS = 60
+SPECS = (
+    {"gpus": 1},
+    {"gpus": 4},
+    {"gpus": 8},
+    {"gpus": 16},
+    {"gpus": 16, "topology": {"gpusPerNode": 8}},
+    {"gpus": 8, "topology": {"nvlink": "Required"}, "parallelism": {"tensor": 8}},
+    {"gpus": 8, "framework": "JAX"},
+)
+
+
+class Life:
+    """A Story of many jobs, and a Cluster that follows it change by change."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 - a life that can be lived again
+        self.story = Story(
+            *plugin_node("gpu-1"), *plugin_node("gpu-2"), *dra_node("gpu-3"), priority_class("high", 100)
+        )
+        self.cluster = Cluster.empty()
+        self.tables = Tables()
+        self.memory = Memory()
+        self.made = 0
+        self.seen: set[str] = set()
+        self._shown: dict[Key, str] = {}
+        self._values: dict[Key, Change] = {}
+
+    def step(self) -> None:
+        """Something happens, everything is decided both ways, and some of that is written."""
+        events: tuple[Callable[[], None], ...] = (
+            self._submit, self._submit, self._run, self._end, self._remove, self._foreign, self._edit, self._sicken,
+            self._wait,
+        )  # fmt: skip
+        self.chance.choice(events)()
+        self.cluster = self._followed().at(self.story.now)
+        busy = frozenset(self.chance.sample(sorted(self.cluster.jobs), k=min(1, len(self.cluster.jobs))))
+        aside = busy if self.chance.random() < 0.3 else frozenset()
+        memory = Memory(self.story.answers, busy, aside)
+        remembering = replace(memory, schedule=self.memory.schedule, followed=self.memory.followed)
+        fresh = decide(self.cluster, Tables(), memory, self.story.now)
+        found = decide(self.cluster, self.tables, remembering, self.story.now)
+        assert list(found.schedule.items()) == list(fresh.schedule.items())
+        assert [plan for plan in found.plans if plan.writes] == [plan for plan in fresh.plans if plan.writes]
+        self.memory = replace(memory, schedule=found.schedule, followed=found.followed)
+        for verdict in found.schedule.values():
+            self.seen.add(type(verdict).__name__)
+        for plan in found.plans:
+            if plan.writes and self.chance.random() < 0.7:
+                self.story.write(plan)
+
+    def _followed(self) -> Cluster:
+        changes = []
+        for key, manifest in self.story.objects.items():
+            text = json.dumps(manifest, sort_keys=True)
+            if self._shown.get(key) != text and (value := from_document(manifest)) is not None:
+                self._values[key] = change(value)
+                changes.append(self._values[key])
+                self._shown[key] = text
+        for key in self._shown.keys() - self.story.objects.keys():
+            changes.append(replace(self._values.pop(key), new=None))
+            del self._shown[key]
+        return self.cluster.after(changes)
+
+    def _jobs(self) -> list[str]:
+        return sorted(name for kind, _, name in self.story.objects if kind == "TrainingJob")
+
+    def _submit(self) -> None:
+        self.made += 1
+        spec = dict(self.chance.choice(SPECS))
+        if self.chance.random() < 0.2:
+            spec["priorityClassName"] = "high"
+        self.story.add(training_job(f"job-{self.made:03d}", spec=spec))
+
+    def _run(self) -> None:
+        self.story.run_all()
+
+    def _end(self) -> None:
+        running = [name for name in self.story.pods() if name.startswith("job")]
+        if running:
+            phase = self.chance.choice(("Succeeded", "Succeeded", "Failed"))
+            self.story.change_pod(self.chance.choice(running), phase=phase)
+
+    def _remove(self) -> None:
+        names = self.story.pods()
+        if names:
+            self.story.remove_pod(self.chance.choice(names))
+
+    def _foreign(self) -> None:
+        if "notebook" in self.story.pods():
+            self.story.remove_pod("notebook")
+        else:
+            self.story.add(pod("notebook", node="gpu-1", requests={"nvidia.com/gpu": "3"}))
+
+    def _edit(self) -> None:
+        if jobs := self._jobs():
+            self.story.edit_job(self.chance.choice(jobs), suspend=self.chance.random() < 0.5)
+
+    def _sicken(self) -> None:
+        topology = self.story.objects[("NodeTopology", "", "gpu-2")]
+        sick = {"gpus": [{"index": 3, "state": "Unhealthy", "reasons": ["XID79"]}]}
+        topology["status"] = {} if topology["status"] else sick
+
+    def _wait(self) -> None:
+        self.story.pass_time(self.chance.choice((0.5, 3, 70)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_with_a_memory_the_same_is_decided_as_without(seed: int) -> None:
+    life = Life(seed)
+    for _ in range(STEPS):
+        life.step()
+    assert {kind.__name__ for kind in (Keep, Book, Wait)} == life.seen
