@@ -27,7 +27,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OurKind:
     """One of our kinds: its names, its model, and what the model alone does not say."""
 
     kind: str
@@ -42,7 +42,7 @@ class Kind:
 _AGE: Final = Column("Age", ".metadata.creationTimestamp", "date", "Time since it was created.")
 
 KINDS: Final = (
-    Kind(
+    OurKind(
         kind=TRAINING_JOB,
         plural="trainingjobs",
         short_name="tj",
@@ -66,7 +66,7 @@ KINDS: Final = (
             Column("Message", ".status.pending.message", "string", "Why the job waits.", wide=True),
         ),
     ),
-    Kind(
+    OurKind(
         kind=NODE_TOPOLOGY,
         plural="nodetopologies",
         short_name="nt",
@@ -88,7 +88,7 @@ KINDS: Final = (
             Column("Agent", ".status.agentVersion", "string", "Version of the agent.", wide=True),
         ),
     ),
-    Kind(
+    OurKind(
         kind=CLUSTER_TOPOLOGY,
         plural="clustertopologies",
         short_name="ct",
@@ -110,7 +110,7 @@ def custom_resource_definitions() -> dict[str, dict[str, Any]]:
     return {f"{kind.plural}.yaml": _definition(kind) for kind in KINDS}
 
 
-def _definition(kind: Kind) -> dict[str, Any]:
+def _definition(kind: OurKind) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -145,7 +145,7 @@ def _definition(kind: Kind) -> dict[str, Any]:
     }
 
 
-def _schema(kind: Kind) -> Schema:
+def _schema(kind: OurKind) -> Schema:
     """The schema of the whole object. What apiVersion, kind and metadata hold is the API server's own matter."""
     schema: Schema = {
         "description": " ".join(str(kind.model.__doc__).split()),
