@@ -43,6 +43,7 @@ def tree(nodes: Nodes, offer_of: dict[int, int] | None = None) -> Area:
             level,
             is_lone=False,
             free_gpus=sum(nodes[member][1] for member in members),
+            gpus=sum(nodes[member][1] for member in members),
             first=name(members[0]),
             children=() if is_leaf else tuple(grow(level + 1, found) for found in inside.values()),
             members=tuple(Members(offer, len(names), (tuple(names),)) for offer, names in hosts.items()),

@@ -7,7 +7,7 @@ the domains on the way to what changed are looked at again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from closeknit.cluster.forest import Domain, Group, MachineKind
@@ -42,6 +42,8 @@ class Area:
     is_lone: bool
     """One node without a domain at this level, which is a domain of its own here and at every level inside."""
     free_gpus: int
+    gpus: int
+    """Those that the job may take."""
     first: str
     """The first of its nodes."""
     children: tuple[Area, ...]
@@ -65,6 +67,7 @@ class Ground:
     """How many nodes have each offer."""
     groups: tuple[tuple[Group, int, int], ...]
     """(group, its offer, nodes) of every group that the job may use, in no order."""
+    _most: dict[int, int] = field(default_factory=dict)
 
     def nodes(self) -> Iterator[tuple[Group, Offer, str]]:
         """(group, offer, name) of every node that the job may use, in no order."""
@@ -74,10 +77,20 @@ class Ground:
             if offer is not None:
                 yield from ((group, offer, name) for name in names)
 
-    @property
-    def gpus(self) -> int:
-        """GPUs that the job may take."""
-        return sum(self.offers[number].gpus * count for number, count in self.counts.items())
+    def most_gpus(self, level: int) -> int:
+        """GPUs that the job may take in the domain of a level that has the most."""
+        if level not in self._most:
+            self._most[level] = max(self._gpus_at(self.root, level), default=0)
+        return self._most[level]
+
+    def _gpus_at(self, area: Area, level: int) -> Iterator[int]:
+        if area.level >= level or area.is_lone:
+            yield area.gpus
+        elif area.children:
+            for child in area.children:
+                yield from self._gpus_at(child, level)
+        else:
+            yield from (self.offers[entry.offer].gpus for entry in area.members)
 
 
 class Translation:
@@ -114,7 +127,7 @@ class Translation:
             if number is not None:
                 counts[number] = counts.get(number, 0) + count
                 groups.append((group, number, count))
-        nowhere = Area(-1, is_lone=False, free_gpus=0, first="", children=(), members=(), offers=0)
+        nowhere = Area(-1, is_lone=False, free_gpus=0, gpus=0, first="", children=(), members=(), offers=0)
         ground = Ground(domain, root or nowhere, self._offers, counts, tuple(groups))
         self._ground = (domain, ground)
         return ground
@@ -167,6 +180,7 @@ class Translation:
             level,
             is_lone=False,
             free_gpus=sum(self._offers[entry.offer].terms.free.bit_count() * entry.nodes for entry in members),
+            gpus=sum(self._offers[entry.offer].gpus * entry.nodes for entry in members),
             first=min(run[0] for entry in members for run in entry.names),
             children=(),
             members=members,
@@ -184,6 +198,7 @@ class Translation:
                     level,
                     is_lone=True,
                     free_gpus=free,
+                    gpus=self._offers[number].gpus,
                     first=name,
                     children=(),
                     members=(Members(number, 1, ((name,),)),),
@@ -202,6 +217,7 @@ def _around(children: list[Area], level: int) -> Area | None:
         level,
         is_lone=False,
         free_gpus=sum(child.free_gpus for child in children),
+        gpus=sum(child.gpus for child in children),
         first=children[0].first,
         children=tuple(children),
         members=(),

@@ -56,7 +56,6 @@ class Pool:
         offers, counts = site.ground.offers, site.ground.counts
         self._offers = {number: offers[number] for number in numbers if offers[number].gpus}
         self._counts = counts
-        self.gpus = sum(offer.gpus * counts[number] for number, offer in self._offers.items())
         self._minimum = Value(0.0, site.request.min_bus_bandwidth_gb_s or 0.0)
         self._group = site.request.group if whole else 1
         # A group never leaves its node but where nodes share NVLink.
@@ -102,8 +101,6 @@ class Pool:
 
     def _turns(self) -> Iterator[list[Shape]]:
         """Shapes that are tried together; the next ones only when none of those before can be had."""
-        if self.gpus < self._request.gpus:
-            return
         shapes = list(self._shapes.equal())
         if self._request.gpus_per_node is not None or self._site.rail_isolated:
             yield shapes
@@ -116,6 +113,9 @@ class Pool:
         worth = self._values.worth(shape, self._minimum)
         if shape.equal and self._groups_on_hosts:
             return sum(self._counts[number] for number in worth) * shape.unit >= self._request.gpus
+        if self._groups_on_hosts and all(max(each) == len(each) for each in worth.values()):
+            units = sum(self._counts[number] * len(each) for number, each in worth.items())
+            return units * shape.unit >= self._request.gpus  # each node gives any number, so that any sum can be had
         return self._domains(shape, worth) is not None
 
     def _fewest(self, shapes: Sequence[Shape]) -> list[Counted]:

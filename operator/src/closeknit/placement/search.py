@@ -44,8 +44,9 @@ def fits(levels: Sequence[str], fabric: Fabric, ground: Ground, request: Request
 
 
 def _site(levels: Sequence[str], fabric: Fabric, ground: Ground, request: Request, tables: Tables) -> Site | None:
-    """What the search begins with; None where there are too few GPUs."""
-    if ground.gpus < request.gpus:
+    """What the search begins with; None where no domain of the required level has GPUs enough."""
+    level = levels.index(request.required_level) if request.required_level is not None else -1
+    if ground.most_gpus(level) < request.gpus:
         return None
     return Site(
         request,
@@ -86,15 +87,19 @@ def _ways(site: Site) -> Iterator[Iterator[Pool]]:
         for mixtures in [kinds, [every]] if len(kinds) > 1 else [kinds]:
             for transports in _transports(site.request):
                 yield (
-                    Pool(site, _able(site, members, transport), transport, whole=whole)
+                    Pool(site, able, transport, whole=whole)
                     for members in mixtures
                     for transport in transports
+                    if (able := _able(site, members, transport))
                 )
 
 
 def _able(site: Site, numbers: Sequence[int], transport: Transport | None) -> Sequence[int]:
-    offers = site.ground.offers
-    return [number for number in numbers if transport is None or transport in offers[number].terms.transports]
+    """Those offers that have a transport; none where they are too few for the gang."""
+    offers, counts = site.ground.offers, site.ground.counts
+    able = [number for number in numbers if transport is None or transport in offers[number].terms.transports]
+    enough = sum(offers[number].gpus * counts[number] for number in able) >= site.request.gpus
+    return able if enough else ()
 
 
 def _whole(site: Site) -> tuple[bool, ...]:
