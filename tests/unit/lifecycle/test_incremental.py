@@ -48,7 +48,7 @@ class Life:
         """Something happens, everything is decided both ways, and some of that is written."""
         events: tuple[Callable[[], None], ...] = (
             self._submit, self._submit, self._run, self._end, self._remove, self._foreign, self._edit, self._sicken,
-            self._wait,
+            self._wait, self._forbid,
         )  # fmt: skip
         self.chance.choice(events)()
         self.cluster = self._followed().at(self.story.now)
@@ -118,6 +118,13 @@ class Life:
         topology = self.story.objects[("NodeTopology", "", "gpu-2")]
         sick = {"gpus": [{"index": 3, "state": "Unhealthy", "reasons": ["XID79"]}]}
         topology["status"] = {} if topology["status"] else sick
+
+    def _forbid(self) -> None:
+        """The API server does not take the next Pods, or takes them again."""
+        if self.story.forbidden:
+            self.story.forbidden.clear()
+        else:
+            self.story.forbidden |= {f"{name}-a1-worker-00000": "exceeded quota" for name in self._jobs()}
 
     def _wait(self) -> None:
         self.story.pass_time(self.chance.choice((0.5, 3, 70)))

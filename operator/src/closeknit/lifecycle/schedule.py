@@ -75,20 +75,21 @@ class _Walk:
         self._are_same_priorities = (
             cluster.priorities is last.cluster.priorities and cluster.default_priority == last.cluster.default_priority
         )
-        self._is_same_queue = (
-            memory.schedule is not None and self._are_same_priorities and cluster.jobs is last.cluster.jobs
-        )
         self._pods_are_same = memory.schedule is not None and cluster.pods is last.cluster.pods
 
     def entries(self) -> list[Entry]:
         """The verdicts on all jobs, in their order."""
         last, memory = self.last, self._memory
-        if not self._is_same_queue or memory.put_aside:
+        changed = self._changed()
+        if changed is None or memory.put_aside:
             return [self.entry(*each) for each in self.queue()]
         # Hardly anything has changed, as a rule: what stands is passed over at half a microsecond each.
         found: list[Entry] = []
         answers, pods_of, are_same, now = memory.answers, self.cluster.pods_of, self._pods_are_same, self._now
         for known in last.entries:
+            if changed and known.key in changed:
+                found.append(self.entry(known.key, changed[known.key], known.place, known))
+                continue
             stands = (
                 known.is_settled
                 and answers.get(known.uid, NOTHING) is known.answers
@@ -99,10 +100,24 @@ class _Walk:
             found.append(known if stands else self.entry(known.key, known.job, known.place, known))
         return found
 
+    def _changed(self) -> dict[JobKey, TrainingJob] | None:
+        """Jobs that are not what they were, where the queue has the same order; None where it may not have."""
+        jobs, last = self.cluster.jobs, self.last
+        if self._memory.schedule is None or not self._are_same_priorities or len(jobs) != len(last.entries):
+            return None
+        if jobs is last.cluster.jobs:
+            return {}
+        changed: dict[JobKey, TrainingJob] = {}
+        for key, job in jobs.items():
+            known = last.by_key.get(key)
+            if known is None or (known.job is not job and place_of(self.cluster, job) != known.place):
+                return None
+            if known.job is not job:
+                changed[key] = job
+        return changed
+
     def queue(self) -> Iterator[tuple[JobKey, TrainingJob, QueuePlace, Entry | None]]:
         """All jobs in their order, each with what is remembered of it."""
-        if self._is_same_queue:
-            return ((entry.key, entry.job, entry.place, entry) for entry in self.last.entries)
         cluster, found = self.cluster, []
         for key, job in cluster.jobs.items():
             known = self.last.by_key.get(key)
