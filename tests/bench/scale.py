@@ -17,7 +17,6 @@ of a size costs more is `first_ms`, the worst of them.
 which is `label_ms`. `rss_mb` is the whole process at its largest.
 """
 
-import gc
 import json
 import resource
 import sys
@@ -36,6 +35,7 @@ from closeknit.cluster.kinds import Change, ClusterObject, change, from_document
 from closeknit.cluster.objects import Node
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.report import AgentReport
+from closeknit.controller.interpreter import freeze_heap
 from closeknit.machine.graph import Machine
 from closeknit.placement.place import place
 from closeknit.placement.tables import Tables
@@ -200,10 +200,9 @@ def measured(count: int) -> dict[str, float]:
         now = empty.newest_heartbeat
         assert now is not None
         empty = empty.at(now)
-        gc.collect()
-        gc.freeze()  # as a long-lived process does once it has read the world
         for held in HELD:
             cluster = empty.after(fleet.claims(held))
+            freeze_heap()  # as the operator does once it has read the world
             decisions.measure(cluster, fleet, tables, held, ROUNDS.get(count, 3))
         for kind, taken in events(cluster, fleet, held).items():
             by_kind.setdefault(kind, []).extend(taken)

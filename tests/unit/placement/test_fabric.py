@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from closeknit.placement import fabric
 from closeknit.placement.cost import Cost, Scale
-from closeknit.placement.fabric import Filling
+from closeknit.placement.fabric import EXACT_NODES, Filling
 from closeknit.placement.ground import Area, Members
 from closeknit.placement.hosts import Units
 
@@ -48,6 +48,7 @@ def tree(nodes: Nodes, offer_of: dict[int, int] | None = None) -> Area:
             children=() if is_leaf else tuple(grow(level + 1, found) for found in inside.values()),
             members=tuple(Members(offer, len(names), (tuple(names),)) for offer, names in hosts.items()),
             offers=sum({1 << (offer_of or {}).get(member, member) for member in members}),
+            areas=len(members),
         )
 
     return grow(-1, list(range(len(nodes))))
@@ -59,9 +60,16 @@ def name(number: int) -> str:
 
 def filling(nodes: Nodes, offers: Offers, *, counts_free: bool = False, whole_units: int = 1) -> Filling:
     whole_at = 1 if whole_units > 1 else None
-    return Filling(
-        tree(nodes), offers, len(offers), SCALE, counts_free=counts_free, whole_at=whole_at, whole_units=whole_units
+    search = Filling(
+        SCALE,
+        is_equal=all(tuple(each) == (1,) for each in offers.values()),
+        is_exact=len(offers) <= EXACT_NODES,
+        counts_free=counts_free,
+        whole_at=whole_at,
+        whole_units=whole_units,
     )
+    search.follow(tree(nodes), sum(1 << number for number in offers), offers.__getitem__)
+    return search
 
 
 def offered(own: int = 0) -> int:

@@ -12,10 +12,10 @@ win. Of spreads that cost the same the one with the first nodes is taken, and of
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from closeknit.placement.cost import Scale
-from closeknit.placement.ground import Area
+from closeknit.placement.ground import Area, numbers_of
 from closeknit.placement.hosts import Hosts, Units
 from closeknit.placement.room import Room
 from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums
@@ -24,41 +24,73 @@ from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums
 # combinations tried for one domain (about 2 ms), and nodes that may give unequal shares.
 EXACT_STEPS = 20_000
 EXACT_NODES = 16
+MANY_TIMES, FEW_AREAS = 2, 256  # so many areas are remembered: times those of the tree, and on top
 FEW_SIZES = 4  # so many sums of a domain are worked out one by one, more of them together
 
 
 class Filling:
-    """One search over the tree: which nodes give how much."""
+    """One search over the tree: which nodes give how much. It follows the tree from version to version, and what it
+    knows of areas that stand it does not work out again."""
 
     def __init__(
         self,
-        root: Area,
-        units: Mapping[int, Units],
-        nodes: int,
         scale: Scale,
         *,
+        is_equal: bool,
+        is_exact: bool,
         counts_free: bool = False,
         whole_at: int | None = None,
         whole_units: int = 1,
     ) -> None:
-        """`units` has every offer that can give anything, and so many nodes have one of them.
+        """Whether each node gives one unit or none, and whether so few nodes give anything that all combinations of
+        unequal shares are tried.
 
         Every used domain costs 1 at its level and, where it counts, its free GPUs. A domain of level `whole_at` gives
         only multiples of `whole_units`.
         """
-        self._root = root
-        self._is_exact = nodes <= EXACT_NODES
-        self._is_equal = all(tuple(each) == (1,) for each in units.values())
+        self._is_exact = is_exact
+        self._is_equal = is_equal
         self._counts_free = counts_free
+        self._whole_at = whole_at
         self._whole_units = whole_units
         self._scale = scale
-        self._hosts = Hosts(units, is_equal=self._is_equal, is_exact=self._is_exact)
-        self._room = Room(self._hosts, scale, counts_free=counts_free, whole_at=whole_at, whole_units=whole_units)
         self._innermost = len(scale.of_domain) - 1
+        self._forget()
+
+    def _forget(self) -> None:
+        self._hosts = Hosts(
+            self._scale, is_equal=self._is_equal, is_exact=self._is_exact, is_uniform=not self._counts_free
+        )
+        self._room = Room(
+            self._hosts,
+            self._scale,
+            counts_free=self._counts_free,
+            whole_at=self._whole_at,
+            whole_units=self._whole_units,
+        )
+        self._seen = 0
         self._costs: dict[tuple[int, int], int | None] = {}
         self._sums: dict[int, list[int | None]] = {}
-        # Kept by the identity of areas, which the root keeps alive.
-        self._named: dict[int, list[tuple[Pick, ...] | None]] = {}
+        self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
+
+    def follow(self, root: Area, offers: int, units_of: Callable[[int], Units]) -> None:
+        """From now on the search is in the tree below this root, where the offers of this mask give anything.
+
+        What an offer gives is asked once, and is always the same.
+        """
+        if self._room.areas > MANY_TIMES * root.areas + FEW_AREAS:  # most of what is known is gone
+            self._forget()
+        for number in numbers_of(offers & ~self._seen):
+            self._hosts.add(number, units_of(number))
+        self._seen |= offers
+        self._root = root
+        self._named = {}
+        self._hosts.forget_names()
+
+    @property
+    def capacity(self) -> int:
+        """How many units there are at all."""
+        return self._room.capacity(self._root)
 
     def cost(self, units: int) -> int | None:
         """What the cheapest spread of so many units costs; None where there is none."""
@@ -243,7 +275,7 @@ class Filling:
 
     def _named_over(self, area: Area, units: int, least: int) -> list[tuple[Pick, ...] | None]:
         """The nodes of the cheapest combinations of an area's children, each of which gives at least so much."""
-        known = self._named.get(id(area))
+        known = self._named.get(area)
         if known is not None and len(known) > units:
             return known
         if units - least >= FEW_SIZES:
@@ -257,5 +289,5 @@ class Filling:
         ]
         found = named_sums(tables, units)
         if least == 1:
-            self._named[id(area)] = found
+            self._named[area] = found
         return found

@@ -19,6 +19,14 @@ from closeknit.placement.sets import Sets
 MANY_OFFERS = 1 << 14  # so many have been seen over the time: begin anew
 
 
+def numbers_of(mask: int) -> Iterator[int]:
+    """The numbers of the offers in a mask, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
 class Members(NamedTuple):
     """Nodes of one offer in one domain."""
 
@@ -52,6 +60,8 @@ class Area:
     """Its nodes, where the next level is the host or the area is lone."""
     offers: int
     """Mask of the offers in it, by number."""
+    areas: int
+    """How many areas are in it, itself included."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +137,7 @@ class Translation:
             if number is not None:
                 counts[number] = counts.get(number, 0) + count
                 groups.append((group, number, count))
-        nowhere = Area(-1, is_lone=False, free_gpus=0, gpus=0, first="", children=(), members=(), offers=0)
+        nowhere = Area(-1, is_lone=False, free_gpus=0, gpus=0, first="", children=(), members=(), offers=0, areas=1)
         ground = Ground(domain, root or nowhere, self._offers, counts, tuple(groups))
         self._ground = (domain, ground)
         return ground
@@ -185,6 +195,7 @@ class Translation:
             children=(),
             members=members,
             offers=sum(1 << entry.offer for entry in members),
+            areas=1,
         )
 
     def _lone(self, domain: Domain, level: int) -> Iterator[Area]:
@@ -203,6 +214,7 @@ class Translation:
                     children=(),
                     members=(Members(number, 1, ((name,),)),),
                     offers=1 << number,
+                    areas=1,
                 )
 
 
@@ -222,4 +234,5 @@ def _around(children: list[Area], level: int) -> Area | None:
         children=tuple(children),
         members=(),
         offers=offers,
+        areas=1 + sum(child.areas for child in children),
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from closeknit.placement.cost import Scale
 from closeknit.placement.ground import Area, Members
 from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums
 
@@ -28,26 +29,38 @@ class Class(NamedTuple):
 class Hosts:
     """What the nodes of each offer give."""
 
-    def __init__(self, units: Mapping[int, Units], *, is_equal: bool, is_exact: bool) -> None:
-        self._units = units
+    def __init__(self, scale: Scale, *, is_equal: bool, is_exact: bool, is_uniform: bool) -> None:
+        """Where they are uniform, a node costs what a host costs, and no more."""
+        self._units: dict[int, Units] = {}
         self.is_equal = is_equal
-        self.offers = sum(1 << offer for offer in units)
+        self.offers = 0
         """Mask of the offers that can give anything, by number."""
         self._is_exact = is_exact
-        self._most = {offer: max(each) for offer, each in units.items()}
-        self._prices = {offer: each[1] for offer, each in units.items()} if is_equal else {}
-        costs = set(self._prices.values())
-        different: dict[object, int] = {}
-        self._tables_of = {
-            offer: different.setdefault(tuple(each.items()), len(different)) for offer, each in units.items()
-        }
+        self._most: dict[int, int] = {}
+        self._ranks: dict[int, tuple[int, int]] = {}
+        """Number of an offer -> (minus the most that a node gives, its cost): the order in which nodes are filled."""
+        self._prices: dict[int, int] = {}
+        self._different: dict[object, int] = {}
+        self._tables_of: dict[int, int] = {}
         """Number of an offer -> a number that is equal for offers that give the same for the same."""
-        self.uniform = costs.pop() if len(costs) == 1 else None
+        self.uniform = scale.of_host if is_equal and is_uniform else None
         """What one unit costs, where each node gives one and all cost the same."""
-        # Kept by the identity of areas, which their root keeps alive.
-        self._ladders: dict[int, tuple[tuple[int, int], ...]] = {}
-        self._ranked: dict[int, tuple[Class, ...]] = {}
-        self._fullest: dict[tuple[int, int], tuple[int, tuple[Pick, ...]] | None] = {}
+        self._ranked: dict[Area, tuple[Class, ...]] = {}
+        self._fullest: dict[tuple[Area, int], tuple[int, tuple[Pick, ...]] | None] = {}
+
+    def add(self, offer: int, units: Units) -> None:
+        """Has nodes of an offer give these units."""
+        self._units[offer] = units
+        self.offers |= 1 << offer
+        most = self._most[offer] = max(units)
+        self._ranks[offer] = (-most, units[most])
+        self._tables_of[offer] = self._different.setdefault(tuple(units.items()), len(self._different))
+        if self.is_equal:
+            self._prices[offer] = units[1]
+
+    def forget_names(self) -> None:
+        """Throws away what is of little use to another decision."""
+        self._ranked, self._fullest = {}, {}
 
     def _able(self, area: Area) -> list[Members]:
         return [entry for entry in area.members if entry.offer in self._units]
@@ -117,12 +130,12 @@ class Hosts:
 
     def _ladder(self, area: Area) -> tuple[tuple[int, int], ...]:
         """(cost of a unit, how many there are), the cheapest first."""
-        found = self._ladders.get(id(area))
-        if found is None:
-            prices = self._prices
-            found = tuple(sorted([(prices[offer], nodes) for offer, nodes, _ in area.members if offer in prices]))
-            self._ladders[id(area)] = found
-        return found
+        prices, ladder = self._prices, dict[int, int]()
+        for offer, nodes, _ in area.members:
+            price = prices.get(offer)
+            if price is not None:
+                ladder[price] = ladder.get(price, 0) + nodes
+        return tuple(sorted(ladder.items()))
 
     def _cheapest_nodes(self, area: Area, units: int) -> tuple[Pick, ...]:
         by_cost: dict[int, list[Members]] = {}
@@ -160,26 +173,25 @@ class Hosts:
 
     def _classes(self, area: Area) -> tuple[Class, ...]:
         """The nodes in the order in which they are filled: those that give the most first, of these the cheapest."""
-        found = self._ranked.get(id(area))
+        found = self._ranked.get(area)
         if found is None:
             ranked: dict[tuple[int, int], list[Members]] = {}
             for entry in area.members:
-                most = self._most.get(entry.offer)
-                if most is not None:
-                    ranked.setdefault((-most, self._units[entry.offer][most]), []).append(entry)
-            found = self._ranked[id(area)] = tuple(
-                Class(
-                    -minus_most,
-                    cost,
-                    sum(entry.nodes for entry in entries),
-                    self._tables_of[entries[0].offer]
-                    if len({self._tables_of[entry.offer] for entry in entries}) == 1
-                    else None,
-                    tuple(entries),
-                )
-                for (minus_most, cost), entries in sorted(ranked.items())
+                rank = self._ranks.get(entry.offer)
+                if rank is not None:
+                    ranked.setdefault(rank, []).append(entry)
+            found = self._ranked[area] = tuple(
+                Class(-rank[0], rank[1], *self._together(ranked[rank])) for rank in sorted(ranked)
             )
         return found
+
+    def _together(self, entries: list[Members]) -> tuple[int, int | None, tuple[Members, ...]]:
+        nodes, table = 0, self._tables_of[entries[0].offer]
+        is_one = True
+        for entry in entries:
+            nodes += entry.nodes
+            is_one = is_one and self._tables_of[entry.offer] == table
+        return nodes, table if is_one else None, tuple(entries)
 
     def _fullest_cost(self, area: Area, units: int) -> int | None:
         """What `_fullest_hosts` costs, without names where they cannot matter."""
@@ -213,7 +225,7 @@ class Hosts:
         return None
 
     def _fullest_hosts(self, area: Area, units: int) -> tuple[int, tuple[Pick, ...]] | None:
-        key = (id(area), units)
+        key = (area, units)
         if key not in self._fullest:
             self._fullest[key] = self._filled(area, units)
         return self._fullest[key]

@@ -4,23 +4,27 @@ A way fixes the transport between nodes and whether groups stay whole; what is l
 which shares. Nodes of one offer are worked out once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import gcd
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
 from closeknit.api.nodetopology import Transport
 from closeknit.placement.ask import Value
 from closeknit.placement.cost import Scale
-from closeknit.placement.fabric import Filling
-from closeknit.placement.ground import Ground
+from closeknit.placement.fabric import EXACT_NODES, Filling
+from closeknit.placement.ground import Ground, numbers_of
+from closeknit.placement.hosts import Units
 from closeknit.placement.layout import Layout, Merit, Part, Sketch
 from closeknit.placement.prediction import level_cap, level_floor, predict
 from closeknit.placement.request import Request
 from closeknit.placement.shapes import Shape, Shapes
-from closeknit.placement.shares import Shares, Worth
+from closeknit.placement.shares import Shares
+from closeknit.placement.stage import Stage
 from closeknit.placement.tables import Share, Tables
+
+V = TypeVar("V")
 
 
 class Site(NamedTuple):
@@ -41,15 +45,22 @@ class Counted(NamedTuple):
     cost: int
     """Of domains and hosts alone."""
     shape: Shape
-    worth: Worth
-    """In bus bandwidth, of shares that reach the least bandwidth."""
 
 
 class Pool:
     """The nodes of one way."""
 
-    def __init__(self, site: Site, numbers: Sequence[int], transport: Transport | None, *, whole: bool) -> None:
-        """`numbers` are those of the offers in the ground."""
+    def __init__(
+        self,
+        site: Site,
+        numbers: Sequence[int],
+        transport: Transport | None,
+        *,
+        whole: bool,
+        kind: tuple[str, ...] | None = None,
+    ) -> None:
+        """`numbers` are those of all offers in the ground that have the transport and are of this kind, where there
+        is one, and GPUs enough for a share."""
         self._site = site
         self._request = site.request
         self._transport = transport
@@ -61,13 +72,16 @@ class Pool:
         # A group never leaves its node but where nodes share NVLink.
         self._group_at = site.levels.index(NVLINK_DOMAIN_LEVEL if NVLINK_DOMAIN_LEVEL in site.levels else HOST_LEVEL)
         self._groups_on_hosts = self._group_at == len(site.levels) - 1
+        self._kind = kind
+        self._mask = sum(1 << number for number in self._offers)
+        most = max((offer.gpus for offer in self._offers.values()), default=0)
         self._values = Shares(
-            site.tables, site.request, self._offers, transport, levels=len(site.levels), scale=site.scale
+            site.tables, site.request, offers, most, transport, levels=len(site.levels), scale=site.scale
         )
         self._shapes = Shapes(
             site.request,
             {offer: counts[number] for number, offer in self._offers.items()},
-            max((offer.gpus for offer in self._offers.values()), default=0),
+            most,
             self._groups_on_hosts and whole,
             site.rail_isolated,
         )
@@ -110,22 +124,21 @@ class Pool:
         yield [*shapes[len(near) :], self._shapes.ragged()]
 
     def _is_possible(self, shape: Shape) -> bool:
-        worth = self._values.worth(shape, self._minimum)
-        if shape.equal and self._groups_on_hosts:
-            return sum(self._counts[number] for number in worth) * shape.unit >= self._request.gpus
-        if self._groups_on_hosts and all(max(each) == len(each) for each in worth.values()):
-            units = sum(self._counts[number] * len(each) for number, each in worth.items())
+        stage = self._values.worth(self._mask, shape, self._minimum)
+        able = stage.able(self._mask)
+        each = {number: len(stage.of[number]) for number in numbers_of(able)}
+        if self._groups_on_hosts and all(max(stage.of[number]) == most for number, most in each.items()):
+            units = sum(self._counts[number] * most for number, most in each.items())
             return units * shape.unit >= self._request.gpus  # each node gives any number, so that any sum can be had
-        return self._domains(shape, worth) is not None
+        return self._domains(shape, self._minimum, stage) is not None
 
     def _fewest(self, shapes: Sequence[Shape]) -> list[Counted]:
         """Those shapes that need the fewest domains, where these are inside the required level."""
         counted = []
         for shape in shapes:
-            worth = self._values.worth(shape, self._minimum)
-            cost = self._domains(shape, worth)
+            cost = self._domains(shape, self._minimum, self._values.worth(self._mask, shape, self._minimum))
             if cost is not None:
-                counted.append(Counted(cost, shape, worth))
+                counted.append(Counted(cost, shape))
         fewest = min((entry.cost for entry in counted), default=None)
         if fewest is None or not self._is_inside_required_level(fewest):
             return []
@@ -136,40 +149,67 @@ class Pool:
         required = self._request.required_level
         return required is None or self._site.scale.domains(cost)[self._site.levels.index(required)] == 1
 
-    def _filling(self, shape: Shape, units: Mapping[int, Mapping[int, int]], *, counts_free: bool) -> Filling | None:
+    def _filling(
+        self,
+        shape: Shape,
+        floor: Value,
+        stage: Stage[V],
+        units_of: Callable[[int], Units],
+        *,
+        at_least: float = 0.0,
+        block: bool = False,
+        counts_free: bool,
+    ) -> Filling | None:
         """The search for shares that cost so much; None where there are too few of them at all."""
-        counts = self._counts
-        room = sum(counts[number] * max(each) for number, each in units.items())
-        if room * shape.unit < self._request.gpus:
+        able = stage.able(self._mask, at_least)
+        if not able:
             return None
-        return Filling(
-            self._site.ground.root,
-            units,
-            sum(counts[number] for number in units),
-            self._site.scale,
-            counts_free=counts_free,
-            whole_at=None if self._groups_on_hosts else self._group_at,
-            whole_units=self._group // gcd(self._group, shape.unit),
+        is_equal = stage.has_units(able, at_least) == {1}
+        is_exact = (
+            able.bit_count() <= EXACT_NODES and sum(self._counts[number] for number in numbers_of(able)) <= EXACT_NODES
         )
+        whole_at = None if self._groups_on_hosts else self._group_at
+        whole_units = self._group // gcd(self._group, shape.unit)
+        kept = self._site.tables.fillings
+        key = (
+            *(self._values.key(shape, floor), self._kind, block, at_least),
+            *(counts_free, is_equal, is_exact, whole_at, whole_units),
+        )
+        filling = kept.get(key) or kept.put(
+            key,
+            Filling(
+                self._site.scale,
+                is_equal=is_equal,
+                is_exact=is_exact,
+                counts_free=counts_free,
+                whole_at=whole_at,
+                whole_units=whole_units,
+            ),
+        )
+        filling.follow(self._site.ground.root, able, units_of)
+        return filling if filling.capacity * shape.unit >= self._request.gpus else None
 
-    def _domains(self, shape: Shape, worth: Worth, at_least: float = 0.0) -> int | None:
+    def _domains(
+        self, shape: Shape, floor: Value, stage: Stage[float], at_least: float = 0.0, *, block: bool = False
+    ) -> int | None:
         """The fewest domains of each level, with shares that are worth this; None where there are too few."""
         host = self._site.scale.of_host
-        units = {
-            number: able
-            for number, each in worth.items()
-            if (able := {given: host for given, value in each.items() if value >= at_least})
-        }
-        filling = self._filling(shape, units, counts_free=False)
+
+        def units_of(number: int) -> Units:
+            return {given: host for given, value in stage.of[number].items() if value >= at_least}
+
+        filling = self._filling(shape, floor, stage, units_of, at_least=at_least, block=block, counts_free=False)
         return filling.cost(self._request.gpus // shape.unit) if filling else None
 
-    def _highest(self, counted: Counted, worth: Worth) -> float:
+    def _highest(self, counted: Counted, floor: Value, *, block: bool = False) -> float:
         """The highest worth that every share can have with no more domains."""
-        values = sorted({value for each in worth.values() for value in each.values()})
+        shape = counted.shape
+        stage = self._values.worth(self._mask, shape, floor, block=block)
+        values = stage.worths(self._mask)
         low, high = 0, len(values) - 1  # values[low] is known to do
         while low < high:
             middle = (low + high + 1) // 2
-            if self._domains(counted.shape, worth, values[middle]) == counted.cost:
+            if self._domains(shape, floor, stage, values[middle], block=block) == counted.cost:
                 low = middle
             else:
                 high = middle - 1
@@ -177,10 +217,10 @@ class Pool:
 
     def _floor(self, counted: Counted, counts: tuple[int, ...]) -> Value:
         """What every share can be worth with no more domains: first its slowest block, then its bus bandwidth."""
-        shape, site = counted.shape, self._site
-        block = self._highest(counted, self._values.worth(shape, self._minimum, block=True))
+        site = self._site
+        block = self._highest(counted, self._minimum, block=True)
         floor = self._minimum._replace(block_gb_s=block)
-        bus = self._highest(counted, self._values.worth(shape, floor))
+        bus = self._highest(counted, floor)
         cap = level_cap(site.levels, site.level_bandwidth_gb_s, counts)
         if cap is not None:  # faster shares than the network would be wasted
             bus = max(self._minimum.bus_gb_s, min(bus, cap.gb_s))
@@ -191,9 +231,12 @@ class Pool:
         shape = counted.shape
         counts = self._site.scale.domains(counted.cost)
         floor = self._floor(counted, counts)
-        shares = self._values.shares(shape, floor)
-        units = {number: {given: cost for given, (_, _, cost) in each.items()} for number, each in shares.items()}
-        filling = self._filling(shape, units, counts_free=True)
+        stage = self._values.shares(self._mask, shape, floor)
+
+        def units_of(number: int) -> Units:
+            return {given: cost for given, (_, _, cost) in stage.of[number].items()}
+
+        filling = self._filling(shape, floor, stage, units_of, counts_free=True)
         total = self._request.gpus // shape.unit
         cost = filling.cost(total) if filling else None
         if filling is None or cost is None:
@@ -206,7 +249,7 @@ class Pool:
             minus_bus_gb_s=-floor.bus_gb_s,
             cost=cost,
         )
-        return Sketch(merit, shape.rail, partial(self._layout, filling, total, shares, counts))
+        return Sketch(merit, shape.rail, partial(self._layout, filling, total, stage.of, counts))
 
     def _layout(
         self, filling: Filling, total: int, shares: Mapping[int, Mapping[int, Share]], counts: tuple[int, ...]

@@ -9,7 +9,7 @@ from closeknit.placement.hosts import Hosts
 
 
 class Room:
-    """Facts of areas, remembered by their identity: their root keeps them alive."""
+    """Facts of areas, remembered also when an area is no longer in the tree."""
 
     def __init__(
         self, hosts: Hosts, scale: Scale, *, counts_free: bool, whole_at: int | None, whole_units: int
@@ -20,14 +20,14 @@ class Room:
         self._whole_at = whole_at
         self._whole_units = whole_units
         self._innermost = len(scale.of_domain) - 1
-        self._capacities: dict[int, int] = {}
-        self._reached: dict[int, list[int]] = {}
-        self._contents: dict[int, int] = {}
+        self._capacities: dict[Area, int] = {}
+        self._reached: dict[Area, list[int]] = {}
+        self._contents: dict[Area, int] = {}
         self._numbers: dict[object, int] = {}
 
     def capacity(self, area: Area) -> int:
         """How many units an area can give at most."""
-        found = self._capacities.get(id(area))
+        found = self._capacities.get(area)
         if found is None:
             if not area.offers & self._hosts.offers:
                 found = 0
@@ -37,8 +37,13 @@ class Room:
                 found = self._hosts.capacity(area)
             if self.gives_multiples(area):
                 found -= found % self._whole_units
-            self._capacities[id(area)] = found
+            self._capacities[area] = found
         return found
+
+    @property
+    def areas(self) -> int:
+        """How many areas it remembers."""
+        return len(self._capacities)
 
     def gives_multiples(self, area: Area) -> bool:
         """Whether an area gives only multiples of the whole units."""
@@ -56,7 +61,7 @@ class Room:
 
     def content(self, area: Area) -> int:
         """A number that is equal for areas of which every spread costs the same."""
-        found = self._contents.get(id(area))
+        found = self._contents.get(area)
         if found is None:
             inside: object = (
                 tuple(self.content(child) for child in area.children if self.capacity(child))
@@ -64,7 +69,7 @@ class Room:
                 else self._hosts.content(area)
             )
             key = (area.level, area.is_lone, area.free_gpus if self._counts_free else 0, inside)
-            found = self._contents[id(area)] = self._numbers.setdefault(key, len(self._numbers))
+            found = self._contents[area] = self._numbers.setdefault(key, len(self._numbers))
         return found
 
     def fewest(self, area: Area, units: int) -> int:
@@ -79,10 +84,10 @@ class Room:
 
     def _sums(self, area: Area) -> list[int]:
         """What its first child holds, its first two, …, the fullest first."""
-        reached = self._reached.get(id(area))
+        reached = self._reached.get(area)
         if reached is None:
             capacities = map(self.capacity, area.children) if area.children else self._hosts.most(area)
-            reached = self._reached[id(area)] = list(accumulate(sorted(capacities, reverse=True)))
+            reached = self._reached[area] = list(accumulate(sorted(capacities, reverse=True)))
         return reached
 
     def likeness(self, area: Area) -> tuple[object, ...]:

@@ -82,13 +82,14 @@ def _ways(site: Site) -> Iterator[Iterator[Pool]]:
     by_kind: dict[tuple[str, ...], list[int]] = {}
     for number in every:
         by_kind.setdefault(ground.offers[number].terms.kind, []).append(number)
-    kinds = [by_kind[kind] for kind in sorted(by_kind)]
+    kinds: list[tuple[tuple[str, ...] | None, list[int]]] = [(kind, by_kind[kind]) for kind in sorted(by_kind)]
+    mixed: list[tuple[tuple[str, ...] | None, list[int]]] = [(None, every)]
     for whole in _whole(site):
-        for mixtures in [kinds, [every]] if len(kinds) > 1 else [kinds]:
+        for mixtures in [kinds, mixed] if len(kinds) > 1 else [kinds]:
             for transports in _transports(site.request):
                 yield (
-                    Pool(site, able, transport, whole=whole)
-                    for members in mixtures
+                    Pool(site, able, transport, whole=whole, kind=kind)
+                    for kind, members in mixtures
                     for transport in transports
                     if (able := _able(site, members, transport))
                 )

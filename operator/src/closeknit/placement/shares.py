@@ -1,19 +1,18 @@
 """What shares of each offer are worth to one job, and which set of GPUs each of them takes."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Sequence
 
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.placement.ask import Ask, Value
 from closeknit.placement.binding import Seat, seat
 from closeknit.placement.cost import Scale, own
+from closeknit.placement.ground import numbers_of
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.request import Request
 from closeknit.placement.shapes import Shape
-from closeknit.placement.tables import Share, Tables
-
-Worth = Mapping[int, Mapping[int, float]]
-"""Number of an offer -> units -> the best that so many of its GPUs can be."""
+from closeknit.placement.stage import Stage
+from closeknit.placement.tables import Same, Share, Tables
 
 
 class Shares:
@@ -23,19 +22,22 @@ class Shares:
         self,
         tables: Tables,
         request: Request,
-        offers: Mapping[int, Offer],
+        offers: Sequence[Offer],
+        most: int,
         transport: Transport | None,
         *,
         levels: int,
         scale: Scale,
     ) -> None:
+        """No offer in question has more GPUs than `most`."""
         self._tables = tables
         self._request = request
         self._offers = offers
         self._transport = transport
         self._levels = levels
         self._scale = scale
-        self._most = max((offer.gpus for offer in offers.values()), default=0)
+        self._most = min(most, request.gpus)
+        self._family = (Same(offers), transport, request.group, request.nvlink, request.binding, levels)
 
     def _ask(self, gpus: int) -> Ask:
         request = self._request
@@ -49,7 +51,7 @@ class Shares:
 
     def _sizes(self, shape: Shape) -> range:
         """How many GPUs a node can be asked for."""
-        most = shape.unit if shape.equal else min(self._most, self._request.gpus)
+        most = shape.unit if shape.equal else self._most
         return range(shape.unit, most + 1, shape.unit)
 
     def _seat(self, terms: Terms, ask: Ask, shape: Shape) -> Seat | None:
@@ -61,23 +63,31 @@ class Shares:
             return None
         return Seat(found.binding, only)
 
-    def worth(self, shape: Shape, floor: Value, *, block: bool = False) -> Worth:
-        """The best bus bandwidth, or slowest block, of every share that an offer has at or above a floor."""
-        worth: dict[int, dict[int, float]] = {}
-        for gpus in self._sizes(shape):
-            ask, units = self._ask(gpus), gpus // shape.unit
-            key = (ask, self._request.binding, shape.rail, floor, block)
-            values = self._tables.values.get(key)
-            if values is None:
-                values = self._tables.values.put(key, {})
-            for number, offer in self._offers.items():
-                try:
-                    value = values[offer]
-                except KeyError:
-                    value = values[offer] = self._value(offer.terms, ask, shape, floor, block=block)
-                if value is not None:
-                    worth.setdefault(number, {})[units] = value
-        return worth
+    def key(self, shape: Shape, floor: Value) -> Hashable:
+        """Equal for equal shares of equal offers, from decision to decision."""
+        return (self._family, shape, floor, shape.unit if shape.equal else self._most)
+
+    def worth(self, offers: int, shape: Shape, floor: Value, *, block: bool = False) -> Stage[float]:
+        """The best bus bandwidth, or slowest block, of every share at or above a floor that the offers of this mask
+        have; others may be in it."""
+        key = (self.key(shape, floor), block)
+        stage = self._tables.values.get(key) or self._tables.values.put(key, Stage())
+        new = offers & ~stage.seen
+        if new:
+            asks = self._asks(shape)
+            for number in numbers_of(new):
+                offer = self._offers[number]
+                found = {
+                    units: value
+                    for units, ask in asks
+                    if ask.gpus <= offer.gpus
+                    and (value := self._value(offer.terms, ask, shape, floor, block=block)) is not None
+                }
+                stage.add(number, found, found)
+        return stage
+
+    def _asks(self, shape: Shape) -> list[tuple[int, Ask]]:
+        return [(gpus // shape.unit, self._ask(gpus)) for gpus in self._sizes(shape)]
 
     def _value(self, terms: Terms, ask: Ask, shape: Shape, floor: Value, *, block: bool) -> float | None:
         found = self._seat(terms, ask, shape)
@@ -86,23 +96,23 @@ class Shares:
         pool = terms.pool if found.only is None else found.only
         return (terms.sets.best_block if block else terms.sets.best_bus)(pool, ask, floor)
 
-    def shares(self, shape: Shape, floor: Value) -> dict[int, dict[int, Share]]:
-        """Number of an offer -> units -> the share to take of it at or above the floor, and what that costs."""
-        shares: dict[int, dict[int, Share]] = {}
-        for gpus in self._sizes(shape):
-            ask, units = self._ask(gpus), gpus // shape.unit
-            key = (ask, self._request.binding, shape.rail, floor, self._levels)
-            choices = self._tables.choices.get(key)
-            if choices is None:
-                choices = self._tables.choices.put(key, {})
-            for number, offer in self._offers.items():
-                try:
-                    share = choices[offer]
-                except KeyError:
-                    share = choices[offer] = self._share(offer.terms, ask, shape, floor)
-                if share is not None:
-                    shares.setdefault(number, {})[units] = share
-        return shares
+    def shares(self, offers: int, shape: Shape, floor: Value) -> Stage[Share]:
+        """The shares to take of the offers of this mask at or above the floor, and what each costs."""
+        stage = self._tables.choices.get(self.key(shape, floor)) or self._tables.choices.put(
+            self.key(shape, floor), Stage()
+        )
+        new = offers & ~stage.seen
+        if new:
+            asks = self._asks(shape)
+            for number in numbers_of(new):
+                offer = self._offers[number]
+                found = {
+                    units: share
+                    for units, ask in asks
+                    if ask.gpus <= offer.gpus and (share := self._share(offer.terms, ask, shape, floor)) is not None
+                }
+                stage.add(number, found, dict.fromkeys(found, 0.0))
+        return stage
 
     def _share(self, terms: Terms, ask: Ask, shape: Shape, floor: Value) -> Share | None:
         found = self._seat(terms, ask, shape)

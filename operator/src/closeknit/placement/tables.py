@@ -11,12 +11,14 @@ from closeknit.cluster.forest import Domain, MachineKind
 from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
 from closeknit.placement.binding import Seat
+from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import Ground, Translation
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.paths import Paths
 from closeknit.placement.request import Request
 from closeknit.placement.rings import Rings, rings
 from closeknit.placement.sets import Choice, Sets
+from closeknit.placement.stage import Stage
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -25,6 +27,7 @@ KINDS = 1024  # of machines
 SETS = 1 << 16  # of GPUs whose rings are known
 OFFERS = 1 << 16
 STAGES = 512  # what one size of share is worth to one kind of job, on every offer: some dozens for one decision
+FILLINGS = 512  # searches over the tree; some dozens for one decision
 GROUNDS = 64  # kinds of requests by what they select, tolerate and filter, and selections of labels
 ANSWERS = 4096
 
@@ -82,10 +85,12 @@ class Tables:
         self._sets: Kept[str, Sets] = Kept(KINDS)
         self._rings: Kept[Paths, Rings] = Kept(SETS)
         self._offers: Kept[Terms, Offer] = Kept(OFFERS)
-        self.values: Kept[Hashable, dict[Offer, float | None]] = Kept(STAGES)
-        """(what of a share, floor) -> the best that an offer has."""
-        self.choices: Kept[Hashable, dict[Offer, Share | None]] = Kept(STAGES)
-        """(share, floor, levels) -> the set to take of an offer, how it is bound, and what that costs."""
+        self.values: Kept[Hashable, Stage[float]] = Kept(STAGES)
+        """(offers, what of a share, floor) -> the best that an offer has."""
+        self.choices: Kept[Hashable, Stage[Share]] = Kept(STAGES)
+        """(offers, share, floor) -> the set to take of an offer, how it is bound, and what that costs."""
+        self.fillings: Kept[Hashable, Filling] = Kept(FILLINGS)
+        """(offers, share, floor, way of counting) -> the search that has seen the last versions of the tree."""
         self._translations: Kept[Hashable, Translation] = Kept(GROUNDS)
         self._selections: Kept[Hashable, tuple[Domain, Domain]] = Kept(GROUNDS)
         self.ideals: Kept[Hashable, tuple[float | None]] = Kept(ANSWERS)
