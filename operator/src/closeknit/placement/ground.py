@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from closeknit.cluster.forest import Domain, Group, MachineKind
 from closeknit.placement.admission import untolerated
-from closeknit.placement.offer import Offer, Terms, terms
+from closeknit.placement.offer import Offer, Terms, matching, terms
 from closeknit.placement.request import Request
 from closeknit.placement.sets import Sets
 
@@ -115,6 +115,7 @@ class Translation:
         self._offers: list[Offer] = []
         self._numbers: dict[Offer, int] = {}
         self._groups: dict[Group, int | None] = {}
+        self._matches: dict[object, int] = {}
         self._areas: dict[int, tuple[Domain, Area | None]] = {}
         self._ground: tuple[Domain, Ground] | None = None
 
@@ -155,11 +156,18 @@ class Translation:
             return None
         if untolerated(group.taints, self._request):
             return None
-        offer = self._offer_of(terms(group, group.kind, self._sets_of(group.kind), self._request))
+        offer = self._offer_of(terms(group, group.kind, self._sets_of(group.kind), self._matching(group.kind)))
         number = self._numbers.setdefault(offer, len(self._offers))
         if number == len(self._offers):
             self._offers.append(offer)
         return number
+
+    def _matching(self, kind: MachineKind) -> int:
+        key = (kind.products, kind.memory_bytes)
+        found = self._matches.get(key)
+        if found is None:
+            found = self._matches[key] = matching(kind, self._request)
+        return found
 
     def _area(
         self, domain: Domain, level: int, innermost: int, kept: dict[int, tuple[Domain, Area | None]]

@@ -40,15 +40,15 @@ class Offer:
     """How many the job may take."""
 
 
-def terms(group: Group, kind: MachineKind, sets: Sets, request: Request) -> Terms:
-    """What nodes of a group, of this kind, have for a job."""
+def terms(group: Group, kind: MachineKind, sets: Sets, matches: int) -> Terms:
+    """What nodes of a group, of this kind, have for a job, which takes the GPUs of this mask."""
     count = len(kind.products)
     plugin = group.plugin if group.plugin and not group.plugin.shared else None
     return Terms(
         sets=sets,
         kind=_mixable(kind),
         free=group.free,
-        pool=group.free & matching(kind, request),
+        pool=group.free & matches,
         dra=group.dra,
         whole=plugin is not None
         and plugin.requested == 0

@@ -6,7 +6,7 @@ which shares. Nodes of one offer are worked out once.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from math import gcd
+from math import gcd, inf
 from typing import NamedTuple, TypeVar
 
 from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
@@ -218,7 +218,7 @@ class Pool:
     def _floor(self, counted: Counted, counts: tuple[int, ...]) -> Value:
         """What every share can be worth with no more domains: first its slowest block, then its bus bandwidth."""
         site = self._site
-        block = self._highest(counted, self._minimum, block=True)
+        block = self._highest(counted, self._minimum, block=True) if self._values.has_blocks else inf
         floor = self._minimum._replace(block_gb_s=block)
         bus = self._highest(counted, floor)
         cap = level_cap(site.levels, site.level_bandwidth_gb_s, counts)

@@ -6,7 +6,7 @@ upper limit, up to subsets.MANY_SETS of them, which covers every machine of 16 G
 
 from collections.abc import Callable, Iterable
 from math import comb, inf
-from operator import sub
+from operator import attrgetter, sub
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
@@ -69,6 +69,7 @@ class Sets:
         self._best_rings: dict[tuple[int, int], float] = {}
         self._best_values: dict[tuple[int, Ask, Value, bool], Value | None] = {}
         self._choices: dict[tuple[int, int, Ask, Value], Choice | None] = {}
+        self._ranked: dict[tuple[int, int], tuple[Choice, ...]] = {}
         self._likes: dict[int, int] = {}
         self._kept_rings: dict[int, tuple[float, ...]] = {}
         self._fits: dict[int, tuple[int, int]] = {}
@@ -120,14 +121,31 @@ class Sets:
         for transport in (None, *self.transports):
             for gpus in range(1, len(self.machine.gpus) + 1):
                 self.choose(self.every, self.every, Ask(gpus, transport=transport), ANY)
-        for pool in range(1 << len(self.machine.gpus) if len(self.machine.gpus) <= LEARNED_GPUS else 0):
-            self._kept(pool)
-            self._fit(pool)
+        if not self._is_small:
+            return
+        for pool in range(1, 1 << len(self.machine.gpus)):  # every part of a pool comes before it
+            self._most(pool)
+            self.in_bus_order(pool)
+            self.indexes(pool)
             for gpus in range(1, pool.bit_count() + 1):
-                self.of_count(pool, gpus)
+                self._by_rank(pool, gpus)
             for transport in (None, *self.transports):
-                self.nics(pool, transport) if pool and transport else None
-                self.value(pool, Ask(pool.bit_count(), transport=transport)) if pool else None
+                self._learn_best(pool, transport)
+
+    def _learn_best(self, pool: int, transport: Transport | None) -> None:
+        """The best of a pool whose parts are known: that of all of it, or of a part that is one smaller."""
+        count = pool.bit_count()
+        ask = Ask(count, transport=transport)
+        self._best_values[pool, ask, ANY, False] = self.value(pool, ask)
+        parts = [pool & ~(1 << position) for position in positions_of(pool)]
+        for gpus in range(1, count):
+            ask = Ask(gpus, transport=transport)
+            found = (self._best_values[part, ask, ANY, False] for part in parts)
+            self._best_values[pool, ask, ANY, False] = max(filter(None, found), key=attrgetter("bus_gb_s"))
+
+    @property
+    def _is_small(self) -> bool:
+        return len(self.machine.gpus) <= LEARNED_GPUS
 
     def value(self, mask: int, ask: Ask) -> Value | None:
         """What a set is worth; None where it is no candidate: a block would leave its NVLink island."""
@@ -154,6 +172,9 @@ class Sets:
     def choose(self, pool: int, free: int, ask: Ask, floor: Value) -> Choice | None:
         """The set out of `pool` to take from the free GPUs: it reaches the floor, hurts later jobs least, lies nearest
         to NICs and in the fewest NUMA nodes, and has the lowest indexes, in this order."""
+        if pool == free and self._is_small:
+            found = self._by_rank(pool, ask.gpus)
+            return next((choice for choice in found if self._reaches(self.value(choice.mask, ask), floor)), None)
         key = (pool, free, ask, floor)
         if key not in self._choices:
             choices = (
@@ -161,8 +182,17 @@ class Sets:
                 for mask in self.of_count(pool, ask.gpus)
                 if self._most(mask) >= floor.bus_gb_s and self._reaches(self.value(mask, ask), floor)
             )
-            self._choices[key] = min(choices, key=lambda choice: (*choice[1:], positions_of(choice.mask)), default=None)
+            self._choices[key] = min(choices, key=_rank, default=None)
         return self._choices[key]
+
+    def _by_rank(self, pool: int, count: int) -> tuple[Choice, ...]:
+        """The sets of `count` GPUs out of the pool, where all of it is free, the one to take first."""
+        key = (pool, count)
+        found = self._ranked.get(key)
+        if found is None:
+            choices = [self.judge(mask, pool) for mask in self.of_count(pool, count)]
+            found = self._ranked[key] = tuple(sorted(choices, key=_rank))
+        return found
 
     def judge(self, mask: int, free: int) -> Choice:
         """What it costs to take this set from the free GPUs."""
@@ -267,6 +297,9 @@ class Sets:
         return Value(min((self.bandwidth(mask_of(block)).order_gb_s for block in blocks), default=inf), bus)
 
     def _best(self, pool: int, ask: Ask, floor: Value, *, by_block: bool) -> Value | None:
+        if ask.block == 1:  # and its slowest block is as fast as any
+            floor = Value(ANY.block_gb_s, floor.bus_gb_s)
+            by_block = False
         key = (pool, ask, floor, by_block)
         if key not in self._best_values:
             rank = Value._fields.index("block_gb_s" if by_block else "bus_gb_s")
@@ -284,3 +317,7 @@ class Sets:
     @staticmethod
     def _reaches(value: Value | None, floor: Value) -> bool:
         return value is not None and value.block_gb_s >= floor.block_gb_s and value.bus_gb_s >= floor.bus_gb_s
+
+
+def _rank(choice: Choice) -> tuple[object, ...]:
+    return (*choice[1:], positions_of(choice.mask))

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
-from closeknit.placement.ask import Ask, Value
+from closeknit.placement.ask import ANY, Ask, Value
 from closeknit.placement.binding import Seat, seat
 from closeknit.placement.cost import Scale, own
 from closeknit.placement.ground import numbers_of
@@ -34,6 +34,8 @@ class Shares:
         self._request = request
         self._offers = offers
         self._transport = transport
+        self.has_blocks = request.group > 1 and request.nvlink is not NvlinkPolicy.IGNORED
+        """Whether groups inside a share can be of different worth."""
         self._levels = levels
         self._scale = scale
         self._most = min(most, request.gpus)
@@ -41,7 +43,7 @@ class Shares:
 
     def _ask(self, gpus: int) -> Ask:
         request = self._request
-        blocks = request.group > 1 and request.nvlink is not NvlinkPolicy.IGNORED and gpus % request.group == 0
+        blocks = self.has_blocks and gpus % request.group == 0
         return Ask(
             gpus,
             block=request.group if blocks else 1,
@@ -65,6 +67,8 @@ class Shares:
 
     def key(self, shape: Shape, floor: Value) -> Hashable:
         """Equal for equal shares of equal offers, from decision to decision."""
+        if not self.has_blocks:
+            floor = Value(ANY.block_gb_s, floor.bus_gb_s)
         return (self._family, shape, floor, shape.unit if shape.equal else self._most)
 
     def worth(self, offers: int, shape: Shape, floor: Value, *, block: bool = False) -> Stage[float]:
