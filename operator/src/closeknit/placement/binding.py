@@ -18,12 +18,15 @@ class Seat(NamedTuple):
     """The one set that it can be; None where any set of the pool can be bound."""
 
 
+BY_DRA = Seat(Binding.DRA, None)
+
+
 def seat(terms: Terms, ask: Ask, policy: BindingPolicy) -> Seat | None:
     """How a share is bound; None where it cannot be, whatever is free."""
     if ask.gpus > terms.pool.bit_count():
         return None
     if terms.dra:
-        return Seat(Binding.DRA, None) if policy in (BindingPolicy.AUTO, BindingPolicy.DRA) else None
+        return BY_DRA if policy in (BindingPolicy.AUTO, BindingPolicy.DRA) else None
     every = terms.sets.every
     if (
         policy in (BindingPolicy.AUTO, BindingPolicy.WHOLE_NODE)

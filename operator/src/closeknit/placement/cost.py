@@ -30,6 +30,7 @@ class Scale:
     def __init__(self, levels: int) -> None:
         self._levels = levels
         self._below = WIDTH * (4 + levels - 1 + 3)  # bits of all parts but the domains
+        self._left, self._loss = WIDTH * 2, WIDTH * (3 + levels - 1)
         nothing = (0,) * (levels - 1)
         steps = range(levels - 1)
         self.of_domain = tuple(
@@ -57,6 +58,14 @@ class Scale:
             whole = (whole << WIDTH) + part
         return whole
 
+    def of_share(
+        self, broken: int, loss_gb_s: Sequence[float], left_gpus: int, nic_distance: int, numa_nodes: int
+    ) -> int:
+        """What a share of one node costs by itself."""
+        first, second, third = loss_gb_s
+        loss = (((broken << WIDTH) + mb_s(first) << WIDTH) + mb_s(second) << WIDTH) + mb_s(third)
+        return self.of_host + (loss << self._loss) + (left_gpus << self._left) + (nic_distance << WIDTH) + numa_nodes
+
     def domains(self, packed: int) -> tuple[int, ...]:
         """How many domains of each level a cost counts."""
         counts = (packed + (1 << (self._below - 1))) >> self._below  # a part may be below zero
@@ -67,19 +76,3 @@ class Scale:
 def mb_s(gb_s: float) -> int:
     """A bandwidth in whole MB/s."""
     return round(gb_s * PER_GB_S)
-
-
-def own(
-    levels: int, broken: int, loss_gb_s: Sequence[float], left_gpus: int, nic_distance: int, numa_nodes: int
-) -> Cost:
-    """What a share of one node costs by itself."""
-    first, second, third = map(mb_s, loss_gb_s)
-    return Cost(
-        domains=(*(0,) * (levels - 1), 1),
-        broken=broken,
-        loss_mb_s=(first, second, third),
-        free_gpus=(0,) * (levels - 1),
-        left_gpus=left_gpus,
-        nic_distance=nic_distance,
-        numa_nodes=numa_nodes,
-    )

@@ -1,7 +1,6 @@
 """What a search had to leave out, counted: GPUs that are held, unhealthy or unbindable, and whole nodes."""
 
 from collections import Counter
-from itertools import groupby
 
 from closeknit.api.names import ExclusionReason
 from closeknit.cluster.cluster import Cluster
@@ -50,26 +49,35 @@ def _gpus(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
             why[unbound(group, request.binding)] += free * nodes
     holders = _holders(cluster, ground)
     if len(holders) <= NAMED:
-        why.update({f"held by {holder}": number for holder, number in holders.items()})
+        why.update({f"held by {_name(holder)}": number for holder, number in holders.items()})
     else:
-        why[f"held by {len(holders)} others"] += holders.total()
+        why[f"held by {len(holders)} others"] += sum(holders.values())
     return why
 
 
-def _holders(cluster: Cluster, ground: Ground) -> Counter[str]:
+def _holders(cluster: Cluster, ground: Ground) -> dict[Holder, int]:
     """GPUs of the nodes that the job may use by who holds them, but for those that are not usable anyway."""
-    found: Counter[Holder] = Counter()
+    found: dict[Holder, int] = {}
+    nodes, seen = cluster.nodes, found.get
     held = {group for group, number, _ in ground.groups if group.free != ground.offers[number].terms.sets.every}
     for group, names in ground.domain.members():
         if group not in held:
             continue
         broken = {index for index, _ in group.faults}
         for name in names:
-            holders = cluster.nodes[name].holders
-            there = (holder for index, holder in holders.items() if index not in broken) if broken else holders.values()
-            for holder, gpus in groupby(there):  # most often one holder has them all
-                found[holder] += len(list(gpus))
-    return Counter({_name(holder): number for holder, number in found.items()})
+            holders = nodes[name].holders
+            there = [holder for index, holder in holders.items() if index not in broken] if broken else holders.values()
+            last: Holder | None = None
+            gpus = 0
+            for holder in there:  # most often one holder has them all
+                if holder is not last:
+                    if last is not None:
+                        found[last] = seen(last, 0) + gpus
+                    last, gpus = holder, 0
+                gpus += 1
+            if last is not None:
+                found[last] = seen(last, 0) + gpus
+    return found
 
 
 def _name(holder: Holder) -> str:

@@ -17,6 +17,7 @@ from closeknit.placement.search import best_layout, fits
 from closeknit.placement.tables import Same, Tables
 
 _NOBODY = JobKey("", "")
+_Named = dict[tuple[int, tuple[int, ...]], tuple[str, ...]]
 
 
 def place(cluster: Cluster, request: Request, tables: Tables) -> Placement | NoFit:
@@ -54,9 +55,10 @@ def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tab
     order = in_fabric_order(
         (_outer_domains(cluster, name), name, part.mask.bit_count()) for name, part in by_name.items()
     )
+    named: _Named = {}
     shares, first_rank = [], 0
     for name in order:
-        shares.append(_share(cluster, by_name[name], layout.transport, first_rank))
+        shares.append(_share(cluster, by_name[name], layout.transport, first_rank, named))
         first_rank += by_name[name].mask.bit_count()
     predicted = layout.prediction.gb_s
     return Placement(
@@ -83,7 +85,8 @@ def _transport(layout: Layout) -> TransportChoice:
     return TransportChoice.RDMA if layout.transport else TransportChoice.SOCKETS
 
 
-def _share(cluster: Cluster, part: Part, transport: Transport | None, first_rank: int) -> Share:
+def _share(cluster: Cluster, part: Part, transport: Transport | None, first_rank: int, named: _Named) -> Share:
+    """`named` keeps the names of NICs, which most nodes share."""
     view, terms = cluster.nodes[part.node], part.offer.terms
     machine = view.machine
     if machine is None:
@@ -93,7 +96,10 @@ def _share(cluster: Cluster, part: Part, transport: Transport | None, first_rank
     if transport:
         # The device plugin may hand out other GPUs than predicted, so that any NIC near a free one can be the nearest.
         near = terms.sets.nics(terms.free if part.binding is Binding.BEST_EFFORT else part.mask, transport)
-        nics = tuple([f"{machine.nics[row].name}:{machine.nics[row].port}" for row in near.rows])
+        key = (id(machine.nics), near.rows)
+        if key not in named:
+            named[key] = tuple([f"{machine.nics[row].name}:{machine.nics[row].port}" for row in near.rows])
+        nics = named[key]
     return Share(
         node=part.node,
         gpus=terms.sets.indexes(part.mask),

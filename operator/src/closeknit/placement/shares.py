@@ -6,7 +6,7 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.placement.ask import ANY, Ask, Value
 from closeknit.placement.binding import Seat, seat
-from closeknit.placement.cost import Scale, own
+from closeknit.placement.cost import Scale
 from closeknit.placement.ground import numbers_of
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.request import Request
@@ -36,7 +36,6 @@ class Shares:
         self._transport = transport
         self.has_blocks = request.group > 1 and request.nvlink is not NvlinkPolicy.IGNORED
         """Whether groups inside a share can be of different worth."""
-        self._levels = levels
         self._scale = scale
         self._most = min(most, request.gpus)
         self._family = (Same(offers), transport, request.group, request.nvlink, request.binding, levels)
@@ -125,12 +124,11 @@ class Shares:
         choice = terms.sets.choose(terms.pool if found.only is None else found.only, terms.free, ask, floor)
         if choice is None:
             return None
-        cost = own(
-            self._levels,
+        cost = self._scale.of_share(
             broken=int(terms.free == terms.sets.every != choice.mask),
             loss_gb_s=choice.loss_gb_s,
             left_gpus=terms.free.bit_count() - ask.gpus,
             nic_distance=choice.nic_distance,
             numa_nodes=choice.numa_nodes,
         )
-        return Share(choice, found, self._scale.packed(cost))
+        return Share(choice, found, cost)
