@@ -149,10 +149,14 @@ class Forest:
                 are_labels_moved = True
         if not (now or are_labels_moved):
             return self
-        forest = replace(self, now=_moved(self.now, now, 0), empty=_moved(self.empty, empty, 0))
-        if are_labels_moved:
-            forest = replace(forest, labels=object())
-        return replace(forest, _known=_pruned(self._known, known, forest))
+        tree, emptied = _moved(self.now, now, 0), _moved(self.empty, empty, 0)
+        return Forest(
+            levels=self.levels,
+            now=tree,
+            empty=emptied,
+            labels=object() if are_labels_moved else self.labels,
+            _known=_pruned(self._known, known, tree, emptied),
+        )
 
     def only(self, names: frozenset[str]) -> Forest:
         """The forest of these nodes alone."""
@@ -223,13 +227,14 @@ def _move(
         moves.append(_Move(after.path, group, after.name, 1))
 
 
-def _pruned(old: Mapping[Group, Group], new: dict[Group, Group], forest: Forest) -> Mapping[Group, Group]:
+def _pruned(old: Mapping[Group, Group], new: dict[Group, Group], *trees: Domain) -> Mapping[Group, Group]:
     """The known groups, less those of which no node is left once they are many."""
     if not new:
         return old
     known = {**old, **new}
-    there = forest.now.counts.keys() | forest.empty.counts.keys()
-    return known if len(known) <= 2 * len(there) else {group: group for group in there}
+    if len(known) <= 2 * sum(len(tree.counts) for tree in trees):
+        return known
+    return {group: group for tree in trees for group in tree.counts}
 
 
 def _moved(domain: Domain, moves: list[_Move], depth: int) -> Domain:

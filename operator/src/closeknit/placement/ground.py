@@ -186,23 +186,31 @@ class Translation:
         return area
 
     def _leaf(self, domain: Domain, level: int) -> Area | None:
-        runs: dict[int, list[tuple[str, ...]]] = {}
+        runs: dict[int, tuple[int, tuple[tuple[str, ...], ...]]] = {}
+        free_gpus = gpus = 0
+        first: str | None = None
         for group, names in domain.hosts.items():
             number = self._number(group)
-            if number is not None:
-                runs.setdefault(number, []).append(names)
-        if not runs:
+            if number is None:
+                continue
+            nodes, known = len(names), runs.get(number)
+            runs[number] = (nodes, (names,)) if known is None else (known[0] + nodes, (*known[1], names))
+            offer = self._offers[number]
+            free_gpus += offer.terms.free.bit_count() * nodes
+            gpus += offer.gpus * nodes
+            if first is None or names[0] < first:
+                first = names[0]
+        if first is None:
             return None
-        members = tuple(Members(number, sum(map(len, names)), tuple(names)) for number, names in runs.items())
         return Area(
             level,
             is_lone=False,
-            free_gpus=sum(self._offers[entry.offer].terms.free.bit_count() * entry.nodes for entry in members),
-            gpus=sum(self._offers[entry.offer].gpus * entry.nodes for entry in members),
-            first=min(run[0] for entry in members for run in entry.names),
+            free_gpus=free_gpus,
+            gpus=gpus,
+            first=first,
             children=(),
-            members=members,
-            offers=sum(1 << entry.offer for entry in members),
+            members=tuple([Members(number, nodes, names) for number, (nodes, names) in runs.items()]),
+            offers=sum([1 << number for number in runs]),
             areas=1,
         )
 

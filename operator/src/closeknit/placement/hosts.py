@@ -73,10 +73,14 @@ class Hosts:
                 total += nodes * most[offer]
         return total
 
-    def most(self, area: Area) -> Iterator[int]:
+    def most(self, area: Area) -> list[int]:
         """The most that each of the nodes can give."""
-        for entry in self._able(area):
-            yield from (self._most[entry.offer] for _ in range(entry.nodes))
+        found: list[int] = []
+        for offer, nodes, _ in area.members:
+            most = self._most.get(offer)
+            if most is not None:
+                found += [most] * nodes
+        return found
 
     def content(self, area: Area) -> object:
         """Equal for domains of which every number of units costs the same."""
