@@ -40,10 +40,10 @@ demo: control-plane ## Place three jobs on eight simulated GPU nodes of a real c
 
 .PHONY: test test-unit test-cluster test-chart test-long
 test: control-plane ## Everything that needs no special hardware
-	@$(RUN) pytest $(PYTEST_FLAGS)
+	@$(RUN) pytest tests $(PYTEST_FLAGS)
 
 test-unit: environment ## Pure code only: seconds
-	@$(RUN) pytest tests/unit tests/scenarios $(PYTEST_FLAGS)
+	@$(RUN) pytest $(PYTEST_FLAGS)
 
 test-cluster: control-plane ## On the real control plane
 	@$(RUN) pytest tests/cluster $(PYTEST_FLAGS)
@@ -52,7 +52,7 @@ test-chart: control-plane ## Chart: lint, schema, the API server's own opinion
 	@$(RUN) pytest tests/chart $(PYTEST_FLAGS)
 
 test-long: control-plane ## The long forms of the tests, too
-	@$(RUN) pytest --long $(PYTEST_FLAGS)
+	@$(RUN) pytest tests --long $(PYTEST_FLAGS)
 
 .PHONY: check
 check: environment ## ruff, mypy, layer contracts, generated files

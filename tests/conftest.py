@@ -1,7 +1,9 @@
 """What all tests share: the control plane that they run on, and the rule of what may be skipped.
 
-`root`, `hardware` and `long` are markers (pyproject.toml). The last line of a run says what was skipped and why, so
-that a green run cannot hide that half of it did not happen; `--require-all` fails one that skipped more than hardware.
+`root`, `hardware` and `long` are markers (pyproject.toml). `pytest` alone runs what needs only Python; whoever names a
+folder, as `make test` does, gets what is in there. The last line of a run says what was skipped or not asked for and
+why, so that a green run cannot hide that half of it did not happen; `--require-all` fails one that left out more than
+hardware.
 """
 
 import itertools
@@ -47,8 +49,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    only_hardware = set(_skipped(session.config)) <= {"hardware"}
-    if session.config.getoption("--require-all") and not only_hardware and session.exitstatus == pytest.ExitCode.OK:
+    config = session.config
+    is_whole = set(_skipped(config)) <= {"hardware"} and not _is_python_alone(config)
+    if config.getoption("--require-all") and not is_whole and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -66,10 +69,18 @@ def _last_line(config: pytest.Config) -> str:
         line = " ".join(["nothing skipped", *(f"but {reason}" for reason in reasons)])
     else:
         line = f"skipped: {', '.join(reasons)}"
-        if config.getoption("--require-all"):
-            line += "; --require-all: that is a failure"
+    is_whole = set(skipped) <= {"hardware"} and not _is_python_alone(config)
+    if _is_python_alone(config):
+        line += "; only what needs nothing but Python (all: make test)"
+    if config.getoption("--require-all") and not is_whole:
+        line += "; --require-all: that is a failure"
     long = config.stash.get(long_tests_left_out, 0)
     return f"{line}; {long} long left out (--long)" if long else line
+
+
+def _is_python_alone(config: pytest.Config) -> bool:
+    """Whether nothing was named to run, so that pyproject.toml's testpaths were."""
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS
 
 
 def _skipped(config: pytest.Config) -> Counter[str]:

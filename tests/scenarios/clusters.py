@@ -18,6 +18,9 @@ from scenarios.machines import MACHINES
 @cache
 def graph(name: str, tag: str = "0") -> Machine:
     """The graph of a machine of tests/scenarios/machines.py; `tag` goes into its uuids."""
+    if tag != "0":
+        of = graph(name)
+        return replace(of, gpus=tuple(replace(gpu, uuid=f"GPU-{tag}-{gpu.index}") for gpu in of.gpus))
     return machine(MACHINES[name](tag))
 
 

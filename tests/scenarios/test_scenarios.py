@@ -1,5 +1,7 @@
 """Every scenario file: a picture of a cluster, a job, and where it goes or why it does not."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +55,26 @@ def test_a_scenario_ends_as_its_file_says(file: Path) -> None:
 def test_every_refusal_of_placement_has_a_scenario() -> None:
     refused = {yaml.safe_load(file.read_text())["expect"].get("refused") for file in FILES}
     assert refused >= {str(reason) for reason in set(PendingReason) - NOT_PLACEMENTS}
+
+
+def test_a_decision_is_the_same_in_every_process() -> None:
+    """Sets of strings have another order in each process, unless the seed of their hashes is given."""
+    tests = Path(__file__).parents[1]
+    code = "from scenarios.test_scenarios import decisions; print(decisions())"
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(tests)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1] == f"{decisions()}\n"
+
+
+def decisions() -> list[Placement | NoFit]:
+    """Those of all scenarios, by the names of their files."""
+    scenarios = [yaml.safe_load(file.read_text()) for file in FILES]
+    return [place(drawn(scenario["cluster"]), wanted(**scenario["job"]), Tables()) for scenario in scenarios]

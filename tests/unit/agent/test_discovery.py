@@ -321,3 +321,21 @@ def test_a_device_with_one_port_down_is_not_down() -> None:
     both = tuple(replace(port, state="1: DOWN") for port in ports)
     none = discover(replace(readings, rdma=(replace(device, ports=both),)), Method.NVML)
     assert [nic.name for nic in none.nics] == [device.name]
+
+
+@pytest.mark.parametrize(
+    ("reading", "absent"),
+    [
+        ({"max_pcie_generation": 0}, {"pcieGeneration"}),
+        ({"max_pcie_width": 255}, {"pcieWidth"}),
+        ({"max_pcie_generation": 99, "memory_bytes": -1}, {"pcieGeneration", "memoryBytes"}),
+    ],
+)
+def test_a_reading_that_cannot_be_true_costs_that_fact(
+    recorded: Readings, reading: dict[str, int], absent: set[str]
+) -> None:
+    odd = msgspec.structs.replace(recorded.gpus[3], **reading)
+    whole = discover(recorded, Method.RECORDED).spec
+    found = discover(replace(recorded, gpus=(*recorded.gpus[:3], odd, *recorded.gpus[4:])), Method.RECORDED).spec
+    assert set(whole.gpus[3].wire()) - set(found.gpus[3].wire()) == absent
+    assert found.gpus[:3] == whole.gpus[:3]

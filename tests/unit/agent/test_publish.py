@@ -117,6 +117,35 @@ def test_without_a_node_nothing_is_written() -> None:
     virtual_time.run(main())
 
 
+async def with_an_orphan(*faults: Fault) -> MemoryApi:
+    """A NodeTopology that outlived its Node as an orphan, or came out of a backup: nobody owns it."""
+    api = await with_node(*faults)
+    orphan = {"apiVersion": "closeknit.dev/v1alpha1", "kind": "NodeTopology", "metadata": {"name": "node-1"}}
+    await MemoryApi(api.store).create(NODE_TOPOLOGIES, orphan | {"spec": {"source": {"method": "NVML"}, "gpus": []}})
+    return api
+
+
+def test_an_object_without_an_owner_is_adopted() -> None:
+    async def main() -> None:
+        api = await with_an_orphan()
+        assert await publisher(api).publish(found(), NOW) == ["NodeTopology", "status", "labels"]
+        node, topology = await api.get(NODES, "node-1"), await api.get(NODE_TOPOLOGIES, "node-1")
+        assert [owner["uid"] for owner in topology["metadata"]["ownerReferences"]] == [node["metadata"]["uid"]]
+        assert topology["spec"] == found().spec.wire()
+
+    virtual_time.run(main())
+
+
+def test_where_it_may_not_be_adopted_it_says_what_to_delete() -> None:
+    async def main() -> None:
+        refusal = Forbidden("cannot set an ownerRef on a resource you can't delete", code=403, reason="Forbidden")
+        api = await with_an_orphan(Fault(Refuse(refusal), "apply"))
+        with pytest.raises(NotYet, match=r"delete it and it is made anew: kubectl delete nodetopology node-1$"):
+            await publisher(api).publish(found(), NOW)
+
+    virtual_time.run(main())
+
+
 def test_an_object_of_an_earlier_node_of_that_name_is_left_to_be_collected() -> None:
     async def main() -> None:
         api = await with_node()

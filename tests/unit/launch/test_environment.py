@@ -9,7 +9,8 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.environment import container_environment, environment
-from closeknit.launch.gang import Gang, RankNode
+from closeknit.launch.gang import Gang
+from closeknit.launch.member import Member
 
 NICS = ("mlx5_0:1", "mlx5_3:1")
 RDMA: dict[str, Any] = {"nics": NICS, "rdma_resource": "rdma/hca", "transport": Transport.INFINIBAND}
@@ -27,7 +28,7 @@ def gang(*shares: int, fabric: Fabric | None = None, trainer: dict[str, Any] | N
         }
     )
     nodes = tuple(
-        RankNode(
+        Member(
             node=f"node-{index}",
             index=index,
             uuids=tuple(f"GPU-{index}{gpu}" for gpu in range(share)),
@@ -113,7 +114,7 @@ def test_network_variables_follow_the_facts(of: Gang, expected: dict[str, str]) 
 
 def test_one_node_without_rdma_puts_every_node_on_sockets() -> None:
     with_rdma = gang(8, 8, **RDMA)
-    mixed = Gang(with_rdma.job, 2, (with_rdma.nodes[0], gang(8, 8).nodes[1]), Fabric())
+    mixed = Gang(with_rdma.job, 2, (with_rdma.members[0], gang(8, 8).members[1]), Fabric())
     assert [values(mixed, index)["NCCL_NET"] for index in (0, 1)] == ["Socket", "Socket"]
     assert "NCCL_IB_HCA" not in values(mixed, 0)
 

@@ -11,10 +11,11 @@ from pydantic import TypeAdapter
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
+from closeknit.launch.children import children
 from closeknit.launch.claim import claim
-from closeknit.launch.gang import Gang, RankNode
-from closeknit.launch.pod import REQUIRED, pod, release_patch
-from closeknit.launch.service import service
+from closeknit.launch.gang import Gang
+from closeknit.launch.member import Member
+from closeknit.launch.pod import REQUIRED, pod, pods, release_patch
 from closeknit.launch.template import check_template
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "launch"
@@ -27,8 +28,8 @@ def test_the_objects_of_an_attempt_are_those_of_the_fixture(name: str) -> None:
     picture = yaml.safe_load((FIXTURES / f"{name}.yaml").read_text())
     gang = TypeAdapter(Gang).validate_python(picture["gang"])
     assert check_template(gang.job) is None
-    made = [service(gang), *(pod(gang, node.index) for node in gang.nodes)]
-    made += [claim(gang, node.index, "c0ffee") for node in gang.nodes if node.binding is Binding.DRA]
+    made = [*children(gang), *pods(gang, range(len(gang.members)))]
+    made += [claim(gang, member.index, "c0ffee") for member in gang.members if member.binding is Binding.DRA]
     assert made == picture["made"]
 
 
@@ -42,8 +43,8 @@ def gang(
     )
     assert check_template(job) is None
     nodes = (
-        RankNode(**{"uuids": ("GPU-00", "GPU-01"), **node}, node="node-0", index=0, first_rank=0, binding=binding),
-        RankNode(**{"uuids": ("GPU-10", "GPU-11"), **node}, node="node-1", index=1, first_rank=2, binding=binding),
+        Member(**{"uuids": ("GPU-00", "GPU-01"), **node}, node="node-0", index=0, first_rank=0, binding=binding),
+        Member(**{"uuids": ("GPU-10", "GPU-11"), **node}, node="node-1", index=1, first_rank=2, binding=binding),
     )
     return Gang(job, 1, nodes, Fabric(), ipc_lock)
 
@@ -210,6 +211,6 @@ def test_nothing_is_left_to_release_without_our_gate() -> None:
 def test_names_of_the_largest_job_fit_a_host_name() -> None:
     of = gang()
     longest = TrainingJob.parse_strictly(of.job.wire() | {"metadata": {"name": "j" * 40}})
-    name = pod(Gang(longest, 10**6, of.nodes, Fabric()), 1)["spec"]["hostname"]
+    name = pod(Gang(longest, 10**6, of.members, Fabric()), 1)["spec"]["hostname"]
     assert name == f"{'j' * 40}-a1000000-worker-00001"
     assert len(name) <= 63

@@ -11,8 +11,9 @@ from closeknit.api.clustertopology import Fabric
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.environment import container_environment
-from closeknit.launch.gang import Gang, RankNode
-from closeknit.launch.pod import REQUIRED, pod
+from closeknit.launch.gang import Gang
+from closeknit.launch.member import Member
+from closeknit.launch.pod import REQUIRED, pod, pods
 from closeknit.launch.template import check_template
 
 MAIN = {"name": "main", "image": "pytorch"}
@@ -277,7 +278,7 @@ def test_any_template_is_refused_or_makes_a_pinned_pod(spec: dict[str, Any], bin
         assert len(message) < 1000
         return
     net: dict[str, Any] = {"nics": ("mlx5_0:1",), "rdma_resource": "rdma/hca"} if rdma else {}
-    nodes = tuple(RankNode(f"node-{i}", i, (f"GPU-{i}0", f"GPU-{i}1"), 2 * i, binding, **net) for i in (0, 1))
+    nodes = tuple(Member(f"node-{i}", i, (f"GPU-{i}0", f"GPU-{i}1"), 2 * i, binding, **net) for i in (0, 1))
     gang = Gang(asked, 1, nodes, Fabric())
     made = pod(gang, 1)
     terms = made["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
@@ -285,5 +286,5 @@ def test_any_template_is_refused_or_makes_a_pinned_pod(spec: dict[str, Any], bin
     assert terms
     assert all(not term or term["matchFields"][-1] == pin for term in terms)
     assert "PET_NODE_RANK" in container_environment(gang, 1)
-    assert json.dumps(made) == json.dumps(pod(gang, 1))
+    assert json.dumps(pods(gang, (1, 0))) == json.dumps([made, pod(gang, 0)])
     assert json.dumps(spec) == before

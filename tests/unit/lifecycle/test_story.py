@@ -4,7 +4,7 @@ import pytest
 
 from closeknit.api.trainingjob_status import Actual, State
 from closeknit.lifecycle.plan import Delete
-from scenarios.machines import dgx1
+from scenarios.machines import dgx1v
 from scenarios.manifests import condition, node, node_topology, owner, resource_claim, training_job, worker
 from scenarios.stories import WHOLE, booked_nodes, conditions, ended, two_dra_nodes, two_plugin_nodes, unschedulable
 from scenarios.story import Story, dra_node, plugin_node
@@ -236,7 +236,7 @@ def test_nics_that_no_resource_exposes_any_more_have_the_gang_placed_anew() -> N
     story = Story(training_job(spec=WHOLE))
     for name in ("gpu-1", "gpu-2"):
         story.add(node(name, allocatable={"rdma/hca": "8"}))
-        story.add({**node_topology(name), "spec": dgx1(tag=name).wire()})
+        story.add({**node_topology(name), "spec": dgx1v(tag=name).wire()})
     booking, *_ = story.plans()
     story.write(booking)
     assert booked_nodes(story)[0].nics == ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"]

@@ -44,8 +44,14 @@ QUAD = machine(  # half a DGX-1V, whose pairs differ
 SHAPES = {"quad": QUAD, "a100x4": graph("a100x4"), "pcie-only": graph("pcie-only")}
 
 
+RINGS: dict[tuple[str, tuple[int, ...]], float] = {}  # by class of machine: there are three, and few sets in each
+
+
 def ring(graph: Machine, positions: Sequence[int]) -> float:
-    return set_bandwidth(graph, pcie_tree(graph), tuple(sorted(positions))).order_gb_s
+    of = graph.topology_class, tuple(sorted(positions))
+    if of not in RINGS:
+        RINGS[of] = set_bandwidth(graph, pcie_tree(graph), of[1]).order_gb_s
+    return RINGS[of]
 
 
 def best_of(graph: Machine, pool: Sequence[int], count: int) -> float:

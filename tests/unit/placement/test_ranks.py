@@ -1,6 +1,9 @@
 """Coordinates of ranks, and the order of nodes."""
 
-from itertools import product
+import json
+from math import prod
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,32 +22,56 @@ def test_tensor_moves_first_and_pipeline_last() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("tensor", "context", "data", "pipeline", "expert"),
-    [
-        pytest.param(*degrees, expert, id=f"tp{degrees[0]} cp{degrees[1]} dp{degrees[2]} pp{degrees[3]} ep{expert}")
-        for degrees in product((1, 2, 4), (1, 3), (1, 4), (1, 2))
-        for expert in (1, 2, 4)
-        if degrees[1] * degrees[2] % expert == 0
-    ],
-)
-def test_ranks_are_counted_as_megatron_nests_its_axes(
-    tensor: int, context: int, data: int, pipeline: int, expert: int
-) -> None:
-    """Megatron: rank = tp + TP (cp + CP (dp + DP pp)); experts: rank = tp + TP (ep + EP (rest))."""
-    world = tensor * context * data * pipeline
-    request = wanted(
-        gpus=world,
-        parallelism={"tensor": tensor, "context": context, "pipeline": pipeline, "expert": expert},
-    )
-    for rank in range(world):
-        at = coordinates(rank, request)
-        assert rank == at.tensor + tensor * (at.context + context * (at.data + data * at.pipeline))
-        assert (rank - at.tensor) // tensor % expert == at.expert
-        assert at.tensor < tensor
-        assert at.context < context
-        assert at.data < data
-        assert at.pipeline < pipeline
+RECORDING = json.loads((Path(__file__).parents[2] / "fixtures" / "megatron" / "ranks.json").read_text())
+BY_ORDER = {
+    order: [case for case in RECORDING["recorded"] if case["order"] == order]
+    for order in ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
+}
+DENSE = ("tensor", "context", "data", "pipeline")
+
+
+def words(case: dict[str, Any]) -> str:
+    return " ".join(f"{axis}{case[axis]}" for axis in (*DENSE, "expert"))
+
+
+def placed(case: dict[str, Any]) -> dict[int, Coordinates]:
+    """Our coordinates of every rank of a recorded job."""
+    world = prod(case[axis] for axis in DENSE)
+    degrees = {axis: case[axis] for axis in ("tensor", "context", "pipeline", "expert")}
+    request = wanted(gpus=world, parallelism=degrees)
+    return {rank: coordinates(rank, request) for rank in range(world)}
+
+
+def recorded(case: dict[str, Any]) -> dict[int, Coordinates]:
+    """Where Megatron's groups put every rank: at its place in its group of each axis."""
+    places: dict[str, dict[int, int]] = {
+        axis: {rank: place for group in groups for place, rank in enumerate(group)}
+        for axis, groups in case["groups"].items()
+    }
+    return {rank: Coordinates(**{axis: places[axis][rank] for axis in places}) for rank in places["tensor"]}
+
+
+@pytest.mark.parametrize("case", BY_ORDER["tp-cp-ep-dp-pp"], ids=words)
+def test_a_rank_stands_where_megatrons_groups_put_it(case: dict[str, Any]) -> None:
+    assert placed(case) == recorded(case)
+
+
+@pytest.mark.parametrize("case", BY_ORDER["tp-cp-ep-dp-pp"], ids=words)
+def test_megatrons_groups_are_the_ranks_that_differ_in_one_coordinate(case: dict[str, Any]) -> None:
+    at = placed(case)
+    for axis in DENSE:
+        others = [other for other in DENSE if other != axis]
+        for group in case["groups"][axis]:
+            assert len(group) == case[axis]
+            assert len({tuple(getattr(at[rank], other) for other in others) for rank in group}) == 1
+    for group in case["groups"]["expert"]:  # a second view: it splits context x data, and leaves the two others alone
+        assert len(group) == case["expert"]
+        assert len({(at[rank].tensor, at[rank].pipeline) for rank in group}) == 1
+
+
+@pytest.mark.parametrize("case", BY_ORDER["tp-cp-ep-pp-dp"], ids=words)
+def test_another_order_of_megatrons_is_told_apart(case: dict[str, Any]) -> None:
+    assert placed(case) != recorded(case)
 
 
 @pytest.mark.parametrize(

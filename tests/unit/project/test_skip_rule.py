@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,15 @@ SUITE = {
 }
 
 
-def run(folder: Path, files: list[str], options: list[str]) -> tuple[int, str]:
-    """Exit code and last line of a run of these files under our conftest."""
+def run(folder: Path, files: list[str], options: list[str], *, named: bool = True) -> tuple[int, str]:
+    """Exit code and last line of a run of these files under our conftest; where not `named`, by testpaths."""
     (folder / "conftest.py").write_text(NOT_ROOT + (TESTS / "conftest.py").read_text())
     for index, name in enumerate(files):
         (folder / f"test_{index}.py").write_text(SUITE[name])
     markers = "\n  ".join(MARKERS)
-    (folder / "pytest.ini").write_text(f"[pytest]\naddopts = --strict-markers\nmarkers =\n  {markers}\n")
+    (folder / "pytest.ini").write_text(f"[pytest]\naddopts = --strict-markers\ntestpaths = .\nmarkers =\n  {markers}\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *(["."] if named else [])],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -86,3 +87,29 @@ def run(folder: Path, files: list[str], options: list[str]) -> tuple[int, str]:
 )
 def test_last_line(tmp_path: Path, files: list[str], options: list[str], exit_code: int, last_line: str) -> None:
     assert run(tmp_path, files, options) == (exit_code, last_line)
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "last_line"),
+    [
+        pytest.param([], 0, "nothing skipped; only what needs nothing but Python (all: make test)", id="said"),
+        pytest.param(
+            ["--require-all"],
+            1,
+            "nothing skipped; only what needs nothing but Python (all: make test); --require-all: that is a failure",
+            id="required, it fails the run",
+        ),
+    ],
+)
+def test_pytest_alone_is_not_all(tmp_path: Path, options: list[str], exit_code: int, last_line: str) -> None:
+    assert run(tmp_path, ["passes"], options, named=False) == (exit_code, last_line)
+
+
+def test_pytest_alone_asks_for_no_cluster() -> None:
+    """tests/cluster and tests/chart build a control plane: `make test` names them, `.ci/run` asks it for all."""
+    settings = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert settings["testpaths"] == ["tests/unit", "tests/scenarios"]
+    makefile = (TESTS.parent / "Makefile").read_text()
+    assert "\ntest: control-plane" in makefile
+    assert "pytest tests $(PYTEST_FLAGS)" in makefile
+    assert 'make test PYTEST_FLAGS="--require-all"' in (TESTS.parent / ".ci" / "run").read_text()

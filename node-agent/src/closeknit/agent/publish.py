@@ -8,7 +8,7 @@ from closeknit.agent.discovery.topology import Discovery
 from closeknit.api.names import API_VERSION, GROUP, NODE_TOPOLOGY, VERSION
 from closeknit.api.nodetopology import NodeTopologySpec, NodeTopologyStatus
 from closeknit.kube.api import Api, JsonObject, Resource
-from closeknit.kube.errors import NotFound
+from closeknit.kube.errors import Forbidden, NotFound
 
 FIELD_MANAGER = "closeknit-agent"
 NODES = Resource("", "v1", "nodes", namespaced=False)
@@ -43,8 +43,8 @@ class Publisher:
         topology = await self._read_topology()
         if not self._uid or topology is None:
             await self._read_node()
-        if topology is not None:
-            self._check_owner(topology)
+        if topology is not None and not self._is_ours(topology):
+            topology = await self._adopted(topology)
         before = NodeTopologyStatus.parse(topology.get("status", {}) if topology else {})
         wanted = publication(found, before, _generation(topology), self._agent_version, _timestamp(now))
         if topology is None or NodeTopologySpec.parse(topology.get("spec", {})) != wanted.spec:
@@ -79,12 +79,26 @@ class Publisher:
         labels = node["metadata"].get("labels", {})
         self._labels = {key: labels[key] for key in sorted(_owned_labels(node)) if key in labels}
 
-    def _check_owner(self, topology: JsonObject) -> None:
-        """Its owner is our Node. Of a Node that was made anew under its name, the old one's object is collected."""
+    def _is_ours(self, topology: JsonObject) -> bool:
+        """Whether its owner is our Node; False for one that nobody owns. Raises NotYet for another's."""
         owners = [owner.get("uid") for owner in topology["metadata"].get("ownerReferences", [])]
-        if owners != [self._uid]:
+        if owners and owners != [self._uid]:
+            # Of a Node that was made anew under its name, the old one's object is collected.
             self._uid = ""  # ours may be the old one
             raise NotYet(f"the NodeTopology {self._node} belongs to another Node of that name, and is going away")
+        return bool(owners)
+
+    async def _adopted(self, topology: JsonObject) -> JsonObject:
+        """The object with our Node as its owner: it was restored from a backup, or outlived its Node as an orphan."""
+        await self._read_node()
+        try:
+            return await self._apply_topology({"spec": topology.get("spec", {})})
+        except Forbidden as error:
+            # Where OwnerReferencesPermissionEnforcement is on, an owner is given only by who may delete the object.
+            raise NotYet(
+                f"the NodeTopology {self._node} has no owner, and the API server does not let this agent give it one "
+                f"({error}); delete it and it is made anew: kubectl delete nodetopology {self._node}"
+            ) from error
 
     def _is_heartbeat_due(self, before: NodeTopologyStatus, now: datetime) -> bool:
         if before.heartbeat_time is None:

@@ -122,7 +122,7 @@ def _ranks(job: TrainingJob, placement: PlacementStatus, gang: Gang | None) -> t
     asked = request(job.key, job.spec)
     ranks: list[Rank] = []
     for index, node in enumerate(placement.nodes):
-        uuids = gang.nodes[index].uuids if gang is not None else ("",) * len(node.gpus)
+        uuids = gang.members[index].uuids if gang is not None else ("",) * len(node.gpus)
         for gpu, uuid in zip(node.gpus, uuids, strict=True):
             ranks.append(Rank(len(ranks), node.name, gpu, uuid, coordinates(len(ranks), asked)))
     return tuple(ranks)

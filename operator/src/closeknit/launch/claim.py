@@ -7,30 +7,30 @@ REQUEST_NAME = "gpus"
 
 
 def claim(gang: Gang, index: int, pod_uid: str) -> Manifest:
-    """The claim of one worker Pod, named like the Pod and owned by it, so that it goes when the Pod goes.
+    """The claim of one Pod, named like the Pod and owned by it, so that it goes when the Pod goes.
 
     One request with a count and the uuids: where a GPU is missing or taken it allocates nothing, while allocationMode
     All would allocate fewer. has() comes first, because a device without that attribute fails the whole Pod (both seen
     on Kubernetes 1.36). Raises ValueError where a uuid is unknown: such a GPU cannot be pinned.
     """
-    node = gang.nodes[index]
-    if not all(node.uuids):
-        raise ValueError(f"a GPU of node {node.node} has no uuid, so no ResourceClaim can name it")
-    name = gang.pod(index)
+    member = gang.members[index]
+    if not all(member.uuids):
+        raise ValueError(f"a GPU of node {member.node} has no uuid, so no ResourceClaim can name it")
+    name = gang.name(member)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod_uid, "controller": True}
     uuid = f"device.attributes['{GPU_DRA_DRIVER}'].uuid"
     request = {
         "name": REQUEST_NAME,
         "exactly": {
             "deviceClassName": GPU_DRA_DRIVER,
-            "count": node.rank_count,
+            "count": member.rank_count,
             # Python writes a list of strings as CEL does, escapes included.
-            "selectors": [{"cel": {"expression": f"has({uuid}) && {uuid} in {list(node.uuids)!r}"}}],
+            "selectors": [{"cel": {"expression": f"has({uuid}) && {uuid} in {list(member.uuids)!r}"}}],
         },
     }
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": gang.metadata(name, gang.worker_labels(index), owner),
+        "metadata": gang.metadata(name, gang.member_labels(member), owner),
         "spec": {"devices": {"requests": [request]}},
     }

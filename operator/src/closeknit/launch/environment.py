@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from closeknit.api.names import Role
 from closeknit.api.quantity import quantity
-from closeknit.launch import nccl, pytorch
-from closeknit.launch.gang import Gang, RankNode
+from closeknit.launch import nccl
+from closeknit.launch.frameworks import contract
+from closeknit.launch.gang import Gang
+from closeknit.launch.member import Member
 from closeknit.launch.template import trainer_index
 from closeknit.launch.variable import Variable
 
@@ -25,13 +28,18 @@ class Environment:
 
 
 def environment(gang: Gang, index: int) -> Environment:
-    """What closeknit sets on one node. A name that the trainer's env has is the user's, whatever its value.
+    """What closeknit sets in one member. A name that the trainer's env has is the user's, whatever its value.
 
     What envFrom brings cannot be seen here; Kubernetes lets env win over it.
     """
-    node = gang.nodes[index]
-    trainer = _trainer(gang)
-    ours = (*_devices(), *nccl.variables(gang, node), *_threads(trainer, node), *pytorch.variables(gang, node))
+    member = gang.members[index]
+    trainer = _trainer(gang, member.role)
+    ours = (
+        *_devices(member),
+        *nccl.variables(gang, member),
+        *_threads(trainer, member),
+        *contract(gang).variables(gang, member),
+    )
     users = {entry["name"] for entry in trainer.get("env") or []}
     return Environment(
         variables=tuple(variable for variable in ours if variable.name not in users),
@@ -45,13 +53,13 @@ def container_environment(gang: Gang, index: int) -> dict[str, str]:
     A value that Kubernetes fills in later is shown by its source, for example `<secretKeyRef>`.
     """
     flat = {variable.name: variable.value for variable in environment(gang, index).variables}
-    for entry in _trainer(gang).get("env") or []:
+    for entry in _trainer(gang, gang.members[index].role).get("env") or []:
         flat[entry["name"]] = _value(entry)
     return flat
 
 
-def _trainer(gang: Gang) -> dict[str, Any]:
-    spec = gang.job.spec.template.spec
+def _trainer(gang: Gang, role: Role) -> dict[str, Any]:
+    spec = gang.template(role).spec
     container: dict[str, Any] = spec["containers"][trainer_index(spec)]
     return container
 
@@ -63,17 +71,19 @@ def _value(entry: Mapping[str, Any]) -> str:
     return entry.get("value") or ""
 
 
-def _devices() -> tuple[Variable, ...]:
+def _devices(member: Member) -> tuple[Variable, ...]:
     """CUDA_VISIBLE_DEVICES is left alone: the runtime shows the container its GPUs only, under indexes from 0."""
+    if not member.uuids:
+        return ()
     return (Variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "local ranks count GPUs in PCI order, as placement does"),)
 
 
-def _threads(trainer: Mapping[str, Any], node: RankNode) -> tuple[Variable, ...]:
+def _threads(trainer: Mapping[str, Any], member: Member) -> tuple[Variable, ...]:
     """Without it torchrun sets one thread; without a CPU request nobody knows how many are ours."""
     cores = _cores(trainer)
-    if cores is None:
+    if cores is None or not member.rank_count:
         return ()
-    threads = max(1, int(cores) // node.rank_count)
+    threads = max(1, int(cores) // member.rank_count)
     return (Variable("OMP_NUM_THREADS", str(threads), "the container's CPUs divided by its ranks"),)
 
 

@@ -1,7 +1,8 @@
-"""What launch needs to know of one attempt of a job: its nodes in rank order, and how their ranks talk."""
+"""What launch needs to know of one attempt of a job: its Pods in rank order, and how their ranks talk."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from closeknit.api.clustertopology import Fabric
@@ -18,78 +19,74 @@ from closeknit.api.names import (
 )
 from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob_status import Binding
+from closeknit.api.trainingjob import PodTemplate
+from closeknit.launch.member import Member
 
 Manifest = dict[str, Any]
-"""A Kubernetes object as JSON."""
+"""A Kubernetes object as JSON. Manifests of one gang may share parts: they are read and sent, never changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankNode:
-    """One node of the gang, which gets one worker Pod with all the gang's GPUs there."""
-
-    node: str
-    index: int
-    """Node rank, and index of the Pod."""
-    uuids: tuple[str, ...]
-    """GPUs in local-rank order, one for each rank; empty strings where the machine does not tell."""
-    first_rank: int
-    """Global rank of the first GPU; ranks are contiguous."""
-    binding: Binding
-    nics: tuple[str, ...] = ()
-    """RDMA NICs of these ranks as name:port; empty where the gang does not use RDMA."""
-    rdma_resource: str | None = None
-    """The node's resource that exposes the NICs, for example rdma/hca_shared_devices_a."""
-    transport: Transport | None = None
-    """Transport of the NICs."""
-
-    @property
-    def rank_count(self) -> int:
-        """Ranks on this node, which is processes of the launcher."""
-        return len(self.uuids)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gang:
-    """One attempt of a job on the nodes that are booked for it. nodes[i].index is i."""
+    """One attempt of a job on the nodes that are booked for it. What all its Pods share is worked out once and kept."""
 
     job: TrainingJob
     attempt: int
-    nodes: tuple[RankNode, ...]
+    members: tuple[Member, ...]
+    """The workers in node-rank order, so that members[i].index is i, then those that have no GPUs."""
     fabric: Fabric
     ipc_lock: bool = True
     """Whether the namespace's Pod Security level admits the capability IPC_LOCK (baseline and restricted do not)."""
 
-    @property
+    @cached_property
+    def workers(self) -> tuple[Member, ...]:
+        """The members that have the ranks, in node-rank order."""
+        return tuple(member for member in self.members if member.role is Role.WORKER)
+
+    @cached_property
     def uses_rdma(self) -> bool:
         """Whether ranks of different nodes talk over verbs: on every node or on none, as all must speak one net."""
-        return len(self.nodes) > 1 and all(node.nics and node.rdma_resource for node in self.nodes)
+        return len(self.workers) > 1 and all(worker.nics and worker.rdma_resource for worker in self.workers)
+
+    @cached_property
+    def transports(self) -> frozenset[Transport | None]:
+        """Transports of the workers' NICs."""
+        return frozenset(worker.transport for worker in self.workers)
 
     @property
     def service(self) -> str:
         """Name of the attempt's headless Service, which makes the Pods' host names resolvable."""
         return service_name(self.job.metadata.name, self.attempt)
 
-    def pod(self, index: int) -> str:
-        """Name of a worker Pod, of its host and of its claim."""
-        return child_name(self.job.metadata.name, self.attempt, Role.WORKER, index)
+    def name(self, member: Member) -> str:
+        """Name of a member's Pod, of its host and of its claim."""
+        return child_name(self.job.metadata.name, self.attempt, member.role, member.index)
 
-    @property
-    def coordinator(self) -> str:
-        """Host name of node rank 0 for every Pod of the gang. The Pods' search list adds the cluster's domain, which
+    def host(self, member: Member) -> str:
+        """Host name of a member for every Pod of the gang. The Pods' search list adds the cluster's domain, which
         nobody tells us."""
-        return f"{self.pod(0)}.{self.service}.{self.job.key.namespace}.svc"
+        return f"{self.name(member)}.{self.service}.{self._namespace}.svc"
 
-    @property
-    def labels(self) -> dict[str, str]:
+    @cached_property
+    def coordinator(self) -> str:
+        """Host name of node rank 0."""
+        return self.host(self.members[0])
+
+    def template(self, role: Role) -> PodTemplate:
+        """The user's Pod template for the members of one role. Parameter servers have one of their own."""
+        servers = self.job.spec.parameter_servers
+        return servers.template if role is Role.PARAMETER_SERVER and servers else self.job.spec.template
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
         """Labels of everything that this attempt has."""
         return {JOB_LABEL: self.job.metadata.name, ATTEMPT_LABEL: str(self.attempt)}
 
-    def worker_labels(self, index: int) -> dict[str, str]:
-        """Labels of one worker Pod and of its claim."""
-        return {**self.labels, ROLE_LABEL: Role.WORKER.value, INDEX_LABEL: str(index)}
+    def member_labels(self, member: Member) -> dict[str, str]:
+        """Labels of one Pod and of its claim."""
+        return {**self.labels, ROLE_LABEL: member.role.value, INDEX_LABEL: str(member.index)}
 
-    @property
+    @cached_property
     def owner(self) -> Manifest:
         """Owner reference to the job. blockOwnerDeletion would need a right on trainingjobs/finalizers for nothing."""
         return {
@@ -104,7 +101,11 @@ class Gang:
         """Metadata of a child."""
         return {
             "name": name,
-            "namespace": self.job.key.namespace,
+            "namespace": self._namespace,
             "labels": dict(labels),
             "ownerReferences": [owner],
         }
+
+    @cached_property
+    def _namespace(self) -> str:
+        return self.job.key.namespace

@@ -1,31 +1,35 @@
 """NCCL's variables: discovered fact -> setting. What no fact calls for is left to NCCL, whose defaults are measured."""
 
 from closeknit.api.nodetopology import Transport
-from closeknit.launch.gang import Gang, RankNode
+from closeknit.launch.gang import Gang
+from closeknit.launch.member import Member
 from closeknit.launch.variable import Variable
 
 
-def variables(gang: Gang, node: RankNode) -> tuple[Variable, ...]:
-    """NCCL's variables on one node. A gang on one node gets none for the network; NVLink needs no word.
+def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
+    """NCCL's variables in one member; none where it has no GPUs. A gang on one node gets none for the network; NVLink
+    needs no word.
 
     Those that change NCCL's plan are equal on every node; NCCL_IB_HCA alone may differ.
     """
+    if not member.uuids:
+        return ()
     always = (Variable("NCCL_DEBUG", "WARN", "errors with their reason, nothing else"),)
-    if len(gang.nodes) == 1:
+    if len(gang.workers) == 1:
         return always
-    return (*always, *(_verbs(gang, node) if gang.uses_rdma else _sockets()), *_rails(gang))
+    return (*always, *(_verbs(gang, member) if gang.uses_rdma else _sockets()), *_rails(gang))
 
 
-def _verbs(gang: Gang, node: RankNode) -> tuple[Variable, ...]:
+def _verbs(gang: Gang, member: Member) -> tuple[Variable, ...]:
     """NCCL over InfiniBand or RoCE; with the net named, NCCL fails rather than falls back to sockets in silence."""
     # A leading = makes the names exact: mlx5_1 alone would match mlx5_10, too.
-    hcas = "=" + ",".join(node.nics)
+    hcas = "=" + ",".join(member.nics)
     found: tuple[Variable, ...] = (
         Variable("NCCL_NET", "IB", "every node has RDMA NICs; fail rather than fall back to sockets"),
         Variable("NCCL_IB_HCA", hcas, "the NICs nearest to this node's GPUs; Pods see the others, too"),
     )
     fabric = gang.fabric
-    if fabric.ecmp and fabric.qps_per_connection and _has_roce(gang):
+    if fabric.ecmp and fabric.qps_per_connection and Transport.ROCE in gang.transports:
         queue_pairs = str(fabric.qps_per_connection)
         found += (Variable("NCCL_IB_QPS_PER_CONNECTION", queue_pairs, "the fabric spreads flows by hashing"),)
     return found
@@ -40,7 +44,3 @@ def _rails(gang: Gang) -> tuple[Variable, ...]:
     if not gang.fabric.rail_isolated:
         return ()
     return (Variable("NCCL_CROSS_NIC", "0", "the fabric's rails are isolated from each other"),)
-
-
-def _has_roce(gang: Gang) -> bool:
-    return any(node.transport is Transport.ROCE for node in gang.nodes)

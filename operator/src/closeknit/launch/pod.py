@@ -1,12 +1,15 @@
-"""One worker Pod: the user's template with what the placement adds."""
+"""The Pods of a gang: the user's template with what the placement adds."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from closeknit.api.names import GPU_RESOURCE, GPUS_ANNOTATION, PLACEMENT_GATE
+from closeknit.api.names import GPU_RESOURCE, GPUS_ANNOTATION, PLACEMENT_GATE, Role
 from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.environment import environment
-from closeknit.launch.gang import Gang, Manifest, RankNode
+from closeknit.launch.frameworks import contract
+from closeknit.launch.gang import Gang, Manifest
+from closeknit.launch.member import Member
 from closeknit.launch.template import CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -15,19 +18,20 @@ GPU_TOLERATION = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedu
 
 
 def pod(gang: Gang, index: int) -> Manifest:
-    """The Pod of one node rank. check_template must have passed; nothing of the template is changed in place.
+    """The Pod of gang.members[index], which for a worker is its node rank. check_template must have passed; nothing of
+    the template is changed in place.
 
     It is pinned to its node from the start, and released later: by `release_patch` where a device plugin binds its
     GPUs, by the creation of its claim where DRA does.
     """
-    node = gang.nodes[index]
-    template = gang.job.spec.template
-    name = gang.pod(index)
-    metadata = gang.metadata(name, {**template.metadata.labels, **gang.worker_labels(index)}, gang.owner)
-    annotations = {**template.metadata.annotations, **_annotations(node)}
-    if annotations:
-        metadata["annotations"] = annotations
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _spec(gang, node, template.spec)}
+    return pods(gang, (index,))[0]
+
+
+def pods(gang: Gang, indexes: Sequence[int]) -> tuple[Manifest, ...]:
+    """The Pods of these members in this order, each as `pod` makes it; what they have in common is made once."""
+    roles = dict.fromkeys(gang.members[index].role for index in indexes)
+    common = {role: _Common.of(gang, role) for role in roles}
+    return tuple(_pod(gang, index, common[gang.members[index].role]) for index in indexes)
 
 
 def release_patch(uid: str, gates: Sequence[str]) -> list[dict[str, Any]]:
@@ -46,69 +50,121 @@ def release_patch(uid: str, gates: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _annotations(node: RankNode) -> dict[str, str]:
-    """Who reads it never takes an unknown GPU for a known one: all uuids or none."""
-    return {GPUS_ANNOTATION: ",".join(node.uuids)} if all(node.uuids) else {}
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What the Pods of one role are alike in. Fields that differ are there without their value, to keep their place."""
+
+    labels: Manifest
+    annotations: Manifest
+    spec: Manifest
+    affinity: Manifest
+    """The user's."""
+    trainer: int
+    """Index of the container that gets the GPUs."""
+    container: Manifest
+    """That container."""
+    env: list[Any]
+    """The user's variables in there."""
+    resources: Manifest
+    """The user's resources in there."""
+
+    @staticmethod
+    def of(gang: Gang, role: Role) -> "_Common":
+        """What follows from the gang and the user's template."""
+        template = gang.template(role)
+        trainer = trainer_index(template.spec)
+        container = template.spec["containers"][trainer]
+        return _Common(
+            labels=template.metadata.labels,
+            annotations=template.metadata.annotations,
+            spec=_common_spec(gang, role, template.spec, container),
+            affinity=template.spec.get("affinity") or {},
+            trainer=trainer,
+            container=_common_container(gang, role, container),
+            env=container.get("env") or [],
+            resources=container.get("resources") or {},
+        )
 
 
-def _spec(gang: Gang, node: RankNode, template: Manifest) -> Manifest:
-    trainer = trainer_index(template)
-    containers = list(template["containers"])
-    containers[trainer] = _trainer(gang, node, containers[trainer])
-    spec = {
-        **template,
-        "hostname": gang.pod(node.index),
-        "subdomain": gang.service,
-        "restartPolicy": "Never",
-        "affinity": _pinned(template.get("affinity") or {}, node.node),
-        "containers": containers,
-    }
+def _common_spec(gang: Gang, role: Role, template: Manifest, container: Manifest) -> Manifest:
+    spec = {**template, "hostname": "", "subdomain": gang.service, "restartPolicy": "Never", "affinity": {}}
     if gang.job.spec.priority_class_name:
         spec["priorityClassName"] = gang.job.spec.priority_class_name
     tolerations = template.get("tolerations") or []
-    if GPU_TOLERATION not in tolerations:
+    if role is Role.WORKER and GPU_TOLERATION not in tolerations:
         spec["tolerations"] = [*tolerations, GPU_TOLERATION]
-    if not _mounts_shm(template["containers"][trainer]):
+    if not _mounts_shm(container):
         # No sizeLimit: the kubelet sizes it to the Pod's memory limit, or to the node's memory without one. What is
         # written there counts as the container's memory, so that limit stays the one number that bounds both.
         shm = {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}
         spec["volumes"] = [*(template.get("volumes") or []), shm]
-    if node.binding is Binding.DRA:
-        claim = {"name": CLAIM, "resourceClaimName": gang.pod(node.index)}
-        spec["resourceClaims"] = [*(template.get("resourceClaims") or []), claim]
-    else:
-        spec["schedulingGates"] = [*(template.get("schedulingGates") or []), {"name": PLACEMENT_GATE}]
     return spec
 
 
-def _trainer(gang: Gang, node: RankNode, container: Manifest) -> Manifest:
-    ours = [{"name": variable.name, "value": variable.value} for variable in environment(gang, node.index).variables]
-    trainer = {
-        **container,
-        # Ours first: Kubernetes expands $(NAME) from the variables before it, so the user's own may refer to them.
-        "env": [*ours, *(container.get("env") or [])],
-        "resources": _resources(gang, node, container.get("resources") or {}),
-    }
+def _common_container(gang: Gang, role: Role, container: Manifest) -> Manifest:
+    trainer = {**container, "env": [], "resources": {}}
     if not _mounts_shm(container):
         # The runtime's own /dev/shm has 64 MiB, too little for NCCL and for data loaders.
         mount = {"name": SHM_VOLUME, "mountPath": SHM_PATH}
         trainer["volumeMounts"] = [*(container.get("volumeMounts") or []), mount]
-    if gang.uses_rdma and gang.ipc_lock:
+    if role is Role.WORKER and gang.uses_rdma and gang.ipc_lock:
         trainer["securityContext"] = _with_ipc_lock(container.get("securityContext") or {})
     return trainer
 
 
-def _resources(gang: Gang, node: RankNode, resources: Manifest) -> Manifest:
+def _pod(gang: Gang, index: int, common: _Common) -> Manifest:
+    member = gang.members[index]
+    name = gang.name(member)
+    metadata = gang.metadata(name, {**common.labels, **gang.member_labels(member)}, gang.owner)
+    annotations = {**common.annotations, **_annotations(member)}
+    if annotations:
+        metadata["annotations"] = annotations
+    spec = contract(gang).containers(gang, member, _spec(gang, index, common))
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _annotations(member: Member) -> dict[str, str]:
+    """Who reads it never takes an unknown GPU for a known one: all uuids or none."""
+    return {GPUS_ANNOTATION: ",".join(member.uuids)} if member.uuids and all(member.uuids) else {}
+
+
+def _spec(gang: Gang, index: int, common: _Common) -> Manifest:
+    member = gang.members[index]
+    name = gang.name(member)
+    containers = list(common.spec["containers"])
+    ours = [{"name": variable.name, "value": variable.value} for variable in environment(gang, index).variables]
+    containers[common.trainer] = {
+        **common.container,
+        # Ours first: Kubernetes expands $(NAME) from the variables before it, so the user's own may refer to them.
+        "env": [*ours, *common.env],
+        "resources": _resources(gang, member, common.resources),
+    }
+    spec = {
+        **common.spec,
+        "hostname": name,
+        "affinity": _pinned(common.affinity, member.node),
+        "containers": containers,
+    }
+    match member.binding:
+        case Binding.DRA:
+            claim = {"name": CLAIM, "resourceClaimName": name}
+            spec["resourceClaims"] = [*(spec.get("resourceClaims") or []), claim]
+        case Binding.WHOLE_NODE | Binding.BEST_EFFORT:
+            spec["schedulingGates"] = [*(spec.get("schedulingGates") or []), {"name": PLACEMENT_GATE}]
+    return spec
+
+
+def _resources(gang: Gang, member: Member, resources: Manifest) -> Manifest:
     """The user's resources and the GPUs; requests of an extended resource must equal its limits."""
     ours = {}
-    if node.binding is not Binding.DRA:
-        ours[GPU_RESOURCE] = str(node.rank_count)
-    if gang.uses_rdma and node.rdma_resource and not _asks_for(resources, node.rdma_resource):
-        ours[node.rdma_resource] = "1"  # one share exposes every NIC behind it
+    if member.binding in {Binding.WHOLE_NODE, Binding.BEST_EFFORT}:
+        ours[GPU_RESOURCE] = str(member.rank_count)
+    if gang.uses_rdma and member.rdma_resource and not _asks_for(resources, member.rdma_resource):
+        ours[member.rdma_resource] = "1"  # one share exposes every NIC behind it
     wanted = dict(resources)
     if ours:
         wanted |= {field: {**(resources.get(field) or {}), **ours} for field in ("limits", "requests")}
-    if node.binding is Binding.DRA:
+    if member.binding is Binding.DRA:
         wanted["claims"] = [*(resources.get("claims") or []), {"name": CLAIM}]
     return wanted
 

@@ -7,7 +7,8 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import NodeView
-from closeknit.launch.gang import Gang, RankNode
+from closeknit.launch.gang import Gang
+from closeknit.launch.member import Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
     Lost where a node has gone, its GPUs may have other indexes now, or Pods no longer get its NICs: then the booking
     means nothing.
     """
-    nodes: list[RankNode] = []
+    members: list[Member] = []
     for index, share in enumerate(booking.shares):
         view = cluster.nodes.get(share.node)
         if view is None:
@@ -34,8 +35,8 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
             return Lost(share.node, f"the GPUs of node {share.node} have changed since they were booked")
         if share.nics and view.rdma is None:
             return Lost(share.node, f"node {share.node} no longer offers an rdma/ resource for {share.nics[0]}")
-        nodes.append(
-            RankNode(
+        members.append(
+            Member(
                 node=share.node,
                 index=index,
                 uuids=uuids,
@@ -46,7 +47,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 transport=_transport(view, share.nics),
             )
         )
-    return Gang(job=job, attempt=booking.attempt, nodes=tuple(nodes), fabric=cluster.fabric, ipc_lock=ipc_lock)
+    return Gang(job=job, attempt=booking.attempt, members=tuple(members), fabric=cluster.fabric, ipc_lock=ipc_lock)
 
 
 def _uuids(view: NodeView, share: Share) -> tuple[str, ...] | None:

@@ -8,6 +8,7 @@ from itertools import combinations
 from closeknit.agent.discovery import nvlink, pci
 from closeknit.agent.discovery.findings import Finding, findings, unhealthy_gpus
 from closeknit.agent.discovery.nics import gpu_direct_rdma, nics
+from closeknit.agent.discovery.possible import possible
 from closeknit.agent.discovery.readings import GpuReading, MigDeviceReading, PciReading, Readings
 from closeknit.api.nodetopology import (
     C2C,
@@ -118,7 +119,8 @@ def _located(readings: Readings) -> list[tuple[GpuReading, str]]:
 def _gpu(gpu: GpuReading, address: str, place: PciReading | None, node: Nvlink) -> Gpu:
     generation, bandwidth = nvlink.generation(gpu), nvlink.link_bandwidth_gb_s(gpu)
     capability = gpu.compute_capability
-    return Gpu(
+    return possible(
+        Gpu,
         index=gpu.index,
         uuid=gpu.uuid,
         minor=gpu.minor,

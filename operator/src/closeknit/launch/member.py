@@ -1,0 +1,34 @@
+"""One Pod of a gang: its role, its place, its GPUs."""
+
+from dataclasses import dataclass
+
+from closeknit.api.names import Role
+from closeknit.api.nodetopology import Transport
+from closeknit.api.trainingjob_status import Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One Pod of the gang. A worker has all the gang's GPUs of its node; members of other roles run on CPUs alone."""
+
+    node: str
+    index: int
+    """Among the members of its role, from 0; of a worker its node rank."""
+    uuids: tuple[str, ...] = ()
+    """GPUs in local-rank order, one for each rank; empty strings where the machine does not tell."""
+    first_rank: int = 0
+    """Global rank of the first GPU; ranks are contiguous."""
+    binding: Binding | None = None
+    """How the GPUs are bound to the Pod; None where it has none."""
+    nics: tuple[str, ...] = ()
+    """RDMA NICs of these ranks as name:port; empty where the gang does not use RDMA."""
+    rdma_resource: str | None = None
+    """The node's resource that exposes the NICs, for example rdma/hca_shared_devices_a."""
+    transport: Transport | None = None
+    """Transport of the NICs."""
+    role: Role = Role.WORKER
+
+    @property
+    def rank_count(self) -> int:
+        """Ranks of this Pod, which is its GPUs."""
+        return len(self.uuids)
