@@ -30,7 +30,6 @@ from closeknit.controller.resources import PODS
 from closeknit.controller.worker import ThreadWorker
 from closeknit.kube.api import Key
 from closeknit.lifecycle.answers import NOTHING, Answers, after
-from closeknit.lifecycle.asked import is_same
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.results import Stored
@@ -137,7 +136,7 @@ class Core:
         self.now += timedelta(seconds=1)
         began = time.process_time()
         self.cluster = self.cluster.after(changes).at(self.now)
-        if self.decision is None or not is_same(self.cluster, self.decision.schedule.cluster):
+        if self.decision is None or not self.cluster.is_same(self.decision.schedule.cluster):
             self.decide()
         return (time.process_time() - began) * 1e3
 

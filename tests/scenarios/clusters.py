@@ -9,7 +9,17 @@ from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import HOST_LEVEL, ExclusionReason, JobKey
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node import Exclusion, NodeView, PluginOffer, RdmaOffer, Taint
+from closeknit.cluster.node import (
+    Exclusion,
+    Fault,
+    FaultKind,
+    Holder,
+    HolderKind,
+    NodeView,
+    PluginOffer,
+    RdmaOffer,
+    Taint,
+)
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement.request import Request, request
 from scenarios.machines import MACHINES
@@ -44,11 +54,12 @@ def node(
     """
     words = gpus.split() or [str(gpu.index) for gpu in graph.gpus]
     held = {
-        gpu.index: (holders or {}).get(word, f"job team/{word}")
+        gpu.index: _holder((holders or {}).get(word, f"job team/{word}"))
         for gpu, word in zip(graph.gpus, words, strict=True)
         if not word.isdecimal() and word != "x"
     }
-    unusable = {gpu.index: "unhealthy: XID79" for gpu, word in zip(graph.gpus, words, strict=True) if word == "x"}
+    broken = Fault(FaultKind.UNHEALTHY, "XID79")
+    unusable = {gpu.index: broken for gpu, word in zip(graph.gpus, words, strict=True) if word == "x"}
     usable = tuple(gpu.index for gpu in graph.gpus if gpu.index not in unusable)
     known = [domain for domain in path if domain is not None]
     domains: list[str | None] = []
@@ -116,5 +127,12 @@ def held(view: NodeView, *indexes: int) -> NodeView:
     return replace(
         view,
         free=tuple(index for index in view.free if index not in indexes),
-        holders={**view.holders, **dict.fromkeys(indexes, "job team/more")},
+        holders={**view.holders, **dict.fromkeys(indexes, _holder("job team/more"))},
     )
+
+
+def _holder(words: str) -> Holder:
+    """A holder as a picture names it: `job team/train`."""
+    kind, _, key = words.partition(" ")
+    namespace, _, name = key.partition("/")
+    return Holder(HolderKind(kind), namespace, name)

@@ -1,5 +1,6 @@
 """What a cluster of manifests looks like at noon."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from closeknit.cluster.cluster import Cluster, build
@@ -16,3 +17,8 @@ def cluster(*manifests: Manifest) -> Cluster:
 
 def view(*manifests: Manifest, name: str = "gpu-1") -> NodeView:
     return cluster(*manifests).at(NOON).nodes[name]
+
+
+def words(facts: Mapping[int, object]) -> dict[int, str]:
+    """Holders or faults of a node as people read them."""
+    return {index: str(fact) for index, fact in facts.items()}

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.job import InvalidJob
-from closeknit.cluster.kinds import KINDS, Kind, Source, change, from_document
+from closeknit.cluster.kinds import KINDS, Kind, Stream, change, from_document
 from closeknit.cluster.meta import whole
 from closeknit.cluster.pod import ContainerState, Pod
 from closeknit.cluster.report import AgentReport
@@ -29,7 +29,7 @@ from scenarios.manifests import (
     worker,
 )
 
-BY_SOURCE = {kind.source: kind for kind in KINDS}
+BY_STREAM = {kind.stream: kind for kind in KINDS}
 
 
 def kept(manifest: Manifest) -> Pod:
@@ -50,7 +50,7 @@ EXAMPLES: dict[str, Manifest] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=[kind.source for kind in KINDS])
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.stream for kind in KINDS])
 def test_bytes_and_plain_dicts_give_the_same_object(kind: Kind) -> None:
     manifest = EXAMPLES[kind.kind]
     assert kind.decode(json.dumps(manifest).encode()) == kind.convert(manifest) == from_document(manifest)
@@ -68,7 +68,7 @@ def test_the_table_names_what_an_api_server_serves() -> None:
         ("resource.k8s.io", "v1", "resourceclaims"),
         ("scheduling.k8s.io", "v1", "priorityclasses"),
     ]
-    ours, others = BY_SOURCE[Source.CHILD_PODS], BY_SOURCE[Source.OTHER_PODS]
+    ours, others = BY_STREAM[Stream.CHILD_PODS], BY_STREAM[Stream.OTHER_PODS]
     assert (ours.label_selector, ours.field_selector) == ("closeknit.dev/job", None)
     assert (others.label_selector, others.field_selector) == (
         "!closeknit.dev/job",
@@ -210,7 +210,7 @@ def test_absent_and_null_are_the_same() -> None:
         "spec": {"taints": None, "unschedulable": None},
         "status": {"conditions": None, "allocatable": None, "capacity": None},
     }
-    convert = BY_SOURCE[Source.NODES].convert
+    convert = BY_STREAM[Stream.NODES].convert
     assert convert(bare) == convert(nulls)
 
 
@@ -291,7 +291,7 @@ def test_a_job_that_cannot_be_read_keeps_its_status_and_its_fault(spec: Manifest
     assert found.key == JobKey("team-b", "train")
     assert (found.metadata.resource_version, found.metadata.generation) == ("17", 3)
     assert found.status.placement is not None
-    assert change(found).source is Source.TRAINING_JOBS
+    assert change(found).stream is Stream.TRAINING_JOBS
 
 
 def test_a_job_whose_status_cannot_be_read_either_has_none() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from closeknit.cluster.node import PluginOffer
+from closeknit.cluster.node import Fault, FaultKind, PluginOffer
 from scenarios.manifests import (
     Manifest,
     allocation,
@@ -19,7 +19,7 @@ from scenarios.manifests import (
     uuids,
     worker,
 )
-from scenarios.views import view
+from scenarios.views import view, words
 
 WHOLE = booked(("gpu-1", range(4)))
 HOLDERS = {
@@ -155,7 +155,7 @@ WITH_CLAIMS = {
 @pytest.mark.parametrize(("manifests", "expected"), HOLDERS.values(), ids=HOLDERS.keys())
 def test_who_holds_which_gpu(manifests: Sequence[Manifest], expected: dict[int, str]) -> None:
     found = view(node(), node_topology(), *manifests)
-    assert dict(found.holders) == expected
+    assert words(found.holders) == expected
     assert list(found.holders) == sorted(expected)
     assert set(found.free) == set(range(8)) - expected.keys()
 
@@ -163,7 +163,7 @@ def test_who_holds_which_gpu(manifests: Sequence[Manifest], expected: dict[int, 
 @pytest.mark.parametrize(("manifests", "expected"), WITH_CLAIMS.values(), ids=WITH_CLAIMS.keys())
 def test_who_holds_which_gpu_under_dra(manifests: Sequence[Manifest], expected: dict[int, str]) -> None:
     found = view(node(gpus=None), node_topology(), resource_slice(), *manifests)
-    assert dict(found.holders) == expected
+    assert words(found.holders) == expected
     assert set(found.free) == set(range(8)) - expected.keys()
 
 
@@ -176,8 +176,8 @@ def test_a_claim_on_a_mig_device_holds_the_gpu_that_it_is_cut_from() -> None:
     )
     rest = resource_slice(indexes=range(1, 8), count=2)
     found = view(node(gpus=None), node_topology(), cut, rest, resource_claim("x", ("gpu-1", 0)))
-    assert dict(found.holders) == {6: "claim ml/x"}
-    assert found.unusable[0] == "no ResourceSlice names it"
+    assert words(found.holders) == {6: "claim ml/x"}
+    assert found.unusable[0] == Fault(FaultKind.UNNAMED)
 
 
 REQUESTED = {
@@ -253,7 +253,7 @@ def test_pods_that_hold_all_there_is_hold_every_gpu() -> None:
         pod("b", requests={"nvidia.com/gpu": "1"}),
         pod("c", requests={"nvidia.com/gpu": "1"}),
     )
-    assert dict(found.holders) == {0: "pod ml/b or ml/c", 1: "pod ml/a", 2: "pod ml/b or ml/c"}
+    assert words(found.holders) == {0: "pod ml/b or ml/c", 1: "pod ml/a", 2: "pod ml/b or ml/c"}
     assert found.free == ()
 
 
@@ -261,11 +261,11 @@ def test_pods_may_hold_gpus_that_only_the_agent_knows_to_be_broken() -> None:
     broken = [{"index": index, "state": "Unhealthy"} for index in (0, 1)]
     found = view(node(), node_topology(gpus=broken), pod(requests={"nvidia.com/gpu": "6"}))
     assert found.plugin == PluginOffer(8, 8, 6, holders_known=False, shared=False)
-    assert (dict(found.holders), found.free) == ({}, (2, 3, 4, 5, 6, 7))
+    assert (words(found.holders), found.free) == ({}, (2, 3, 4, 5, 6, 7))
 
 
 def test_a_pod_of_the_plugin_that_dra_has_replaced_may_hold_any_gpu() -> None:
     old = pod("old", requests={"nvidia.com/gpu": "6"})
     found = view(node(gpus=None), node_topology(), resource_slice(), old, resource_claim("x", ("gpu-1", 3)))
     assert (found.dra, found.free) == (True, ())
-    assert (found.holders[0], found.holders[3]) == ("pod ml/old", "claim ml/x")
+    assert (str(found.holders[0]), str(found.holders[3])) == ("pod ml/old", "claim ml/x")

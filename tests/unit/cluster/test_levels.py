@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.kinds import Change, Source, change, from_document
+from closeknit.cluster.kinds import Change, Stream, change, from_document
 from scenarios.manifests import Manifest, cluster_topology, node, node_topology
 
 Labels = Mapping[str, str]
@@ -44,7 +44,7 @@ def test_equal_racks_of_different_blocks_are_different_domains() -> None:
     found = cluster(
         {"a": net(block="b1", rack="r1"), "b": net(block="b2", rack="r1")}, cluster_topology("block", "rack")
     )
-    assert [view.domains[1] for view in found.nodes.values()] == ["b1/r1", "b2/r1"]
+    assert [found.nodes[name].domains[1] for name in ("a", "b")] == ["b1/r1", "b2/r1"]
 
 
 def test_a_node_without_a_label_has_no_domain_there_nor_inside() -> None:
@@ -204,4 +204,4 @@ def test_levels_come_and_go_with_what_they_are_read_from() -> None:
     assert labelled is not None
     found = plain.after([change(labelled)])
     assert (found.levels, domains(found)) == (("block", "host"), {"a": ("b1", "b1/a"), "b": (None, "b")})
-    assert found.after([Change(Source.NODES, ("", "a"), None)]).levels == ("host",)
+    assert found.after([Change(Stream.NODES, ("", "a"), None)]).levels == ("host",)

@@ -16,7 +16,7 @@ from scenarios.manifests import (
     resource_slice,
     training_job,
 )
-from scenarios.views import view
+from scenarios.views import view, words
 
 
 def without(manifest: Manifest, *path: str | int) -> Manifest:
@@ -230,7 +230,7 @@ def test_a_gpu_is_not_usable_with_its_reason(manifests: Sequence[Manifest], expe
     found = view(*manifests)
     assert found.machine is not None
     everything = {gpu.index for gpu in found.machine.gpus}
-    assert (dict(found.unusable), set(found.usable)) == (expected, everything - expected.keys())
+    assert (words(found.unusable), set(found.usable)) == (expected, everything - expected.keys())
 
 
 OFFERS = {

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from closeknit.api.names import JobKey
-from closeknit.cluster.kinds import Source
+from closeknit.cluster.kinds import Stream
 from closeknit.controller import loop as scheduling
 from closeknit.controller.process import Process, ended
 from closeknit.controller.vitals import LONGEST_DECISION_S
@@ -96,7 +96,7 @@ def test_what_changes_meanwhile_is_read_and_then_decided_on(monkeypatch: pytest.
         async with a_process(store) as process:
             add(store, training_job("b", spec={"gpus": 16}))
             await asyncio.sleep(DECISION_S / 4)
-            seen = process.sight.reflectors[Source.TRAINING_JOBS].objects
+            seen = process.sight.reflectors[Stream.TRAINING_JOBS].objects
             is_read = len(seen) == 2 and process.loop.deciding_since is not None
             async with asyncio.timeout(30):
                 while JobKey("team-b", "b") not in process.sight.cluster.jobs:  # noqa: ASYNC110 - as above

@@ -8,7 +8,7 @@ import pytest
 from closeknit.api.names import PendingReason
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.node import NodeView, PluginOffer, Taint
+from closeknit.cluster.node import Fault, FaultKind, NodeView, PluginOffer, Taint
 from closeknit.machine.graph import machine
 from closeknit.placement.admission import admits
 from closeknit.placement.first_fit import first_fit
@@ -72,7 +72,12 @@ H200, V100 = graph("hgx-h200"), graph("dgx-1v")
 PLUGIN_H200 = node("a", H200, offer="plugin")
 PLUGIN_V100 = node("a", V100, offer="plugin")
 # The agent knows that GPU 0 is broken, and the plugin does not.
-BROKEN_H200 = replace(PLUGIN_H200, usable=tuple(range(1, 8)), free=tuple(range(1, 8)), unusable={0: "unhealthy: XID79"})
+BROKEN_H200 = replace(
+    PLUGIN_H200,
+    usable=tuple(range(1, 8)),
+    free=tuple(range(1, 8)),
+    unusable={0: Fault(FaultKind.UNHEALTHY, "XID79")},
+)
 REFUSED = PendingReason.INSUFFICIENT_GPUS
 
 
@@ -137,7 +142,8 @@ def test_first_fit_takes_the_first_nodes_and_the_lowest_gpus() -> None:
     naive = first_fit(cluster, wanted(gpus=4), TABLES)
     assert naive is not None
     assert [(share.node, share.gpus) for share in naive.shares] == [("a", (0, 2, 3, 5))]
-    assert (naive.predicted_bus_bandwidth_gb_s, naive.ideal_bus_bandwidth_gb_s) == (10.0, 80.0)
+    # Over the sockets of a DGX-1, whose CPUs are Broadwells.
+    assert (naive.predicted_bus_bandwidth_gb_s, naive.ideal_bus_bandwidth_gb_s) == (6.0, 80.0)
     two = first_fit(cluster, wanted(gpus=16), TABLES)
     assert two is not None
     assert [(share.node, share.first_rank) for share in two.shares] == [("b", 0), ("c", 8)]

@@ -9,7 +9,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking import booking
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.kinds import Change, ClusterObject, Source, pod_source
+from closeknit.cluster.kinds import Change, ClusterObject, Stream, pod_stream
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle.bars import is_finished
@@ -101,8 +101,8 @@ def _without_children(cluster: Cluster, job: TrainingJob) -> Cluster:
     claims = cluster.claims_of(job.key)
     return cluster.after(
         (
-            *(Change(pod_source(pod), pod.key, None) for pod in pods),
-            *(Change(Source.RESOURCE_CLAIMS, claim.key, None) for claim in claims),
+            *(Change(pod_stream(pod), pod.key, None) for pod in pods),
+            *(Change(Stream.RESOURCE_CLAIMS, claim.key, None) for claim in claims),
         )
     )
 

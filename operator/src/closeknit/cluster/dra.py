@@ -7,6 +7,7 @@ import msgspec
 
 from closeknit.api.names import GPU_DRA_DRIVER, JOB_LABEL, JobKey, is_child_name
 from closeknit.cluster.meta import Metadata, Owner, WireStruct
+from closeknit.cluster.node import Fault, FaultKind
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -17,8 +18,8 @@ class Device(msgspec.Struct, frozen=True):
     """UUID of the GPU; None where the driver does not tell."""
     whole: bool
     """A whole GPU; False for a MIG device, whose uuid is that of the GPU it is cut from."""
-    unusable: str | None
-    """Why no gang may be planned on it, as a clause."""
+    unusable: Fault | None
+    """Why no gang may be planned on it."""
 
 
 class ResourceSlice(msgspec.Struct, frozen=True):
@@ -159,15 +160,15 @@ def _device(wire: _Device) -> Device:
     return Device(wire.name, text("uuid") if whole else text("parentUUID"), whole, _unusable(wire))
 
 
-def _unusable(wire: _Device) -> str | None:
+def _unusable(wire: _Device) -> Fault | None:
     """Why no gang may be planned on a device: tainted, or one that several claims may share."""
     for taint in sorted(wire.taints or (), key=lambda taint: taint.key):
         if taint.effect in {"NoSchedule", "NoExecute"}:
-            return f"unhealthy: its DRA device is tainted {taint.key}:{taint.effect}"
+            return Fault(FaultKind.UNHEALTHY, f"its DRA device is tainted {taint.key}:{taint.effect}")
     if wire.allow_multiple_allocations:
-        return "its device allows multiple allocations"
+        return Fault(FaultKind.MULTIPLE_ALLOCATIONS)
     if wire.consumes_counters:
-        return "its device is a partition that consumes shared counters"
+        return Fault(FaultKind.PARTITION)
     return None
 
 

@@ -174,7 +174,7 @@ def group_of(view: NodeView) -> Group:
     return Group(
         kind=_kind(machine) if machine else None,
         free=sum(at.get(index, 0) for index in view.free),
-        faults=tuple((index, why.partition(":")[0]) for index, why in sorted(view.unusable.items()) if index in at),
+        faults=tuple((index, fault.summary) for index, fault in sorted(view.unusable.items()) if index in at),
         dra=view.dra,
         plugin=view.plugin,
         has_rdma=view.rdma is not None,

@@ -1,6 +1,9 @@
-"""What is read from an API server or from files, and how: one table for the operator's reflectors and the CLI's reader.
+"""Every kind of object that a Cluster is made of: where it is, how it is read, and which tables of kept.py keep it.
 
-A Secret is never among it. Services are not read either: a foreign one under a name of ours shows when ours is created.
+A new kind is one entry; the operator's reflectors and the CLI's reader go by them.
+
+A Secret is never among them. Services are not read either: a foreign one under a name of ours shows when ours is
+created.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +13,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from closeknit.api.names import CLUSTER_TOPOLOGY, GROUP, JOB_LABEL, NODE_TOPOLOGY, TRAINING_JOB, VERSION
+from closeknit.api.names import (
+    CLUSTER_TOPOLOGY,
+    GROUP,
+    JOB_LABEL,
+    NODE_TOPOLOGY,
+    TRAINING_JOB,
+    VERSION,
+)
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.dra import (
     ResourceClaim,
@@ -21,9 +31,23 @@ from closeknit.cluster.dra import (
     resource_slice,
 )
 from closeknit.cluster.job import InvalidJob, job_from_builtins, job_from_json
+from closeknit.cluster.kept import (
+    ALLOCATIONS,
+    BOOKINGS,
+    CLAIMS,
+    INVALID_JOBS,
+    JOBS,
+    NODES,
+    PODS,
+    PRIORITIES,
+    REPORTS,
+    SLICES,
+    TOPOLOGIES,
+)
 from closeknit.cluster.objects import Node, PriorityClass, WireNode, WirePriorityClass, node, priority_class
 from closeknit.cluster.pod import Pod, WirePod, pod
 from closeknit.cluster.report import AgentReport, report_from_builtins, report_from_json
+from closeknit.cluster.table import ObjectKey, Table
 
 ClusterObject = (
     Node
@@ -36,14 +60,10 @@ ClusterObject = (
     | ResourceClaim
     | PriorityClass
 )
-ObjectKey = tuple[str, str]
-"""Namespace, empty for cluster-scoped kinds, and name."""
-
 Decoded = TypeVar("Decoded")
-Kept = TypeVar("Kept")
 
 
-class Source(StrEnum):
+class Stream(StrEnum):
     """One stream of objects. Pods come in two: ours to their end, because how they end is what the lifecycle wants to
     know, and others' only while they live, because a Pod that leaves a field selector shows its old state."""
 
@@ -62,7 +82,7 @@ class Source(StrEnum):
 class Kind:
     """One stream: where its objects are, and what is kept of each."""
 
-    source: Source
+    stream: Stream
     group: str  # empty for the core group
     version: str
     plural: str
@@ -72,6 +92,10 @@ class Kind:
     """Object of one JSON document; None for one of no interest. Raises for a document that cannot be read at all."""
     convert: Callable[[object], ClusterObject | None]
     """The same of plain dicts and lists."""
+    key: Callable[[Any], ObjectKey]
+    holds: tuple[type, ...]
+    """Types of its objects."""
+    tables: tuple[Table[Any, Any], ...]
     field_selector: str | None = None
     label_selector: str | None = None
 
@@ -80,7 +104,7 @@ class Kind:
 class Change:
     """One object is now as given; None: it is gone. What it was before does not matter."""
 
-    source: Source
+    stream: Stream
     key: ObjectKey
     new: ClusterObject | None
 
@@ -99,17 +123,21 @@ def _struct(
     return decode, convert
 
 
-_NODE = _struct(WireNode, node)
-_POD = _struct(WirePod, pod)
-_SLICE = _struct(WireResourceSlice, resource_slice)
-_CLAIM = _struct(WireResourceClaim, resource_claim)
-_PRIORITY = _struct(WirePriorityClass, priority_class)
+def _named(value: Node | AgentReport | ResourceSlice | PriorityClass) -> ObjectKey:
+    return "", value.name
+
+
+def _keyed(value: Pod | ResourceClaim) -> ObjectKey:
+    return value.key
+
+
 _DRA = "resource.k8s.io"
+_POD = (*_struct(WirePod, pod), _keyed)
 
 KINDS: tuple[Kind, ...] = (
-    Kind(Source.NODES, "", "v1", "nodes", "Node", False, *_NODE),
+    Kind(Stream.NODES, "", "v1", "nodes", "Node", False, *_struct(WireNode, node), _named, (Node,), (NODES,)),
     Kind(
-        Source.NODE_TOPOLOGIES,
+        Stream.NODE_TOPOLOGIES,
         GROUP,
         VERSION,
         "nodetopologies",
@@ -117,9 +145,12 @@ KINDS: tuple[Kind, ...] = (
         False,
         report_from_json,
         report_from_builtins,
+        _named,
+        (AgentReport,),
+        (REPORTS, ALLOCATIONS),
     ),
     Kind(
-        Source.CLUSTER_TOPOLOGIES,
+        Stream.CLUSTER_TOPOLOGIES,
         GROUP,
         VERSION,
         "clustertopologies",
@@ -127,26 +158,77 @@ KINDS: tuple[Kind, ...] = (
         False,
         ClusterTopology.model_validate_json,
         ClusterTopology.parse,
+        lambda topology: ("", topology.metadata.name),
+        (ClusterTopology,),
+        (TOPOLOGIES,),
     ),
-    Kind(Source.TRAINING_JOBS, GROUP, VERSION, "trainingjobs", TRAINING_JOB, True, job_from_json, job_from_builtins),
-    Kind(Source.CHILD_PODS, "", "v1", "pods", "Pod", True, *_POD, label_selector=JOB_LABEL),
     Kind(
-        Source.OTHER_PODS,
+        Stream.TRAINING_JOBS,
+        GROUP,
+        VERSION,
+        "trainingjobs",
+        TRAINING_JOB,
+        True,
+        job_from_json,
+        job_from_builtins,
+        lambda job: (job.key.namespace, job.key.name),
+        (TrainingJob, InvalidJob),
+        (JOBS, INVALID_JOBS, BOOKINGS),
+    ),
+    Kind(Stream.CHILD_PODS, "", "v1", "pods", "Pod", True, *_POD, (Pod,), (PODS,), label_selector=JOB_LABEL),
+    Kind(
+        Stream.OTHER_PODS,
         "",
         "v1",
         "pods",
         "Pod",
         True,
         *_POD,
+        (Pod,),
+        (PODS,),
         field_selector="status.phase!=Succeeded,status.phase!=Failed",
         label_selector=f"!{JOB_LABEL}",
     ),
-    Kind(Source.RESOURCE_SLICES, _DRA, "v1", "resourceslices", "ResourceSlice", False, *_SLICE),
-    Kind(Source.RESOURCE_CLAIMS, _DRA, "v1", "resourceclaims", "ResourceClaim", True, *_CLAIM),
-    Kind(Source.PRIORITY_CLASSES, "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, *_PRIORITY),
+    Kind(
+        Stream.RESOURCE_SLICES,
+        _DRA,
+        "v1",
+        "resourceslices",
+        "ResourceSlice",
+        False,
+        *_struct(WireResourceSlice, resource_slice),
+        _named,
+        (ResourceSlice,),
+        (SLICES,),
+    ),
+    Kind(
+        Stream.RESOURCE_CLAIMS,
+        _DRA,
+        "v1",
+        "resourceclaims",
+        "ResourceClaim",
+        True,
+        *_struct(WireResourceClaim, resource_claim),
+        _keyed,
+        (ResourceClaim,),
+        (CLAIMS,),
+    ),
+    Kind(
+        Stream.PRIORITY_CLASSES,
+        "scheduling.k8s.io",
+        "v1",
+        "priorityclasses",
+        "PriorityClass",
+        False,
+        *_struct(WirePriorityClass, priority_class),
+        _named,
+        (PriorityClass,),
+        (PRIORITIES,),
+    ),
 )
-
+BY_STREAM: Mapping[Stream, Kind] = {entry.stream: entry for entry in KINDS}
 _BY_KIND = {(entry.group, entry.kind): entry for entry in KINDS}
+_BY_TYPE = {held: entry for entry in KINDS for held in entry.holds}
 
 
 def from_document(document: Mapping[str, Any]) -> ClusterObject | None:
@@ -159,42 +241,15 @@ def from_document(document: Mapping[str, Any]) -> ClusterObject | None:
 
 def change(new: ClusterObject) -> Change:
     """The change that an object found in a list or file stands for."""
-    return Change(_source(new), key_of(new), new)
+    stream = pod_stream(new) if isinstance(new, Pod) else _BY_TYPE[type(new)].stream
+    return Change(stream, key_of(new), new)
 
 
 def key_of(value: ClusterObject) -> ObjectKey:
     """Namespace and name."""
-    match value:
-        case Pod() | ResourceClaim():
-            return value.key
-        case TrainingJob() | InvalidJob():
-            return value.key.namespace, value.key.name
-        case ClusterTopology():
-            return "", value.metadata.name
-        case _:
-            return "", value.name
+    return _BY_TYPE[type(value)].key(value)
 
 
-def _source(value: ClusterObject) -> Source:
-    match value:
-        case Node():
-            return Source.NODES
-        case AgentReport():
-            return Source.NODE_TOPOLOGIES
-        case ClusterTopology():
-            return Source.CLUSTER_TOPOLOGIES
-        case TrainingJob() | InvalidJob():
-            return Source.TRAINING_JOBS
-        case Pod():
-            return pod_source(value)
-        case ResourceSlice():
-            return Source.RESOURCE_SLICES
-        case ResourceClaim():
-            return Source.RESOURCE_CLAIMS
-        case PriorityClass():
-            return Source.PRIORITY_CLASSES
-
-
-def pod_source(value: Pod) -> Source:
+def pod_stream(value: Pod) -> Stream:
     """The stream that a Pod comes from: the label decides, as in the selectors."""
-    return Source.CHILD_PODS if JOB_LABEL in value.labels else Source.OTHER_PODS
+    return Stream.CHILD_PODS if JOB_LABEL in value.labels else Stream.OTHER_PODS

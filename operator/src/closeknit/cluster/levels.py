@@ -7,15 +7,15 @@ A domain is a path from the outermost level, so that rack 1 of block a and rack 
     gpu-08   b1      b1/r2    None            b1/r2/gpu-08
     gpu-09   b1      None     None            b1/gpu-09
 
-Levels come from the ClusterTopology called `default`, else from the labels that others have put on the nodes.
+Levels come from the ClusterTopology called `default`, else from the labels that others have put on the nodes; which
+they are is counted in census.py.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
-from closeknit.api.objects import ClusterTopology
 
 GPU_CLIQUE_LABEL = "nvidia.com/gpu.clique"  # GPU feature discovery: <cluster UUID>.<clique>, as Machine.nvlink_domain
 
@@ -137,41 +137,3 @@ def _descend(value: str | None, parts: list[str], found: list[str | None], *, is
 def nvlink_domain(place: Place, label: str | None) -> str | None:
     """The node's multi-node NVLink domain: what its machine says, else the label's value."""
     return place.nvlink_domain or place.labels.get(label or GPU_CLIQUE_LABEL) or None
-
-
-def levels(topology: ClusterTopology | None, places: Iterable[Place]) -> Levels:
-    """The levels of a cluster of these nodes; those of a topology that lists none are found by labels."""
-    places = tuple(places)
-    if topology is not None and topology.spec.levels:
-        labelled = tuple((level.name, level.node_label) for level in topology.spec.levels)
-        label = None
-    else:
-        scheme = next((scheme for scheme in SCHEMES if _bears(scheme, places)), Scheme(()))
-        labelled = tuple((level, key) for level, key in scheme.levels if any(place.labels.get(key) for place in places))
-        known = any(nvlink_domain(place, None) for place in places)
-        label = None if known else scheme.nvlink_domain
-    domains: dict[str, list[Place]] = {}
-    for place in places:
-        domain = nvlink_domain(place, label)
-        if domain:
-            domains.setdefault(domain, []).append(place)
-    if not domains:
-        return Levels(labelled)
-    around = _levels_around(labelled, domains.values())
-    return Levels(labelled[:around], labelled[around:], has_nvlink_domain=True, nvlink_label=label)
-
-
-def _bears(scheme: Scheme, places: tuple[Place, ...]) -> bool:
-    keys = [key for _, key in scheme.levels] + ([scheme.nvlink_domain] if scheme.nvlink_domain else [])
-    return any(place.labels.get(key) for place in places for key in keys)
-
-
-def _levels_around(labelled: tuple[tuple[str, str], ...], domains: Iterable[list[Place]]) -> int:
-    """How many levels, from the outermost, no NVLink domain straddles; a node without a label speaks for none."""
-    around = len(labelled)
-    for members in domains:
-        for depth, (_, key) in enumerate(labelled[:around]):
-            if len({place.labels[key] for place in members if place.labels.get(key)}) > 1:
-                around = depth
-                break
-    return around

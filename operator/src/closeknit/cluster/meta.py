@@ -11,6 +11,8 @@ import msgspec
 from closeknit.api.names import GROUP, TRAINING_JOB
 from closeknit.api.quantity import quantity
 
+_NO_LABELS: Mapping[str, str] = {}  # one for all strangers' Pods, 64 bytes each otherwise
+
 
 class WireStruct(msgspec.Struct, frozen=True, rename="camel"):
     """Base of everything decoded from the wire: camelCase there, snake_case here."""
@@ -46,9 +48,10 @@ class Metadata(WireStruct, frozen=True):
     owner_references: list[Owner] | None = None
 
     @property
-    def our_labels(self) -> dict[str, str]:
+    def our_labels(self) -> Mapping[str, str]:
         """The labels with our prefix."""
-        return {key: value for key, value in (self.labels or {}).items() if key.startswith(f"{GROUP}/")}
+        ours = {key: value for key, value in (self.labels or {}).items() if key.startswith(f"{GROUP}/")}
+        return ours or _NO_LABELS
 
 
 class Condition(WireStruct, frozen=True):

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
 from closeknit.api.names import ExclusionReason
 from closeknit.machine.graph import Machine
@@ -22,6 +24,59 @@ class Taint:
     key: str
     value: str
     effect: str
+
+
+class HolderKind(StrEnum):
+    """What a GPU can be held by."""
+
+    JOB = "job"  # a TrainingJob, by its booking or by a Pod that it owns
+    POD = "pod"
+    CLAIM = "claim"
+
+
+class Holder(NamedTuple):  # a tuple, because a refusal hashes one for every GPU that is held
+    """Who holds a GPU. As text: `job team-b/train-3`, `pod ml/notebook`, `claim ml/x`, `pod ml/a or ml/b`."""
+
+    kind: HolderKind
+    namespace: str
+    name: str
+    or_pods: tuple[tuple[str, str], ...] = ()
+    """Namespace and name of further Pods, where nobody can tell which of them it is."""
+
+    def __str__(self) -> str:
+        others = "".join(f" or {namespace}/{name}" for namespace, name in self.or_pods)
+        return f"{self.kind} {self.namespace}/{self.name}{others}"
+
+
+class FaultKind(StrEnum):
+    """Why a GPU of a machine is not usable; each is a clause by itself."""
+
+    UNHEALTHY = "unhealthy"
+    MIG = "MIG"
+    UNNAMED = "no ResourceSlice names it"
+    INCOMPLETE_POOL = "its pool of ResourceSlices is incomplete"
+    NOT_OFFERED = "neither a device plugin nor a ResourceSlice offers it"
+    MULTIPLE_ALLOCATIONS = "its device allows multiple allocations"
+    PARTITION = "its device is a partition that consumes shared counters"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why one GPU is not usable. As text: `unhealthy: XID79`, `MIG`, `its pool … is incomplete (1 of 2)`."""
+
+    kind: FaultKind
+    detail: str = ""
+    """Of an unhealthy GPU the reasons given, of a pool the slices that are there; of other kinds empty."""
+
+    @property
+    def summary(self) -> str:
+        """The text by which faults of several GPUs are counted: of an unhealthy one without its reasons."""
+        return str(self.kind) if self.kind is FaultKind.UNHEALTHY else str(self)
+
+    def __str__(self) -> str:
+        if not self.detail:
+            return str(self.kind)
+        return f"{self.kind}: {self.detail}" if self.kind is FaultKind.UNHEALTHY else f"{self.kind} ({self.detail})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +122,10 @@ class NodeView:
     """GPUs that are healthy and that a binding can reach."""
     free: tuple[int, ...]
     """GPUs of `usable` that nobody is known to hold."""
-    holders: Mapping[int, str]
-    """Who holds a GPU, for people: `job team-b/train-3`, `pod ml/notebook`, `claim ml/x`."""
-    unusable: Mapping[int, str]
-    """Why a GPU of the machine is not usable: `unhealthy: XID79`, `MIG`, `no ResourceSlice names it`."""
+    holders: Mapping[int, Holder]
+    """Who holds a GPU, by NVML index, ascending."""
+    unusable: Mapping[int, Fault]
+    """Why a GPU of the machine is not usable, by NVML index, ascending."""
     dra: bool
     """Whether a complete pool of gpu.nvidia.com ResourceSlices names the GPUs by uuid."""
     plugin: PluginOffer | None

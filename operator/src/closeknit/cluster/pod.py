@@ -91,6 +91,8 @@ class Pod(msgspec.Struct, frozen=True):
     def job_owner(self) -> Owner | None:
         """Its ownerReference to the TrainingJob that its label names."""
         name = self.labels.get(JOB_LABEL)
+        if name is None:
+            return None
         return next((owner for owner in self.owners if owner.is_training_job and owner.name == name), None)
 
     @property

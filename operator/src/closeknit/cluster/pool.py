@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from closeknit.cluster.dra import ResourceSlice
+from closeknit.cluster.node import Fault, FaultKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,9 +13,9 @@ class Pools:
 
     complete: bool
     """Whether a complete pool names at least one whole GPU by uuid."""
-    incomplete: str | None
-    """How a pool is incomplete, as a clause; the scheduler allocates nothing from such a pool."""
-    gpus: Mapping[str, str | None]
+    incomplete: Fault | None
+    """How a pool is incomplete; the scheduler allocates nothing from such a pool."""
+    gpus: Mapping[str, Fault | None]
     """uuid of each whole GPU in complete pools -> why no gang may be planned on it, None for one that is fine."""
     uuids: Mapping[tuple[str, str], str]
     """(pool, device) -> uuid of the GPU, or of the GPU that a MIG device is cut from; older generations included, for
@@ -32,7 +33,7 @@ def pools(slices: Iterable[ResourceSlice]) -> Pools:
     if not by_pool:
         return NO_POOLS
     incomplete = None
-    gpus: dict[str, str | None] = {}
+    gpus: dict[str, Fault | None] = {}
     uuids: dict[tuple[str, str], str] = {}
     for pool, all_slices in by_pool.items():
         for entry in all_slices:
@@ -40,7 +41,7 @@ def pools(slices: Iterable[ResourceSlice]) -> Pools:
         newest = [entry for entry in all_slices if entry.generation == all_slices[-1].generation]
         expected = max(entry.slice_count for entry in newest)
         if len(newest) < expected:
-            incomplete = f"its pool of ResourceSlices is incomplete ({len(newest)} of {expected})"
+            incomplete = Fault(FaultKind.INCOMPLETE_POOL, f"{len(newest)} of {expected}")
             continue
         for device in (device for entry in newest for device in entry.devices):
             if device.whole and device.uuid:

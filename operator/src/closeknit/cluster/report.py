@@ -91,11 +91,16 @@ def report(topology: NodeTopology) -> AgentReport:
     )
 
 
-def same_machine(new: AgentReport, old: AgentReport | None) -> AgentReport:
-    """`new`, holding the very Machine of `old` where both are equal, so that what was computed from it stays known."""
-    if old is not None and new.machine is not old.machine and new.machine == old.machine:
-        return replace(new, machine=old.machine)
-    return new
+def settled(new: AgentReport, old: AgentReport | None) -> AgentReport:
+    """`new`, holding the very parts of `old` that are equal, so that what was computed from them stays known."""
+    if old is None:
+        return new
+    return replace(
+        new,
+        machine=old.machine if new.machine == old.machine else new.machine,
+        unhealthy=old.unhealthy if new.unhealthy == old.unhealthy else new.unhealthy,
+        allocations=old.allocations if new.allocations == old.allocations else new.allocations,
+    )
 
 
 def moment(text: str | None) -> datetime | None:

@@ -6,8 +6,18 @@ from datetime import datetime, timedelta
 
 from closeknit.api.names import GPU_RESOURCE, RDMA_RESOURCE_PREFIX, ExclusionReason
 from closeknit.cluster.dra import ResourceClaim
-from closeknit.cluster.holders import Held, Holding, holding
-from closeknit.cluster.node import Exclusion, NodeView, PluginOffer, RdmaOffer
+from closeknit.cluster.holders import BookedShare, Holding, any_of, holding
+from closeknit.cluster.levels import Place
+from closeknit.cluster.node import (
+    Exclusion,
+    Fault,
+    FaultKind,
+    Holder,
+    HolderKind,
+    NodeView,
+    PluginOffer,
+    RdmaOffer,
+)
 from closeknit.cluster.objects import Node
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import Pools
@@ -16,11 +26,10 @@ from closeknit.machine.graph import Machine
 
 STALE_AFTER = timedelta(minutes=15)  # three missed heartbeats of 5 minutes
 SHARED_RESOURCE = f"{GPU_RESOURCE}.shared"  # what the device plugin's renameByDefault makes of a shared GPU
-UNHEALTHY = "unhealthy"  # what NodeView.unusable says of a broken GPU begins so
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class NodeFacts:
     """Everything that speaks of one node; at least one of `node` and `report` is there."""
 
     name: str
@@ -31,20 +40,31 @@ class Sources:
     """Live Pods bound to the node, by key."""
     claims: Sequence[ResourceClaim]
     """Claims that hold devices of the node's pools, by key."""
-    bookings: Sequence[Held]
-    """Shares that jobs have booked on the node, by job."""
+    bookings: Sequence[tuple[BookedShare, Pod | None]]
+    """Shares that jobs have booked on the node, by job, with the Pod that stands for each once there is one."""
+
+    @property
+    def place(self) -> Place:
+        """What the levels are read from."""
+        return place(self.node, self.report)
+
+
+def place(node: Node | None, report: AgentReport | None) -> Place:
+    """What the levels are read from at a node; at least one of the two is there."""
+    machine = report.machine if report else None
+    return Place(node.labels if node else {}, machine.nvlink_domain if machine else None)
 
 
 def node_view(
-    sources: Sources, domains: tuple[str | None, ...], *, nodes_are_known: bool, now: datetime | None
+    facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_known: bool, now: datetime | None
 ) -> NodeView:
     """The node as placement sees it. Without any Node in the input, `nodes_are_known` is False and nobody judges
     Nodes: each NodeTopology is then a Ready, untainted node whose GPUs a device plugin offers."""
-    node, report = sources.node, sources.report
+    node, report = facts.node, facts.report
     machine = report.machine if report else None
     if report is None or machine is None:
         return NodeView(
-            name=sources.name,
+            name=facts.name,
             labels=node.labels if node else {},
             taints=node.taints if node else (),
             domains=domains,
@@ -59,23 +79,23 @@ def node_view(
             plugin=None,
             rdma=None,
         )
-    held = holding(report, sources.bookings, sources.pods, _claimed(sources))
-    dra = sources.pools.complete and not (node and node.allocatable.get(GPU_RESOURCE, 0) > 0)
-    unusable = _unusable(machine, report, sources.pools if dra else None)
-    plugin = None if dra else _plugin(sources, machine, held, nodes_are_known=nodes_are_known)
+    held = holding(facts.name, machine, report, facts.bookings, facts.pods, _claimed(facts))
+    dra = facts.pools.complete and not (node and node.allocatable.get(GPU_RESOURCE, 0) > 0)
+    unusable = _unusable(machine, report, facts.pools if dra else None)
+    plugin = None if dra else _plugin(facts, machine, held, nodes_are_known=nodes_are_known)
     if not dra and plugin is None:
-        reason = sources.pools.incomplete or "neither a device plugin nor a ResourceSlice offers it"
-        unusable = {gpu.index: unusable.get(gpu.index, reason) for gpu in machine.gpus}
+        fault = facts.pools.incomplete or Fault(FaultKind.NOT_OFFERED)
+        unusable = {gpu.index: unusable.get(gpu.index, fault) for gpu in machine.gpus}
     usable = tuple(gpu.index for gpu in machine.gpus if gpu.index not in unusable)
     holders = held.holders
-    if dra and (strangers := _outside_dra(sources, held)):
+    if dra and (strangers := _outside_dra(facts, held)):
         # Pods of the device plugin that DRA has replaced: which GPUs they have nobody can say, so it may be any.
-        rest = dict.fromkeys((index for index in usable if index not in holders), f"pod {' or '.join(strangers)}")
+        rest = dict.fromkeys((index for index in usable if index not in holders), any_of(strangers))
         holders = dict(sorted({**holders, **rest}.items()))
     if plugin is not None and not plugin.shared and held.unexplained:
         plugin, holders = _explained_by_count(plugin, usable, held)
     return NodeView(
-        name=sources.name,
+        name=facts.name,
         labels=node.labels if node else {},
         taints=node.taints if node else (),
         domains=domains,
@@ -92,25 +112,15 @@ def node_view(
     )
 
 
-def _outside_dra(sources: Sources, held: Holding) -> list[str]:
+def _outside_dra(facts: NodeFacts, held: Holding) -> list[Pod]:
     """Pods with GPUs that nobody can name, and that no claim gave them."""
-    claims = {claim.key for claim in sources.claims}
-    by_claim = {
-        f"{pod.namespace}/{pod.name}"
-        for pod in sources.pods
-        if any((pod.namespace, name) in claims for name in pod.claims)
-    }
-    return [pod for pod in held.unexplained if pod not in by_claim]
+    claims = {claim.key for claim in facts.claims}
+    return [pod for pod in held.unexplained if not any((pod.namespace, name) in claims for name in pod.claims)]
 
 
 def is_stale(report: AgentReport, now: datetime | None) -> bool:
     """Whether the agent has been silent too long; one that never gave a heartbeat is not stale."""
     return now is not None and report.heartbeat is not None and now - report.heartbeat > STALE_AFTER
-
-
-def is_unhealthy(why_unusable: str) -> bool:
-    """Whether a GPU with this text in NodeView.unusable is broken, and not merely out of reach."""
-    return why_unusable.startswith(UNHEALTHY)
 
 
 def _no_machine(report: AgentReport | None) -> Exclusion:
@@ -123,7 +133,7 @@ def _exclusion(
     node: Node | None,
     report: AgentReport,
     machine: Machine,
-    unusable: Mapping[int, str],
+    unusable: Mapping[int, Fault],
     *,
     nodes_are_known: bool,
     now: datetime | None,
@@ -144,40 +154,40 @@ def _exclusion(
         return Exclusion(ExclusionReason.UNHEALTHY, report.not_ready)
     if not machine.gpus:
         return Exclusion(ExclusionReason.UNHEALTHY, "its agent found no GPU")
-    if all(is_unhealthy(unusable.get(gpu.index, "")) for gpu in machine.gpus):
+    faults = [unusable.get(gpu.index) for gpu in machine.gpus]
+    if all(fault is not None and fault.kind is FaultKind.UNHEALTHY for fault in faults):
         return Exclusion(ExclusionReason.UNHEALTHY, f"none of its {len(machine.gpus)} GPUs is healthy")
     return None
 
 
-def _claimed(sources: Sources) -> list[tuple[str, str]]:
-    uuids = sources.pools.uuids
+def _claimed(facts: NodeFacts) -> list[tuple[str, Holder]]:
+    uuids = facts.pools.uuids
     return [
-        (uuids[device], f"{claim.namespace}/{claim.name}")
-        for claim in sources.claims
+        (uuids[device], Holder(HolderKind.CLAIM, claim.namespace, claim.name))
+        for claim in facts.claims
         for device in claim.devices
         if device in uuids
     ]
 
 
-def _unusable(machine: Machine, report: AgentReport, dra: Pools | None) -> dict[int, str]:
-    """Why GPUs are not usable, by NVML index, ascending; `dra` where the node's GPUs are bound by claims."""
-    reasons: dict[int, str] = {}
+def _unusable(machine: Machine, report: AgentReport, dra: Pools | None) -> dict[int, Fault]:
+    """GPUs that are not usable, by NVML index, ascending; `dra` where the node's GPUs are bound by claims."""
+    faults: dict[int, Fault] = {}
     for gpu in machine.gpus:
         if gpu.index in report.unhealthy:
-            why = report.unhealthy[gpu.index]
-            reasons[gpu.index] = f"{UNHEALTHY}: {why}" if why else UNHEALTHY
+            faults[gpu.index] = Fault(FaultKind.UNHEALTHY, report.unhealthy[gpu.index])
         elif gpu.mig_enabled:
-            reasons[gpu.index] = "MIG"
+            faults[gpu.index] = Fault(FaultKind.MIG)
         elif dra is not None:
             if gpu.uuid is None or gpu.uuid not in dra.gpus:
-                reasons[gpu.index] = dra.incomplete or "no ResourceSlice names it"
+                faults[gpu.index] = dra.incomplete or Fault(FaultKind.UNNAMED)
             elif fault := dra.gpus[gpu.uuid]:
-                reasons[gpu.index] = fault
-    return reasons
+                faults[gpu.index] = fault
+    return faults
 
 
-def _plugin(sources: Sources, machine: Machine, held: Holding, *, nodes_are_known: bool) -> PluginOffer | None:
-    node, report = sources.node, sources.report
+def _plugin(facts: NodeFacts, machine: Machine, held: Holding, *, nodes_are_known: bool) -> PluginOffer | None:
+    node, report = facts.node, facts.report
     if node is None:
         if nodes_are_known or report is None:
             return None
@@ -188,7 +198,7 @@ def _plugin(sources: Sources, machine: Machine, held: Holding, *, nodes_are_know
     capacity = max(node.capacity.get(GPU_RESOURCE, 0), allocatable)
     if capacity == 0 and node.capacity.get(SHARED_RESOURCE, 0) == 0:
         return None
-    if allocatable == 0 and sources.pools.incomplete:
+    if allocatable == 0 and facts.pools.incomplete:
         return None  # the kubelet remembers a device plugin that DRA has replaced, and DRA is not ready yet
     return PluginOffer(allocatable, capacity, held.requested, not held.unexplained, _shares(node, machine))
 
@@ -208,13 +218,12 @@ def _shares(node: Node, machine: Machine) -> bool:
 
 def _explained_by_count(
     plugin: PluginOffer, usable: tuple[int, ...], held: Holding
-) -> tuple[PluginOffer, Mapping[int, str]]:
+) -> tuple[PluginOffer, Mapping[int, Holder]]:
     """Pods whose GPUs nobody named hold every remaining one where they hold as many as remain."""
     remaining = [index for index in usable if index not in held.holders]
     if held.unexplained_gpus < len(remaining) or plugin.free > 0:
         return plugin, held.holders
-    pods = " or ".join(held.unexplained)
-    holders = {**held.holders, **dict.fromkeys(remaining, f"pod {pods}")}
+    holders = {**held.holders, **dict.fromkeys(remaining, any_of(held.unexplained))}
     offer = PluginOffer(plugin.allocatable, plugin.capacity, plugin.requested, holders_known=True, shared=False)
     return offer, dict(sorted(holders.items()))
 

@@ -11,7 +11,7 @@ from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import Source
+from closeknit.cluster.kinds import Stream
 from closeknit.controller.decisions import log_decision
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.sight import Sight
@@ -21,7 +21,6 @@ from closeknit.controller.writes import Writes
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
 from closeknit.lifecycle.answers import NOTHING, Answers, after
-from closeknit.lifecycle.asked import is_same
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.follow import BROKEN_PAUSE_S
 from closeknit.lifecycle.memory import Memory
@@ -119,7 +118,7 @@ class SchedulingLoop:
 
     def _is_known(self, cluster: Cluster) -> bool:
         """Whether a decision on this very cluster was made."""
-        return self._decision is not None and is_same(self._decision.schedule.cluster, cluster)
+        return self._decision is not None and cluster.is_same(self._decision.schedule.cluster)
 
     async def _decide(self, cluster: Cluster) -> float:
         """One decision over all jobs. Gives the seconds after which to decide again at the latest."""
@@ -171,7 +170,7 @@ class SchedulingLoop:
         there |= {job.metadata.uid for job in seen.invalid_jobs.values()}
         for uid in self._answers.keys() - there:
             del self._answers[uid]
-        names = seen.jobs.keys() | seen.invalid_jobs.keys()
+        names = {*seen.jobs, *seen.invalid_jobs}
         for key in self._failures.keys() - names - self._turns.keys():
             del self._failures[key]
         for key in self._bugs.keys() - names:
@@ -198,7 +197,7 @@ class SchedulingLoop:
                 if isinstance(result, Stored):
                     self._stored(plan, before, result.job)
                 elif isinstance(result, Failed) and result.action is None and result.denial.failure is Failure.LOST:
-                    seen[Source.TRAINING_JOBS] = await self._asked(plan)
+                    seen[Stream.TRAINING_JOBS] = await self._asked(plan)
             turn.versions = seen
             turn.deleted = deletions(results)
             turn.deleted_until = loop.time() + DELETION_SEEN_S

@@ -9,7 +9,7 @@ from functools import partial
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import KINDS, Change, ClusterObject, Kind, Source
+from closeknit.cluster.kinds import KINDS, Change, ClusterObject, Kind, Stream
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.report import AgentReport
 from closeknit.controller.worker import Worker
@@ -29,8 +29,8 @@ class Sight:
     """
 
     def __init__(self, api: Api, on_change: Callable[[], None]) -> None:
-        self.reflectors: Mapping[Source, Reflector[ClusterObject]] = {
-            kind.source: self._reflector(api, kind) for kind in KINDS
+        self.reflectors: Mapping[Stream, Reflector[ClusterObject]] = {
+            kind.stream: self._reflector(api, kind) for kind in KINDS
         }
         self.cluster = Cluster.empty()
         """As of the last look."""
@@ -62,24 +62,24 @@ class Sight:
     def assume(self, job: TrainingJob) -> None:
         """From now on the job is as given."""
         self._assumed.add(job.key)
-        self._changes.append(Change(Source.TRAINING_JOBS, (job.key.namespace, job.key.name), job))
+        self._changes.append(Change(Stream.TRAINING_JOBS, (job.key.namespace, job.key.name), job))
 
     def settle(self, job: JobKey) -> None:
         """From now on the job is as its stream shows it."""
         if job in self._assumed:
             self._assumed.discard(job)
             key = Key(job.namespace, job.name)
-            shown = self.reflectors[Source.TRAINING_JOBS].objects.get(key)
-            self._changes.append(Change(Source.TRAINING_JOBS, key, shown))
+            shown = self.reflectors[Stream.TRAINING_JOBS].objects.get(key)
+            self._changes.append(Change(Stream.TRAINING_JOBS, key, shown))
 
-    def has_seen(self, source: Source, version: str) -> bool:
+    def has_seen(self, source: Stream, version: str) -> bool:
         """Whether the stream has passed this resourceVersion. Versions of one resource are decimal and count up."""
         last = self.reflectors[source].last_rv
         return not (version.isdecimal() and last.isdecimal()) or int(last) >= int(version)
 
     def is_there(self, job: JobKey, name: str, uid: str) -> bool:
         """Whether a Pod of this uid is there that nobody deletes."""
-        pod = self.reflectors[Source.CHILD_PODS].objects.get(Key(job.namespace, name))
+        pod = self.reflectors[Stream.CHILD_PODS].objects.get(Key(job.namespace, name))
         return isinstance(pod, Pod) and pod.uid == uid and pod.deletion_timestamp is None
 
     def new_machine(self) -> Machine | None:
@@ -101,15 +101,15 @@ class Sight:
             api,
             Resource(kind.group, kind.version, kind.plural, kind.namespaced),
             kind.decode,
-            partial(self._take, kind.source),
-            on_quarantine=partial(_report, kind.source),
+            partial(self._take, kind.stream),
+            on_quarantine=partial(_report, kind.stream),
             field_selector=kind.field_selector,
             label_selector=kind.label_selector,
         )
 
-    def _take(self, source: Source, events: Sequence[Event[ClusterObject]]) -> None:
+    def _take(self, source: Stream, events: Sequence[Event[ClusterObject]]) -> None:
         for event in events:
-            if source is Source.TRAINING_JOBS and self._assumed and JobKey(*event.key) in self._assumed:
+            if source is Stream.TRAINING_JOBS and self._assumed and JobKey(*event.key) in self._assumed:
                 continue
             if isinstance(event.new, AgentReport) and event.new.machine is not None:
                 self._note(event.new.machine)
@@ -121,5 +121,5 @@ class Sight:
             self._machines[machine.topology_class] = machine
 
 
-def _report(source: Source, key: Key, error: Exception) -> None:
+def _report(source: Stream, key: Key, error: Exception) -> None:
     _log.warning("an object cannot be read and is left out", extra={"resource": source, "object": key, "error": error})

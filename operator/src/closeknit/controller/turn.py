@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from closeknit.api.names import JobKey
-from closeknit.cluster.kinds import Source
+from closeknit.cluster.kinds import Stream
 from closeknit.controller.sight import Sight
 from closeknit.lifecycle.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.results import Created, Deleted, Exists, Released, Result, Stored
@@ -19,7 +19,7 @@ class Turn:
     is_kept: bool = True
     """Whether what the job would get is kept for it meanwhile; not where what stopped it may last."""
     is_writing: bool = True
-    versions: Mapping[Source, str] = field(default_factory=dict)
+    versions: Mapping[Stream, str] = field(default_factory=dict)
     """What must be seen of each stream before the job is decided on again."""
     deleted: tuple[tuple[str, str], ...] = ()
     """Children, as (name, uid), whose end must be seen, too, but no later than deleted_until."""
@@ -36,16 +36,16 @@ class Turn:
 
     def is_status_seen(self, sight: Sight) -> bool:
         """Whether what is shown of the job is what was written, or newer."""
-        return not self.is_writing and sight.has_seen(Source.TRAINING_JOBS, self.versions.get(Source.TRAINING_JOBS, ""))
+        return not self.is_writing and sight.has_seen(Stream.TRAINING_JOBS, self.versions.get(Stream.TRAINING_JOBS, ""))
 
 
-def versions(results: Iterable[Result]) -> dict[Source, str]:
+def versions(results: Iterable[Result]) -> dict[Stream, str]:
     """The newest resourceVersion of each stream that was written to."""
-    newest: dict[Source, str] = {}
+    newest: dict[Stream, str] = {}
     for result in results:
         match result:
             case Stored(version=version):
-                source: Source | None = Source.TRAINING_JOBS
+                source: Stream | None = Stream.TRAINING_JOBS
             case Created(manifest, version, is_probe=False) | Exists(manifest, version=version, is_probe=False):
                 source = CHILD_KINDS[manifest["kind"]].stream
             case Released(version=version):

@@ -90,17 +90,3 @@ def is_same_scene(one: Cluster, other: Cluster) -> bool:
     if one is other:
         return True
     return one.forest is other.forest and one.levels == other.levels and one.fabric == other.fabric
-
-
-def is_same(one: Cluster, other: Cluster) -> bool:
-    """Whether no decision can see a difference."""
-    return (
-        one.nodes is other.nodes
-        and one.jobs is other.jobs
-        and one.invalid_jobs is other.invalid_jobs
-        and one.pods is other.pods
-        and one.claims is other.claims
-        and one.priorities is other.priorities
-        and one.levels == other.levels
-        and one.fabric == other.fabric
-    )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from closeknit.cluster.kinds import Source
+from closeknit.cluster.kinds import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class ChildKind:
     group: str  # empty for the core group
     version: str
     plural: str
-    stream: Source | None
+    stream: Stream | None
     """What shows it; None: nobody reads it, and what is known of it is what was answered to our writes."""
     is_awaited: bool
     """Whether its job is left alone after a deletion until that is seen: it holds what the next attempt needs."""
@@ -22,8 +22,8 @@ class ChildKind:
 CHILD_KINDS = {
     each.kind: each
     for each in (
-        ChildKind("Pod", "", "v1", "pods", Source.CHILD_PODS, is_awaited=True),
+        ChildKind("Pod", "", "v1", "pods", Stream.CHILD_PODS, is_awaited=True),
         ChildKind("Service", "", "v1", "services", None, is_awaited=False),
-        ChildKind("ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", Source.RESOURCE_CLAIMS, is_awaited=False),
+        ChildKind("ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", Stream.RESOURCE_CLAIMS, is_awaited=False),
     )
 }

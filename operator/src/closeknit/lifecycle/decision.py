@@ -54,7 +54,8 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
             elif wake_at is not None:
                 moments.append(wake_at)
     moments += [each.wake_at for each in known.values() if each.wake_at is not None]
-    invalid = (refuse_invalid(job, now) for job in cluster.invalid_jobs.values() if job.key not in memory.busy)
+    unread = sorted(key for key in cluster.invalid_jobs if key not in memory.busy)
+    invalid = (refuse_invalid(cluster.invalid_jobs[key], now) for key in unread)
     plans += [plan for plan in invalid if plan.writes]
     return Decision(verdicts, tuple(plans), known, min(moments, default=None))
 

@@ -7,6 +7,7 @@ from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, booking
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import Holder, HolderKind
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.answers import NOTHING, Answers, taken_words
 from closeknit.lifecycle.asked import Answer, Entry, QueuePlace, Schedule, Shape, is_same_scene
@@ -195,7 +196,8 @@ class _Walk:
     def _is_fit(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> bool:
         """Whether nobody else has come to hold the booked GPUs, and their nodes are still fit for new Pods."""
         asked = request(job.key, job.spec)
-        ours = {None, f"job {job.key}", *(f"claim {pod.namespace}/{pod.name}" for pod in pods if is_own(pod, job))}
+        ours: set[Holder | None] = {None, Holder(HolderKind.JOB, job.key.namespace, job.key.name)}
+        ours |= {Holder(HolderKind.CLAIM, pod.namespace, pod.name) for pod in pods if is_own(pod, job)}
         for share in held.shares:
             view = self.cluster.nodes.get(share.node)
             if view is None or view.exclusion is not None or not admits(view, asked):

@@ -1,9 +1,11 @@
 """What a search had to leave out, counted: GPUs that are held, unhealthy or unbindable, and whole nodes."""
 
 from collections import Counter
+from itertools import groupby
 
 from closeknit.api.names import ExclusionReason
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import Holder, HolderKind
 from closeknit.placement.admission import untolerated
 from closeknit.placement.binding import bindable, unbound
 from closeknit.placement.ground import Ground
@@ -56,7 +58,7 @@ def _gpus(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
 
 def _holders(cluster: Cluster, ground: Ground) -> Counter[str]:
     """GPUs of the nodes that the job may use by who holds them, but for those that are not usable anyway."""
-    found: Counter[str] = Counter()
+    found: Counter[Holder] = Counter()
     held = {group for group, number, _ in ground.groups if group.free != ground.offers[number].terms.sets.every}
     for group, names in ground.domain.members():
         if group not in held:
@@ -64,14 +66,15 @@ def _holders(cluster: Cluster, ground: Ground) -> Counter[str]:
         broken = {index for index, _ in group.faults}
         for name in names:
             holders = cluster.nodes[name].holders
-            if broken:
-                found.update(holder for index, holder in holders.items() if index not in broken)
-            else:
-                found.update(holders.values())
-    named: Counter[str] = Counter()
-    for holder, number in found.items():
-        named[holder.removeprefix("job ")] += number
-    return named
+            there = (holder for index, holder in holders.items() if index not in broken) if broken else holders.values()
+            for holder, gpus in groupby(there):  # most often one holder has them all
+                found[holder] += len(list(gpus))
+    return Counter({_name(holder): number for holder, number in found.items()})
+
+
+def _name(holder: Holder) -> str:
+    """A holder as a refusal names it: a job is what most are."""
+    return f"{holder.namespace}/{holder.name}" if holder.kind is HolderKind.JOB else str(holder)
 
 
 def _nodes(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:

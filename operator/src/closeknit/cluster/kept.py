@@ -1,0 +1,102 @@
+"""What a Cluster keeps of each kind of object, under which other keys it is filed, and which nodes it concerns.
+
+A NodeView is a function of what is filed under its node's name, so that it is derived anew exactly when something is
+filed anew there, or when a table says by `touches` that an object reaches a node by another way.
+"""
+
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any
+
+from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, JobKey
+from closeknit.api.objects import ClusterTopology, TrainingJob
+from closeknit.cluster.booking import Booking, booking
+from closeknit.cluster.dra import ResourceClaim, ResourceSlice
+from closeknit.cluster.holders import BookedShare
+from closeknit.cluster.job import InvalidJob
+from closeknit.cluster.objects import Node, PriorityClass
+from closeknit.cluster.pod import Pod
+from closeknit.cluster.report import AgentReport, Allocation
+from closeknit.cluster.table import Index, ObjectKey, Reader, Table, by_key, by_name
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+# Nodes and what their agents say.
+NODES = Table[str, Node](by_name, _itself, is_by_node=True)
+REPORTS = Table[str, AgentReport](by_name, _itself, is_by_node=True)
+ALLOCATIONS = Table[str, tuple[Allocation, ...]](by_name, attrgetter("allocations"))
+
+# What is one for the whole cluster.
+TOPOLOGIES = Table[str, ClusterTopology](
+    by_name, lambda topology: topology if topology.metadata.name == DEFAULT_CLUSTER_TOPOLOGY else None
+)
+PRIORITIES = Table[str, PriorityClass](by_name, _itself)
+
+
+# Jobs and their bookings.
+def _booked_on(job: JobKey, booked: Booking) -> Iterable[tuple[str, BookedShare]]:
+    for index, share in enumerate(booked.shares):
+        yield (
+            share.node,
+            BookedShare(job, index, booked.uid, booked.attempt, tuple(share.gpus), share.binding, share.rdma),
+        )
+
+
+def _job_key(key: ObjectKey) -> JobKey:
+    return JobKey(*key)
+
+
+JOBS = Table[JobKey, TrainingJob](_job_key, lambda job: job if isinstance(job, TrainingJob) else None)
+INVALID_JOBS = Table[JobKey, InvalidJob](_job_key, lambda job: job if isinstance(job, InvalidJob) else None)
+BOOKED_ON = Index[JobKey, Booking, str, BookedShare](_booked_on, attrgetter("job", "index"), is_by_node=True)
+BOOKINGS = Table[JobKey, Booking](_job_key, booking, (BOOKED_ON,))
+
+
+# Pods of both streams: who is on a node, and who is of a job.
+def _live_on(_: ObjectKey, value: Pod) -> Iterable[tuple[str, Pod]]:
+    return ((value.node, value),) if value.node and value.is_live else ()
+
+
+def _owned(_: ObjectKey, value: Pod) -> Iterable[tuple[JobKey, Pod]]:
+    return ((value.job, value),) if value.job is not None else ()
+
+
+def _booked_nodes(reader: Reader, value: Pod) -> Iterable[str]:
+    """The node on which a Pod stands for a share of its job's booking, bound or not."""
+    booked = reader.all(BOOKINGS).get(value.job) if value.job else None
+    index = value.index
+    return (booked.shares[index].node,) if booked and index is not None and index < len(booked.shares) else ()
+
+
+LIVE_PODS_ON = Index[ObjectKey, Pod, str, Pod](_live_on, attrgetter("key"), is_by_node=True)
+PODS_OF = Index[ObjectKey, Pod, JobKey, Pod](_owned, attrgetter("key"))
+PODS = Table[ObjectKey, Pod](by_key, _itself, (LIVE_PODS_ON, PODS_OF), touches=_booked_nodes)
+HIDDEN_PODS = Table[ObjectKey, Pod](by_key, _itself)
+"""Others' Pods under a name that a Pod of ours has, too: the two streams of Pods are not in step."""
+
+# DRA.
+SLICES_ON = Index[str, ResourceSlice, str, ResourceSlice](
+    lambda _, part: ((part.node, part),), attrgetter("name"), is_by_node=True
+)
+SLICES_OF_POOL = Index[str, ResourceSlice, str, ResourceSlice](lambda _, part: ((part.pool, part),), attrgetter("name"))
+SLICES = Table[str, ResourceSlice](by_name, _itself, (SLICES_ON, SLICES_OF_POOL))
+
+
+def _pools_of(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[str, ResourceClaim]]:
+    return ((pool, claim) for pool, _ in claim.devices)
+
+
+def _labelled(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[JobKey, ResourceClaim]]:
+    return ((claim.job, claim),) if claim.job is not None else ()
+
+
+def _nodes_of_pools(reader: Reader, claim: ResourceClaim) -> Iterable[str]:
+    return (part.node for pool, _ in claim.devices for part in reader.under(SLICES_OF_POOL, pool))
+
+
+CLAIMS_IN = Index[ObjectKey, ResourceClaim, str, ResourceClaim](_pools_of, attrgetter("key"))
+CLAIMS_OF = Index[ObjectKey, ResourceClaim, JobKey, ResourceClaim](_labelled, attrgetter("key"))
+CLAIMS = Table[ObjectKey, ResourceClaim](by_key, _itself, (CLAIMS_IN, CLAIMS_OF), touches=_nodes_of_pools)
