@@ -1,13 +1,15 @@
 """A job that gets GPUs: the booking is stored, and then its children are made."""
 
+from collections.abc import Sequence
+
 from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking import Booking, Share, encoded, names
+from closeknit.launch.children import children
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.pod import pod, pods
-from closeknit.launch.service import service
 from closeknit.lifecycle import statuses
 from closeknit.lifecycle.gangs import Lost, gang
 from closeknit.lifecycle.plan import Action, Create, Delete, Plan
@@ -42,21 +44,22 @@ def book(subject: Subject, placement: Placement) -> Plan:
     return subject.plan(
         status,
         probes=_probes(subject, made),
-        actions=(*create_service(made), *create_pods(made, range(len(made.members)))),
+        actions=(*create_others(made), *create_pods(made, range(len(made.members)))),
         notice=subject.notice(EventReason.PLACED, _told(placement, booked), action=EventAction.PLACE),
         adds_ipc_lock=made.uses_rdma and ipc_lock,
     )
 
 
-def create_pods(gang: Gang, indexes: "range | list[int]") -> tuple[Create, ...]:
+def create_pods(gang: Gang, indexes: Sequence[int]) -> tuple[Create, ...]:
     """The Pods of these node ranks."""
     return tuple(Create(manifest) for manifest in pods(gang, indexes))
 
 
-def create_service(gang: Gang) -> tuple[Action, ...]:
-    """The Service of the attempt; the one of the attempt before goes."""
+def create_others(gang: Gang) -> tuple[Action, ...]:
+    """What the attempt has beside its Pods, its Service first; the Service of the attempt before goes."""
     before = service_name(gang.job.metadata.name, gang.attempt - 1)
-    return (Create(service(gang)), *((Delete("Service", before),) if gang.attempt > 1 else ()))
+    made = tuple(Create(manifest) for manifest in children(gang))
+    return (*made, Delete("Service", before)) if gang.attempt > 1 else made
 
 
 def _shares(placement: Placement) -> tuple[Share, ...]:

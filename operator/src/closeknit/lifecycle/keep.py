@@ -5,7 +5,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle import statuses
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.book import create_pods, create_service
+from closeknit.lifecycle.book import create_others, create_pods
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.ending import child_deleted, end, failed, node_changed, succeeded
 from closeknit.lifecycle.gangs import Lost
@@ -47,7 +47,7 @@ def _complete(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     gang = attempt.gang()
     if isinstance(gang, Lost):
         return node_changed(attempt, gang)
-    service = create_service(gang) if subject.answers.service_of != subject.attempt else ()
+    service = create_others(gang) if subject.answers.service_of != subject.attempt else ()
     return subject.plan(actions=(*old, *service, *create_pods(gang, attempt.missing)))
 
 

@@ -6,7 +6,7 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.claim import claim
 from closeknit.launch.pod import release_patch
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.book import create_service
+from closeknit.lifecycle.book import create_others
 from closeknit.lifecycle.children import is_left_over
 from closeknit.lifecycle.ending import node_changed
 from closeknit.lifecycle.gangs import Lost
@@ -34,7 +34,7 @@ def release(attempt: Attempt) -> Plan:
         return node_changed(attempt, gang)
     actions: list[Action] = []
     if subject.answers.service_of != subject.attempt:
-        actions += create_service(gang)
+        actions += create_others(gang)
     for index, pod in enumerate(attempt.present):
         if attempt.is_released(index):
             continue
