@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
+from closeknit.placement.subsets import positions_of
 
 
 class Ask(NamedTuple):
@@ -27,3 +28,18 @@ class Value(NamedTuple):
 
 
 ANY = Value(0.0, 0.0)
+
+
+class Choice(NamedTuple):
+    """The set to take. Every cost is better when lower."""
+
+    mask: int
+    loss_gb_s: tuple[float, ...]
+    """By how much the best remaining set of 8, of 4 and of 2 gets slower."""
+    nic_distance: int
+    numa_nodes: int
+
+
+def rank(choice: Choice) -> tuple[object, ...]:
+    """Of choices the lowest is the one to take."""
+    return (*choice[1:], positions_of(choice.mask))

@@ -18,6 +18,15 @@ RDMA_TRANSPORTS = (Transport.INFINIBAND, Transport.ROCE)  # what NCCL's own verb
 _LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")  # nearest first
 
 
+class Nics(NamedTuple):
+    """The active NICs of one transport that are nearest to each GPU of a set."""
+
+    rows: tuple[int, ...]
+    """Which of the machine's `nics`, ascending."""
+    gb_s: float | None
+    """What they carry between nodes, in GB/s; None where it is unknown."""
+
+
 class SetBandwidth(NamedTuple):
     """Bandwidth inside one node."""
 

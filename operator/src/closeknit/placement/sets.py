@@ -7,13 +7,13 @@ upper limit, up to subsets.MANY_SETS of them, which covers every machine of 16 G
 from collections.abc import Callable, Iterable
 from math import comb, inf
 from operator import attrgetter, sub
-from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
 from closeknit.machine.islands import islands
-from closeknit.placement.ask import ANY, Ask, Value
+from closeknit.placement.ask import ANY, Ask, Choice, Value, rank
 from closeknit.placement.bandwidth import (
+    Nics,
     SetBandwidth,
     most_bandwidth,
     nearest_nics,
@@ -29,25 +29,6 @@ from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, tw
 MANY_SEARCHES = 500  # ring searches, at up to 10 ms each; 8 over 4 is 70, 16 over 2 is 120
 LEARNED_GPUS = 8  # every pool of so many is learned: 256 at most
 KEPT_SIZES = (8, 4, 2)  # what later jobs ask for most, largest first: the largest is the hardest to come by again
-
-
-class Choice(NamedTuple):
-    """The set to take. Every cost is better when lower."""
-
-    mask: int
-    loss_gb_s: tuple[float, ...]
-    """By how much the best remaining set of 8, of 4 and of 2 gets slower."""
-    nic_distance: int
-    numa_nodes: int
-
-
-class Nics(NamedTuple):
-    """The active NICs of one transport that are nearest to each GPU of a set."""
-
-    rows: tuple[int, ...]
-    """Which of the machine's `nics`, ascending."""
-    gb_s: float | None
-    """What they carry between nodes, in GB/s; None where it is unknown."""
 
 
 class Sets:
@@ -182,7 +163,7 @@ class Sets:
                 for mask in self.of_count(pool, ask.gpus)
                 if self._most(mask) >= floor.bus_gb_s and self._reaches(self.value(mask, ask), floor)
             )
-            self._choices[key] = min(choices, key=_rank, default=None)
+            self._choices[key] = min(choices, key=rank, default=None)
         return self._choices[key]
 
     def _by_rank(self, pool: int, count: int) -> tuple[Choice, ...]:
@@ -191,7 +172,7 @@ class Sets:
         found = self._ranked.get(key)
         if found is None:
             choices = [self.judge(mask, pool) for mask in self.of_count(pool, count)]
-            found = self._ranked[key] = tuple(sorted(choices, key=_rank))
+            found = self._ranked[key] = tuple(sorted(choices, key=rank))
         return found
 
     def judge(self, mask: int, free: int) -> Choice:
@@ -317,7 +298,3 @@ class Sets:
     @staticmethod
     def _reaches(value: Value | None, floor: Value) -> bool:
         return value is not None and value.block_gb_s >= floor.block_gb_s and value.bus_gb_s >= floor.bus_gb_s
-
-
-def _rank(choice: Choice) -> tuple[object, ...]:
-    return (*choice[1:], positions_of(choice.mask))

@@ -10,6 +10,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest import Domain, MachineKind
 from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
+from closeknit.placement.ask import Choice
 from closeknit.placement.binding import Seat
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import Ground, Translation
@@ -17,7 +18,7 @@ from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.paths import Paths
 from closeknit.placement.request import Request
 from closeknit.placement.rings import Rings, rings
-from closeknit.placement.sets import Choice, Sets
+from closeknit.placement.sets import Sets
 from closeknit.placement.stage import Stage
 
 K = TypeVar("K", bound=Hashable)
