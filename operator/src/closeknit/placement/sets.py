@@ -4,10 +4,10 @@ Sets are bit masks over positions. The choice is exact: every set of the asked s
 upper limit, up to subsets.MANY_SETS of them, which covers every machine of 16 GPUs.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from math import comb, inf
 from operator import sub
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
@@ -29,6 +29,22 @@ from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, tw
 MANY_SEARCHES = 500  # ring searches, at up to 10 ms each; 8 over 4 is 70, 16 over 2 is 120
 LEARNED_GPUS = 8  # every pool of so many is learned: 256 at most
 KEPT_SIZES = (8, 4, 2)  # what later jobs ask for most, largest first: the largest is the hardest to come by again
+MANY_KEPT = 1 << 17  # of anything, twice the sets of 16 GPUs: any user may ask for any least bandwidth
+MANY_LISTED = 1 << 20  # sets in lists, 40 MB
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Known(dict[K, V]):
+    """What was worked out, until it is too much: then all of it is forgotten."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if len(self) >= MANY_KEPT:
+            self.clear()
+        super().__setitem__(key, value)
 
 
 class Choice(NamedTuple):
@@ -62,19 +78,20 @@ class Sets:
         self.transports = rdma_transports(machine)
         self._bits = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)}
         self._twins = twins(machine)
-        self._bandwidths: dict[int, SetBandwidth] = {}
-        self._mosts: dict[int, float] = {}
-        self._values: dict[tuple[int, Ask], Value | None] = {}
-        self._of_count: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._best_rings: dict[tuple[int, int], float] = {}
-        self._best_values: dict[tuple[int, Ask, Value, bool], Value | None] = {}
-        self._choices: dict[tuple[int, int, Ask, Value], Choice | None] = {}
-        self._likes: dict[int, int] = {}
-        self._kept_rings: dict[int, tuple[float, ...]] = {}
-        self._fits: dict[int, tuple[int, int]] = {}
-        self._indexes: dict[int, tuple[int, ...]] = {}
-        self._orders: dict[int, tuple[int, ...]] = {}
-        self._nics: dict[tuple[int, Transport], Nics] = {}
+        self._bandwidths: Known[int, SetBandwidth] = Known()
+        self._mosts: Known[int, float] = Known()
+        self._values: Known[tuple[int, Ask], Value | None] = Known()
+        self._of_count: Known[tuple[int, int], tuple[int, ...]] = Known()
+        self._best_rings: Known[tuple[int, int], float] = Known()
+        self._best_values: Known[tuple[int, Ask, Value, bool], Value | None] = Known()
+        self._choices: Known[tuple[int, int, Ask, Value], Choice | None] = Known()
+        self._likes: Known[int, int] = Known()
+        self._kept_rings: Known[int, tuple[float, ...]] = Known()
+        self._fits: Known[int, tuple[int, int]] = Known()
+        self._indexes: Known[int, tuple[int, ...]] = Known()
+        self._orders: Known[int, tuple[int, ...]] = Known()
+        self._nics: Known[tuple[int, Transport], Nics] = Known()
+        self._listed = 0
 
     def mask_of_indexes(self, indexes: Iterable[int]) -> int:
         """The bit mask of GPUs given by NVML index; those that the machine does not have are left out."""
@@ -221,7 +238,12 @@ class Sets:
         key = (pool, count)
         found = self._of_count.get(key)
         if found is None:
-            found = self._of_count[key] = sets_of_count(self.machine, self._twins, pool, count)
+            found = sets_of_count(self.machine, self._twins, pool, count)
+            if self._listed + len(found) > MANY_LISTED:
+                self._of_count.clear()
+                self._listed = 0
+            self._of_count[key] = found
+            self._listed += len(found)
         return found
 
     def _alike(self, mask: int) -> int:

@@ -26,7 +26,8 @@ SETS = 1 << 16  # of GPUs whose rings are known
 OFFERS = 1 << 16
 STAGES = 512  # what one size of share is worth to one kind of job, on every offer: some dozens for one decision
 GROUNDS = 64  # kinds of requests by what they select, tolerate and filter, and selections of labels
-ANSWERS = 4096
+ANSWERS = 4096  # on one version of a cluster
+VERSIONS = 4  # of a cluster: one decision walks through its own, and asks again on the last one
 
 
 class Share(NamedTuple):
@@ -51,6 +52,17 @@ class Same:
 
     def __hash__(self) -> int:
         return id(self.value)
+
+
+class Selection(NamedTuple):
+    """The trees of the nodes that a request selects, and what they were made of."""
+
+    labels: object
+    names: frozenset[str]
+    now: Domain
+    empty: Domain
+    selected_now: Domain
+    selected_empty: Domain
 
 
 class Kept(Generic[K, V]):
@@ -87,11 +99,19 @@ class Tables:
         self.choices: Kept[Hashable, dict[Offer, Share | None]] = Kept(STAGES)
         """(share, floor, levels) -> the set to take of an offer, how it is bound, and what that costs."""
         self._translations: Kept[Hashable, Translation] = Kept(GROUNDS)
-        self._selections: Kept[Hashable, tuple[Domain, Domain]] = Kept(GROUNDS)
-        self.ideals: Kept[Hashable, tuple[float | None]] = Kept(ANSWERS)
-        """A request and what an empty cluster depends on -> its best bandwidth."""
-        self.fits: Kept[Hashable, tuple[bool]] = Kept(ANSWERS)
-        """A request and one version of a cluster -> whether it fits."""
+        self._selections: Kept[Hashable, Selection] = Kept(GROUNDS)
+        self._ideals: Kept[Same, Kept[Hashable, tuple[float | None]]] = Kept(VERSIONS)
+        self._fits: Kept[Same, Kept[Hashable, tuple[bool]]] = Kept(VERSIONS)
+
+    def ideals(self, empty: Domain) -> Kept[Hashable, tuple[float | None]]:
+        """On one version of the empty cluster: a request and what else its search reads -> its best bandwidth."""
+        version = Same(empty)
+        return self._ideals.get(version) or self._ideals.put(version, Kept(ANSWERS))
+
+    def fits(self, now: Domain) -> Kept[Hashable, tuple[bool]]:
+        """On one version of a cluster: a request and what else its search reads -> whether it fits."""
+        version = Same(now)
+        return self._fits.get(version) or self._fits.put(version, Kept(ANSWERS))
 
     def learn(self, machine: Machine) -> None:
         """Works out what jobs ask of a machine, so that none of them waits for it; half a minute at worst."""
@@ -117,16 +137,19 @@ class Tables:
     def _selection(self, cluster: Cluster, request: Request) -> tuple[Domain, Domain]:
         """The trees of the nodes that a request selects, now and empty."""
         forest, selector = cluster.forest, request.node_selector
-        key = (Same(forest.now), Same(forest.labels), selector)
-        found = self._selections.get(key)
-        if found is None:
+        found = self._selections.get(selector)
+        is_labelled_alike = found is not None and found.labels is forest.labels
+        if found is not None and is_labelled_alike and found.now is forest.now and found.empty is forest.empty:
+            return found.selected_now, found.selected_empty
+        if found is not None and is_labelled_alike:
+            names = found.names
+        else:
             names = frozenset(name for name, view in cluster.nodes.items() if selected(view.labels, request))
-            whole = (Same(forest.empty), Same(forest.labels), selector)
-            kept = self._selections.get(whole)
-            only = forest.only(names)
-            found = self._selections.put(key, (only.now, kept[1] if kept else only.empty))
-            self._selections.put(whole, found)
-        return found
+        only = forest.only(names)
+        is_empty_alike = found is not None and is_labelled_alike and found.empty is forest.empty
+        empty = found.selected_empty if found is not None and is_empty_alike else only.empty
+        self._selections.put(selector, Selection(forest.labels, names, forest.now, forest.empty, only.now, empty))
+        return only.now, empty
 
     def _sets_of_kind(self, kind: MachineKind) -> Sets:
         return self.sets_of(kind.machine)
