@@ -247,3 +247,17 @@ def test_every_write_counts_against_those_in_flight_and_numbers_are_told_at_a_bo
     assert isinstance(bed.api, Counting)
     assert bed.api.most <= 16, "more at once, and the API server cuts our own watches"
     assert written <= count, "more than once a minute each"
+
+
+def test_what_is_remembered_of_a_job_goes_with_it() -> None:
+    bed = Bed(plugin_node, 1)
+
+    async def story(bed: Bed) -> list[str]:
+        for number in range(5):
+            bed.submit(f"j{number}", 8)
+            await bed.pass_time(2)
+            bed.store.delete(TRAINING_JOBS, Key("team-b", f"j{number}"))
+            await bed.pass_time(2)
+        return sorted(bed.operator.loop._answers)
+
+    assert bed.live(story) == []

@@ -88,6 +88,7 @@ class SchedulingLoop:
             self._awake.clear()
             is_free = self._let_go()
             cluster = await self._sight.look(self._worker, self._now())
+            self._forget(cluster)
             if is_free or loop.time() >= decide_at or not self._is_known(cluster):
                 decide_at = loop.time() + await self._decide(cluster)
             elif (machine := self._sight.new_machine()) is not None:
@@ -159,7 +160,6 @@ class SchedulingLoop:
                 over.append(key)
         for key in over:
             del self._turns[key]
-        self._forget(self._sight.cluster)
         return bool(over)
 
     def _forget(self, seen: Cluster) -> None:
