@@ -222,3 +222,19 @@ def test_what_was_refused_is_asked_about_as_it_would_be_made_now() -> None:
     (plan,) = story.plans()
     assert [probe["metadata"]["name"] for probe in plan.probes] == ["train-a1-worker-00000", "train-a1-worker-00001"]
     assert {probe["spec"]["priorityClassName"] for probe in plan.probes} == {"low"}
+
+
+def test_words_that_cannot_be_found_keep_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), training_job("large", spec={"gpus": 32}))
+    story.settle()
+
+    def broken(*_: object) -> None:
+        raise ArithmeticError("a mistake of ours")
+
+    monkeypatch.setattr(import_module("closeknit.lifecycle.words"), "place", broken)
+    story.add(pod("notebook", requests={"nvidia.com/gpu": "1"}))  # other numbers
+    story.add(training_job("small", spec={"gpus": 4}))
+    plans = {plan.job.name: plan for plan in story.decide(story._memory).plans}
+    assert str(plans["large"].error) == "a mistake of ours"
+    assert plans["small"].status is not None
+    assert plans["small"].status.state is State.STARTING
