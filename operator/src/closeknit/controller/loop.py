@@ -10,6 +10,7 @@ from functools import partial
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.cluster.booking import booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import Stream
 from closeknit.controller.decisions import log_decision
@@ -179,8 +180,11 @@ class SchedulingLoop:
     def _start(self, plan: Plan, cluster: Cluster) -> None:
         job = cluster.jobs.get(plan.job)
         # Only what it takes counts from now on; what it gives is free once that is stored.
-        if job is not None and plan.status is not None and plan.status.placement is not None:
-            self._sight.assume(job.model_copy(update={"status": plan.status}))
+        # A job that ends keeps its placement to be read, and gives what it held.
+        if job is not None and plan.status is not None:
+            meant = job.model_copy(update={"status": plan.status})
+            if booking(meant) is not None:
+                self._sight.assume(meant)
         before = (job or cluster.invalid_jobs[plan.job]).status
         self._turns[plan.job] = turn = Turn()
         task = asyncio.create_task(self._write(plan, before, turn), name=f"write {plan.job}")
