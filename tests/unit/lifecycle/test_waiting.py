@@ -135,6 +135,27 @@ def test_a_gang_waits_for_the_claims_of_the_pods_that_had_its_names_before() -> 
     assert story.names("ResourceClaim") == ["train-a1-worker-00000", "train-a1-worker-00001"]
 
 
+def test_a_clock_that_is_set_back_ends_the_pauses() -> None:
+    story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.settle()
+    for attempt in (1, 2):
+        story.remove_pod(f"train-a{attempt}-worker-00000")
+        story.settle()
+    assert story.pods() == []
+    story.pass_time(-3600)
+    story.settle()
+    assert story.pods() == ["train-a3-worker-00000"]
+
+
+def test_a_clock_that_is_set_back_does_not_keep_a_refusal_standing() -> None:
+    story = two_plugin_nodes()
+    story.forbidden["train-a1-worker-00000"] = "exceeded quota"
+    story.settle()
+    story.forbidden.clear()
+    story.pass_time(-3600)
+    assert [plan.status.state for plan in story.plans() if plan.status] == [State.STARTING]
+
+
 def test_bad_luck_in_a_row_is_waited_out() -> None:
     story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8}))
     story.settle()

@@ -126,6 +126,9 @@ class SchedulingLoop:
         """One decision over all jobs. Gives the seconds after which to decide again at the latest."""
         loop = asyncio.get_running_loop()
         now, last = self._now(), self._decision
+        judged_at = None if last is None else last.schedule.cluster.now
+        if judged_at is not None and now < judged_at:
+            last = None  # the clock was set back, and what was to stand for a while would stand for longer
         memory = Memory(
             answers=dict(self._answers),
             busy=frozenset(self._turns),
