@@ -79,6 +79,10 @@ bench-plan: environment ## closeknit plan on a 100-node file of real size: one J
 bench-queue-depth: environment ## What a thousand waiting jobs cost on 500 and on 5,000 nodes: one JSON line
 	@$(HARNESS) bench.queue_depth
 
+.PHONY: bench-waiting
+bench-waiting: control-plane ## The operator's event loop on a real control plane while 1,000 jobs wait: one JSON line
+	@$(HARNESS) bench.waiting_jobs
+
 .PHONY: clean
 clean: ## Remove what this folder's make has made (not the built control plane)
 	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

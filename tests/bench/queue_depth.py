@@ -203,10 +203,10 @@ def events_ms(count: int) -> dict[str, float]:
     large = [gang for gang in every if gang[0].startswith("gang")]
     single = [gang for gang in every if gang[0].startswith("one")]
     beats = [core.event(heartbeat(number, core.now)) for number in range(ROUNDS)]
-    pods = [core.event(ready(*gang)) for gang in large[:ROUNDS]]
-    jobs = [core.event(written_to(*gang)) for gang in large[-ROUNDS:]]
-    freed = [core.event(*over(*gang)) for gang in single[:ROUNDS]]
-    core.rest()
+    # What each event leads to is stored before the next, as the loop would have it.
+    pods = [(core.event(ready(*gang)), core.rest())[0] for gang in large[:ROUNDS]]
+    jobs = [(core.event(written_to(*gang)), core.rest())[0] for gang in large[-ROUNDS:]]
+    freed = [(core.event(*over(*gang)), core.rest())[0] for gang in single[:ROUNDS]]
     placed = []
     for gang in large[ROUNDS : 2 * ROUNDS]:
         placed.append(core.event(*over(*gang)))

@@ -152,6 +152,12 @@ class Cluster:
         """
         return self._tables.under(PODS_OF, job)
 
+    @property
+    def pods_by_job(self) -> Mapping[JobKey, tuple[Pod, ...]]:
+        """What `pods_of` gives, of every job that has Pods: for whoever walks all jobs."""
+        found: Mapping[JobKey, tuple[Pod, ...]] = self._tables.filed.get(PODS_OF, EMPTY)
+        return found
+
     def claims_of(self, job: JobKey) -> tuple[ResourceClaim, ...]:
         """Claims that bear this job's label, of all attempts, by name; the very same tuple as long as none changes."""
         return self._tables.under(CLAIMS_OF, job)

@@ -38,10 +38,14 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
     plans: list[Plan] = []
     known: dict[Entry, Followed] = {}
     moments = [] if verdicts.wake_at is None else [verdicts.wake_at]
+    are_same = before is not None and cluster.claims is before.claims and cluster.nodes is before.nodes
+    last_of = memory.followed.get
     for entry in verdicts.entries:
-        last = memory.followed.get(entry)
-        if last is not None and last.stands(entry, cluster, before, now):
+        last = last_of(entry)
+        if last is not None and ((are_same and last.is_quiet) or last.stands(entry, cluster, before, now)):
             known[entry] = last
+            if last.wake_at is not None:
+                moments.append(last.wake_at)
         elif memory.busy and entry.key in memory.busy:
             continue
         else:
@@ -49,11 +53,10 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
             wake_at = None if plan.wake_after_s is None else now + timedelta(seconds=plan.wake_after_s)
             if plan.writes or wake_at is not None:
                 plans.append(plan)
+            if wake_at is not None:
+                moments.append(wake_at)
             if not plan.writes and plan.error is None:
                 known[entry] = followed(entry, cluster, wake_at)
-            elif wake_at is not None:
-                moments.append(wake_at)
-    moments += [each.wake_at for each in known.values() if each.wake_at is not None]
     unread = sorted(key for key in cluster.invalid_jobs if key not in memory.busy)
     invalid = (refuse_invalid(cluster.invalid_jobs[key], now) for key in unread)
     plans += [plan for plan in invalid if plan.writes]

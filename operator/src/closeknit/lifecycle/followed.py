@@ -21,6 +21,8 @@ class Followed:
     """What is known of the GPUs that its Pods got, while not all of them are verified."""
     wake_at: datetime | None = None
     """When it is to be looked at again though nothing has changed."""
+    is_quiet: bool = False
+    """Whether it stands for sure while no claim and no node has changed."""
 
     def stands(self, entry: Entry, cluster: Cluster, before: Cluster | None, now: datetime) -> bool:
         """Whether following the job now would read the very same. `before` is the Cluster that it was read from."""
@@ -40,10 +42,11 @@ class Followed:
 def followed(entry: Entry, cluster: Cluster, wake_at: datetime | None) -> Followed:
     """What was read of the job now."""
     if not isinstance(entry.verdict, Keep):
-        return Followed(wake_at=wake_at)
+        return Followed(wake_at=wake_at, is_quiet=wake_at is None)
     shares = entry.verdict.booking.shares
     views = tuple(cluster.nodes.get(share.node) for share in shares)
-    return Followed(cluster.claims_of(entry.key), views, told(entry, cluster), wake_at)
+    found = told(entry, cluster)
+    return Followed(cluster.claims_of(entry.key), views, found, wake_at, is_quiet=wake_at is None and not found)
 
 
 def told(entry: Entry, cluster: Cluster) -> tuple[tuple[str | None, ...] | None, ...]:
