@@ -21,7 +21,8 @@ from closeknit.agent.discovery.topology import discover, product
 from closeknit.agent.recorded import RecordedSource
 from closeknit.agent.simulated import load_profile
 from closeknit.api.names import MachineConditionType
-from closeknit.api.nodetopology import Confidence, Health, Method, NodeTopologyStatus, Support
+from closeknit.api.nodetopology import Confidence, Method, Support
+from closeknit.api.nodetopology_status import Health, NodeTopologyStatus
 from closeknit.machine.graph import machine
 from closeknit.machine.labels import node_labels
 

@@ -6,7 +6,8 @@ import pytest
 
 from closeknit.agent.discovery.nvlink import fabric_ready, nvlink
 from closeknit.agent.discovery.readings import FabricReading, GpuReading, LinkReading, PairReading, PciReading
-from closeknit.api.nodetopology import LinkDown, NvlinkPair
+from closeknit.api.nodetopology import NvlinkPair
+from closeknit.api.nodetopology_status import LinkDown
 
 HIDDEN = "FFFFFFFF:FF:FF.0"
 ZERO_UUID = "0" * 32

@@ -12,7 +12,8 @@ from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.simulated import load_profile, profile_names
-from closeknit.api.nodetopology import Health, Method
+from closeknit.api.nodetopology import Method
+from closeknit.api.nodetopology_status import Health
 from closeknit.machine.graph import machine
 
 

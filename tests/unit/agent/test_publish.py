@@ -16,7 +16,8 @@ from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, NotYet, Publisher
 from closeknit.agent.simulated import load_profile
 from closeknit.agent.source import SourceError
-from closeknit.api.nodetopology import Method, NodeTopologyStatus
+from closeknit.api.nodetopology import Method
+from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import Forbidden, Unavailable
 from closeknit.runtime.logs import facts

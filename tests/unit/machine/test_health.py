@@ -8,7 +8,8 @@ from closeknit.agent.discovery.publication import publication
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.simulated import load_profile
-from closeknit.api.nodetopology import GpuStatus, Health, LinkDown, Method, NicStatus, NodeTopologyStatus, PortState
+from closeknit.api.nodetopology import Method, PortState
+from closeknit.api.nodetopology_status import GpuStatus, Health, LinkDown, NicStatus, NodeTopologyStatus
 from closeknit.api.objects import NodeTopology, ObjectMeta
 from closeknit.cluster.report import report
 from closeknit.machine.islands import islands

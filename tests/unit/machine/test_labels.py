@@ -12,7 +12,8 @@ from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.recorded import RecordedSource
 from closeknit.agent.simulated import load_profile, profile_names
-from closeknit.api.nodetopology import Method, NodeTopologyStatus
+from closeknit.api.nodetopology import Method
+from closeknit.api.nodetopology_status import NodeTopologyStatus
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "dumps"
 NOW = "2026-11-21T12:00:00Z"

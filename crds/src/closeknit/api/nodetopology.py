@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from closeknit.api.wire import Condition, Label, Name, PciAddress, Timestamp, Uuid, Wire
+from closeknit.api.wire import Label, PciAddress, Uuid, Wire
 
 MAX_GPUS_PER_NODE = 64  # NVML's own bound on devices of one host
 MAX_NICS_PER_NODE = 64
@@ -18,7 +18,6 @@ GpuIndex = Annotated[int, Field(ge=0, lt=MAX_GPUS_PER_NODE)]
 LinkCount = Annotated[int, Field(ge=0, le=MAX_LINKS_PER_GPU)]
 Bandwidth = Annotated[float, Field(ge=0, le=100_000)]
 NumaNode = Annotated[int, Field(ge=0, le=1023)]
-Reason = Annotated[str, StringConstraints(max_length=64)]
 PcieLevel = Annotated[str, StringConstraints(max_length=4)]
 
 
@@ -81,22 +80,6 @@ class RdmaNamespaces(StrEnum):
 
     SHARED = "Shared"
     EXCLUSIVE = "Exclusive"
-
-
-class Health(StrEnum):
-    """State of a device that is not healthy."""
-
-    DEGRADED = "Degraded"
-    UNHEALTHY = "Unhealthy"
-    DOWN = "Down"
-
-
-class TrafficPath(StrEnum):
-    """A way that a container's data has moved."""
-
-    NVLINK = "NVLink"
-    RDMA = "RDMA"
-    SOCKET = "Socket"
 
 
 class Provenance(Wire):
@@ -306,70 +289,3 @@ class NodeTopologySpec(Wire):
     """GPUDirect Video capture cards."""
     capabilities: Capabilities = Capabilities()
     """What kernel and drivers can do."""
-
-
-class GpuStatus(Wire):
-    """A GPU that is not healthy."""
-
-    index: GpuIndex
-    """NVML index."""
-    state: Health
-    """Degraded or Unhealthy."""
-    reasons: Annotated[list[Reason], Field(max_length=16)] = []
-    """Why, for example XID79."""
-
-
-class NicStatus(Wire):
-    """A NIC that is not healthy."""
-
-    name: Label
-    """Name of the RDMA device."""
-    state: Health
-    """Degraded, Unhealthy or Down."""
-    reasons: Annotated[list[Reason], Field(max_length=16)] = []
-    """Why, for example PortDown."""
-
-
-class LinkDown(Wire):
-    """An NVLink that is down."""
-
-    gpu: GpuIndex
-    """NVML index."""
-    link: Annotated[int, Field(ge=0, lt=MAX_LINKS_PER_GPU)]
-    """Link number of that GPU."""
-
-
-class Allocation(Wire):
-    """Devices that the kubelet gave to one container."""
-
-    namespace: Label
-    """Namespace of the Pod."""
-    pod: Name
-    """Name of the Pod."""
-    pod_uid: Annotated[Uuid | None, Field(alias="podUID")] = None
-    """UID of the Pod."""
-    container: Label
-    """Name of the container."""
-    devices: Annotated[list[Uuid], Field(max_length=256)]
-    """UUIDs of GPUs and MIG devices."""
-    paths: Annotated[list[TrafficPath], Field(max_length=8)] = []
-    """Ways that its data has moved, from counters."""
-
-
-class NodeTopologyStatus(Wire):
-    """What changes while the machine runs."""
-
-    conditions: Annotated[list[Condition], Field(max_length=16)] = []
-    """Ready, FabricReady, GPUDirectRDMAReady."""
-    heartbeat_time: Timestamp | None = None
-    """Last sign of life of the agent."""
-    agent_version: Label | None = None
-    """Version of the agent."""
-    gpus: Annotated[list[GpuStatus], Field(max_length=MAX_GPUS_PER_NODE)] = []
-    """GPUs that are not healthy."""
-    nics: Annotated[list[NicStatus], Field(max_length=MAX_NICS_PER_NODE)] = []
-    """NICs that are not healthy."""
-    links_down: Annotated[list[LinkDown], Field(max_length=2304)] = []
-    """NVLinks that are down."""
-    allocations: Annotated[list[Allocation], Field(max_length=1024)] | None = None
-    """Devices that the kubelet gave to containers; absent where nobody could ask it."""

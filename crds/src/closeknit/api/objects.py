@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 
 from closeknit.api.clustertopology import ClusterTopologySpec, ClusterTopologyStatus
 from closeknit.api.names import JobKey
-from closeknit.api.nodetopology import NodeTopologySpec, NodeTopologyStatus
+from closeknit.api.nodetopology import NodeTopologySpec
+from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.api.trainingjob import JOB_NAME_MAX_LENGTH, JOB_NAME_MESSAGE, JOB_NAME_PATTERN, TrainingJobSpec
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.api.wire import FieldError, Timestamp, Wire

@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, Literal, NoReturn, TypeVar
 
-import msgspec
-
 from closeknit.kube.api import Api, Key, Resource, WatchEvent
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError, Gone, Unavailable
+from closeknit.kube.head import Head, head_of, is_newer
 
 # Objects of a page that are decoded before others have the event loop: 50 NodeTopologies take 25 ms, a page 250.
 BREATH = 50
@@ -50,20 +49,6 @@ class Event(Generic[T]):
     key: Key
     old: T | None
     new: T | None
-
-
-class _Metadata(msgspec.Struct):
-    name: str = ""  # a bookmark has none
-    namespace: str = ""
-    uid: str = ""
-    resourceVersion: str = ""  # noqa: N815 -- the wire's spelling
-
-
-class _Head(msgspec.Struct):
-    metadata: _Metadata
-
-
-_decode_head = msgspec.json.Decoder(_Head).decode
 
 
 class Reflector(Generic[T]):
@@ -163,11 +148,13 @@ class Reflector(Generic[T]):
                 label_selector=self._label_selector,
             )
             self._last_activity = asyncio.get_running_loop().time()
-            if _is_newer(self._last_rv, page.resource_version):
+            if is_newer(self._last_rv, page.resource_version):
                 raise Unavailable(
                     f"the API server lists resourceVersion {page.resource_version}, older than {self._last_rv}"
                 )
-            heads = [_head(document) for document in page.items]  # all before the first, so that no change goes untold
+            heads = [
+                head_of(document) for document in page.items
+            ]  # all before the first, so that no change goes untold
             events: list[Event[T]] = []
             for number, item in enumerate(zip(page.items, heads, strict=True), start=1):
                 seen.add(self._take(*item, events))
@@ -210,7 +197,7 @@ class Reflector(Generic[T]):
                 self.last_error = None
                 if batch:
                     self._failures = 0
-                heads = [_head(event.document) for event in batch]
+                heads = [head_of(event.document) for event in batch]
                 events: list[Event[T]] = []
                 for event, head in zip(batch, heads, strict=True):
                     self._follow(event, head, events)
@@ -220,15 +207,15 @@ class Reflector(Generic[T]):
         else:
             self._failures += 1
 
-    def _follow(self, event: WatchEvent, head: _Metadata, events: list[Event[T]]) -> None:
+    def _follow(self, event: WatchEvent, head: Head, events: list[Event[T]]) -> None:
         """Takes one watch event into the copy and adds what it changed to `events`."""
-        if not _is_newer(head.resourceVersion, self._last_rv):
+        if not is_newer(head.resourceVersion, self._last_rv):
             return
         self._last_rv = head.resourceVersion
         if event.kind != "BOOKMARK":
             self._take(event.document, head, events, deleted=event.kind == "DELETED")
 
-    def _take(self, document: bytes, head: _Metadata, events: list[Event[T]], *, deleted: bool = False) -> Key:
+    def _take(self, document: bytes, head: Head, events: list[Event[T]], *, deleted: bool = False) -> Key:
         """Takes one object into the copy, adds what that changed to `events`, and gives its key."""
         key = Key(head.namespace, head.name)
         value = None if deleted else self._decoded(key, document)
@@ -290,15 +277,3 @@ async def _next(
         if not is_accepted:
             raise Unavailable(f"the API server did not answer a watch for {INACTIVITY_S:.0f} s") from None
         return None
-
-
-def _head(document: bytes) -> _Metadata:
-    try:
-        return _decode_head(document).metadata
-    except msgspec.MsgspecError as error:
-        raise Unavailable(f"the API server sent something that is no object: {error}") from error
-
-
-def _is_newer(version: str, than: str) -> bool:
-    """Whether a resourceVersion comes after another of the same resource: etcd's revisions, decimal and counting up."""
-    return int(version or 0) > int(than or 0)

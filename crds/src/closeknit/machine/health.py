@@ -4,7 +4,8 @@ A device that is Degraded works, only worse, and counts in full; in any other st
 has no states: it is up, or among `linksDown`.
 """
 
-from closeknit.api.nodetopology import Health, NodeTopologySpec, NodeTopologyStatus
+from closeknit.api.nodetopology import NodeTopologySpec
+from closeknit.api.nodetopology_status import Health, NodeTopologyStatus
 from closeknit.machine.graph import Machine, machine
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from closeknit.api.names import NodeLabel
-from closeknit.api.nodetopology import Gpu, MigDevice, MigMode, NodeTopologySpec, NodeTopologyStatus, PortState
+from closeknit.api.nodetopology import Gpu, MigDevice, MigMode, NodeTopologySpec, PortState
+from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.machine.graph import Machine
 from closeknit.machine.health import unusable_gpus, working_machine
 from closeknit.machine.islands import islands

@@ -6,7 +6,8 @@ from typing import Any
 from closeknit.agent.discovery.publication import publication
 from closeknit.agent.discovery.topology import Discovery
 from closeknit.api.names import API_VERSION, GROUP, NODE_TOPOLOGY, VERSION
-from closeknit.api.nodetopology import NodeTopologySpec, NodeTopologyStatus
+from closeknit.api.nodetopology import NodeTopologySpec
+from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import Forbidden, NotFound
 

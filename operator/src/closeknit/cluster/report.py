@@ -12,7 +12,7 @@ import msgspec
 from pydantic import ValidationError
 
 from closeknit.api.names import MachineConditionType
-from closeknit.api.nodetopology import NodeTopologyStatus
+from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.api.objects import NodeTopology
 from closeknit.api.wire import FieldError
 from closeknit.cluster.meta import Metadata, WireStruct

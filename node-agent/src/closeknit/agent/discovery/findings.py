@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from closeknit.agent.discovery import nvlink
 from closeknit.agent.discovery.readings import Readings
 from closeknit.api.names import MachineConditionType
-from closeknit.api.nodetopology import GpuStatus, Health, NodeTopologySpec, Support
+from closeknit.api.nodetopology import NodeTopologySpec, Support
+from closeknit.api.nodetopology_status import GpuStatus, Health
 
 FABRIC_UNHEALTHY = 2  # NVML's fabric health summary
 FABRIC_NOT_READY = "FabricNotReady"

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from closeknit.agent.discovery import pci
 from closeknit.agent.discovery.readings import FabricReading, GpuReading, LinkReading, PairReading, PciReading
-from closeknit.api.nodetopology import LinkDown, Nvlink, NvlinkDomain, NvlinkPair
+from closeknit.api.nodetopology import Nvlink, NvlinkDomain, NvlinkPair
+from closeknit.api.nodetopology_status import LinkDown
 
 # nvmlNvlinkVersion_t -> generation: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0
 GENERATIONS: Mapping[int, int] = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}

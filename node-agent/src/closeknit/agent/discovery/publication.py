@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from closeknit.agent.discovery.findings import Finding
 from closeknit.agent.discovery.topology import Discovery
 from closeknit.api.names import MachineConditionType, NodeLabel
-from closeknit.api.nodetopology import NodeTopologySpec, NodeTopologyStatus
+from closeknit.api.nodetopology import NodeTopologySpec
+from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.api.wire import Condition
 from closeknit.machine.checks import InvalidTopology
 from closeknit.machine.labels import node_labels

@@ -15,15 +15,11 @@ from closeknit.api.nodetopology import (
     Capabilities,
     Confidence,
     Gpu,
-    GpuStatus,
-    Health,
     KernelModule,
-    LinkDown,
     Method,
     Mig,
     MigDevice,
     MigMode,
-    NicStatus,
     NodeTopologySpec,
     Nvlink,
     Pcie,
@@ -31,6 +27,7 @@ from closeknit.api.nodetopology import (
     Provenance,
     RdmaNamespaces,
 )
+from closeknit.api.nodetopology_status import GpuStatus, Health, LinkDown, NicStatus
 
 # NVML_DEVICE_ARCH_*
 ARCHITECTURES = {
