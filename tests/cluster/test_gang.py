@@ -42,6 +42,19 @@ def test_a_gang_is_bound_where_it_was_booked_and_released_as_a_whole(
     assert max(event.at for event in created) <= min(event.received for event in released)
 
 
+@BOTH
+def test_nodes_with_the_usual_taint_of_gpu_nodes_are_used(
+    bed: Bed, spec: dict[str, Any], nodes: tuple[str, ...]
+) -> None:
+    bed.cluster.kubectl("taint", "nodes", *nodes, "nvidia.com/gpu=present:NoSchedule")
+    try:
+        bed.submit(**spec)
+        bed.wait_for_state("Running")
+        assert bed.nodes_of_pods() == list(nodes)
+    finally:
+        bed.cluster.kubectl("taint", "nodes", *nodes, "nvidia.com/gpu-")
+
+
 def test_claims_are_given_exactly_the_planned_gpus(bed: Bed) -> None:
     bed.submit(gpus=4, gpu={"binding": "DRA"}, parallelism={"tensor": 4}, topology={"nvlink": "Required"})
     bed.wait_for_state("Running")

@@ -11,7 +11,7 @@ from closeknit.controller.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key
 from closeknit.kube.errors import ApiError, Conflict, Invalid, TooManyRequests, Unavailable
 from faults import virtual_time
-from faults.fault import Call, Fault, HoldEvents, LoseReply, Refuse
+from faults.fault import Call, Delay, Fault, HoldEvents, LoseReply, Refuse
 from faults.store import Store
 from scenarios.manifests import pod, priority_class, training_job
 from scenarios.operated import NODE_TOPOLOGIES, MortalApi, Operator, add, run_released, set_status
@@ -148,6 +148,27 @@ def test_a_job_keeps_its_turn_while_its_status_is_put_off(error: ApiError | None
     assert (bed.state("high"), bed.state("low")) == ("Running", "Queued")
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_what_a_job_held_is_free_when_its_end_is_stored(phase: str) -> None:
+    bed = Bed(plugin_node, 1, [Fault(Delay(2), "put_status", when=lambda call: call.key.name == "a")])
+    doubles: list[set[tuple[str, int]]] = []
+    for name in ("a", "b"):
+        bed.submit(name, 8)
+    bed.store.listeners.append(lambda: doubles.append(bed.booked("a") & bed.booked("b")))
+
+    async def story(bed: Bed) -> None:
+        await bed.pass_time(1)
+        bed.is_armed = True
+        set_status(bed.store, PODS, Key("team-b", "a-a1-worker-00000"), phase=phase)
+        await bed.pass_time(1)
+        bed.submit("c", 8)  # which has everything looked at again
+        await bed.pass_time(4)
+
+    bed.live(story)
+    assert [double for double in doubles if double] == []
+    assert (bed.state("a"), bed.state("b")) == (phase, "Running")
+
+
 def test_a_job_whose_booking_can_not_be_stored_keeps_nobody_waiting() -> None:
     error = Invalid("status.placement: Invalid value", code=422, reason="Invalid")
     bed = Bed(plugin_node, 1, [Fault(Refuse(error), "put_status", when=is_booking_of("a"))])
@@ -247,3 +268,17 @@ def test_every_write_counts_against_those_in_flight_and_numbers_are_told_at_a_bo
     assert isinstance(bed.api, Counting)
     assert bed.api.most <= 16, "more at once, and the API server cuts our own watches"
     assert written <= count, "more than once a minute each"
+
+
+def test_what_is_remembered_of_a_job_goes_with_it() -> None:
+    bed = Bed(plugin_node, 1)
+
+    async def story(bed: Bed) -> list[str]:
+        for number in range(5):
+            bed.submit(f"j{number}", 8)
+            await bed.pass_time(2)
+            bed.store.delete(TRAINING_JOBS, Key("team-b", f"j{number}"))
+            await bed.pass_time(2)
+        return sorted(bed.operator.loop._answers)
+
+    assert bed.live(story) == []

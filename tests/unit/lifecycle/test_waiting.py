@@ -135,6 +135,27 @@ def test_a_gang_waits_for_the_claims_of_the_pods_that_had_its_names_before() -> 
     assert story.names("ResourceClaim") == ["train-a1-worker-00000", "train-a1-worker-00001"]
 
 
+def test_a_clock_that_is_set_back_ends_the_pauses() -> None:
+    story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.settle()
+    for attempt in (1, 2):
+        story.remove_pod(f"train-a{attempt}-worker-00000")
+        story.settle()
+    assert story.pods() == []
+    story.pass_time(-3600)
+    story.settle()
+    assert story.pods() == ["train-a3-worker-00000"]
+
+
+def test_a_clock_that_is_set_back_does_not_keep_a_refusal_standing() -> None:
+    story = two_plugin_nodes()
+    story.forbidden["train-a1-worker-00000"] = "exceeded quota"
+    story.settle()
+    story.forbidden.clear()
+    story.pass_time(-3600)
+    assert [plan.status.state for plan in story.plans() if plan.status] == [State.STARTING]
+
+
 def test_bad_luck_in_a_row_is_waited_out() -> None:
     story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8}))
     story.settle()
@@ -222,3 +243,19 @@ def test_what_was_refused_is_asked_about_as_it_would_be_made_now() -> None:
     (plan,) = story.plans()
     assert [probe["metadata"]["name"] for probe in plan.probes] == ["train-a1-worker-00000", "train-a1-worker-00001"]
     assert {probe["spec"]["priorityClassName"] for probe in plan.probes} == {"low"}
+
+
+def test_words_that_cannot_be_found_keep_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), training_job("large", spec={"gpus": 32}))
+    story.settle()
+
+    def broken(*_: object) -> None:
+        raise ArithmeticError("a mistake of ours")
+
+    monkeypatch.setattr(import_module("closeknit.lifecycle.words"), "place", broken)
+    story.add(pod("notebook", requests={"nvidia.com/gpu": "1"}))  # other numbers
+    story.add(training_job("small", spec={"gpus": 4}))
+    plans = {plan.job.name: plan for plan in story.decide(story._memory).plans}
+    assert str(plans["large"].error) == "a mistake of ours"
+    assert plans["small"].status is not None
+    assert plans["small"].status.state is State.STARTING

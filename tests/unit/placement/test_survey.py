@@ -45,6 +45,12 @@ def test_tolerations_are_those_of_kubernetes(tolerations: tuple[Toleration, ...]
     assert admits(view, replace(wanted(gpus=1), tolerations=tolerations)) is expected
 
 
+@pytest.mark.parametrize(("effect", "expected"), [("NoSchedule", True), ("NoExecute", False)])
+def test_the_usual_taint_of_gpu_nodes_is_tolerated_as_the_pods_tolerate_it(effect: str, expected: bool) -> None:
+    view = replace(node("a", graph("a100x4")), taints=(Taint("nvidia.com/gpu", "present", effect),))
+    assert admits(view, wanted(gpus=1)) is expected
+
+
 def test_a_node_selector_names_labels() -> None:
     view = node("a", graph("a100x4"), labels={"pool": "train", "zone": "x"})
     assert admits(view, replace(wanted(gpus=1), node_selector=(("pool", "train"),)))

@@ -10,6 +10,7 @@ from functools import partial
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.cluster.booking import booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import Stream
 from closeknit.controller.decisions import log_decision
@@ -88,6 +89,7 @@ class SchedulingLoop:
             self._awake.clear()
             is_free = self._let_go()
             cluster = await self._sight.look(self._worker, self._now())
+            self._forget(cluster)
             if is_free or loop.time() >= decide_at or not self._is_known(cluster):
                 decide_at = loop.time() + await self._decide(cluster)
             elif (machine := self._sight.new_machine()) is not None:
@@ -124,6 +126,9 @@ class SchedulingLoop:
         """One decision over all jobs. Gives the seconds after which to decide again at the latest."""
         loop = asyncio.get_running_loop()
         now, last = self._now(), self._decision
+        judged_at = None if last is None else last.schedule.cluster.now
+        if judged_at is not None and now < judged_at:
+            last = None  # the clock was set back, and what was to stand for a while would stand for longer
         memory = Memory(
             answers=dict(self._answers),
             busy=frozenset(self._turns),
@@ -159,7 +164,6 @@ class SchedulingLoop:
                 over.append(key)
         for key in over:
             del self._turns[key]
-        self._forget(self._sight.cluster)
         return bool(over)
 
     def _forget(self, seen: Cluster) -> None:
@@ -179,8 +183,11 @@ class SchedulingLoop:
     def _start(self, plan: Plan, cluster: Cluster) -> None:
         job = cluster.jobs.get(plan.job)
         # Only what it takes counts from now on; what it gives is free once that is stored.
-        if job is not None and plan.status is not None and plan.status.placement is not None:
-            self._sight.assume(job.model_copy(update={"status": plan.status}))
+        # A job that ends keeps its placement to be read, and gives what it held.
+        if job is not None and plan.status is not None:
+            meant = job.model_copy(update={"status": plan.status})
+            if booking(meant) is not None:
+                self._sight.assume(meant)
         before = (job or cluster.invalid_jobs[plan.job]).status
         self._turns[plan.job] = turn = Turn()
         task = asyncio.create_task(self._write(plan, before, turn), name=f"write {plan.job}")

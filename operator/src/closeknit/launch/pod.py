@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from closeknit.api.names import GPU_RESOURCE, GPUS_ANNOTATION, PLACEMENT_GATE, Role
+from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.environment import environment
 from closeknit.launch.frameworks import contract
@@ -13,8 +14,6 @@ from closeknit.launch.member import Member
 from closeknit.launch.template import CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-# GPU nodes are commonly tainted so, to keep Pods away that need no GPU.
-GPU_TOLERATION = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
 
 
 def pod(gang: Gang, index: int) -> Manifest:

@@ -11,7 +11,7 @@ from closeknit.lifecycle import supported
 from closeknit.lifecycle.answers import Answers, Refusing, Rejection
 from closeknit.lifecycle.children import is_own
 from closeknit.lifecycle.conditions import is_true
-from closeknit.lifecycle.pauses import restart_at
+from closeknit.lifecycle.pauses import is_between, restart_at
 from closeknit.lifecycle.verdict import Cause, Refusal
 
 
@@ -35,10 +35,10 @@ def bar(job: TrainingJob, pods: Sequence[Pod], answers: Answers, now: datetime, 
     if words := check_template(job):
         return Refusal(Cause.REFUSED, PendingReason.TEMPLATE_INVALID, words)
     rejection = _standing(job, answers)
-    if rejection is not None and now < rejection.retry_at:
+    if rejection is not None and is_between(rejection.at, now, rejection.retry_at):
         return Refusal(Cause.REFUSED, rejection.reason, rejection.message, until=rejection.retry_at)
-    ready = restart_at(job.status)
-    if ready is not None and now < ready:
+    ready = restart_at(job.status, now)
+    if ready is not None:
         return Refusal(Cause.PAUSE, until=ready)
     return None
 

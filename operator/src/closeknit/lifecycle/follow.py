@@ -15,6 +15,7 @@ from closeknit.lifecycle.book import book
 from closeknit.lifecycle.children import children
 from closeknit.lifecycle.conditions import shortened
 from closeknit.lifecycle.keep import keep
+from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
@@ -69,7 +70,8 @@ def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> P
     stored, told_at = subject.job.status, subject.answers.told_at
     is_new = stored.pending is None or stored.pending.reason != refusal.reason
     is_same_spec = stored.observed_generation == subject.job.metadata.generation and stored.placement is None
-    if told_at is not None and not is_new and is_same_spec and subject.now < told_at + TOLD_AGAIN:
+    is_told_lately = told_at is not None and is_between(told_at, subject.now, told_at + TOLD_AGAIN)
+    if told_at is not None and is_told_lately and not is_new and is_same_spec:
         if not _is_told(stored, refusal):
             wake_after_s = min(seconds_until(told_at + TOLD_AGAIN, subject.now), wake_after_s or inf)
         return subject.plan(wake_after_s=wake_after_s)

@@ -9,7 +9,7 @@ from closeknit.lifecycle.book import create_others, create_pods
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.ending import child_deleted, end, failed, node_changed, succeeded
 from closeknit.lifecycle.gangs import Lost
-from closeknit.lifecycle.pauses import restart_at
+from closeknit.lifecycle.pauses import is_between, restart_at
 from closeknit.lifecycle.plan import Delete, Plan
 from closeknit.lifecycle.release import LOST_AFTER, release
 from closeknit.lifecycle.subject import deletions, seconds_until
@@ -41,8 +41,8 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
 def _complete(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     """Makes what is missing before the release."""
     subject = attempt.subject
-    ready = restart_at(subject.job.status)
-    if ready is not None and subject.now < ready:
+    ready = restart_at(subject.job.status, subject.now)
+    if ready is not None:
         return subject.plan(actions=old, wake_after_s=seconds_until(ready, subject.now))
     gang = attempt.gang()
     if isinstance(gang, Lost):
@@ -80,7 +80,7 @@ def _stuck(attempt: Attempt, pod: Pod, old: tuple[Delete, ...]) -> Plan:
     """A released rank that the scheduler cannot place: its GPUs were taken, or its node lacks something else."""
     subject = attempt.subject
     released_at = subject.answers.released_at
-    if released_at is not None and subject.now < released_at + LOST_AFTER:
+    if released_at is not None and is_between(released_at, subject.now, released_at + LOST_AFTER):
         return subject.plan(actions=old, wake_after_s=seconds_until(released_at + LOST_AFTER, subject.now))
     words = _unschedulable(pod) or ""
     node = attempt.booking.shares[attempt.pods.index(pod)].node

@@ -12,8 +12,13 @@ _IN_A_ROW_S = 600
 _LONGEST_PAUSE_S = 300
 
 
-def restart_at(status: TrainingJobStatus) -> datetime | None:
-    """When the next attempt may start; None where there is nothing to wait for."""
+def is_between(since: datetime, now: datetime, until: datetime) -> bool:
+    """Whether a pause lasts. One that is yet to begin, by a clock that was set back since, holds nothing up."""
+    return since <= now < until
+
+
+def restart_at(status: TrainingJobStatus, now: datetime) -> datetime | None:
+    """When the next attempt may start; None where there is nothing to wait for any more."""
     if not status.attempts:
         return None
     last = moment(status.attempts[-1].ended)
@@ -23,4 +28,5 @@ def restart_at(status: TrainingJobStatus) -> datetime | None:
             break
         row += 1
     pause_s = 0 if row <= 1 else min(2 ** (row - 1), _LONGEST_PAUSE_S)
-    return last + timedelta(seconds=pause_s) if pause_s else None
+    ready = last + timedelta(seconds=pause_s)
+    return ready if is_between(last, now, ready) else None

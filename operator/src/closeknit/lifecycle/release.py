@@ -10,6 +10,7 @@ from closeknit.lifecycle.book import create_others
 from closeknit.lifecycle.children import is_left_over
 from closeknit.lifecycle.ending import node_changed
 from closeknit.lifecycle.gangs import Lost
+from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Action, Create, Plan, Release
 from closeknit.lifecycle.subject import seconds_until
 
@@ -27,7 +28,7 @@ def release(attempt: Attempt) -> Plan:
     """
     subject = attempt.subject
     released_at = subject.answers.released_at if subject.answers.released == subject.attempt else None
-    if released_at is not None and subject.now < released_at + RELEASE_AGAIN_AFTER:
+    if released_at is not None and is_between(released_at, subject.now, released_at + RELEASE_AGAIN_AFTER):
         return subject.plan(wake_after_s=seconds_until(released_at + RELEASE_AGAIN_AFTER, subject.now))
     gang = attempt.gang()
     if isinstance(gang, Lost):

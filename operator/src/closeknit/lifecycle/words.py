@@ -49,11 +49,20 @@ def renewed(
     changed = False
     for shape in stale[:affordable]:
         answer = found.pop(shape)
-        fresh = place(answer.scene, shape.request, tables)
-        wait = answer.wait
-        if isinstance(fresh, NoFit) and wait_for(fresh) != wait:
-            wait, changed = wait_for(fresh), True
+        wait = _asked(answer, shape, tables)
+        changed = changed or wait is not answer.wait
         found[shape] = Answer(answer.scene, answer.scene, wait)
     return found, Renewal(
         changed, now if affordable else last.renewed_at, now + AGAIN if affordable < len(stale) else None
     )
+
+
+def _asked(answer: Answer, shape: Shape, tables: Tables) -> Wait:
+    """What is said of the shape now; the very same where that is no news."""
+    try:
+        fresh = place(answer.scene, shape.request, tables)
+    except Exception as error:  # one shape must not keep all others waiting
+        return Wait(Refusal(Cause.MISTAKE, error=error))
+    if not isinstance(fresh, NoFit) or wait_for(fresh) == answer.wait:
+        return answer.wait
+    return wait_for(fresh)

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 
+from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.cluster.node import NodeView, Taint
-from closeknit.placement.request import Request, Toleration
+from closeknit.placement.request import Request, Toleration, toleration
+
+_USUAL = toleration(GPU_TOLERATION)
 
 
 def admits(view: NodeView, request: Request) -> bool:
@@ -24,7 +27,7 @@ def untolerated(taints: tuple[Taint, ...], request: Request) -> tuple[Taint, ...
 
 def tolerated(request: Request) -> tuple[Toleration, ...]:
     """What the job's Pods tolerate: the place of every toleration that is not the user's own."""
-    return request.tolerations
+    return (*request.tolerations, _USUAL)
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:

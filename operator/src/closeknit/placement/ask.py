@@ -30,6 +30,11 @@ class Value(NamedTuple):
 ANY = Value(0.0, 0.0)
 
 
+def reaches(value: Value | None, floor: Value) -> bool:
+    """Whether a set is a candidate and nowhere worth less than the floor."""
+    return value is not None and value.block_gb_s >= floor.block_gb_s and value.bus_gb_s >= floor.bus_gb_s
+
+
 class Choice(NamedTuple):
     """The set to take. Every cost is better when lower."""
 

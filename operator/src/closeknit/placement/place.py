@@ -38,14 +38,14 @@ def place(cluster: Cluster, request: Request, tables: Tables) -> Placement | NoF
 
 def can_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
     """Whether `place` gives a Placement: what a waiting job asks. Jobs that ask the same share one answer."""
-    forest = cluster.forest
-    key = (Same(forest.now), _asked(cluster, request), replace(request, job=_NOBODY, pipeline=1, expert=1))
-    known = tables.fits.get(key)
+    kept = tables.fits(cluster.forest.now)
+    key = (_asked(cluster, request), replace(request, job=_NOBODY, pipeline=1, expert=1))
+    known = kept.get(key)
     if known is None:
         found = unknown_level(cluster, request) is None and fits(
             cluster.levels, cluster.fabric, tables.ground(cluster, request), request, tables
         )
-        known = tables.fits.put(key, (found,))
+        known = kept.put(key, (found,))
     return known[0]
 
 
@@ -122,12 +122,13 @@ def _ideal(cluster: Cluster, request: Request, predicted: float | None, tables: 
         min_bus_bandwidth_gb_s=None,
         binding=BindingPolicy.AUTO,
     )
-    key = (Same(cluster.forest.empty), _asked(cluster, request), free)
-    known = tables.ideals.get(key)
+    kept = tables.ideals(cluster.forest.empty)
+    key = (_asked(cluster, request), free)
+    known = kept.get(key)
     if known is None:
         ground = tables.ground(cluster, request, empty=True)
         layout = best_layout(cluster.levels, cluster.fabric, ground, free, tables)
-        known = tables.ideals.put(key, (layout.prediction.gb_s if layout else None,))
+        known = kept.put(key, (layout.prediction.gb_s if layout else None,))
     best = known[0]
     return best if best is None or predicted is None else max(best, predicted)
 

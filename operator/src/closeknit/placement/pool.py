@@ -170,23 +170,22 @@ class Pool:
         )
         whole_at = None if self._groups_on_hosts else self._group_at
         whole_units = self._group // gcd(self._group, shape.unit)
-        kept = self._site.tables.fillings
         key = (
             *(self._values.key(shape, floor), self._kind, block, at_least),
             *(counts_free, is_equal, is_exact, whole_at, whole_units),
         )
-        filling = kept.get(key) or kept.put(
-            key,
-            Filling(
-                self._site.scale,
-                is_equal=is_equal,
-                is_exact=is_exact,
-                counts_free=counts_free,
-                whole_at=whole_at,
-                whole_units=whole_units,
-            ),
+        make = partial(
+            Filling,
+            self._site.scale,
+            is_equal=is_equal,
+            is_exact=is_exact,
+            counts_free=counts_free,
+            whole_at=whole_at,
+            whole_units=whole_units,
         )
-        filling.follow(self._site.ground.root, able, units_of)
+        root = self._site.ground.root
+        filling = self._site.tables.filling(key, make, root.areas)
+        filling.follow(root, able, units_of)
         return filling if filling.capacity * shape.unit >= self._request.gpus else None
 
     def _domains(

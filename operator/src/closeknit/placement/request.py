@@ -1,5 +1,6 @@
 """What a job asks of placement, out of its spec."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from closeknit.api.names import JobKey
@@ -66,7 +67,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         min_memory_bytes=int(quantity(spec.gpu.min_memory)) if spec.gpu.min_memory else None,
         binding=spec.gpu.binding,
         rdma=spec.network.rdma,
-        tolerations=tuple(_toleration(entry) for entry in tolerations if isinstance(entry, dict))
+        tolerations=tuple(toleration(entry) for entry in tolerations if isinstance(entry, dict))
         if isinstance(tolerations, list)
         else (),
         node_selector=tuple(sorted((str(key), str(value)) for key, value in selector.items()))
@@ -75,7 +76,9 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
     )
 
 
-def _toleration(entry: dict[str, object]) -> Toleration:
+def toleration(entry: Mapping[str, object]) -> Toleration:
+    """A toleration as a template has it. What of it is malformed reads as absent."""
+
     def word(key: str) -> str:
         return str(entry.get(key) or "")
 

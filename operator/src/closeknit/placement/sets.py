@@ -11,7 +11,7 @@ from operator import attrgetter, sub
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
 from closeknit.machine.islands import islands
-from closeknit.placement.ask import ANY, Ask, Choice, Value, rank
+from closeknit.placement.ask import ANY, Ask, Choice, Value, rank, reaches
 from closeknit.placement.bandwidth import (
     Nics,
     SetBandwidth,
@@ -22,6 +22,7 @@ from closeknit.placement.bandwidth import (
     rdma_transports,
     set_bandwidth,
 )
+from closeknit.placement.known import Known
 from closeknit.placement.paths import Paths, pcie_tree
 from closeknit.placement.rings import Rings
 from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, twins
@@ -29,6 +30,7 @@ from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, tw
 MANY_SEARCHES = 500  # ring searches, at up to 10 ms each; 8 over 4 is 70, 16 over 2 is 120
 LEARNED_GPUS = 8  # every pool of so many is learned: 256 at most
 KEPT_SIZES = (8, 4, 2)  # what later jobs ask for most, largest first: the largest is the hardest to come by again
+MANY_LISTED = 1 << 20  # sets in lists, 40 MB
 
 
 class Sets:
@@ -43,20 +45,22 @@ class Sets:
         self.transports = rdma_transports(machine)
         self._bits = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)}
         self._twins = twins(machine)
-        self._bandwidths: dict[int, SetBandwidth] = {}
-        self._mosts: dict[int, float] = {}
-        self._values: dict[tuple[int, Ask], Value | None] = {}
-        self._of_count: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._best_rings: dict[tuple[int, int], float] = {}
-        self._best_values: dict[tuple[int, Ask, Value, bool], Value | None] = {}
-        self._choices: dict[tuple[int, int, Ask, Value], Choice | None] = {}
-        self._ranked: dict[tuple[int, int], tuple[Choice, ...]] = {}
-        self._likes: dict[int, int] = {}
-        self._kept_rings: dict[int, tuple[float, ...]] = {}
-        self._fits: dict[int, tuple[int, int]] = {}
-        self._indexes: dict[int, tuple[int, ...]] = {}
-        self._orders: dict[int, tuple[int, ...]] = {}
-        self._nics: dict[tuple[int, Transport], Nics] = {}
+        self._bandwidths: Known[int, SetBandwidth] = Known()
+        self._mosts: Known[int, float] = Known()
+        self._values: Known[tuple[int, Ask], Value | None] = Known()
+        self._of_count: Known[tuple[int, int], tuple[int, ...]] = Known()
+        self._best_rings: Known[tuple[int, int], float] = Known()
+        self._best_values: Known[tuple[int, Ask, Value, bool], Value | None] = Known()
+        self._choices: Known[tuple[int, int, Ask, Value], Choice | None] = Known()
+        self._ranked: Known[tuple[int, int], tuple[Choice, ...]] = Known()
+        self._likes: Known[int, int] = Known()
+        self._kept_rings: Known[int, tuple[float, ...]] = Known()
+        self._fits: Known[int, tuple[int, int]] = Known()
+        self._indexes: Known[int, tuple[int, ...]] = Known()
+        self._orders: Known[int, tuple[int, ...]] = Known()
+        self._nics: Known[tuple[int, Transport], Nics] = Known()
+        self._listed = 0
+        self._is_small = len(machine.gpus) <= LEARNED_GPUS
 
     def mask_of_indexes(self, indexes: Iterable[int]) -> int:
         """The bit mask of GPUs given by NVML index; those that the machine does not have are left out."""
@@ -121,12 +125,8 @@ class Sets:
         parts = [pool & ~(1 << position) for position in positions_of(pool)]
         for gpus in range(1, count):
             ask = Ask(gpus, transport=transport)
-            found = (self._best_values[part, ask, ANY, False] for part in parts)
+            found = (self._best(part, ask, ANY, by_block=False) for part in parts)
             self._best_values[pool, ask, ANY, False] = max(filter(None, found), key=attrgetter("bus_gb_s"))
-
-    @property
-    def _is_small(self) -> bool:
-        return len(self.machine.gpus) <= LEARNED_GPUS
 
     def value(self, mask: int, ask: Ask) -> Value | None:
         """What a set is worth; None where it is no candidate: a block would leave its NVLink island."""
@@ -155,13 +155,13 @@ class Sets:
         to NICs and in the fewest NUMA nodes, and has the lowest indexes, in this order."""
         if pool == free and self._is_small:
             found = self._by_rank(pool, ask.gpus)
-            return next((choice for choice in found if self._reaches(self.value(choice.mask, ask), floor)), None)
+            return next((choice for choice in found if reaches(self.value(choice.mask, ask), floor)), None)
         key = (pool, free, ask, floor)
         if key not in self._choices:
             choices = (
                 self.judge(mask, free)
                 for mask in self.of_count(pool, ask.gpus)
-                if self._most(mask) >= floor.bus_gb_s and self._reaches(self.value(mask, ask), floor)
+                if self._most(mask) >= floor.bus_gb_s and reaches(self.value(mask, ask), floor)
             )
             self._choices[key] = min(choices, key=rank, default=None)
         return self._choices[key]
@@ -232,7 +232,12 @@ class Sets:
         key = (pool, count)
         found = self._of_count.get(key)
         if found is None:
-            found = self._of_count[key] = sets_of_count(self.machine, self._twins, pool, count)
+            found = sets_of_count(self.machine, self._twins, pool, count)
+            if self._listed + len(found) > MANY_LISTED:
+                self._of_count.clear()
+                self._listed = 0
+            self._of_count[key] = found
+            self._listed += len(found)
         return found
 
     def _alike(self, mask: int) -> int:
@@ -290,11 +295,7 @@ class Sets:
                 if best is not None and best[rank] >= most(mask):
                     break
                 value = self.value(mask, ask)
-                if self._reaches(value, floor) and value and (best is None or value[rank] > best[rank]):
+                if reaches(value, floor) and value and (best is None or value[rank] > best[rank]):
                     best = value
             self._best_values[key] = best
         return self._best_values[key]
-
-    @staticmethod
-    def _reaches(value: Value | None, floor: Value) -> bool:
-        return value is not None and value.block_gb_s >= floor.block_gb_s and value.bus_gb_s >= floor.bus_gb_s

@@ -3,7 +3,7 @@
 Everything in it can be thrown away at any moment. One decision at a time uses it.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
 from closeknit.cluster.cluster import Cluster
@@ -28,9 +28,11 @@ KINDS = 1024  # of machines
 SETS = 1 << 16  # of GPUs whose rings are known
 OFFERS = 1 << 16
 STAGES = 512  # what one size of share is worth to one kind of job, on every offer: some dozens for one decision
-FILLINGS = 512  # searches over the tree; some dozens for one decision
+FILLINGS, FEW_FILLINGS = 512, 64  # searches over the tree; some dozens for one decision
+AREAS = 1 << 19  # that all searches know together, at some 300 bytes each: 200 searches on 40,000 nodes
 GROUNDS = 64  # kinds of requests by what they select, tolerate and filter, and selections of labels
-ANSWERS = 4096
+ANSWERS = 4096  # on one version of a cluster
+VERSIONS = 4  # of a cluster: one decision walks through its own, and asks again on the last one
 
 
 class Share(NamedTuple):
@@ -57,11 +59,22 @@ class Same:
         return id(self.value)
 
 
+class Selection(NamedTuple):
+    """The trees of the nodes that a request selects, and what they were made of."""
+
+    labels: object
+    names: frozenset[str]
+    now: Domain
+    empty: Domain
+    selected_now: Domain
+    selected_empty: Domain
+
+
 class Kept(Generic[K, V]):
     """A mapping of bounded size: what was used least recently goes first."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._values: dict[K, V] = {}
 
     def get(self, key: K) -> V | None:
@@ -74,7 +87,7 @@ class Kept(Generic[K, V]):
     def put(self, key: K, value: V) -> V:
         """Keeps a value, and gives it back."""
         self._values[key] = value
-        if len(self._values) > self._most:
+        while len(self._values) > self.most:
             del self._values[next(iter(self._values))]
         return value
 
@@ -90,14 +103,27 @@ class Tables:
         """(offers, what of a share, floor) -> the best that an offer has."""
         self.choices: Kept[Hashable, Stage[Share]] = Kept(STAGES)
         """(offers, share, floor) -> the set to take of an offer, how it is bound, and what that costs."""
-        self.fillings: Kept[Hashable, Filling] = Kept(FILLINGS)
-        """(offers, share, floor, way of counting) -> the search that has seen the last versions of the tree."""
+        self._fillings: Kept[Hashable, Filling] = Kept(FILLINGS)
         self._translations: Kept[Hashable, Translation] = Kept(GROUNDS)
-        self._selections: Kept[Hashable, tuple[Domain, Domain]] = Kept(GROUNDS)
-        self.ideals: Kept[Hashable, tuple[float | None]] = Kept(ANSWERS)
-        """A request and what an empty cluster depends on -> its best bandwidth."""
-        self.fits: Kept[Hashable, tuple[bool]] = Kept(ANSWERS)
-        """A request and one version of a cluster -> whether it fits."""
+        self._selections: Kept[Hashable, Selection] = Kept(GROUNDS)
+        self._ideals: Kept[Same, Kept[Hashable, tuple[float | None]]] = Kept(VERSIONS)
+        self._fits: Kept[Same, Kept[Hashable, tuple[bool]]] = Kept(VERSIONS)
+
+    def ideals(self, empty: Domain) -> Kept[Hashable, tuple[float | None]]:
+        """On one version of the empty cluster: a request and what else its search reads -> its best bandwidth."""
+        version = Same(empty)
+        return self._ideals.get(version) or self._ideals.put(version, Kept(ANSWERS))
+
+    def fits(self, now: Domain) -> Kept[Hashable, tuple[bool]]:
+        """On one version of a cluster: a request and what else its search reads -> whether it fits."""
+        version = Same(now)
+        return self._fits.get(version) or self._fits.put(version, Kept(ANSWERS))
+
+    def filling(self, key: Hashable, make: Callable[[], Filling], areas: int) -> Filling:
+        """The search that has seen the last versions of a tree of so many areas, by (offers, share, floor, way of
+        counting)."""
+        self._fillings.most = max(FEW_FILLINGS, min(FILLINGS, AREAS // areas))
+        return self._fillings.get(key) or self._fillings.put(key, make())
 
     def learn(self, machine: Machine) -> None:
         """Works out what jobs ask of a machine, so that none of them waits for it; half a minute at worst."""
@@ -123,16 +149,19 @@ class Tables:
     def _selection(self, cluster: Cluster, request: Request) -> tuple[Domain, Domain]:
         """The trees of the nodes that a request selects, now and empty."""
         forest, selector = cluster.forest, request.node_selector
-        key = (Same(forest.now), Same(forest.labels), selector)
-        found = self._selections.get(key)
-        if found is None:
+        found = self._selections.get(selector)
+        is_labelled_alike = found is not None and found.labels is forest.labels
+        if found is not None and is_labelled_alike and found.now is forest.now and found.empty is forest.empty:
+            return found.selected_now, found.selected_empty
+        if found is not None and is_labelled_alike:
+            names = found.names
+        else:
             names = frozenset(name for name, view in cluster.nodes.items() if selected(view.labels, request))
-            whole = (Same(forest.empty), Same(forest.labels), selector)
-            kept = self._selections.get(whole)
-            only = forest.only(names)
-            found = self._selections.put(key, (only.now, kept[1] if kept else only.empty))
-            self._selections.put(whole, found)
-        return found
+        only = forest.only(names)
+        is_empty_alike = found is not None and is_labelled_alike and found.empty is forest.empty
+        empty = found.selected_empty if found is not None and is_empty_alike else only.empty
+        self._selections.put(selector, Selection(forest.labels, names, forest.now, forest.empty, only.now, empty))
+        return only.now, empty
 
     def _sets_of_kind(self, kind: MachineKind) -> Sets:
         return self.sets_of(kind.machine)
