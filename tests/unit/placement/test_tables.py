@@ -7,7 +7,7 @@ import pytest
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest import Domain
-from closeknit.placement import sets
+from closeknit.placement import known, sets
 from closeknit.placement.place import can_place, place
 from closeknit.placement.rings import rings
 from closeknit.placement.sets import Sets
@@ -51,7 +51,7 @@ def test_empty_clusters_that_are_gone_are_let_go() -> None:
 
 def test_what_is_kept_of_a_machine_does_not_grow_with_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any user may ask for any least bandwidth, and each is worked out by itself."""
-    monkeypatch.setattr(sets, "MANY_KEPT", 200)
+    monkeypatch.setattr(known, "MANY_KEPT", 200)
     monkeypatch.setattr(sets, "MANY_LISTED", 200)
     small, tables = Tables(), Tables()
     cluster = cluster_of(*(held(view, number) for number, view in enumerate(fleet(machine="dgx-1v").nodes.values())))

@@ -106,9 +106,8 @@ class Sets:
         for transport in (None, *self.transports):
             for gpus in range(1, len(self.machine.gpus) + 1):
                 self.choose(self.every, self.every, Ask(gpus, transport=transport), ANY)
-        if not self._is_small:
-            return
-        for pool in range(1, 1 << len(self.machine.gpus)):  # every part of a pool comes before it
+        pools = range(1, 1 << len(self.machine.gpus)) if self._is_small else ()
+        for pool in pools:  # every part of a pool comes before it
             self._most(pool)
             self.in_bus_order(pool)
             self.indexes(pool)
