@@ -31,7 +31,7 @@ control-plane: environment
 	@$(HARNESS) harness.build
 
 .PHONY: cluster
-cluster: control-plane ## Build the test control plane once (about 8 min); KEEP=1 holds one open for you
+cluster: control-plane ## Bring the test control plane once (7 to 15 min where it is built); KEEP=1 holds one open
 	@if [ -n "$${KEEP:-}" ]; then $(HARNESS) harness.local_cluster; fi
 
 .PHONY: demo
@@ -68,7 +68,7 @@ generate: environment ## Write crds/ and the chart's copies from the models
 	@$(RUN) python -m closeknit.api.crd
 
 .PHONY: bench-scale
-bench-scale: environment ## one decision and one event on 5,000 and on 40,000 nodes: one JSON line
+bench-scale: environment ## One decision and one event on 5,000 and on 40,000 nodes: one JSON line
 	@PYTHONPATH=tests $(RUN) python -m bench.scale
 
 .PHONY: bench-plan
