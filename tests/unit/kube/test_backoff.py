@@ -31,6 +31,8 @@ def test_pauses(failures: int, jitter: float, expected_s: float) -> None:
         pytest.param(1, 0.01, 0.2, id="the server asks for less"),
         pytest.param(1, None, 0.2, id="the server asks for nothing"),
         pytest.param(0, 7.0, 7.0, id="the server asks, and nothing failed"),
+        pytest.param(1, 86_400.0, 60.0, id="the server asks for a day"),
+        pytest.param(1, -5.0, 0.2, id="the server asks for the past"),
     ],
 )
 def test_what_the_server_asks_for(failures: int, asked_s: float | None, expected_s: float) -> None:

@@ -8,6 +8,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+# What a server, or a proxy before it, may ask for at most: an API server that sheds load asks for seconds, and one odd
+# Retry-After must not silence a stream for a day.
+LONGEST_ASKED_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -23,8 +27,10 @@ class Backoff:
     """Gives 0 to 1."""
 
     def pause_s(self, failures: int, asked_s: float | None = None) -> float:
-        """Seconds to wait after so many failures in a row; never less than the server asks for (retry_after_s)."""
+        """Seconds to wait after so many failures in a row; not less than the server asks for (retry_after_s), up to a
+        minute of that."""
+        asked_s = min(LONGEST_ASKED_S, max(0.0, asked_s or 0.0))
         if failures < 1:
-            return asked_s or 0.0
+            return asked_s
         pause_s = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 16))  # no float overflows
-        return max(asked_s or 0.0, pause_s * (0.5 + 0.5 * self.jitter()))
+        return max(asked_s, pause_s * (0.5 + 0.5 * self.jitter()))
