@@ -11,8 +11,8 @@ uuids and labels are each node's own. Machines are of one kind (HGX H200), or of
 eight A40 in pairs) block by block. A cluster is empty, or each GPU is held by a chance of .6 or .9. Shares are equal
 (1, 2, 4 … 4,096 GPUs), or cannot be (13, 61, 509).
 
-Tables have learned the machines, and have decided each size once before anything is measured: what the first decision
-of a size costs more is `first_ms`, the worst of them.
+Tables have learned the machines before anything is measured, as the operator's have when a job comes. Every decision
+counts, the first of each size on each cluster included; the worst of those is `first_ms`.
 `event_ms` is the worst 99th percentile over the kinds of events, but for a label that moves a node to another rack,
 which is `label_ms`. `rss_mb` is the whole process at its largest.
 """
@@ -145,8 +145,9 @@ class Decisions:
             for gpus in (*EQUAL, *UNEQUAL):
                 request = wanted(gpus=gpus)
                 taken = cpu_ms(lambda: place(cluster, request, tables))  # noqa: B023 - called at once
-                into = self.first if turn == 0 else self.equal if gpus in EQUAL else self.unequal
-                into.append(taken)
+                (self.equal if gpus in EQUAL else self.unequal).append(taken)
+                if turn == 0:
+                    self.first.append(taken)
                 cluster = cluster.after([fleet.claim(fleet.random.randrange(len(fleet.names)), held)])
 
 
