@@ -2,6 +2,7 @@
 
 import random
 from math import inf
+from typing import Any
 
 from closeknit.controller.resources import PODS, RESOURCE_CLAIMS
 from closeknit.kube.api import Key, Resource
@@ -53,5 +54,5 @@ class ClaimController(Hand):
             kept = [each for each in reserved if each["uid"] in users]
             if kept != reserved:
                 status = {**claim["status"], "reservedFor": kept} if kept else {}
-                metadata = None if kept else {"finalizers": []}
+                metadata: dict[str, Any] | None = None if kept else {"finalizers": []}
                 self.server.amend(RESOURCE_CLAIMS, key, metadata=metadata, status=status)

@@ -114,19 +114,15 @@ class Invariants:
                     if share["binding"] != "BestEffort":
                         yield from _shared(exact, uid, [f"GPU-{node}-{gpu}" for gpu in share["gpus"]])
         for pod in self._live_on(node):
+            if not pod["spec"].get("nodeName"):
+                continue  # it holds nothing yet; its booking does, as long as it stands
             gpus = (pod["metadata"].get("annotations") or {}).get(GPUS_ANNOTATION, "").split(",")
             counts[owner(pod)] = max(counts.get(owner(pod), 0), len(gpus))
             if requests(pod)["nvidia.com/gpu"] in {0, allocatable(stored)["nvidia.com/gpu"]}:
                 yield from _shared(exact, owner(pod), gpus)
-        there = self._gpus[node]
+        there = int(stored["metadata"]["labels"]["test/gpus"])
         if sum(counts.values()) > there:
             yield f"{sum(counts.values())} of {there} GPUs of {node} are given away"
-
-    @property
-    def _gpus(self) -> dict[str, int]:
-        return {
-            key.name: int(node["metadata"]["labels"]["test/gpus"]) for key, node in self._server.view(NODES).items()
-        }
 
     def _live_on(self, node: str | None) -> list[JsonObject]:
         return [pod for pod in self._server.view(PODS).values() if is_ours(pod) and is_live(pod) and pin(pod) == node]

@@ -1,6 +1,7 @@
 """One life: the world is disturbed for a while, left in peace, and looked at."""
 
 import asyncio
+import logging
 from dataclasses import dataclass
 
 from faults import virtual_time
@@ -42,9 +43,23 @@ def live(seed: int) -> Outcome:
     return virtual_time.run(_life(seed))
 
 
+class _Listener(logging.Handler):
+    """Hears what the operator has to say of itself."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hands it on."""
+        self._world.take(record)
+
+
 async def _life(seed: int) -> Outcome:
     world = World(seed)
     operator = asyncio.create_task(world.operate())
+    log, listener = logging.getLogger("closeknit"), _Listener(world)
+    log.addHandler(listener)
     weather = asyncio.create_task(world.change_weather())
     try:
         faults = await _troubled(world, operator)
@@ -52,6 +67,7 @@ async def _life(seed: int) -> Outcome:
             weather.cancel()
             faults = await _in_peace(world, operator)
     finally:
+        log.removeHandler(listener)
         world.kill("with its world")
         for task in (operator, weather):
             task.cancel()

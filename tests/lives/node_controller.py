@@ -1,4 +1,4 @@
-"""The controllers that look after dead nodes: Ready becomes Unknown, taints drive Pods out, Pods of no node are removed."""
+"""The controllers that look after dead nodes: Ready becomes Unknown, taints drive Pods out, Pods of no node go."""
 
 import random
 from collections.abc import Mapping

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from math import ceil
 
 from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.kube.api import JsonObject
@@ -13,7 +12,7 @@ from lives.quota import counted
 from lives.scheduler import allocated, is_live, pin, requests, tolerates
 from lives.world import World
 
-USUAL = {"spec": {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}}
+USUAL: JsonObject = {"spec": {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}}
 QUOTA = "QuotaExceeded"
 
 
@@ -55,22 +54,25 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
         return
     reason = pending["reason"]
     free, certain = _free(world)
-    least, most = _quota(world, job)
+    is_refused = world.policy.namespace == name.namespace
+    is_quota_short = _is_quota_short(world, job)
     is_name_taken = any(
-        not is_ours(pod) and pod["metadata"]["name"].startswith(f"{name.name}-a")
+        pod["metadata"]["namespace"] == name.namespace
+        and pod["metadata"]["name"].startswith(f"{name.name}-a")
+        and not (is_ours(pod) and owner(pod) == job["metadata"]["uid"])
         for pod in world.server.view(PODS).values()
-        if pod["metadata"]["namespace"] == name.namespace
     )
     fits = certain >= gpus if gpus % world.size == 0 else False
-    if fits and not most and not is_name_taken:
+    if fits and not is_quota_short and not is_name_taken and not is_refused:
         yield f"{name} asks for {gpus} GPUs, {free} are free, and it waits: {reason}: {pending['message']}"
     if reason == "InsufficientGPUs" and fits:
         yield f"{name} is told that GPUs lack, and {certain} are free on whole nodes: {pending['message']}"
     if reason == "NameConflict" and not is_name_taken:
         yield f"{name} is told that a name is taken, and none is: {pending['message']}"
-    if reason in {QUOTA, "TemplateInvalid"} and not most:
-        yield f"{name} is told {reason}, and no quota lacks: {pending['message']}"
-    del least
+    if reason == QUOTA and not is_quota_short:
+        yield f"{name} is told that a quota is too small, and none is: {pending['message']}"
+    if reason == "TemplateInvalid" and not is_refused:
+        yield f"{name} is told that its template is refused, and it is not: {pending['message']}"
 
 
 def _free(world: World) -> tuple[int, int]:
@@ -94,10 +96,9 @@ def _free(world: World) -> tuple[int, int]:
     return free, certain
 
 
-def _quota(world: World, job: JsonObject) -> tuple[bool, bool]:
-    """Whether a quota is too small for sure, and whether one may be."""
+def _is_quota_short(world: World, job: JsonObject) -> bool:
+    """Whether a quota may be too small for the job."""
     gpus, namespace = job["spec"]["gpus"], job["metadata"]["namespace"]
-    surely = perhaps = False
     for key, quota in world.server.view(RESOURCE_QUOTAS).items():
         if key.namespace != namespace:
             continue
@@ -105,12 +106,9 @@ def _quota(world: World, job: JsonObject) -> tuple[bool, bool]:
         for pod in world.server.view(PODS).values():
             if pod["metadata"]["namespace"] == namespace and is_live(pod):
                 used += counted(pod)
-        for name, hard in quota["spec"]["hard"].items():
-            left = int(hard) - used[name]
-            least = ceil(gpus / world.size) if name == "pods" else 0
-            surely = surely or least > left
-            perhaps = perhaps or gpus > left
-    return surely, perhaps
+        if any(gpus > int(hard) - used[name] for name, hard in quota["spec"]["hard"].items()):
+            return True
+    return False
 
 
 def _left_over(world: World) -> Iterator[str]:
@@ -129,9 +127,8 @@ def _left_over(world: World) -> Iterator[str]:
         if not any(each["uid"] in pods for each in claim["metadata"].get("ownerReferences", ())):
             yield f"ResourceClaim {key} is left of a Pod that is gone"
     for key, service in world.server.view(SERVICES).items():
-        job = jobs.get(service["metadata"]["ownerReferences"][0]["uid"])
-        if job is None or (not is_true(job, "Succeeded", "Failed") and not shares(job)):
-            yield f"Service {key} is left over"
+        if service["metadata"]["ownerReferences"][0]["uid"] not in jobs:
+            yield f"Service {key} is left of a job that is gone"
 
 
 def _pods_of(world: World, job: JsonObject) -> list[JsonObject]:
@@ -146,7 +143,5 @@ def _is_lost(world: World, pod: JsonObject) -> bool:
 
 
 def _why(status: JsonObject) -> str:
-    said = [
-        f"{each['type']}={each['status']}/{each['reason']} {each['message']}" for each in status.get("conditions", ())
-    ]
-    return "; ".join(said)
+    conditions = status.get("conditions", ())
+    return "; ".join(f"{each['type']}={each['status']}/{each['reason']} {each['message']}" for each in conditions)

@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from closeknit.api.names import Role, child_name
 from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key
+from closeknit.kube.errors import Forbidden
 from faults.kinds import NODES
 from lives.api_server import FINISHED, RESOURCE_QUOTAS, key_of
 from lives.hand import Hand
@@ -57,7 +59,8 @@ class People(Hand):
             return
         acts, weights = zip(*_ACTS, strict=True)
         (act,) = self.chance.choices(acts, weights)
-        act(self)
+        with suppress(Forbidden):  # a quota is for everybody
+            act(self)
         self.wake_at(self.time + self.chance.expovariate(1 / self._pace_s))
 
     def _submit(self) -> None:
@@ -175,6 +178,12 @@ class People(Hand):
             hard = {name: str(amount[name]) for name in quota["spec"]["hard"]}
             self.server.amend(RESOURCE_QUOTAS, key, spec={"hard": hard})
 
+    def _change_policy(self) -> None:
+        policy = self._world.policy
+        policy.namespace = "" if policy.namespace else self.chance.choice(NAMESPACES)
+        policy.first = self.chance.randint(0, 2)
+        self._world.note(self.name, f"a policy refuses: {policy}")
+
     def _restart_operator(self) -> None:
         self._world.kill("by hand")
 
@@ -201,6 +210,7 @@ _ACTS: tuple[tuple[Callable[[People], None], int], ...] = (
     (People._give_gpus, 8),
     (People._take_a_name, 2),
     (People._change_quota, 3),
+    (People._change_policy, 2),
     (People._restart_operator, 4),
     (People._forget, 2),
 )

@@ -1,4 +1,4 @@
-"""kube-scheduler, as far as a gang meets it: nodes, taints, countable resources, and devices that a claim gets alone."""
+"""kube-scheduler, as far as a gang meets it: nodes, taints, countable resources, devices that a claim gets alone."""
 
 import re
 from collections import Counter

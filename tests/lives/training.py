@@ -1,4 +1,4 @@
-"""What the programs in the Pods do: ranks meet, train together, and end. Nobody else knows how a job is meant to end."""
+"""What the programs in the Pods do: ranks meet, train together, and end. Nobody else knows how a job is to end."""
 
 import random
 from collections.abc import Callable

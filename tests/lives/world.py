@@ -1,7 +1,9 @@
 """A cluster in which everybody does what he does, and the operator on a virtual clock: one life, made of its seed."""
 
 import asyncio
+import logging
 import random
+import traceback
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,6 +15,7 @@ from lives.invariants import Invariants
 from lives.kubelet import Kubelet
 from lives.node_controller import NodeController
 from lives.people import People
+from lives.policy import Policy
 from lives.quota import QuotaAdmission, QuotaController
 from lives.scheduler import Scheduler
 from lives.training import Training
@@ -40,6 +43,7 @@ class World:
         self.weather = Weather(self._part())
         self.size = chance.choice([2, 4, 4, 8])
         """GPUs of each node."""
+        self.policy = Policy()
         self.kubelets: dict[str, Kubelet] = {}
         self.operator: Operator | None = None
         self._connection: Connection | None = None
@@ -72,7 +76,6 @@ class World:
             self._connection = Connection(self.server, self.weather, self.note)
             self.operator = Operator(self._connection)
             await self.operator.run()
-            self._take_mistakes()
             await asyncio.sleep(chance.choice([0.05, 1.0, 20.0]))
 
     async def change_weather(self) -> None:
@@ -86,17 +89,14 @@ class World:
 
     def faults(self) -> list[str]:
         """What went wrong so far that never may."""
-        self._take_mistakes()
-        return self.invariants.broken
-
-    def _take_mistakes(self) -> None:
-        """What the operator reports as a mistake of its own is one."""
-        if self.operator is not None:
-            count = self.operator.metrics.registry.get_sample_value("closeknit_broken_decisions_total") or 0
-            if count:
-                self.invariants.broken.append(f"the operator reports {count:g} mistakes of its own")
         if self.server.mistakes:
             raise self.server.mistakes[0]
+        return self.invariants.broken
+
+    def take(self, record: logging.LogRecord) -> None:
+        """What the operator reports as a mistake of its own is one."""
+        if record.exc_info and record.exc_info[1]:
+            self.invariants.broken.append("".join(traceback.format_exception(record.exc_info[1])))
 
     def _build(self) -> None:
         chance, server = self._chance, self.server
@@ -117,7 +117,7 @@ class World:
             self.kubelets[name] = Kubelet(server, self._part(), name, devices, self.training)
         add(server, priority_class("high", 100))
         add(server, priority_class("low", -10))
-        server.admission.append(QuotaAdmission(server))
+        server.admission += [self.policy, QuotaAdmission(server)]
         Scheduler(server, self._part())
         NodeController(server, self._part(), self.kubelets)
         GarbageCollector(server, self._part())
