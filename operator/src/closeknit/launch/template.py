@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from closeknit.api.names import GROUP, PLACEMENT_GATE, TRAINER_CONTAINER
+from closeknit.api.names import GROUP, TRAINER_CONTAINER
 from closeknit.api.objects import TrainingJob
 
 CLAIM = "gpus"  # name of our claim inside the Pod
@@ -98,7 +98,6 @@ def _check_pod(spec: dict[str, Any]) -> None:
             raise TemplateError(f"{SPEC}.{field} is {_found(spec[field])}, but {instead}")
     _check_no_name(spec, "volumes", SHM_VOLUME)
     _check_no_name(spec, "resourceClaims", CLAIM)
-    _check_no_name(spec, "schedulingGates", PLACEMENT_GATE)
     _objects(spec, "tolerations", SPEC)
     _check_affinity(spec)
 
