@@ -1,6 +1,6 @@
 """What must hold at every step, whatever goes wrong. It knows a booking and a Pod by what is stored alone."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from closeknit.api.names import ATTEMPT_LABEL, GPUS_ANNOTATION, INDEX_LABEL, JOB_LABEL
@@ -12,8 +12,6 @@ from lives.api_server import ApiServer
 from lives.scheduler import allocatable, is_live, pin, requests
 from lives.training import Training
 
-Gpu = tuple[str, str]
-"""Node, and the GPU's index as its uuid ends."""
 OVER = ("Succeeded", "Failed", "Suspended")
 
 
@@ -30,6 +28,11 @@ def owner(pod: JsonObject) -> str:
 def attempt_of(pod: JsonObject) -> int:
     """Number of its attempt."""
     return int(pod["metadata"]["labels"][ATTEMPT_LABEL])
+
+
+def gpus_of(pod: JsonObject) -> frozenset[str]:
+    """uuids of the GPUs that it was made for."""
+    return frozenset((pod["metadata"].get("annotations") or {}).get(GPUS_ANNOTATION, "").split(","))
 
 
 def is_true(job: JsonObject, *types: str) -> bool:
@@ -81,8 +84,9 @@ class Invariants:
         if is_true(job, *OVER):
             yield f"Pod {name} is made though its job is over"
         for other in self._live_on(node):
-            if owner(other) == owner(pod) and attempt_of(other) != attempt_of(pod):
-                yield f"Pod {name} is made while {other['metadata']['name']} is still on {node}"
+            is_before = owner(other) == owner(pod) and attempt_of(other) != attempt_of(pod)
+            if is_before and not gpus_of(pod).isdisjoint(gpus_of(other)):
+                yield f"Pod {name} is made while {other['metadata']['name']} still has its GPUs on {node}"
         yield from self._doubles(node)
 
     def _told(self, before: JsonObject, job: JsonObject) -> Iterator[str]:
@@ -116,7 +120,7 @@ class Invariants:
         for pod in self._live_on(node):
             if not pod["spec"].get("nodeName"):
                 continue  # it holds nothing yet; its booking does, as long as it stands
-            gpus = (pod["metadata"].get("annotations") or {}).get(GPUS_ANNOTATION, "").split(",")
+            gpus = gpus_of(pod)
             counts[owner(pod)] = max(counts.get(owner(pod), 0), len(gpus))
             if requests(pod)["nvidia.com/gpu"] in {0, allocatable(stored)["nvidia.com/gpu"]}:
                 yield from _shared(exact, owner(pod), gpus)
@@ -139,7 +143,7 @@ class Invariants:
         )
 
 
-def _shared(exact: dict[str, str], job: str, gpus: list[str]) -> Iterator[str]:
-    for gpu in gpus:
+def _shared(exact: dict[str, str], job: str, gpus: Iterable[str]) -> Iterator[str]:
+    for gpu in sorted(gpus):
         if exact.setdefault(gpu, job) != job:
             yield f"{gpu} is given to two jobs"
