@@ -285,16 +285,16 @@ def test_a_required_affinity_is_read_as_the_api_server_reads_it(
 @pytest.mark.parametrize(
     "terms",
     [
-        pytest.param([{"matchExpressions": [LABEL] * 101}], id="one long term"),
-        pytest.param([{"matchExpressions": [LABEL]}] * 50 + [{"matchFields": [NAME]}] * 51, id="many terms"),
+        pytest.param([{"matchExpressions": [LABEL] * 65}], id="one long term"),
+        pytest.param([{"matchExpressions": [LABEL]}] * 32 + [{"matchFields": [NAME]}] * 33, id="many terms"),
     ],
 )
 def test_more_requirements_than_a_decision_looks_at_are_refused(terms: list[dict[str, Any]]) -> None:
     assert check_template(job(required({"nodeSelectorTerms": terms}))) == (
-        f"{AFFINITY} has 101 requirements, and at most 100 are looked at; "
+        f"{AFFINITY} has 65 requirements, and at most 64 are looked at; "
         "name many nodes in the values of one, or give them a label"
     )
-    assert check_template(job(required({"nodeSelectorTerms": [{"matchExpressions": [LABEL] * 100}]}))) is None
+    assert check_template(job(required({"nodeSelectorTerms": [{"matchExpressions": [LABEL] * 64}]}))) is None
     many = {**LABEL, "values": [f"v{number}" for number in range(5000)]}
     assert check_template(job(required({"nodeSelectorTerms": [{"matchExpressions": [many]}]}))) is None
 
