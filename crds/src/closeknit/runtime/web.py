@@ -41,7 +41,7 @@ class WebServer:
         application.router.add_get("/readyz", self._readyz)
         application.router.add_get("/metrics", self._show_metrics)
         application.on_response_prepare.append(_end_after)
-        _log.addFilter(_is_no_strangers_mistake)
+        _log.addFilter(_is_no_strangers_mistake)  # once, however often
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -92,6 +92,7 @@ def _verdict(complaints: list[str], status: int) -> web.Response:
 
 
 async def _end_after(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Connection"] = "close"
     response.force_close()
 
 
