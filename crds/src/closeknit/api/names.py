@@ -127,6 +127,9 @@ class EndReason(StrEnum):
     CHILD_DELETED = "ChildDeleted"
     GPU_TAKEN = "GPUTaken"
     NODE_CHANGED = "NodeChanged"
+    UNSCHEDULABLE = "Unschedulable"
+    NODE_REFUSED = "NodeRefused"
+    DISRUPTED = "Disrupted"
 
 
 class ConditionReason(StrEnum):

@@ -54,6 +54,8 @@ class NodeAssignment(Wire):
     """metadata.generation of the NodeTopology that the indexes speak of."""
     actual: Actual | None = None
     """Whether the Pod really got these GPUs: Verified, Mismatch or Unknown."""
+    succeeded: bool | None = None
+    """Whether the Pod has ended with success: it is over though its object is removed."""
 
 
 class ParameterServerAssignment(Wire):
@@ -97,6 +99,15 @@ class Pending(Wire):
     """The nearest changes that would make it fit, each of them checked."""
 
 
+class UnfitNode(Wire):
+    """A node that did not take a Pod of the job."""
+
+    name: Name
+    """Name of the node."""
+    state: Annotated[str, StringConstraints(max_length=16)]
+    """Hash of its labels, taints, resources and topology then: once they are others, the job may go there again."""
+
+
 class Attempt(Wire):
     """One attempt that has ended."""
 
@@ -108,6 +119,10 @@ class Attempt(Wire):
     """Whether it counts against restart.limit."""
     ended: Timestamp
     """When it ended."""
+    message: Annotated[str, StringConstraints(max_length=1024)] | None = None
+    """Why it ended, in words."""
+    unfit: Annotated[list[UnfitNode], Field(max_length=16)] | None = None
+    """Nodes that did not take its Pods: the job avoids each until the node changes, for ten minutes at most."""
 
 
 class EnvironmentStatus(Wire):

@@ -33,6 +33,8 @@ class Share:
     """Generation of the NodeTopology that the indexes speak of."""
     actual: Actual | None = None
     """Whether its Pod really got these GPUs; None while nothing was looked at."""
+    succeeded: bool = False
+    """Whether its Pod has ended with success."""
 
     @property
     def ranks(self) -> range:
@@ -81,7 +83,18 @@ def decoded(placement: PlacementStatus) -> tuple[Share, ...]:
         if node.nics is not None:  # absent: as the node before
             nics = tuple(nic if ":" in nic else f"{nic}{DEFAULT_PORT}" for nic in node.nics)
         gpus = tuple(node.gpus)
-        shares.append(Share(node.name, gpus, first_rank, node.binding, nics, node.topology_generation, node.actual))
+        shares.append(
+            Share(
+                node.name,
+                gpus,
+                first_rank,
+                node.binding,
+                nics,
+                node.topology_generation,
+                node.actual,
+                bool(node.succeeded),
+            )
+        )
         first_rank += len(gpus)
     return tuple(shares)
 
@@ -100,6 +113,7 @@ def encoded(shares: Iterable[Share]) -> list[NodeAssignment]:
                 binding=share.binding,
                 topology_generation=share.topology_generation,
                 actual=share.actual,
+                succeeded=share.succeeded or None,
             )
         )
         before = share.nics
