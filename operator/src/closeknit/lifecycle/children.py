@@ -55,6 +55,16 @@ def own_claim(cluster: Cluster, pod: Pod) -> ResourceClaim | None:
     return claim if claim is not None and _owned_by(claim, pod) else None
 
 
+def own_claims(job: TrainingJob, own: Sequence[Pod], cluster: Cluster) -> tuple[ResourceClaim, ...]:
+    """Claims that were made for Pods of the job, `own`, and those of its Pods that are gone and not collected yet."""
+    return tuple(
+        claim
+        for claim in cluster.claims_of(job.key)
+        if any(_owned_by(claim, pod) for pod in own if pod.key == claim.key)
+        or (claim.key not in cluster.pods and is_left_over(claim, job))
+    )
+
+
 def is_released(cluster: Cluster, pod: Pod, *, is_dra: bool) -> bool:
     """Whether nothing of ours holds the Pod back any more. A bound Pod was released, whatever became of its claim."""
     if pod.node:
