@@ -8,6 +8,8 @@ from pydantic import Field, StringConstraints
 from closeknit.api.trainingjob import MAX_GPUS
 from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Wire
 
+_RANGES = r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"
+
 
 class Binding(StrEnum):
     """How the GPUs of one node are bound to their Pod."""
@@ -54,8 +56,6 @@ class NodeAssignment(Wire):
     """metadata.generation of the NodeTopology that the indexes speak of."""
     actual: Actual | None = None
     """Whether the Pod really got these GPUs: Verified, Mismatch or Unknown."""
-    succeeded: bool | None = None
-    """Whether the Pod has ended with success: it is over though its object is removed."""
 
 
 class ParameterServerAssignment(Wire):
@@ -74,6 +74,8 @@ class PlacementStatus(Wire):
     """Number of nodes."""
     nodes: Annotated[list[NodeAssignment], Field(max_length=MAX_GPUS)]
     """Share of each node, in rank order."""
+    succeeded: Annotated[str, StringConstraints(max_length=65536, pattern=_RANGES)] | None = None
+    """Positions in nodes, from 0 (for example 0-3,7), whose Pods ended with success: they are over though removed."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
     """Nodes of the parameter servers."""
     levels: Annotated[dict[str, int], Field(max_length=16)] | None = None

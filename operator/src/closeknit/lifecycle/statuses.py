@@ -1,6 +1,7 @@
 """The next status of a job, for every thing that can happen to it. Each function gives the whole status."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from closeknit.api.trainingjob_status import (
     TrainingJobStatus,
     UnfitNode,
 )
-from closeknit.cluster.booking import Share, names, with_shares
+from closeknit.cluster.booking import Share, decoded, names, with_shares
 from closeknit.lifecycle.conditions import Observation, is_true, observed, shortened, state, timestamp
 
 
@@ -34,6 +35,7 @@ class Stored(Protocol):
 
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
+BEING_STARTED = "its Pods are being started"
 # Reasons that say the job itself is not acceptable, not that the cluster has no place for it.
 _NOT_ADMITTED = frozenset({PendingReason.NOT_SUPPORTED, PendingReason.TEMPLATE_INVALID})
 
@@ -88,7 +90,7 @@ def booked(
         Observation(ConditionType.ADMITTED, True, ConditionReason.ACCEPTED),
         Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement)),
         Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
-        Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, "its Pods are being started"),
+        Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
         *_degraded(job, ipc_lock_refused=ipc_lock_refused),
         attempt=attempt,
         epoch=epoch,
@@ -96,6 +98,11 @@ def booked(
         placement=placement,
         pending=None,
     )
+
+
+def without_ipc_lock(job: Stored, now: datetime) -> TrainingJobStatus:
+    """Its Pods were refused with IPC_LOCK, and taken without."""
+    return _next(job, now, *_degraded(job, ipc_lock_refused=True))
 
 
 def starting(job: Stored, now: datetime, reason: ConditionReason, message: str) -> TrainingJobStatus:
@@ -113,6 +120,12 @@ def running(job: Stored, now: datetime, shares: Sequence[Share], verified: Obser
 def verified(job: Stored, now: datetime, shares: Sequence[Share], result: Observation) -> TrainingJobStatus:
     """What is known of the GPUs that its Pods got."""
     return _next(job, now, result, placement=_with(job, shares))
+
+
+def shared(job: Stored, now: datetime, shares: Sequence[Share]) -> TrainingJobStatus:
+    """What is known of its ranks; the stored status where that is no news."""
+    placement = _with(job, shares)
+    return job.status if placement is job.status.placement else _next(job, now, placement=placement)
 
 
 def restarting(
@@ -165,7 +178,10 @@ def suspended(job: Stored, now: datetime) -> TrainingJobStatus:
 
 
 def finished(job: Stored, now: datetime, reason: EndReason, message: str, *, succeeded: bool) -> TrainingJobStatus:
-    """It is over and holds nothing. Its placement stays, to be read."""
+    """It is over and holds nothing. Its placement stays, to be read; that every rank succeeded is said once."""
+    placement = job.status.placement
+    if succeeded and placement is not None:
+        placement = with_shares(placement, [replace(share, succeeded=False) for share in decoded(placement)])
     end = ConditionType.SUCCEEDED if succeeded else ConditionType.FAILED
     return _next(
         job,
@@ -174,6 +190,7 @@ def finished(job: Stored, now: datetime, reason: EndReason, message: str, *, suc
         *_not_running(job, reason, keep_verified=True),
         Observation(end, True, reason, message),
         attempts=_with_ended(job, now, reason, message, charged=not succeeded),
+        placement=placement,
         pending=None,
     )
 
