@@ -35,11 +35,6 @@ from harness.operator_bed import ON_DRA, ON_PLUGIN, Bed, others
             "TemplateInvalid",
             id="a template that asks for GPUs itself",
         ),
-        pytest.param(
-            {"gpus": 8, "template": {"spec": {"containers": [{"name": "trainer"}]}}},
-            "TemplateInvalid",
-            id="a template without an image, which only the API server sees",
-        ),
     ],
 )
 def test_a_refused_job_writes_its_status_and_one_event(bed: Bed, spec: dict[str, Any], reason: str) -> None:
@@ -50,6 +45,23 @@ def test_a_refused_job_writes_its_status_and_one_event(bed: Bed, spec: dict[str,
     bed.cluster.wait_for(lambda: len(bed.writes()) == 2, "the audit log")
     assert sorted(others(bed.writes())) == ["create events", "update trainingjobs"]
     assert bed.names("pods") == bed.names("services") == []
+
+
+def test_what_only_the_api_server_refuses_is_taken_back_and_never_called_placed(bed: Bed) -> None:
+    bed.submit(gpus=16, template={"spec": {"containers": [{"name": "trainer"}]}})
+    message = bed.wait_for_reason("TemplateInvalid")["message"]
+    assert message.endswith("is invalid: spec.containers[0].image: Required value")
+    bed.cluster.wait_for(lambda: bed.told() == ["TemplateInvalid"], "the Event")
+    bed.cluster.wait_for(lambda: len(bed.writes()) == 6, "the audit log")
+    writes = [(event.verb, event.resource, event.code) for event in sorted(bed.writes(), key=lambda each: each.at)]
+    assert writes[:3] == [("update", "trainingjobs", 200), ("create", "services", 201), ("create", "pods", 422)]
+    assert sorted(writes[3:]) == [
+        ("create", "events", 201),
+        ("delete", "services", 200),
+        ("update", "trainingjobs", 200),
+    ]
+    assert bed.names("pods") == bed.names("services") == []
+    assert "placement" not in bed.job()["status"]
 
 
 @pytest.mark.parametrize(
