@@ -7,6 +7,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
+from closeknit.api.affinity import REQUIRED
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
@@ -14,11 +15,13 @@ from closeknit.launch.children import children
 from closeknit.launch.claim import claim, owned
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
-from closeknit.launch.pod import REQUIRED, pod, pods
+from closeknit.launch.pod import pod, pods
 from closeknit.launch.template import check_template
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "launch"
 PIN = {"key": "metadata.name", "operator": "In", "values": ["node-0"]}
+POOL = {"key": "pool", "operator": "Exists"}
+OTHER = {"key": "metadata.name", "operator": "NotIn", "values": ["node-9"]}
 
 
 @pytest.mark.parametrize("name", ["pytorch-16gpu-rdma", "pytorch-4gpu-dra"])
@@ -78,18 +81,18 @@ def test_gates_of_the_users_stay(binding: Binding) -> None:
     [
         pytest.param(None, [{"matchFields": [PIN]}], id="no affinity of the user's"),
         pytest.param(
-            [{"matchExpressions": ["a"]}],
-            [{"matchExpressions": ["a"], "matchFields": [PIN]}],
+            [{"matchExpressions": [POOL]}],
+            [{"matchExpressions": [POOL], "matchFields": [PIN]}],
             id="one term gets the pin",
         ),
         pytest.param(
-            [{"matchExpressions": ["a"]}, {"matchFields": ["b"]}],
-            [{"matchExpressions": ["a"], "matchFields": [PIN]}, {"matchFields": ["b", PIN]}],
+            [{"matchExpressions": [POOL]}, {"matchFields": [OTHER]}],
+            [{"matchExpressions": [POOL], "matchFields": [PIN]}, {"matchFields": [OTHER, PIN]}],
             id="terms are alternatives: each gets the pin",
         ),
         pytest.param(
-            [{}, {"matchFields": None}],
-            [{}, {"matchFields": [PIN]}],
+            [{}, {"matchFields": None}, {"matchExpressions": []}],
+            [{}, {"matchFields": None}, {"matchExpressions": []}],
             id="an empty term matches nothing and stays",
         ),
     ],

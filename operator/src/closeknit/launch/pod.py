@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from closeknit.api.affinity import REQUIRED
 from closeknit.api.names import GPU_RESOURCE, GPUS_ANNOTATION, Role
 from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.api.trainingjob_status import Binding
@@ -12,8 +13,6 @@ from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
 from closeknit.launch.template import CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def pod(gang: Gang, index: int) -> Manifest:
@@ -161,10 +160,13 @@ def _pinned(affinity: Manifest, node: str) -> Manifest:
     nodes = affinity.get("nodeAffinity") or {}
     required = nodes.get(REQUIRED) or {}
     terms = [
-        {**term, "matchFields": [*(term.get("matchFields") or []), pin]} if term else term
-        for term in required.get("nodeSelectorTerms") or [{"matchFields": []}]
+        {**term, "matchFields": [*(term.get("matchFields") or []), pin]}
+        if term.get("matchExpressions") or term.get("matchFields")
+        else term
+        for term in required.get("nodeSelectorTerms") or []
     ]
-    return {**affinity, "nodeAffinity": {**nodes, REQUIRED: {**required, "nodeSelectorTerms": terms}}}
+    pinned = {**required, "nodeSelectorTerms": terms or [{"matchFields": [pin]}]}
+    return {**affinity, "nodeAffinity": {**nodes, REQUIRED: pinned}}
 
 
 def _mounts_shm(container: Manifest) -> bool:
