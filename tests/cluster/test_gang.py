@@ -155,6 +155,28 @@ def test_a_pod_deleted_before_its_gang_has_run_is_made_again_under_its_name(bed:
     assert bed.job()["status"]["attempts"] == []
 
 
+def test_nothing_of_the_next_attempt_is_made_before_what_it_needs_is_free(bed: Bed) -> None:
+    """A finalizer keeps a Pod of the first attempt, and with it the GPUs of its node."""
+    bed.submit(**ON_PLUGIN)
+    bed.wait_for_state("Running")
+    bed.change("pod", "train-a1-worker-00001", {"metadata": {"finalizers": ["example.com/hold"]}})
+    bed.delete("pod", "train-a1-worker-00000")
+
+    def waits() -> str | None:
+        conditions = bed.job()["status"]["conditions"]
+        running = next(condition for condition in conditions if condition["type"] == "Running")
+        return running["message"] if running["reason"] == "Restarting" else None
+
+    message = bed.cluster.wait_for(waits, "the status to tell")
+    assert message == (
+        "waits until what is left of its Pods of before is gone: Pod train-a1-worker-00001 on node gpu-2"
+    )
+    assert bed.names("pods") == ["train-a1-worker-00001"]
+    bed.change("pod", "train-a1-worker-00001", {"metadata": {"finalizers": None}})
+    assert bed.wait_for_state("Running")["attempt"] == 2
+    assert bed.names("pods") == ["train-a2-worker-00000", "train-a2-worker-00001"]
+
+
 def test_suspend_frees_everything_and_resume_begins_the_next_attempt(bed: Bed) -> None:
     bed.submit(**ON_DRA)
     bed.wait_for_state("Running")

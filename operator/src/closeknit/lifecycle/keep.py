@@ -11,9 +11,10 @@ from closeknit.launch.gang import Gang
 from closeknit.lifecycle import creation, statuses
 from closeknit.lifecycle.answers import TOLD_AGAIN
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.book import placed
+from closeknit.lifecycle.book import may_be_counted, placed
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import found, moment
+from closeknit.lifecycle.demand import demand
 from closeknit.lifecycle.ending import child_deleted, end, failed, node_changed, succeeded
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.obstacles import Obstacle, obstacles, told
@@ -83,6 +84,7 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
     made = creation.whole(gang, with_others=with_others)
     plan = subject.plan(
         status,
+        demand=demand(made.manifests, may_be_counted=may_be_counted(subject)),
         opening=made.opening,
         actions=(*actions, *made.actions),
         adds_ipc_lock=gang.uses_rdma and gang.ipc_lock,
