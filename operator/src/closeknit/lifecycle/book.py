@@ -14,6 +14,7 @@ from closeknit.lifecycle import statuses
 from closeknit.lifecycle.gangs import Lost, gang
 from closeknit.lifecycle.plan import Action, Create, Delete, Plan
 from closeknit.lifecycle.subject import Subject
+from closeknit.lifecycle.unoffered import unoffered
 from closeknit.placement.placement import Placement
 
 
@@ -40,6 +41,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         epoch=subject.epoch,
         skipped=environment(made, 0).skipped,
         ipc_lock_refused=made.uses_rdma and not ipc_lock,
+        rdma_not_offered=unoffered(made, subject.cluster),
     )
     return subject.plan(
         status,
