@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from closeknit.api.affinity import required_node_affinity
-from closeknit.api.names import GROUP, PLACEMENT_GATE, TRAINER_CONTAINER
+from closeknit.api.names import GROUP, TRAINER_CONTAINER
 from closeknit.api.objects import TrainingJob
 from closeknit.api.opaque import MalformedError, found, list_at, object_at, objects_at, short
 
@@ -101,7 +101,6 @@ def _check_pod(spec: dict[str, Any]) -> None:
             raise MalformedError(f"{SPEC}.{field} is {found(spec[field])}, but {instead}")
     _check_no_name(spec, "volumes", SHM_VOLUME)
     _check_no_name(spec, "resourceClaims", CLAIM)
-    _check_no_name(spec, "schedulingGates", PLACEMENT_GATE)
     objects_at(spec, "tolerations", SPEC)
     required_node_affinity(spec, SPEC)
 
