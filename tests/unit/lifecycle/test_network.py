@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.wire import Condition
+from closeknit.lifecycle.answers import Answers
 from scenarios.manifests import node, node_topology, resource_slice, training_job
 from scenarios.stories import WHOLE
 from scenarios.story import Story
@@ -148,3 +149,14 @@ def test_nvlink_between_nodes_is_kept_out_by_what_the_machine_or_a_label_says() 
     story = Story(*machine("gpu-1", nics("RoCE"), domain="c0ffee"), *labelled, job())
     story.settle()
     assert environment(story)["NCCL_MNNVL_ENABLE"] == "0"
+
+
+def test_a_gang_without_rdma_is_told_of_its_nics_and_not_of_a_capability_that_it_never_asked_for() -> None:
+    story = Story(*machine("gpu-1", nics("RoCE")), *machine("gpu-2", nics("RoCE")), job())
+    story.answers["uid-of-train"] = Answers(ipc_lock_refused=True)  # by an attempt before, which used RDMA
+    story.settle()
+    story.run_all()
+    story.settle()
+    found = degraded(story)
+    assert found is not None
+    assert found.reason == "RDMANotOffered"

@@ -199,7 +199,7 @@ def _not_running(
     return taken_back
 
 
-def _degraded(job: Stored, *, ipc_lock_refused: bool, rdma_not_offered: str | None) -> list[Observation]:
+def _degraded(job: Stored, *, ipc_lock_refused: bool, rdma_not_offered: str | None = None) -> list[Observation]:
     if rdma_not_offered is not None:
         return [Observation(ConditionType.DEGRADED, True, ConditionReason.RDMA_NOT_OFFERED, rdma_not_offered)]
     if ipc_lock_refused:
