@@ -17,6 +17,7 @@ from closeknit.lifecycle.obstacles import obstacles
 from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Notice, Plan
 from closeknit.lifecycle.subject import Subject
+from closeknit.lifecycle.unoffered import unoffered
 from closeknit.placement.placement import Placement
 
 # A quota's count follows the end of a Pod within a second on a quiet control plane; on a busy one that may take longer.
@@ -48,6 +49,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         epoch=subject.epoch,
         skipped=environment(made, 0).skipped,
         ipc_lock_refused=made.uses_rdma and not ipc_lock,
+        rdma_not_offered=unoffered(made, subject.cluster),
     )
     indexes = range(len(made.members))
     is_free = not obstacles(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
