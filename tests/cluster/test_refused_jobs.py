@@ -147,6 +147,7 @@ def test_where_pod_security_refuses_ipc_lock_the_gang_goes_without_and_says_so(b
         "the namespace's Pod Security level refuses IPC_LOCK; RDMA may fail to register memory",
     )
     assert [pod["spec"]["containers"][0].get("securityContext") for pod in bed.all("pods")] == [None, None]
+    assert (status["attempt"], status["attempts"], bed.told()) == (1, [], ["Placed"])
 
 
 def test_no_pod_is_made_of_a_gang_that_exceeds_a_quota_until_that_is_raised(bed: Bed) -> None:
