@@ -128,6 +128,9 @@ class EndReason(StrEnum):
     CHILD_DELETED = "ChildDeleted"
     GPU_TAKEN = "GPUTaken"
     NODE_CHANGED = "NodeChanged"
+    UNSCHEDULABLE = "Unschedulable"
+    NODE_REFUSED = "NodeRefused"
+    DISRUPTED = "Disrupted"
 
 
 class ConditionReason(StrEnum):
@@ -140,7 +143,6 @@ class ConditionReason(StrEnum):
     FINISHED = "Finished"
     RESUMED = "Resumed"
     STARTING = "Starting"
-    UNSCHEDULABLE = "Unschedulable"
     ALL_PODS_RUNNING = "AllPodsRunning"
     NOT_BOUND = "NotBound"
     NOT_REPORTED = "NotReported"

@@ -55,6 +55,16 @@ def own_claim(cluster: Cluster, pod: Pod) -> ResourceClaim | None:
     return claim if claim is not None and _owned_by(claim, pod) else None
 
 
+def own_claims(job: TrainingJob, own: Sequence[Pod], cluster: Cluster) -> tuple[ResourceClaim, ...]:
+    """Claims that were made for Pods of the job, `own`, and those of its Pods that are gone and not collected yet."""
+    return tuple(
+        claim
+        for claim in cluster.claims_of(job.key)
+        if any(_owned_by(claim, pod) for pod in own if pod.key == claim.key)
+        or (claim.key not in cluster.pods and is_left_over(claim, job))
+    )
+
+
 def taken(job: TrainingJob, attempt: int, count: int, cluster: Cluster) -> Taken | None:
     """The first name of an attempt of `count` workers that somebody else has, as far as the snapshot shows.
 
