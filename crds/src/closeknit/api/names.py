@@ -31,6 +31,7 @@ UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 GPU_RESOURCE = "nvidia.com/gpu"  # NVIDIA's device plugin
 GPU_DRA_DRIVER = "gpu.nvidia.com"  # NVIDIA's DRA driver, and its DeviceClass
 RDMA_RESOURCE_PREFIX = "rdma/"  # k8s-rdma-shared-dev-plugin's default prefix
+POD_COUNT = "pods"  # the resource of a Node of which every Pod takes one
 TRAINER_CONTAINER = "trainer"
 
 
@@ -96,6 +97,7 @@ class PendingReason(StrEnum):
     """Why a job waits: the closed list of status.pending.reason."""
 
     INSUFFICIENT_GPUS = "InsufficientGPUs"
+    INSUFFICIENT_RESOURCES = "InsufficientResources"
     NO_NVLINK_ISLAND = "NoNVLinkIsland"
     NO_DOMAIN = "NoDomain"
     UNKNOWN_LEVEL = "UnknownLevel"

@@ -5,8 +5,10 @@ from sys import intern
 
 import msgspec
 
-from closeknit.cluster.meta import Condition, Metadata, Quantities, WireStruct, devices_only
+from closeknit.api.names import GPU_RESOURCE
+from closeknit.cluster.meta import Condition, Metadata, Quantities, WireStruct
 from closeknit.cluster.node import Taint
+from closeknit.cluster.requests import Amounts, amounts
 
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")  # what `kubectl cordon` adds
 
@@ -20,9 +22,10 @@ class Node(msgspec.Struct, frozen=True):
     """Those that keep Pods away, sorted; a cordoned node bears one in any case."""
     not_ready: str | None = None
     """Why the node is not Ready, as a clause; None where it is."""
-    allocatable: Mapping[str, int] = {}
-    """Countable resources of `nvidia.com/` and `rdma/`."""
-    capacity: Mapping[str, int] = {}
+    allocatable: Amounts = {}
+    """What Pods can have of it, of every resource that the scheduler counts."""
+    capacity: Amounts = {}
+    """Of the GPUs of a device plugin alone: those that it holds unhealthy are missing from what is allocatable."""
 
 
 class PriorityClass(msgspec.Struct, frozen=True):
@@ -70,6 +73,7 @@ def node(wire: WireNode) -> Node:
     """The Node that is kept. Label texts are interned: 5,000 nodes repeat the same few."""
     spec = wire.spec or _WireNodeSpec()
     status = wire.status or _WireNodeStatus()
+    capacity = status.capacity or {}
     taints = {
         Taint(taint.key, taint.value or "", taint.effect)
         for taint in spec.taints or ()
@@ -82,8 +86,8 @@ def node(wire: WireNode) -> Node:
         labels={intern(key): intern(value) for key, value in sorted((wire.metadata.labels or {}).items())},
         taints=tuple(sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect))),
         not_ready=_not_ready(status.conditions or []),
-        allocatable=devices_only(status.allocatable),
-        capacity=devices_only(status.capacity),
+        allocatable=amounts(status.allocatable),
+        capacity=amounts({name: amount for name, amount in capacity.items() if name.startswith(GPU_RESOURCE)}),
     )
 
 

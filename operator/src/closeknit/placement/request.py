@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from closeknit.api.names import JobKey
 from closeknit.api.quantity import quantity
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, RdmaPolicy, TrainingJobSpec
+from closeknit.cluster.requests import Needs, needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Request:
     rdma: RdmaPolicy = RdmaPolicy.PREFERRED
     tolerations: tuple[Toleration, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
+    needs: Needs = ()
+    """What each of its Pods, of which a node has one at most, needs besides GPUs."""
 
     @property
     def group(self) -> int:
@@ -73,6 +76,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         node_selector=tuple(sorted((str(key), str(value)) for key, value in selector.items()))
         if isinstance(selector, dict)
         else (),
+        needs=needs(template),
     )
 
 
