@@ -8,7 +8,7 @@ from immutables import Map
 
 from closeknit.api.names import POD_COUNT
 from closeknit.cluster.pod import Lodger
-from closeknit.cluster.requests import Amounts
+from closeknit.cluster.requests import CPU, MEMORY, Amounts
 from closeknit.cluster.table import EMPTY
 
 _NOTHING: Amounts = {}
@@ -34,8 +34,7 @@ class Lodgings:
                 if lodger.node not in sums:
                     sums[lodger.node] = dict(self.on(lodger.node))
                 there = sums[lodger.node]
-                there[POD_COUNT] = there.get(POD_COUNT, 0) + by
-                for name, amount in lodger.requests:
+                for name, amount in ((POD_COUNT, 1), (CPU, lodger.cpu), (MEMORY, lodger.memory), *lodger.others):
                     there[name] = there.get(name, 0) + amount * by
         taken = self.taken.mutate()
         for node, there in sums.items():

@@ -16,7 +16,7 @@ from closeknit.api.names import (
     is_child_name,
 )
 from closeknit.cluster.meta import Condition, Metadata, Owner, WireStruct
-from closeknit.cluster.requests import Amounts, Asked, ContainerGiven, Given, Needs, requests
+from closeknit.cluster.requests import CPU, MEMORY, Amounts, Asked, ContainerGiven, Given, Needs, requests
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 # What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
@@ -120,14 +120,17 @@ class Pod(msgspec.Struct, frozen=True):
 class Lodger(msgspec.Struct, frozen=True, gc=False):
     """A Pod of others, bound to a node, that has neither GPUs nor claims: what it takes there is all that matters.
 
-    A cluster may have ten on every node.
+    A cluster may have ten on every node, so that CPU and memory stand apart: pairs in tuples weigh three times as much.
     """
 
     namespace: str
     name: str
     node: str
-    requests: Needs
-    """As the scheduler counts them."""
+    cpu: int = 0
+    """Thousandths of a core; this and the rest as the scheduler counts them."""
+    memory: int = 0
+    """Bytes."""
+    others: Needs = ()
 
     @property
     def key(self) -> tuple[str, str]:
@@ -222,7 +225,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
     namespace = metadata.namespace or "default"
     if not (ours or claims or any(_is_gpu(name) for name in taken) or is_child_name(metadata.name)):
         node = spec.node_name
-        return Lodger(intern(namespace), metadata.name, intern(node), tuple(taken.items())) if node else None
+        return _lodger(intern(namespace), metadata.name, intern(node), taken) if node else None
     others = Pod(
         namespace=namespace,
         name=metadata.name,
@@ -254,6 +257,11 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
             *(_state(entry, init=False) for entry in status.container_statuses or ()),
         ),
     )
+
+
+def _lodger(namespace: str, name: str, node: str, taken: dict[str, int]) -> Lodger:
+    cpu, memory = taken.pop(CPU, 0), taken.pop(MEMORY, 0)
+    return Lodger(namespace, name, node, cpu, memory, tuple(taken.items()))
 
 
 def _is_gpu(resource: str) -> bool:

@@ -6,7 +6,7 @@ of a core, of everything else units, rounded up.
 """
 
 from collections.abc import Mapping, Sequence
-from math import ceil
+from decimal import Decimal
 from sys import intern
 
 import msgspec
@@ -15,16 +15,16 @@ from closeknit.api.names import POD_COUNT, RDMA_RESOURCE_PREFIX
 from closeknit.api.quantity import quantity
 from closeknit.cluster.meta import Condition, Quantities, WireStruct
 
-CPU = "cpu"
+CPU, MEMORY = "cpu", "memory"
 Amounts = Mapping[str, int]
 """By resource, for example {"cpu": 1500, "memory": 1073741824}."""
 Needs = tuple[tuple[str, int], ...]
 """The same as sorted pairs, for whoever must hash them; none is zero."""
 
-_COUNTED = frozenset({CPU, "memory", "ephemeral-storage"})
+_COUNTED = frozenset({CPU, MEMORY, "ephemeral-storage"})
 # Without a slash only these are counted; of the others a slash tells that somebody's plugin hands them out.
 _COUNTED_PREFIXES = ("hugepages-", "attachable-volumes-")
-_POD_LEVEL = frozenset({CPU, "memory"})  # and huge pages: what spec.resources may speak of
+_POD_LEVEL = frozenset({CPU, MEMORY})  # and huge pages: what spec.resources may speak of
 _HUGE_PAGES = "hugepages-"
 _HANDED_OUT_PREFIX = "nvidia.com/"  # GPUs: placement gives them one by one
 _BY_DRA_PREFIX = "deviceclass.resource.kubernetes.io/"  # the scheduler makes a claim of it, whatever the node counts
@@ -153,7 +153,7 @@ def _together(asked: Asked, given: Mapping[str, ContainerGiven], *, is_infeasibl
             _add(sidecars, wanted)
             _raise(peak, sidecars)
         else:
-            wanted = _wanted(container.resources)
+            wanted = _thousandths(_wanted(container.resources))
             _add(wanted, sidecars)
             _raise(peak, wanted)
     _raise(total, peak)
@@ -163,10 +163,13 @@ def _together(asked: Asked, given: Mapping[str, ContainerGiven], *, is_infeasibl
 def _of_one(container: Container, given: ContainerGiven | None, *, is_infeasible: bool) -> _Milli:
     wanted = _wanted(container.resources)
     if given is None or given.resources is None:
-        return wanted
-    found: _Milli = {} if is_infeasible else wanted
-    _raise(found, _thousandths(given.resources.requests))
-    _raise(found, _thousandths(given.allocated_resources))
+        return _thousandths(wanted)
+    was, will_be = given.resources.requests or {}, given.allocated_resources or {}
+    if wanted == was == will_be:  # as of almost every container
+        return _thousandths(wanted)
+    found: _Milli = {} if is_infeasible else _thousandths(wanted)
+    _raise(found, _thousandths(was))
+    _raise(found, _thousandths(will_be))
     return found
 
 
@@ -185,11 +188,11 @@ def _of_the_pod(resources: Resources, together: _Milli, given: Given, *, is_infe
     return {name: effective.get(name, 0) for name in found}
 
 
-def _wanted(resources: Resources | None) -> _Milli:
+def _wanted(resources: Resources | None) -> Quantities:
     """The API server copies limits to requests where only limits are given; a template has not been through it yet."""
     if resources is None:
         return {}
-    return {**_thousandths(resources.limits), **_thousandths(resources.requests)}
+    return {**(resources.limits or {}), **(resources.requests or {})}
 
 
 def _thousandths(quantities: Quantities | None) -> _Milli:
@@ -211,10 +214,12 @@ def _milli(amount: str | int | float | None) -> int:
     """Thousandths of a quantity, rounded up; 0 for text that is none, infinity and what is below zero among it."""
     try:
         word = str(amount)
-        exact = quantity(word) if len(word) <= _LONGEST else 0
+        exact = quantity(word) if len(word) <= _LONGEST else Decimal(0)
     except ValueError:  # a number of thousands of digits is one, too
         return 0
-    return min(ceil(exact * 1000), _MOST)
+    exact *= 1000
+    below = int(exact)  # math.ceil of a Decimal takes ten times as long
+    return min(below + (below != exact), _MOST)
 
 
 def _rounded(resource: str, milli: int) -> int:

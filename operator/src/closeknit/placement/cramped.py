@@ -62,7 +62,9 @@ def cramped(case: Case) -> str:
 def _asked(case: Case) -> str:
     request = case.request
     wanted = [f"{told(resource, amount)} {resource}" for resource, amount in request.needs if resource != POD_COUNT]
-    return f"needs {count(request.gpus, 'GPU')} on nodes with {listed([*wanted, 'room for one Pod more'], 'and')}"
+    return (
+        f"needs {count(request.gpus, 'GPU')} on nodes with {listed(wanted, 'and') or 'a place for one Pod more'} left"
+    )
 
 
 def _counted(found: _Found) -> str:
