@@ -85,11 +85,21 @@ SPECS: dict[str, tuple[Manifest, dict[str, int]]] = {
         asking(container({"cpu": "1"}), resources={"limits": {"cpu": "4", "memory": "8Gi"}}),
         {"cpu": 1000, "memory": 8 * GI},
     ),
+    "a limit of the Pod's keeps what containers ask of CPU, and takes the place of their huge pages": (
+        asking(
+            container({"cpu": "1"}, {"hugepages-2Mi": "8Mi", "hugepages-1Gi": "1Gi"}),
+            resources={"limits": {"cpu": "4", "hugepages-2Mi": "16Mi"}},
+        ),
+        {"cpu": 1000, "hugepages-2Mi": 16 << 20, "hugepages-1Gi": GI},
+    ),
     "huge pages and any extended resource": (
         asking(container(limits={"hugepages-1Gi": "2Gi", "example.com/nic": "2", "smarter-devices/fuse": "1"})),
         {"hugepages-1Gi": 2 * GI, "example.com/nic": 2, "smarter-devices/fuse": 1},
     ),
-    "what the scheduler does not count": (asking(container({"pods": "3", "storage": "1Gi", "disk": "1"})), {}),
+    "what the scheduler does not count": (
+        asking(container({"pods": "3", "storage": "1Gi", "disk": "1", "requests.example.com/x": "1"})),
+        {},
+    ),
     "fractions are rounded when all is added": (
         asking(container({"memory": "500m", "cpu": "0.0005"}), container({"memory": "500m", "cpu": "100u"})),
         {"memory": 1, "cpu": 2},
