@@ -149,7 +149,7 @@ class HttpApi:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unavailable(error) from error
         finally:
-            response.close()
+            _hang_up(response)
 
     async def create(
         self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
@@ -282,6 +282,14 @@ def _proxy_of_environment(host: str) -> str | None:
     if proxy_bypass(address.hostname or ""):
         return None
     return getproxies().get(address.scheme)
+
+
+def _hang_up(response: aiohttp.ClientResponse) -> None:
+    """Ends a stream at once: a farewell by TLS would have to be waited for, and nobody may be there."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 def _error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:
