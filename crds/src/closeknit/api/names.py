@@ -145,6 +145,7 @@ class ConditionReason(StrEnum):
     MISMATCH = "Mismatch"
     VERIFIED = "Verified"
     IPC_LOCK_REFUSED = "IPCLockRefused"
+    RDMA_NOT_OFFERED = "RDMANotOffered"
     AS_PLANNED = "AsPlanned"
 
 

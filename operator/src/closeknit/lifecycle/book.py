@@ -12,6 +12,7 @@ from closeknit.lifecycle.gangs import Lost, gang
 from closeknit.lifecycle.obstacles import obstacles
 from closeknit.lifecycle.plan import Notice, Plan
 from closeknit.lifecycle.subject import Subject
+from closeknit.lifecycle.unoffered import unoffered
 from closeknit.placement.placement import Placement
 
 # Reasons that the API server's refusals are told by.
@@ -41,6 +42,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         epoch=subject.epoch,
         skipped=environment(made, 0).skipped,
         ipc_lock_refused=made.uses_rdma and not ipc_lock,
+        rdma_not_offered=unoffered(made, subject.cluster),
     )
     indexes = range(len(made.members))
     is_free = not obstacles(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is

@@ -112,7 +112,8 @@ def _is_told_to_wait(attempt: Attempt) -> bool:
 def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     """Looks after a gang all of whose Pods are there."""
     subject = attempt.subject
-    if subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
+    is_over_rdma = all(share.nics for share in attempt.booking.shares)
+    if is_over_rdma and subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
         return subject.plan(statuses.without_ipc_lock(subject.job, subject.now), actions=old)
     stuck = next((pod for pod in attempt.present if _unschedulable(pod) is not None), None)
     if stuck is not None:
