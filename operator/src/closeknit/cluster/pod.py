@@ -1,6 +1,7 @@
 """Pods, in the few fields that are kept: all of them of our own, of others only what they hold."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from sys import intern
 
 import msgspec
@@ -38,10 +39,11 @@ class ContainerState(msgspec.Struct, frozen=True):
     waiting: bool = False
 
 
-class Pod(msgspec.Struct, frozen=True):
+class Pod(msgspec.Struct, frozen=True, dict=True):
     """A Pod that is ours, that holds GPUs or claims, or a name that a child of ours may want.
 
-    Of others' Pods only the first block is kept.
+    Of others' Pods only the first block is kept. What is read of a child's labels and owners is worked out once: every
+    decision asks it of every Pod of a gang.
     """
 
     namespace: str
@@ -87,13 +89,13 @@ class Pod(msgspec.Struct, frozen=True):
         """GPUs of the device plugin that it requests."""
         return self.requests.get(GPU_RESOURCE, 0)
 
-    @property
+    @cached_property
     def job(self) -> JobKey | None:
         """The TrainingJob that owns it; None for a Pod that only bears our label."""
         owner = self.job_owner
         return JobKey(self.namespace, owner.name) if owner else None
 
-    @property
+    @cached_property
     def job_owner(self) -> Owner | None:
         """Its ownerReference to the TrainingJob that its label names."""
         name = self.labels.get(JOB_LABEL)
@@ -101,7 +103,7 @@ class Pod(msgspec.Struct, frozen=True):
             return None
         return next((owner for owner in self.owners if owner.is_training_job and owner.name == name), None)
 
-    @property
+    @cached_property
     def attempt(self) -> int | None:
         """Attempt of a child of ours."""
         return _number(self.labels.get(ATTEMPT_LABEL))
@@ -111,7 +113,7 @@ class Pod(msgspec.Struct, frozen=True):
         """Role of a child of ours: worker or ps."""
         return self.labels.get(ROLE_LABEL)
 
-    @property
+    @cached_property
     def index(self) -> int | None:
         """Index of a child of ours within its role."""
         return _number(self.labels.get(INDEX_LABEL))
