@@ -281,7 +281,7 @@ JOBS = [
     (
         "JSON nested too deeply",
         '{"a":' * 5000,
-        "closeknit: job.yaml: is nested too deeply",
+        "closeknit: job.yaml: is nested deeper than 100 levels",
     ),
     (
         "a name that drives the terminal",

@@ -13,11 +13,20 @@ from typing import Any
 import msgspec
 import ryaml
 
+from closeknit.api.nesting import MAX_DEPTH, is_deeper
+from closeknit.cli import aliases
 from closeknit.cli.bad_input import BadInput
+from closeknit.runtime.files import FileTooLargeError, read_bytes
+
+# As kubectl prints them, 5,000 nodes with their topologies and 20,000 Pods are some 300 MB.
+MAX_FILE_BYTES = 1 << 30
+_AROUND_OBJECT = 2  # levels of a List around each of its objects
 
 Step = str | int
 Way = tuple[Step, ...]
 """Keys and indexes that lead to a value."""
+
+TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +46,7 @@ class Text:
 
         try:
             node: yaml.Node = list(yaml.compose_all(self.content, Loader=yaml.CSafeLoader))[document]
-        except (yaml.YAMLError, IndexError, RecursionError):
+        except (yaml.YAMLError, IndexError):
             return None
         line = node.start_mark.line + 1
         for step in way:
@@ -110,9 +119,14 @@ def manifests(file: Path) -> list[Manifest]:
 
 def _read(file: Path) -> Text:
     try:
-        return Text(file, file.read_text(encoding="utf-8-sig"))
+        content = read_bytes(file, MAX_FILE_BYTES)
+        if content.lstrip().startswith(b"{") and is_deeper(content, MAX_DEPTH + _AROUND_OBJECT):
+            raise BadInput(file, None, "", TOO_DEEP)
+        return Text(file, content.decode("utf-8-sig"))
     except OSError as error:
         raise BadInput(file, None, "", f"cannot be read: {error.strerror}") from None
+    except FileTooLargeError as error:
+        raise BadInput(file, None, "", str(error)) from None
     except UnicodeDecodeError as error:
         raise BadInput(file, None, "", f"is not UTF-8 text (byte {error.start})") from None
 
@@ -126,9 +140,9 @@ def _documents(text: Text) -> list[Any]:
                 return [msgspec.json.decode(content)]
             except msgspec.DecodeError as error:
                 broken = error  # unless it is YAML, whose flow style begins like JSON
-        return ryaml.loads_all(content) or []  # None for a file without a document
-    except RecursionError:
-        raise BadInput(text.file, None, "", "is nested too deeply") from None
+        if aliases.are_too_many(content):
+            raise BadInput(text.file, None, "", f"repeats more than {aliases.MAX_REPEATED:,} values by YAML aliases")
+        return ryaml.loads_all(content) or []  # None for a file without a document; it takes 128 levels
     except ValueError as error:
         raise _broken_json(text, broken) if broken else _broken_yaml(text, error) from None
 
