@@ -8,7 +8,7 @@ from typing import Any
 
 from closeknit.agent.discovery.simulation import gpu_uuid
 from harness.machines import device_class
-from harness.operator_bed import BOTH, ON_DRA, ON_PLUGIN, USER, Bed, others
+from harness.operator_bed import BOTH, ON_DRA, ON_PLUGIN, Bed, others
 
 
 def planned_uuids(job: dict[str, Any]) -> dict[str, set[str]]:
@@ -20,7 +20,7 @@ def planned_uuids(job: dict[str, Any]) -> dict[str, set[str]]:
 
 
 @BOTH
-def test_a_gang_is_bound_where_it_was_booked_and_released_as_a_whole(
+def test_a_gang_is_booked_and_then_made_and_needs_four_other_writes(
     bed: Bed, spec: dict[str, Any], nodes: tuple[str, ...]
 ) -> None:
     bed.submit(**spec)
@@ -32,14 +32,18 @@ def test_a_gang_is_bound_where_it_was_booked_and_released_as_a_whole(
     writes = bed.cluster.wait_for(
         lambda: found if others(found := bed.writes()).count("update trainingjobs") == 2 else None, "the audit log"
     )
+    assert bed.writes(dry_run=True) == []
     assert sorted(others(writes)) == ["create events", "create services", "update trainingjobs", "update trainingjobs"]
-    created = [event for event in writes if event.verb == "create" and event.resource == "pods"]
-    released = [event for event in writes if event.verb == "patch" or event.resource == "resourceclaims"]
+    assert {event.verb for event in writes if event.resource in {"pods", "resourceclaims"}} == {"create"}
     booking = next(event for event in writes if event.resource == "trainingjobs")
-    assert (len(created), len(released)) == (2, 2)
-    assert max(event.revision or 0 for event in created) < min(event.revision or 0 for event in released)
     assert (booking.revision or 0) < min(event.revision or 0 for event in writes if event is not booking)
-    assert max(event.at for event in created) <= min(event.received for event in released)
+    of_the_gang = [event for event in writes if event.resource in {"pods", "resourceclaims"}]
+    made = [event.name for event in of_the_gang if event.resource == "pods"]
+    assert made == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    if spec is ON_DRA:
+        assert [(event.resource, event.name) for event in of_the_gang] == [
+            (kind, name) for name in made for kind in ("pods", "resourceclaims")
+        ]
 
 
 @BOTH
@@ -114,7 +118,7 @@ def test_the_deletion_of_a_job_removes_everything_it_made(bed: Bed) -> None:
 
 
 @BOTH
-def test_a_child_deleted_after_release_is_followed_by_an_attempt_at_the_same_place(
+def test_a_pod_deleted_after_its_gang_has_run_is_followed_by_an_attempt_at_the_same_place(
     bed: Bed, spec: dict[str, Any], nodes: tuple[str, ...]
 ) -> None:
     bed.submit(**spec)
@@ -130,62 +134,23 @@ def test_a_child_deleted_after_release_is_followed_by_an_attempt_at_the_same_pla
     assert bed.nodes_of_pods() == list(nodes)
 
 
-def test_a_child_deleted_before_release_is_made_again_under_its_name(bed: Bed) -> None:
-    """An admission policy keeps the operator from releasing, and so gives time."""
-    policy = hold_releases(bed)
-    bed.submit(**ON_PLUGIN)
+def test_a_pod_deleted_before_its_gang_has_run_is_made_again_under_its_name(bed: Bed) -> None:
+    """A gate of the user's own keeps the Pods from their nodes, and so gives time."""
+    container = {"name": "trainer", "image": "registry.example/train:1"}
+    held = {"schedulingGates": [{"name": "example.com/wait"}], "containers": [container]}
+    bed.submit(**ON_PLUGIN, template={"spec": held})
     bed.cluster.wait_for(lambda: len(bed.names("pods")) == 2, "both Pods")
     uid = bed.all("pods")[0]["metadata"]["uid"]
     bed.delete("pod", "train-a1-worker-00000")
     bed.cluster.wait_for(
         lambda: len(pods := bed.all("pods")) == 2 and pods[0]["metadata"]["uid"] != uid, "the Pod to be made again"
     )
-    assert bed.names("pods") == ["train-a1-worker-00000", "train-a1-worker-00001"]
-    bed.cluster.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", policy)
+    for name in bed.names("pods"):
+        patch = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
+        bed.cluster.kubectl("patch", "pod", name, f"--namespace={bed.namespace}", "--type=json", f"--patch={patch}")
     assert bed.wait_for_state("Running")["attempt"] == 1
-
-
-def hold_releases(bed: Bed) -> str:
-    """Name of a policy, in force, that keeps the operator from changing Pods in the story's namespace."""
-    name = f"hold-{bed.namespace}"
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
-    namespaces = {"matchLabels": {"kubernetes.io/metadata.name": bed.namespace}}
-    admission = "admissionregistration.k8s.io/v1"
-    bed.cluster.apply(
-        {
-            "apiVersion": admission,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name},
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {"resourceRules": [rule]},
-                "matchConditions": [{"name": "operator", "expression": f"request.userInfo.username == '{USER}'"}],
-                "validations": [{"expression": "false", "message": "the test holds it back"}],
-            },
-        },
-        {
-            "apiVersion": admission,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name},
-            "spec": {
-                "policyName": name,
-                "validationActions": ["Deny"],
-                "matchResources": {"namespaceSelector": namespaces},
-            },
-        },
-    )
-    # It takes a moment to come into force: a Pod of the test's own shows when.
-    pod = {"schedulingGates": [{"name": "test"}], "containers": [{"name": "c", "image": "i"}]}
-    probe = {"name": "probe", "namespace": bed.namespace}
-    bed.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": probe, "spec": pod})
-    patch = json.dumps([{"op": "remove", "path": "/spec/schedulingGates/0"}])
-    asked = ("patch", "pod", "probe", f"--namespace={bed.namespace}", "--type=json", f"--patch={patch}")
-    asked_as_operator = (*asked, f"--as={USER}", "--dry-run=server", "--output=name")
-    bed.cluster.wait_for(
-        lambda: bed.cluster.kubectl(*asked_as_operator, check=False) == "", "the policy to be in force"
-    )
-    bed.cluster.kubectl("delete", "pod", "probe", f"--namespace={bed.namespace}")
-    return name
+    assert bed.names("pods") == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    assert "attempts" not in bed.job()["status"]
 
 
 def test_suspend_frees_everything_and_resume_begins_the_next_attempt(bed: Bed) -> None:

@@ -122,5 +122,5 @@ class Bed:
 
 
 def others(writes: list[AuditEvent]) -> list[str]:
-    """Writes that are neither the creation of a Pod or claim nor the release of a Pod."""
+    """Writes that are not of a Pod or claim."""
     return [f"{event.verb} {event.resource}" for event in writes if event.resource not in {"pods", "resourceclaims"}]

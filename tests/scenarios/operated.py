@@ -112,11 +112,11 @@ def set_status(store: Store, resource: Resource, key: Key, **status: Any) -> Non
     store.update(resource, key, stored, subresource="status")
 
 
-def run_released(store: Store) -> None:
-    """The scheduler and the kubelets, all at once: whatever is released runs where it is pinned."""
+def run_pods(store: Store) -> None:
+    """The scheduler and the kubelets, all at once: whatever has its claim runs where it is pinned."""
     claims = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in store.objects(RESOURCE_CLAIMS)}
     for pod in store.objects(PODS):
-        if pod.get("status", {}).get("phase") != "Pending" or pod["spec"].get("schedulingGates"):
+        if pod.get("status", {}).get("phase") != "Pending":
             continue
         target = pinned(pod)
         key = Key(pod["metadata"]["namespace"], pod["metadata"]["name"])

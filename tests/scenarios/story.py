@@ -10,15 +10,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from closeknit.api.names import PLACEMENT_GATE, JobKey
+from closeknit.api.names import JobKey
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import from_document
 from closeknit.cluster.meta import Owner
+from closeknit.launch.claim import owned
 from closeknit.lifecycle.answers import NOTHING, Answers, after
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan, Release
+from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
 from closeknit.lifecycle.results import (
     Created,
     Deleted,
@@ -27,7 +28,6 @@ from closeknit.lifecycle.results import (
     Failure,
     Judgement,
     Refused,
-    Released,
     Result,
     Stored,
     judged,
@@ -120,10 +120,19 @@ class Story:
                 return results
         if plan.status is not None:
             results.append(self._store_status(plan))
-        for action in plan.actions:
-            is_refused = any(judged(result, plan.uid) is Judgement.REFUSED for result in results)
-            if not is_refused or isinstance(action, Delete):
-                results.append(self._act(plan, action))
+        for creation in plan.opening:
+            made = self._act(plan, creation)
+            results += made
+            verdicts = {judged(result, plan.uid) for result in made}
+            if Judgement.REFUSED in verdicts:
+                return results
+            if Judgement.AGAIN in verdicts:
+                break
+        else:
+            for action in plan.actions:
+                is_refused = any(judged(result, plan.uid) is Judgement.REFUSED for result in results)
+                if not is_refused or isinstance(action, Delete):
+                    results += self._act(plan, action)
         if plan.notice is not None:
             self.notices.append(plan.notice)
         return results
@@ -148,9 +157,9 @@ class Story:
         pod.setdefault("status", {}).update(status)
 
     def run_all(self) -> None:
-        """The scheduler binds what is released, allocates its claim, and the kubelets start it."""
+        """The scheduler binds every Pod, allocates its claim, and the kubelets start it."""
         for (kind, namespace, name), pod in list(self.objects.items()):
-            if kind != "Pod" or pod["spec"].get("schedulingGates") or pod.get("status", {}).get("phase") != "Pending":
+            if kind != "Pod" or pod.get("status", {}).get("phase") != "Pending":
                 continue
             pin = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
             target = pin["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
@@ -202,16 +211,15 @@ class Story:
         self.written.append(f"status {plan.status.state}")
         return Stored(None, str(self._serial))
 
-    def _act(self, plan: Plan, action: Action) -> Result:
+    def _act(self, plan: Plan, action: Action) -> list[Result]:
         match action:
-            case Create(manifest):
-                return self._create(plan, manifest)
-            case Release(name, patch):
-                pod = self._pod(name)
-                assert [step["op"] for step in patch] == ["test", "test", "remove"]
-                pod["spec"]["schedulingGates"].remove({"name": PLACEMENT_GATE})
-                self.written.append(f"release {name}")
-                return Released(action, str(self._serial))
+            case Create(manifest, owns):
+                results = [self._create(plan, manifest)]
+                if judged(results[0], plan.uid) is Judgement.DONE:
+                    key = (manifest["kind"], plan.job.namespace, manifest["metadata"]["name"])
+                    uid = self.objects[key]["metadata"]["uid"]
+                    results += [self._create(plan, owned(each, uid)) for each in owns]
+                return results
             case Delete("Pod", name, uid):
                 assert self._pod(name)["metadata"]["uid"] == uid
                 self.remove_pod(name)
@@ -219,7 +227,7 @@ class Story:
             case Delete(kind, name):
                 if self.objects.pop((kind, plan.job.namespace, name), None) is not None:
                     self.written.append(f"delete {kind} {name}")
-        return Deleted(action)
+        return [Deleted(action)]
 
     def _create(self, plan: Plan, manifest: dict[str, Any], *, is_probe: bool = False) -> Result:
         name, kind = manifest["metadata"]["name"], manifest["kind"]

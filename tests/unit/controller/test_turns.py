@@ -14,7 +14,7 @@ from faults import virtual_time
 from faults.fault import Call, Delay, Fault, HoldEvents, LoseReply, Refuse
 from faults.store import Store
 from scenarios.manifests import pod, priority_class, training_job
-from scenarios.operated import NODE_TOPOLOGIES, MortalApi, Operator, add, run_released, set_status
+from scenarios.operated import NODE_TOPOLOGIES, MortalApi, Operator, add, run_pods, set_status
 from scenarios.story import dra_node, plugin_node
 
 Node = Callable[[str], list[dict[str, Any]]]
@@ -49,7 +49,7 @@ class Bed:
     async def pass_time(self, seconds: float) -> None:
         for _ in range(round(seconds * 10)):
             await asyncio.sleep(0.1)
-            run_released(self.store)
+            run_pods(self.store)
 
     def jobs(self) -> dict[str, JsonObject]:
         return {each["metadata"]["name"]: each for each in self.store.objects(TRAINING_JOBS)}

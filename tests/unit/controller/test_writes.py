@@ -8,8 +8,8 @@ import pytest
 
 from closeknit.api.names import JobKey
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.resources import PODS, TRAINING_JOBS
-from closeknit.controller.writes import Writes
+from closeknit.controller.resources import EVENTS, PODS, SERVICES, TRAINING_JOBS
+from closeknit.controller.writes import IN_FLIGHT, Writes
 from closeknit.kube.errors import Forbidden
 from closeknit.lifecycle.answers import NOTHING, Answers, Refusing, after
 from closeknit.lifecycle.plan import Delete, Plan
@@ -21,17 +21,16 @@ from faults.store import Store
 from scenarios.manifests import training_job
 from scenarios.story import NOW, Story, plugin_node
 
-NODES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 QUOTA = Forbidden("pods is forbidden: exceeded quota: one", code=403, reason="Forbidden")
 
 
-def written(*faults: Fault) -> tuple[Answers, Sequence[Result], Store]:
-    """The booking of a gang of four Pods, written over an API server with these faults."""
+def written(*faults: Fault, nodes: int = 4) -> tuple[Answers, Sequence[Result], Store]:
+    """The booking of a gang of so many Pods, written over an API server with these faults."""
     store = Store()
-    body = training_job(spec={"gpus": 32})
+    body = training_job(spec={"gpus": 8 * nodes})
     body["metadata"] = {key: body["metadata"][key] for key in ("name", "namespace")}
     job = store.create(TRAINING_JOBS, body, namespace="team-b")
-    story = Story(*(each for name in NODES for each in plugin_node(name)), job)
+    story = Story(*(each for number in range(nodes) for each in plugin_node(f"gpu-{number}")), job)
     story.objects[("TrainingJob", "team-b", "train")] = job  # with the store's own resourceVersion
     (booking,) = story.plans()
     writes = Writes(MemoryApi(store, faults), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
@@ -44,14 +43,14 @@ def test_a_booking_is_written_whole() -> None:
     answers, results, store = written()
     assert (answers.rejection, answers.service_of) == (None, 1)
     assert len(store.objects(PODS)) == 4
-    probe_status_service_and_pods = 7
-    assert len(results) == probe_status_service_and_pods
+    status_service_and_pods = 6
+    assert len(results) == status_service_and_pods
 
 
-@pytest.mark.parametrize("first", [2, 4], ids=["the first Pod and all after it", "the third and the fourth"])
+@pytest.mark.parametrize("first", [2, 3], ids=["the second Pod and all after it", "the third and the fourth"])
 def test_children_that_are_refused_together_count_as_one_refusal(first: int) -> None:
-    """Else a gang behind a quota would wait for minutes after its first try. The first create is the dry run."""
-    refused = (Fault(Refuse(QUOTA), "create", PODS, nth=nth) for nth in range(first, 6))
+    """Else a gang behind a quota would wait for minutes after its first try."""
+    refused = (Fault(Refuse(QUOTA), "create", PODS, nth=nth) for nth in range(first, 5))
     answers, _, _ = written(Fault(Delay(1.0), "create", PODS), *refused)  # all of them are under way at once
     rejection = answers.rejection
     assert rejection is not None
@@ -60,9 +59,16 @@ def test_children_that_are_refused_together_count_as_one_refusal(first: int) -> 
 
 
 def test_after_a_refused_child_no_more_of_its_gang_is_made() -> None:
-    answers, _, store = written(Fault(Refuse(QUOTA), "create", PODS, nth=2))
+    refused = [Fault(Refuse(QUOTA), "create", PODS, nth=2), Fault(Delay(1.0), "create", PODS, nth=3)]
+    answers, _, store = written(*refused, nodes=24)
     assert answers.rejection is not None
-    assert len(store.objects(PODS)) == 0
+    assert len(store.objects(PODS)) <= 1 + IN_FLIGHT
+
+
+def test_where_the_first_pod_is_refused_nothing_more_is_made_or_told() -> None:
+    answers, _, store = written(Fault(Refuse(QUOTA), "create", PODS, nth=1))
+    assert answers.rejection is not None
+    assert [len(store.objects(each)) for each in (PODS, EVENTS, SERVICES)] == [0, 0, 1]
 
 
 def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:

@@ -3,24 +3,25 @@
 from pathlib import Path
 from typing import Any
 
-import jsonpatch
 import pytest
 import yaml
 from pydantic import TypeAdapter
 
+from closeknit.api.affinity import REQUIRED
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.children import children
-from closeknit.launch.claim import claim
+from closeknit.launch.claim import claim, owned
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
-from closeknit.launch.pod import REQUIRED, pod, pods, release_patch
+from closeknit.launch.pod import pod, pods
 from closeknit.launch.template import check_template
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "launch"
-GATE = {"name": "closeknit.dev/placement"}
 PIN = {"key": "metadata.name", "operator": "In", "values": ["node-0"]}
+POOL = {"key": "pool", "operator": "Exists"}
+OTHER = {"key": "metadata.name", "operator": "NotIn", "values": ["node-9"]}
 
 
 @pytest.mark.parametrize("name", ["pytorch-16gpu-rdma", "pytorch-4gpu-dra"])
@@ -29,7 +30,7 @@ def test_the_objects_of_an_attempt_are_those_of_the_fixture(name: str) -> None:
     gang = TypeAdapter(Gang).validate_python(picture["gang"])
     assert check_template(gang.job) is None
     made = [*children(gang), *pods(gang, range(len(gang.members)))]
-    made += [claim(gang, member.index, "c0ffee") for member in gang.members if member.binding is Binding.DRA]
+    made += [owned(claim(gang, member.index), "c0ffee") for member in gang.members if member.binding is Binding.DRA]
     assert made == picture["made"]
 
 
@@ -64,19 +65,15 @@ def trainer(container: dict[str, Any] | None = None, **named: Any) -> dict[str, 
     return found
 
 
-@pytest.mark.parametrize(
-    ("binding", "gates"),
-    [(Binding.DRA, None), (Binding.WHOLE_NODE, [GATE]), (Binding.BEST_EFFORT, [GATE])],
-    ids=["DRA: the missing claim is the gate", "WholeNode: gated", "BestEffort: gated"],
-)
-def test_a_pod_is_held_until_its_gang_is_whole(binding: Binding, gates: object) -> None:
-    assert made(binding=binding).get("schedulingGates") == gates
+@pytest.mark.parametrize("binding", Binding)
+def test_nothing_of_ours_holds_a_pod_back(binding: Binding) -> None:
+    assert "schedulingGates" not in made(binding=binding)
 
 
-def test_gates_of_others_stay_before_ours() -> None:
-    other = {"name": "example.com/quota"}
-    assert made({"schedulingGates": [other]})["schedulingGates"] == [other, GATE]
-    assert made({"schedulingGates": [other]}, binding=Binding.DRA)["schedulingGates"] == [other]
+@pytest.mark.parametrize("binding", Binding)
+def test_gates_of_the_users_stay(binding: Binding) -> None:
+    gates = [{"name": "example.com/quota"}]
+    assert made({"schedulingGates": gates}, binding=binding)["schedulingGates"] == gates
 
 
 @pytest.mark.parametrize(
@@ -84,18 +81,18 @@ def test_gates_of_others_stay_before_ours() -> None:
     [
         pytest.param(None, [{"matchFields": [PIN]}], id="no affinity of the user's"),
         pytest.param(
-            [{"matchExpressions": ["a"]}],
-            [{"matchExpressions": ["a"], "matchFields": [PIN]}],
+            [{"matchExpressions": [POOL]}],
+            [{"matchExpressions": [POOL], "matchFields": [PIN]}],
             id="one term gets the pin",
         ),
         pytest.param(
-            [{"matchExpressions": ["a"]}, {"matchFields": ["b"]}],
-            [{"matchExpressions": ["a"], "matchFields": [PIN]}, {"matchFields": ["b", PIN]}],
+            [{"matchExpressions": [POOL]}, {"matchFields": [OTHER]}],
+            [{"matchExpressions": [POOL], "matchFields": [PIN]}, {"matchFields": [OTHER, PIN]}],
             id="terms are alternatives: each gets the pin",
         ),
         pytest.param(
-            [{}, {"matchFields": None}],
-            [{}, {"matchFields": [PIN]}],
+            [{}, {"matchFields": None}, {"matchExpressions": []}],
+            [{}, {"matchFields": None}, {"matchExpressions": []}],
             id="an empty term matches nothing and stays",
         ),
     ],
@@ -177,35 +174,12 @@ def test_an_unknown_uuid_leaves_the_annotation_out_and_cannot_be_claimed() -> No
     of = gang(uuids=("GPU-00", ""), binding=Binding.DRA)
     assert "annotations" not in pod(of, 0)["metadata"]
     with pytest.raises(ValueError, match=r"^a GPU of node node-0 has no uuid, so no ResourceClaim can name it$"):
-        claim(of, 0, "pod-uid")
+        claim(of, 0)
 
 
 def test_a_uuid_cannot_break_out_of_the_claims_expression() -> None:
-    [request] = claim(gang(uuids=("x'] || true",), binding=Binding.DRA), 0, "pod-uid")["spec"]["devices"]["requests"]
+    [request] = claim(gang(uuids=("x'] || true",), binding=Binding.DRA), 0)["spec"]["devices"]["requests"]
     assert request["exactly"]["selectors"][0]["cel"]["expression"].endswith('.uuid in ["x\'] || true"]')
-
-
-def test_the_release_patch_removes_our_gate_and_no_other() -> None:
-    held = {"metadata": {"uid": "u1"}, "spec": {"schedulingGates": [{"name": "example.com/quota"}, GATE]}}
-    patch = release_patch("u1", ["example.com/quota", "closeknit.dev/placement"])
-    assert jsonpatch.apply_patch(held, patch)["spec"]["schedulingGates"] == [{"name": "example.com/quota"}]
-
-
-@pytest.mark.parametrize(
-    ("uid", "gates"),
-    [
-        pytest.param("u2", ["example.com/quota", "closeknit.dev/placement"], id="another Pod of that name"),
-        pytest.param("u1", ["closeknit.dev/placement"], id="another gate went meanwhile"),
-    ],
-)
-def test_the_release_patch_fails_on_what_it_was_not_made_for(uid: str, gates: list[str]) -> None:
-    held = {"metadata": {"uid": "u1"}, "spec": {"schedulingGates": [{"name": "example.com/quota"}, GATE]}}
-    with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        jsonpatch.apply_patch(held, release_patch(uid, gates))
-
-
-def test_nothing_is_left_to_release_without_our_gate() -> None:
-    assert release_patch("u1", ["example.com/quota"]) == []
 
 
 def test_names_of_the_largest_job_fit_a_host_name() -> None:

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from closeknit.api.affinity import REQUIRED
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
-from closeknit.launch.pod import REQUIRED, pod, pods
+from closeknit.launch.pod import pod, pods
 from closeknit.launch.template import check_template
 
 MAIN = {"name": "main", "image": "pytorch"}
@@ -40,7 +41,7 @@ def trainer(**fields: object) -> dict[str, object]:
         pytest.param({"containers": [MAIN], "hostname": "", "nodeName": ""}, id="empty strings, which mean absent"),
         pytest.param(trainer(resources={"limits": {"cpu": 8, "memory": "1Ti"}}), id="CPUs and memory"),
         pytest.param(trainer(env=[{"name": "NCCL_DEBUG", "value": "INFO"}]), id="a variable that we would set"),
-        pytest.param({"containers": [MAIN], "schedulingGates": [{"name": "example.com/quota"}]}, id="another's gate"),
+        pytest.param({"containers": [MAIN], "schedulingGates": [{"name": "example.com/quota"}]}, id="a user's gate"),
     ],
 )
 def test_a_usable_template_passes(spec: dict[str, Any]) -> None:
@@ -149,12 +150,6 @@ def required(rule: object) -> dict[str, object]:
             id="our claim's name",
         ),
         pytest.param(
-            {"containers": [MAIN], "schedulingGates": [{"name": "closeknit.dev/placement"}]},
-            "spec.template.spec.schedulingGates[0].name is closeknit.dev/placement, a name that closeknit uses itself; "
-            "choose another",
-            id="our gate's name",
-        ),
-        pytest.param(
             {"containers": [MAIN], "tolerations": {"key": "x"}},
             "spec.template.spec.tolerations is an object; it must be a list",
             id="tolerations is an object",
@@ -193,6 +188,11 @@ def required(rule: object) -> dict[str, object]:
             required({"nodeSelectorTerms": []}),
             f"{AFFINITY}.nodeSelectorTerms has no term; give it one, or remove the rule",
             id="a required affinity without terms",
+        ),
+        pytest.param(
+            required({}),
+            f"{AFFINITY}.nodeSelectorTerms has no term; give it one, or remove the rule",
+            id="a required affinity of nothing",
         ),
         pytest.param(
             required({"nodeSelectorTerms": [{"matchFields": True}]}),
@@ -236,13 +236,82 @@ def test_a_message_stays_short_whatever_was_written() -> None:
     assert message == f'spec.template.spec.containers is "{"x" * 60}..."; it must be a list'
 
 
+LABEL = {"key": "pool", "operator": "In", "values": ["a"]}
+NAME = {"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}
+ONE_OF_SIX = "In, NotIn, Exists, DoesNotExist, Gt or Lt"
+
+
+@pytest.mark.parametrize(
+    ("field", "changes", "message"),
+    [
+        pytest.param("matchExpressions", {}, None, id="a label"),
+        pytest.param("matchExpressions", {"operator": "Exists", "values": []}, None, id="any value"),
+        pytest.param("matchExpressions", {"operator": "Gt", "values": ["x"]}, None, id="a number that is none"),
+        pytest.param("matchExpressions", {"values": ["", "b"]}, None, id="an empty value"),
+        pytest.param("matchExpressions", {"operator": "Near"}, f'operator is "Near"; it must be {ONE_OF_SIX}'),
+        pytest.param("matchExpressions", {"operator": ["In"]}, f"operator is a list; it must be {ONE_OF_SIX}"),
+        pytest.param("matchExpressions", {"key": None}, "key is missing; it must be a string"),
+        pytest.param("matchExpressions", {"key": "a b"}, 'key is "a b"; it must be the key of a label'),
+        pytest.param("matchExpressions", {"key": "/pool"}, 'key is "/pool"; it must be the key of a label'),
+        pytest.param("matchExpressions", {"values": None}, "values is empty; In needs one or more"),
+        pytest.param("matchExpressions", {"values": "a"}, 'values is "a"; it must be a list'),
+        pytest.param("matchExpressions", {"values": [8]}, "values[0] is the number 8; write it as a string, in quotes"),
+        pytest.param("matchExpressions", {"values": ["-1"]}, 'values[0] is "-1"; it must be the value of a label'),
+        pytest.param("matchExpressions", {"operator": "Exists"}, "values has 1; Exists takes none"),
+        pytest.param(
+            "matchExpressions", {"operator": "Lt", "values": ["1", "2"]}, "values has 2; Lt needs exactly one"
+        ),
+        pytest.param("matchFields", {}, None, id="a node's name"),
+        pytest.param("matchFields", {"key": "spec.x"}, 'key is "spec.x"; the only field of a node is metadata.name'),
+        pytest.param("matchFields", {"operator": "Exists"}, 'operator is "Exists"; it must be In or NotIn'),
+        pytest.param("matchFields", {"values": ["a", "b"]}, "values has 2; a field takes exactly one"),
+        pytest.param("matchFields", {"values": ["A"]}, 'values[0] is "A"; it must be the name of a node'),
+    ],
+)
+def test_a_required_affinity_is_read_as_the_api_server_reads_it(
+    field: str, changes: dict[str, Any], message: str | None
+) -> None:
+    entry = {**(LABEL if field == "matchExpressions" else NAME), **changes}
+    found = check_template(job(required({"nodeSelectorTerms": [{}, {field: [entry]}]})))
+    assert found == (None if message is None else f"{AFFINITY}.nodeSelectorTerms[1].{field}[0].{message}")
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        pytest.param([{"matchExpressions": [LABEL] * 65}], id="one long term"),
+        pytest.param([{"matchExpressions": [LABEL]}] * 32 + [{"matchFields": [NAME]}] * 33, id="many terms"),
+    ],
+)
+def test_more_requirements_than_a_decision_looks_at_are_refused(terms: list[dict[str, Any]]) -> None:
+    assert check_template(job(required({"nodeSelectorTerms": terms}))) == (
+        f"{AFFINITY} has 65 requirements, and at most 64 are looked at; "
+        "name many nodes in the values of one, or give them a label"
+    )
+    assert check_template(job(required({"nodeSelectorTerms": [{"matchExpressions": [LABEL] * 64}]}))) is None
+    many = {**LABEL, "values": [f"v{number}" for number in range(5000)]}
+    assert check_template(job(required({"nodeSelectorTerms": [{"matchExpressions": [many]}]}))) is None
+
+
 FIELDS = [
     *("containers", "initContainers", "volumes", "volumeMounts", "resources", "limits", "requests", "claims", "env"),
     *("name", "value", "valueFrom", "mountPath", "cpu", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms"),
-    *("matchFields", "tolerations", "schedulingGates", "resourceClaims", "securityContext", "capabilities", "add"),
+    *(
+        "matchFields",
+        "matchExpressions",
+        "key",
+        "operator",
+        "values",
+        "tolerations",
+        "schedulingGates",
+        "resourceClaims",
+        "securityContext",
+        "capabilities",
+        "add",
+    ),
     *("restartPolicy", "hostname"),
 ]
-WORDS = ["", "trainer", "Never", "gpus", "/dev/shm/", "8", "500m", "NCCL_NET", "IPC_LOCK"]  # noqa: S108 - a mount
+WORDS = ["", "trainer", "Never", "gpus", "In", "metadata.name", "/dev/shm/", "8", "500m", "NCCL_NET", "IPC_LOCK"]  # noqa: S108 - a mount
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(WORDS) | st.text(max_size=5)
 
 
@@ -284,7 +353,9 @@ def test_any_template_is_refused_or_makes_a_pinned_pod(spec: dict[str, Any], bin
     terms = made["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     pin = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
     assert terms
-    assert all(not term or term["matchFields"][-1] == pin for term in terms)
+    for term in terms:
+        is_empty = not (term.get("matchExpressions") or term.get("matchFields"))
+        assert is_empty or term["matchFields"][-1] == pin
     assert "PET_NODE_RANK" in container_environment(gang, 1)
     assert json.dumps(pods(gang, (1, 0))) == json.dumps([made, pod(gang, 0)])
     assert json.dumps(spec) == before

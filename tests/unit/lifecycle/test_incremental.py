@@ -1,8 +1,12 @@
-"""What is remembered from one decision to the next alters none: random lives, decided with a memory and without."""
+"""What is remembered from one decision to the next alters none: random lives, decided with a memory and without.
+
+Who holds what is excluded follows later in a refusal's words, where it alters no placement.
+"""
 
 import json
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -26,6 +30,11 @@ SPECS = (
     {"gpus": 8, "topology": {"nvlink": "Required"}, "parallelism": {"tensor": 8}},
     {"gpus": 8, "framework": "JAX"},
 )
+
+
+def essence(values: Iterable[object]) -> list[str]:
+    """The values without who holds what."""
+    return [re.sub(r"; \d+ excluded: [^'\"]*", "", repr(value)) for value in values]
 
 
 class Life:
@@ -58,8 +67,10 @@ class Life:
         remembering = replace(memory, schedule=self.memory.schedule, followed=self.memory.followed)
         fresh = decide(self.cluster, Tables(), memory, self.story.now)
         found = decide(self.cluster, self.tables, remembering, self.story.now)
-        assert list(found.schedule.items()) == list(fresh.schedule.items())
-        assert [plan for plan in found.plans if plan.writes] == [plan for plan in fresh.plans if plan.writes]
+        assert essence(found.schedule.items()) == essence(fresh.schedule.items())
+        assert essence(plan for plan in found.plans if plan.writes) == essence(
+            plan for plan in fresh.plans if plan.writes
+        )
         self.memory = replace(memory, schedule=found.schedule, followed=found.followed)
         for verdict in found.schedule.values():
             self.seen.add(type(verdict).__name__)

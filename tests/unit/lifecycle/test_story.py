@@ -11,29 +11,24 @@ from scenarios.story import Story, dra_node, plugin_node
 
 
 @pytest.mark.parametrize(
-    ("story", "release"),
+    ("story", "children"),
     [
         pytest.param(
-            two_plugin_nodes(),
-            ["release train-a1-worker-00000", "release train-a1-worker-00001"],
-            id="by removing gates where a device plugin binds",
+            two_plugin_nodes(), ["Pod train-a1-worker-00000", "Pod train-a1-worker-00001"], id="by a device plugin"
         ),
         pytest.param(
             two_dra_nodes(),
-            ["create ResourceClaim train-a1-worker-00000", "create ResourceClaim train-a1-worker-00001"],
-            id="by creating claims where DRA binds",
+            [
+                *("Pod train-a1-worker-00000", "ResourceClaim train-a1-worker-00000"),
+                *("Pod train-a1-worker-00001", "ResourceClaim train-a1-worker-00001"),
+            ],
+            id="by claims, each after its Pod",
         ),
     ],
 )
-def test_a_gang_is_booked_made_and_released_as_a_whole(story: Story, release: list[str]) -> None:
+def test_a_gang_is_booked_and_made(story: Story, children: list[str]) -> None:
     story.settle()
-    assert story.written == [
-        "status Starting",
-        "create Service train-a1",
-        "create Pod train-a1-worker-00000",
-        "create Pod train-a1-worker-00001",
-        *release,
-    ]
+    assert story.written == ["status Starting", "create Service train-a1", *(f"create {child}" for child in children)]
     status = story.status()
     assert (status.attempt, status.restarts, status.epoch, status.pending) == (1, 0, 7, None)
     expected = {"Admitted": "True", "Placed": "True", "PlacementVerified": "Unknown", "Running": "False"}
@@ -104,21 +99,60 @@ def test_one_failed_pod_ends_the_job_and_the_others_are_deleted() -> None:
     assert all(len(view.free) == 8 for view in story.cluster.nodes.values())
 
 
-def test_a_child_deleted_before_release_is_made_again_under_its_name() -> None:
+def test_a_pod_deleted_before_its_gang_has_run_is_made_again_under_its_name() -> None:
     story = two_plugin_nodes()
-    booking, *_ = story.plans()
-    story.write(booking)
+    story.settle()
+    story.change_pod("train-a1-worker-00001", node="gpu-2", phase="Running")
+    story.mark_deleted("train-a1-worker-00000")
+    story.pass_time(1)
+    before = len(story.written)
+    story.settle()
+    assert story.written[before:] == []  # it has the name until it is gone
     story.remove_pod("train-a1-worker-00000")
     story.settle()
-    assert story.written[4:] == [
-        "create Pod train-a1-worker-00000",
-        "release train-a1-worker-00000",
-        "release train-a1-worker-00001",
-    ]
+    assert story.written[before:] == ["create Pod train-a1-worker-00000"]
+    assert (story.status().attempt, ended(story)) == (1, [])
+
+
+def test_a_pod_deleted_again_and_again_is_made_again_at_growing_intervals() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.settle()
+    made = []
+    for second in range(200):
+        if second == 100:
+            story.answers.clear()  # the operator is restarted
+        story.settle()
+        if story.pods():
+            made.append(second)
+            story.remove_pod("train-a1-worker-00000")
+        story.pass_time(1)
+    assert made == [0, 1, 2, 4, 8, 16, 32, 64, 100, 160]
     assert story.status().attempt == 1
 
 
-def test_a_child_deleted_after_release_ends_the_attempt_and_the_next_takes_the_same_place() -> None:
+def test_a_claim_that_is_not_there_is_made_alone() -> None:
+    """The operator was killed between a Pod and its claim."""
+    story = two_dra_nodes()
+    story.settle()
+    del story.objects[("ResourceClaim", "team-b", "train-a1-worker-00001")]
+    before = len(story.written)
+    story.settle()
+    assert story.written[before:] == ["create ResourceClaim train-a1-worker-00001"]
+    uids = {name: story.objects[("Pod", "team-b", name)]["metadata"]["uid"] for name in story.pods()}
+    claims = {name: story.objects[("ResourceClaim", "team-b", name)] for name in story.names("ResourceClaim")}
+    assert {name: claim["metadata"]["ownerReferences"][0]["uid"] for name, claim in claims.items()} == uids
+
+
+def test_a_pod_that_fails_for_the_loss_of_another_does_not_fail_its_job() -> None:
+    story = two_plugin_nodes()
+    story.settle()
+    story.change_pod("train-a1-worker-00001", node="gpu-2", phase="Failed")
+    story.mark_deleted("train-a1-worker-00000")
+    story.settle()
+    assert ended(story) == [(1, "ChildDeleted", False)]
+
+
+def test_a_pod_deleted_after_its_gang_has_run_ends_the_attempt_and_the_next_takes_the_same_place() -> None:
     story = two_plugin_nodes()
     story.settle()
     story.run_all()
@@ -133,15 +167,17 @@ def test_a_child_deleted_after_release_ends_the_attempt_and_the_next_takes_the_s
     assert [node.name for node in (story.status().placement or pytest.fail("not placed")).nodes] == placed
 
 
-def test_a_whole_gang_deleted_after_release_is_not_begun_again_under_its_names() -> None:
+def test_a_whole_gang_that_is_deleted_after_it_has_run_is_not_begun_again_under_its_names() -> None:
     story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.settle()
+    story.run_all()
     story.settle()
     story.remove_pod("train-a1-worker-00000")
     story.settle()
     assert story.pods() == ["train-a2-worker-00000"]
 
 
-def test_the_next_attempt_waits_until_the_pods_of_the_one_before_are_gone() -> None:
+def test_the_next_attempt_waits_until_the_pods_of_the_one_before_are_gone_and_says_so() -> None:
     story = two_plugin_nodes()
     story.settle()
     story.run_all()
@@ -151,21 +187,39 @@ def test_the_next_attempt_waits_until_the_pods_of_the_one_before_are_gone() -> N
         assert [action.kind for action in plan.actions if isinstance(action, Delete)] == ["Pod", "Service"]
     story.mark_deleted("train-a1-worker-00001")  # deletion has been asked for, and has a grace period
     story.settle()
-    gated = [name for name in story.pods() if name.startswith("train-a2")]
-    assert gated == ["train-a2-worker-00000", "train-a2-worker-00001"]
-    assert not [written for written in story.written if written.startswith("release train-a2")]
+    assert story.written[-1].startswith("delete")
+    assert {plan.wake_after_s for plan in story.plans()} == {5.0}
+    story.pass_time(5)
+    story.settle()
+    assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    running = next(c for c in story.status().conditions if c.type == "Running")
+    assert (running.status, running.reason, running.message) == (
+        "False",
+        "Restarting",
+        "waits until what is left of its Pods of before is gone: "
+        "Pod train-a1-worker-00000 on node gpu-1, Pod train-a1-worker-00001 on node gpu-2",
+    )
+    before = len(story.written)
     story.remove_pod("train-a1-worker-00000")
+    story.settle()
+    assert story.written[before:] == []  # not every Pod that goes is a status
     story.remove_pod("train-a1-worker-00001")
     story.settle()
-    assert story.written[-2:] == ["release train-a2-worker-00000", "release train-a2-worker-00001"]
+    assert story.written[before:] == [
+        "status Starting", "create Service train-a2", "create Pod train-a2-worker-00000",
+        "create Pod train-a2-worker-00001",
+    ]  # fmt: skip
+    running = next(c for c in story.status().conditions if c.type == "Running")
+    assert (running.reason, running.message) == ("Starting", "its Pods are being started")
 
 
-def test_a_rank_whose_gpus_were_taken_after_release_has_the_gang_placed_anew() -> None:
+def test_a_rank_whose_gpus_were_taken_has_the_gang_placed_anew() -> None:
     story = Story(*dra_node("gpu-1"), *dra_node("gpu-2"), training_job(spec={"gpus": 8}))
     story.settle()
     story.add(resource_claim("thief", *(("gpu-1", index) for index in range(8))))
     words = "0/2 nodes are available: 1 cannot allocate all claims, 1 node(s) didn't match Pod's node affinity."
-    story.change_pod("train-a1-worker-00000", conditions=[unschedulable(words)])
+    since = "2026-11-21T10:00:00Z"
+    story.change_pod("train-a1-worker-00000", conditions=[unschedulable(words) | {"lastTransitionTime": since}])
     assert [plan.wake_after_s for plan in story.plans()] == [2.0]
     story.pass_time(2)
     story.settle()
@@ -221,10 +275,10 @@ def test_a_refusal_that_only_the_creates_show_takes_back_what_was_made() -> None
     assert (story.status().state, story.status().attempt) == (State.QUEUED, 1)
 
 
-def test_a_node_that_changed_before_release_has_the_gang_placed_anew() -> None:
+def test_a_node_that_changed_before_all_pods_were_made_has_the_gang_placed_anew() -> None:
     story = two_plugin_nodes()
-    booking, *_ = story.plans()
-    story.write(booking)
+    story.settle()
+    story.remove_pod("train-a1-worker-00001")
     story.objects[("NodeTopology", "", "gpu-2")]["metadata"]["generation"] = 5
     story.settle()
     assert ended(story) == [(1, "NodeChanged", False)]
@@ -237,8 +291,8 @@ def test_nics_that_no_resource_exposes_any_more_have_the_gang_placed_anew() -> N
     for name in ("gpu-1", "gpu-2"):
         story.add(node(name, allocatable={"rdma/hca": "8"}))
         story.add({**node_topology(name), "spec": dgx1v(tag=name).wire()})
-    booking, *_ = story.plans()
-    story.write(booking)
+    story.settle()
+    story.remove_pod("train-a1-worker-00001")
     assert booked_nodes(story)[0].nics == ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"]
     del story.objects[("Node", "", "gpu-2")]["status"]["allocatable"]["rdma/hca"]
     story.settle()

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.affinity import REQUIRED
 from closeknit.api.trainingjob import TrainingJobSpec
-from closeknit.launch.pod import REQUIRED
 from closeknit.lifecycle.supported import not_supported, refusal
 from scenarios.manifests import training_job
 from scenarios.story import Story, plugin_node
@@ -36,10 +36,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
         ({"preflight": "Warn"}, "preflight"),
         ({"ttlSecondsAfterFinished": 60}, "ttlSecondsAfterFinished"),
         ({"activeDeadlineSeconds": 60}, "activeDeadlineSeconds"),
-        (
-            {"template": {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}}}},
-            f"template.spec.affinity.nodeAffinity.{REQUIRED}",
-        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -61,6 +57,7 @@ def test_everything_else_is_built() -> None:
         "queue": "research",
         "priorityClassName": "high",
         "suspend": True,
+        "template": {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}}},
         "restart": {"limit": 0},  # as the default
     }
     assert refusal(spec(**built)) is None

@@ -53,8 +53,15 @@ def test_a_template_that_the_api_server_refuses_is_told_in_its_words_and_asked_a
     pending = story.status().pending
     assert pending is not None
     assert (pending.reason, pending.message) == ("TemplateInvalid", words)
-    assert story.written == ["status Queued"]
-    assert conditions(story) == {"Admitted": "False", "Placed": "False"}
+    assert story.written == [
+        "status Starting", "create Service train-a1", "status Queued", "delete Service train-a1",
+    ]  # fmt: skip
+    assert [notice.reason for notice in story.notices] == ["TemplateInvalid"]
+    assert {kind: conditions(story)[kind] for kind in ("Admitted", "Placed", "Running")} == {
+        "Admitted": "False",
+        "Placed": "False",
+        "Running": "False",
+    }
     assert [plan.wake_after_s for plan in story.plans()] == [15.0]
     story.forbidden.clear()
     story.pass_time(15)
@@ -107,17 +114,15 @@ def test_a_service_name_that_somebody_has_shows_when_it_is_created_and_is_probed
     assert story.pods() == []
     story.pass_time(2)
     (plan,) = story.plans()
-    assert [probe["kind"] for probe in plan.probes] == ["Pod", "Service"]
+    assert [probe["kind"] for probe in plan.probes] == ["Service"]
 
 
 def test_a_gang_waits_for_the_claims_of_the_pods_that_had_its_names_before() -> None:
-    """The API server collects them when it comes round to it; until then nobody of the gang is released."""
+    """The API server collects them when it comes round to it; until then no Pod could be told from theirs."""
     story = two_dra_nodes()
     story.taken.add("ResourceClaim train-a1-worker-00001")
     booking, *_ = story.plans()
     story.write(booking)
-    release, *_ = story.plans()
-    story.write(release)
     assert story.names("ResourceClaim") == ["train-a1-worker-00000"]
     left_over = story.objects[("ResourceClaim", "team-b", "train-a1-worker-00000")]
     story.settle()
@@ -127,18 +132,26 @@ def test_a_gang_waits_for_the_claims_of_the_pods_that_had_its_names_before() -> 
     story.taken.clear()
     story.pass_time(2)
     story.settle()
-    assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
-    assert story.names("ResourceClaim") == ["train-a1-worker-00000"]
-    assert ended(story) == []
+    story.pass_time(5)
+    story.settle()
+    assert (story.pods(), story.names("ResourceClaim")) == ([], ["train-a1-worker-00000"])
+    running = next(c for c in story.status().conditions if c.type == "Running")
+    assert (running.reason, running.message) == (
+        "Restarting",
+        "waits until what is left of its Pods of before is gone: ResourceClaim train-a1-worker-00000",
+    )
     del story.objects[("ResourceClaim", "team-b", "train-a1-worker-00000")]
     story.settle()
-    assert story.names("ResourceClaim") == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    assert story.pods() == story.names("ResourceClaim") == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    assert ended(story) == []
 
 
 def test_a_clock_that_is_set_back_ends_the_pauses() -> None:
     story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8}))
     story.settle()
     for attempt in (1, 2):
+        story.run_all()
+        story.settle()
         story.remove_pod(f"train-a{attempt}-worker-00000")
         story.settle()
     assert story.pods() == []
@@ -160,6 +173,8 @@ def test_bad_luck_in_a_row_is_waited_out() -> None:
     story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8}))
     story.settle()
     for attempt in (1, 2):
+        story.run_all()
+        story.settle()
         story.remove_pod(f"train-a{attempt}-worker-00000")
         story.settle()
     assert story.pods() == []
@@ -241,7 +256,7 @@ def test_what_was_refused_is_asked_about_as_it_would_be_made_now() -> None:
     story.settle()
     story.edit_job(priorityClassName="low")
     (plan,) = story.plans()
-    assert [probe["metadata"]["name"] for probe in plan.probes] == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    assert [probe["metadata"]["name"] for probe in plan.probes] == ["train-a1-worker-00001"]
     assert {probe["spec"]["priorityClassName"] for probe in plan.probes} == {"low"}
 
 

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from closeknit.api.affinity import NodeAffinity, Operator, Requirement, Term
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.forest import Forest
 from closeknit.cluster.kinds import ClusterObject, change, from_document
@@ -62,7 +64,14 @@ def key(manifest: Manifest) -> tuple[str, str]:
 def jobs(draw: st.DrawFn) -> Request:
     topology: dict[str, Any] = {"fabric": {"required": draw(st.sampled_from([None, None, "block", "host"]))}}
     request = wanted(gpus=draw(st.integers(1, 20)), topology=topology)
-    return replace(request, node_selector=draw(st.sampled_from([(), (), (("net.example/block", "b1"),)])))
+    selector = draw(st.sampled_from([(), (), (("net.example/block", "b1"),)]))
+    affinity = draw(st.sampled_from([None, None, in_block("b1"), in_block("b1", "b2")]))
+    avoided = frozenset(draw(st.sets(st.sampled_from(NAMES), max_size=2)))
+    return replace(request, node_selector=selector, affinity=affinity, avoided=avoided)
+
+
+def in_block(*blocks: str) -> NodeAffinity:
+    return NodeAffinity((Term((Requirement("net.example/block", Operator.IN, frozenset(blocks)),), ()),))
 
 
 @settings(max_examples=100, deadline=None)
@@ -127,13 +136,21 @@ def test_what_placement_does_not_read_leaves_the_forest_as_it_is() -> None:
     assert (moved.now is forest.now, moved.labels is forest.labels) == (True, False)
 
 
-def test_labels_that_change_alone_change_the_answer_of_those_who_select_by_them() -> None:
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"node_selector": (("pool", "train"),)},
+        {"affinity": NodeAffinity((Term((Requirement("pool", Operator.IN, frozenset({"train"})),), ()),))},
+    ],
+    ids=["node selector", "node affinity"],
+)
+def test_labels_that_change_alone_change_the_answer_of_those_who_select_by_them(selection: dict[str, Any]) -> None:
     """The trees are the same objects, so that nothing that was kept for the old labels may be used."""
     machine = {**node_topology("gpu-0"), "spec": MACHINES["a100x4"]("gpu-0").wire()}
     before = build([parsed(machine), parsed(node_manifest("gpu-0", gpus=4, labels={"pool": "web"}))])
     after = before.after([change(parsed(node_manifest("gpu-0", gpus=4, labels={"pool": "train"})))])
     assert after.forest.now is before.forest.now
-    request = replace(wanted(gpus=4), node_selector=(("pool", "train"),))
+    request = replace(wanted(gpus=4), **selection)
     tables = Tables()
     assert not can_place(before, request, tables)
     assert can_place(after, request, tables)

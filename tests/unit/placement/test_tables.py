@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,12 @@ def roots_alive() -> int:
     return sum(isinstance(found, Domain) for found in gc.get_objects())
 
 
-@pytest.mark.parametrize("selector", [(), (("pool", "a"),)])
-def test_versions_that_are_gone_are_let_go(selector: tuple[tuple[str, str], ...]) -> None:
+@pytest.mark.parametrize(
+    "selection",
+    [{}, {"node_selector": (("pool", "a"),)}, {"avoided": frozenset({"gpu-5"})}],
+    ids=["all", "by labels", "but one"],
+)
+def test_versions_that_are_gone_are_let_go(selection: dict[str, Any]) -> None:
     """Each of them may be as large as the cluster: 0.3 MB where 40,000 nodes have no level."""
     tables, cluster = Tables(), fleet()
     before = roots_alive()
@@ -34,7 +39,7 @@ def test_versions_that_are_gone_are_let_go(selector: tuple[tuple[str, str], ...]
         name = f"gpu-{turn % 6}"
         view = held(cluster.nodes[name], 0) if 0 in cluster.nodes[name].free else fleet().nodes[name]
         cluster = replace(cluster, nodes={**cluster.nodes, name: view})
-        request = replace(wanted(gpus=16), node_selector=selector)
+        request = replace(wanted(gpus=16), **selection)
         assert can_place(cluster, request, tables)
         place(cluster, request, tables)
     assert roots_alive() - before <= 6 * VERSIONS

@@ -23,7 +23,6 @@ ATTEMPT_LABEL = f"{GROUP}/attempt"  # number of the attempt, from 1
 ROLE_LABEL = f"{GROUP}/role"  # a Role
 INDEX_LABEL = f"{GROUP}/index"  # of the Pod within its role, from 0; of workers the node rank
 GPUS_ANNOTATION = f"{GROUP}/gpus"  # uuids of the Pod's GPUs, comma-separated, in local-rank order; beats the booking
-PLACEMENT_GATE = f"{GROUP}/placement"  # a scheduling gate that a template may not set
 # On namespaces, by an administrator: the chart's admission policy takes any template there.
 UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 

@@ -46,7 +46,7 @@ def training_job(file: Path) -> TrainingJob:
     _check_version(manifest, GROUP)
     job = _training_job(manifest)
     if refused := check_template(job):
-        path, _, message = refused.partition(" ")  # as every TemplateError begins
+        path, _, message = refused.partition(" ")  # as every MalformedError begins
         raise manifest.bad(strict.steps(path), message)
     return job
 

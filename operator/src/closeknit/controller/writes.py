@@ -1,4 +1,5 @@
-"""Writes a Plan: probes, status by compare-and-swap, actions, Event. The only place of the operator that writes.
+"""Writes a Plan: probes, status by compare-and-swap, opening, actions, Event. The only place of the operator that
+writes.
 
 It tells what happened, and learns nothing of it.
 """
@@ -16,7 +17,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.meta import Owner
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.resources import BY_KIND, EVENTS, PODS, TRAINING_JOBS
+from closeknit.controller.resources import BY_KIND, EVENTS, TRAINING_JOBS
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import (
     AlreadyExists,
@@ -30,8 +31,9 @@ from closeknit.kube.errors import (
     Transient,
     Unauthorized,
 )
+from closeknit.launch.claim import owned
 from closeknit.launch.gang import Manifest
-from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan, Release
+from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
 from closeknit.lifecycle.results import (
     Created,
     Deleted,
@@ -41,7 +43,6 @@ from closeknit.lifecycle.results import (
     Failure,
     Judgement,
     Refused,
-    Released,
     Result,
     Stored,
     judged,
@@ -79,14 +80,20 @@ class Writes:
         """Writes the Plan as far as the API server lets it, and tells what became of each write. Raises no ApiError."""
         results: list[Result] = []
         for manifest in plan.probes:
-            results.append(await self._created(plan, manifest, is_probe=True))
-            if judged(results[-1], plan.uid) is not Judgement.DONE:
+            async with self._slots:
+                probed, _ = await self._tried(plan, manifest, is_probe=True)
+            results.append(probed)
+            if judged(probed, plan.uid) is not Judgement.DONE:
                 return results
         if plan.status is not None:
             results.append(await self._stored(plan))
             if isinstance(results[-1], Failed):
                 return results
-        writes: list[Coroutine[Any, Any, None]] = [self._act(plan, action, results) for action in plan.actions]
+        opened = await self._opened(plan, results)
+        if opened is Judgement.REFUSED:
+            return results
+        actions = plan.actions if opened is Judgement.DONE else ()
+        writes: list[Coroutine[Any, Any, None]] = [self._act(plan, action, results) for action in actions]
         if plan.notice is not None:
             writes.append(self._tell(plan, plan.notice))
         # Every one is waited for: what is still under way after a failure would meet the next Plan.
@@ -125,29 +132,37 @@ class Writes:
         job = job_from_builtins(stored)
         return Stored(job if isinstance(job, TrainingJob) else None, _version(stored))
 
+    async def _opened(self, plan: Plan, results: list[Result]) -> Judgement:
+        """One after the other, up to the first that is not made."""
+        for creation in plan.opening:
+            begun = len(results)
+            await self._act(plan, creation, results)
+            for result in results[begun:]:
+                if (verdict := judged(result, plan.uid)) is not Judgement.DONE:
+                    return verdict
+        return Judgement.DONE
+
     async def _act(self, plan: Plan, action: Action, results: list[Result]) -> None:
         match action:
-            case Create(manifest):
-                results += await self._created_unless_refused(plan, manifest, results)
-            case Release():
-                results.append(await self._released(plan, action))
+            case Create():
+                await self._created(plan, action, results)
             case Delete():
                 results.append(await self._deleted(plan, action))
 
-    async def _created_unless_refused(
-        self, plan: Plan, manifest: Manifest, results: Sequence[Result]
-    ) -> tuple[Result, ...]:
-        """Nothing where another child of this gang was refused meanwhile: no more of it."""
+    async def _created(self, plan: Plan, creation: Create, results: list[Result]) -> None:
+        """What the child owns follows it at once, before any other write. Nothing is made where another child of this
+        gang was refused meanwhile."""
         async with self._slots:
             if any(judged(result, plan.uid) is Judgement.REFUSED for result in results):
-                return ()
-            return (await self._tried(plan, manifest, is_probe=False),)
+                return
+            made, uid = await self._tried(plan, creation.manifest, is_probe=False)
+            results.append(made)
+            if judged(made, plan.uid) is Judgement.DONE:
+                for manifest in creation.owns:
+                    results.append((await self._tried(plan, owned(manifest, uid), is_probe=False))[0])
 
-    async def _created(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> Result:
-        async with self._slots:
-            return await self._tried(plan, manifest, is_probe=is_probe)
-
-    async def _tried(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> Result:
+    async def _tried(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
+        """What came of a create, and the uid of what has the name now."""
         resource = BY_KIND[manifest["kind"]]
         creation = self._api.create(resource, manifest, namespace=plan.job.namespace, dry_run=is_probe)
         try:
@@ -155,26 +170,19 @@ class Writes:
         except AlreadyExists:
             return await self._found(plan, manifest, is_probe=is_probe)
         except ApiError as error:
-            return Refused(manifest, denial(error), is_probe)
-        return Created(manifest, _version(made), is_probe)
+            return Refused(manifest, denial(error), is_probe), ""
+        return Created(manifest, _version(made), is_probe), _uid(made)
 
-    async def _found(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> Result:
-        """What has the name."""
+    async def _found(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
+        """What has the name, and its uid."""
         try:
             there = await self._api.get(
                 BY_KIND[manifest["kind"]], manifest["metadata"]["name"], namespace=plan.job.namespace
             )
         except ApiError as error:  # gone meanwhile, perhaps
-            return Failed(Create(manifest), denial(error))
+            return Failed(Create(manifest), denial(error)), ""
         labels = there["metadata"].get("labels") or {}
-        return Exists(manifest, _owners(there), tuple(labels.items()), _version(there), is_probe)
-
-    async def _released(self, plan: Plan, action: Release) -> Result:
-        patch = self._api.json_patch(PODS, action.name, action.patch, namespace=plan.job.namespace)
-        try:
-            return Released(action, _version(await self._sent("patch", PODS, patch)))
-        except ApiError as error:
-            return Failed(action, denial(error))
+        return Exists(manifest, _owners(there), tuple(labels.items()), _version(there), is_probe), _uid(there)
 
     async def _deleted(self, plan: Plan, action: Delete) -> Result:
         resource, namespace = BY_KIND[action.kind], plan.job.namespace
@@ -244,6 +252,10 @@ def denial(error: ApiError) -> Denial:
 
 def _version(stored: JsonObject) -> str:
     return str(stored.get("metadata", {}).get("resourceVersion", ""))
+
+
+def _uid(stored: JsonObject) -> str:
+    return str(stored.get("metadata", {}).get("uid", ""))
 
 
 def _owners(stored: JsonObject) -> tuple[Owner, ...]:

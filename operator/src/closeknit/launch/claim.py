@@ -6,8 +6,8 @@ from closeknit.launch.gang import Gang, Manifest
 REQUEST_NAME = "gpus"
 
 
-def claim(gang: Gang, index: int, pod_uid: str) -> Manifest:
-    """The claim of one Pod, named like the Pod and owned by it, so that it goes when the Pod goes.
+def claim(gang: Gang, index: int) -> Manifest:
+    """The claim of one Pod, named like the Pod. Its owner is that Pod, which must have a uid first: see `owned`.
 
     One request with a count and the uuids: where a GPU is missing or taken it allocates nothing, while allocationMode
     All would allocate fewer. has() comes first, because a device without that attribute fails the whole Pod (both seen
@@ -17,7 +17,6 @@ def claim(gang: Gang, index: int, pod_uid: str) -> Manifest:
     if not all(member.uuids):
         raise ValueError(f"a GPU of node {member.node} has no uuid, so no ResourceClaim can name it")
     name = gang.name(member)
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod_uid, "controller": True}
     uuid = f"device.attributes['{GPU_DRA_DRIVER}'].uuid"
     request = {
         "name": REQUEST_NAME,
@@ -31,6 +30,13 @@ def claim(gang: Gang, index: int, pod_uid: str) -> Manifest:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": gang.metadata(name, gang.member_labels(member), owner),
+        "metadata": gang.metadata(name, gang.member_labels(member)),
         "spec": {"devices": {"requests": [request]}},
     }
+
+
+def owned(manifest: Manifest, pod_uid: str) -> Manifest:
+    """The claim as the Pod of this uid owns it, so that it goes when the Pod goes."""
+    metadata = manifest["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": pod_uid, "controller": True}
+    return {**manifest, "metadata": {**metadata, "ownerReferences": [owner]}}

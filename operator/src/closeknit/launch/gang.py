@@ -97,14 +97,10 @@ class Gang:
             "controller": True,
         }
 
-    def metadata(self, name: str, labels: Mapping[str, str], owner: Manifest) -> Manifest:
-        """Metadata of a child."""
-        return {
-            "name": name,
-            "namespace": self._namespace,
-            "labels": dict(labels),
-            "ownerReferences": [owner],
-        }
+    def metadata(self, name: str, labels: Mapping[str, str], owner: Manifest | None = None) -> Manifest:
+        """Metadata of a child; without an owner that of a Pod's child, whose owner has no uid yet."""
+        metadata = {"name": name, "namespace": self._namespace, "labels": dict(labels)}
+        return metadata if owner is None else {**metadata, "ownerReferences": [owner]}
 
     @cached_property
     def _namespace(self) -> str:

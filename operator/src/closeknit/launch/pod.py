@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from closeknit.api.names import GPU_RESOURCE, GPUS_ANNOTATION, PLACEMENT_GATE, Role
+from closeknit.api.affinity import REQUIRED
+from closeknit.api.names import GPU_RESOURCE, GPUS_ANNOTATION, Role
 from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.environment import environment
@@ -13,15 +14,12 @@ from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
 from closeknit.launch.template import CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
 
 def pod(gang: Gang, index: int) -> Manifest:
     """The Pod of gang.members[index], which for a worker is its node rank. check_template must have passed; nothing of
     the template is changed in place.
 
-    It is pinned to its node from the start, and released later: by `release_patch` where a device plugin binds its
-    GPUs, by the creation of its claim where DRA does.
+    It is pinned to its node, and runs as soon as that takes it: under DRA that is once its claim exists.
     """
     return pods(gang, (index,))[0]
 
@@ -31,22 +29,6 @@ def pods(gang: Gang, indexes: Sequence[int]) -> tuple[Manifest, ...]:
     roles = dict.fromkeys(gang.members[index].role for index in indexes)
     common = {role: _Common.of(gang, role) for role in roles}
     return tuple(_pod(gang, index, common[gang.members[index].role]) for index in indexes)
-
-
-def release_patch(uid: str, gates: Sequence[str]) -> list[dict[str, Any]]:
-    """The JSON patch that lets the scheduler have a Pod, of its uid and the names of its schedulingGates as last read.
-
-    It tests both, so that it fails (422) on another Pod of that name, or when another owner has removed a gate
-    meanwhile: then read again. Empty where our gate is gone already.
-    """
-    if PLACEMENT_GATE not in gates:
-        return []
-    path = f"/spec/schedulingGates/{list(gates).index(PLACEMENT_GATE)}"
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": uid},
-        {"op": "test", "path": f"{path}/name", "value": PLACEMENT_GATE},
-        {"op": "remove", "path": path},
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +126,9 @@ def _spec(gang: Gang, index: int, common: _Common) -> Manifest:
         "affinity": _pinned(common.affinity, member.node),
         "containers": containers,
     }
-    match member.binding:
-        case Binding.DRA:
-            claim = {"name": CLAIM, "resourceClaimName": name}
-            spec["resourceClaims"] = [*(spec.get("resourceClaims") or []), claim]
-        case Binding.WHOLE_NODE | Binding.BEST_EFFORT:
-            spec["schedulingGates"] = [*(spec.get("schedulingGates") or []), {"name": PLACEMENT_GATE}]
+    if member.binding is Binding.DRA:
+        claim = {"name": CLAIM, "resourceClaimName": name}
+        spec["resourceClaims"] = [*(spec.get("resourceClaims") or []), claim]
     return spec
 
 
@@ -181,10 +160,13 @@ def _pinned(affinity: Manifest, node: str) -> Manifest:
     nodes = affinity.get("nodeAffinity") or {}
     required = nodes.get(REQUIRED) or {}
     terms = [
-        {**term, "matchFields": [*(term.get("matchFields") or []), pin]} if term else term
-        for term in required.get("nodeSelectorTerms") or [{"matchFields": []}]
+        {**term, "matchFields": [*(term.get("matchFields") or []), pin]}
+        if term.get("matchExpressions") or term.get("matchFields")
+        else term
+        for term in required.get("nodeSelectorTerms") or []
     ]
-    return {**affinity, "nodeAffinity": {**nodes, REQUIRED: {**required, "nodeSelectorTerms": terms}}}
+    pinned = {**required, "nodeSelectorTerms": terms or [{"matchFields": [pin]}]}
+    return {**affinity, "nodeAffinity": {**nodes, REQUIRED: pinned}}
 
 
 def _mounts_shm(container: Manifest) -> bool:

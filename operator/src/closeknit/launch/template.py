@@ -8,8 +8,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from closeknit.api.names import GROUP, PLACEMENT_GATE, TRAINER_CONTAINER
+from closeknit.api.affinity import required_node_affinity
+from closeknit.api.names import GROUP, TRAINER_CONTAINER
 from closeknit.api.objects import TrainingJob
+from closeknit.api.opaque import MalformedError, found, list_at, object_at, objects_at, short
 
 CLAIM = "gpus"  # name of our claim inside the Pod
 SHM_VOLUME = "closeknit-shm"
@@ -18,7 +20,6 @@ NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under mor
 SPEC = "spec.template.spec"
 MAX_BYTES = 256 * 1024  # job, template and placement share the 1.5 MiB that etcd takes for one object
 SHOWN_NAMES = 5  # of a long list
-SHOWN_LENGTH = 63  # of a text; the longest container name or label value
 
 # Fields of the Pod that follow from the placement, and what to do instead of setting them.
 OURS = {
@@ -32,28 +33,24 @@ RESERVED_LABELS = (GROUP, "kueue.x-k8s.io")
 RESERVED_ANNOTATIONS = (GROUP,)
 
 
-class TemplateError(ValueError):
-    """A template that no Pod can be made of; says where, what was found, and what to do."""
-
-
 def check_template(job: TrainingJob) -> str | None:
     """Why no Pod can be made of the job's template, in one sentence; None where it can."""
     try:
         _check_metadata(job)
         _check_pod(job.spec.template.spec)
-    except TemplateError as refused:
+    except MalformedError as refused:
         return str(refused)
     return None
 
 
 def trainer_index(spec: dict[str, Any]) -> int:
-    """Index of the container that gets the GPUs: the one called trainer, or the only one. Raises TemplateError."""
+    """Index of the container that gets the GPUs: the one called trainer, or the only one. Raises MalformedError."""
     names = [container["name"] for container in spec["containers"]]
     if len(names) == 1:
         return 0
     if TRAINER_CONTAINER not in names:
-        shown = ", ".join(_short(name) for name in names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
-        raise TemplateError(
+        shown = ", ".join(short(name) for name in names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
+        raise MalformedError(
             f"{SPEC}.containers has {len(names)} containers ({shown}) and none is called {TRAINER_CONTAINER}; "
             f"call the one that gets the GPUs {TRAINER_CONTAINER}"
         )
@@ -69,8 +66,8 @@ def _check_metadata(job: TrainingJob) -> None:
         for key in sorted(keys):
             domain, slash, _ = key.partition("/")
             if slash and any(domain == prefix or domain.endswith(f".{prefix}") for prefix in reserved):
-                raise TemplateError(
-                    f"spec.template.metadata.{field} has {_short(key)}, whose prefix is reserved; remove it"
+                raise MalformedError(
+                    f"spec.template.metadata.{field} has {short(key)}, whose prefix is reserved; remove it"
                 )
 
 
@@ -78,16 +75,16 @@ def _check_pod(spec: dict[str, Any]) -> None:
     """Everything that launch reads, in the order of a Pod's reader: containers first."""
     size = len(json.dumps(spec, separators=(",", ":")))
     if size > MAX_BYTES:
-        raise TemplateError(
+        raise MalformedError(
             f"{SPEC} has {size} bytes as JSON, more than the {MAX_BYTES} that fit beside the job's status; "
             "move what is large into a ConfigMap"
         )
-    containers = _objects(spec, "containers", SPEC)
+    containers = objects_at(spec, "containers", SPEC)
     if not containers:
-        raise TemplateError(f"{SPEC}.containers has no container; give it the one that trains")
+        raise MalformedError(f"{SPEC}.containers has no container; give it the one that trains")
     for path, container in _named(containers, f"{SPEC}.containers"):
         _check_resources(container, path)
-    for path, container in _named(_objects(spec, "initContainers", SPEC), f"{SPEC}.initContainers"):
+    for path, container in _named(objects_at(spec, "initContainers", SPEC), f"{SPEC}.initContainers"):
         _check_resources(container, path)
     _check_resources(spec, SPEC)
     trainer = trainer_index(spec)
@@ -95,36 +92,35 @@ def _check_pod(spec: dict[str, Any]) -> None:
     _check_restart_policy(spec)
     for field, instead in OURS.items():
         if spec.get(field) not in (None, ""):
-            raise TemplateError(f"{SPEC}.{field} is {_found(spec[field])}, but {instead}")
+            raise MalformedError(f"{SPEC}.{field} is {found(spec[field])}, but {instead}")
     _check_no_name(spec, "volumes", SHM_VOLUME)
     _check_no_name(spec, "resourceClaims", CLAIM)
-    _check_no_name(spec, "schedulingGates", PLACEMENT_GATE)
-    _objects(spec, "tolerations", SPEC)
-    _check_affinity(spec)
+    objects_at(spec, "tolerations", SPEC)
+    required_node_affinity(spec, SPEC)
 
 
 def _check_trainer(container: dict[str, Any], path: str) -> None:
-    for entry_path, entry in _named(_objects(container, "env", path), f"{path}.env"):
+    for entry_path, entry in _named(objects_at(container, "env", path), f"{path}.env"):
         if not isinstance(entry.get("value"), str | None):
-            raise TemplateError(f"{entry_path}.value is {_found(entry['value'])}; write it as a string, in quotes")
-    for index, mount in enumerate(_objects(container, "volumeMounts", path)):
+            raise MalformedError(f"{entry_path}.value is {found(entry['value'])}; write it as a string, in quotes")
+    for index, mount in enumerate(objects_at(container, "volumeMounts", path)):
         if not isinstance(mount.get("mountPath"), str):
-            raise TemplateError(
-                f"{path}.volumeMounts[{index}].mountPath is {_found(mount.get('mountPath'))}; give it a path"
+            raise MalformedError(
+                f"{path}.volumeMounts[{index}].mountPath is {found(mount.get('mountPath'))}; give it a path"
             )
-    security = _object(container, "securityContext", path)
-    capabilities = _object(security, "capabilities", f"{path}.securityContext")
-    _list(capabilities, "add", f"{path}.securityContext.capabilities")
+    security = object_at(container, "securityContext", path)
+    capabilities = object_at(security, "capabilities", f"{path}.securityContext")
+    list_at(capabilities, "add", f"{path}.securityContext.capabilities")
 
 
 def _check_resources(holder: dict[str, Any], path: str) -> None:
-    resources = _object(holder, "resources", path)
-    _objects(resources, "claims", f"{path}.resources")
+    resources = object_at(holder, "resources", path)
+    objects_at(resources, "claims", f"{path}.resources")
     for field in ("limits", "requests"):
-        for resource in sorted(_object(resources, field, f"{path}.resources")):
+        for resource in sorted(object_at(resources, field, f"{path}.resources")):
             if resource.startswith(NVIDIA_PREFIX):
-                raise TemplateError(
-                    f"{path}.resources.{field} asks for {_short(resource)}; closeknit asks for the job's GPUs itself: "
+                raise MalformedError(
+                    f"{path}.resources.{field} asks for {short(resource)}; closeknit asks for the job's GPUs itself: "
                     "remove it and set spec.gpus"
                 )
 
@@ -132,83 +128,22 @@ def _check_resources(holder: dict[str, Any], path: str) -> None:
 def _check_restart_policy(spec: dict[str, Any]) -> None:
     policy = spec.get("restartPolicy")
     if policy not in (None, "Never"):
-        raise TemplateError(
-            f"{SPEC}.restartPolicy is {_found(policy)}; a rank that is restarted alone never meets the others again: "
+        raise MalformedError(
+            f"{SPEC}.restartPolicy is {found(policy)}; a rank that is restarted alone never meets the others again: "
             "set Never, or leave it out"
         )
 
 
-def _check_affinity(spec: dict[str, Any]) -> None:
-    affinity = _object(spec, "affinity", SPEC)
-    nodes = _object(affinity, "nodeAffinity", f"{SPEC}.affinity")
-    field = "requiredDuringSchedulingIgnoredDuringExecution"
-    required = _object(nodes, field, f"{SPEC}.affinity.nodeAffinity")
-    path = f"{SPEC}.affinity.nodeAffinity.{field}"
-    terms = _objects(required, "nodeSelectorTerms", path)
-    if required and not terms:
-        raise TemplateError(f"{path}.nodeSelectorTerms has no term; give it one, or remove the rule")
-    for index, term in enumerate(terms):
-        _list(term, "matchFields", f"{path}.nodeSelectorTerms[{index}]")
-
-
 def _check_no_name(spec: dict[str, Any], field: str, name: str) -> None:
-    for path, entry in _named(_objects(spec, field, SPEC), f"{SPEC}.{field}"):
+    for path, entry in _named(objects_at(spec, field, SPEC), f"{SPEC}.{field}"):
         if entry["name"] == name:
-            raise TemplateError(f"{path}.name is {name}, a name that closeknit uses itself; choose another")
+            raise MalformedError(f"{path}.name is {name}, a name that closeknit uses itself; choose another")
 
 
 def _named(entries: list[dict[str, Any]], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each entry with its path. Raises TemplateError at the first without a name."""
+    """Each entry with its path. Raises MalformedError at the first without a name."""
     for index, entry in enumerate(entries):
         name = entry.get("name")
         if not isinstance(name, str) or not name:
-            raise TemplateError(f"{path}[{index}].name is {_found(name)}; give it a name")
+            raise MalformedError(f"{path}[{index}].name is {found(name)}; give it a name")
         yield f"{path}[{index}]", entry
-
-
-def _object(holder: dict[str, Any], field: str, path: str) -> dict[str, Any]:
-    """An object, empty where it is absent or null, as Kubernetes reads it. Raises TemplateError."""
-    value = holder.get(field)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise TemplateError(f"{path}.{field} is {_found(value)}; it must be an object")
-    return value
-
-
-def _list(holder: dict[str, Any], field: str, path: str) -> list[Any]:
-    value = holder.get(field)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise TemplateError(f"{path}.{field} is {_found(value)}; it must be a list")
-    return value
-
-
-def _objects(holder: dict[str, Any], field: str, path: str) -> list[dict[str, Any]]:
-    values = _list(holder, field, path)
-    for index, value in enumerate(values):
-        if not isinstance(value, dict):
-            raise TemplateError(f"{path}.{field}[{index}] is {_found(value)}; it must be an object")
-    return values
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 3] + "..."
-
-
-def _found(value: object) -> str:
-    """A JSON value in few words: what a person typed, as far as one line holds it."""
-    match value:
-        case None:
-            return "missing"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return json.dumps(_short(value))
-        case int() | float():
-            return f"the number {value:g}" if abs(value) < 1e15 else "a number"
-        case list():
-            return "a list"
-        case _:
-            return "an object"

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from closeknit.api.names import PendingReason, service_name
+from closeknit.api.names import ConditionType, PendingReason, service_name
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.children import owner_of
+from closeknit.lifecycle.conditions import is_true
 from closeknit.lifecycle.plan import Delete, Plan
 from closeknit.lifecycle.results import (
     Created,
@@ -21,11 +22,15 @@ from closeknit.lifecycle.results import (
     Failure,
     Judgement,
     Refused,
-    Released,
     Result,
     Stored,
     judged,
+    unfinished,
 )
+
+# New numbers in the words of a job that waits are written at most so often: a full cluster with many waiting jobs would
+# else write all their statuses whenever a Pod comes or goes. A new reason is written at once.
+TOLD_AGAIN = timedelta(minutes=1)
 
 # Pauses before a refused write is tried again. A name is freed by whoever holds it, a policy or a quota is changed by
 # an admin, and nobody tells us: so ask again, soon at first, then at the pace of people.
@@ -67,17 +72,17 @@ class Answers:
     rejection: Rejection | None = None
     """The newest one, until a booking is stored after it."""
     rejections: int = 0
-    """Rejections in a row; a released gang starts anew."""
+    """Rejections in a row; a gang that runs starts anew."""
     service_of: int = 0
     """The attempt whose Service is known to exist, and the one before to be gone."""
-    released: int = 0
-    """The attempt of which at least one Pod was released."""
-    released_at: datetime | None = None
-    """When its last Pod was."""
+    made: int = 0
+    """The attempt of which Pods were made, all that were asked for."""
+    made_at: datetime | None = None
+    """When that was, the last time."""
     ipc_lock_refused: bool = False
     """Whether the namespace's policy does not admit IPC_LOCK."""
     told_at: datetime | None = None
-    """When its status was last told why it waits."""
+    """When its status was last written; of a job that waits, when it was last told why."""
 
 
 NOTHING = Answers()
@@ -90,18 +95,22 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
         if judged(result, plan.uid) is not Judgement.REFUSED:
             answers = _learned(answers, plan, result, now)
     if not isinstance(refused, Refused | Exists):
-        return _released(answers, plan, results, now)
-    if _speaks_of_ipc_lock(plan, refused):
+        return _made(answers, plan, results, now)
+    if _speaks_of_ipc_lock(plan, refused, results):
         return replace(answers, ipc_lock_refused=True)
     return _rejected(answers, plan, refused, now)
 
 
 def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Answers:
     match result:
-        case Stored() if plan.status is not None and plan.status.pending is not None:
-            return replace(answers, told_at=now)
-        case Stored() if plan.status is not None and plan.status.placement is not None:
-            return replace(answers, rejection=None)
+        case Stored() if plan.status is not None:
+            has_run = is_true(plan.status.conditions, ConditionType.RUNNING)
+            return replace(
+                answers,
+                told_at=now,
+                rejection=answers.rejection if plan.status.placement is None else None,
+                rejections=0 if has_run else answers.rejections,
+            )
         case Created(manifest, is_probe=False) | Exists(manifest) if manifest["kind"] == "Service":
             return replace(answers, service_of=plan.attempt)
         case Deleted(action) | Failed(Delete() as action) if action.kind == "Service" and action.name == service_name(
@@ -112,25 +121,29 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
             return answers
 
 
-def _released(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
-    """A Pod is released by the end of its gate, or by its claim."""
-    if any(
-        isinstance(result, Released)
-        or (isinstance(result, Created | Exists) and not result.is_probe and result.manifest["kind"] == "ResourceClaim")
-        for result in results
-        if judged(result, plan.uid) is Judgement.DONE
-    ):
-        return replace(answers, released=plan.attempt, released_at=now, rejections=0)
+def _made(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
+    if any(_is_made_pod(result) for result in results) and unfinished(results, plan.uid) is None:
+        return replace(answers, made=plan.attempt, made_at=now)
     return answers
 
 
-def _speaks_of_ipc_lock(plan: Plan, refused: Refused | Exists) -> bool:
+def _is_made_pod(result: Result) -> bool:
+    return isinstance(result, Created) and not result.is_probe and result.manifest["kind"] == "Pod"
+
+
+def _speaks_of_ipc_lock(plan: Plan, refused: Refused | Exists, results: Sequence[Result]) -> bool:
     """Whether what was refused may be the capability that we added: then the same is asked without it.
 
     A policy says no more than Forbidden. Where that is said of the same Pod without IPC_LOCK, too, it was something
-    else, and the capability is asked for again the next time.
+    else, and the capability is asked for again the next time. Once a Pod was taken with it, it is no matter.
     """
-    return plan.adds_ipc_lock and isinstance(refused, Refused) and refused.denial.failure is Failure.FORBIDDEN
+    return (
+        plan.adds_ipc_lock
+        and isinstance(refused, Refused)
+        and refused.manifest["kind"] == "Pod"
+        and refused.denial.failure is Failure.FORBIDDEN
+        and not any(_is_made_pod(result) for result in results)
+    )
 
 
 def _rejected(answers: Answers, plan: Plan, refused: Refused | Exists, now: datetime) -> Answers:
@@ -140,7 +153,7 @@ def _rejected(answers: Answers, plan: Plan, refused: Refused | Exists, now: date
     rejection = Rejection(reason, message, of, refused.manifest, plan.generation, plan.attempt, now, tries)
     answers = replace(answers, rejection=rejection, rejections=tries)
     if of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number
-        return replace(answers, released=0, released_at=None)
+        answers = replace(answers, made=0, made_at=None)
     if isinstance(refused, Refused) and refused.denial.failure is Failure.FORBIDDEN:
         return replace(answers, ipc_lock_refused=False)
     return answers

@@ -1,6 +1,7 @@
 """The current attempt of a job that holds GPUs, and the Pods of it that are there: what is read of it."""
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from closeknit.api.names import ConditionType
 from closeknit.api.trainingjob_status import Binding
@@ -8,10 +9,15 @@ from closeknit.cluster.booking import Booking
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle import gangs
-from closeknit.lifecycle.children import is_released
-from closeknit.lifecycle.conditions import is_true
+from closeknit.lifecycle.children import own_claim
+from closeknit.lifecycle.conditions import is_true, moment
 from closeknit.lifecycle.gangs import Lost
+from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.subject import Subject
+
+# A Pod that somebody deletes again and again before its gang runs is made again at growing intervals.
+_SHORTEST_INTERVAL = timedelta(seconds=1)
+_LONGEST_INTERVAL = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +48,51 @@ class Attempt:
         """Pods that somebody deletes before they succeeded."""
         return tuple(pod for pod in self.present if pod.deletion_timestamp is not None and pod.phase != "Succeeded")
 
-    def is_released(self, index: int) -> bool:
-        """Whether nothing of ours holds back the Pod of one node rank."""
-        pod = self.pods[index]
-        is_dra = self.booking.shares[index].binding is Binding.DRA
-        return pod is not None and is_released(self.subject.cluster, pod, is_dra=is_dra)
+    @property
+    def unclaimed(self) -> list[tuple[int, Pod]]:
+        """Pods that are there and wait for a claim that is not, with their node ranks."""
+        shares = self.booking.shares
+        return [
+            (index, pod)
+            for index, pod in enumerate(self.pods)
+            if pod is not None
+            and shares[index].binding is Binding.DRA
+            and not pod.node
+            and pod.is_live
+            and pod.deletion_timestamp is None
+            and own_claim(self.subject.cluster, pod) is None
+        ]
 
     @property
-    def is_released_whole(self) -> bool:
-        """Whether that is so of every Pod."""
-        return all(self.is_released(index) for index in range(len(self.pods)))
+    def has_run(self) -> bool:
+        """Whether all its Pods have run at once. Until then its ranks have not met for sure."""
+        return is_true(self.subject.job.status.conditions, ConditionType.RUNNING)
 
     @property
-    def has_begun(self) -> bool:
-        """Whether any Pod of it was ever released, as far as objects, status and memory tell.
+    def begun(self) -> datetime | None:
+        """When its booking was stored: the end of the attempt before, or when GPUs were last given to it."""
+        status = self.subject.job.status
+        moments = [moment(attempt.ended) for attempt in status.attempts[-1:]]
+        moments += [
+            moment(condition.last_transition_time)
+            for condition in status.conditions
+            if condition.type == ConditionType.PLACED and condition.status == "True"
+        ]
+        return max(moments, default=None)
 
-        Where all three are silent (the whole gang deleted before it ran, and the operator restarted since) nothing of
-        it is left either, and beginning it again under the same names does no harm.
+    @property
+    def made_again_at(self) -> datetime | None:
+        """When missing Pods may be made again; None where that is now.
+
+        The attempt is to be twice as old then as it was when its Pods were last made. Its age is read from the status,
+        so that the intervals grow though the operator is restarted.
         """
-        return (
-            is_true(self.subject.job.status.conditions, ConditionType.RUNNING)
-            or self.subject.answers.released == self.booking.attempt
-            or any(self.is_released(index) for index in range(len(self.pods)))
-        )
+        answers, begun = self.subject.answers, self.begun
+        made_at = answers.made_at if answers.made == self.booking.attempt else None
+        if made_at is None or begun is None:
+            return None
+        ready = made_at + min(max(made_at - begun, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
+        return ready if is_between(made_at, self.subject.now, ready) else None
 
     def gang(self) -> Gang | Lost:
         """What launch makes its children of."""

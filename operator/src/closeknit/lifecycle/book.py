@@ -1,20 +1,21 @@
 """A job that gets GPUs: the booking is stored, and then its children are made."""
 
-from collections.abc import Sequence
-
-from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, service_name
+from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking import Booking, Share, encoded, names
-from closeknit.launch.children import children
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang, Manifest
-from closeknit.launch.pod import pod, pods
-from closeknit.lifecycle import statuses
+from closeknit.launch.pod import pod
+from closeknit.lifecycle import creation, statuses
 from closeknit.lifecycle.gangs import Lost, gang
-from closeknit.lifecycle.plan import Action, Create, Delete, Plan
+from closeknit.lifecycle.obstacles import obstacles
+from closeknit.lifecycle.plan import Notice, Plan
 from closeknit.lifecycle.subject import Subject
 from closeknit.placement.placement import Placement
+
+# Reasons that the API server's refusals are told by.
+_REFUSED = frozenset({PendingReason.TEMPLATE_INVALID, PendingReason.NAME_CONFLICT})
 
 
 def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:
@@ -41,25 +42,26 @@ def book(subject: Subject, placement: Placement) -> Plan:
         skipped=environment(made, 0).skipped,
         ipc_lock_refused=made.uses_rdma and not ipc_lock,
     )
+    indexes = range(len(made.members))
+    is_free = not obstacles(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
+    children = creation.whole(made, with_others=True) if is_free else creation.Creation()
     return subject.plan(
         status,
         probes=_probes(subject, made),
-        actions=(*create_others(made), *create_pods(made, range(len(made.members)))),
-        notice=subject.notice(EventReason.PLACED, _told(placement, booked), action=EventAction.PLACE),
+        opening=children.opening,
+        actions=children.actions,
+        notice=placed(subject, booked),
         adds_ipc_lock=made.uses_rdma and ipc_lock,
     )
 
 
-def create_pods(gang: Gang, indexes: Sequence[int]) -> tuple[Create, ...]:
-    """The Pods of these node ranks."""
-    return tuple(Create(manifest) for manifest in pods(gang, indexes))
-
-
-def create_others(gang: Gang) -> tuple[Action, ...]:
-    """What the attempt has beside its Pods, its Service first; the Service of the attempt before goes."""
-    before = service_name(gang.job.metadata.name, gang.attempt - 1)
-    made = tuple(Create(manifest) for manifest in children(gang))
-    return (*made, Delete("Service", before)) if gang.attempt > 1 else made
+def placed(subject: Subject, booked: PlacementStatus) -> Notice:
+    """The Event that tells of a booking."""
+    gpus = sum(len(node.gpus) for node in booked.nodes)
+    bandwidth = booked.predicted_bus_bandwidth_gb_s
+    predicted = "" if bandwidth is None else f", {bandwidth:g} GB/s predicted"
+    note = f"{gpus} GPUs on {names([node.name for node in booked.nodes])}{predicted}"
+    return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE)
 
 
 def _shares(placement: Placement) -> tuple[Share, ...]:
@@ -86,14 +88,13 @@ def _rounded(bandwidth_gb_s: float | None) -> float | None:
 
 
 def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
-    """What is asked before the booking: one Pod before the first, and whatever was refused the last time."""
-    probes = [pod(gang, 0)] if not subject.job.status.attempts else []
+    """What is asked before the booking: nothing, unless something was refused the last time. What that was is forgotten
+    with a restart, but not that it was."""
     rejection = subject.answers.rejection
     if rejection is not None:
-        again = _as_now(rejection.manifest, gang)
-        if _name(again) not in [_name(probe) for probe in probes]:
-            probes.append(again)
-    return tuple(probes)
+        return (_as_now(rejection.manifest, gang),)
+    pending = subject.job.status.pending
+    return (pod(gang, 0),) if pending is not None and pending.reason in _REFUSED else ()
 
 
 def _as_now(refused: Manifest, gang: Gang) -> Manifest:
@@ -102,14 +103,3 @@ def _as_now(refused: Manifest, gang: Gang) -> Manifest:
         return refused
     index = int(refused["metadata"]["labels"][INDEX_LABEL])
     return pod(gang, index if index < len(gang.members) else 0)
-
-
-def _name(manifest: Manifest) -> tuple[str, str]:
-    return manifest["kind"], manifest["metadata"]["name"]
-
-
-def _told(placement: Placement, booked: PlacementStatus) -> str:
-    gpus = sum(len(share.gpus) for share in placement.shares)
-    bandwidth = booked.predicted_bus_bandwidth_gb_s
-    predicted = "" if bandwidth is None else f", {bandwidth:g} GB/s predicted"
-    return f"{gpus} GPUs on {names([share.node for share in placement.shares])}{predicted}"

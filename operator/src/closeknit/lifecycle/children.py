@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from closeknit.api.names import PLACEMENT_GATE, Role, child_name
+from closeknit.api.names import Role, child_name
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.dra import ResourceClaim
@@ -53,13 +53,6 @@ def own_claim(cluster: Cluster, pod: Pod) -> ResourceClaim | None:
     """The claim that was made for this very Pod; None where it has none yet, or its name is another's."""
     claim = cluster.claims.get(pod.key)
     return claim if claim is not None and _owned_by(claim, pod) else None
-
-
-def is_released(cluster: Cluster, pod: Pod, *, is_dra: bool) -> bool:
-    """Whether nothing of ours holds the Pod back any more. A bound Pod was released, whatever became of its claim."""
-    if pod.node:
-        return True
-    return own_claim(cluster, pod) is not None if is_dra else PLACEMENT_GATE not in pod.gates
 
 
 def taken(job: TrainingJob, attempt: int, count: int, cluster: Cluster) -> Taken | None:

@@ -59,6 +59,11 @@ def observed(
     return sorted(by_type.values(), key=lambda condition: (_ORDER.get(condition.type, len(_ORDER)), condition.type))
 
 
+def found(conditions: Iterable[Condition], wanted: ConditionType) -> Condition | None:
+    """The condition of this type; None where there is none."""
+    return next((condition for condition in conditions if condition.type == wanted), None)
+
+
 def is_true(conditions: Iterable[Condition], wanted: ConditionType) -> bool:
     """Whether the condition is there and True."""
     return any(condition.type == wanted and condition.status == "True" for condition in conditions)

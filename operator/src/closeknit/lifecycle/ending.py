@@ -32,7 +32,7 @@ def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
     job = attempt.subject.job
     gone = [f"{job.metadata.name}-a{attempt.booking.attempt} rank {index}" for index in attempt.missing]
     who = ", ".join([*(f"Pod {pod.name}" for pod in attempt.ending), *gone][:4])
-    message = f"{who} was deleted after the gang was released; the job starts again"
+    message = f"{who} was deleted before it was over; the job starts again"
     again = None
     if is_fit and not isinstance(attempt.gang(), Lost):
         again = [replace(share, actual=None) for share in attempt.booking.shares]

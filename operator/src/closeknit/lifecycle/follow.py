@@ -1,6 +1,6 @@
 """Brings the objects of one job to its verdict. Nothing is searched here: who gets what is decided."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import inf
 
 from closeknit.api.names import EndReason, EventAction, service_name
@@ -8,7 +8,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle import statuses
-from closeknit.lifecycle.answers import NOTHING, Answers
+from closeknit.lifecycle.answers import NOTHING, TOLD_AGAIN, Answers
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.bars import leftovers
 from closeknit.lifecycle.book import book
@@ -20,9 +20,6 @@ from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
 
-# New numbers in the words of a job that waits are written at most so often: a full cluster with many waiting jobs would
-# else write all their statuses whenever a Pod comes or goes. A new reason is written at once.
-TOLD_AGAIN = timedelta(minutes=1)
 BROKEN_PAUSE_S = 60.0
 
 
@@ -88,7 +85,7 @@ def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
 
 
 def _undone(subject: Subject) -> tuple[Action, ...]:
-    """Takes back what was made of an attempt that a refused child keeps from being whole; none of it has run."""
+    """Takes back what was made of an attempt that a refused child keeps from being whole."""
     if subject.job.status.placement is None:
         return ()
     own = tuple(subject.children.of(subject.attempt).values())

@@ -1,45 +1,54 @@
-"""A job that holds GPUs: its children are made, released together, and looked after."""
+"""A job that holds GPUs: its children are made, and looked after."""
 
-from closeknit.api.names import GPU_RESOURCE, ConditionReason, EndReason
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from closeknit.api.names import GPU_RESOURCE, ConditionReason, ConditionType, EndReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
-from closeknit.lifecycle import statuses
+from closeknit.launch.gang import Gang
+from closeknit.lifecycle import creation, statuses
+from closeknit.lifecycle.answers import TOLD_AGAIN
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.book import create_others, create_pods
+from closeknit.lifecycle.book import placed
 from closeknit.lifecycle.children import own_claim
+from closeknit.lifecycle.conditions import found, moment
 from closeknit.lifecycle.ending import child_deleted, end, failed, node_changed, succeeded
 from closeknit.lifecycle.gangs import Lost
+from closeknit.lifecycle.obstacles import Obstacle, obstacles, told
 from closeknit.lifecycle.pauses import is_between, restart_at
-from closeknit.lifecycle.plan import Delete, Plan
-from closeknit.lifecycle.release import LOST_AFTER, release
+from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.subject import deletions, seconds_until
 from closeknit.lifecycle.verification import verified
 
 # The scheduler's words for a claim that finds its devices taken, and for a device plugin that has too few left.
 _TAKEN_WORDS = ("cannot allocate all claims", f"Insufficient {GPU_RESOURCE}")
+# A rank that cannot be scheduled for so long has lost its GPUs. A device that was just freed is taken within 0.05 s
+# (measured on Kubernetes 1.36); the moment when the scheduler first said so is known to a second.
+LOST_AFTER = timedelta(seconds=2)
+WAITS_UNTOLD = timedelta(seconds=5)  # Pods without much of a grace period are gone before anybody has read why
 
 
 def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
     """The next step of a booked job. `is_fit`: another attempt could be given the same GPUs."""
     subject = attempt.subject
-    if attempt.has_begun and (attempt.missing or attempt.ending):
+    is_gone = bool(attempt.missing or attempt.ending)
+    has_failed = any(pod.phase == "Failed" for pod in attempt.present)
+    if is_gone and (attempt.has_run or has_failed):  # without it the others fail, which is not their fault
         return child_deleted(attempt, is_fit=is_fit)
-    if any(pod.phase == "Failed" for pod in attempt.present):
+    if has_failed:
         return failed(attempt)
-    if not attempt.missing and all(pod.phase == "Succeeded" for pod in attempt.present):
+    if not is_gone and all(pod.phase == "Succeeded" for pod in attempt.present):
         return succeeded(attempt)
     old = deletions(subject.children.before(attempt.booking.attempt))
-    if attempt.missing or attempt.ending:
+    if is_gone or attempt.unclaimed:
         return _complete(attempt, old)
-    if attempt.is_released_whole:
-        return _watch(attempt, old)
-    if subject.children.before(attempt.booking.attempt):
-        return subject.plan(actions=old)  # those that go still hold the GPUs
-    return release(attempt)
+    return _watch(attempt, old)
 
 
 def _complete(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
-    """Makes what is missing before the release."""
+    """Makes what is missing of a gang that has not run yet."""
     subject = attempt.subject
     ready = restart_at(subject.job.status, subject.now)
     if ready is not None:
@@ -47,13 +56,64 @@ def _complete(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     gang = attempt.gang()
     if isinstance(gang, Lost):
         return node_changed(attempt, gang)
-    service = create_others(gang) if subject.answers.service_of != subject.attempt else ()
-    return subject.plan(actions=(*old, *service, *create_pods(gang, attempt.missing)))
+    missing, unclaimed = attempt.missing, attempt.unclaimed
+    wanted = (*missing, *(index for index, _ in unclaimed))
+    if in_the_way := obstacles(subject.job, subject.children, subject.cluster, gang, wanted):
+        return _wait_for(attempt, in_the_way, old)
+    claims = (creation.claim_of(gang, index, pod) for index, pod in unclaimed)
+    actions: tuple[Action, ...] = (*old, *claims)
+    ready = attempt.made_again_at
+    if missing and ready is None:
+        return _make(attempt, gang, actions)
+    return subject.plan(
+        actions=actions, wake_after_s=None if ready is None or not missing else seconds_until(ready, subject.now)
+    )
+
+
+def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
+    """The Pods that are missing, and what the attempt has beside them unless that is known to exist."""
+    subject = attempt.subject
+    with_others = subject.answers.service_of != subject.attempt
+    status = None
+    if _is_told_to_wait(attempt):
+        status = statuses.starting(subject.job, subject.now, ConditionReason.STARTING, statuses.BEING_STARTED)
+    if attempt.present:
+        made = creation.missing(gang, attempt.missing, with_others=with_others)
+        return subject.plan(status, actions=(*actions, *made.actions))
+    made = creation.whole(gang, with_others=with_others)
+    plan = subject.plan(
+        status,
+        opening=made.opening,
+        actions=(*actions, *made.actions),
+        adds_ipc_lock=gang.uses_rdma and gang.ipc_lock,
+    )
+    if subject.answers.ipc_lock_refused and subject.job.status.placement is not None:
+        return replace(plan, notice=placed(subject, subject.job.status.placement))  # the try before ended unsaid
+    return plan
+
+
+def _wait_for(attempt: Attempt, in_the_way: tuple[Obstacle, ...], old: tuple[Delete, ...]) -> Plan:
+    """Nothing is made while it would meet what is left of before. What is waited for is told if it lasts, and anew once
+    a minute at most: the Pods of a large gang go one by one."""
+    subject, words, begun = attempt.subject, told(in_the_way), attempt.begun
+    if begun is not None and is_between(begun, subject.now, begun + WAITS_UNTOLD):
+        return subject.plan(actions=old, wake_after_s=seconds_until(begun + WAITS_UNTOLD, subject.now))
+    told_at = subject.answers.told_at
+    if _is_told_to_wait(attempt) and told_at is not None and is_between(told_at, subject.now, told_at + TOLD_AGAIN):
+        return subject.plan(actions=old, wake_after_s=seconds_until(told_at + TOLD_AGAIN, subject.now))
+    return subject.plan(statuses.starting(subject.job, subject.now, ConditionReason.RESTARTING, words), actions=old)
+
+
+def _is_told_to_wait(attempt: Attempt) -> bool:
+    running = found(attempt.subject.job.status.conditions, ConditionType.RUNNING)
+    return running is not None and running.reason == ConditionReason.RESTARTING
 
 
 def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
-    """Looks after a gang that is released as a whole."""
+    """Looks after a gang all of whose Pods are there."""
     subject = attempt.subject
+    if subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
+        return subject.plan(statuses.without_ipc_lock(subject.job, subject.now), actions=old)
     stuck = next((pod for pod in attempt.present if _unschedulable(pod) is not None), None)
     if stuck is not None:
         return _stuck(attempt, stuck, old)
@@ -77,11 +137,13 @@ def _is_unseen_yet(cluster: Cluster, pod: Pod) -> bool:
 
 
 def _stuck(attempt: Attempt, pod: Pod, old: tuple[Delete, ...]) -> Plan:
-    """A released rank that the scheduler cannot place: its GPUs were taken, or its node lacks something else."""
+    """A rank that the scheduler cannot place: its GPUs were taken, or its node lacks something else."""
     subject = attempt.subject
-    released_at = subject.answers.released_at
-    if released_at is not None and is_between(released_at, subject.now, released_at + LOST_AFTER):
-        return subject.plan(actions=old, wake_after_s=seconds_until(released_at + LOST_AFTER, subject.now))
+    condition = pod.condition("PodScheduled")
+    if condition is not None and condition.last_transition_time is not None:
+        since = moment(condition.last_transition_time)
+        if is_between(since, subject.now, since + LOST_AFTER):
+            return subject.plan(actions=old, wake_after_s=seconds_until(since + LOST_AFTER, subject.now))
     words = _unschedulable(pod) or ""
     node = attempt.booking.shares[attempt.pods.index(pod)].node
     allocated = own_claim(subject.cluster, pod)

@@ -1,13 +1,12 @@
 """What is to be written for one job, as a value: the Plan. The shell writes it, this package never does.
 
 The order of a Plan is fixed: probes (stored nowhere; a refusal ends the Plan), then the status by compare-and-swap (a
-failure ends the Plan), then the actions in any order, then the notice. So a booking is stored before any child exists,
-and the end of an attempt before any child goes.
+failure ends the Plan), then the opening, one create after the other (a refusal ends the Plan), then the actions in any
+order and the notice. So a booking is stored before any child exists, the end of an attempt before any child goes, and
+of a gang whose first Pod is refused nothing more is made or told.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from closeknit.api.names import EndReason, EventAction, EventReason, JobKey, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
@@ -16,9 +15,11 @@ from closeknit.launch.gang import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Creates one child. One of that name that is the attempt's own already is as good."""
+    """Creates one child, and at once what it owns. One of that name that is the attempt's own already is as good."""
 
     manifest: Manifest
+    owns: tuple[Manifest, ...] = ()
+    """Of a Pod: its claims, without their owner, whose uid is not known yet (`closeknit.launch.claim.owned`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,7 @@ class Delete:
     uid: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Removes our gate from one Pod by a JSON patch that tests what it assumes."""
-
-    name: str
-    patch: Sequence[Mapping[str, Any]]
-
-
-Action = Create | Delete | Release
+Action = Create | Delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +58,11 @@ class Plan:
     """The whole next status; None where the stored one stands, and nothing is written."""
     probes: tuple[Manifest, ...] = ()
     """Sent as dry-run creates before anything is stored."""
+    opening: tuple[Create, ...] = ()
+    """Shows whether the rest is worth making: of a gang of which nothing is there, its Service and its first Pod."""
     actions: tuple[Action, ...] = ()
     notice: Notice | None = None
-    """Sent once the status is stored."""
+    """Sent once the status is stored, and the opening not refused."""
     wake_after_s: float | None = None
     """When this job is to be looked at again though nothing may have changed by then."""
     adds_ipc_lock: bool = False
@@ -78,4 +73,4 @@ class Plan:
     @property
     def writes(self) -> bool:
         """Whether there is anything to send."""
-        return self.status is not None or bool(self.actions)
+        return self.status is not None or bool(self.opening) or bool(self.actions)

@@ -8,7 +8,7 @@ from closeknit.api.names import ATTEMPT_LABEL, JOB_LABEL
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.meta import Owner
 from closeknit.launch.gang import Manifest
-from closeknit.lifecycle.plan import Action, Delete, Release
+from closeknit.lifecycle.plan import Action, Delete
 
 
 class Failure(StrEnum):
@@ -85,22 +85,15 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
-    """A gate was removed."""
-
-    action: Release
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
 class Failed:
-    """Something else was not written: the status, where `action` is None, a release or a deletion."""
+    """Something else was not written: the status, where `action` is None, or a deletion; or what has a name was not
+    read."""
 
     action: Action | None
     denial: Denial
 
 
-Result = Stored | Created | Exists | Refused | Deleted | Released | Failed
+Result = Stored | Created | Exists | Refused | Deleted | Failed
 
 
 class Judgement(StrEnum):

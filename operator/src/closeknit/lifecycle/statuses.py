@@ -26,6 +26,7 @@ class Stored(Protocol):
 
 
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
+BEING_STARTED = "its Pods are being started"
 # Reasons that say the job itself is not acceptable, not that the cluster has no place for it.
 _NOT_ADMITTED = frozenset({PendingReason.NOT_SUPPORTED, PendingReason.TEMPLATE_INVALID})
 
@@ -75,7 +76,7 @@ def booked(
         Observation(ConditionType.ADMITTED, True, ConditionReason.ACCEPTED),
         Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement)),
         Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
-        Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, "its Pods are being started"),
+        Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
         *_degraded(job, ipc_lock_refused=ipc_lock_refused),
         attempt=attempt,
         epoch=epoch,
@@ -83,6 +84,11 @@ def booked(
         placement=placement,
         pending=None,
     )
+
+
+def without_ipc_lock(job: Stored, now: datetime) -> TrainingJobStatus:
+    """Its Pods were refused with IPC_LOCK, and taken without."""
+    return _next(job, now, *_degraded(job, ipc_lock_refused=True))
 
 
 def starting(job: Stored, now: datetime, reason: ConditionReason, message: str) -> TrainingJobStatus:

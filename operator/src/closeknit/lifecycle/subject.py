@@ -12,7 +12,7 @@ from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.answers import Answers
 from closeknit.lifecycle.children import Children
-from closeknit.lifecycle.plan import Action, Delete, Notice, Plan
+from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
 
 Told = EventReason | EndReason | PendingReason
 NOTE_MAX_LENGTH = 1000  # events.k8s.io/v1 bounds a note at 1 kB
@@ -39,6 +39,7 @@ class Subject:
         status: TrainingJobStatus | None = None,
         *,
         probes: tuple[Manifest, ...] = (),
+        opening: tuple[Create, ...] = (),
         actions: tuple[Action, ...] = (),
         notice: Notice | None = None,
         wake_after_s: float | None = None,
@@ -58,6 +59,7 @@ class Subject:
             attempt=wanted.attempt or 1,
             status=changed,
             probes=probes,
+            opening=opening,
             actions=actions,
             notice=notice if changed is not None else None,
             wake_after_s=wake_after_s,
@@ -71,13 +73,17 @@ class Subject:
     @property
     def asks_for_ipc_lock(self) -> bool:
         """Whether Pods that talk over verbs ask for IPC_LOCK: not where the namespace is known to refuse it."""
-        stored = any(
+        return not (self.is_ipc_lock_refusal_told or self.answers.ipc_lock_refused)
+
+    @property
+    def is_ipc_lock_refusal_told(self) -> bool:
+        """Whether the status says that the namespace refuses it."""
+        return any(
             condition.type == ConditionType.DEGRADED
             and condition.status == "True"
             and condition.reason == ConditionReason.IPC_LOCK_REFUSED
             for condition in self.job.status.conditions
         )
-        return not (stored or self.answers.ipc_lock_refused)
 
     def notice(self, reason: Told, note: str, *, action: EventAction, warning: bool = False) -> Notice:
         """The Event of one change of the job's state."""

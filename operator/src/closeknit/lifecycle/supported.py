@@ -6,21 +6,12 @@ from dataclasses import dataclass
 from closeknit.api.quantity import duration_s
 from closeknit.api.trainingjob import Defragment, Preflight, Restart, TrainingJobSpec
 from closeknit.launch.frameworks import CONTRACTS
-from closeknit.launch.pod import REQUIRED
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
     path: str
     is_set: Callable[[TrainingJobSpec], bool]
-
-
-def _required_node_affinity(spec: TrainingJobSpec) -> object:
-    """What the template's Pod spec, which nobody has judged yet, holds there; None where there is nothing."""
-    found: object = spec.template.spec
-    for key in ("affinity", "nodeAffinity", REQUIRED):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
 
 
 # In the order of the spec; a field that gets built leaves this table.
@@ -41,8 +32,6 @@ _NOT_BUILT = (
     _Field("preflight", lambda spec: spec.preflight is not Preflight.NEVER),
     _Field("ttlSecondsAfterFinished", lambda spec: spec.ttl_seconds_after_finished is not None),
     _Field("activeDeadlineSeconds", lambda spec: spec.active_deadline_seconds is not None),
-    # Placement chooses the node, and reads no more of the template than its nodeSelector and tolerations.
-    _Field(f"template.spec.affinity.nodeAffinity.{REQUIRED}", lambda spec: bool(_required_node_affinity(spec))),
 )
 
 

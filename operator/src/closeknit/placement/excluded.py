@@ -5,14 +5,14 @@ from collections import Counter
 from closeknit.api.names import ExclusionReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import Holder, HolderKind
-from closeknit.placement.admission import untolerated
+from closeknit.placement.admission import selected, untolerated
 from closeknit.placement.binding import bindable, unbound
 from closeknit.placement.ground import Ground
 from closeknit.placement.request import Request
 from closeknit.placement.words import count
 
 NAMED = 3  # so many holders, or nodes, are named; more are counted
-UNSELECTED = "not selected by nodeSelector"
+AVOIDED = "avoided after it refused a Pod of this job"
 
 
 def excluded(cluster: Cluster, request: Request, ground: Ground) -> str:
@@ -89,30 +89,51 @@ def _nodes(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
     """Whole nodes that the job cannot have, by reason."""
     why: Counter[str] = Counter()
     for group, nodes in cluster.forest.now.counts.items():
-        selected = ground.domain.counts.get(group, 0)
+        left = ground.domain.counts.get(group, 0)
         if group.excluded is not None:
             why[group.excluded] += nodes
             continue
-        why[UNSELECTED] += nodes - selected
+        why[_unselected(request)] += nodes - left
         if untolerated(group.taints, request):
-            why[ExclusionReason.TAINTED] += selected
+            why[ExclusionReason.TAINTED] += left
+    avoided = sum(_is_avoided(cluster, request, name) for name in request.avoided)
+    why[_unselected(request)] -= avoided
+    why[AVOIDED] += avoided
     return +why
+
+
+def _unselected(request: Request) -> str:
+    """Why a node is not one that the job selects, in the words of its template."""
+    if request.affinity is None:
+        return "not selected by nodeSelector"
+    return f"not selected by {'nodeSelector or ' if request.node_selector else ''}node affinity"
+
+
+def _is_avoided(cluster: Cluster, request: Request, name: str) -> bool:
+    """Whether nothing but what the job has seen there keeps it from a node."""
+    view = cluster.nodes.get(name)
+    return (
+        name in request.avoided and view is not None and view.exclusion is None and selected(name, view.labels, request)
+    )
 
 
 def _named(cluster: Cluster, request: Request, ground: Ground) -> dict[str, str]:
     """The same by node."""
-    selected = {name for _, names in ground.domain.members() for name in names} if request.node_selector else None
+    is_narrowed = request.selects or bool(request.avoided)
+    left = {name for _, names in ground.domain.members() for name in names} if is_narrowed else None
     found: dict[str, str] = {}
     for group, names in cluster.forest.now.members():
         taints = untolerated(group.taints, request)
-        if group.excluded is None and not taints and selected is None:
+        if group.excluded is None and not taints and left is None:
             continue
         for name in names:
             exclusion = cluster.nodes[name].exclusion
             if exclusion is not None:
                 found[name] = f"{exclusion.reason}: {exclusion.message}"
-            elif selected is not None and name not in selected:
-                found[name] = UNSELECTED
+            elif _is_avoided(cluster, request, name):
+                found[name] = AVOIDED
+            elif left is not None and name not in left:
+                found[name] = _unselected(request)
             elif taints:
                 found[name] = f"{ExclusionReason.TAINTED}: {taints[0].key}"
     return found

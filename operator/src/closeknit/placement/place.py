@@ -121,12 +121,13 @@ def _ideal(cluster: Cluster, request: Request, predicted: float | None, tables: 
         preferred_level=None,
         min_bus_bandwidth_gb_s=None,
         binding=BindingPolicy.AUTO,
+        avoided=frozenset(),
     )
     kept = tables.ideals(cluster.forest.empty)
     key = (_asked(cluster, request), free)
     known = kept.get(key)
     if known is None:
-        ground = tables.ground(cluster, request, empty=True)
+        ground = tables.ground(cluster, free, empty=True)
         layout = best_layout(cluster.levels, cluster.fabric, ground, free, tables)
         known = kept.put(key, (layout.prediction.gb_s if layout else None,))
     best = known[0]
@@ -140,5 +141,5 @@ def _asked(cluster: Cluster, request: Request) -> Hashable:
         cluster.levels,
         fabric.rail_isolated,
         tuple(sorted(fabric.level_bandwidth_gb_s.items())),
-        Same(cluster.forest.labels) if request.node_selector else None,
+        Same(cluster.forest.labels) if request.selects else None,
     )

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from closeknit.api.affinity import NodeAffinity, required_node_affinity
 from closeknit.api.names import JobKey
+from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, RdmaPolicy, TrainingJobSpec
 
@@ -39,6 +42,15 @@ class Request:
     rdma: RdmaPolicy = RdmaPolicy.PREFERRED
     tolerations: tuple[Toleration, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: NodeAffinity | None = None
+    """The required node affinity; the preferred one chooses among nodes, of which placement leaves one for each Pod."""
+    avoided: frozenset[str] = frozenset()
+    """Nodes that this job leaves alone for a while, by name."""
+
+    @property
+    def selects(self) -> bool:
+        """Whether it takes nodes by their labels or names."""
+        return bool(self.node_selector) or self.affinity is not None
 
     @property
     def group(self) -> int:
@@ -73,7 +85,15 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         node_selector=tuple(sorted((str(key), str(value)) for key, value in selector.items()))
         if isinstance(selector, dict)
         else (),
+        affinity=_affinity(template),
     )
+
+
+def _affinity(template: dict[str, Any]) -> NodeAffinity | None:
+    try:
+        return required_node_affinity(template, "spec")
+    except MalformedError:
+        return None
 
 
 def toleration(entry: Mapping[str, object]) -> Toleration:

@@ -60,10 +60,11 @@ class Same:
 
 
 class Selection(NamedTuple):
-    """The trees of the nodes that a request selects, and what they were made of."""
+    """The trees of the nodes that a request selects and does not avoid, and what they were made of."""
 
     labels: object
-    names: frozenset[str]
+    names: frozenset[str] | None
+    """Of the nodes that it selects, avoided ones included; None where it selects all."""
     now: Domain
     empty: Domain
     selected_now: Domain
@@ -138,29 +139,29 @@ class Tables:
         """What there is for a request in a cluster, or in an empty, healthy copy of it."""
         forest = cluster.forest
         now, emptied = forest.now, forest.empty
-        if request.node_selector:
+        if request.selects or request.avoided:
             now, emptied = self._selection(cluster, request)
-        key = (empty, request.node_selector, request.tolerations, request.products, request.min_memory_bytes)
+        selection = (request.node_selector, request.affinity, request.avoided)
+        key = (empty, selection, request.tolerations, request.products, request.min_memory_bytes)
         translation = self._translations.get(key)
         if translation is None or translation.is_full:
             translation = self._translations.put(key, Translation(request, self._sets_of_kind, self._offer_of))
         return translation.ground(emptied if empty else now, len(cluster.levels))
 
     def _selection(self, cluster: Cluster, request: Request) -> tuple[Domain, Domain]:
-        """The trees of the nodes that a request selects, now and empty."""
-        forest, selector = cluster.forest, request.node_selector
-        found = self._selections.get(selector)
+        """The trees of the nodes that a request selects and does not avoid, now and empty."""
+        forest, key = cluster.forest, (request.node_selector, request.affinity, request.avoided)
+        found = self._selections.get(key)
         is_labelled_alike = found is not None and found.labels is forest.labels
         if found is not None and is_labelled_alike and found.now is forest.now and found.empty is forest.empty:
             return found.selected_now, found.selected_empty
-        if found is not None and is_labelled_alike:
-            names = found.names
-        else:
-            names = frozenset(name for name, view in cluster.nodes.items() if selected(view.labels, request))
-        only = forest.only(names)
+        names = found.names if found is not None and is_labelled_alike else _names(cluster, request)
+        only = forest if names is None else forest.only(names)
+        left = [cluster.nodes[name] for name in request.avoided if name in (cluster.nodes if names is None else names)]
+        only = only.after((view, None) for view in left)
         is_empty_alike = found is not None and is_labelled_alike and found.empty is forest.empty
         empty = found.selected_empty if found is not None and is_empty_alike else only.empty
-        self._selections.put(selector, Selection(forest.labels, names, forest.now, forest.empty, only.now, empty))
+        self._selections.put(key, Selection(forest.labels, names, forest.now, forest.empty, only.now, empty))
         return only.now, empty
 
     def _sets_of_kind(self, kind: MachineKind) -> Sets:
@@ -171,3 +172,10 @@ class Tables:
 
     def _rings_of(self, paths: Paths) -> Rings:
         return self._rings.get(paths) or self._rings.put(paths, rings(paths))
+
+
+def _names(cluster: Cluster, request: Request) -> frozenset[str] | None:
+    """The nodes that a request selects, by their names and labels; None where it selects all."""
+    if not request.selects:
+        return None
+    return frozenset(name for name, view in cluster.nodes.items() if selected(name, view.labels, request))

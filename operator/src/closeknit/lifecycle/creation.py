@@ -1,0 +1,55 @@
+"""How the children of an attempt come into being: what is made of it, and what first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from closeknit.api.names import service_name
+from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.pod import Pod
+from closeknit.launch.children import children
+from closeknit.launch.claim import claim, owned
+from closeknit.launch.gang import Gang
+from closeknit.launch.pod import pods
+from closeknit.lifecycle.plan import Action, Create, Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """What a Plan makes of an attempt."""
+
+    opening: tuple[Create, ...] = ()
+    """See Plan."""
+    actions: tuple[Action, ...] = ()
+
+
+def whole(gang: Gang, *, with_others: bool) -> Creation:
+    """All Pods of a gang of which none is there, each with its claim, and what it has beside them unless that is known
+    to exist. The first Pod comes before the others: what is wrong with one is wrong with all, as a rule."""
+    first, *rest = _pods(gang, range(len(gang.members)))
+    others, old = _others(gang) if with_others else ((), ())
+    return Creation(opening=(*others, first), actions=(*old, *rest))
+
+
+def missing(gang: Gang, indexes: Sequence[int], *, with_others: bool) -> Creation:
+    """The Pods of these members of a gang, others of which are there."""
+    others, old = _others(gang) if with_others else ((), ())
+    return Creation(actions=(*others, *old, *_pods(gang, indexes)))
+
+
+def claim_of(gang: Gang, index: int, pod: Pod) -> Create:
+    """The claim alone of a Pod that is there."""
+    return Create(owned(claim(gang, index), pod.uid))
+
+
+def _pods(gang: Gang, indexes: Sequence[int]) -> tuple[Create, ...]:
+    return tuple(
+        Create(manifest, (claim(gang, index),) if gang.members[index].binding is Binding.DRA else ())
+        for index, manifest in zip(indexes, pods(gang, indexes), strict=True)
+    )
+
+
+def _others(gang: Gang) -> tuple[tuple[Create, ...], tuple[Delete, ...]]:
+    """What the attempt has beside its Pods, its Service first; and the Service of the attempt before, which goes."""
+    made = tuple(Create(manifest) for manifest in children(gang))
+    before = Delete("Service", service_name(gang.job.metadata.name, gang.attempt - 1))
+    return made, (before,) if gang.attempt > 1 else ()

@@ -1,0 +1,81 @@
+"""What is left of a job's own Pods of before and in the way of the Pods that are to be made."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from closeknit.api.names import ATTEMPT_LABEL
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.dra import ResourceClaim
+from closeknit.cluster.pod import Pod
+from closeknit.launch.gang import Gang
+from closeknit.lifecycle.children import Children, is_left_over
+
+SHOWN = 4  # of many
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A Pod or claim of the job's own that is on its way out."""
+
+    kind: str  # Pod | ResourceClaim
+    name: str
+    node: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" + (f" on node {self.node}" if self.node else "")
+
+
+def obstacles(
+    job: TrainingJob, children: Children, cluster: Cluster, gang: Gang, missing: Iterable[int]
+) -> tuple[Obstacle, ...]:
+    """What holds GPUs of the gang, or names of its missing Pods.
+
+    Pods and claims of attempts before on nodes, or with GPUs, that the gang does not use are nothing to wait for: their
+    node may be dead, and they may stay for ever.
+    """
+    uuids = {uuid for member in gang.members for uuid in member.uuids if uuid}
+    unnamed = {member.node for member in gang.members if not all(member.uuids)}
+    nodes = {member.node for member in gang.members}
+    names = {(job.key.namespace, gang.name(gang.members[index])) for index in missing}
+    return (
+        *(
+            Obstacle("Pod", pod.name, pod.node)
+            for pod in children.before(gang.attempt)
+            if _holds(pod, uuids, nodes, unnamed)
+        ),
+        *(Obstacle("ResourceClaim", claim.name) for claim in _claims(job, cluster, gang, uuids, names)),
+    )
+
+
+def told(found: tuple[Obstacle, ...]) -> str:
+    """What is waited for, for people."""
+    shown = ", ".join(map(str, found[:SHOWN]))
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return f"waits until what is left of its Pods of before is gone: {shown}{more}"
+
+
+def _holds(pod: Pod, uuids: set[str], nodes: set[str], unnamed: set[str]) -> bool:
+    """Whether a live Pod has GPUs of the gang, or may have."""
+    if not pod.node:
+        return pod.deletion_timestamp is None  # the scheduler binds nothing that is being deleted
+    if pod.gpus and pod.node not in unnamed:
+        return not uuids.isdisjoint(pod.gpus)
+    return pod.node in nodes
+
+
+def _claims(
+    job: TrainingJob, cluster: Cluster, gang: Gang, uuids: set[str], names: set[tuple[str, str]]
+) -> Iterator[ResourceClaim]:
+    for claim in cluster.claims_of(job.key):
+        if claim.key in names:
+            # Of a Pod that had the name before. A Pod that is made meanwhile would start on it, and lose it.
+            if is_left_over(claim, job):
+                yield claim
+        elif claim.devices and _attempt(claim) < gang.attempt and not uuids.isdisjoint(cluster.claimed_uuids(claim)):
+            yield claim
+
+
+def _attempt(claim: ResourceClaim) -> int:
+    number = claim.labels.get(ATTEMPT_LABEL, "")
+    return int(number) if number.isdecimal() else 0
