@@ -4,11 +4,8 @@ from pathlib import Path
 
 from closeknit.agent.discovery.dump import decode
 from closeknit.agent.discovery.readings import Readings
-from closeknit.agent.source import SourceError
+from closeknit.agent.source import SourceError, read_bytes
 from closeknit.api.nodetopology import Method
-from closeknit.runtime.files import read_bytes
-
-MAX_FILE_BYTES = 16 << 20  # the dump of 8 H200s has 37 KB
 
 
 class RecordedSource:
@@ -22,6 +19,6 @@ class RecordedSource:
     def read(self) -> Readings:
         """The readings of the dump file. Raises SourceError."""
         try:
-            return decode(read_bytes(self._path, MAX_FILE_BYTES))
+            return decode(read_bytes(self._path))
         except (OSError, ValueError) as error:
             raise SourceError(f"cannot read the dump {self._path}: {error}") from error

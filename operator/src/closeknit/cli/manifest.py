@@ -13,20 +13,16 @@ from typing import Any
 import msgspec
 import ryaml
 
-from closeknit.api.nesting import MAX_DEPTH, is_deeper
-from closeknit.cli import aliases
+from closeknit.api.nesting import is_deeper
 from closeknit.cli.bad_input import BadInput
-from closeknit.runtime.files import FileTooLargeError, read_bytes
+from closeknit.cli.bounds import MAX_FILE_DEPTH, TOO_DEEP, too_much
 
 # As kubectl prints them, 5,000 nodes with their topologies and 20,000 Pods are some 300 MB.
 MAX_FILE_BYTES = 1 << 30
-_AROUND_OBJECT = 2  # levels of a List around each of its objects
 
 Step = str | int
 Way = tuple[Step, ...]
 """Keys and indexes that lead to a value."""
-
-TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +115,15 @@ def manifests(file: Path) -> list[Manifest]:
 
 def _read(file: Path) -> Text:
     try:
-        content = read_bytes(file, MAX_FILE_BYTES)
-        if content.lstrip().startswith(b"{") and is_deeper(content, MAX_DEPTH + _AROUND_OBJECT):
+        with file.open("rb") as opened:  # which may be a pipe, or a device that never ends
+            content = opened.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise BadInput(file, None, "", f"is larger than {MAX_FILE_BYTES >> 20} MiB")
+        if content.lstrip().startswith(b"{") and is_deeper(content, MAX_FILE_DEPTH):
             raise BadInput(file, None, "", TOO_DEEP)
         return Text(file, content.decode("utf-8-sig"))
     except OSError as error:
         raise BadInput(file, None, "", f"cannot be read: {error.strerror}") from None
-    except FileTooLargeError as error:
-        raise BadInput(file, None, "", str(error)) from None
     except UnicodeDecodeError as error:
         raise BadInput(file, None, "", f"is not UTF-8 text (byte {error.start})") from None
 
@@ -140,9 +137,9 @@ def _documents(text: Text) -> list[Any]:
                 return [msgspec.json.decode(content)]
             except msgspec.DecodeError as error:
                 broken = error  # unless it is YAML, whose flow style begins like JSON
-        if aliases.are_too_many(content):
-            raise BadInput(text.file, None, "", f"repeats more than {aliases.MAX_REPEATED:,} values by YAML aliases")
-        return ryaml.loads_all(content) or []  # None for a file without a document; it takes 128 levels
+        if words := too_much(content):
+            raise BadInput(text.file, None, "", words)
+        return ryaml.loads_all(content) or []  # None for a file without a document
     except ValueError as error:
         raise _broken_json(text, broken) if broken else _broken_yaml(text, error) from None
 

@@ -10,7 +10,8 @@ from closeknit.api.nesting import is_deeper
 from closeknit.api.objects import ObjectMeta
 from closeknit.api.wire import FieldError, Wire
 from closeknit.cli.bad_input import BadInput
-from closeknit.cli.manifest import TOO_DEEP, Manifest, Way
+from closeknit.cli.bounds import TOO_DEEP
+from closeknit.cli.manifest import Manifest, Way
 
 Ours = TypeVar("Ours", bound=Wire)
 

@@ -1,19 +1,23 @@
-"""YAML's aliases: a file of a few kilobytes may stand for gigabytes."""
+"""What a YAML file may ask of its reader: a few kilobytes of aliases stand for gigabytes, of brackets for hours."""
 
 import re
 
+from closeknit.api.nesting import MAX_DEPTH, depth
+
 # A value takes about 100 bytes once it is read: 1,000,000 of them 100 MB. Of what people write no file comes near.
 MAX_REPEATED = 1_000_000
+TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
+MAX_FILE_DEPTH = MAX_DEPTH + 2  # a List of objects around each
 
 _ANCHOR = re.compile(r"(?:^|[\s\[{,])&[^\s,\[\]{}]", re.MULTILINE)
 _ALIAS = re.compile(r"(?:^|[\s\[{,])\*[^\s,\[\]{}]", re.MULTILINE)
 
 
-def are_too_many(content: str) -> bool:
-    """Whether a YAML text's aliases repeat more than MAX_REPEATED values. Linear, and quick where there are none."""
-    if not (_ANCHOR.search(content) and _ALIAS.search(content)):
-        return False
-    import yaml  # noqa: PLC0415 - hardly any file has aliases
+def too_much(content: str) -> str | None:
+    """Why a YAML text is not read, None where it may be. Linear, and quick where nothing looks like it."""
+    if not (_may_repeat(content) or _may_be_deep(content.encode())):
+        return None
+    import yaml  # noqa: PLC0415 - hardly any file needs it
 
     sizes: dict[str, int] = {}  # values below each anchor, with what its own aliases repeat
     begun: list[tuple[str | None, int]] = []  # anchors of the lists and mappings around, and the count at their begin
@@ -26,7 +30,7 @@ def are_too_many(content: str) -> bool:
                     values += again
                     repeated += again
                     if repeated > MAX_REPEATED:
-                        return True
+                        return f"repeats more than {MAX_REPEATED:,} values by YAML aliases"
                 case yaml.ScalarEvent():
                     values += 1
                     if event.anchor is not None:
@@ -34,10 +38,21 @@ def are_too_many(content: str) -> bool:
                 case yaml.CollectionStartEvent():
                     begun.append((event.anchor, values))
                     values += 1
+                    if len(begun) > MAX_FILE_DEPTH:
+                        return TOO_DEEP
                 case yaml.CollectionEndEvent():
                     anchor, before = begun.pop()
                     if anchor is not None:
                         sizes[anchor] = values - before
     except yaml.YAMLError:
         pass  # whoever reads it says what is wrong with it
-    return False
+    return None
+
+
+def _may_repeat(content: str) -> bool:
+    return bool(_ANCHOR.search(content) and _ALIAS.search(content))
+
+
+def _may_be_deep(content: bytes) -> bool:
+    """By brackets, in strings or not: indentation costs its reader little, and has an end of its own."""
+    return depth(content) > MAX_FILE_DEPTH or depth(content.replace(b'"', b"")) > MAX_FILE_DEPTH
