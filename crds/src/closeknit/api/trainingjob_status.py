@@ -8,6 +8,8 @@ from pydantic import Field, StringConstraints
 from closeknit.api.trainingjob import MAX_GPUS
 from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Wire
 
+_RANGES = r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"
+
 
 class Binding(StrEnum):
     """How the GPUs of one node are bound to their Pod."""
@@ -72,6 +74,8 @@ class PlacementStatus(Wire):
     """Number of nodes."""
     nodes: Annotated[list[NodeAssignment], Field(max_length=MAX_GPUS)]
     """Share of each node, in rank order."""
+    succeeded: Annotated[str, StringConstraints(max_length=65536, pattern=_RANGES)] | None = None
+    """Positions in nodes, from 0 (for example 0-3,7), whose Pods ended with success: they are over though removed."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
     """Nodes of the parameter servers."""
     levels: Annotated[dict[str, int], Field(max_length=16)] | None = None
@@ -97,6 +101,15 @@ class Pending(Wire):
     """The nearest changes that would make it fit, each of them checked."""
 
 
+class UnfitNode(Wire):
+    """A node that did not take a Pod of the job."""
+
+    name: Name
+    """Name of the node."""
+    state: Annotated[str, StringConstraints(max_length=16)]
+    """Hash of its labels, taints, resources and topology then: once they are others, the job may go there again."""
+
+
 class Attempt(Wire):
     """One attempt that has ended."""
 
@@ -108,6 +121,10 @@ class Attempt(Wire):
     """Whether it counts against restart.limit."""
     ended: Timestamp
     """When it ended."""
+    message: Annotated[str, StringConstraints(max_length=1024)] | None = None
+    """Why it ended, in words."""
+    unfit: Annotated[list[UnfitNode], Field(max_length=16)] | None = None
+    """Nodes that did not take its Pods: the job avoids each until the node changes, for ten minutes at most."""
 
 
 class EnvironmentStatus(Wire):

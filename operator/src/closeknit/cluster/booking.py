@@ -33,6 +33,8 @@ class Share:
     """Generation of the NodeTopology that the indexes speak of."""
     actual: Actual | None = None
     """Whether its Pod really got these GPUs; None while nothing was looked at."""
+    succeeded: bool = False
+    """Whether its Pod has ended with success."""
 
     @property
     def ranks(self) -> range:
@@ -77,11 +79,15 @@ def decoded(placement: PlacementStatus) -> tuple[Share, ...]:
     shares: list[Share] = []
     nics: tuple[str, ...] = ()
     first_rank = 0
-    for node in placement.nodes:
+    succeeded = _positions(placement.succeeded or "", len(placement.nodes))
+    for position, node in enumerate(placement.nodes):
         if node.nics is not None:  # absent: as the node before
             nics = tuple(nic if ":" in nic else f"{nic}{DEFAULT_PORT}" for nic in node.nics)
         gpus = tuple(node.gpus)
-        shares.append(Share(node.name, gpus, first_rank, node.binding, nics, node.topology_generation, node.actual))
+        is_over = position in succeeded
+        shares.append(
+            Share(node.name, gpus, first_rank, node.binding, nics, node.topology_generation, node.actual, is_over)
+        )
         first_rank += len(gpus)
     return tuple(shares)
 
@@ -110,7 +116,8 @@ def with_shares(placement: PlacementStatus, shares: Sequence[Share]) -> Placemen
     """The stored placement with these shares in place of its own; itself where they are the same."""
     if tuple(shares) == decoded(placement):
         return placement
-    return placement.model_copy(update={"nodes": encoded(shares)})
+    succeeded = _ranges([position for position, share in enumerate(shares) if share.succeeded])
+    return placement.model_copy(update={"nodes": encoded(shares), "succeeded": succeeded or None})
 
 
 def names(nodes: Sequence[str]) -> str:
@@ -122,3 +129,26 @@ def names(nodes: Sequence[str]) -> str:
 def _rank_range(ranks: range) -> str:
     """0-7, or 3 alone."""
     return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+
+
+def _ranges(positions: Sequence[int]) -> str:
+    """0-3,7 of ascending positions."""
+    found: list[list[int]] = []
+    for position in positions:
+        if found and found[-1][1] == position - 1:
+            found[-1][1] = position
+        else:
+            found.append([position, position])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def _positions(ranges: str, count: int) -> frozenset[int]:
+    """The positions below `count` of what `_ranges` wrote; a range that does not come after the one before is none."""
+    found: list[int] = []
+    after = 0
+    for text in ranges.split(",") if ranges else ():
+        first, _, last = text.partition("-")
+        positions = range(max(after, int(first)), min(int(last or first), count - 1) + 1)
+        found.extend(positions)
+        after = max(after, positions.stop)
+    return frozenset(found)

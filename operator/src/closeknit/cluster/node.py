@@ -15,6 +15,8 @@ class Exclusion:
 
     reason: ExclusionReason
     message: str
+    since: str | None = None
+    """Of a Node that is not Ready, when that began, as its condition tells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ class Node(msgspec.Struct, frozen=True):
     """Those that keep Pods away, sorted; a cordoned node bears one in any case."""
     not_ready: str | None = None
     """Why the node is not Ready, as a clause; None where it is."""
+    not_ready_since: str | None = None
+    """When its Ready condition last changed; None where it is Ready, or tells no time."""
     allocatable: Mapping[str, int] = {}
     """Countable resources of `nvidia.com/` and `rdma/`."""
     capacity: Mapping[str, int] = {}
@@ -75,27 +77,27 @@ def node(wire: WireNode) -> Node:
         for taint in spec.taints or ()
         if taint.effect in {"NoSchedule", "NoExecute"}
     }
+    ready = next((condition for condition in status.conditions or () if condition.type == "Ready"), None)
+    not_ready = _not_ready(ready)
     if spec.unschedulable and not any(taint.key == UNSCHEDULABLE_TAINT.key for taint in taints):
         taints.add(UNSCHEDULABLE_TAINT)
     return Node(
         name=wire.metadata.name,
         labels={intern(key): intern(value) for key, value in sorted((wire.metadata.labels or {}).items())},
         taints=tuple(sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect))),
-        not_ready=_not_ready(status.conditions or []),
+        not_ready=not_ready,
+        not_ready_since=ready.last_transition_time if ready is not None and not_ready is not None else None,
         allocatable=devices_only(status.allocatable),
         capacity=devices_only(status.capacity),
     )
 
 
-def _not_ready(conditions: list[Condition]) -> str | None:
-    for condition in conditions:
-        if condition.type == "Ready":
-            if condition.status == "True":
-                return None
-            return f"the Node's Ready condition is {condition.status}" + (
-                f" ({condition.reason})" if condition.reason else ""
-            )
-    return "the Node has no Ready condition"
+def _not_ready(condition: Condition | None) -> str | None:
+    if condition is None:
+        return "the Node has no Ready condition"
+    if condition.status == "True":
+        return None
+    return f"the Node's Ready condition is {condition.status}" + (f" ({condition.reason})" if condition.reason else "")
 
 
 def priority_class(wire: WirePriorityClass) -> PriorityClass:

@@ -17,6 +17,7 @@ from closeknit.api.names import (
 from closeknit.cluster.meta import Condition, Metadata, Owner, Quantities, WireStruct, devices_only
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+KEPT_WORDS = 1000  # of a Pod's own message
 # What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
 KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
 
@@ -65,6 +66,10 @@ class Pod(msgspec.Struct, frozen=True):
     """PodScheduled, Ready and DisruptionTarget, by type."""
     containers: tuple[ContainerState, ...] = ()
     """Init containers first."""
+    reason: str = ""
+    """Why it is in its phase, where the kubelet says so of the Pod as a whole: Evicted, OutOfcpu, …"""
+    message: str = ""
+    """The kubelet's words for it, their first thousand characters."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -179,6 +184,8 @@ class _ExtendedResourceClaim(WireStruct, frozen=True):
 
 class _PodStatus(WireStruct, frozen=True):
     phase: str | None = None
+    reason: str | None = None
+    message: str | None = None
     conditions: list[Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
@@ -237,6 +244,8 @@ def pod(wire: WirePod) -> Pod | None:
             *(_state(entry, init=True) for entry in status.init_container_statuses or ()),
             *(_state(entry, init=False) for entry in status.container_statuses or ()),
         ),
+        reason=status.reason or "",
+        message=(status.message or "")[:KEPT_WORDS],
     )
 
 

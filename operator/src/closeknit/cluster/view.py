@@ -142,7 +142,7 @@ def _exclusion(
     if nodes_are_known and node is None:
         return Exclusion(ExclusionReason.NOT_READY, "it has a NodeTopology but no Node")
     if node is not None and node.not_ready:
-        return Exclusion(ExclusionReason.NOT_READY, node.not_ready)
+        return Exclusion(ExclusionReason.NOT_READY, node.not_ready, node.not_ready_since)
     if report.heartbeat is not None and is_stale(report, now):
         minutes = int(STALE_AFTER.total_seconds()) // 60
         # The instant and not its age: the text must stay the same from one decision to the next.

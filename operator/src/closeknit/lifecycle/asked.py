@@ -44,6 +44,8 @@ class Entry:
     """When the verdict may be another though nothing has changed."""
     is_settled: bool = True
     """Whether the verdict depends on nothing but what is here, or on the answer to its shape."""
+    scene: Cluster | None = None
+    """Where it was refused though its own Pods of before count as gone, which nobody else is asked with."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,11 +1,11 @@
 """The current attempt of a job that holds GPUs, and the Pods of it that are there: what is read of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from closeknit.api.names import ConditionType
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.booking import Booking
+from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle import gangs
@@ -39,9 +39,18 @@ class Attempt:
         return tuple(pod for pod in self.pods if pod is not None)
 
     @property
+    def shares(self) -> tuple[Share, ...]:
+        """The booked shares, with those whose Pods have succeeded: what is seen once is to be stored."""
+        return tuple(
+            replace(share, succeeded=True) if pod is not None and pod.phase == "Succeeded" else share
+            for share, pod in zip(self.booking.shares, self.pods, strict=True)
+        )
+
+    @property
     def missing(self) -> list[int]:
-        """Node ranks without a Pod."""
-        return [index for index, pod in enumerate(self.pods) if pod is None]
+        """Node ranks without a Pod, but for those that are over."""
+        shares = self.booking.shares
+        return [index for index, pod in enumerate(self.pods) if pod is None and not shares[index].succeeded]
 
     @property
     def ending(self) -> tuple[Pod, ...]:

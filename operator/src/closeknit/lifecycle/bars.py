@@ -5,6 +5,7 @@ from datetime import datetime
 
 from closeknit.api.names import ConditionType, PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.template import check_template
 from closeknit.lifecycle import supported
@@ -15,10 +16,12 @@ from closeknit.lifecycle.pauses import is_between, restart_at
 from closeknit.lifecycle.verdict import Cause, Refusal
 
 
-def bar(job: TrainingJob, pods: Sequence[Pod], answers: Answers, now: datetime, *, is_booked: bool) -> Refusal | None:
+def bar(
+    job: TrainingJob, pods: Sequence[Pod], answers: Answers, cluster: Cluster, now: datetime, *, is_booked: bool
+) -> Refusal | None:
     """Why the job may not have GPUs now, or is to give up those it has; None where placement has the word.
 
-    `pods` are those that a TrainingJob of its name owns.
+    `pods` are those that a TrainingJob of its name owns. Of the cluster it looks at their nodes alone.
     """
     if job.metadata.deletion_timestamp is not None:
         return Refusal(Cause.BEING_DELETED)
@@ -28,8 +31,9 @@ def bar(job: TrainingJob, pods: Sequence[Pod], answers: Answers, now: datetime, 
         return Refusal(Cause.SUSPENDED)
     if is_booked:
         return _rejected_child(job, answers)
-    if leftovers(job, pods):
-        return Refusal(Cause.LEFTOVERS)
+    if names := in_the_way(job, pods):
+        is_held = any(pod.attempt == (job.status.attempt or 1) and _is_never_confirmed(pod, cluster) for pod in names)
+        return Refusal(Cause.NUMBER_HELD if is_held else Cause.LEFTOVERS)
     if words := supported.refusal(job.spec):
         return Refusal(Cause.REFUSED, PendingReason.NOT_SUPPORTED, words)
     if words := check_template(job):
@@ -48,10 +52,26 @@ def is_finished(job: TrainingJob) -> bool:
     return any(is_true(job.status.conditions, end) for end in (ConditionType.SUCCEEDED, ConditionType.FAILED))
 
 
-def leftovers(job: TrainingJob, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Own Pods that hold GPUs, or a name that the next attempt needs."""
+def in_the_way(job: TrainingJob, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    """Own Pods that have a name that the next attempt needs, and those of attempts to come that nobody deletes yet.
+
+    Others of before keep nobody waiting here: what they hold is theirs until they are gone, and so free for this job.
+    """
     attempt = job.status.attempt or 1
-    return tuple(pod for pod in pods if is_own(pod, job) and (pod.is_live or (pod.attempt or 0) >= attempt))
+    return tuple(
+        pod
+        for pod in pods
+        if is_own(pod, job)
+        and (pod.attempt == attempt or ((pod.attempt or 0) > attempt and pod.deletion_timestamp is None))
+    )
+
+
+def _is_never_confirmed(pod: Pod, cluster: Cluster) -> bool:
+    """Whether a Pod is being deleted on a node whose kubelet may never say that it is gone."""
+    if not pod.node or pod.deletion_timestamp is None:
+        return False
+    view = cluster.nodes.get(pod.node)
+    return view is None or view.exclusion is not None
 
 
 def _rejected_child(job: TrainingJob, answers: Answers) -> Refusal | None:

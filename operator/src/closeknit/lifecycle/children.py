@@ -55,6 +55,16 @@ def own_claim(cluster: Cluster, pod: Pod) -> ResourceClaim | None:
     return claim if claim is not None and _owned_by(claim, pod) else None
 
 
+def own_claims(job: TrainingJob, own: Sequence[Pod], cluster: Cluster) -> tuple[ResourceClaim, ...]:
+    """Claims that were made for Pods of the job, `own`, and those of its Pods that are gone and not collected yet."""
+    return tuple(
+        claim
+        for claim in cluster.claims_of(job.key)
+        if any(_owned_by(claim, pod) for pod in own if pod.key == claim.key)
+        or (claim.key not in cluster.pods and is_left_over(claim, job))
+    )
+
+
 def taken(job: TrainingJob, attempt: int, count: int, cluster: Cluster) -> Taken | None:
     """The first name of an attempt of `count` workers that somebody else has, as far as the snapshot shows.
 
@@ -73,8 +83,11 @@ def taken(job: TrainingJob, attempt: int, count: int, cluster: Cluster) -> Taken
 
 def is_own(pod: Pod, job: TrainingJob) -> bool:
     """Whether the job made the Pod."""
-    owner = pod.job_owner
-    return owner is not None and owner.uid == job.metadata.uid
+    uid = job.metadata.uid
+    for owner in pod.owners:  # noqa: SIM110 - a generator costs twice as much, and every Pod of a gang is asked
+        if owner.uid == uid and owner.is_training_job:
+            return True
+    return False
 
 
 def is_left_over(claim: ResourceClaim, job: TrainingJob) -> bool:

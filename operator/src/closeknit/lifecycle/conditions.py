@@ -32,9 +32,9 @@ def moment(written: str) -> datetime:
     return datetime.fromisoformat(written)
 
 
-def shortened(message: str) -> str:
+def shortened(message: str, most: int = MESSAGE_MAX_LENGTH) -> str:
     """The message, cut where the schema would refuse it."""
-    return message if len(message) <= MESSAGE_MAX_LENGTH else f"{message[: MESSAGE_MAX_LENGTH - 1]}…"
+    return message if len(message) <= most else f"{message[: most - 1]}…"
 
 
 def observed(

@@ -6,20 +6,32 @@ from dataclasses import replace
 from closeknit.api.names import EndReason, EventAction, service_name
 from closeknit.cluster.booking import Share
 from closeknit.cluster.pod import Pod
-from closeknit.lifecycle import statuses
+from closeknit.lifecycle import avoided, statuses
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.plan import Delete, Plan
 from closeknit.lifecycle.subject import deletions
 
+DISRUPTION = "DisruptionTarget"  # the condition by which Kubernetes marks a Pod before it ends it
+_OF_THE_JOB = ("DeadlineExceeded",)  # template.spec.activeDeadlineSeconds
 
-def end(attempt: Attempt, reason: EndReason, message: str, *, again: Sequence[Share] | None = None) -> Plan:
-    """The attempt ends uncharged, its Pods go, and the next one follows, on the shares of `again` if there are any."""
+
+def end(
+    attempt: Attempt,
+    reason: EndReason,
+    message: str,
+    *,
+    again: Sequence[Share] | None = None,
+    unfit: Sequence[str] = (),
+) -> Plan:
+    """The attempt ends uncharged, its Pods go, and the next one follows: on the shares of `again` if there are any, for
+    a while not on the nodes of `unfit`."""
     subject = attempt.subject
-    status = statuses.restarting(subject.job, subject.now, reason, message, again=again)
+    seen = avoided.unfit(unfit, subject.cluster)
+    status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     notice = subject.notice(reason, message, action=EventAction.RESTART, warning=True)
-    return subject.plan(status, actions=(*deletions(subject.children.live), service), notice=notice)
+    return subject.plan(status, actions=(*deletions(subject.children.own), service), notice=notice)
 
 
 def node_changed(attempt: Attempt, lost: Lost) -> Plan:
@@ -27,15 +39,29 @@ def node_changed(attempt: Attempt, lost: Lost) -> Plan:
     return end(attempt, EndReason.NODE_CHANGED, lost.message)
 
 
+def is_disrupted(pod: Pod) -> bool:
+    """Whether Kubernetes itself ends the Pod. A rank that fails because another one was disrupted bears no mark."""
+    condition = pod.condition(DISRUPTION)
+    return condition is not None and condition.status == "True" and pod.phase != "Succeeded"
+
+
+def is_refused(pod: Pod) -> bool:
+    """Whether the kubelet did not take the Pod: it failed for a reason of its own, and no container of it has begun."""
+    has_begun = any(container.running or container.exit_code is not None for container in pod.containers)
+    return pod.phase == "Failed" and bool(pod.node) and pod.reason not in {"", *_OF_THE_JOB} and not has_begun
+
+
 def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
     """A Pod is gone, or going, before it was over: the job starts again, where it was if that `is_fit`."""
+    if others := [pod for pod in attempt.present if is_disrupted(pod)]:
+        return disrupted(attempt, others)
     job = attempt.subject.job
     gone = [f"{job.metadata.name}-a{attempt.booking.attempt} rank {index}" for index in attempt.missing]
     who = ", ".join([*(f"Pod {pod.name}" for pod in attempt.ending), *gone][:4])
     message = f"{who} was deleted before it was over; the job starts again"
     again = None
     if is_fit and not isinstance(attempt.gang(), Lost):
-        again = [replace(share, actual=None) for share in attempt.booking.shares]
+        again = [replace(share, actual=None, succeeded=False) for share in attempt.booking.shares]
     return end(attempt, EndReason.CHILD_DELETED, message, again=again)
 
 
@@ -47,8 +73,29 @@ def succeeded(attempt: Attempt) -> Plan:
     return subject.plan(status, notice=subject.notice(EndReason.SUCCEEDED, message, action=EventAction.FINISH))
 
 
+def disrupted(attempt: Attempt, pods: Sequence[Pod]) -> Plan:
+    """Pods were ended by a drain, a taint, a shutdown of their node, a preemption: the job starts again elsewhere."""
+    condition = pods[0].condition(DISRUPTION)
+    why = (condition.message or condition.reason or "") if condition is not None else ""
+    where = f" of node {pods[0].node}" if pods[0].node else ""
+    message = f"Pod {pods[0].name}{where} was disrupted{f': {why}' if why else ''}; the job starts again"
+    return end(attempt, EndReason.DISRUPTED, message)
+
+
+def refused(attempt: Attempt, pods: Sequence[Pod]) -> Plan:
+    """Kubelets did not take Pods that were bound to them: the job goes elsewhere."""
+    message = f"node {pods[0].node} refused Pod {pods[0].name}: {pods[0].reason}"
+    message += f" ({pods[0].message.strip()})" if pods[0].message.strip() else ""
+    message += f"; {len(pods) - 1} more were refused" if len(pods) > 1 else ""
+    return end(attempt, EndReason.NODE_REFUSED, message, unfit=[pod.node for pod in pods])
+
+
 def failed(attempt: Attempt) -> Plan:
-    """A Pod has failed, and so has the job."""
+    """A Pod has failed, and so has the job, unless that was no fault of its own."""
+    if others := [pod for pod in attempt.present if is_disrupted(pod)]:
+        return disrupted(attempt, others)
+    if others := [pod for pod in attempt.present if is_refused(pod)]:
+        return refused(attempt, others)
     subject = attempt.subject
     pods = [pod for pod in attempt.present if pod.phase == "Failed"]
     message = _end_of(pods[0])

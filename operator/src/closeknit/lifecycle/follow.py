@@ -10,7 +10,6 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle import statuses
 from closeknit.lifecycle.answers import NOTHING, TOLD_AGAIN, Answers
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.bars import leftovers
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.children import children
 from closeknit.lifecycle.conditions import shortened
@@ -52,11 +51,11 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
             return subject.plan(actions=deletions(subject.children.live))
         case Cause.SUSPENDED:
             return _suspend(subject)
-        case Cause.LEFTOVERS:
-            gone = deletions(leftovers(job, subject.children.own))
-            return subject.plan(statuses.cleaning(job, now), actions=gone)
-        case Cause.PAUSE:
-            return subject.plan(statuses.cleaning(job, now), wake_after_s=wake_after_s)
+        case Cause.LEFTOVERS | Cause.PAUSE:
+            gone = deletions(subject.children.own)
+            return subject.plan(statuses.cleaning(job, now), actions=gone, wake_after_s=wake_after_s)
+        case Cause.NUMBER_HELD:
+            return subject.plan(statuses.passed_over(job, now))
         case Cause.REFUSED:
             return _refuse(subject, refusal, wake_after_s)
 
@@ -71,7 +70,7 @@ def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> P
     if told_at is not None and is_told_lately and not is_new and is_same_spec:
         if not _is_told(stored, refusal):
             wake_after_s = min(seconds_until(told_at + TOLD_AGAIN, subject.now), wake_after_s or inf)
-        return subject.plan(wake_after_s=wake_after_s)
+        return subject.plan(actions=_undone(subject), wake_after_s=wake_after_s)
     notice = None
     if is_new:
         notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
@@ -85,11 +84,11 @@ def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
 
 
 def _undone(subject: Subject) -> tuple[Action, ...]:
-    """Takes back what was made of an attempt that a refused child keeps from being whole."""
+    """Takes back what was made of an attempt that a refused child keeps from being whole, and all that is older."""
+    gone = deletions(subject.children.own)
     if subject.job.status.placement is None:
-        return ()
-    own = tuple(subject.children.of(subject.attempt).values())
-    return (*deletions(own), Delete("Service", service_name(subject.job.metadata.name, subject.attempt)))
+        return gone
+    return (*gone, Delete("Service", service_name(subject.job.metadata.name, subject.attempt)))
 
 
 def _suspend(subject: Subject) -> Plan:

@@ -4,29 +4,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from closeknit.api.names import GPU_RESOURCE, ConditionReason, ConditionType, EndReason
+from closeknit.api.names import ConditionReason, ConditionType
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle import creation, statuses
 from closeknit.lifecycle.answers import TOLD_AGAIN
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.book import placed
+from closeknit.lifecycle.book import may_be_counted, placed
 from closeknit.lifecycle.children import own_claim
-from closeknit.lifecycle.conditions import found, moment
-from closeknit.lifecycle.ending import child_deleted, end, failed, node_changed, succeeded
+from closeknit.lifecycle.conditions import found
+from closeknit.lifecycle.demand import demand
+from closeknit.lifecycle.ending import child_deleted, failed, node_changed, succeeded
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.obstacles import Obstacle, obstacles, told
 from closeknit.lifecycle.pauses import is_between, restart_at
 from closeknit.lifecycle.plan import Action, Delete, Plan
+from closeknit.lifecycle.stuck import stuck
 from closeknit.lifecycle.subject import deletions, seconds_until
 from closeknit.lifecycle.verification import verified
 
-# The scheduler's words for a claim that finds its devices taken, and for a device plugin that has too few left.
-_TAKEN_WORDS = ("cannot allocate all claims", f"Insufficient {GPU_RESOURCE}")
-# A rank that cannot be scheduled for so long has lost its GPUs. A device that was just freed is taken within 0.05 s
-# (measured on Kubernetes 1.36); the moment when the scheduler first said so is known to a second.
-LOST_AFTER = timedelta(seconds=2)
 WAITS_UNTOLD = timedelta(seconds=5)  # Pods without much of a grace period are gone before anybody has read why
 
 
@@ -39,17 +36,24 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
         return child_deleted(attempt, is_fit=is_fit)
     if has_failed:
         return failed(attempt)
-    if not is_gone and all(pod.phase == "Succeeded" for pod in attempt.present):
+    if all(share.succeeded for share in attempt.shares):
         return succeeded(attempt)
+    held_up = None if attempt.has_run else stuck(attempt)
+    if isinstance(held_up, Plan):
+        return held_up
     old = deletions(subject.children.before(attempt.booking.attempt))
-    if is_gone or attempt.unclaimed:
-        return _complete(attempt, old)
-    return _watch(attempt, old)
+    plan = _complete(attempt, old) if is_gone or attempt.unclaimed else _watch(attempt, old)
+    if held_up is None:
+        return plan
+    pauses_s = (plan.wake_after_s, seconds_until(held_up, subject.now))
+    return replace(plan, wake_after_s=min(pause_s for pause_s in pauses_s if pause_s is not None))
 
 
 def _complete(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     """Makes what is missing of a gang that has not run yet."""
     subject = attempt.subject
+    if attempt.shares != attempt.booking.shares:
+        return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
     ready = restart_at(subject.job.status, subject.now)
     if ready is not None:
         return subject.plan(actions=old, wake_after_s=seconds_until(ready, subject.now))
@@ -83,6 +87,7 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
     made = creation.whole(gang, with_others=with_others)
     plan = subject.plan(
         status,
+        demand=demand(made.manifests, may_be_counted=may_be_counted(subject)),
         opening=made.opening,
         actions=(*actions, *made.actions),
         adds_ipc_lock=gang.uses_rdma and gang.ipc_lock,
@@ -112,19 +117,17 @@ def _is_told_to_wait(attempt: Attempt) -> bool:
 def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     """Looks after a gang all of whose Pods are there."""
     subject = attempt.subject
-    if subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
+    is_over_rdma = all(share.nics for share in attempt.booking.shares)
+    if is_over_rdma and subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
         return subject.plan(statuses.without_ipc_lock(subject.job, subject.now), actions=old)
-    stuck = next((pod for pod in attempt.present if _unschedulable(pod) is not None), None)
-    if stuck is not None:
-        return _stuck(attempt, stuck, old)
     if any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
         return subject.plan(actions=old)
-    shares, result = verified(subject.cluster, attempt.booking.shares, attempt.present)
+    shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
     if all(pod.phase in {"Running", "Succeeded"} for pod in attempt.present):
         return subject.plan(statuses.running(subject.job, subject.now, shares, result), actions=old)
     if result.status is False:
         return subject.plan(statuses.verified(subject.job, subject.now, shares, result), actions=old)
-    return subject.plan(actions=old)
+    return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
 
 
 def _is_unseen_yet(cluster: Cluster, pod: Pod) -> bool:
@@ -134,30 +137,3 @@ def _is_unseen_yet(cluster: Cluster, pod: Pod) -> bool:
     """
     claim = own_claim(cluster, pod)
     return bool(pod.node) and pod.is_live and claim is not None and not claim.allocated
-
-
-def _stuck(attempt: Attempt, pod: Pod, old: tuple[Delete, ...]) -> Plan:
-    """A rank that the scheduler cannot place: its GPUs were taken, or its node lacks something else."""
-    subject = attempt.subject
-    condition = pod.condition("PodScheduled")
-    if condition is not None and condition.last_transition_time is not None:
-        since = moment(condition.last_transition_time)
-        if is_between(since, subject.now, since + LOST_AFTER):
-            return subject.plan(actions=old, wake_after_s=seconds_until(since + LOST_AFTER, subject.now))
-    words = _unschedulable(pod) or ""
-    node = attempt.booking.shares[attempt.pods.index(pod)].node
-    allocated = own_claim(subject.cluster, pod)
-    if any(said in words for said in _TAKEN_WORDS) and not (allocated is not None and allocated.allocated):
-        message = f"Pod {pod.name} lost GPUs of node {node} to somebody else ({words}); the job is placed anew"
-        return end(attempt, EndReason.GPU_TAKEN, message)
-    message = f"Pod {pod.name} cannot be scheduled on node {node}: {words}"
-    status = statuses.starting(subject.job, subject.now, ConditionReason.UNSCHEDULABLE, message)
-    return subject.plan(status, actions=old)
-
-
-def _unschedulable(pod: Pod) -> str | None:
-    """The scheduler's words, None for a Pod that it has not given up."""
-    condition = pod.condition("PodScheduled")
-    if condition is None or condition.status != "False" or condition.reason != "Unschedulable":
-        return None
-    return condition.message or "no reason given"

@@ -1,15 +1,25 @@
-"""How long the next attempt waits after those that others have ended."""
+"""How long the next attempt waits after those that others have ended, and how clocks are read that may be wrong."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from closeknit.api.names import EndReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.lifecycle.conditions import moment
 
 # Attempts that others ended. One is taken for bad luck; of several in a row each waits twice as long as the one before.
-_BAD_LUCK = frozenset({EndReason.CHILD_DELETED, EndReason.GPU_TAKEN, EndReason.NODE_CHANGED})
-_IN_A_ROW_S = 600
+_BAD_LUCK = frozenset(
+    {
+        EndReason.CHILD_DELETED,
+        EndReason.GPU_TAKEN,
+        EndReason.NODE_CHANGED,
+        EndReason.UNSCHEDULABLE,
+        EndReason.NODE_REFUSED,
+        EndReason.DISRUPTED,
+    }
+)
+_IN_A_ROW = timedelta(minutes=10)  # an attempt that ends so long after the one before has had its chance
 _LONGEST_PAUSE_S = 300
+_SKEW = timedelta(seconds=5)  # two machines of one cluster may be so far apart
 
 
 def is_between(since: datetime, now: datetime, until: datetime) -> bool:
@@ -17,16 +27,33 @@ def is_between(since: datetime, now: datetime, until: datetime) -> bool:
     return since <= now < until
 
 
+def over_at(began: str | None, length: timedelta, now: datetime) -> datetime:
+    """When what began by another machine's clock has lasted so long; now where that is not told, or lies in the future
+    by more than clocks differ."""
+    since = _read(began)
+    return now if since is None or since > now + _SKEW else since + length
+
+
 def restart_at(status: TrainingJobStatus, now: datetime) -> datetime | None:
     """When the next attempt may start; None where there is nothing to wait for any more."""
     if not status.attempts:
         return None
-    last = moment(status.attempts[-1].ended)
+    last = before = moment(status.attempts[-1].ended)
     row = 0
     for ended in reversed(status.attempts):
-        if ended.reason not in _BAD_LUCK or (last - moment(ended.ended)).total_seconds() > _IN_A_ROW_S:
+        at = moment(ended.ended)
+        if ended.reason not in _BAD_LUCK or before - at > _IN_A_ROW:
             break
-        row += 1
+        before, row = at, row + 1
     pause_s = 0 if row <= 1 else min(2 ** (row - 1), _LONGEST_PAUSE_S)
     ready = last + timedelta(seconds=pause_s)
     return ready if is_between(last, now, ready) else None
+
+
+def _read(written: str | None) -> datetime | None:
+    """The moment of a timestamp that somebody else wrote; None where it is none."""
+    try:
+        found = moment(written or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -1,24 +1,26 @@
 """Who gets GPUs, who keeps them and who waits: one decision over all jobs, in queue order."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, booking
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node import Holder, HolderKind
 from closeknit.cluster.pod import Pod
+from closeknit.lifecycle.again import is_fit_again
 from closeknit.lifecycle.answers import NOTHING, Answers, taken_words
 from closeknit.lifecycle.asked import Answer, Entry, QueuePlace, Schedule, Shape, is_same_scene
+from closeknit.lifecycle.avoided import Avoided, avoided
 from closeknit.lifecycle.bars import bar
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.children import is_own, taken
+from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.queue import place_of
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
 from closeknit.lifecycle.words import renewed, wait_for
-from closeknit.placement.admission import admits
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.request import Request, request
@@ -38,9 +40,9 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
     walk = _Walk(cluster, tables, memory, now)
     entries = walk.entries()
     last = walk.last
-    refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet)
+    refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet, is_trial=walk.is_trial)
     if told.changed:
-        entries = [_worded(entry, refused) for entry in entries]
+        entries = [_worded(entry, walk.refused, refused) for entry in entries]
     moments = [entry.until for entry in entries if entry.until is not None]
     if told.wake_at is not None:
         moments.append(told.wake_at)
@@ -68,6 +70,8 @@ class _Walk:
         self.cluster = cluster
         self.scene = self.first_scene = last.scene if self.is_quiet else cluster
         self.refused: dict[Shape, Answer] = {}
+        self.is_trial = False
+        """Whether a job is given GPUs that was refused the last time it had some, and is likely to be so again."""
         self._tables = tables
         self._memory = memory
         self._now = now
@@ -146,13 +150,13 @@ class _Walk:
             and (known.until is None or self._now < known.until)
             and not (self._memory.put_aside and key in self._memory.put_aside)
         )
-        if known is not None and stands and known.is_settled:
-            if known.shape is None:
+        if known is not None and stands:
+            if known.scene is not None and known.scene is self.scene:
                 return known
-            if self._refusal(known.shape) is known.verdict:
+            if known.is_settled and (known.shape is None or self._refusal(known.shape) is known.verdict):
                 return known
         try:
-            found = self._decided(key, job, pods, answers, known.shape if known is not None and stands else None)
+            found = self._decided(key, job, pods, answers, known if stands else None)
         except Exception as error:  # one job must not keep all others waiting
             found = _Found(Wait(Refusal(Cause.MISTAKE, error=error)), is_settled=False)
         if (
@@ -160,26 +164,35 @@ class _Walk:
             and stands
             and (found.verdict is known.verdict or found.verdict == known.verdict)
             and found.is_settled == known.is_settled
+            and found.scene is known.scene
         ):
             return known
-        return Entry(key, uid, job, place, pods, answers, found.verdict, found.shape, found.until, found.is_settled)
+        return Entry(
+            key, uid, job, place, pods, answers, found.verdict, found.shape, found.until, found.is_settled, found.scene
+        )
 
     def _decided(
-        self, key: JobKey, job: TrainingJob, pods: tuple[Pod, ...], answers: Answers, shape: Shape | None
+        self, key: JobKey, job: TrainingJob, pods: tuple[Pod, ...], answers: Answers, known: Entry | None
     ) -> "_Found":
+        """`known` is what is remembered of the job, where that stands but for what the cluster offers."""
         held = booking(job)
-        refusal = bar(job, pods, answers, self._now, is_booked=held is not None) if shape is None else None
+        is_asked = known is not None and known.shape is not None
+        refusal = None if is_asked else bar(job, pods, answers, self.cluster, self._now, is_booked=held is not None)
         if refusal is not None:
-            return _Found(Wait(refusal), until=refusal.until)
+            is_settled = refusal.cause is not Cause.LEFTOVERS  # their nodes may die
+            return _Found(Wait(refusal), until=refusal.until, is_settled=is_settled)
         if held is not None:
             return self._kept(job, held, pods)
         if key in self._memory.put_aside:
             return _Found(Wait(Refusal(Cause.PUT_ASIDE)), is_settled=False)
-        if shape is None:
-            shape = self._shape(job)
-        answer = self._answer(shape)
+        away = avoided(job, self.cluster, self._now)
+        shape = known.shape if known is not None else None
+        if shape is None or shape.request.avoided != away.nodes:
+            shape = self._shape(job, away)
+        alone = freed(job, pods, self.cluster)
+        answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
-            return _Found(answer, shape)
+            return self._refused(job, answer, shape, away, is_alone=alone is not self.cluster)
         number = job.status.attempt or 1
         holder = taken(job, number, len(answer.shares), self.cluster)
         if holder is not None:
@@ -187,7 +200,18 @@ class _Walk:
             refusal = Refusal(Cause.REFUSED, PendingReason.NAME_CONFLICT, words)
             return _Found(Wait(refusal), shape, is_settled=False)
         self.scene = self.cluster = self.cluster.with_job(assumed(job, answer))
+        self.is_trial = self.is_trial or answers.rejection is not None
         return _Found(Book(answer), shape, is_settled=False)
+
+    def _refused(self, job: TrainingJob, answer: Wait, shape: Shape, away: Avoided, *, is_alone: bool) -> "_Found":
+        """A job that does not fit, with what it is told beside the others of its shape."""
+        refusal = answer.refusal
+        if away.nodes and refusal.cause is Cause.REFUSED:
+            refusal = replace(refusal, message=f"{refusal.message}; {away.words}", until=away.until)
+            return _Found(Wait(refusal), shape, until=away.until, is_settled=False)
+        # What is left of it may come to count as free for it alone, on a node that recovers.
+        has_left = bool(self.cluster.pods_of(job.key) or self.cluster.claims_of(job.key))
+        return _Found(answer, shape, is_settled=not has_left, scene=self.scene if is_alone else None)
 
     def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> "_Found":
         there = {
@@ -195,25 +219,14 @@ class _Walk:
             for pod in pods
             if pod.attempt == held.attempt and pod.deletion_timestamp is None and is_own(pod, job)
         }
-        if all(index in there for index in range(len(held.shares))):
+        if all(index in there or share.succeeded for index, share in enumerate(held.shares)):
             return _Found(Keep(held))
-        return _Found(Keep(held, self._is_fit(job, held, pods)), is_settled=False)
+        return _Found(Keep(held, is_fit_again(job, held, pods, self.cluster, self._now)), is_settled=False)
 
-    def _is_fit(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> bool:
-        """Whether nobody else has come to hold the booked GPUs, and their nodes are still fit for new Pods."""
-        asked = request(job.key, job.spec)
-        ours: set[Holder | None] = {None, Holder(HolderKind.JOB, job.key.namespace, job.key.name)}
-        ours |= {Holder(HolderKind.CLAIM, pod.namespace, pod.name) for pod in pods if is_own(pod, job)}
-        for share in held.shares:
-            view = self.cluster.nodes.get(share.node)
-            if view is None or view.exclusion is not None or not admits(view, asked):
-                return False
-            if any(index not in view.usable or view.holders.get(index) not in ours for index in share.gpus):
-                return False
-        return True
-
-    def _shape(self, job: TrainingJob) -> Shape:
+    def _shape(self, job: TrainingJob, away: Avoided) -> Shape:
         asked: Request = request(_ANYBODY, job.spec)
+        if away.nodes:
+            asked = replace(asked, avoided=away.nodes)
         return self._shapes.setdefault(asked, Shape(asked))
 
     def _refusal(self, shape: Shape) -> Wait | None:
@@ -240,11 +253,21 @@ class _Walk:
         self.refused[shape] = found = Answer(self.scene, self.scene, wait_for(answer))
         return found.wait
 
+    def _answer_alone(self, shape: Shape, alone: Cluster, known: Entry | None) -> Placement | Wait:
+        """What the shape gets where the own Pods of one job count as gone. The words of a refusal are kept while it
+        stays one: such Pods are gone soon."""
+        is_known = known is not None and known.scene is not None and known.shape is shape
+        last = known.verdict if known is not None and is_known else None
+        if isinstance(last, Wait) and not can_place(alone, shape.request, self._tables):
+            return last
+        answer = place(alone, shape.request, self._tables)
+        return answer if isinstance(answer, Placement) else wait_for(answer)
+
 
 class _Found:
     """What came of one job."""
 
-    __slots__ = ("is_settled", "shape", "until", "verdict")
+    __slots__ = ("is_settled", "scene", "shape", "until", "verdict")
 
     def __init__(
         self,
@@ -253,21 +276,21 @@ class _Found:
         *,
         until: datetime | None = None,
         is_settled: bool = True,
+        scene: Cluster | None = None,
     ) -> None:
         self.verdict = verdict
         self.shape = shape
         self.until = until
         self.is_settled = is_settled
+        self.scene = scene
 
 
-def _worded(entry: Entry, refused: dict[Shape, Answer]) -> Entry:
+def _worded(entry: Entry, told: dict[Shape, Answer], refused: dict[Shape, Answer]) -> Entry:
     """The entry with its refusal in the newest words."""
-    if entry.shape is None or not entry.is_settled or entry.verdict is refused[entry.shape].wait:
+    if entry.shape is None or entry.shape not in told or entry.verdict is not told[entry.shape].wait:
         return entry
     wait = refused[entry.shape].wait
-    return Entry(
-        entry.key, entry.uid, entry.job, entry.place, entry.pods, entry.answers, wait, entry.shape, entry.until
-    )
+    return entry if wait is entry.verdict else replace(entry, verdict=wait)
 
 
 def _is(one: object, other: object) -> bool:

@@ -1,13 +1,21 @@
 """The next status of a job, for every thing that can happen to it. Each function gives the whole status."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
 from closeknit.api.names import ConditionReason, ConditionType, EndReason, PendingReason
 from closeknit.api.objects import ObjectMeta
-from closeknit.api.trainingjob_status import Attempt, EnvironmentStatus, Pending, PlacementStatus, TrainingJobStatus
-from closeknit.cluster.booking import Share, names, with_shares
+from closeknit.api.trainingjob_status import (
+    Attempt,
+    EnvironmentStatus,
+    Pending,
+    PlacementStatus,
+    TrainingJobStatus,
+    UnfitNode,
+)
+from closeknit.cluster.booking import Share, decoded, names, with_shares
 from closeknit.lifecycle.conditions import Observation, is_true, observed, shortened, state, timestamp
 
 
@@ -26,6 +34,7 @@ class Stored(Protocol):
 
 
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
+ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
 BEING_STARTED = "its Pods are being started"
 # Reasons that say the job itself is not acceptable, not that the cluster has no place for it.
 _NOT_ADMITTED = frozenset({PendingReason.NOT_SUPPORTED, PendingReason.TEMPLATE_INVALID})
@@ -59,6 +68,11 @@ def cleaning(job: Stored, now: datetime) -> TrainingJobStatus:
     return _next(job, now, Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, message), pending=None)
 
 
+def passed_over(job: Stored, now: datetime) -> TrainingJobStatus:
+    """The next attempt gets the number after the next: Pods that may never go have the names of the next."""
+    return _next(job, now, attempt=(job.status.attempt or 1) + 1)
+
+
 def booked(
     job: Stored,
     now: datetime,
@@ -68,8 +82,9 @@ def booked(
     epoch: int,
     skipped: tuple[str, ...],
     ipc_lock_refused: bool,
+    rdma_not_offered: str | None,
 ) -> TrainingJobStatus:
-    """It holds GPUs, and has no children yet."""
+    """It holds GPUs, and has no children yet. `rdma_not_offered` is what to tell of NICs that its Pods do not get."""
     return _next(
         job,
         now,
@@ -77,7 +92,7 @@ def booked(
         Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement)),
         Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
         Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
-        *_degraded(job, ipc_lock_refused=ipc_lock_refused),
+        *_degraded(job, ipc_lock_refused=ipc_lock_refused, rdma_not_offered=rdma_not_offered),
         attempt=attempt,
         epoch=epoch,
         environment=EnvironmentStatus(skipped=list(skipped)) if skipped else None,
@@ -108,10 +123,23 @@ def verified(job: Stored, now: datetime, shares: Sequence[Share], result: Observ
     return _next(job, now, result, placement=_with(job, shares))
 
 
+def shared(job: Stored, now: datetime, shares: Sequence[Share]) -> TrainingJobStatus:
+    """What is known of its ranks; the stored status where that is no news."""
+    placement = _with(job, shares)
+    return job.status if placement is job.status.placement else _next(job, now, placement=placement)
+
+
 def restarting(
-    job: Stored, now: datetime, reason: EndReason, message: str, *, again: Sequence[Share] | None
+    job: Stored,
+    now: datetime,
+    reason: EndReason,
+    message: str,
+    *,
+    again: Sequence[Share] | None,
+    unfit: list[UnfitNode] | None = None,
 ) -> TrainingJobStatus:
-    """The attempt ended through no fault of the job's. The next one takes the shares of `again`, if there are any."""
+    """The attempt ended through no fault of the job's. The next one takes the shares of `again`, if there are any, and
+    avoids the nodes of `unfit`."""
     number = job.status.attempt or 1
     placement = None if again is None else _with(job, again)
     if placement is None:
@@ -124,7 +152,7 @@ def restarting(
         now,
         placed,
         *_not_running(job, reason, message),
-        attempts=_with_ended(job, now, reason, charged=False),
+        attempts=_with_ended(job, now, reason, message, charged=False, unfit=unfit),
         attempt=number + 1,
         placement=placement,
         pending=None,
@@ -136,7 +164,8 @@ def suspended(job: Stored, now: datetime) -> TrainingJobStatus:
     changes: dict[str, Any] = {}
     if job.status.placement is not None:
         number = job.status.attempt or 1
-        changes = {"attempts": _with_ended(job, now, EndReason.SUSPENDED, charged=False), "attempt": number + 1}
+        ended = _with_ended(job, now, EndReason.SUSPENDED, "spec.suspend is true", charged=False)
+        changes = {"attempts": ended, "attempt": number + 1}
     return _next(
         job,
         now,
@@ -150,7 +179,10 @@ def suspended(job: Stored, now: datetime) -> TrainingJobStatus:
 
 
 def finished(job: Stored, now: datetime, reason: EndReason, message: str, *, succeeded: bool) -> TrainingJobStatus:
-    """It is over and holds nothing. Its placement stays, to be read."""
+    """It is over and holds nothing. Its placement stays, to be read; that every rank succeeded is said once."""
+    placement = job.status.placement
+    if succeeded and placement is not None:
+        placement = with_shares(placement, [replace(share, succeeded=False) for share in decoded(placement)])
     end = ConditionType.SUCCEEDED if succeeded else ConditionType.FAILED
     return _next(
         job,
@@ -158,7 +190,8 @@ def finished(job: Stored, now: datetime, reason: EndReason, message: str, *, suc
         Observation(ConditionType.PLACED, False, ConditionReason.FINISHED, "its GPUs are free again"),
         *_not_running(job, reason, keep_verified=True),
         Observation(end, True, reason, message),
-        attempts=_with_ended(job, now, reason, charged=not succeeded),
+        attempts=_with_ended(job, now, reason, message, charged=not succeeded),
+        placement=placement,
         pending=None,
     )
 
@@ -198,7 +231,9 @@ def _not_running(
     return taken_back
 
 
-def _degraded(job: Stored, *, ipc_lock_refused: bool) -> list[Observation]:
+def _degraded(job: Stored, *, ipc_lock_refused: bool, rdma_not_offered: str | None = None) -> list[Observation]:
+    if rdma_not_offered is not None:
+        return [Observation(ConditionType.DEGRADED, True, ConditionReason.RDMA_NOT_OFFERED, rdma_not_offered)]
     if ipc_lock_refused:
         message = "the namespace's Pod Security level refuses IPC_LOCK; RDMA may fail to register memory"
         return [Observation(ConditionType.DEGRADED, True, ConditionReason.IPC_LOCK_REFUSED, message)]
@@ -216,6 +251,15 @@ def _booked_on(placement: PlacementStatus) -> str:
     return f"booked on {names([node.name for node in placement.nodes])}"
 
 
-def _with_ended(job: Stored, now: datetime, reason: EndReason, *, charged: bool) -> list[Attempt]:
-    ended = Attempt(number=job.status.attempt or 1, reason=reason, charged=charged, ended=timestamp(now))
+def _with_ended(
+    job: Stored, now: datetime, reason: EndReason, message: str, *, charged: bool, unfit: list[UnfitNode] | None = None
+) -> list[Attempt]:
+    ended = Attempt(
+        number=job.status.attempt or 1,
+        reason=reason,
+        charged=charged,
+        ended=timestamp(now),
+        message=shortened(message, ATTEMPT_MESSAGE_MAX_LENGTH),
+        unfit=unfit,
+    )
     return [*job.status.attempts, ended][-KEPT_ATTEMPTS:]

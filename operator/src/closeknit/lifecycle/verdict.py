@@ -15,7 +15,8 @@ class Cause(StrEnum):
     BEING_DELETED = "BeingDeleted"
     OVER = "Over"  # succeeded or failed
     SUSPENDED = "Suspended"
-    LEFTOVERS = "Leftovers"  # Pods of its own hold what the next attempt needs
+    LEFTOVERS = "Leftovers"  # Pods of its own have names that the next attempt needs
+    NUMBER_HELD = "NumberHeld"  # such Pods may never go: the next attempt gets the number after
     PAUSE = "Pause"  # between attempts
     REFUSED = "Refused"  # for a reason that its status tells
     PUT_ASIDE = "PutAside"  # what stopped its last write may last

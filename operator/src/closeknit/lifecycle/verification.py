@@ -12,8 +12,11 @@ from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import Observation
 
 
-def verified(cluster: Cluster, shares: Sequence[Share], pods: Sequence[Pod]) -> tuple[tuple[Share, ...], Observation]:
-    """The shares with `actual` filled in, and what that means for the job. Pods are by node rank.
+def verified(
+    cluster: Cluster, shares: Sequence[Share], pods: Sequence[Pod | None]
+) -> tuple[tuple[Share, ...], Observation]:
+    """The shares with `actual` filled in, and what that means for the job. Pods are by node rank,
+    None for one that is over and gone.
 
     A fact that is no longer to be had (a finished Pod's claim has no allocation) does not take back what was found.
     """
@@ -30,7 +33,9 @@ def verified(cluster: Cluster, shares: Sequence[Share], pods: Sequence[Pod]) -> 
     return checked, Observation(kind, True, ConditionReason.VERIFIED, "every Pod has the planned GPUs")
 
 
-def _checked(cluster: Cluster, share: Share, pod: Pod) -> Share:
+def _checked(cluster: Cluster, share: Share, pod: Pod | None) -> Share:
+    if pod is None:
+        return share
     actual = _actual(cluster, share, pod)
     if actual is Actual.UNKNOWN and share.actual is not None:
         return share
