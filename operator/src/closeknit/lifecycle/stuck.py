@@ -10,7 +10,7 @@ from closeknit.api.names import GPU_RESOURCE, EndReason, ExclusionReason
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.children import own_claim, own_claims
+from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.ending import end
 from closeknit.lifecycle.pauses import over_at
 from closeknit.lifecycle.plan import Plan
@@ -107,26 +107,14 @@ def _refused(attempt: Attempt, pod: Pod, node: str) -> _Finding | None:
     if condition is None or condition.status != "False" or condition.reason not in _REFUSALS:
         return None
     words, began, now = condition.message or "no reason given", condition.last_transition_time, attempt.subject.now
-    if _are_gpus_taken(attempt, pod, node, words):
+    if _are_gpus_taken(attempt, pod, words):
         message = f"Pod {pod.name} lost GPUs of node {node} to somebody else ({words}); the job is placed anew"
         return _Finding(EndReason.GPU_TAKEN, message, node, over_at(began, TAKEN_AFTER, now))
     message = f"Pod {pod.name} cannot be scheduled on node {node}: {words}"
     return _Finding(EndReason.UNSCHEDULABLE, message, node, over_at(began, REFUSED_AFTER, now))
 
 
-def _are_gpus_taken(attempt: Attempt, pod: Pod, node: str, words: str) -> bool:
-    """Whether somebody else holds GPUs of the Pod. Those that the job's own attempt before still holds come back."""
-    if not any(said in words for said in _TAKEN_WORDS):
-        return False
-    subject = attempt.subject
-    cluster, claim = subject.cluster, own_claim(subject.cluster, pod)
-    if claim is not None and claim.allocated:
-        return False  # it is a claim of the user's own that finds nothing
-    if any(old.node == node for old in subject.children.before(attempt.booking.attempt)):
-        return False
-    wanted = set(pod.gpus)
-    return not any(
-        wanted.intersection(cluster.claimed_uuids(old))
-        for old in own_claims(subject.job, subject.children.own, cluster)
-        if old is not claim
-    )
+def _are_gpus_taken(attempt: Attempt, pod: Pod, words: str) -> bool:
+    """Whether it says that GPUs are missing, and those of our own claim are: the user's own claims are none of them."""
+    claim = own_claim(attempt.subject.cluster, pod)
+    return any(said in words for said in _TAKEN_WORDS) and not (claim is not None and claim.allocated)
