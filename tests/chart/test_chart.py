@@ -110,6 +110,32 @@ def test_a_cluster_may_have_no_agents(helm_program: Path) -> None:
     assert "DaemonSet" not in {each["kind"] for each in render(helm_program, "--set=agent.enabled=false")}
 
 
+def test_only_the_named_reach_the_operators_port(objects: dict[str, Object]) -> None:
+    policy = objects["NetworkPolicy closeknit-operator"]["spec"]
+    pod = objects["Deployment closeknit-operator"]["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert policy["policyTypes"] == ["Ingress"]
+    monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert policy["ingress"] == [{"from": [monitoring], "ports": [{"protocol": "TCP", "port": "http"}]}]
+    assert policy["ingress"][0]["ports"][0]["port"] in [port["name"] for port in pod["spec"]["containers"][0]["ports"]]
+
+
+@pytest.mark.parametrize(
+    ("option", "ingress"),
+    [
+        ("--set-json=networkPolicy.metricsFrom=[]", []),
+        (
+            '--set-json=networkPolicy.metricsFrom=[{"podSelector": {}}]',
+            [{"from": [{"podSelector": {}}], "ports": [{"protocol": "TCP", "port": "http"}]}],
+        ),
+        ("--set=networkPolicy.enabled=false", None),
+    ],
+)
+def test_who_that_is_can_be_said(helm_program: Path, option: str, ingress: list[Object] | None) -> None:
+    policies = [each["spec"]["ingress"] for each in render(helm_program, option) if each["kind"] == "NetworkPolicy"]
+    assert policies == ([] if ingress is None else [ingress])
+
+
 def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) -> None:
     rendered = render(helm_program, namespace="elsewhere")
     agent = "request.userInfo.username == 'system:serviceaccount:elsewhere:closeknit-agent'"
@@ -158,6 +184,10 @@ def test_names_that_look_like_numbers_stay_text(helm_program: Path) -> None:
         ),
         ("--set=image.tag=a/b", "at '/image/tag': 'a/b' does not match pattern"),
         ("--set=operator.image.repository=", "at '/operator/image/repository': minLength: got 0, want 1"),
+        (
+            "--set-json=networkPolicy.metricsFrom=[{}]",
+            "at '/networkPolicy/metricsFrom/0': minProperties: got 0, want 1",
+        ),
         ("--set=agent.tolerations[0].effect=Never", "at '/agent/tolerations/0/effect': value must be one of"),
     ],
 )

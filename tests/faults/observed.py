@@ -48,7 +48,7 @@ class Observed:
             NODES,
             decode,
             self.take,
-            on_quarantine=lambda key, error: self.quarantined.append((str(key), str(error))),
+            on_quarantine=lambda key, reason: self.quarantined.append((str(key), reason)),
             jitter=lambda: jitter,
         )
 

@@ -38,7 +38,7 @@ def long_decision(*arguments: Any) -> Decision:
 @asynccontextmanager
 async def a_process(store: Store) -> AsyncIterator[Process]:
     thresholds, switch_s = gc.get_threshold(), sys.getswitchinterval()
-    process = Process(MemoryApi(store), Address.parse("127.0.0.1:0"))
+    process = Process(MemoryApi(store), Address.parse("127.0.0.1:0"), None)
     task = asyncio.create_task(process.run())
     try:
         async with asyncio.timeout(30):

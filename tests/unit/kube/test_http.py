@@ -277,9 +277,6 @@ def test_a_watch_puts_events_together(chunks: list[bytes], expected: list[tuple[
         ),
         pytest.param([A], True, Unavailable, "no answer from the API server: ", id="connection lost"),
         pytest.param(
-            [A, b"<html>\n"], False, Unavailable, "the answer is not what an API server sends: ", id="no event"
-        ),
-        pytest.param(
             [A, b'{"type": "ERROR", "object": ' + status(410, "Expired", "too old resource version: 7 (9)") + b"}\n"],
             False,
             Gone,

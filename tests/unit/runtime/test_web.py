@@ -1,6 +1,7 @@
 """What the web server answers: over a real socket of this machine."""
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 
 import pytest
@@ -8,6 +9,7 @@ from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry, Gauge
 
 from closeknit.kube.api import JsonObject
+from closeknit.runtime import door
 from closeknit.runtime.access import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Access
 from closeknit.runtime.address import Address
 from closeknit.runtime.web import WebServer
@@ -83,3 +85,145 @@ def test_metrics_are_for_whom_the_api_server_knows(token: str, status: int) -> N
     )
     reply, text = asyncio.run(answer(Process(), "/metrics", Access(MemoryApi(store)), token))
     assert (reply, "cats" in text) == (status, status == 200)
+
+
+async def raw(port: int, sent: bytes, *, wait_for_s: float = 5.0) -> bytes:
+    """Whatever comes back before the end of the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    try:
+        async with asyncio.timeout(wait_for_s):
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        pytest.param(
+            b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\xfe\r\n\r\n", b"401", id="no UTF-8"
+        ),
+        pytest.param(b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: \xff\r\n\r\n", b"401", id="no scheme"),
+        pytest.param(b"GET /metrics\xff HTTP/1.1\r\nHost: a\r\n\r\n", b"40", id="a path that is no UTF-8"),
+        pytest.param(b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n", b"404", id="a path that is not there"),
+        pytest.param(b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", b"405", id="another verb"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400", id="TLS"),
+        pytest.param(b"nonsense\r\n\r\n", b"400", id="no HTTP"),
+        pytest.param(b"GET / HTTP/1.1\r\nbad header\r\n\r\n", b"400", id="a header without a colon"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nA: " + b"a" * 10_000 + b"\r\n\r\n", b"400", id="a long header"),
+        pytest.param(b"GET /" + b"a" * 10_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"400", id="a long path"),
+    ],
+)
+def test_bytes_of_any_kind_are_answered_and_leave_no_traceback(
+    sent: bytes, status: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> bytes:
+        access = Access(MemoryApi(Store([])))
+        server = WebServer(Address("127.0.0.1", 0), Process(), CollectorRegistry(), access)
+        await server.start()
+        try:
+            return await raw(server.port, sent)
+        finally:
+            await server.stop()
+
+    assert asyncio.run(main()).partition(b" ")[2].startswith(status)
+    assert not [record for record in caplog.records if record.exc_info and record.levelno > logging.DEBUG]
+
+
+def test_a_mistake_of_ours_leaves_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Process):
+        def faults(self) -> list[str]:
+            raise ZeroDivisionError
+
+    assert asyncio.run(answer(Broken(), "/healthz"))[0] == 500
+    assert [record.exc_info and record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
+
+
+def test_a_connection_is_for_one_request() -> None:
+    async def main() -> bytes:
+        server = WebServer(Address("127.0.0.1", 0), Process(), CollectorRegistry(), None)
+        await server.start()
+        try:
+            return await raw(server.port, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
+        finally:
+            await server.stop()
+
+    said = asyncio.run(main())
+    assert said.count(b"HTTP/1.1 200") == 1
+    assert b"Connection: close" in said
+
+
+def test_who_sends_no_request_is_shown_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "CONNECTION_S", 0.2)
+
+    async def main() -> list[bytes]:
+        server = WebServer(Address("127.0.0.1", 0), Process(), CollectorRegistry(), None)
+        await server.start()
+        try:
+            begun = (b"", b"GET /healthz HTTP/1.1\r\nHost: a\r\n", b"GET /healthz HTTP/1.1\r\nContent-Length: 9\r\n")
+            return list(await asyncio.gather(*(raw(server.port, sent) for sent in begun)))
+        finally:
+            await server.stop()
+
+    assert asyncio.run(main()) == [b"", b"", b""]
+
+
+def test_no_crowd_keeps_anybody_out() -> None:
+    """Three times as many connections as there are places, held by one address, and a request from another."""
+
+    async def main() -> tuple[tuple[int, str], int]:
+        process = Process()
+        server = WebServer(Address("127.0.0.1", 0), process, CollectorRegistry(), None)
+        await server.start()
+        crowd: list[asyncio.StreamWriter] = []
+        try:
+            held = [
+                await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
+                for _ in range(3 * door.CONNECTIONS)
+            ]
+            crowd = [writer for _, writer in held]
+            async with (
+                ClientSession() as client,
+                client.get(f"http://127.0.0.1:{server.port}/healthz") as reply,
+            ):
+                said = reply.status, await reply.text()
+            await asyncio.sleep(0.1)
+            return said, sum(not reader.at_eof() and reader.exception() is None for reader, _ in held)
+        finally:
+            for writer in crowd:
+                writer.close()
+            await server.stop()
+
+    said, left = asyncio.run(main())
+    assert said == (200, "ok")
+    assert left <= door.CONNECTIONS
+
+
+def test_a_single_connection_is_not_the_one_that_makes_room() -> None:
+    class Held(asyncio.Protocol):
+        pass
+
+    class Transport(asyncio.Transport):
+        is_cut = False
+
+        def __init__(self, address: str) -> None:
+            super().__init__({"peername": (address, 1)})
+
+        def abort(self) -> None:
+            self.is_cut = True
+
+    async def main() -> tuple[bool, list[bool]]:
+        the_door = door.Door(Held)
+        single = Transport("10.0.0.1")
+        the_door().connection_made(single)
+        crowd = [Transport("10.0.0.2") for _ in range(door.CONNECTIONS + 9)]
+        for each in crowd:
+            the_door().connection_made(each)
+        return single.is_cut, [each.is_cut for each in crowd]
+
+    single, crowd = asyncio.run(main())
+    assert not single
+    assert crowd == [True] * 10 + [False] * (door.CONNECTIONS - 1)

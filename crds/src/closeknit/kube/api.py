@@ -1,7 +1,8 @@
 """The protocol `Api`: what this project asks of an API server, and the values that go in and out.
 
 Single objects come back as plain dicts, lists and watches as raw JSON documents, which the caller decodes into the few
-fields he uses. Every method may raise the errors of `closeknit.kube.errors`.
+fields he uses: nested at most one level deeper than `closeknit.api.nesting.MAX_DEPTH`, with what was below emptied, and
+otherwise as they came, JSON or not. Every method may raise the errors of `closeknit.kube.errors`.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -67,9 +68,12 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One change. What leaves a selector's reach is DELETED with its old state; a BOOKMARK has metadata only."""
+    """One change. What leaves a selector's reach is DELETED with its old state; a BOOKMARK has metadata only.
 
-    kind: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    UNREADABLE is what was sent in the place of an event and is none: some object may have changed.
+    """
+
+    kind: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "UNREADABLE"]
     document: bytes  # the object's JSON
 
 

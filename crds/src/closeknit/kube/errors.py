@@ -141,7 +141,7 @@ def error_from_status(code: int, body: bytes, retry_after_s: float | None = None
     """
     try:
         status = _decode_status(body)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         status = _Status(message=body[:500].decode(errors="replace").strip())
     code = code or status.code
     details = status.details or _StatusDetails()

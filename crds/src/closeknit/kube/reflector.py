@@ -11,6 +11,8 @@ The contract, in the order of what goes wrong:
     a list older than what was      not taken: some API server lags behind
     seen already
     an object cannot be decoded     it is quarantined: reported, and absent until it can be
+    nobody can tell which object    the same, as one object without a name; and the list that follows the watch shows
+                                    what has become of it
 """
 
 import asyncio
@@ -25,7 +27,7 @@ from typing import Generic, Literal, NoReturn, TypeVar
 from closeknit.kube.api import Api, Key, Resource, WatchEvent
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError, Gone, Unavailable
-from closeknit.kube.head import Head, head_of, is_newer
+from closeknit.kube.head import Head, NoHead, head_of, is_newer
 
 # Objects of a page that are decoded before others have the event loop: 50 NodeTopologies take 25 ms, a page 250.
 BREATH = 50
@@ -36,6 +38,9 @@ WATCH_TIMEOUT_S = 240  # plus up to as much again, so that a fleet's watches do 
 INACTIVITY_S = 70.0
 # A stream that lived this long, or brought anything, was no failure: the next one starts at once.
 HEALTHY_STREAM_S = 1.0
+NAMELESS = Key("", "")
+"""Stands in quarantine for whatever has no readable name."""
+REASON_LENGTH = 500  # pydantic names every field that is wrong
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -66,7 +71,7 @@ class Reflector(Generic[T]):
         decode: Callable[[bytes], T | None],
         on_events: Callable[[Sequence[Event[T]]], None],
         *,
-        on_quarantine: Callable[[Key, Exception], None] | None = None,
+        on_quarantine: Callable[[Key, str], None] | None = None,
         field_selector: str | None = None,
         label_selector: str | None = None,
         jitter: Callable[[], float] = random.random,
@@ -87,7 +92,7 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(first_s=0.2, longest_s=30.0, jitter=jitter)
         self._objects: dict[Key, T] = {}
         self._uids: dict[Key, str] = {}
-        self._quarantined: dict[Key, Exception] = {}
+        self._quarantined: dict[Key, str] = {}
         self._last_rv = ""
         self._must_list = True
         self._failures = 0
@@ -99,8 +104,8 @@ class Reflector(Generic[T]):
         return MappingProxyType(self._objects)
 
     @property
-    def quarantined(self) -> Mapping[Key, Exception]:
-        """What cannot be decoded at the moment, and why."""
+    def quarantined(self) -> Mapping[Key, str]:
+        """What cannot be decoded at the moment, and why, on one line."""
         return MappingProxyType(self._quarantined)
 
     @property
@@ -152,12 +157,10 @@ class Reflector(Generic[T]):
                 raise Unavailable(
                     f"the API server lists resourceVersion {page.resource_version}, older than {self._last_rv}"
                 )
-            heads = [
-                head_of(document) for document in page.items
-            ]  # all before the first, so that no change goes untold
             events: list[Event[T]] = []
-            for number, item in enumerate(zip(page.items, heads, strict=True), start=1):
-                seen.add(self._take(*item, events))
+            for number, document in enumerate(page.items, start=1):
+                head = self._head(document)
+                seen.add(NAMELESS if head is None else self._take(document, head, events))
                 if number % BREATH == 0:
                     await asyncio.sleep(0)
             self._tell(events)
@@ -195,20 +198,23 @@ class Reflector(Generic[T]):
                 is_accepted = True
                 self._last_activity = loop.time()
                 self.last_error = None
-                if batch:
+                if any(event.kind != "UNREADABLE" for event in batch):
                     self._failures = 0
-                heads = [head_of(event.document) for event in batch]
                 events: list[Event[T]] = []
-                for event, head in zip(batch, heads, strict=True):
-                    self._follow(event, head, events)
+                for event in batch:
+                    self._follow(event, events)
                 self._tell(events)
         if loop.time() - opened >= HEALTHY_STREAM_S:
             self._failures = 0
         else:
             self._failures += 1
 
-    def _follow(self, event: WatchEvent, head: Head, events: list[Event[T]]) -> None:
+    def _follow(self, event: WatchEvent, events: list[Event[T]]) -> None:
         """Takes one watch event into the copy and adds what it changed to `events`."""
+        head = self._head(event.document, is_bookmark=event.kind == "BOOKMARK")
+        if head is None:
+            self._must_list = True  # once this watch is over
+            return
         if not is_newer(head.resourceVersion, self._last_rv):
             return
         self._last_rv = head.resourceVersion
@@ -234,17 +240,34 @@ class Reflector(Generic[T]):
                 events.append(Event("MODIFIED", key, old, value))
         return key
 
+    def _head(self, document: bytes, *, is_bookmark: bool = False) -> Head | None:
+        """Which object this is; None where nobody can tell."""
+        try:
+            head = head_of(document)
+        except NoHead as error:
+            self._quarantine(NAMELESS, error)
+            return None
+        if not head.name and not is_bookmark:
+            self._quarantine(NAMELESS, NoHead("it has no name"))
+            return None
+        return head
+
     def _decoded(self, key: Key, document: bytes) -> T | None:
         try:
             value = self._decode(document)
         except Exception as error:  # a decoder may raise anything, and no object may stop the stream
-            if str(self._quarantined.get(key)) != str(error):
-                self._quarantined[key] = error
-                if self._on_quarantine is not None:
-                    self._on_quarantine(key, error)
+            self._quarantine(key, error)
             return None
         self._quarantined.pop(key, None)
         return value
+
+    def _quarantine(self, key: Key, error: Exception) -> None:
+        # As text: an exception holds on to the frames that it went through, and so to the whole document.
+        reason = " ".join(str(error).split())[:REASON_LENGTH] or type(error).__name__
+        if self._quarantined.get(key) != reason:
+            self._quarantined[key] = reason
+            if self._on_quarantine is not None:
+                self._on_quarantine(key, reason)
 
     def _removed(self, key: Key) -> Event[T]:
         del self._uids[key]

@@ -1,4 +1,8 @@
-"""What an API server sends over HTTP: objects, pages of lists, and the lines of a watch."""
+"""What an API server sends over HTTP: objects, pages of lists, and the lines of a watch.
+
+Objects are others' work. No decoder sees one before its depth is known, and what is nested too deeply in it is emptied;
+one that is no JSON costs neither its page nor its stream.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Literal, TypeVar
@@ -6,8 +10,11 @@ from typing import Any, Literal, TypeVar
 import aiohttp
 import msgspec
 
+from closeknit.api.nesting import MAX_DEPTH, shallow
 from closeknit.kube.api import JsonObject, ListPage, WatchEvent
 from closeknit.kube.errors import ApiError, Unavailable, error_from_status
+from closeknit.kube.head import UNREADABLE, is_version
+from closeknit.kube.pieces import elements, members
 
 _T = TypeVar("_T")
 
@@ -22,26 +29,42 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None  # Go writes an empty slice as null here and there
 
 
+_EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+
+
 class _WatchLine(msgspec.Struct):
-    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    type: _EventType
     object: msgspec.Raw
+
+
+# Levels around an object: a list is an object with a field of items, an event one with an object inside. What is
+# emptied there still counts as too deep for the object that it stands in.
+_AROUND_ITEM, _AROUND_EVENT = 2, 1
 
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_list = msgspec.json.Decoder(_List).decode
+_decode_list_meta = msgspec.json.Decoder(_ListMeta).decode
 _decode_watch_line = msgspec.json.Decoder(_WatchLine).decode
+_decode_type = msgspec.json.Decoder(_EventType).decode
 
 
 def object_of(answer: bytes) -> JsonObject:
     """The one object of an answer. Raises Unavailable for what is none."""
-    return _decoded(_decode_object, answer)
+    return _decoded(_decode_object, shallow(answer))
 
 
 def page_of(answer: bytes) -> ListPage:
     """The page of a list. Raises Unavailable for what is none."""
-    page = _decoded(_decode_list, answer)
-    items = [bytes(item) for item in page.items or ()]
-    return ListPage(items, page.metadata.resourceVersion, page.metadata.continue_ or None)
+    answer = shallow(answer, MAX_DEPTH + _AROUND_ITEM)
+    try:
+        page = _decode_list(answer)
+        meta, items = page.metadata, [bytes(item) for item in page.items or ()]
+    except UNREADABLE:
+        meta, items = _decoded(_pieces_of_page, answer)
+    if not meta.resourceVersion or not is_version(meta.resourceVersion):
+        raise Unavailable(f"the answer is not what an API server sends: resourceVersion {meta.resourceVersion[:40]!r}")
+    return ListPage(items, meta.resourceVersion, meta.continue_ or None)
 
 
 async def line_batches(stream: aiohttp.StreamReader) -> AsyncGenerator[list[bytes], None]:
@@ -64,21 +87,37 @@ async def line_batches(stream: aiohttp.StreamReader) -> AsyncGenerator[list[byte
 
 
 def events_of(lines: Sequence[bytes]) -> tuple[Sequence[WatchEvent], ApiError | None]:
-    """The events of these lines up to the first error, an ERROR event or a line that is no event; and that error."""
+    """The events of these lines up to the first ERROR event, and its error."""
     events: list[WatchEvent] = []
     for line in lines:
+        text = shallow(line, MAX_DEPTH + _AROUND_EVENT)
         try:
-            parsed = _decoded(_decode_watch_line, line)
-        except Unavailable as error:
-            return events, error
-        if parsed.type == "ERROR":
-            return events, error_from_status(0, bytes(parsed.object))
-        events.append(WatchEvent(parsed.type, bytes(parsed.object)))
+            parsed = _decode_watch_line(text)
+            kind, document = parsed.type, bytes(parsed.object)
+        except UNREADABLE:
+            try:
+                kind, document = _pieces_of_event(text)
+            except UNREADABLE:
+                events.append(WatchEvent("UNREADABLE", line))
+                continue
+        if kind == "ERROR":
+            return events, error_from_status(0, document)
+        events.append(WatchEvent(kind, document))
     return events, None
+
+
+def _pieces_of_page(answer: bytes) -> tuple[_ListMeta, list[bytes]]:
+    page = members(answer)
+    return _decode_list_meta(page.get(b"metadata", b"")), elements(page.get(b"items", b""))
+
+
+def _pieces_of_event(line: bytes) -> tuple[_EventType, bytes]:
+    event = members(line)
+    return _decode_type(event.get(b"type", b"")), event.get(b"object", b"")
 
 
 def _decoded(decode: Callable[[bytes], _T], answer: bytes) -> _T:
     try:
         return decode(answer)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise Unavailable(f"the answer is not what an API server sends: {error}") from error

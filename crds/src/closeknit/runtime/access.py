@@ -1,6 +1,11 @@
-"""Who may read /metrics when it is served beyond localhost: the API server says (TokenReview, SubjectAccessReview)."""
+"""Who may read /metrics when it is served beyond localhost: the API server says (TokenReview, SubjectAccessReview).
+
+Anybody who reaches the port can invent tokens, so that what is asked is bounded: two reviews at once, one of them for
+tokens that were good before, one for all others; and of those five in a second, one at a time of each address.
+"""
 
 import asyncio
+from collections import OrderedDict
 from hashlib import sha256
 
 from closeknit.kube.api import Api, JsonObject, Resource
@@ -9,41 +14,84 @@ from closeknit.kube.errors import ApiError
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
 SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 
-REMEMBERED_S = 60.0  # a scraper comes every 15 to 60 s
-REMEMBERED_TOKENS = 1024  # whoever can reach the port can invent tokens
+GOOD_S = 60.0  # a scraper comes every 15 to 60 s
+BAD_S = 10.0  # who gets the right, or whose token is renewed, does not wait long
+FAMILIAR_S = 3600.0  # a token that was good so recently does not queue with strangers; kubelets renew theirs every hour
+REMEMBERED = 1024  # tokens; good and bad ones apart, so that no flood of bad ones drives a good one out
+STRANGER_PAUSE_S = 0.2
+STRANGERS_WAITING = 32  # whoever is last waits 6 s, less than the 10 s of a scraper
+
+OK, UNAUTHORIZED, FORBIDDEN, TOO_MANY, UNAVAILABLE = 200, 401, 403, 429, 503
 
 
 class Access:
-    """Asks the API server, and remembers its answers for a minute."""
+    """Asks the API server, and remembers its answers: good ones for a minute, bad ones for ten seconds."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._known: dict[bytes, tuple[float, int]] = {}
+        self._good: OrderedDict[bytes, float] = OrderedDict()  # when each was said, oldest first
+        self._bad: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
+        self._familiar = asyncio.Semaphore(1)
+        self._strangers = asyncio.Semaphore(1)
+        self._waiting: set[str] = set()  # addresses of strangers
+        self._next_stranger_at = float("-inf")
 
-    async def status(self, authorization: str | None, path: str) -> int:
-        """200 if the bearer of this Authorization header may get the path, else 401, 403, or 503 if nobody can tell."""
-        scheme, _, token = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
-            return 401
-        now = asyncio.get_running_loop().time()
-        key = sha256(f"{path} {token.strip()}".encode()).digest()
-        known = self._known.get(key)
-        if known is not None and now < known[0]:
-            return known[1]
+    async def status(self, authorization: str | None, path: str, address: str) -> int:
+        """200 if the bearer of this Authorization header may get the path; else 401 or 403, 503 if nobody can tell.
+
+        429 where too many ask for tokens that nobody knows, this address among them.
+        """
+        scheme, _, rest = (authorization or "").partition(" ")
+        token = rest.strip()
+        if scheme.lower() != "bearer" or not token or not token.isascii():  # bearer tokens are ASCII (RFC 6750)
+            return UNAUTHORIZED
+        key = sha256(f"{path} {token}".encode()).digest()
+        known = self._known(key)
+        if known is not None:
+            return known
+        if key in self._good and _now() - self._good[key] < FAMILIAR_S:
+            async with self._familiar:
+                return self._known(key) or await self._learn(key, token, path)
+        if address in self._waiting or len(self._waiting) >= STRANGERS_WAITING:
+            return TOO_MANY
+        self._waiting.add(address)
         try:
-            status = await self._asked(token.strip(), path)
+            async with self._strangers:
+                await asyncio.sleep(self._next_stranger_at - _now())
+                self._next_stranger_at = _now() + STRANGER_PAUSE_S
+                return self._known(key) or await self._learn(key, token, path)
+        finally:
+            self._waiting.discard(address)
+
+    def _known(self, key: bytes) -> int | None:
+        """What was answered so recently that it still holds."""
+        now = _now()
+        if key in self._good and now - self._good[key] < GOOD_S:
+            return OK
+        said = self._bad.get(key)
+        return said[1] if said is not None and now - said[0] < BAD_S else None
+
+    async def _learn(self, key: bytes, token: str, path: str) -> int:
+        try:
+            status = await self._asked(token, path)
         except ApiError:
-            return 503
-        if len(self._known) >= REMEMBERED_TOKENS:
-            self._known.clear()
-        self._known[key] = (now + REMEMBERED_S, status)
+            return UNAVAILABLE
+        self._good.pop(key, None)
+        self._bad.pop(key, None)
+        if status == OK:
+            self._good[key] = _now()
+        else:
+            self._bad[key] = _now(), status
+        for answers in (self._good, self._bad):
+            if len(answers) > REMEMBERED:
+                answers.popitem(last=False)
         return status
 
     async def _asked(self, token: str, path: str) -> int:
         review = _review(TOKEN_REVIEWS, "TokenReview", {"token": token})
         answer = (await self._api.create(TOKEN_REVIEWS, review)).get("status", {})
         if not answer.get("authenticated"):
-            return 401
+            return UNAUTHORIZED
         user = answer.get("user", {})
         spec = {
             "nonResourceAttributes": {"path": path, "verb": "get"},
@@ -54,7 +102,12 @@ class Access:
         }
         review = _review(SUBJECT_ACCESS_REVIEWS, "SubjectAccessReview", spec)
         allowed = (await self._api.create(SUBJECT_ACCESS_REVIEWS, review)).get("status", {}).get("allowed")
-        return 200 if allowed else 403
+        return OK if allowed else FORBIDDEN
+
+
+def _now() -> float:
+    """Seconds on the event loop's clock."""
+    return asyncio.get_running_loop().time()
 
 
 def _review(resource: Resource, kind: str, spec: JsonObject) -> JsonObject:

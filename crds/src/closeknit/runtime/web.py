@@ -1,13 +1,19 @@
-"""/healthz, /readyz and /metrics over HTTP."""
+"""/healthz, /readyz and /metrics over HTTP, one request on each connection."""
 
+import asyncio
+import logging
 from typing import Protocol
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
+from closeknit.runtime.door import Door
+
+_log = logging.getLogger(__name__)
 
 
 class Vitals(Protocol):
@@ -34,21 +40,37 @@ class WebServer:
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
         application.router.add_get("/metrics", self._show_metrics)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.2)
+        application.on_response_prepare.append(_end_after)
+        _log.addFilter(_is_no_strangers_mistake)  # once, however often
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            logger=_log,
+            handler_cancellation=True,  # nobody waits any more for what was asked
+            lingering_time=0.0,  # nor for the rest of a body that nobody wants
+            shutdown_timeout=0.2,
+        )
+        self._listener: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Listens from now on. Raises OSError where it cannot."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._address.host or None, self._address.port).start()
+        assert self._runner.server is not None  # noqa: S101 - since setup
+        self._listener = await asyncio.get_running_loop().create_server(
+            Door(self._runner.server), self._address.host or None, self._address.port
+        )
 
     async def stop(self) -> None:
         """Listens no more."""
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
 
     @property
     def port(self) -> int:
         """The port it listens on, where any was asked for (0)."""
-        return int(self._runner.addresses[0][1])
+        assert self._listener is not None  # noqa: S101 - since start
+        return int(self._listener.sockets[0].getsockname()[1])
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return _verdict(self._vitals.faults(), 500)
@@ -58,7 +80,8 @@ class WebServer:
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         if self._access is not None:
-            status = await self._access.status(request.headers.get("Authorization"), request.path)
+            authorization = request.headers.get("Authorization")
+            status = await self._access.status(authorization, request.path, request.remote or "")
             if status != 200:
                 return web.Response(status=status)
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -66,3 +89,13 @@ class WebServer:
 
 def _verdict(complaints: list[str], status: int) -> web.Response:
     return web.Response(text="\n".join(complaints), status=status) if complaints else web.Response(text="ok")
+
+
+async def _end_after(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Connection"] = "close"
+    response.force_close()
+
+
+def _is_no_strangers_mistake(record: logging.LogRecord) -> bool:
+    """Whether a log line of the server's is about more than bytes that are no HTTP."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))

@@ -6,6 +6,7 @@ import msgspec
 from pydantic import ValidationError
 
 from closeknit.api.names import JobKey
+from closeknit.api.nesting import MAX_DEPTH, is_deeper, shallow
 from closeknit.api.objects import ObjectMeta, TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.meta import Metadata, WireStruct
@@ -38,19 +39,25 @@ class _StatusOnly(WireStruct, frozen=True):
 
 
 def job_from_json(document: bytes) -> TrainingJob | InvalidJob:
-    """The job of a TrainingJob's JSON. Only one without a name raises (msgspec.ValidationError)."""
+    """The job of a TrainingJob's JSON. Raises ValueError for one that is no JSON, or has no metadata to know it by."""
+    if is_deeper(document):
+        return _invalid(shallow(document), f"it is nested deeper than {MAX_DEPTH} levels")
     try:
         return TrainingJob.model_validate_json(document)
     except ValidationError as error:
-        head = msgspec.json.decode(document, type=_Head).metadata
-        status = bytes(msgspec.json.decode(document, type=_StatusOnly).status)
-        read = _status(status)
-        return InvalidJob(_metadata(head), first_fault(error), read or TrainingJobStatus(), read is not None)
+        return _invalid(document, first_fault(error))
 
 
 def job_from_builtins(document: object) -> TrainingJob | InvalidJob:
-    """The job of a TrainingJob as plain dicts and lists. Only one without a name raises."""
+    """The job of a TrainingJob as plain dicts and lists of an answer. Raises as `job_from_json`."""
     return job_from_json(msgspec.json.encode(document))
+
+
+def _invalid(document: bytes, error: str) -> InvalidJob:
+    head = msgspec.json.decode(document, type=_Head).metadata
+    status = bytes(msgspec.json.decode(document, type=_StatusOnly).status)
+    read = _status(status)
+    return InvalidJob(_metadata(head), error, read or TrainingJobStatus(), read is not None)
 
 
 def _metadata(head: Metadata) -> ObjectMeta:

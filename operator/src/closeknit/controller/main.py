@@ -5,6 +5,7 @@ import asyncio
 import logging
 import os
 import sys
+from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,7 +15,10 @@ from closeknit.controller import shell
 from closeknit.controller.process import Process
 from closeknit.kube.http import HttpApi
 from closeknit.runtime import logs
+from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
+
+REVIEW_TIMEOUT_S = 4.0  # twice that, and what goes before it, is less than the 10 s that a scraper waits
 
 _log = logging.getLogger("closeknit.controller")
 
@@ -39,8 +43,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def _run(metrics_address: Address) -> None:
-    async with await HttpApi.connect(user_agent=f"closeknit-operator/{version('closeknit')}") as api:
-        await shell.run(Process(api, metrics_address))
+    user_agent = f"closeknit-operator/{version('closeknit')}"
+    async with AsyncExitStack() as ends:
+        api = await ends.enter_async_context(await HttpApi.connect(user_agent=user_agent))
+        access: Access | None = None
+        if not metrics_address.is_loopback:
+            # Connections of its own: whoever asks for metrics takes none from those that write Pods.
+            reviews = await HttpApi.connect(user_agent=user_agent, request_timeout_s=REVIEW_TIMEOUT_S)
+            access = Access(await ends.enter_async_context(reviews))
+        await shell.run(Process(api, metrics_address, access))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -75,6 +75,12 @@ class Metrics:
             ("resource",),
             registry=registry,
         )
+        self._quarantined = Gauge(
+            "closeknit_unreadable_objects",
+            "Objects that cannot be read at the moment and are left out; those without a readable name count as one.",
+            ("resource",),
+            registry=registry,
+        )
         self.api_writes = Counter(
             "closeknit_api_writes",
             "Writes sent to the API server; code is ok or the reason of the refusal.",
@@ -88,9 +94,10 @@ class Metrics:
         )
 
     def watch(self, sight: Sight) -> None:
-        """Shows the age of each stream from now on."""
+        """Shows the age of each stream, and what it cannot read, from now on."""
         for source, reflector in sight.reflectors.items():
             self._age.labels(source.value).set_function(partial(_silence_s, reflector))
+            self._quarantined.labels(source.value).set_function(partial(_unreadable, reflector))
 
     def stored(self, plan: Plan, before: TrainingJobStatus) -> None:
         """Counts a decision whose status is stored now."""
@@ -131,3 +138,7 @@ def totals(cluster: Cluster) -> Totals:
 
 def _silence_s(reflector: Reflector[ClusterObject]) -> float:
     return reflector.last_activity_s
+
+
+def _unreadable(reflector: Reflector[ClusterObject]) -> float:
+    return len(reflector.quarantined)

@@ -35,14 +35,16 @@ def utc_now() -> datetime:
 class Process:
     """Reflectors, the scheduling loop and the web server over one Api."""
 
-    def __init__(self, api: Api, metrics_address: Address, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self, api: Api, metrics_address: Address, access: Access | None, now: Callable[[], datetime] = utc_now
+    ) -> None:
+        """`access` None: whoever reaches the address may read the metrics."""
         self.metrics = Metrics()
         self.sight = Sight(api, self.wake)
         self.metrics.watch(self.sight)
         self._worker = ThreadWorker()
         writes = Writes(api, self.metrics, now, socket.gethostname())
         self.loop = SchedulingLoop(self.sight, writes, self.metrics, now, self._worker)
-        access = None if metrics_address.is_loopback else Access(api)
         self.vitals = OperatorVitals(self.sight, self.loop)
         self.web = WebServer(metrics_address, self.vitals, self.metrics.registry, access)
 

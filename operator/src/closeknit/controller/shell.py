@@ -1,4 +1,4 @@
-"""kopf as the shell of the process: start, end, signals, login, and TrainingJobs' events, which only wake the loop.
+"""kopf as the shell of the process: start, end, signals, login; and events of ClusterTopologies, which wake the loop.
 
 What goes through kopf and what does not, and why: docs/decisions/0007-what-goes-through-kopf.md.
 """
@@ -13,8 +13,8 @@ from typing import Any
 import kopf
 
 from closeknit.api.names import GROUP, VERSION
+from closeknit.cluster.kinds import BY_STREAM, Stream
 from closeknit.controller.process import Process, ended
-from closeknit.controller.resources import TRAINING_JOBS
 from closeknit.kube.backoff import Backoff
 
 FINALIZER = f"{GROUP}/never-set"  # kopf sets one only for handlers that we do not have
@@ -71,7 +71,9 @@ async def run(process: Process) -> None:
         named = kopf.login_with_kubeconfig(**kwargs) if os.environ.get("KUBECONFIG") else None
         return named or kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
-    @kopf.on.event(GROUP, VERSION, TRAINING_JOBS.plural, registry=registry, id="wake")
+    # kopf decodes what it watches by json, and what that cannot do ends it. So it watches no kind whose schema keeps
+    # fields unseen: those of a TrainingJob's template are its author's.
+    @kopf.on.event(GROUP, VERSION, BY_STREAM[Stream.CLUSTER_TOPOLOGIES].plural, registry=registry, id="wake")
     async def wake(**_: Any) -> None:
         process.wake()
 

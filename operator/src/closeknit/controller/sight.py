@@ -121,5 +121,6 @@ class Sight:
             self._machines[machine.topology_class] = machine
 
 
-def _report(source: Stream, key: Key, error: Exception) -> None:
-    _log.warning("an object cannot be read and is left out", extra={"resource": source, "object": key, "error": error})
+def _report(source: Stream, key: Key, reason: str) -> None:
+    facts = {"resource": source, "object": str(key) or "nobody can tell which", "error": reason}
+    _log.warning("an object cannot be read and is left out", extra=facts)

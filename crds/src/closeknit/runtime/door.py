@@ -1,0 +1,78 @@
+"""The door of a small web server: so many connections at once, each for so long, whatever comes through them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+CONNECTIONS = 64  # a kubelet and a few scrapers need one each
+# From the first byte of a request to the last of its answer: a scraper gives up after 10 s.
+CONNECTION_S = 15.0
+
+
+class Door:
+    """Makes the protocol of each new connection from `serve`'s.
+
+    Where all places are taken, the oldest connection of the address that has most of them makes room: no number of
+    strangers that wait for nothing keeps anybody out.
+    """
+
+    def __init__(self, serve: Callable[[], asyncio.Protocol]) -> None:
+        self._serve = serve
+        self._open: dict[_Connection, str] = {}  # addresses, the oldest connection first
+
+    def __call__(self) -> asyncio.Protocol:
+        """The protocol of a connection that is about to be made."""
+        return _Connection(self, self._serve())
+
+    def enter(self, connection: "_Connection", address: str) -> None:
+        """A connection was made."""
+        if len(self._open) >= CONNECTIONS:
+            crowd = Counter(self._open.values()).most_common(1)[0][0]
+            oldest = next(each for each, its_address in self._open.items() if its_address == crowd)
+            self.leave(oldest)
+            oldest.cut()
+        self._open[connection] = address
+
+    def leave(self, connection: "_Connection") -> None:
+        """A connection is over."""
+        self._open.pop(connection, None)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection; what it does is the inner protocol's."""
+
+    def __init__(self, door: Door, inner: asyncio.Protocol) -> None:
+        self._door = door
+        self._inner = inner
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
+        self._transport = transport
+        self._deadline = asyncio.get_running_loop().call_later(CONNECTION_S, self.cut)
+        self._inner.connection_made(transport)
+        self._door.enter(self, str((transport.get_extra_info("peername") or ("",))[0]))
+
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._door.leave(self)
+        self._inner.connection_lost(exc)
+
+    def cut(self) -> None:
+        """Ends the connection at once, unsent data with it."""
+        if self._transport is not None:
+            self._transport.abort()
