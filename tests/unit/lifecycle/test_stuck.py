@@ -77,7 +77,7 @@ def test_nodes_are_avoided_after_a_restart_of_the_operator_too_for_ten_minutes()
     )
     story.pass_time(599)
     story.settle()
-    assert (story.status().state, [plan.wake_after_s for plan in story.plans()]) == (State.RESTARTING, [1.0])
+    assert (story.status().state, story.decide().wake_at) == (State.RESTARTING, story.now + timedelta(seconds=1))
     story.pass_time(1)
     story.settle()
     assert nodes(story) == ["gpu-1"]
