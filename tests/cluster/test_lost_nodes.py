@@ -38,10 +38,14 @@ class Site(Bed):
         self.hurt.append(node)
         for pod in self.all("pods"):
             if pod["spec"].get("nodeName") == node:
-                self.change("pod", pod["metadata"]["name"], {"metadata": {"finalizers": ["test.example/kubelet"]}})
+                self.hold(pod["metadata"]["name"])
         self.cluster.kubectl("annotate", "node", node, "kwok.x-k8s.io/node-")
         conditions = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "stopped"}]
         self._say(node, conditions)
+
+    def hold(self, pod: str) -> None:
+        """The Pod's kubelet takes its time to say that it is gone."""
+        self.change("pod", pod, {"metadata": {"finalizers": ["test.example/kubelet"]}})
 
     def confirm(self, pod: str) -> None:
         """The kubelet is back, and says that the Pod is gone."""
@@ -96,7 +100,8 @@ def running() -> Iterator[Site]:
 @pytest.fixture
 def site(running: Site) -> Iterator[Site]:
     running.namespace = f"lost-{next(serials)}"
-    running.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": running.namespace}})
+    metadata = {"name": running.namespace, "labels": {"closeknit.dev/unrestricted-templates": "true"}}
+    running.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     asked = ("get", "serviceaccounts", "default", f"-n{running.namespace}")
     running.wait(lambda: running.cluster.kubectl(*asked, check=False) != "", "the default ServiceAccount")
     yield running
@@ -130,3 +135,88 @@ def test_a_gang_runs_on_other_nodes_while_its_pod_on_a_dead_node_still_exists(
     site.confirm("train-a1-worker-00001")
     site.wait_for_state("Running", "next")
     assert site.placed_on("next") == [nodes[1]]
+
+
+@BOTH
+def test_a_gang_whose_node_is_cordoned_before_its_pod_is_bound_goes_elsewhere_at_once(
+    site: Site, spec: dict[str, Any], nodes: tuple[str, ...]
+) -> None:
+    """Gates of the user's own hold the Pods, and so give time."""
+    template = {"schedulingGates": [{"name": "test.example/hold"}], "containers": [{"name": "trainer", "image": "i"}]}
+    site.submit(**spec, template={"spec": template})
+    site.wait(lambda: len(site.names("pods")) == 2, "both Pods")
+    site.cordon(nodes[1])
+    site.wait(lambda: site.placed_on() == [nodes[0], nodes[2]], "other nodes")
+    assert site.ends() == [("NodeChanged", False)]
+    message = site.job()["status"]["attempts"][0]["message"]
+    assert message.startswith(f"node {nodes[1]} takes no new Pod of the job: it has the taint node.kubernetes.io/unsch")
+
+
+def test_a_gang_that_the_scheduler_refuses_for_another_reason_goes_elsewhere_after_half_a_minute(site: Site) -> None:
+    """A host port that somebody else has is the scheduler's business alone."""
+    nodes = tuple(PLUGIN)
+    port = {"hostPort": 7777, "containerPort": 7777}
+    taken = {"name": "other", "image": "i", "ports": [port]}
+    pod = {"name": "other", "namespace": site.namespace}
+    hold = {"nodeName": nodes[1], "containers": [taken], "tolerations": [{"operator": "Exists"}]}
+    site.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": hold})
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i", "ports": [port]}]}}
+    site.submit(**ON_PLUGIN, template=template)
+    site.wait(lambda: site.placed_on() == [*nodes[:2]], "the first attempt")
+    site.wait(lambda: site.placed_on() == [nodes[0], nodes[2]], "other nodes")
+    site.wait_for_state("Running")
+    (ended,) = site.job()["status"]["attempts"]
+    assert (ended["reason"], ended["charged"], [each["name"] for each in ended["unfit"]]) == (
+        "Unschedulable",
+        False,
+        [nodes[1]],
+    )
+    assert ended["message"].startswith(f"Pod train-a1-worker-00001 cannot be scheduled on node {nodes[1]}: 0/6 nodes ")
+    assert "1 node(s) didn't have free ports for the requested pod ports" in ended["message"]
+    assert site.told() == ["Placed", "Unschedulable", "Placed"]
+
+
+def test_a_node_that_refused_a_pod_is_named_where_no_other_is_left(site: Site) -> None:
+    apart = [{"labelSelector": {"matchLabels": {"app": "other"}}, "topologyKey": "kubernetes.io/hostname"}]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}
+    for node in PLUGIN:
+        pod = {"name": node, "namespace": site.namespace, "labels": {"app": "other"}}
+        hold = {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}
+        site.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": hold})
+    template = {"affinity": affinity, "containers": [{"name": "trainer", "image": "i"}]}
+    site.submit(gpus=24, gpu={"products": ["NVIDIA-H200"]}, template={"spec": template})
+    site.wait(lambda: bool(site.job()["status"].get("pending")), "the end of the first attempt")
+    pending = site.wait_for_reason("InsufficientGPUs")
+    assert "gpu-1, gpu-2, gpu-3 are avoided until " in pending["message"]
+    assert "didn't match pod anti-affinity rules" in pending["message"]
+    assert site.names("pods") == sorted(PLUGIN)
+
+
+def test_a_succeeded_rank_whose_pod_is_removed_stays_succeeded(site: Site) -> None:
+    site.submit(**ON_PLUGIN)
+    site.wait_for_state("Running")
+    site.finish("train-a1-worker-00001", "succeed")
+    site.wait(lambda: site.job()["status"]["placement"].get("succeeded") == "1", "it to be stored")
+    site.restart()
+    site.cluster.kubectl("delete", "pod", "train-a1-worker-00001", f"--namespace={site.namespace}")
+    site.finish("train-a1-worker-00000", "succeed")
+    status = site.wait_for_state("Succeeded")
+    assert (status["attempt"], site.ends()) == (1, [("Succeeded", False)])
+
+
+def test_what_kubernetes_ends_is_not_charged(site: Site) -> None:
+    """First an eviction through the API, as a drain does it, then the shutdown of a node."""
+    site.submit(**ON_PLUGIN)
+    site.wait_for_state("Running")
+    site.hold("train-a1-worker-00001")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "train-a1-worker-00001"}}
+    path = f"/api/v1/namespaces/{site.namespace}/pods/train-a1-worker-00001/eviction"
+    site.cluster.kubectl("create", "--raw", path, "--filename=-", stdin=json.dumps(eviction))
+    site.wait(lambda: site.job()["status"]["attempt"] == 2, "the next attempt")
+    site.confirm("train-a1-worker-00001")
+    site.wait_for_state("Running")
+    shutdown = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "shutdown"}
+    site.say("train-a2-worker-00000", phase="Failed", reason="Terminated", conditions=[shutdown])
+    site.wait(lambda: site.job()["status"]["attempt"] == 3, "the next attempt")
+    site.wait_for_state("Running")
+    assert site.ends() == [("Disrupted", False), ("Disrupted", False)]
