@@ -30,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("closeknit")
     group.addoption("--hardware", action="store_true", help="run the tests that need real GPUs, too")
     group.addoption("--long", action="store_true", help="run the long forms of the tests, too")
+    group.addoption("--seed", type=int, help="tests/lives: the life of this seed alone")
     group.addoption("--require-all", action="store_true", help="fail if anything but hardware is skipped")
 
 

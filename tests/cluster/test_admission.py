@@ -294,7 +294,11 @@ TEMPLATES = (
     Template("hostPID", keys("spec.hostPID"), pod={"hostPID": True}),
     Template("hostIPC", keys("spec.hostIPC"), pod={"hostIPC": True}),
     Template("nodeName", keys("spec.nodeName"), pod={"nodeName": OWN}),
-    Template("affinity", keys("spec.affinity"), pod={"affinity": {}}),
+    Template(
+        "an affinity to Pods",
+        keys("spec.affinity.podAntiAffinity"),
+        pod={"affinity": {"nodeAffinity": {}, "podAntiAffinity": {}}},
+    ),
     Template("a scheduler of its own", keys("spec.schedulerName"), pod={"schedulerName": "mine"}),
     Template("a priority of its own", keys("spec.priorityClassName"), pod={"priorityClassName": "high"}),
     Template("a field that nobody knows yet", keys("spec.novelty"), pod={"novelty": True}),
@@ -362,6 +366,7 @@ def test_what_every_pod_has_is_allowed(team: LocalCluster) -> None:
             "serviceAccountName": "default",
             "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
             "nodeSelector": {"example.com/rack": "r1"},
+            "affinity": {"nodeAffinity": {}},
             "restartPolicy": "Never",
         },
     }

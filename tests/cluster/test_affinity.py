@@ -16,6 +16,7 @@ from closeknit.placement.admission import admits
 from closeknit.placement.request import request
 from harness.local_cluster import LocalCluster
 from harness.machines import node_object
+from harness.operator_bed import ON_PLUGIN, PLUGIN_NODES, Bed
 
 SEED = 20261122
 POD_SPECS = 30  # each as one Pod per node
@@ -110,3 +111,14 @@ def test_our_answer_is_the_schedulers(local_cluster: LocalCluster, namespace: st
     assert 0.2 < sum(theirs.values()) / len(theirs) < 0.8  # neither says the same of all
     wrong = sorted(name for name in ours if ours[name] is not theirs[name])
     assert not wrong, [(name, json.dumps(asked[int(name.partition("-")[0])])) for name in wrong]
+
+
+def test_a_job_runs_on_the_node_that_its_affinity_leaves(bed: Bed) -> None:
+    first, second = PLUGIN_NODES
+    names = {"key": "metadata.name", "operator": "NotIn", "values": [first]}
+    rule = {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [names]}]}}
+    container = {"name": "trainer", "image": "registry.example/train:1"}
+    template = {"spec": {"containers": [container], "affinity": {"nodeAffinity": rule}}}
+    bed.submit(**{**ON_PLUGIN, "gpus": 8}, template=template)
+    bed.wait_for_state("Running")
+    assert bed.nodes_of_pods() == [second]

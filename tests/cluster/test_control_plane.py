@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from harness.audit import AuditEvent
-from harness.build import PROJECTS
 from harness.kubectl import KubectlError
 from harness.local_cluster import LocalCluster
+from harness.projects import PROJECTS
 
 GPUS_PER_NODE = 8
 

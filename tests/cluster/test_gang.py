@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from closeknit.agent.discovery.simulation import gpu_uuid
+from closeknit.api.names import UNRESTRICTED_TEMPLATES_LABEL
 from harness.machines import device_class
 from harness.operator_bed import BOTH, ON_DRA, ON_PLUGIN, Bed, others
 
@@ -137,6 +138,7 @@ def test_a_pod_deleted_after_its_gang_has_run_is_followed_by_an_attempt_at_the_s
 def test_a_pod_deleted_before_its_gang_has_run_is_made_again_under_its_name(bed: Bed) -> None:
     """A gate of the user's own keeps the Pods from their nodes, and so gives time."""
     container = {"name": "trainer", "image": "registry.example/train:1"}
+    bed.cluster.kubectl("label", "namespace", bed.namespace, f"{UNRESTRICTED_TEMPLATES_LABEL}=true")
     held = {"schedulingGates": [{"name": "example.com/wait"}], "containers": [container]}
     bed.submit(**ON_PLUGIN, template={"spec": held})
     bed.cluster.wait_for(lambda: len(bed.names("pods")) == 2, "both Pods")
@@ -150,7 +152,29 @@ def test_a_pod_deleted_before_its_gang_has_run_is_made_again_under_its_name(bed:
         bed.cluster.kubectl("patch", "pod", name, f"--namespace={bed.namespace}", "--type=json", f"--patch={patch}")
     assert bed.wait_for_state("Running")["attempt"] == 1
     assert bed.names("pods") == ["train-a1-worker-00000", "train-a1-worker-00001"]
-    assert "attempts" not in bed.job()["status"]
+    assert bed.job()["status"]["attempts"] == []
+
+
+def test_nothing_of_the_next_attempt_is_made_before_what_it_needs_is_free(bed: Bed) -> None:
+    """A finalizer keeps a Pod of the first attempt, and with it the GPUs of its node."""
+    bed.submit(**ON_PLUGIN)
+    bed.wait_for_state("Running")
+    bed.change("pod", "train-a1-worker-00001", {"metadata": {"finalizers": ["example.com/hold"]}})
+    bed.delete("pod", "train-a1-worker-00000")
+
+    def waits() -> str | None:
+        conditions = bed.job()["status"]["conditions"]
+        running = next(condition for condition in conditions if condition["type"] == "Running")
+        return running["message"] if running["reason"] == "Restarting" else None
+
+    message = bed.cluster.wait_for(waits, "the status to tell")
+    assert message == (
+        "waits until what is left of its Pods of before is gone: Pod train-a1-worker-00001 on node gpu-2"
+    )
+    assert bed.names("pods") == ["train-a1-worker-00001"]
+    bed.change("pod", "train-a1-worker-00001", {"metadata": {"finalizers": None}})
+    assert bed.wait_for_state("Running")["attempt"] == 2
+    assert bed.names("pods") == ["train-a2-worker-00000", "train-a2-worker-00001"]
 
 
 def test_suspend_frees_everything_and_resume_begins_the_next_attempt(bed: Bed) -> None:

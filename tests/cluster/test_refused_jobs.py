@@ -1,5 +1,6 @@
 """Jobs that the operator or the API server refuses: what is said, what is left behind, and what ends the wait."""
 
+import json
 from typing import Any
 
 import pytest
@@ -35,11 +36,6 @@ from harness.operator_bed import ON_DRA, ON_PLUGIN, Bed, others
             "TemplateInvalid",
             id="a template that asks for GPUs itself",
         ),
-        pytest.param(
-            {"gpus": 8, "template": {"spec": {"containers": [{"name": "trainer"}]}}},
-            "TemplateInvalid",
-            id="a template without an image, which only the API server sees",
-        ),
     ],
 )
 def test_a_refused_job_writes_its_status_and_one_event(bed: Bed, spec: dict[str, Any], reason: str) -> None:
@@ -50,6 +46,23 @@ def test_a_refused_job_writes_its_status_and_one_event(bed: Bed, spec: dict[str,
     bed.cluster.wait_for(lambda: len(bed.writes()) == 2, "the audit log")
     assert sorted(others(bed.writes())) == ["create events", "update trainingjobs"]
     assert bed.names("pods") == bed.names("services") == []
+
+
+def test_what_only_the_api_server_refuses_is_taken_back_and_never_called_placed(bed: Bed) -> None:
+    bed.submit(gpus=16, template={"spec": {"containers": [{"name": "trainer"}]}})
+    message = bed.wait_for_reason("TemplateInvalid")["message"]
+    assert message.endswith("is invalid: spec.containers[0].image: Required value")
+    bed.cluster.wait_for(lambda: bed.told() == ["TemplateInvalid"], "the Event")
+    bed.cluster.wait_for(lambda: len(bed.writes()) == 6, "the audit log")
+    writes = [(event.verb, event.resource, event.code) for event in sorted(bed.writes(), key=lambda each: each.at)]
+    assert writes[:3] == [("update", "trainingjobs", 200), ("create", "services", 201), ("create", "pods", 422)]
+    assert sorted(writes[3:]) == [
+        ("create", "events", 201),
+        ("delete", "services", 200),
+        ("update", "trainingjobs", 200),
+    ]
+    assert bed.names("pods") == bed.names("services") == []
+    assert "placement" not in bed.job()["status"]
 
 
 @pytest.mark.parametrize(
@@ -134,16 +147,109 @@ def test_where_pod_security_refuses_ipc_lock_the_gang_goes_without_and_says_so(b
         "the namespace's Pod Security level refuses IPC_LOCK; RDMA may fail to register memory",
     )
     assert [pod["spec"]["containers"][0].get("securityContext") for pod in bed.all("pods")] == [None, None]
+    assert (status["attempt"], status["attempts"], bed.told()) == (1, [], ["Placed"])
 
 
-def test_a_quota_that_only_the_creates_show_takes_back_what_was_made(bed: Bed) -> None:
-    quota = {"name": "one", "namespace": bed.namespace}
-    bed.cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": quota, "spec": {"hard": {"pods": "1"}}})
-    bed.cluster.wait_for(
-        lambda: bed.cluster.get("resourcequota", "one", bed.namespace).get("status", {}).get("used"), "the quota"
+def test_no_pod_is_made_of_a_gang_that_exceeds_a_quota_until_that_is_raised(bed: Bed) -> None:
+    resource = "requests.nvidia.com/gpu"
+    set_quota(bed, {resource: "8", "pods": "10"})
+    bed.submit(**ON_PLUGIN)
+    assert bed.wait_for_reason("QuotaExceeded")["message"] == (
+        f"the whole gang is more than is left of the quotas of namespace {bed.namespace}: "
+        f"quota gpus: {resource}: asked 16, hard 8, used 0, left 8; "
+        "free some of it, ask for less, or have an administrator raise it"
     )
+    bed.cluster.wait_for(lambda: bed.told() == ["QuotaExceeded"], "the Event")
+    assert "placement" not in bed.job()["status"]
+    assert "pods" not in {event.resource for event in bed.writes()}
+    set_quota(bed, {resource: "16", "pods": "2"})
+    status = bed.wait_for_state("Running")
+    assert (status["attempt"], status.get("pending")) == (1, None)
+    bed.delete("pod", "train-a1-worker-00000")  # both are still counted when the next two are to be made
+    bed.cluster.wait_for(lambda: bed.job()["status"]["attempt"] == 2, "the second attempt")
+    bed.wait_for_state("Running")
+    assert "QuotaExceeded" not in bed.told()[2:]
+    assert {event.code for event in bed.writes() if (event.verb, event.resource) == ("create", "pods")} == {201}
+
+
+def set_quota(bed: Bed, hard: dict[str, str]) -> None:
+    """The quota of the story's namespace is this, and counted."""
+    metadata = {"name": "gpus", "namespace": bed.namespace}
+    bed.cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}})
+
+    def is_counted() -> bool:
+        status = bed.cluster.get("resourcequota", "gpus", bed.namespace).get("status", {})
+        return bool(status.get("hard") == hard and status.get("used", {}).keys() == hard.keys())
+
+    bed.cluster.wait_for(is_counted, "the quota to be counted")
+
+
+def test_a_policy_that_refuses_one_rank_takes_all_back_and_is_asked_before_anything_starts_again(bed: Bed) -> None:
+    policy = refuse_rank_1(bed)
     bed.submit(**ON_PLUGIN)
     message = bed.wait_for_reason("TemplateInvalid")["message"]
-    assert "is forbidden: exceeded quota: one, requested: pods=1, used: pods=1, limited: pods=1" in message
+    assert message.startswith(f"the API server refuses Pod {bed.namespace}/train-a1-worker-00001: ")
+    assert message.endswith("denied request: not this one")
     bed.cluster.wait_for(lambda: bed.names("pods") == bed.names("services") == [], "what was made to be gone")
     assert "placement" not in bed.job()["status"]
+    for probed, queue in enumerate(("a", "b", "c")):  # a job that changes is asked about at once
+        bed.change("trainingjob", "train", {"spec": {"queue": queue}})
+        wait_for_probes(bed, probed + 1)
+    assert {(event.verb, event.name) for event in bed.writes(dry_run=True)} == {("create", "train-a1-worker-00001")}
+    made = [event for event in bed.writes() if (event.verb, event.resource) == ("create", "pods")]
+    assert [(event.name, event.code) for event in sorted(made, key=lambda event: event.at)] == [
+        ("train-a1-worker-00000", 201),
+        ("train-a1-worker-00001", 422),
+    ]
+    bed.cluster.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", policy)
+    wait_for_rank_1(bed, is_refused=False)
+    bed.change("trainingjob", "train", {"spec": {"queue": "d"}})
+    assert bed.wait_for_state("Running")["attempt"] == 1
+
+
+def wait_for_probes(bed: Bed, count: int) -> None:
+    bed.cluster.wait_for(lambda: len(bed.writes(dry_run=True)) == count, f"{count} dry runs")
+
+
+def refuse_rank_1(bed: Bed) -> str:
+    """Name of a policy, in force, that refuses every Pod of index 1 in the story's namespace."""
+    name = f"no-rank-1-{bed.namespace}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    admission = "admissionregistration.k8s.io/v1"
+    bed.cluster.apply(
+        {
+            "apiVersion": admission,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": "!object.metadata.name.endsWith('-00001')", "message": "not this one"}],
+            },
+        },
+        {
+            "apiVersion": admission,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {
+                "policyName": name,
+                "validationActions": ["Deny"],
+                "matchResources": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": bed.namespace}}
+                },
+            },
+        },
+    )
+    wait_for_rank_1(bed, is_refused=True)
+    return name
+
+
+def wait_for_rank_1(bed: Bed, *, is_refused: bool) -> None:
+    """Until a policy is in force, or no longer: it takes a moment."""
+    container = {"name": "c", "image": "registry.example/c:1"}
+    metadata = {"name": "probe-00001", "namespace": bed.namespace}
+    pod = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}})
+    sent = ("create", "--filename=-", "--dry-run=server", "--output=name")
+    bed.cluster.wait_for(
+        lambda: (bed.cluster.kubectl(*sent, stdin=pod, check=False) == "") is is_refused, "the policy to be followed"
+    )

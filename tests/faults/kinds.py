@@ -55,6 +55,7 @@ STOCK_KINDS = (
     Kind(CONFIG_MAPS, "ConfigMap"),
     Kind(_core("services"), "Service", has_status=True),
     Kind(_core("secrets"), "Secret"),
+    Kind(_core("resourcequotas"), "ResourceQuota", has_status=True),
     Kind(_core("namespaces", namespaced=False), "Namespace", has_status=True),
     Kind(Resource("events.k8s.io", "v1", "events"), "Event"),
     Kind(Resource("coordination.k8s.io", "v1", "leases"), "Lease"),

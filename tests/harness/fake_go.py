@@ -7,10 +7,15 @@ import pytest
 FAKE_GO = """\
 #!/bin/sh
 [ "$1" = env ] && echo {version} && exit
+[ "$1" = list ] && printf 'one\\ntwo\\n' && exit
 while [ "$1" != -o ]; do shift; done
-echo built >> {folder}/builds
+into=$2
+shift 2
+for package in "$@"; do
+  echo built >> {folder}/builds
+  echo '#!/bin/sh' > "$into$(basename "${{package%/v[0-9]}}")"
+done
 sleep {takes_s}
-echo '#!/bin/sh' > "$2"
 {then}
 """
 
@@ -32,4 +37,5 @@ def install_go(machine: Path, version: str = "go1.26.8", takes_s: float = 0, the
 
 
 def builds(machine: Path) -> int:
+    """How many programs it has built."""
     return (machine / "builds").read_text().count("built")

@@ -6,11 +6,14 @@ that hangs) hears nothing of it: the build that follows makes the same program.
 
 import hashlib
 import platform
+import shutil
 import sys
+import tarfile
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -31,11 +34,13 @@ class Release:
     url: str
     """With {version} and {architecture} to fill in."""
     sha256: Mapping[str, str]
-    """By Go's name of the architecture."""
+    """Of what the url gives, by Go's name of the architecture."""
+    inside: str | None = None
+    """Where the url gives a tar archive, the program's path in it, with the same two to fill in."""
 
 
-class WrongChecksum(Exception):  # noqa: N818 - it says what it is
-    """A file that came whole and is not the one that was pinned."""
+class WrongRelease(Exception):  # noqa: N818 - it says what it is
+    """A file that came whole and is not the one that was pinned, or not what was thought to be pinned."""
 
 
 def architecture() -> str | None:
@@ -46,7 +51,7 @@ def architecture() -> str | None:
 def fetch(releases: Sequence[Release], version: str, folder: Path) -> bool:
     """Puts every release into the folder, all at once. False where one cannot be had; then the folder holds none.
 
-    Raises WrongChecksum.
+    Raises WrongRelease.
     """
     here = architecture()
     if here is None or not releases or any(here not in each.sha256 for each in releases):
@@ -66,6 +71,15 @@ def fetch(releases: Sequence[Release], version: str, folder: Path) -> bool:
             part.unlink()
 
 
+def megabytes(folder: Path) -> str:
+    """How much of the downloads into this folder has come."""
+    sizes = []
+    for part in folder.glob("*.part"):
+        with suppress(FileNotFoundError):  # whole, and renamed by now
+            sizes.append(part.stat().st_size)
+    return f"{sum(sizes) / 1e6:.0f} MB"
+
+
 class _Downloads:
     """Several at once; the first that fails ends the others."""
 
@@ -75,14 +89,15 @@ class _Downloads:
         self._failed = Event()
 
     def take(self, release: Release, version: str, architecture: str) -> None:
-        """One file, checked and executable, under the program's name with `.part` behind it."""
+        """One program, checked and executable, under its name with `.part` behind it."""
         try:
-            self._take(release, release.url.format(version=version, architecture=architecture), architecture)
+            self._take(release, version, architecture)
         except BaseException:
             self._failed.set()
             raise
 
-    def _take(self, release: Release, url: str, architecture: str) -> None:
+    def _take(self, release: Release, version: str, architecture: str) -> None:
+        url = release.url.format(version=version, architecture=architecture)
         digest = hashlib.sha256()
         part = self._folder / f"{release.program}.part"
         with urllib.request.urlopen(url, timeout=SILENCE_S) as answer, part.open("wb") as file:  # noqa: S310 - pinned
@@ -94,5 +109,24 @@ class _Downloads:
             if answer.length:
                 raise ConnectionError(f"{url} ended {answer.length} bytes too early")
         if digest.hexdigest() != release.sha256[architecture]:
-            raise WrongChecksum(f"{url} does not have the pinned checksum")
+            raise WrongRelease(f"{url} does not have the pinned checksum")
+        if release.inside is not None:
+            inside = release.inside.format(version=version, architecture=architecture)
+            if not _unpack(part, inside):
+                raise WrongRelease(f"{url} holds no {inside}")
         part.chmod(0o755)
+
+
+def _unpack(archive: Path, inside: str) -> bool:
+    """Whether the archive has such a file, which now stands in its place."""
+    program = archive.with_suffix(".program.part")
+    try:
+        with tarfile.open(archive) as files, program.open("wb") as out:
+            found = files.extractfile(inside)
+            if found is None:  # a folder
+                return False
+            shutil.copyfileobj(found, out)
+    except (tarfile.TarError, KeyError):
+        return False
+    program.replace(archive)
+    return True

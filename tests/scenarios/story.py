@@ -15,6 +15,7 @@ from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import from_document
 from closeknit.cluster.meta import Owner
+from closeknit.cluster.quota import Quota
 from closeknit.launch.claim import owned
 from closeknit.lifecycle.answers import NOTHING, Answers, after
 from closeknit.lifecycle.conditions import timestamp
@@ -28,6 +29,7 @@ from closeknit.lifecycle.results import (
     Exists,
     Failure,
     Judgement,
+    Quotas,
     Refused,
     Result,
     Stored,
@@ -65,6 +67,8 @@ class Story:
         """The same of children whose name somebody else has."""
         self.dead: set[str] = set()
         """Nodes whose kubelets confirm nothing: a Pod that is deleted there stays."""
+        self.quotas: list[Quota] = []
+        """Of every namespace."""
         self.answers: dict[str, Answers] = {}
         self.tables = Tables()
         self._memory = Memory()
@@ -117,6 +121,10 @@ class Story:
 
     def _results(self, plan: Plan) -> list[Result]:
         results: list[Result] = []
+        if plan.demand is not None:
+            results.append(Quotas(plan.demand, tuple(self.quotas)))
+            if judged(results[-1], plan.uid) is not Judgement.DONE:
+                return results
         for probe in plan.probes:
             results.append(self._create(plan, probe, is_probe=True))
             if judged(results[-1], plan.uid) is not Judgement.DONE:

@@ -19,6 +19,7 @@ NOT_PLACEMENTS = {  # what launch or lifecycle say
     PendingReason.NOT_SUPPORTED,
     PendingReason.TEMPLATE_INVALID,
     PendingReason.NAME_CONFLICT,
+    PendingReason.QUOTA_EXCEEDED,
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from closeknit.controller.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key
-from closeknit.kube.errors import ApiError, Conflict, Invalid, TooManyRequests, Unavailable
+from closeknit.kube.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
 from faults import virtual_time
 from faults.fault import Call, Delay, Fault, HoldEvents, LoseReply, Refuse
 from faults.store import Store
@@ -280,5 +280,22 @@ def test_what_is_remembered_of_a_job_goes_with_it() -> None:
             bed.store.delete(TRAINING_JOBS, Key("team-b", f"j{number}"))
             await bed.pass_time(2)
         return sorted(bed.operator.loop._answers)
+
+    assert bed.live(story) == []
+
+
+def test_a_job_that_is_refused_again_and_again_moves_nobody_elses_words() -> None:
+    """What it would get is free again a moment later, and whoever waits need not be told of either."""
+    policy = Refuse(Forbidden("pods is forbidden: denied by policy", code=403, reason="Forbidden"))
+    bed = Bed(plugin_node, 2, [Fault(policy, "create", PODS)])
+    bed.is_armed = True
+    bed.submit("refused", 8)
+    bed.submit("waits", 32)
+
+    async def story(bed: Bed) -> list[Key]:
+        await asyncio.sleep(1200)  # until it is tried again every five minutes
+        before = len(bed.store.writes)
+        await asyncio.sleep(3600)
+        return [write.key for write in bed.store.writes[before:]]
 
     assert bed.live(story) == []

@@ -43,8 +43,8 @@ def test_a_booking_is_written_whole() -> None:
     answers, results, store = written()
     assert (answers.rejection, answers.service_of) == (None, 1)
     assert len(store.objects(PODS)) == 4
-    status_service_and_pods = 6
-    assert len(results) == status_service_and_pods
+    quotas_status_service_and_pods = 7
+    assert len(results) == quotas_status_service_and_pods
 
 
 @pytest.mark.parametrize("first", [2, 3], ids=["the second Pod and all after it", "the third and the fourth"])

@@ -1,5 +1,6 @@
 """What closeknit sets in a trainer, fact by fact, and what it leaves to the user."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,17 +15,26 @@ from closeknit.launch.member import Member
 
 NICS = ("mlx5_0:1", "mlx5_3:1")
 RDMA: dict[str, Any] = {"nics": NICS, "rdma_resource": "rdma/hca", "transport": Transport.INFINIBAND}
+IB, EFA = frozenset({Transport.INFINIBAND}), frozenset({Transport.EFA})
 ROCE: dict[str, Any] = {**RDMA, "transport": Transport.ROCE}
-NETWORK = {"NCCL_NET", "NCCL_IB_HCA", "NCCL_CROSS_NIC", "NCCL_IB_QPS_PER_CONNECTION"}
+NETWORK = {"NCCL_NET", "NCCL_MNNVL_ENABLE", "NCCL_IB_HCA", "NCCL_CROSS_NIC", "NCCL_IB_QPS_PER_CONNECTION"}
 
 
-def gang(*shares: int, fabric: Fabric | None = None, trainer: dict[str, Any] | None = None, **net: Any) -> Gang:
+def gang(
+    *shares: int,
+    fabric: Fabric | None = None,
+    trainer: dict[str, Any] | None = None,
+    pod: dict[str, Any] | None = None,
+    rdma: str = "Preferred",
+    **net: Any,
+) -> Gang:
     """A gang with so many GPUs on each node, all nodes with the same NICs."""
     container = {"name": "trainer", "image": "pytorch", **(trainer or {})}
+    template = {"spec": {"containers": [container], **(pod or {})}}
     job = TrainingJob.parse_strictly(
         {
             "metadata": {"name": "train", "namespace": "ml", "uid": "job-uid"},
-            "spec": {"gpus": sum(shares), "template": {"spec": {"containers": [container]}}},
+            "spec": {"gpus": sum(shares), "template": template, "network": {"rdma": rdma}},
         }
     )
     nodes = tuple(
@@ -103,9 +113,15 @@ HASHED = Fabric(ecmp=True, qps_per_connection=4)
             id="isolated rails: no crossing",
         ),
         pytest.param(gang(8, 8), {"NCCL_NET": "Socket"}, id="no NICs: sockets, said aloud"),
+        pytest.param(gang(8, 8, usable=IB), {}, id="NICs that no resource exposes to Pods: NCCL finds what is there"),
+        pytest.param(gang(8, 8, usable=EFA), {}, id="EFA: NCCL's plugin finds it"),
+        pytest.param(gang(8, 8, usable=IB, rdma="Disabled"), {"NCCL_NET": "Socket"}, id="NICs that the job forgoes"),
         pytest.param(
-            gang(8, 8, nics=("mlx5_0:1",)), {"NCCL_NET": "Socket"}, id="NICs that no resource exposes to Pods: sockets"
+            gang(4, 4, nvlink_domain="c0ffee.1", **RDMA),
+            {"NCCL_NET": "IB", "NCCL_IB_HCA": "=mlx5_0:1,mlx5_3:1", "NCCL_MNNVL_ENABLE": "0"},
+            id="trays of one NVLink domain: no NVLink between them",
         ),
+        pytest.param(gang(4, nvlink_domain="c0ffee.1"), {}, id="one tray: nothing"),
     ],
 )
 def test_network_variables_follow_the_facts(of: Gang, expected: dict[str, str]) -> None:
@@ -119,6 +135,44 @@ def test_one_node_without_rdma_puts_every_node_on_sockets() -> None:
     assert "NCCL_IB_HCA" not in values(mixed, 0)
 
 
+def of_nodes(*facts: dict[str, Any]) -> Gang:
+    """A gang of as many nodes, each with facts of its own."""
+    alike = gang(*([4] * len(facts)))
+    members = tuple(replace(member, **own) for member, own in zip(alike.members, facts, strict=True))
+    return Gang(alike.job, 2, members, Fabric())
+
+
+@pytest.mark.parametrize(
+    ("facts", "net"),
+    [
+        ([{"usable": IB}, {"usable": IB | EFA}], None),
+        ([{"usable": IB, **RDMA}, {"usable": IB}], None),
+        ([{"usable": IB}, {"usable": EFA}], "Socket"),
+        ([{"usable": IB}, {"usable": frozenset()}], "Socket"),
+    ],
+    ids=["one in common", "one of them offered", "none in common", "one without NICs"],
+)
+def test_all_ranks_speak_one_net(facts: list[dict[str, Any]], net: str | None) -> None:
+    of = of_nodes(*facts)
+    assert [values(of, index).get("NCCL_NET") for index in (0, 1)] == [net, net]
+
+
+@pytest.mark.parametrize(
+    ("domains", "expected"),
+    [(["d1", "d2", "d1"], "0"), (["d1", "d2", "d3"], None), ([None, None, "d1"], None)],
+    ids=["two share", "none share", "two have none"],
+)
+def test_nvlink_between_nodes_is_kept_out_on_every_node_alike(domains: list[str | None], expected: str | None) -> None:
+    of = of_nodes(*({"nvlink_domain": domain} for domain in domains))
+    assert [values(of, index).get("NCCL_MNNVL_ENABLE") for index in (0, 1, 2)] == [expected] * 3
+
+
+def test_a_user_who_brings_imex_channels_says_so() -> None:
+    own = {"env": [{"name": "NCCL_MNNVL_ENABLE", "value": "2"}]}
+    found = environment(gang(4, 4, trainer=own, nvlink_domain="d1"), 0)
+    assert found.skipped == ("NCCL_MNNVL_ENABLE",)
+
+
 @pytest.mark.parametrize(
     ("resources", "expected"),
     [
@@ -130,11 +184,29 @@ def test_one_node_without_rdma_puts_every_node_on_sockets() -> None:
         pytest.param({"limits": {"memory": "1Ti"}}, None, id="no CPUs asked for: left to torchrun"),
         pytest.param({"limits": {"cpu": "many"}}, None, id="no quantity: left to the API server"),
         pytest.param({"limits": {"cpu": "9" * 5000}}, None, id="an endless number: left to the API server"),
+        pytest.param({"limits": {"cpu": 0}, "requests": {"cpu": "32"}}, "4", id="a limit of 0 is none"),
         pytest.param(None, None, id="resources: null"),
     ],
 )
 def test_threads_follow_the_containers_cpus(resources: object, expected: str | None) -> None:
     assert values(gang(8, trainer={"resources": resources})).get("OMP_NUM_THREADS") == expected
+
+
+@pytest.mark.parametrize(
+    ("container", "pod", "expected"),
+    [
+        pytest.param({}, {"limits": {"cpu": "64"}}, "8", id="the Pod's as a whole"),
+        pytest.param({"limits": {"cpu": "32"}}, {"limits": {"cpu": "64"}}, "4", id="the container's own limit"),
+        pytest.param({"requests": {"cpu": "8"}}, {"limits": {"cpu": "64"}}, "8", id="a limit before any request"),
+        pytest.param({}, {"requests": {"cpu": "16"}}, "2", id="the Pod's request"),
+        pytest.param({}, {"limits": {"cpu": []}}, None, id="a list: left to the API server"),
+    ],
+)
+def test_threads_follow_the_pods_cpus_where_the_container_has_none(
+    container: dict[str, Any], pod: dict[str, Any], expected: str | None
+) -> None:
+    of = gang(8, trainer={"resources": container}, pod={"resources": pod})
+    assert values(of).get("OMP_NUM_THREADS") == expected
 
 
 def test_nodes_with_unequal_shares_tell_torchrun_each_its_own() -> None:

@@ -1,6 +1,8 @@
 """Release files are taken only whole and only as pinned, and a server that fails costs a moment and no words."""
 
 import hashlib
+import io
+import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -11,13 +13,30 @@ from pathlib import Path
 import pytest
 
 from harness import releases
-from harness.build import PROJECTS, ensure_built
+from harness.build import ensure_built
 from harness.fake_go import builds, install_go, machine
-from harness.releases import Release, architecture, fetch
+from harness.projects import PROJECTS
+from harness.releases import Release, WrongRelease, architecture, fetch
 
 __all__ = ["machine"]
 
 BODY = b"#!/bin/sh\n" + b"x" * 100_000
+
+
+def _archive() -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as files:
+        for name in ("README", "v1/program"):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(BODY)
+            files.addfile(entry, io.BytesIO(BODY))
+        folder = tarfile.TarInfo("v1/folder")
+        folder.type = tarfile.DIRTYPE
+        files.addfile(folder)
+    return packed.getvalue()
+
+
+ARCHIVE = _archive()
 pytestmark = pytest.mark.skipif(architecture() is None, reason="nothing is published for this machine")
 
 
@@ -33,10 +52,11 @@ class Server(BaseHTTPRequestHandler):
             return
         if how == "hangs":
             self.hurry.wait(20)
+        body = ARCHIVE if how == "archive" else BODY
         self.send_response(200)
-        self.send_header("Content-Length", str(len(BODY)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(BODY[: len(BODY) // 2] if how in {"cut", "stalls"} else BODY)
+        self.wfile.write(body[: len(body) // 2] if how in {"cut", "stalls"} else body)
         if how == "stalls":
             self.wfile.flush()
             self.hurry.wait(20)
@@ -69,6 +89,32 @@ def test_all_programs_are_taken_and_can_be_run(server: str, tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
     assert (tmp_path / "a").read_bytes() == BODY
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_program_is_taken_out_of_its_archive(server: str, tmp_path: Path) -> None:
+    packed = replace(published(server, "archive", "a", ARCHIVE), inside="{version}/program")
+    assert fetch([packed, published(server, "well", "b")], "v1", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert (tmp_path / "a").read_bytes() == BODY
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(
+    ("how", "body", "inside"),
+    [
+        pytest.param("archive", ARCHIVE, "v1/other", id="no such file in it"),
+        pytest.param("archive", ARCHIVE, "v1/folder", id="a folder"),
+        pytest.param("well", BODY, "v1/program", id="no archive"),
+    ],
+)
+def test_an_archive_without_the_program_leaves_none(
+    server: str, tmp_path: Path, how: str, body: bytes, inside: str
+) -> None:
+    packed = replace(published(server, how, "a", body), inside=inside)
+    with pytest.raises(WrongRelease) as error:
+        fetch([packed], "v1", tmp_path)
+    assert str(error.value) == f"{server}/{how}/v1/{architecture()}/a holds no {inside}"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("how", ["missing", "cut", "hangs", "stalls"])
@@ -106,7 +152,7 @@ def test_the_build_is_the_fallback(
     version = next(each.version for each in PROJECTS if each.name == "kwok")
     lines = capsys.readouterr().err.splitlines()
     url = release.url.format(version=version, architecture=architecture())
-    others = [line for line in lines if not line.startswith("building ")]
+    others = [line for line in lines if not line.startswith(("building ", "fetching "))]
     assert others == ([said.format(version=version, url=url)] if said else [])
     is_taken = how == "well" and body is BODY
     assert (binaries.kwok.read_bytes() == BODY) is is_taken

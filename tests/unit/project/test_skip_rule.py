@@ -108,7 +108,7 @@ def test_pytest_alone_is_not_all(tmp_path: Path, options: list[str], exit_code: 
 def test_pytest_alone_asks_for_no_cluster() -> None:
     """tests/cluster and tests/chart build a control plane: `make test` names them, `.ci/run` asks it for all."""
     settings = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
-    assert settings["testpaths"] == ["tests/unit", "tests/scenarios"]
+    assert settings["testpaths"] == ["tests/unit", "tests/scenarios", "tests/lives"]
     makefile = (TESTS.parent / "Makefile").read_text()
     assert "\ntest: control-plane" in makefile
     assert "pytest tests $(PYTEST_FLAGS)" in makefile

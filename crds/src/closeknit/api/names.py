@@ -30,6 +30,7 @@ UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 GPU_RESOURCE = "nvidia.com/gpu"  # NVIDIA's device plugin
 GPU_DRA_DRIVER = "gpu.nvidia.com"  # NVIDIA's DRA driver, and its DeviceClass
 RDMA_RESOURCE_PREFIX = "rdma/"  # k8s-rdma-shared-dev-plugin's default prefix
+POD_COUNT = "pods"  # the resource of a Node of which every Pod takes one
 TRAINER_CONTAINER = "trainer"
 
 
@@ -104,6 +105,7 @@ class PendingReason(StrEnum):
     NOT_SUPPORTED = "NotSupported"
     TEMPLATE_INVALID = "TemplateInvalid"
     NAME_CONFLICT = "NameConflict"
+    QUOTA_EXCEEDED = "QuotaExceeded"
 
 
 class ExclusionReason(StrEnum):
@@ -147,6 +149,7 @@ class ConditionReason(StrEnum):
     MISMATCH = "Mismatch"
     VERIFIED = "Verified"
     IPC_LOCK_REFUSED = "IPCLockRefused"
+    RDMA_NOT_OFFERED = "RDMANotOffered"
     AS_PLANNED = "AsPlanned"
 
 

@@ -30,6 +30,9 @@ from closeknit.lifecycle.results import PASSING, Failed, Failure, Result, Stored
 from closeknit.placement.tables import Tables
 
 COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound within milliseconds of each other
+# While changes keep coming, as they do while a gang starts, looking and deciding takes a fifth of the time at most.
+REST = 4.0
+LONGEST_REST_S = 0.25
 RESYNC_S = 300.0  # everything is looked at again though nothing changed
 SEEN_POLL_S = 0.05  # our own write may be seen without any change worth waking for
 # A job whose writes fail so often in a row, half a minute by these pauses, loses its turn: what stops it may last, and
@@ -87,6 +90,7 @@ class SchedulingLoop:
         decide_at = loop.time()
         while True:
             self._awake.clear()
+            begun = loop.time()
             is_free = self._let_go()
             cluster = await self._sight.look(self._worker, self._now())
             self._forget(cluster)
@@ -96,8 +100,9 @@ class SchedulingLoop:
                 await self._worker.run(partial(self._tables.learn, machine))
                 self.wake()  # there may be another
             self.beat = loop.time()
+            rest_s = min(REST * (self.beat - begun), LONGEST_REST_S)
             if await self._is_woken(decide_at - loop.time()):
-                await asyncio.sleep(COALESCE_S)
+                await asyncio.sleep(max(COALESCE_S, rest_s))
 
     async def stop(self) -> None:
         """Gives up what is being written; whoever comes next goes on from what was stored."""

@@ -6,6 +6,7 @@ from closeknit.lifecycle.child_kinds import CHILD_KINDS
 
 TRAINING_JOBS = Resource(GROUP, VERSION, "trainingjobs")
 EVENTS = Resource("events.k8s.io", "v1", "events")
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas")
 
 BY_KIND = {each.kind: Resource(each.group, each.version, each.plural) for each in CHILD_KINDS.values()}
 """Of a job's children."""

@@ -1,5 +1,5 @@
-"""Writes a Plan: probes, status by compare-and-swap, opening, actions, Event. The only place of the operator that
-writes.
+"""Writes a Plan: reads quotas, sends probes, status by compare-and-swap, opening, actions, Event. The only place of the
+operator that writes.
 
 It tells what happened, and learns nothing of it.
 """
@@ -16,8 +16,9 @@ from closeknit.api.names import API_VERSION, TRAINING_JOB, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.meta import Owner
+from closeknit.cluster.quota import quotas
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.resources import BY_KIND, EVENTS, TRAINING_JOBS
+from closeknit.controller.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import (
     AlreadyExists,
@@ -33,6 +34,7 @@ from closeknit.kube.errors import (
 )
 from closeknit.launch.claim import owned
 from closeknit.launch.gang import Manifest
+from closeknit.lifecycle.demand import Demand
 from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
 from closeknit.lifecycle.results import (
     Created,
@@ -42,6 +44,7 @@ from closeknit.lifecycle.results import (
     Failed,
     Failure,
     Judgement,
+    Quotas,
     Refused,
     Result,
     Stored,
@@ -79,6 +82,10 @@ class Writes:
     async def apply(self, plan: Plan) -> Sequence[Result]:
         """Writes the Plan as far as the API server lets it, and tells what became of each write. Raises no ApiError."""
         results: list[Result] = []
+        if plan.demand is not None and (read := await self._quotas(plan, plan.demand)) is not None:
+            results.append(read)
+            if judged(read, plan.uid) is not Judgement.DONE:
+                return results
         for manifest in plan.probes:
             async with self._slots:
                 probed, _ = await self._tried(plan, manifest, is_probe=True)
@@ -110,6 +117,17 @@ class Writes:
             except NotFound:
                 return ""
         return _version(found)
+
+    async def _quotas(self, plan: Plan, demand: Demand) -> Quotas | None:
+        """The quotas of the job's namespace; None where they cannot be read, which keeps no job from starting: the
+        creates will show."""
+        async with self._slots:
+            try:
+                page = await self._api.list(RESOURCE_QUOTAS, namespace=plan.job.namespace)
+            except ApiError as error:
+                _log.info("quotas are not read", extra={"job": plan.job, "error": error})
+                return None
+        return Quotas(demand, quotas(page.items))
 
     async def _stored(self, plan: Plan) -> Stored | Failed:
         assert plan.status is not None  # noqa: S101 - the caller's promise, for the type checker

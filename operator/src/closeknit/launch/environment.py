@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from closeknit.api.names import Role
 from closeknit.api.quantity import quantity
 from closeknit.launch import nccl
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
-from closeknit.launch.template import trainer_index
+from closeknit.launch.template import trainer
 from closeknit.launch.variable import Variable
 
 QUANTITY_MAX_LENGTH = 32  # as closeknit.api bounds quantities; a longer text is for the API server to refuse
@@ -33,14 +32,15 @@ def environment(gang: Gang, index: int) -> Environment:
     What envFrom brings cannot be seen here; Kubernetes lets env win over it.
     """
     member = gang.members[index]
-    trainer = _trainer(gang, member.role)
+    spec = gang.template(member.role).spec
+    container = trainer(spec)
     ours = (
         *_devices(member),
         *nccl.variables(gang, member),
-        *_threads(trainer, member),
+        *_threads(spec, container, member),
         *contract(gang).variables(gang, member),
     )
-    users = {entry["name"] for entry in trainer.get("env") or []}
+    users = {entry["name"] for entry in container.get("env") or []}
     return Environment(
         variables=tuple(variable for variable in ours if variable.name not in users),
         skipped=tuple(sorted(variable.name for variable in ours if variable.name in users)),
@@ -53,15 +53,9 @@ def container_environment(gang: Gang, index: int) -> dict[str, str]:
     A value that Kubernetes fills in later is shown by its source, for example `<secretKeyRef>`.
     """
     flat = {variable.name: variable.value for variable in environment(gang, index).variables}
-    for entry in _trainer(gang, gang.members[index].role).get("env") or []:
+    for entry in trainer(gang.template(gang.members[index].role).spec).get("env") or []:
         flat[entry["name"]] = _value(entry)
     return flat
-
-
-def _trainer(gang: Gang, role: Role) -> dict[str, Any]:
-    spec = gang.template(role).spec
-    container: dict[str, Any] = spec["containers"][trainer_index(spec)]
-    return container
 
 
 def _value(entry: Mapping[str, Any]) -> str:
@@ -78,23 +72,26 @@ def _devices(member: Member) -> tuple[Variable, ...]:
     return (Variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "local ranks count GPUs in PCI order, as placement does"),)
 
 
-def _threads(trainer: Mapping[str, Any], member: Member) -> tuple[Variable, ...]:
+def _threads(pod: Mapping[str, Any], container: Mapping[str, Any], member: Member) -> tuple[Variable, ...]:
     """Without it torchrun sets one thread; without a CPU request nobody knows how many are ours."""
-    cores = _cores(trainer)
+    cores = _cores(pod, container)
     if cores is None or not member.rank_count:
         return ()
     threads = max(1, int(cores) // member.rank_count)
     return (Variable("OMP_NUM_THREADS", str(threads), "the container's CPUs divided by its ranks"),)
 
 
-def _cores(trainer: Mapping[str, Any]) -> Decimal | None:
-    """CPUs of the container: its limit, else its request. None where there is none, or where it is no quantity."""
-    resources = trainer.get("resources") or {}
+def _cores(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Decimal | None:
+    """CPUs of the container: its limit, else the Pod's as a whole; then what they request. None where nothing is said
+    of them, or what is said is no quantity."""
     for field in ("limits", "requests"):
-        cpu = (resources.get(field) or {}).get("cpu")
-        if isinstance(cpu, str | int | float) and len(text := str(cpu)) <= QUANTITY_MAX_LENGTH:
-            try:
-                return quantity(text)
-            except ValueError:
-                return None
+        for holder in (container, pod):
+            cpu = ((holder.get("resources") or {}).get(field) or {}).get("cpu")
+            if isinstance(cpu, str | int | float) and len(text := str(cpu)) <= QUANTITY_MAX_LENGTH:
+                try:
+                    cores = quantity(text)
+                except ValueError:
+                    return None
+                if cores > 0:  # 0 is no limit
+                    return cores
     return None

@@ -21,6 +21,7 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import PodTemplate
 from closeknit.launch.member import Member
+from closeknit.launch.network import Net, net, share_nvlink
 
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON. Manifests of one gang may share parts: they are read and sent, never changed."""
@@ -46,7 +47,17 @@ class Gang:
     @cached_property
     def uses_rdma(self) -> bool:
         """Whether ranks of different nodes talk over verbs: on every node or on none, as all must speak one net."""
-        return len(self.workers) > 1 and all(worker.nics and worker.rdma_resource for worker in self.workers)
+        return self.net is Net.VERBS
+
+    @cached_property
+    def net(self) -> Net:
+        """What the ranks of different nodes talk over."""
+        return net(self.workers, self.job.spec.network.rdma)
+
+    @cached_property
+    def shares_nvlink(self) -> bool:
+        """Whether some of its nodes reach each other over NVLink."""
+        return share_nvlink(self.workers)
 
     @cached_property
     def transports(self) -> frozenset[Transport | None]:

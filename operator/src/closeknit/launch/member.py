@@ -26,6 +26,10 @@ class Member:
     """The node's resource that exposes the NICs, for example rdma/hca_shared_devices_a."""
     transport: Transport | None = None
     """Transport of the NICs."""
+    usable: frozenset[Transport] = frozenset()
+    """Transports of all the node's NICs that NCCL could use, whether its Pod gets them or not."""
+    nvlink_domain: str | None = None
+    """The node's multi-node NVLink domain, as NCCL would find it."""
     role: Role = Role.WORKER
 
     @property

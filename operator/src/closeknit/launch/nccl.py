@@ -3,6 +3,7 @@
 from closeknit.api.nodetopology import Transport
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
+from closeknit.launch.network import Net
 from closeknit.launch.variable import Variable
 
 
@@ -15,9 +16,17 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
     if not member.uuids:
         return ()
     always = (Variable("NCCL_DEBUG", "WARN", "errors with their reason, nothing else"),)
-    if len(gang.workers) == 1:
+    if gang.net is Net.NONE:
         return always
-    return (*always, *(_verbs(gang, member) if gang.uses_rdma else _sockets()), *_rails(gang))
+    return (*always, *_net(gang, member), *_nvlink(gang), *_rails(gang))
+
+
+def _net(gang: Gang, member: Member) -> tuple[Variable, ...]:
+    """A net is named where it is known. Where NICs may be in the Pods that closeknit has not put there, the name of a
+    net could keep NCCL from them."""
+    if gang.net is Net.VERBS:
+        return _verbs(gang, member)
+    return (Variable("NCCL_NET", "Socket", gang.net.value),) if gang.net.is_sockets else ()
 
 
 def _verbs(gang: Gang, member: Member) -> tuple[Variable, ...]:
@@ -25,7 +34,7 @@ def _verbs(gang: Gang, member: Member) -> tuple[Variable, ...]:
     # A leading = makes the names exact: mlx5_1 alone would match mlx5_10, too.
     hcas = "=" + ",".join(member.nics)
     found: tuple[Variable, ...] = (
-        Variable("NCCL_NET", "IB", "every node has RDMA NICs; fail rather than fall back to sockets"),
+        Variable("NCCL_NET", "IB", Net.VERBS.value),
         Variable("NCCL_IB_HCA", hcas, "the NICs nearest to this node's GPUs; Pods see the others, too"),
     )
     fabric = gang.fabric
@@ -35,8 +44,12 @@ def _verbs(gang: Gang, member: Member) -> tuple[Variable, ...]:
     return found
 
 
-def _sockets() -> tuple[Variable, ...]:
-    return (Variable("NCCL_NET", "Socket", "not every node offers RDMA to this gang"),)
+def _nvlink(gang: Gang) -> tuple[Variable, ...]:
+    """NCCL sees that nodes share NVLink, tries it, and gives up with an error where a Pod has no IMEX channel, which
+    only a claim for a ComputeDomain brings."""
+    if not gang.shares_nvlink:
+        return ()
+    return (Variable("NCCL_MNNVL_ENABLE", "0", "nodes share NVLink, but Pods have no IMEX channel to use it"),)
 
 
 def _rails(gang: Gang) -> tuple[Variable, ...]:

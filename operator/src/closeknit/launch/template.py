@@ -5,7 +5,7 @@ so that `pod` works on every template that passes, whatever JSON it is.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from closeknit.api.affinity import required_node_affinity
@@ -43,7 +43,7 @@ def check_template(job: TrainingJob) -> str | None:
     return None
 
 
-def trainer_index(spec: dict[str, Any]) -> int:
+def trainer_index(spec: Mapping[str, Any]) -> int:
     """Index of the container that gets the GPUs: the one called trainer, or the only one. Raises MalformedError."""
     names = [container["name"] for container in spec["containers"]]
     if len(names) == 1:
@@ -55,6 +55,12 @@ def trainer_index(spec: dict[str, Any]) -> int:
             f"call the one that gets the GPUs {TRAINER_CONTAINER}"
         )
     return names.index(TRAINER_CONTAINER)
+
+
+def trainer(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The container that gets the GPUs. Raises MalformedError."""
+    container: dict[str, Any] = spec["containers"][trainer_index(spec)]
+    return container
 
 
 def _check_metadata(job: TrainingJob) -> None:
@@ -87,8 +93,8 @@ def _check_pod(spec: dict[str, Any]) -> None:
     for path, container in _named(objects_at(spec, "initContainers", SPEC), f"{SPEC}.initContainers"):
         _check_resources(container, path)
     _check_resources(spec, SPEC)
-    trainer = trainer_index(spec)
-    _check_trainer(containers[trainer], f"{SPEC}.containers[{trainer}]")
+    index = trainer_index(spec)
+    _check_trainer(containers[index], f"{SPEC}.containers[{index}]")
     _check_restart_policy(spec)
     for field, instead in OURS.items():
         if spec.get(field) not in (None, ""):

@@ -14,6 +14,7 @@ from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.children import owner_of
 from closeknit.lifecycle.conditions import is_true
 from closeknit.lifecycle.plan import Delete, Plan
+from closeknit.lifecycle.quota import shortfalls, words
 from closeknit.lifecycle.results import (
     Created,
     Deleted,
@@ -21,6 +22,7 @@ from closeknit.lifecycle.results import (
     Failed,
     Failure,
     Judgement,
+    Quotas,
     Refused,
     Result,
     Stored,
@@ -34,25 +36,29 @@ TOLD_AGAIN = timedelta(minutes=1)
 
 # Pauses before a refused write is tried again. A name is freed by whoever holds it, a policy or a quota is changed by
 # an admin, and nobody tells us: so ask again, soon at first, then at the pace of people.
-_FIRST_PAUSE_S = {PendingReason.NAME_CONFLICT: 2, PendingReason.TEMPLATE_INVALID: 15}
-_LONGEST_PAUSE_S = {PendingReason.NAME_CONFLICT: 60, PendingReason.TEMPLATE_INVALID: 300}
+_FIRST_PAUSE_S = {PendingReason.NAME_CONFLICT: 2, PendingReason.QUOTA_EXCEEDED: 2, PendingReason.TEMPLATE_INVALID: 15}
+_LONGEST_PAUSE_S = {
+    PendingReason.NAME_CONFLICT: 60,
+    PendingReason.QUOTA_EXCEEDED: 60,
+    PendingReason.TEMPLATE_INVALID: 300,
+}
 
 
 class Refusing(StrEnum):
     """Which write was refused."""
 
     PROBE = "Probe"  # nothing was stored
-    CHILD = "Child"  # the booking is stored, and other children may be
+    CHILD = "Child"  # the booking is stored, or may be, and other children, too
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A create that the API server refused for good: until somebody changes something."""
+    """What was refused for good: until somebody changes something."""
 
-    reason: PendingReason  # NameConflict or TemplateInvalid
+    reason: PendingReason  # NameConflict, TemplateInvalid or QuotaExceeded
     message: str
     of: Refusing
-    manifest: Manifest  # what was refused
+    manifest: Manifest | None  # what was refused; None where it was the gang as a whole
     generation: int  # of the job then; another one is asked about anew
     attempt: int
     at: datetime
@@ -94,7 +100,7 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     for result in results:
         if judged(result, plan.uid) is not Judgement.REFUSED:
             answers = _learned(answers, plan, result, now)
-    if not isinstance(refused, Refused | Exists):
+    if not isinstance(refused, Refused | Exists | Quotas):
         return _made(answers, plan, results, now)
     if _speaks_of_ipc_lock(plan, refused, results):
         return replace(answers, ipc_lock_refused=True)
@@ -131,7 +137,7 @@ def _is_made_pod(result: Result) -> bool:
     return isinstance(result, Created) and not result.is_probe and result.manifest["kind"] == "Pod"
 
 
-def _speaks_of_ipc_lock(plan: Plan, refused: Refused | Exists, results: Sequence[Result]) -> bool:
+def _speaks_of_ipc_lock(plan: Plan, refused: Refused | Exists | Quotas, results: Sequence[Result]) -> bool:
     """Whether what was refused may be the capability that we added: then the same is asked without it.
 
     A policy says no more than Forbidden. Where that is said of the same Pod without IPC_LOCK, too, it was something
@@ -146,11 +152,12 @@ def _speaks_of_ipc_lock(plan: Plan, refused: Refused | Exists, results: Sequence
     )
 
 
-def _rejected(answers: Answers, plan: Plan, refused: Refused | Exists, now: datetime) -> Answers:
-    reason, message = _why(refused)
-    of = Refusing.PROBE if refused.is_probe else Refusing.CHILD
+def _rejected(answers: Answers, plan: Plan, refused: Refused | Exists | Quotas, now: datetime) -> Answers:
+    reason, message = _why(plan, refused)
+    manifest = None if isinstance(refused, Quotas) else refused.manifest
+    of = Refusing.PROBE if not isinstance(refused, Quotas) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
-    rejection = Rejection(reason, message, of, refused.manifest, plan.generation, plan.attempt, now, tries)
+    rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries)
     answers = replace(answers, rejection=rejection, rejections=tries)
     if of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number
         answers = replace(answers, made=0, made_at=None)
@@ -159,7 +166,10 @@ def _rejected(answers: Answers, plan: Plan, refused: Refused | Exists, now: date
     return answers
 
 
-def _why(refused: Refused | Exists) -> tuple[PendingReason, str]:
+def _why(plan: Plan, refused: Refused | Exists | Quotas) -> tuple[PendingReason, str]:
+    if isinstance(refused, Quotas):
+        found = shortfalls(refused.demand, refused.found)
+        return PendingReason.QUOTA_EXCEEDED, words(found, plan.job.namespace)
     metadata = refused.manifest["metadata"]
     title = f"{refused.manifest['kind']} {metadata['namespace']}/{metadata['name']}"
     if isinstance(refused, Refused):

@@ -1,5 +1,7 @@
 """A job that gets GPUs: the booking is stored, and then its children are made."""
 
+from datetime import timedelta
+
 from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import PlacementStatus, TrainingJobStatus
@@ -8,12 +10,18 @@ from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.pod import pod
 from closeknit.lifecycle import creation, statuses
+from closeknit.lifecycle.conditions import moment
+from closeknit.lifecycle.demand import demand
 from closeknit.lifecycle.gangs import Lost, gang
 from closeknit.lifecycle.obstacles import obstacles
+from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Notice, Plan
 from closeknit.lifecycle.subject import Subject
+from closeknit.lifecycle.unoffered import unoffered
 from closeknit.placement.placement import Placement
 
+# A quota's count follows the end of a Pod within a second on a quiet control plane; on a busy one that may take longer.
+COUNTED_FOR = timedelta(seconds=30)
 # Reasons that the API server's refusals are told by.
 _REFUSED = frozenset({PendingReason.TEMPLATE_INVALID, PendingReason.NAME_CONFLICT})
 
@@ -41,18 +49,30 @@ def book(subject: Subject, placement: Placement) -> Plan:
         epoch=subject.epoch,
         skipped=environment(made, 0).skipped,
         ipc_lock_refused=made.uses_rdma and not ipc_lock,
+        rdma_not_offered=unoffered(made, subject.cluster),
     )
     indexes = range(len(made.members))
     is_free = not obstacles(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
-    children = creation.whole(made, with_others=True) if is_free else creation.Creation()
+    children = creation.whole(made, with_others=True)
+    asked = demand(children.manifests, may_be_counted=may_be_counted(subject))
+    if not is_free:
+        children = creation.Creation()
     return subject.plan(
         status,
+        demand=asked,
         probes=_probes(subject, made),
         opening=children.opening,
         actions=children.actions,
         notice=placed(subject, booked),
         adds_ipc_lock=made.uses_rdma and ipc_lock,
     )
+
+
+def may_be_counted(subject: Subject) -> bool:
+    """Whether quotas may still count Pods of the attempt before: then it is asked again rather than refused."""
+    ended = [moment(attempt.ended) for attempt in subject.job.status.attempts[-1:]]
+    is_late = any(is_between(since, subject.now, since + COUNTED_FOR) for since in ended)
+    return is_late or bool(subject.children.before(subject.attempt))
 
 
 def placed(subject: Subject, booked: PlacementStatus) -> Notice:
@@ -91,7 +111,7 @@ def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
     """What is asked before the booking: nothing, unless something was refused the last time. What that was is forgotten
     with a restart, but not that it was."""
     rejection = subject.answers.rejection
-    if rejection is not None:
+    if rejection is not None and rejection.manifest is not None:
         return (_as_now(rejection.manifest, gang),)
     pending = subject.job.status.pending
     return (pod(gang, 0),) if pending is not None and pending.reason in _REFUSED else ()

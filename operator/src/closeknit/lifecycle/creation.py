@@ -1,6 +1,6 @@
 """How the children of an attempt come into being: what is made of it, and what first."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from closeknit.api.names import service_name
@@ -8,7 +8,7 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.pod import Pod
 from closeknit.launch.children import children
 from closeknit.launch.claim import claim, owned
-from closeknit.launch.gang import Gang
+from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.pod import pods
 from closeknit.lifecycle.plan import Action, Create, Delete
 
@@ -20,6 +20,14 @@ class Creation:
     opening: tuple[Create, ...] = ()
     """See Plan."""
     actions: tuple[Action, ...] = ()
+
+    @property
+    def manifests(self) -> Iterator[Manifest]:
+        """All that is made."""
+        for action in (*self.opening, *self.actions):
+            if isinstance(action, Create):
+                yield action.manifest
+                yield from action.owns
 
 
 def whole(gang: Gang, *, with_others: bool) -> Creation:

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
-from closeknit.api.nodetopology import Transport
+from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.levels import Place, nvlink_domain
 from closeknit.cluster.node import NodeView
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
+from closeknit.launch.network import NCCL_TRANSPORTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 nics=share.nics,
                 rdma_resource=view.rdma.resource if view.rdma and share.nics else None,
                 transport=_transport(view, share.nics),
+                usable=_usable(view),
+                nvlink_domain=_nvlink_domain(view),
             )
         )
     return Gang(job=job, attempt=booking.attempt, members=tuple(members), fabric=cluster.fabric, ipc_lock=ipc_lock)
@@ -60,7 +64,19 @@ def _uuids(view: NodeView, share: Share) -> tuple[str, ...] | None:
     return tuple(by_index[index] for index in share.gpus)
 
 
+def _usable(view: NodeView) -> frozenset[Transport]:
+    nics = view.machine.nics if view.machine else ()
+    return frozenset(
+        nic.transport for nic in nics if nic.state is PortState.ACTIVE and nic.transport in NCCL_TRANSPORTS
+    )
+
+
 def _transport(view: NodeView, nics: tuple[str, ...]) -> Transport | None:
     if view.machine is None:
         return None
     return next((nic.transport for nic in view.machine.nics if f"{nic.name}:{nic.port}" in nics), None)
+
+
+def _nvlink_domain(view: NodeView) -> str | None:
+    """As NCCL asks the driver for it: whatever levels the cluster has."""
+    return nvlink_domain(Place(view.labels, view.machine.nvlink_domain if view.machine else None), None)

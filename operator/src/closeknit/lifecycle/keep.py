@@ -11,9 +11,10 @@ from closeknit.launch.gang import Gang
 from closeknit.lifecycle import creation, statuses
 from closeknit.lifecycle.answers import TOLD_AGAIN
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.book import placed
+from closeknit.lifecycle.book import may_be_counted, placed
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import found
+from closeknit.lifecycle.demand import demand
 from closeknit.lifecycle.ending import child_deleted, failed, node_changed, succeeded
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.obstacles import Obstacle, obstacles, told
@@ -86,6 +87,7 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
     made = creation.whole(gang, with_others=with_others)
     plan = subject.plan(
         status,
+        demand=demand(made.manifests, may_be_counted=may_be_counted(subject)),
         opening=made.opening,
         actions=(*actions, *made.actions),
         adds_ipc_lock=gang.uses_rdma and gang.ipc_lock,
@@ -115,7 +117,8 @@ def _is_told_to_wait(attempt: Attempt) -> bool:
 def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     """Looks after a gang all of whose Pods are there."""
     subject = attempt.subject
-    if subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
+    is_over_rdma = all(share.nics for share in attempt.booking.shares)
+    if is_over_rdma and subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
         return subject.plan(statuses.without_ipc_lock(subject.job, subject.now), actions=old)
     if any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
         return subject.plan(actions=old)

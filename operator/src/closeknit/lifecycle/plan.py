@@ -1,9 +1,10 @@
 """What is to be written for one job, as a value: the Plan. The shell writes it, this package never does.
 
-The order of a Plan is fixed: probes (stored nowhere; a refusal ends the Plan), then the status by compare-and-swap (a
-failure ends the Plan), then the opening, one create after the other (a refusal ends the Plan), then the actions in any
-order and the notice. So a booking is stored before any child exists, the end of an attempt before any child goes, and
-of a gang whose first Pod is refused nothing more is made or told.
+The order of a Plan is fixed: the demand (a quota that has less left ends the Plan), the probes (stored nowhere; a
+refusal ends the Plan), the status by compare-and-swap (a failure ends the Plan), the opening, one create after the
+other (a refusal ends the Plan), then the actions in any order and the notice. So a booking is stored before any child
+exists, the end of an attempt before any child goes, and of a gang whose first Pod is refused nothing more is made or
+told.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from closeknit.api.names import EndReason, EventAction, EventReason, JobKey, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.launch.gang import Manifest
+from closeknit.lifecycle.demand import Demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Plan:
     attempt: int
     status: TrainingJobStatus | None = None
     """The whole next status; None where the stored one stands, and nothing is written."""
+    demand: Demand | None = None
+    """Of a gang none of which is there: compared with the namespace's quotas before anything is made."""
     probes: tuple[Manifest, ...] = ()
     """Sent as dry-run creates before anything is stored."""
     opening: tuple[Create, ...] = ()

@@ -7,8 +7,11 @@ from enum import StrEnum
 from closeknit.api.names import ATTEMPT_LABEL, JOB_LABEL
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.meta import Owner
+from closeknit.cluster.quota import Quota
 from closeknit.launch.gang import Manifest
+from closeknit.lifecycle.demand import Demand
 from closeknit.lifecycle.plan import Action, Delete
+from closeknit.lifecycle.quota import Shortfall, shortfalls
 
 
 class Failure(StrEnum):
@@ -78,6 +81,14 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Quotas:
+    """What the namespace's quotas are, while a gang is about to be made."""
+
+    demand: Demand
+    found: tuple[Quota, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """A deletion was asked for; nothing of that name that is the job's own is just as good."""
 
@@ -93,7 +104,7 @@ class Failed:
     denial: Denial
 
 
-Result = Stored | Created | Exists | Refused | Deleted | Failed
+Result = Stored | Created | Exists | Refused | Quotas | Deleted | Failed
 
 
 class Judgement(StrEnum):
@@ -111,10 +122,19 @@ def judged(result: Result, uid: str) -> Judgement:
             return Judgement.AGAIN if denial.failure in PASSING else Judgement.REFUSED
         case Exists():
             return _judged_name(result, uid)
+        case Quotas(demand, found):
+            return _judged_quotas(demand, shortfalls(demand, found))
         case Failed():
             return Judgement.AGAIN
         case _:
             return Judgement.DONE
+
+
+def _judged_quotas(demand: Demand, found: Sequence[Shortfall]) -> Judgement:
+    if not found:
+        return Judgement.DONE
+    is_passing = demand.may_be_counted and all(shortfall.is_passing for shortfall in found)
+    return Judgement.AGAIN if is_passing else Judgement.REFUSED
 
 
 def _judged_name(found: Exists, uid: str) -> Judgement:
@@ -137,5 +157,5 @@ def unfinished(results: Sequence[Result], uid: str) -> Denial | None:
         if judged(result, uid) is Judgement.AGAIN:
             if isinstance(result, Refused | Failed):
                 return result.denial
-            return Denial(Failure.CONFLICT, 409, "AlreadyExists", "its own child of before is not gone yet")
+            return Denial(Failure.CONFLICT, 409, "", "what is left of its Pods of before is not gone yet")
     return None

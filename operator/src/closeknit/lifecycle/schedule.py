@@ -41,7 +41,7 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
     walk = _Walk(cluster, tables, memory, now)
     entries = walk.entries()
     last = walk.last
-    refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet)
+    refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet, is_trial=walk.is_trial)
     if told.changed:
         entries = [_worded(entry, walk.refused, refused) for entry in entries]
     moments = [entry.until for entry in entries if entry.until is not None]
@@ -71,6 +71,8 @@ class _Walk:
         self.cluster = cluster
         self.scene = self.first_scene = last.scene if self.is_quiet else cluster
         self.refused: dict[Shape, Answer] = {}
+        self.is_trial = False
+        """Whether a job is given GPUs that was refused the last time it had some, and is likely to be so again."""
         self._tables = tables
         self._memory = memory
         self._now = now
@@ -204,6 +206,7 @@ class _Walk:
             refusal = Refusal(Cause.REFUSED, PendingReason.NAME_CONFLICT, words)
             return _Found(Wait(refusal), shape, is_settled=False)
         self.scene = self.cluster = self.cluster.with_job(assumed(job, answer))
+        self.is_trial = self.is_trial or answers.rejection is not None
         return _Found(Book(answer), shape, is_settled=False)
 
     def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> "_Found":

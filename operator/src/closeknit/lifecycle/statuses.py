@@ -82,8 +82,9 @@ def booked(
     epoch: int,
     skipped: tuple[str, ...],
     ipc_lock_refused: bool,
+    rdma_not_offered: str | None,
 ) -> TrainingJobStatus:
-    """It holds GPUs, and has no children yet."""
+    """It holds GPUs, and has no children yet. `rdma_not_offered` is what to tell of NICs that its Pods do not get."""
     return _next(
         job,
         now,
@@ -91,7 +92,7 @@ def booked(
         Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement)),
         Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
         Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
-        *_degraded(job, ipc_lock_refused=ipc_lock_refused),
+        *_degraded(job, ipc_lock_refused=ipc_lock_refused, rdma_not_offered=rdma_not_offered),
         attempt=attempt,
         epoch=epoch,
         environment=EnvironmentStatus(skipped=list(skipped)) if skipped else None,
@@ -230,7 +231,9 @@ def _not_running(
     return taken_back
 
 
-def _degraded(job: Stored, *, ipc_lock_refused: bool) -> list[Observation]:
+def _degraded(job: Stored, *, ipc_lock_refused: bool, rdma_not_offered: str | None = None) -> list[Observation]:
+    if rdma_not_offered is not None:
+        return [Observation(ConditionType.DEGRADED, True, ConditionReason.RDMA_NOT_OFFERED, rdma_not_offered)]
     if ipc_lock_refused:
         message = "the namespace's Pod Security level refuses IPC_LOCK; RDMA may fail to register memory"
         return [Observation(ConditionType.DEGRADED, True, ConditionReason.IPC_LOCK_REFUSED, message)]

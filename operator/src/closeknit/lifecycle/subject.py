@@ -12,6 +12,7 @@ from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.answers import Answers
 from closeknit.lifecycle.children import Children
+from closeknit.lifecycle.demand import Demand
 from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
 
 Told = EventReason | EndReason | PendingReason
@@ -38,6 +39,7 @@ class Subject:
         self,
         status: TrainingJobStatus | None = None,
         *,
+        demand: Demand | None = None,
         probes: tuple[Manifest, ...] = (),
         opening: tuple[Create, ...] = (),
         actions: tuple[Action, ...] = (),
@@ -58,6 +60,7 @@ class Subject:
             generation=metadata.generation,
             attempt=wanted.attempt or 1,
             status=changed,
+            demand=demand,
             probes=probes,
             opening=opening,
             actions=actions,

@@ -34,14 +34,19 @@ def wait_for(answer: NoFit) -> Wait:
 
 
 def renewed(
-    refused: Mapping[Shape, Answer], last: Schedule, tables: Tables, now: datetime, *, is_quiet: bool
+    refused: Mapping[Shape, Answer], last: Schedule, tables: Tables, now: datetime, *, is_quiet: bool, is_trial: bool
 ) -> tuple[dict[Shape, Answer], Renewal]:
-    """The refusals of a walk, the longest unrenewed first, with as many words found anew as one decision may."""
+    """The refusals of a walk, the longest unrenewed first, with as many words found anew as one decision may.
+
+    None while a booking is on trial: every job that waits would be told of it, and a moment later of its end.
+    """
     known = {shape: refused[shape] for shape in last.refused if shape in refused}
     found = {**known, **refused}
     stale = [shape for shape, answer in found.items() if answer.told_of is not answer.scene]
     if not stale:
         return found, Renewal(False, last.renewed_at, None)
+    if is_trial:
+        return found, Renewal(False, last.renewed_at, now + AGAIN)
     affordable = NODES_PER_DECISION // max(1, len(found[stale[0]].scene.nodes))
     if affordable < len(stale):
         is_due = is_quiet or last.renewed_at is None or now - last.renewed_at >= OVERDUE

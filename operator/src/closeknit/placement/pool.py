@@ -9,7 +9,7 @@ from functools import partial
 from math import gcd, inf
 from typing import NamedTuple, TypeVar
 
-from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
+from closeknit.api.names import HOST_LEVEL
 from closeknit.api.nodetopology import Transport
 from closeknit.placement.ask import Value
 from closeknit.placement.cost import Scale
@@ -25,6 +25,10 @@ from closeknit.placement.stage import Stage
 from closeknit.placement.tables import Share, Tables
 
 V = TypeVar("V")
+
+# The level whose domains a tensor x context group keeps to. Hosts of one NVLink domain reach each other over NVLink,
+# too, but only with an IMEX channel in their Pods, which they do not get.
+GROUP_LEVEL = HOST_LEVEL
 
 
 class Site(NamedTuple):
@@ -69,8 +73,7 @@ class Pool:
         self._counts = counts
         self._minimum = Value(0.0, site.request.min_bus_bandwidth_gb_s or 0.0)
         self._group = site.request.group if whole else 1
-        # A group never leaves its node but where nodes share NVLink.
-        self._group_at = site.levels.index(NVLINK_DOMAIN_LEVEL if NVLINK_DOMAIN_LEVEL in site.levels else HOST_LEVEL)
+        self._group_at = site.levels.index(GROUP_LEVEL)
         self._groups_on_hosts = self._group_at == len(site.levels) - 1
         self._kind = kind
         self._mask = sum(1 << number for number in self._offers)

@@ -131,8 +131,10 @@ def no_island(case: Case) -> str:
         found = f"largest free island has {largest} ({node})"
     whole = [island for machine, _ in machines for island in islands(machine, range(len(machine.gpus)))]
     most = max(map(len, whole), default=0)
-    if group > most and NVLINK_DOMAIN_LEVEL not in cluster.levels:
-        found += f", and no machine here has more than {most} in one: lower tensor x context, or set nvlink: Preferred"
+    if group > most:
+        apart = " (NVLink between nodes is not used yet)" if NVLINK_DOMAIN_LEVEL in cluster.levels else ""
+        found += f", and no machine here has more than {most} in one{apart}"
+        found += ": lower tensor x context, or set nvlink: Preferred"
     return f"{asked}; {found}{excluded(cluster, request, ground)}"
 
 

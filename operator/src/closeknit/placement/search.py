@@ -104,7 +104,7 @@ def _able(site: Site, numbers: Sequence[int], transport: Transport | None) -> Se
 
 
 def _whole(site: Site) -> tuple[bool, ...]:
-    """Whether groups must stay whole on their nodes, or NVLink domains; the first that can be had is taken.
+    """Whether groups must stay whole on their nodes; the first that can be had is taken.
 
     Over a network between nodes a group is slower by an order of magnitude: a job waits for better, unless its groups
     are larger than any machine and it has not said Required, or it has said that it does not care.

@@ -1,0 +1,149 @@
+"""What must hold at every step, whatever goes wrong. It knows a booking and a Pod by what is stored alone."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from closeknit.api.names import ATTEMPT_LABEL, GPUS_ANNOTATION, INDEX_LABEL, JOB_LABEL
+from closeknit.controller.resources import PODS, TRAINING_JOBS
+from closeknit.kube.api import JsonObject, Key, Resource
+from faults.kinds import NODES
+from faults.store import Change
+from lives.api_server import ApiServer
+from lives.scheduler import allocatable, is_live, pin, requests
+from lives.training import Training
+
+OVER = ("Succeeded", "Failed", "Suspended")
+
+
+def is_ours(pod: JsonObject) -> bool:
+    """Whether a TrainingJob owns the Pod."""
+    return JOB_LABEL in (pod["metadata"].get("labels") or {}) and bool(pod["metadata"].get("ownerReferences"))
+
+
+def owner(pod: JsonObject) -> str:
+    """uid of its job."""
+    return str(pod["metadata"]["ownerReferences"][0]["uid"])
+
+
+def attempt_of(pod: JsonObject) -> int:
+    """Number of its attempt."""
+    return int(pod["metadata"]["labels"][ATTEMPT_LABEL])
+
+
+def gpus_of(pod: JsonObject) -> frozenset[str]:
+    """uuids of the GPUs that it was made for."""
+    return frozenset((pod["metadata"].get("annotations") or {}).get(GPUS_ANNOTATION, "").split(","))
+
+
+def is_true(job: JsonObject, *types: str) -> bool:
+    """Whether one of these conditions holds."""
+    conditions = job.get("status", {}).get("conditions", ())
+    return any(each["type"] in types and each["status"] == "True" for each in conditions)
+
+
+def shares(job: JsonObject) -> list[Any]:
+    """What the job has booked; nothing where its attempt is over."""
+    status = job.get("status", {})
+    ended = [each["number"] for each in status.get("attempts") or ()]
+    if is_true(job, *OVER) or status.get("attempt") in ended:
+        return []
+    return list((status.get("placement") or {}).get("nodes") or ())
+
+
+class Invariants:
+    """Looks at every change, and keeps what was wrong."""
+
+    def __init__(self, server: ApiServer, training: Training, note: Callable[[str, str], None]) -> None:
+        self.broken: list[str] = []
+        self._server = server
+        self._training = training
+        self._note = note
+        server.observers.append(self._see)
+
+    def _see(self, resource: Resource, change: Change) -> None:
+        found: Iterator[str] = iter(())
+        if resource == PODS and change.new is not None and change.old is None and is_ours(change.new):
+            found = self._made(change.new)
+        elif resource == TRAINING_JOBS and change.new is not None:
+            found = self._told(change.old or {}, change.new)
+        for words in found:
+            self.broken.append(words)
+            self._note("INVARIANT", words)
+
+    def _made(self, pod: JsonObject) -> Iterator[str]:
+        """A Pod of a gang is made: its booking is stored, and whatever it needs is free."""
+        name, node = pod["metadata"]["name"], pin(pod)
+        job = self._job(owner(pod))
+        if job is None:
+            return  # deleted while this was on its way
+        status = job.get("status", {})
+        index = int(pod["metadata"]["labels"][INDEX_LABEL])
+        booked = shares(job)
+        if status.get("attempt") != attempt_of(pod) or index >= len(booked) or booked[index]["name"] != node:
+            yield f"Pod {name} is made for {node} before that is booked"
+        if is_true(job, *OVER):
+            yield f"Pod {name} is made though its job is over"
+        for other in self._live_on(node):
+            is_before = owner(other) == owner(pod) and attempt_of(other) != attempt_of(pod)
+            if is_before and not gpus_of(pod).isdisjoint(gpus_of(other)):
+                yield f"Pod {name} is made while {other['metadata']['name']} still has its GPUs on {node}"
+        yield from self._doubles(node)
+
+    def _told(self, before: JsonObject, job: JsonObject) -> Iterator[str]:
+        """A job's status is stored: nothing is booked twice, nothing is untrue, nothing goes back."""
+        name, uid, status = job["metadata"]["name"], job["metadata"]["uid"], job.get("status", {})
+        for node in [share["name"] for share in shares(job)] if shares(job) != shares(before or {}) else ():
+            yield from self._doubles(node)
+        was = before.get("status", {}).get("attempt") or 0
+        if status.get("attempt", 0) < was:
+            yield f"{name} goes back from attempt {was} to {status.get('attempt')}"
+        for end, truth in (("Succeeded", self._training.succeeded), ("Failed", self._training.failed)):
+            if is_true(before, end) and not is_true(job, end):
+                yield f"{name} is no longer {end}"
+            if is_true(job, end) and not is_true(before, end) and uid not in truth and not self._is_excused(job):
+                yield f"{name} is told to have {end}, and has not"
+
+    def _doubles(self, node: str | None) -> Iterator[str]:
+        """GPUs of a node that two jobs have by bookings and Pods, and more of them than there are."""
+        stored = self._server.view(NODES).get(Key("", node or ""))
+        if node is None or stored is None:
+            return
+        exact: dict[str, str] = {}
+        counts: dict[str, int] = {}
+        for job in self._server.view(TRAINING_JOBS).values():
+            for share in shares(job):
+                if share["name"] == node:
+                    uid = job["metadata"]["uid"]
+                    counts[uid] = max(counts.get(uid, 0), len(share["gpus"]))
+                    if share["binding"] != "BestEffort":
+                        yield from _shared(exact, uid, [f"GPU-{node}-{gpu}" for gpu in share["gpus"]])
+        for pod in self._live_on(node):
+            if not pod["spec"].get("nodeName"):
+                continue  # it holds nothing yet; its booking does, as long as it stands
+            gpus = gpus_of(pod)
+            counts[owner(pod)] = max(counts.get(owner(pod), 0), len(gpus))
+            if requests(pod)["nvidia.com/gpu"] in {0, allocatable(stored)["nvidia.com/gpu"]}:
+                yield from _shared(exact, owner(pod), gpus)
+        there = int(stored["metadata"]["labels"]["test/gpus"])
+        if sum(counts.values()) > there:
+            yield f"{sum(counts.values())} of {there} GPUs of {node} are given away"
+
+    def _live_on(self, node: str | None) -> list[JsonObject]:
+        return [pod for pod in self._server.view(PODS).values() if is_ours(pod) and is_live(pod) and pin(pod) == node]
+
+    def _job(self, uid: str) -> JsonObject | None:
+        return next((job for job in self._server.view(TRAINING_JOBS).values() if job["metadata"]["uid"] == uid), None)
+
+    def _is_excused(self, job: JsonObject) -> bool:
+        """Whether a machine was booted anew under it, which looks like an end of its own."""
+        pods = self._server.view(PODS).values()
+        return any(
+            is_ours(pod) and owner(pod) == job["metadata"]["uid"] and pod["metadata"]["uid"] in self._training.lost
+            for pod in pods
+        )
+
+
+def _shared(exact: dict[str, str], job: str, gpus: Iterable[str]) -> Iterator[str]:
+    for gpu in sorted(gpus):
+        if exact.setdefault(gpu, job) != job:
+            yield f"{gpu} is given to two jobs"

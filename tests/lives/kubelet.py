@@ -1,0 +1,190 @@
+"""One node's kubelet: it admits Pods, gives them devices, runs them, and lets go of them in its own time."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from closeknit.api.names import GPU_RESOURCE, JOB_LABEL
+from closeknit.controller.resources import PODS, RESOURCE_CLAIMS
+from closeknit.kube.api import JsonObject, Key, Resource
+from faults.store import Change
+from lives.api_server import FINISHED, GRACE_S, ApiServer, key_of
+from lives.hand import Hand
+from lives.scheduler import allocated, requests, with_condition
+from lives.training import Training
+
+
+@dataclass
+class _Run:
+    """A Pod whose containers run, or are about to."""
+
+    pod: JsonObject
+    devices: tuple[str, ...]
+    starts_at: float
+    is_started: bool = False
+    stops_at: float | None = None
+    """When its containers are gone after it was told to go."""
+    is_reported: bool = False
+    """Whether its last status was written."""
+
+
+class Kubelet(Hand):
+    """Knows what really runs on the machine, whatever the API server says."""
+
+    pause_s = (0.02, 0.4)
+    reads = (PODS, RESOURCE_CLAIMS)
+
+    def __init__(
+        self, server: ApiServer, chance: random.Random, node: str, plugin: Sequence[str], training: Training
+    ) -> None:
+        super().__init__(server, chance)
+        self.name = f"kubelet-{node}"
+        self.node = node
+        self.is_alive = True
+        self.died_at = inf
+        self.refusals = 0.0
+        """How probable it is that a Pod is refused at admission for no fault of its own."""
+        self.runs: dict[str, _Run] = {}
+        """By the Pod's uid."""
+        self._plugin = tuple(plugin)
+        self._training = training
+        training.met.append(self.wake)
+
+    @property
+    def is_plugin(self) -> bool:
+        """Whether a device plugin offers the GPUs."""
+        return bool(self._plugin)
+
+    def concerns(self, resource: Resource, change: Change) -> bool:
+        """Whether it is about a Pod of this node."""
+        if not self.is_alive or resource not in self.reads:
+            return False
+        if resource == RESOURCE_CLAIMS:
+            return bool(change.new and any(pool == self.node for pool, _ in allocated(change.new)))
+        body = change.new or change.old
+        return body is not None and body["spec"].get("nodeName") == self.node
+
+    def die(self, *, reboots: bool) -> None:
+        """The machine stops, or only its network: then what runs goes on running."""
+        self.is_alive, self.died_at = False, self.time
+        if reboots:
+            for run in self.runs.values():
+                self._stop(run)
+            self.runs.clear()
+
+    def revive(self) -> None:
+        """It is back, and looks at what it has to do."""
+        self.is_alive, self.died_at = True, inf
+        self.wake()
+
+    def step(self) -> None:
+        """Brings what runs to what is asked for."""
+        if not self.is_alive:
+            return
+        there = {
+            pod["metadata"]["uid"]: pod
+            for pod in self.server.view(PODS).values()
+            if pod["spec"].get("nodeName") == self.node
+        }
+        for uid in [uid for uid in self.runs if uid not in there]:
+            self._stop(self.runs.pop(uid))  # somebody removed the object: the containers are killed
+        due = [inf]
+        for uid, pod in there.items():
+            run = self.runs.get(uid)
+            if run is not None:
+                run.pod = pod
+                due.append(self._went_on(run, pod))
+            elif "deletionTimestamp" in pod["metadata"]:
+                self.server.remove(PODS, key_of(pod))
+            elif pod["status"]["phase"] == "Running":
+                self._finish(pod, 255, "Unknown")  # the machine was booted anew under it
+                self._training.lost.add(pod["metadata"]["uid"])
+            elif pod["status"]["phase"] == "Pending":
+                due.append(self._admit(pod))
+        if (moment := min(due)) < inf:
+            self.wake_at(max(moment, self.time + 0.01))
+
+    def _admit(self, pod: JsonObject) -> float:
+        """When to look at it again."""
+        wanted = requests(pod)[GPU_RESOURCE]
+        held = {device for run in self.runs.values() for device in run.devices}
+        free = [device for device in self._plugin if device not in held]
+        claims = [each["resourceClaimName"] for each in pod["spec"].get("resourceClaims") or ()]
+        devices: list[str] = []
+        for name in claims:
+            claim = self.server.view(RESOURCE_CLAIMS).get(Key(pod["metadata"]["namespace"], name))
+            reserved = claim["status"].get("reservedFor", ()) if claim else ()
+            if claim is None or pod["metadata"]["uid"] not in [each["uid"] for each in reserved]:
+                return inf  # ContainerCreating, until the claim is there
+            devices += [device for _, device in allocated(claim)]
+        if set(devices) & held:
+            return self.time + 1  # the driver waits for whoever is still being stopped
+        if wanted > len(free) or self.chance.random() < self.refusals:
+            words = (
+                f"Allocate failed due to requested number of devices unavailable for {GPU_RESOURCE}. "
+                f"Requested: {wanted}, Available: {len(free)}, which is unexpected"
+            )
+            status = {**pod["status"], "phase": "Failed", "reason": "UnexpectedAdmissionError", "message": words}
+            self.server.amend(PODS, key_of(pod), status=status)
+            return inf
+        slow_s = 60.0 if self.chance.random() < 0.03 else 4.0  # an image that is not there yet
+        run = _Run(pod, (*devices, *free[:wanted]), self.time + self.chance.uniform(0.2, slow_s))
+        self.runs[pod["metadata"]["uid"]] = run
+        return run.starts_at
+
+    def _went_on(self, run: _Run, pod: JsonObject) -> float:
+        """When to look at it again."""
+        if "deletionTimestamp" in pod["metadata"]:
+            return self._let_go(run, pod)
+        if not run.is_started:
+            if self.time < run.starts_at:
+                return run.starts_at
+            run.is_started = True
+            state = [{"name": each["name"], "state": {"running": {}}} for each in pod["spec"]["containers"]]
+            status = {**pod["status"], "phase": "Running", "containerStatuses": state}
+            self.server.amend(PODS, key_of(pod), status=with_condition(status, {"type": "Ready", "status": "True"}))
+            if _trains(pod):
+                self._training.start(pod, self.time)
+        if not _trains(pod):
+            return inf
+        ends_at = self._training.ends_at(pod)
+        if self.time < ends_at:
+            return ends_at
+        code = self._training.end(pod)
+        self._stop(self.runs.pop(pod["metadata"]["uid"]))
+        self._finish(pod, code, "Completed" if code == 0 else "Error")
+        return inf
+
+    def _let_go(self, run: _Run, pod: JsonObject) -> float:
+        key = key_of(pod)
+        if run.stops_at is None:
+            grace_s = pod["metadata"].get("deletionGracePeriodSeconds", GRACE_S)
+            takes_s = self.chance.choice([0.05, 1.0, grace_s]) if run.is_started else 0.05
+            run.stops_at = self.time + takes_s
+        if self.time < run.stops_at:
+            return run.stops_at
+        if run.is_started and not run.is_reported and self.chance.random() < 0.5:
+            run.is_reported = True
+            self._finish(pod, 143, "Error")
+            return self.time + self.chance.uniform(0.05, 1.0)
+        self._stop(self.runs.pop(pod["metadata"]["uid"]))
+        self.server.remove(PODS, key)
+        return inf
+
+    def _finish(self, pod: JsonObject, code: int, reason: str) -> None:
+        key = key_of(pod)
+        if pod["status"]["phase"] in FINISHED:
+            return
+        ended = {"terminated": {"exitCode": code, "reason": reason}}
+        state = [{"name": each["name"], "state": ended} for each in pod["spec"]["containers"]]
+        phase = "Failed" if code else "Succeeded"
+        self.server.amend(PODS, key, status={**pod["status"], "phase": phase, "containerStatuses": state})
+
+    def _stop(self, run: _Run) -> None:
+        if run.is_started and _trains(run.pod):
+            self._training.stop(run.pod)
+
+
+def _trains(pod: JsonObject) -> bool:
+    return JOB_LABEL in (pod["metadata"].get("labels") or {})

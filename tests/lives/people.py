@@ -1,0 +1,216 @@
+"""Everybody who uses the cluster: they submit and delete, suspend and resume, cordon, and take what is free."""
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from closeknit.api.names import Role, child_name
+from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
+from closeknit.kube.api import JsonObject, Key
+from closeknit.kube.errors import Forbidden
+from faults.kinds import NODES
+from lives.api_server import FINISHED, RESOURCE_QUOTAS, key_of
+from lives.hand import Hand
+from lives.invariants import is_ours
+from lives.kubelet import Kubelet
+from scenarios.manifests import pod, training_job
+
+if TYPE_CHECKING:
+    from lives.world import World
+
+NAMES = ("ada", "bob", "cyd", "dee", "eve")
+NAMESPACES = ("team-a", "team-b")
+PRIORITIES = (None, None, None, "high", "low")
+TAINT = {"key": "example/maintenance", "value": "yes", "effect": "NoSchedule"}
+
+
+class People(Hand):
+    """Does one thing after another, at random."""
+
+    name = "people"
+
+    def __init__(self, world: "World", chance: random.Random) -> None:
+        super().__init__(world.server, chance)
+        self._world = world
+        self._serial = 0
+        self._busy_until = 0.0
+        self._pace_s = chance.choice([3.0, 10.0, 40.0])
+
+    def begin(self, until: float) -> None:
+        """They are about until then."""
+        self._busy_until = until
+        for _ in range(self.chance.randint(1, 5)):
+            self._submit()
+        self.wake_at(self.time)
+
+    def leave(self) -> None:
+        """They go home, and leave some of what they did as it is."""
+        for kubelet in self._world.kubelets.values():
+            if not kubelet.is_alive and self.chance.random() < 0.5:
+                self._revive(kubelet)
+        for each in list(self.server.view(PODS).values()):
+            if not is_ours(each) and self.chance.random() < 0.5:
+                self.server.delete(PODS, key_of(each))
+
+    def step(self) -> None:
+        """One of the things that people do."""
+        if self.time >= self._busy_until:
+            return
+        acts, weights = zip(*_ACTS, strict=True)
+        (act,) = self.chance.choices(acts, weights)
+        with suppress(Forbidden):  # a quota is for everybody
+            act(self)
+        self.wake_at(self.time + self.chance.expovariate(1 / self._pace_s))
+
+    def _submit(self) -> None:
+        key = Key(self.chance.choice(NAMESPACES), self.chance.choice(NAMES))
+        size, nodes = self._world.size, len(self._world.kubelets)
+        gpus = self.chance.choice([1, 2, size, size, 2 * size, (nodes - 1) * size, nodes * size])
+        priority = self.chance.choice(PRIORITIES)
+        if key in self.server.view(TRAINING_JOBS):
+            return
+        spec = {"gpus": max(1, gpus), **({"priorityClassName": priority} if priority else {})}
+        body = training_job(key.name, namespace=key.namespace, spec=spec)
+        del body["metadata"]["uid"]
+        (self._world.training.endless.add if self.chance.random() < 0.3 else self._world.training.endless.discard)(
+            key.name
+        )
+        self.server.create(TRAINING_JOBS, body, namespace=key.namespace)
+
+    def _job(self) -> JsonObject | None:
+        jobs = list(self.server.view(TRAINING_JOBS).values())
+        return self.chance.choice(jobs) if jobs else None
+
+    def _delete(self) -> None:
+        if job := self._job():
+            self.server.delete(TRAINING_JOBS, key_of(job))
+
+    def _suspend_or_resume(self) -> None:
+        if job := self._job():
+            self._edit(job, suspend=not job["spec"].get("suspend", False))
+
+    def _change_priority(self) -> None:
+        if job := self._job():
+            self._edit(job, priorityClassName=self.chance.choice(["high", "low"]))
+
+    def _edit(self, job: JsonObject, **spec: Any) -> None:
+        patch = [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in spec.items()]
+        self.server.json_patch(TRAINING_JOBS, key_of(job), patch)
+
+    def _delete_pod(self) -> None:
+        pods = [each for each in self.server.view(PODS).values() if is_ours(each)]
+        if pods:
+            self.server.delete(PODS, key_of(self.chance.choice(pods)))
+
+    def _clean_up(self) -> None:
+        for each in list(self.server.view(PODS).values()):
+            if is_ours(each) and each["status"]["phase"] in FINISHED and self.chance.random() < 0.5:
+                self.server.delete(PODS, key_of(each))
+
+    def _cordon_or_not(self) -> None:
+        key = self._node()
+        spec = self.server.view(NODES)[key]["spec"]
+        self.server.amend(NODES, key, spec={**spec, "unschedulable": not spec.get("unschedulable", False)})
+
+    def _taint_or_not(self) -> None:
+        key = self._node()
+        spec = self.server.view(NODES)[key]["spec"]
+        taints = [each for each in spec.get("taints") or () if each != TAINT]
+        if len(taints) == len(spec.get("taints") or ()):
+            taints.append(TAINT)
+        self.server.amend(NODES, key, spec={**spec, "taints": taints})
+
+    def _kill_or_revive(self) -> None:
+        kubelet = self._world.kubelets[self._node().name]
+        if kubelet.is_alive:
+            reboots = self.chance.random() < 0.5
+            kubelet.die(reboots=reboots)
+            self._world.note(self.name, f"{kubelet.node} dies{'' if reboots else ', though its Pods run on'}")
+        else:
+            self._revive(kubelet)
+
+    def _revive(self, kubelet: Kubelet) -> None:
+        self._world.note(self.name, f"{kubelet.node} is back")
+        kubelet.revive()
+
+    def _take_gpus(self) -> None:
+        """A notebook."""
+        self._serial += 1
+        name, count = f"notebook-{self._serial}", self.chance.randint(1, max(1, self._world.size // 2))
+        is_by_claim = any(not each.is_plugin for each in self._world.kubelets.values()) and self.chance.random() < 0.6
+        body = pod(name, node=None, requests={} if is_by_claim else {"nvidia.com/gpu": str(count)})
+        del body["metadata"]["uid"]
+        if is_by_claim:
+            body["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": name}]
+        made = self.server.create(PODS, body, namespace="ml")
+        if is_by_claim:
+            exactly = {"deviceClassName": "gpu.nvidia.com", "count": count}
+            owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": made["metadata"]["uid"]}
+            claim = {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": name, "namespace": "ml", "ownerReferences": [owner]},
+                "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}},
+            }
+            self.server.create(RESOURCE_CLAIMS, claim, namespace="ml")
+
+    def _give_gpus(self) -> None:
+        strangers = [each for each in self.server.view(PODS).values() if not is_ours(each)]
+        if strangers:
+            self.server.delete(PODS, key_of(self.chance.choice(strangers)))
+
+    def _take_a_name(self) -> None:
+        """Somebody has a Pod of the name that a job may want next."""
+        if job := self._job():
+            attempt = job.get("status", {}).get("attempt", 1) + self.chance.randint(0, 1)
+            name = child_name(job["metadata"]["name"], attempt, Role.WORKER, 0)
+            namespace = job["metadata"]["namespace"]
+            if Key(namespace, name) not in self.server.view(PODS):
+                body = pod(name, namespace=namespace, node=None, requests={})
+                del body["metadata"]["uid"]
+                self.server.create(PODS, body, namespace=namespace)
+
+    def _change_quota(self) -> None:
+        for key, quota in list(self.server.view(RESOURCE_QUOTAS).items()):
+            total = self._world.size * len(self._world.kubelets)
+            amount = {"pods": self.chance.randint(1, 8), "requests.nvidia.com/gpu": self.chance.randint(1, total)}
+            hard = {name: str(amount[name]) for name in quota["spec"]["hard"]}
+            self.server.amend(RESOURCE_QUOTAS, key, spec={"hard": hard})
+
+    def _change_policy(self) -> None:
+        policy = self._world.policy
+        policy.namespace = "" if policy.namespace else self.chance.choice(NAMESPACES)
+        policy.first = self.chance.randint(0, 2)
+        self._world.note(self.name, f"a policy refuses: {policy}")
+
+    def _restart_operator(self) -> None:
+        self._world.kill("by hand")
+
+    def _forget(self) -> None:
+        """The API server compacts its history, and cuts all streams."""
+        self.server.compact()
+        self._world.end_streams()
+
+    def _node(self) -> Key:
+        return self.chance.choice(sorted(self.server.view(NODES)))
+
+
+_ACTS: tuple[tuple[Callable[[People], None], int], ...] = (
+    (People._submit, 30),
+    (People._delete, 6),
+    (People._suspend_or_resume, 8),
+    (People._change_priority, 2),
+    (People._delete_pod, 8),
+    (People._clean_up, 3),
+    (People._cordon_or_not, 5),
+    (People._taint_or_not, 3),
+    (People._kill_or_revive, 5),
+    (People._take_gpus, 8),
+    (People._give_gpus, 8),
+    (People._take_a_name, 2),
+    (People._change_quota, 3),
+    (People._change_policy, 2),
+    (People._restart_operator, 4),
+    (People._forget, 2),
+)

@@ -1,0 +1,137 @@
+"""A cluster in which everybody does what he does, and the operator on a virtual clock: one life, made of its seed."""
+
+import asyncio
+import logging
+import random
+import traceback
+from datetime import datetime, timedelta
+from typing import Any
+
+from lives.agent import Agents
+from lives.api_server import RESOURCE_QUOTAS, ApiServer
+from lives.chronicle import Chronicle
+from lives.garbage import ClaimController, GarbageCollector
+from lives.invariants import Invariants
+from lives.kubelet import Kubelet
+from lives.node_controller import NodeController
+from lives.people import People
+from lives.policy import Policy
+from lives.quota import QuotaAdmission, QuotaController
+from lives.scheduler import Scheduler
+from lives.training import Training
+from lives.weather import Connection, Weather, stormy
+from scenarios.manifests import node, node_topology, priority_class, resource_slice
+from scenarios.operated import BEGIN, Operator, add
+
+WEATHER_S = (10.0, 90.0)
+"""How long a weather lasts."""
+
+
+class World:
+    """Made within a running event loop, whose clock is the world's."""
+
+    def __init__(self, seed: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        chance = random.Random(seed)  # noqa: S311 - to be repeated
+        # What the operator leaves to chance, pauses for example, is to be repeated, too.
+        random.seed(seed)
+        self._chance = chance
+        self.server = ApiServer(self._now)
+        self.chronicle = Chronicle(self.server, self._loop.time)
+        self.training = Training(self._part())
+        self.invariants = Invariants(self.server, self.training, self.note)
+        self.weather = Weather(self._part())
+        self.size = chance.choice([2, 4, 4, 8])
+        """GPUs of each node."""
+        self.policy = Policy()
+        self.kubelets: dict[str, Kubelet] = {}
+        self.operator: Operator | None = None
+        self._connection: Connection | None = None
+        self._build()
+        self.people = People(self, self._part())
+
+    @property
+    def time(self) -> float:
+        """Seconds since it began."""
+        return self._loop.time()
+
+    def note(self, actor: str, words: str) -> None:
+        """Takes down what no object shows."""
+        self.chronicle.note(actor, words)
+
+    def kill(self, words: str) -> None:
+        """Ends the operator's process, wherever it is."""
+        if self._connection is not None:
+            self._connection.die(words)
+
+    def end_streams(self) -> None:
+        """Ends all watches."""
+        if self._connection is not None:
+            self._connection.end_streams()
+
+    async def operate(self) -> None:
+        """One process of the operator after the other, for ever. Raises what one of them ends by."""
+        chance = self._part()
+        while True:
+            self._connection = Connection(self.server, self.weather, self.note)
+            self.operator = Operator(self._connection)
+            await self.operator.run()
+            await asyncio.sleep(chance.choice([0.05, 1.0, 20.0]))
+
+    async def change_weather(self) -> None:
+        """Storm and sunshine by turns, for ever."""
+        chance = self._part()
+        while True:
+            await asyncio.sleep(chance.uniform(*WEATHER_S))
+            is_sunny = chance.random() < 0.4
+            self.weather.climate = type(self.weather.climate)() if is_sunny else stormy(chance)
+            self.note("weather", str(self.weather.climate))
+
+    def faults(self) -> list[str]:
+        """What went wrong so far that never may."""
+        if self.server.mistakes:
+            raise self.server.mistakes[0]
+        return self.invariants.broken
+
+    def take(self, record: logging.LogRecord) -> None:
+        """What the operator reports as a mistake of its own is one."""
+        if record.exc_info and record.exc_info[1]:
+            self.invariants.broken.append("".join(traceback.format_exception(record.exc_info[1])))
+
+    def _build(self) -> None:
+        chance, server = self._chance, self.server
+        kind = chance.choice(["plugin", "DRA", "mixed"])
+        for number in range(1, chance.randint(2, 5) + 1):
+            name = f"gpu-{number}"
+            is_plugin = kind == "plugin" or (kind == "mixed" and number % 2 == 0)
+            labels = {"test/gpus": str(self.size)}
+            manifests: list[dict[str, Any]] = [
+                node(name, gpus=self.size if is_plugin else None, labels=labels),
+                node_topology(name, count=self.size),
+            ]
+            if not is_plugin:
+                manifests.append(resource_slice(name, range(self.size)))
+            for manifest in manifests:
+                add(server, manifest)
+            devices = [f"GPU-{name}-{index}" for index in range(self.size)] if is_plugin else []
+            self.kubelets[name] = Kubelet(server, self._part(), name, devices, self.training)
+        add(server, priority_class("high", 100))
+        add(server, priority_class("low", -10))
+        server.admission += [self.policy, QuotaAdmission(server)]
+        Scheduler(server, self._part())
+        NodeController(server, self._part(), self.kubelets)
+        GarbageCollector(server, self._part())
+        ClaimController(server, self._part())
+        QuotaController(server, self._part())
+        Agents(server, self._part(), self.kubelets)
+        if chance.random() < 0.5:
+            hard = {"pods": "6", "requests.nvidia.com/gpu": str(2 * self.size)}
+            body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "fair"}, "spec": {"hard": hard}}
+            server.create(RESOURCE_QUOTAS, body, namespace="team-b")
+
+    def _part(self) -> random.Random:
+        """A chance of its own for each part, so that one part's choices do not move another's."""
+        return random.Random(self._chance.getrandbits(64))  # noqa: S311 - to be repeated
+
+    def _now(self) -> datetime:
+        return BEGIN + timedelta(seconds=self._loop.time())
