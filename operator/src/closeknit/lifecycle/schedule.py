@@ -217,7 +217,7 @@ class _Walk:
         }
         if all(index in there or share.succeeded for index, share in enumerate(held.shares)):
             return _Found(Keep(held))
-        return _Found(Keep(held, is_fit_again(job, held, pods, self.cluster, self._now)), is_settled=False)
+        return _Found(Keep(held, is_fit_again(job, held, self.cluster, self._now)), is_settled=False)
 
     def _shape(self, job: TrainingJob, away: Avoided) -> Shape:
         asked: Request = request(_ANYBODY, job.spec)
