@@ -20,8 +20,20 @@ def conditions(story: Story) -> dict[str, str]:
     return {condition.type: condition.status for condition in story.status().conditions}
 
 
-def unschedulable(message: str) -> dict[str, str]:
-    return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+def unschedulable(message: str, since: str = "2026-11-21T10:00:00Z") -> dict[str, str]:
+    """What the scheduler says of a Pod that it refuses; by default since the beginning of the story."""
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+        "lastTransitionTime": since,
+    }
+
+
+def disruption(reason: str, message: str) -> dict[str, str]:
+    """What Kubernetes says of a Pod that it is about to end."""
+    return {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
 
 
 def booked_nodes(story: Story) -> list[NodeAssignment]:

@@ -18,6 +18,7 @@ from closeknit.cluster.meta import Owner
 from closeknit.cluster.quota import Quota
 from closeknit.launch.claim import owned
 from closeknit.lifecycle.answers import NOTHING, Answers, after
+from closeknit.lifecycle.conditions import timestamp
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
@@ -64,6 +65,8 @@ class Story:
         """Name of a Pod, or kind and name of another child -> the API server's words for refusing it."""
         self.taken: set[str] = set()
         """The same of children whose name somebody else has."""
+        self.dead: set[str] = set()
+        """Nodes whose kubelets confirm nothing: a Pod that is deleted there stays."""
         self.quotas: list[Quota] = []
         """Of every namespace."""
         self.answers: dict[str, Answers] = {}
@@ -159,7 +162,7 @@ class Story:
 
     def change_pod(self, name: str, **status: Any) -> None:
         """The kubelet or the scheduler says something of a Pod; node= binds it."""
-        pod = self._pod(name)
+        pod = self.pod(name)
         if "node" in status:
             pod["spec"]["nodeName"] = status.pop("node")
         pod.setdefault("status", {}).update(status)
@@ -193,7 +196,19 @@ class Story:
 
     def mark_deleted(self, name: str) -> None:
         """Somebody deletes a Pod, which has a grace period to end."""
-        self._pod(name)["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+        self.pod(name)["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+
+    def lose_node(self, name: str) -> None:
+        """A node dies: nobody hears of its kubelet any more."""
+        self.dead.add(name)
+        (ready,) = (c for c in self.objects[("Node", "", name)]["status"]["conditions"] if c["type"] == "Ready")
+        ready |= {"status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": timestamp(self.now)}
+
+    def recover_node(self, name: str) -> None:
+        """It is back, and does what it was told meanwhile."""
+        self.dead.discard(name)
+        (ready,) = (c for c in self.objects[("Node", "", name)]["status"]["conditions"] if c["type"] == "Ready")
+        ready |= {"status": "True", "reason": "KubeletReady", "lastTransitionTime": timestamp(self.now)}
 
     def pass_time(self, seconds: float) -> None:
         """The clock goes on."""
@@ -205,7 +220,8 @@ class Story:
         job["spec"].update(spec)
         job["metadata"]["generation"] = job["metadata"].get("generation", 1) + 1
 
-    def _pod(self, name: str) -> dict[str, Any]:
+    def pod(self, name: str) -> dict[str, Any]:
+        """The manifest of a Pod."""
         (found,) = [value for key, value in self.objects.items() if key[0] == "Pod" and key[2] == name]
         return found
 
@@ -229,8 +245,12 @@ class Story:
                     results += [self._create(plan, owned(each, uid)) for each in owns]
                 return results
             case Delete("Pod", name, uid):
-                assert self._pod(name)["metadata"]["uid"] == uid
-                self.remove_pod(name)
+                pod = self.pod(name)
+                assert pod["metadata"]["uid"] == uid
+                if pod["spec"].get("nodeName") in self.dead and pod["status"]["phase"] in {"Pending", "Running"}:
+                    self.mark_deleted(name)
+                else:
+                    self.remove_pod(name)
                 self.written.append(f"delete Pod {name}")
             case Delete(kind, name):
                 if self.objects.pop((kind, plan.job.namespace, name), None) is not None:

@@ -18,6 +18,7 @@ from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.verdict import Book, Keep, Verdict, Wait
 from closeknit.placement.tables import Tables
 from scenarios.manifests import pod, priority_class, training_job
+from scenarios.stories import unschedulable
 from scenarios.story import Key, Story, dra_node, plugin_node
 
 STEPS = 60
@@ -69,7 +70,7 @@ class Life:
         """Something happens, everything is decided both ways, and some of that is written."""
         events: tuple[Callable[[], None], ...] = (
             self._submit, self._submit, self._run, self._end, self._remove, self._foreign, self._edit, self._sicken,
-            self._wait, self._forbid,
+            self._wait, self._forbid, self._terminate, self._terminate, self._lose, self._refuse,
         )  # fmt: skip
         self.chance.choice(events)()
         self.cluster = self._followed().at(self.story.now)
@@ -129,6 +130,23 @@ class Life:
         names = self.story.pods()
         if names:
             self.story.remove_pod(self.chance.choice(names))
+
+    def _terminate(self) -> None:
+        """Somebody deletes a Pod, which takes its time, or for ever on a node that is lost."""
+        if names := [name for name in self.story.pods() if name.startswith("job")]:
+            self.story.mark_deleted(self.chance.choice(names))
+
+    def _lose(self) -> None:
+        if "gpu-1" in self.story.dead:
+            self.story.recover_node("gpu-1")
+        else:
+            self.story.lose_node("gpu-1")
+
+    def _refuse(self) -> None:
+        """The scheduler refuses a Pod for something else than its GPUs, for longer than is waited."""
+        unbound = [name for name in self.story.pods() if not self.story.pod(name)["spec"].get("nodeName")]
+        if unbound:
+            self.story.change_pod(self.chance.choice(unbound), conditions=[unschedulable("1 Insufficient cpu")])
 
     def _foreign(self) -> None:
         if "notebook" in self.story.pods():

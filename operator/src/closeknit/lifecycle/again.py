@@ -1,28 +1,20 @@
 """Whether a job could go on with the very GPUs that it holds, after its Pods have ended there."""
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import Holder, HolderKind
-from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.avoided import avoided
-from closeknit.lifecycle.children import is_own, own_claims
 from closeknit.placement.admission import admits
 from closeknit.placement.request import request
 
 
-def is_fit_again(job: TrainingJob, held: Booking, pods: Sequence[Pod], cluster: Cluster, now: datetime) -> bool:
-    """Whether nobody else has come to hold the booked GPUs, and their nodes are still fit for new Pods of the job.
-
-    Claims of its own Pods that are not collected yet are no stranger's.
-    """
+def is_fit_again(job: TrainingJob, held: Booking, cluster: Cluster, now: datetime) -> bool:
+    """Whether nobody else has come to hold the booked GPUs, and their nodes are still fit for new Pods of the job."""
     asked = request(job.key, job.spec)
-    own = tuple(pod for pod in pods if is_own(pod, job))
-    ours: set[Holder | None] = {None, Holder(HolderKind.JOB, job.key.namespace, job.key.name)}
-    ours |= {Holder(HolderKind.CLAIM, *claim.key) for claim in own_claims(job, own, cluster)}
+    ours = {None, Holder(HolderKind.JOB, job.key.namespace, job.key.name)}
     away = avoided(job, cluster, now).nodes
     for share in held.shares:
         view = cluster.nodes.get(share.node)

@@ -1,5 +1,6 @@
 """Brings the objects of one job to its verdict. Nothing is searched here: who gets what is decided."""
 
+from dataclasses import replace
 from datetime import datetime
 from math import inf
 
@@ -10,6 +11,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle import statuses
 from closeknit.lifecycle.answers import NOTHING, TOLD_AGAIN, Answers
 from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.avoided import avoided
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.children import children
 from closeknit.lifecycle.conditions import shortened
@@ -56,13 +58,17 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
             return subject.plan(statuses.cleaning(job, now), actions=gone, wake_after_s=wake_after_s)
         case Cause.NUMBER_HELD:
             return subject.plan(statuses.passed_over(job, now))
+        case Cause.NO_FIT:
+            away = avoided(job, subject.cluster, now)
+            message = f"{refusal.message}; {away.words}" if away.nodes else refusal.message
+            return _refuse(subject, replace(refusal, message=message), wake_after_s)
         case Cause.REFUSED:
             return _refuse(subject, refusal, wake_after_s)
 
 
 def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> Plan:
     """The job waits for this reason. The Event tells of a new reason, not of new numbers."""
-    assert refusal.reason is not None  # noqa: S101 - of Cause.REFUSED, for the type checker
+    assert refusal.reason is not None  # noqa: S101 - of these causes, for the type checker
     stored, told_at = subject.job.status, subject.answers.told_at
     is_new = stored.pending is None or stored.pending.reason != refusal.reason
     is_same_spec = stored.observed_generation == subject.job.metadata.generation and stored.placement is None

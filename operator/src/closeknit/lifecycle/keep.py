@@ -81,7 +81,7 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
     status = None
     if _is_told_to_wait(attempt):
         status = statuses.starting(subject.job, subject.now, ConditionReason.STARTING, statuses.BEING_STARTED)
-    if attempt.present:
+    if len(attempt.missing) < len(attempt.pods):
         made = creation.missing(gang, attempt.missing, with_others=with_others)
         return subject.plan(status, actions=(*actions, *made.actions))
     made = creation.whole(gang, with_others=with_others)

@@ -27,6 +27,7 @@ from closeknit.placement.request import Request, request
 from closeknit.placement.tables import Tables
 
 _ANYBODY = JobKey("", "")  # of a Shape's request
+MANY_NODES = 512  # the words of a refusal on so many take a few milliseconds
 
 
 def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> Schedule:
@@ -90,15 +91,20 @@ class _Walk:
         # Hardly anything has changed, as a rule: what stands is passed over at a third of a microsecond each.
         found: list[Entry] = []
         answers_of, pods_of = memory.answers.get, self.cluster.pods_by_job.get
-        are_same, now, refused = self._pods_are_same, self._now, self.refused
+        are_same, now, refused, busy = self._pods_are_same, self._now, self.refused, memory.busy
         for known in last.entries:
             key, shape = known.key, known.shape
             if changed and key in changed:
                 found.append(self.entry(key, changed[key], known.place, known))
                 continue
+            is_same_answer = answers_of(known.uid, NOTHING) is known.answers
+            if busy and key in busy and is_same_answer and isinstance(known.verdict, Keep) and known.verdict.is_fit:
+                pods = known.pods if are_same else pods_of(key, ())
+                found.append(known if pods is known.pods else replace(known, pods=pods, is_settled=False))
+                continue
             stands = (
                 known.is_settled
-                and answers_of(known.uid, NOTHING) is known.answers
+                and is_same_answer
                 and (known.until is None or now < known.until)
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
                 and (
@@ -165,6 +171,8 @@ class _Walk:
             and (found.verdict is known.verdict or found.verdict == known.verdict)
             and found.is_settled == known.is_settled
             and found.scene is known.scene
+            and found.shape is known.shape
+            and found.until == known.until
         ):
             return known
         return Entry(
@@ -192,7 +200,10 @@ class _Walk:
         alone = freed(job, pods, self.cluster)
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
-            return self._refused(job, answer, shape, away, is_alone=alone is not self.cluster)
+            # What is left of it may come to count as free for it alone, on a node that recovers.
+            has_left = bool(pods or self.cluster.claims_of(key))
+            scene = None if alone is self.cluster else self.scene
+            return _Found(answer, shape, until=away.until, is_settled=not (has_left or away.nodes), scene=scene)
         number = job.status.attempt or 1
         holder = taken(job, number, len(answer.shares), self.cluster)
         if holder is not None:
@@ -203,17 +214,9 @@ class _Walk:
         self.is_trial = self.is_trial or answers.rejection is not None
         return _Found(Book(answer), shape, is_settled=False)
 
-    def _refused(self, job: TrainingJob, answer: Wait, shape: Shape, away: Avoided, *, is_alone: bool) -> "_Found":
-        """A job that does not fit, with what it is told beside the others of its shape."""
-        refusal = answer.refusal
-        if away.nodes and refusal.cause is Cause.REFUSED:
-            refusal = replace(refusal, message=f"{refusal.message}; {away.words}", until=away.until)
-            return _Found(Wait(refusal), shape, until=away.until, is_settled=False)
-        # What is left of it may come to count as free for it alone, on a node that recovers.
-        has_left = bool(self.cluster.pods_of(job.key) or self.cluster.claims_of(job.key))
-        return _Found(answer, shape, is_settled=not has_left, scene=self.scene if is_alone else None)
-
     def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> "_Found":
+        if job.key in self._memory.busy:  # its Pods may come one by one, and nothing is done about them yet
+            return _Found(Keep(held), is_settled=False)
         there = {
             pod.index
             for pod in pods
@@ -221,7 +224,7 @@ class _Walk:
         }
         if all(index in there or share.succeeded for index, share in enumerate(held.shares)):
             return _Found(Keep(held))
-        return _Found(Keep(held, is_fit_again(job, held, pods, self.cluster, self._now)), is_settled=False)
+        return _Found(Keep(held, is_fit_again(job, held, self.cluster, self._now)), is_settled=False)
 
     def _shape(self, job: TrainingJob, away: Avoided) -> Shape:
         asked: Request = request(_ANYBODY, job.spec)
@@ -254,10 +257,13 @@ class _Walk:
         return found.wait
 
     def _answer_alone(self, shape: Shape, alone: Cluster, known: Entry | None) -> Placement | Wait:
-        """What the shape gets where the own Pods of one job count as gone. The words of a refusal are kept while it
-        stays one: such Pods are gone soon."""
+        """What the shape gets where the own Pods of one job count as gone.
+
+        On a large cluster the words of a refusal are kept while it stays one: such Pods are gone soon.
+        """
         is_known = known is not None and known.scene is not None and known.shape is shape
-        last = known.verdict if known is not None and is_known else None
+        is_large = len(alone.nodes) > MANY_NODES
+        last = known.verdict if known is not None and is_known and is_large else None
         if isinstance(last, Wait) and not can_place(alone, shape.request, self._tables):
             return last
         answer = place(alone, shape.request, self._tables)

@@ -10,7 +10,7 @@ from closeknit.api.names import GPU_RESOURCE, EndReason, ExclusionReason
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.children import own_claim, own_claims
+from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.ending import end
 from closeknit.lifecycle.pauses import over_at
 from closeknit.lifecycle.plan import Plan
@@ -32,7 +32,7 @@ _REFUSALS = frozenset({"Unschedulable", "SchedulerError"})  # a Pod with gates o
 
 
 @dataclass(frozen=True, slots=True)
-class _Finding:
+class _Hindrance:
     """What keeps the Pod of one node rank from running."""
 
     reason: EndReason
@@ -45,51 +45,51 @@ class _Finding:
 def stuck(attempt: Attempt) -> Plan | datetime | None:
     """The end of an attempt that is stuck, or the moment when it will be one; None where nothing holds up a Pod."""
     now = attempt.subject.now
-    findings = _findings(attempt)
-    over = [finding for finding in findings if finding.until is None or now >= finding.until]
+    hindrances = _hindrances(attempt)
+    over = [each for each in hindrances if each.until is None or now >= each.until]
     if not over:
-        return min((finding.until for finding in findings if finding.until is not None), default=None)
+        return min((each.until for each in hindrances if each.until is not None), default=None)
     first = over[0]
-    alike = [finding for finding in findings if finding.reason is first.reason]
+    alike = [each for each in hindrances if each.reason is first.reason]
     more = f" ({len(alike) - 1} more Pods likewise)" if len(alike) > 1 else ""
     # Where the GPUs are held, or the node is excluded, placement sees that; where a Pod was refused, nobody else does.
-    refused_by = [finding.node for finding in alike] if first.reason is EndReason.UNSCHEDULABLE else []
+    refused_by = [each.node for each in alike] if first.reason is EndReason.UNSCHEDULABLE else []
     return end(attempt, first.reason, f"{first.message}{more}", unfit=refused_by)
 
 
-def _findings(attempt: Attempt) -> list[_Finding]:
+def _hindrances(attempt: Attempt) -> list[_Hindrance]:
     """What keeps Pods from running, by node rank; what no waiting will mend comes first."""
     waiting = [index for index, pod in enumerate(attempt.pods) if pod is None or pod.phase not in _BEYOND]
     if not waiting:
         return []
     job = attempt.subject.job
     asked = request(job.key, job.spec)
-    found = [finding for index in waiting if (finding := _finding(attempt, index, asked)) is not None]
-    return sorted(found, key=lambda finding: finding.until is not None)
+    found = [each for index in waiting if (each := _hindrance(attempt, index, asked)) is not None]
+    return sorted(found, key=lambda each: each.until is not None)
 
 
-def _finding(attempt: Attempt, index: int, asked: Request) -> _Finding | None:
+def _hindrance(attempt: Attempt, index: int, asked: Request) -> _Hindrance | None:
     pod, share = attempt.pods[index], attempt.booking.shares[index]
     if share.succeeded:
         return None
     view = attempt.subject.cluster.nodes.get(share.node)
     if view is None:
-        return _Finding(EndReason.NODE_CHANGED, f"node {share.node} is no longer there", share.node)
+        return _Hindrance(EndReason.NODE_CHANGED, f"node {share.node} is no longer there", share.node)
     if pod is not None and pod.node:
         return _silent(attempt, pod, view)
     # Nothing has begun here, and the scheduler would refuse the Pod for the same reason: nothing is gained by waiting.
     if words := _unfit(view, asked):
-        return _Finding(EndReason.NODE_CHANGED, f"node {view.name} takes no new Pod of the job: {words}", view.name)
+        return _Hindrance(EndReason.NODE_CHANGED, f"node {view.name} takes no new Pod of the job: {words}", view.name)
     return None if pod is None else _refused(attempt, pod, view.name)
 
 
-def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Finding | None:
+def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
     """A bound Pod that nobody starts: its node is not Ready."""
     if view.exclusion is None or view.exclusion.reason is not ExclusionReason.NOT_READY:
         return None
     message = f"Pod {pod.name} has not started, and its node {view.name} is not ready: {view.exclusion.message}"
     until = over_at(view.exclusion.since, SILENT_AFTER, attempt.subject.now)
-    return _Finding(EndReason.NODE_CHANGED, message, view.name, until)
+    return _Hindrance(EndReason.NODE_CHANGED, message, view.name, until)
 
 
 def _unfit(view: NodeView, asked: Request) -> str | None:
@@ -101,32 +101,20 @@ def _unfit(view: NodeView, asked: Request) -> str | None:
     return None if admits(view, asked) else "the job's template does not select it any more"
 
 
-def _refused(attempt: Attempt, pod: Pod, node: str) -> _Finding | None:
+def _refused(attempt: Attempt, pod: Pod, node: str) -> _Hindrance | None:
     """A Pod that the scheduler has not bound, and says why."""
     condition = pod.condition("PodScheduled")
     if condition is None or condition.status != "False" or condition.reason not in _REFUSALS:
         return None
     words, began, now = condition.message or "no reason given", condition.last_transition_time, attempt.subject.now
-    if _are_gpus_taken(attempt, pod, node, words):
+    if _are_gpus_taken(attempt, pod, words):
         message = f"Pod {pod.name} lost GPUs of node {node} to somebody else ({words}); the job is placed anew"
-        return _Finding(EndReason.GPU_TAKEN, message, node, over_at(began, TAKEN_AFTER, now))
+        return _Hindrance(EndReason.GPU_TAKEN, message, node, over_at(began, TAKEN_AFTER, now))
     message = f"Pod {pod.name} cannot be scheduled on node {node}: {words}"
-    return _Finding(EndReason.UNSCHEDULABLE, message, node, over_at(began, REFUSED_AFTER, now))
+    return _Hindrance(EndReason.UNSCHEDULABLE, message, node, over_at(began, REFUSED_AFTER, now))
 
 
-def _are_gpus_taken(attempt: Attempt, pod: Pod, node: str, words: str) -> bool:
-    """Whether somebody else holds GPUs of the Pod. Those that the job's own attempt before still holds come back."""
-    if not any(said in words for said in _TAKEN_WORDS):
-        return False
-    subject = attempt.subject
-    cluster, claim = subject.cluster, own_claim(subject.cluster, pod)
-    if claim is not None and claim.allocated:
-        return False  # it is a claim of the user's own that finds nothing
-    if any(old.node == node for old in subject.children.before(attempt.booking.attempt)):
-        return False
-    wanted = set(pod.gpus)
-    return not any(
-        wanted.intersection(cluster.claimed_uuids(old))
-        for old in own_claims(subject.job, subject.children.own, cluster)
-        if old is not claim
-    )
+def _are_gpus_taken(attempt: Attempt, pod: Pod, words: str) -> bool:
+    """Whether it says that GPUs are missing, and those of our own claim are: the user's own claims are none of them."""
+    claim = own_claim(attempt.subject.cluster, pod)
+    return any(said in words for said in _TAKEN_WORDS) and not (claim is not None and claim.allocated)

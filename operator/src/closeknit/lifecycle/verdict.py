@@ -18,7 +18,8 @@ class Cause(StrEnum):
     LEFTOVERS = "Leftovers"  # Pods of its own have names that the next attempt needs
     NUMBER_HELD = "NumberHeld"  # such Pods may never go: the next attempt gets the number after
     PAUSE = "Pause"  # between attempts
-    REFUSED = "Refused"  # for a reason that its status tells
+    NO_FIT = "NoFit"  # placement has no room for it
+    REFUSED = "Refused"  # for another reason that its status tells
     PUT_ASIDE = "PutAside"  # what stopped its last write may last
     MISTAKE = "Mistake"  # of ours: nothing is said of the job
 
@@ -29,7 +30,7 @@ class Refusal:
 
     cause: Cause
     reason: PendingReason | None = None
-    """Of Cause.REFUSED, like the words."""
+    """Of Cause.NO_FIT and Cause.REFUSED, like the words."""
     message: str = ""
     nearest: tuple[str, ...] = ()
     until: datetime | None = None

@@ -30,7 +30,7 @@ class Renewal:
 
 def wait_for(answer: NoFit) -> Wait:
     """The verdict that placement's refusal means."""
-    return Wait(Refusal(Cause.REFUSED, answer.reason, answer.message, answer.nearest))
+    return Wait(Refusal(Cause.NO_FIT, answer.reason, answer.message, answer.nearest))
 
 
 def renewed(

@@ -1,0 +1,222 @@
+"""Gangs whose nodes die, are cordoned, or do not take their Pods, on a real control plane with the stock scheduler.
+
+A dead node is one that is not heard of any more; a finalizer stands for its kubelet, which never confirms that a Pod
+is gone.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from harness.install import free_port, install, start_agents, start_operator
+from harness.local_cluster import LocalCluster
+from harness.machines import device_class, node_object, resource_slices
+from harness.operator_bed import Bed
+
+PLUGIN = dict.fromkeys(("gpu-1", "gpu-2", "gpu-3"), "hgx-h200")
+DRA = dict.fromkeys(("gpu-4", "gpu-5", "gpu-6"), "dgx1-v100")
+ON_PLUGIN: dict[str, Any] = {"gpus": 16, "gpu": {"products": ["NVIDIA-H200"]}}
+ON_DRA: dict[str, Any] = {"gpus": 16, "gpu": {"binding": "DRA"}}
+BOTH = pytest.mark.parametrize(
+    ("spec", "nodes"), [pytest.param(ON_PLUGIN, tuple(PLUGIN), id="plugin"), pytest.param(ON_DRA, tuple(DRA), id="DRA")]
+)
+serials = itertools.count()
+
+
+@dataclass
+class Site(Bed):
+    """A control plane with three nodes of each binding, whose nodes can be hurt."""
+
+    hurt: list[str] = field(default_factory=list)
+
+    def kill(self, node: str) -> None:
+        """Nobody hears of its kubelet any more."""
+        self.hurt.append(node)
+        for pod in self.all("pods"):
+            if pod["spec"].get("nodeName") == node:
+                self.hold(pod["metadata"]["name"])
+        self.cluster.kubectl("annotate", "node", node, "kwok.x-k8s.io/node-")
+        conditions = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "stopped"}]
+        self._say(node, conditions)
+
+    def hold(self, pod: str) -> None:
+        """The Pod's kubelet takes its time to say that it is gone."""
+        self.change("pod", pod, {"metadata": {"finalizers": ["test.example/kubelet"]}})
+
+    def confirm(self, pod: str) -> None:
+        """The kubelet is back, and says that the Pod is gone."""
+        self.change("pod", pod, {"metadata": {"finalizers": None}})
+
+    def cordon(self, node: str) -> None:
+        self.hurt.append(node)
+        self.cluster.kubectl("cordon", node)
+
+    def heal(self) -> None:
+        for node in self.hurt:
+            self.cluster.kubectl("uncordon", node)
+            self._say(node, [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "started"}])
+            self.cluster.kubectl("annotate", "node", node, "kwok.x-k8s.io/node=fake", "--overwrite")
+        self.hurt.clear()
+
+    def say(self, pod: str, **status: Any) -> None:
+        """A kubelet says something of a Pod."""
+        where = ("patch", "pod", pod, f"--namespace={self.namespace}", "--subresource=status")
+        self.cluster.kubectl(*where, "--type=strategic", f"--patch={json.dumps({'status': status})}")
+
+    def placed_on(self, name: str = "train") -> list[str]:
+        return [node["name"] for node in self.job(name)["status"].get("placement", {}).get("nodes", [])]
+
+    def ends(self, name: str = "train") -> list[tuple[str, bool]]:
+        return [(each["reason"], each["charged"]) for each in self.job(name)["status"].get("attempts", [])]
+
+    def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+        self.cluster.wait_for(condition, what, timeout_s)
+
+    def _say(self, node: str, conditions: list[dict[str, str]]) -> None:
+        patch = json.dumps({"status": {"conditions": conditions}})
+        self.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=strategic", f"--patch={patch}")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Site]:
+    with LocalCluster() as cluster:
+        install(cluster)
+        plugin = [node_object(name, profile, plugin=True) for name, profile in PLUGIN.items()]
+        dra = [node_object(name, profile, plugin=False) for name, profile in DRA.items()]
+        slices = [each for name, profile in DRA.items() for each in resource_slices(name, profile)]
+        cluster.apply(*plugin, *dra, device_class(), *slices)
+        fleet = [{"name": name, "profile": profile} for name, profile in (PLUGIN | DRA).items()]
+        start_agents(cluster, fleet)
+        site = Site(cluster, free_port())
+        cluster.wait_for(lambda: len(cluster.get("nodetopologies")["items"]) == len(fleet), "the agents")
+        site.pid = start_operator(cluster, site.port)
+        yield site
+
+
+@pytest.fixture
+def site(running: Site) -> Iterator[Site]:
+    running.namespace = f"lost-{next(serials)}"
+    metadata = {"name": running.namespace, "labels": {"closeknit.dev/unrestricted-templates": "true"}}
+    running.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    asked = ("get", "serviceaccounts", "default", f"-n{running.namespace}")
+    running.wait(lambda: running.cluster.kubectl(*asked, check=False) != "", "the default ServiceAccount")
+    yield running
+    running.heal()
+    for pod in running.names("pods"):
+        running.confirm(pod)
+    running.cluster.kubectl("delete", "trainingjobs", "--all", f"--namespace={running.namespace}")
+    running.cluster.kubectl("delete", "pods", "--all", f"--namespace={running.namespace}", "--force")
+    running.cluster.kubectl("delete", "namespace", running.namespace, "--wait=false")
+
+
+@BOTH
+def test_a_gang_runs_on_other_nodes_while_its_pod_on_a_dead_node_still_exists(
+    site: Site, spec: dict[str, Any], nodes: tuple[str, ...]
+) -> None:
+    site.submit(**spec)
+    site.wait_for_state("Running")
+    assert site.placed_on() == [*nodes[:2]]
+    site.kill(nodes[1])
+    site.delete("pod", "train-a1-worker-00001")  # as the taint manager does after five minutes
+    site.wait(lambda: site.job()["status"]["attempt"] == 2, "the next attempt")
+    site.wait_for_state("Running")
+    assert site.placed_on() == [nodes[0], nodes[2]]
+    assert site.ends() == [("ChildDeleted", False)]
+    assert site.names("pods") == ["train-a1-worker-00001", "train-a2-worker-00000", "train-a2-worker-00001"]
+
+    # Back again, its GPUs are free only when the Pod is gone.
+    site.heal()
+    site.submit("next", **{**spec, "gpus": 8})
+    assert f"held by {site.namespace}/train" in site.wait_for_reason("InsufficientGPUs", "next")["message"]
+    site.confirm("train-a1-worker-00001")
+    site.wait_for_state("Running", "next")
+    assert site.placed_on("next") == [nodes[1]]
+
+
+@BOTH
+def test_a_gang_whose_node_is_cordoned_before_its_pod_is_bound_goes_elsewhere_at_once(
+    site: Site, spec: dict[str, Any], nodes: tuple[str, ...]
+) -> None:
+    """Gates of the user's own hold the Pods, and so give time."""
+    template = {"schedulingGates": [{"name": "test.example/hold"}], "containers": [{"name": "trainer", "image": "i"}]}
+    site.submit(**spec, template={"spec": template})
+    site.wait(lambda: len(site.names("pods")) == 2, "both Pods")
+    site.cordon(nodes[1])
+    site.wait(lambda: site.placed_on() == [nodes[0], nodes[2]], "other nodes")
+    assert site.ends() == [("NodeChanged", False)]
+    message = site.job()["status"]["attempts"][0]["message"]
+    assert message.startswith(f"node {nodes[1]} takes no new Pod of the job: it has the taint node.kubernetes.io/unsch")
+
+
+def test_a_gang_that_the_scheduler_refuses_for_another_reason_goes_elsewhere_after_half_a_minute(site: Site) -> None:
+    """A host port that somebody else has is the scheduler's business alone."""
+    nodes = tuple(PLUGIN)
+    port = {"hostPort": 7777, "containerPort": 7777}
+    taken = {"name": "other", "image": "i", "ports": [port]}
+    pod = {"name": "other", "namespace": site.namespace}
+    hold = {"nodeName": nodes[1], "containers": [taken], "tolerations": [{"operator": "Exists"}]}
+    site.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": hold})
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i", "ports": [port]}]}}
+    site.submit(**ON_PLUGIN, template=template)
+    site.wait(lambda: site.placed_on() == [*nodes[:2]], "the first attempt")
+    site.wait(lambda: site.placed_on() == [nodes[0], nodes[2]], "other nodes")
+    site.wait_for_state("Running")
+    (ended,) = site.job()["status"]["attempts"]
+    assert (ended["reason"], ended["charged"], [each["name"] for each in ended["unfit"]]) == (
+        "Unschedulable",
+        False,
+        [nodes[1]],
+    )
+    assert ended["message"].startswith(f"Pod train-a1-worker-00001 cannot be scheduled on node {nodes[1]}: 0/6 nodes ")
+    assert "1 node(s) didn't have free ports for the requested pod ports" in ended["message"]
+    assert site.told() == ["Placed", "Unschedulable", "Placed"]
+
+
+def test_a_node_that_refused_a_pod_is_named_where_no_other_is_left(site: Site) -> None:
+    apart = [{"labelSelector": {"matchLabels": {"app": "other"}}, "topologyKey": "kubernetes.io/hostname"}]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}
+    for node in PLUGIN:
+        pod = {"name": node, "namespace": site.namespace, "labels": {"app": "other"}}
+        hold = {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}
+        site.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": hold})
+    template = {"affinity": affinity, "containers": [{"name": "trainer", "image": "i"}]}
+    site.submit(gpus=24, gpu={"products": ["NVIDIA-H200"]}, template={"spec": template})
+    site.wait(lambda: bool(site.job()["status"].get("pending")), "the end of the first attempt")
+    pending = site.wait_for_reason("InsufficientGPUs")
+    assert "gpu-1, gpu-2, gpu-3 are avoided until " in pending["message"]
+    assert "didn't match pod anti-affinity rules" in pending["message"]
+    assert site.names("pods") == sorted(PLUGIN)
+
+
+def test_a_succeeded_rank_whose_pod_is_removed_stays_succeeded(site: Site) -> None:
+    site.submit(**ON_PLUGIN)
+    site.wait_for_state("Running")
+    site.finish("train-a1-worker-00001", "succeed")
+    site.wait(lambda: site.job()["status"]["placement"].get("succeeded") == "1", "it to be stored")
+    site.restart()
+    site.cluster.kubectl("delete", "pod", "train-a1-worker-00001", f"--namespace={site.namespace}")
+    site.finish("train-a1-worker-00000", "succeed")
+    status = site.wait_for_state("Succeeded")
+    assert (status["attempt"], site.ends()) == (1, [("Succeeded", False)])
+
+
+def test_what_kubernetes_ends_is_not_charged(site: Site) -> None:
+    """First an eviction through the API, as a drain does it, then the shutdown of a node."""
+    site.submit(**ON_PLUGIN)
+    site.wait_for_state("Running")
+    site.hold("train-a1-worker-00001")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "train-a1-worker-00001"}}
+    path = f"/api/v1/namespaces/{site.namespace}/pods/train-a1-worker-00001/eviction"
+    site.cluster.kubectl("create", "--raw", path, "--filename=-", stdin=json.dumps(eviction))
+    site.wait(lambda: site.job()["status"]["attempt"] == 2, "the next attempt")
+    site.confirm("train-a1-worker-00001")
+    site.wait_for_state("Running")
+    shutdown = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "shutdown"}
+    site.say("train-a2-worker-00000", phase="Failed", reason="Terminated", conditions=[shutdown])
+    site.wait(lambda: site.job()["status"]["attempt"] == 3, "the next attempt")
+    site.wait_for_state("Running")
+    assert site.ends() == [("Disrupted", False), ("Disrupted", False)]

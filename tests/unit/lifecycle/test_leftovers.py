@@ -1,0 +1,152 @@
+"""What is left of an attempt when the next one is placed: Pods on dead nodes, claims that are not collected yet."""
+
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import PendingReason
+from closeknit.api.trainingjob_status import State
+from scenarios.manifests import training_job, worker
+from scenarios.stories import WHOLE, booked_nodes, ended, two_dra_nodes
+from scenarios.story import Story, dra_node, plugin_node
+
+KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
+HALF = {"gpus": 16, "topology": {"gpusPerNode": 8}}
+
+
+def running(kind: Any, *jobs: str, nodes: int = 3) -> Story:
+    """Jobs of two whole nodes each, all of which run, on so many nodes."""
+    manifests = [each for number in range(1, nodes + 1) for each in kind(f"gpu-{number}")]
+    story = Story(*manifests, *(training_job(job, spec=WHOLE) for job in jobs))
+    story.settle()
+    story.run_all()
+    story.settle()
+    return story
+
+
+def nodes(story: Story) -> list[str]:
+    return [node.name for node in booked_nodes(story)]
+
+
+@KINDS
+def test_a_gang_goes_on_elsewhere_while_its_pod_on_a_dead_node_stays_for_ever(kind: Any) -> None:
+    story = running(kind, "train")
+    story.lose_node("gpu-2")
+    story.mark_deleted("train-a1-worker-00001")  # by the taint manager, after five minutes
+    story.settle()
+    story.run_all()
+    story.settle()
+    assert (nodes(story), story.status().state) == (["gpu-1", "gpu-3"], State.RUNNING)
+    assert story.pods() == ["train-a1-worker-00001", "train-a2-worker-00000", "train-a2-worker-00001"]
+    assert ended(story) == [(1, "ChildDeleted", False)]
+
+
+@KINDS
+def test_nobody_else_gets_what_a_pod_of_a_node_that_was_dead_holds_until_it_is_gone(kind: Any) -> None:
+    story = running(kind, "train")
+    story.lose_node("gpu-2")
+    story.mark_deleted("train-a1-worker-00001")
+    story.settle()
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.recover_node("gpu-2")
+    story.settle()
+    pending = story.status("waiting").pending
+    assert pending is not None
+    assert pending.message == "needs 8 GPUs; 0 are free; 24 excluded: 24 held by team-b/train"
+    story.remove_pod("train-a1-worker-00001")
+    story.settle()
+    assert story.status("waiting").state is State.STARTING
+
+
+@KINDS
+def test_what_a_job_still_holds_on_healthy_nodes_is_free_for_it_and_for_nobody_else(kind: Any) -> None:
+    story = running(kind, "train", nodes=3)
+    for name in story.pods():
+        story.mark_deleted(name)
+    story.objects[("Node", "", "gpu-1")]["spec"]["unschedulable"] = True
+    (end,) = story.plans()
+    story.write(end)
+    assert story.status().placement is None
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.settle()
+    assert nodes(story) == ["gpu-2", "gpu-3"]
+    assert story.status("waiting").state is State.QUEUED
+    assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
+    story.remove_pod("train-a1-worker-00001")
+    story.settle()
+    assert story.pods() == ["train-a1-worker-00000", "train-a2-worker-00000", "train-a2-worker-00001"]
+
+
+@KINDS
+def test_a_job_that_does_not_fit_any_more_says_so_and_holds_none_of_its_nodes(kind: Any) -> None:
+    story = running(kind, "train", nodes=2)
+    story.lose_node("gpu-2")
+    story.mark_deleted("train-a1-worker-00001")
+    story.mark_deleted("train-a1-worker-00000")
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason == PendingReason.INSUFFICIENT_GPUS
+    assert "gpu-2 (NotReady" in pending.message
+    story.remove_pod("train-a1-worker-00000")
+    story.settle()
+    assert story.status("waiting").state is State.STARTING
+    story.recover_node("gpu-2")
+    story.remove_pod("train-a1-worker-00001")
+    story.pass_time(60)  # new numbers are told once a minute
+    story.settle()
+    assert "held by team-b/waiting" in (story.status().pending or pytest.fail("not pending")).message
+
+
+def test_a_dead_node_that_recovers_with_the_pod_still_there_is_the_jobs_own() -> None:
+    story = running(plugin_node, "train", nodes=2)
+    story.lose_node("gpu-2")
+    story.mark_deleted("train-a1-worker-00001")
+    story.settle()
+    assert story.status().placement is None
+    story.recover_node("gpu-2")
+    story.settle()
+    assert nodes(story) == ["gpu-1", "gpu-2"]
+    assert story.pods() == ["train-a1-worker-00001"]
+
+
+def test_claims_of_pods_that_are_gone_are_free_for_their_job_alone() -> None:
+    story = two_dra_nodes()
+    story.settle()
+    story.run_all()
+    story.settle()
+    claims = {name: story.objects[("ResourceClaim", "team-b", name)] for name in story.names("ResourceClaim")}
+    story.objects[("Node", "", "gpu-2")]["spec"]["unschedulable"] = True
+    for name, claim in claims.items():
+        story.remove_pod(name)
+        story.add(claim)
+    story.settle()
+    assert story.status().placement is None
+    del story.objects[("Node", "", "gpu-2")]["spec"]["unschedulable"]
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.settle()
+    assert nodes(story) == ["gpu-1", "gpu-2"]
+    assert story.status("waiting").state is State.QUEUED
+
+
+def test_a_pod_that_may_never_go_has_the_next_attempt_take_another_number() -> None:
+    """Its gang was taken back under its number, since a child was refused, and then its node died."""
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), training_job(spec={"gpus": 8}))
+    story.add(worker("train", 0, node="gpu-2", job_uid="uid-of-train", requests={"nvidia.com/gpu": "8"}))
+    story.mark_deleted("train-a1-worker-00000")
+    story.settle()
+    assert story.written == []
+    story.lose_node("gpu-2")
+    story.settle()
+    assert story.pods() == ["train-a1-worker-00000", "train-a2-worker-00000"]
+    assert (story.status().attempt, nodes(story)) == (2, ["gpu-1"])
+
+
+def test_pods_that_are_over_go_with_their_attempt() -> None:
+    story = running(plugin_node, "train", nodes=2)
+    story.change_pod("train-a1-worker-00000", phase="Succeeded")
+    story.settle()
+    story.remove_pod("train-a1-worker-00001")
+    story.settle()
+    assert story.pods() == ["train-a2-worker-00000", "train-a2-worker-00001"]
