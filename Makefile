@@ -83,6 +83,10 @@ bench-queue-depth: environment ## What a thousand waiting jobs cost on 500 and o
 bench-waiting: control-plane ## The operator's event loop on a real control plane while 1,000 jobs wait: one JSON line
 	@$(HARNESS) bench.waiting_jobs
 
+.PHONY: bench-admission
+bench-admission: control-plane ## A gang of 512 nodes from apply to its last bound Pod beside a bare client: one JSON line
+	@$(HARNESS) bench.admission
+
 .PHONY: clean
 clean: ## Remove what this folder's make has made (not the built control plane)
 	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -51,6 +51,7 @@ class LocalCluster:
     server: str  # https://127.0.0.1:port
     directory: Path  # logs/, certificates, kubeconfigs; removed when the cluster ends
     binaries: Binaries
+    pids: Mapping[str, int]  # of the control plane's programs, by name
 
     def __enter__(self) -> Self:
         self.binaries = ensure_built()
@@ -170,7 +171,7 @@ class LocalCluster:
 
     def _start_control_plane(self) -> None:
         (self.directory / "logs").mkdir()
-        self._pids: dict[str, int] = {}
+        self.pids = {}
         port = self._port.getsockname()[1]
         self._start("etcd", programs.etcd(self.binaries))
         programs.write_files(self.directory, self.server)
@@ -187,11 +188,11 @@ class LocalCluster:
 
     def _start(self, name: str, command: list[str]) -> None:
         environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(self.directory)}
-        self._pids[name] = self.start_program(name, *command, environment=environment)
+        self.pids = {**self.pids, name: self.start_program(name, *command, environment=environment)}
 
     def _answers(self, path: str) -> bool:
         """Whether the API server answers this with 200; ClusterError where a program has ended instead."""
-        for name, pid in self._pids.items():
+        for name, pid in self.pids.items():
             if not is_running(pid):
                 raise ClusterError(f"{name} ended while the cluster was starting\n{self._log_tails(20, name)}")
         connection = http.client.HTTPSConnection("127.0.0.1", self._port.getsockname()[1], timeout=5, context=self._tls)

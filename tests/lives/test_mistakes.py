@@ -45,7 +45,7 @@ def a_claim_is_made_with_its_pod_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         (nothing_is_assumed, "is given to two jobs", 1),
         (pods_hold_nothing, "is given to two jobs", 2),
         (leftovers_are_not_waited_for, "still has its GPUs", 2),
-        (a_claim_is_made_with_its_pod_alone, "is booked and does not run", 14),
+        (a_claim_is_made_with_its_pod_alone, "is booked and does not run", 3),
     ],
 )
 def test_a_mistake_is_seen(mistake: Any, words: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, SERVICES
 from closeknit.kube.api import JsonObject, Resource
 from closeknit.kube.errors import ApiError, Conflict, TooManyRequests, Unavailable
 from faults.fault import WRITES, Call, EndStream, HoldEvents
@@ -28,6 +29,8 @@ class Climate:
     """Of a watch: it stalls before each event, and ends after some."""
     death: float = 0.0
     """Of a write: the process dies before or after it is carried out."""
+    outage: Resource | None = None
+    """Whose webhook is down: none of these can be made."""
 
 
 SUNSHINE = Climate()
@@ -41,6 +44,7 @@ def stormy(chance: random.Random) -> Climate:
         slow=chance.choice([0.0, 0.1, 0.3]),
         late_stream=chance.choice([0.0, 0.3, 0.8]),
         death=chance.choice([0.0, 0.01, 0.05]),
+        outage=chance.choice([None, None, None, PODS, RESOURCE_CLAIMS, SERVICES]),
     )
 
 
@@ -84,7 +88,7 @@ class Connection(MortalApi):
         self._is_dry_run = False
         if chance.random() < climate.slow:
             await asyncio.sleep(chance.choice([0.05, 0.5, 3.0]))
-        if chance.random() < climate.refused:
+        if chance.random() < climate.refused or (call.verb == "create" and call.resource == climate.outage):
             raise self._refusal(call)
         if call.verb == "watch" and chance.random() < climate.late_stream:
             return [HoldEvents(chance.choice([0.02, 0.2, 1.0])), EndStream(chance.randint(1, 30))]
@@ -131,6 +135,9 @@ class Connection(MortalApi):
 
     def _refusal(self, call: Call) -> ApiError:
         chance = self._weather.chance
+        if call.resource == self._weather.climate.outage:
+            words = 'Internal error occurred: failed calling webhook "example": context deadline exceeded'
+            return Unavailable(words, code=500, reason="InternalError")
         if call.verb == "put_status" and chance.random() < 0.4:
             return Conflict("the object has been modified", code=409, reason="Conflict")
         if chance.random() < 0.5:

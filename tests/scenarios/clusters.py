@@ -20,6 +20,7 @@ from closeknit.cluster.node import (
     RdmaOffer,
     Taint,
 )
+from closeknit.cluster.requests import amounts
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement.request import Request, request
 from scenarios.machines import MACHINES
@@ -46,11 +47,14 @@ def node(
     labels: Mapping[str, str] | None = None,
     taint: str | None = None,
     excluded: tuple[str, str] | None = None,
+    has: Mapping[str, str] | None = None,
+    left: Mapping[str, str] | None = None,
 ) -> NodeView:
     """A node. `gpus` has a word for each GPU: its index where it is free, `x` where it is unhealthy, else its holder.
 
     `path` names its domain at each level, outermost first. `offer` is DRA, plugin, or plugin-blind where nobody knows
-    which GPUs Pods hold.
+    which GPUs Pods hold. `has` is what else it has, by resource, and `left` says of which less is left; without `has`
+    nobody knows.
     """
     words = gpus.split() or [str(gpu.index) for gpu in graph.gpus]
     held = {
@@ -84,6 +88,8 @@ def node(
         dra=offer == "DRA",
         plugin=plugin,
         rdma=RdmaOffer("rdma/hca", 100) if rdma else None,
+        allocatable=amounts(dict(has)) if has else None,
+        spare=amounts({**has, **(left or {})}) if has else None,
     )
 
 
@@ -116,6 +122,8 @@ def drawn(picture: Mapping[str, Any]) -> Cluster:
             labels=drawing.get("labels"),
             taint=drawing.get("taint"),
             excluded=tuple(drawing["excluded"]) if "excluded" in drawing else None,
+            has=picture.get("each has"),
+            left=drawing.get("left"),
         )
         for name, drawing in picture["nodes"].items()
     ]

@@ -26,7 +26,7 @@ def node(
 ) -> Manifest:
     """A Node whose device plugin offers `gpus`; None: it has no device plugin. `spec` takes taints, unschedulable."""
     plugin = {} if gpus is None else {"nvidia.com/gpu": str(gpus)}
-    quantities = {"cpu": "128", "memory": "1056Gi", **plugin, **(allocatable or {})}
+    quantities = {"cpu": "128", "memory": "1056Gi", "pods": "110", **plugin, **(allocatable or {})}
     reason = "KubeletReady" if ready == "True" else "NodeStatusUnknown"
     return {
         "apiVersion": "v1",
@@ -140,7 +140,12 @@ def training_job(
     }
 
 
-def booked(*shares: tuple[str, Sequence[int]], binding: str = "WholeNode", nics: Sequence[str] = ()) -> Manifest:
+def booked(
+    *shares: tuple[str, Sequence[int]],
+    binding: str = "WholeNode",
+    nics: Sequence[str] = (),
+    rdma_resource: str = "rdma/hca",
+) -> Manifest:
     """The placement of a job's status: (node, GPU indexes) of each share."""
     nodes = []
     first = 0
@@ -154,6 +159,8 @@ def booked(*shares: tuple[str, Sequence[int]], binding: str = "WholeNode", nics:
         }
         if position == 0:
             share["nics"] = list(nics)
+            if nics:
+                share["rdmaResource"] = rdma_resource
         nodes.append(share)
         first += len(gpus)
     return {"nodeCount": len(nodes), "nodes": nodes}

@@ -281,7 +281,27 @@ JOBS = [
     (
         "JSON nested too deeply",
         '{"a":' * 5000,
-        "closeknit: job.yaml: is nested too deeply",
+        "closeknit: job.yaml: is nested deeper than 100 levels",
+    ),
+    (
+        "YAML nested too deeply, which its reader would find out after hours",
+        edited(JOB, "name: trainer", "name: trainer\n        odd: " + "[" * 200_000),
+        "closeknit: job.yaml: is nested deeper than 100 levels",
+    ),
+    (
+        "YAML nested too deeply for the operator",
+        edited(JOB, "name: trainer", "name: trainer\n        odd: " + "[" * 101 + "]" * 101),
+        "closeknit: job.yaml:1: TrainingJob ml/train: is nested deeper than 100 levels",
+    ),
+    (
+        "45 KB of YAML that would be 5 GB",
+        "a: &a [" + ",".join("x" * 10_000) + "]\nb:\n" + "- *a\n" * 5000,
+        "closeknit: job.yaml: repeats more than 1,000,000 values by YAML aliases",
+    ),
+    (
+        "aliases inside each other",
+        "a: &a [x]\n" + "".join(f"b{n}: &b{n} [{','.join([f'*b{n - 1}' if n else '*a'] * 10)}]\n" for n in range(30)),
+        "closeknit: job.yaml: repeats more than 1,000,000 values by YAML aliases",
     ),
     (
         "a name that drives the terminal",

@@ -18,6 +18,7 @@ from scenarios.manifests import (
     condition,
     node,
     node_topology,
+    pod,
     priority_class,
     training_job,
     uuids,
@@ -164,6 +165,17 @@ def test_a_node_without_topology_is_left_out(tmp_path: Path) -> None:
     assert nodes_of(plan(tmp_path, asked(gpus=8), *objects)) == [("gpu-2", list(range(8)))]
     refused = plan(tmp_path, asked(gpus=16), *objects)
     assert (reason_of(refused), "NoTopology" in refused["pending"]["message"]) == ("InsufficientGPUs", True)
+
+
+def test_pods_without_gpus_count_as_they_do_in_a_cluster(tmp_path: Path) -> None:
+    objects = [each for name in ("gpu-1", "gpu-2") for each in (node(name), node_topology(name))]
+    web = pod("web", requests={"cpu": "100"}, node="gpu-1")
+    resources = {"requests": {"cpu": "64"}}
+    job = asked(gpus=8, template={"spec": {"containers": [{"name": "main", "image": "x", "resources": resources}]}})
+    assert nodes_of(plan(tmp_path, job, *objects)) == [("gpu-1", list(range(8)))]
+    assert nodes_of(plan(tmp_path, job, *objects, web)) == [("gpu-2", list(range(8)))]
+    other = pod("other", requests={"cpu": "100"}, node="gpu-2")
+    assert reason_of(plan(tmp_path, job, *objects, web, other)) == "InsufficientResources"
 
 
 def test_the_newest_heartbeat_is_now_and_an_absent_one_is_not_stale(tmp_path: Path) -> None:

@@ -119,6 +119,11 @@ def every_state() -> dict[tuple[Stream, ObjectKey], list[ClusterObject]]:
             pod("train-a1-worker-00000", namespace="team-b", node=where),
             worker(index=0, attempt=2, node=where, gpus=uuids("c", 0)),
         ]
+    for name in NODES:
+        manifests += [
+            pod(node=name, requests={"cpu": "4", "rdma/hca": "1"}),
+            pod("web", node=name, requests={"cpu": "500m", "example.com/fpga": "1"}),
+        ]
     manifests += [
         resource_claim("x", ("a", 0), ("b", 1)),
         resource_claim("x", ("b", 0)),

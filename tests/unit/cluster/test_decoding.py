@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from closeknit.api.names import JobKey
 from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.kinds import KINDS, Kind, Stream, change, from_document
-from closeknit.cluster.meta import whole
-from closeknit.cluster.pod import ContainerState, Pod
+from closeknit.cluster.pod import ContainerState, Lodger, Pod
 from closeknit.cluster.report import AgentReport
+from closeknit.cluster.requests import amounts
 from scenarios.manifests import (
     Manifest,
     booked,
@@ -83,9 +83,8 @@ def test_other_kinds_are_of_no_interest() -> None:
 
 
 DROPPED = {
-    "a Pod without a GPU": pod(requests={"cpu": "4"}),
-    "a Pod with zero GPUs": pod(requests={"nvidia.com/gpu": "0"}),
-    "a Pod with an RDMA resource only": pod(requests={"rdma/hca": "1"}),
+    "a Pod without a GPU that no node has taken": pod(requests={"cpu": "4"}, node=None),
+    "a finished Pod without a GPU": pod(requests={"cpu": "4"}, phase="Succeeded"),
     "a finished Pod of somebody": pod(phase="Failed"),
     "a Pod without containers": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": None},
     "a claim that waits": resource_claim("x"),
@@ -101,6 +100,25 @@ DROPPED = {
 @pytest.mark.parametrize("manifest", DROPPED.values(), ids=DROPPED.keys())
 def test_what_is_of_no_interest_is_dropped_at_once(manifest: Manifest) -> None:
     assert from_document(manifest) is None
+
+
+LODGERS: dict[str, tuple[Manifest, tuple[Any, ...]]] = {
+    "CPU and memory": (pod(requests={"cpu": "4", "memory": "1Gi"}), (4000, 1 << 30)),
+    "an RDMA resource": (pod(requests={"rdma/hca": "1"}), (0, 0, (("rdma/hca", 1),))),
+    "zero GPUs": (pod(requests={"nvidia.com/gpu": "0"}), ()),
+    "nothing at all, but a place": (pod(requests={}), ()),
+    "as long as it is not gone": (
+        {**(going := pod(requests={})), "metadata": {**going["metadata"], "deletionTimestamp": "2026-11-21T12:00:00Z"}},
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifest", "expected"), LODGERS.values(), ids=LODGERS.keys())
+def test_of_a_strangers_pod_without_gpus_only_what_it_takes_is_kept(
+    manifest: Manifest, expected: tuple[Any, ...]
+) -> None:
+    assert from_document(manifest) == Lodger("ml", "notebook", "gpu-1", *expected)
 
 
 def labelled(manifest: Manifest) -> Manifest:
@@ -131,7 +149,7 @@ def test_what_holds_or_is_ours_is_kept(manifest: Manifest) -> None:
 def test_a_pod_of_ours_in_full() -> None:
     manifest = worker(index=3, attempt=2, gpus=uuids("gpu-1", 4, 5), node=None, phase="Pending", claims=["c"])
     manifest["metadata"] |= {"resourceVersion": "17", "deletionTimestamp": "2026-11-21T12:00:00Z"}
-    manifest["spec"] |= {"schedulingGates": [{"name": "closeknit.dev/placement"}, {"name": "x"}], "priority": 7}
+    manifest["spec"] |= {"schedulingGates": [{"name": "x"}], "priority": 7}
     manifest["status"] |= {
         "conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "waits"},
@@ -155,7 +173,7 @@ def test_a_pod_of_ours_in_full() -> None:
         ("b", "c", "made-of-template"),
     )
     assert (found.node, found.phase, found.priority, found.resource_version) == ("", "Pending", 7, "17")
-    assert (found.gates, found.deletion_timestamp) == (("closeknit.dev/placement", "x"), "2026-11-21T12:00:00Z")
+    assert found.deletion_timestamp == "2026-11-21T12:00:00Z"
     assert [entry.type for entry in found.conditions] == ["DisruptionTarget", "PodScheduled"]
     scheduled = found.condition("PodScheduled")
     assert scheduled is not None
@@ -214,7 +232,7 @@ def test_absent_and_null_are_the_same() -> None:
     assert convert(bare) == convert(nulls)
 
 
-QUANTITIES = {"8": 8, "1k": 1000, "2e1": 20, "1500m": 1, "eight": 0, "": 0}
+QUANTITIES = {"8": 8, "1k": 1000, "2e1": 20, "1500m": 2, "eight": 0, "": 0}
 
 
 @pytest.mark.parametrize(("text", "expected"), QUANTITIES.items(), ids=QUANTITIES.keys())
@@ -308,4 +326,4 @@ def test_a_job_without_a_spec() -> None:
 
 @pytest.mark.parametrize(("amount", "expected"), [(8, 8), ("8", 8), ("8k", 8000), ("eight", 0), (float("inf"), 0)])
 def test_a_countable_resource_is_a_whole_number_whatever_a_file_says(amount: str | float, expected: int) -> None:
-    assert whole(amount) == expected
+    assert amounts({"rdma/hca": amount}) == {"rdma/hca": expected}

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -28,42 +27,11 @@ from closeknit.kube.errors import (
     error_from_status,
 )
 from closeknit.kube.http import HttpApi
+from faults.http_server import Handler, serving, write_kubeconfig
 
 PODS = Resource("", "v1", "pods")
 JOBS = Resource("closeknit.dev", "v1alpha1", "trainingjobs")
 NODES = Resource("", "v1", "nodes", namespaced=False)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@asynccontextmanager
-async def serving(handler: Handler, folder: Path, **options: Any) -> AsyncGenerator[HttpApi, None]:
-    """An HttpApi, logged in by a token of a kubeconfig, whose server is `handler`."""
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    kubeconfig = write_kubeconfig(folder, f"http://127.0.0.1:{runner.addresses[0][1]}")
-    try:
-        async with await HttpApi.connect(kubeconfig=kubeconfig, user_agent="closeknit-test/1", **options) as api:
-            yield api
-    finally:
-        await runner.cleanup()
-
-
-def write_kubeconfig(folder: Path, server: str) -> Path:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(json.dumps(config))
-    return path
 
 
 def status(code: int, reason: str, message: str, **details: Any) -> bytes:

@@ -145,6 +145,12 @@ def test_no_capability_without_verbs_or_where_the_namespace_refuses_it() -> None
         pytest.param({"limits": {"cpu": 4}}, {}, {"cpu": 4, "nvidia.com/gpu": "2"}, id="beside the user's"),
         pytest.param(None, RDMA, {"nvidia.com/gpu": "2", "rdma/hca": "1"}, id="and one share of the NICs"),
         pytest.param(
+            {"limits": {"rdma/of_my_own": 2}},
+            RDMA,
+            {"rdma/of_my_own": 2, "nvidia.com/gpu": "2"},
+            id="NICs of another name are the user's own word, too",
+        ),
+        pytest.param(
             {"limits": {"rdma/hca": 2}},
             RDMA,
             {"rdma/hca": 2, "nvidia.com/gpu": "2"},

@@ -18,12 +18,13 @@ def nics(transport: str, count: int = 2, state: str = "Active") -> list[dict[str
 def machine(
     name: str, ports: list[dict[str, Any]], *, domain: str | None = None, **allocatable: str
 ) -> list[dict[str, Any]]:
-    """A node of eight GPUs with these NICs; `allocatable` is what its device plugins offer under rdma/."""
+    """A node of eight GPUs with these NICs; `allocatable` is what its device plugins offer, under rdma/ where the name
+    has no slash."""
     topology = node_topology(name)
     topology["spec"]["nics"] = ports
     if domain:
         topology["spec"]["nvlink"] = {"domain": {"clusterUUID": domain, "cliqueID": 1}}
-    offers = {f"rdma/{resource}": amount for resource, amount in allocatable.items()}
+    offers = {resource if "/" in resource else f"rdma/{resource}": amount for resource, amount in allocatable.items()}
     return [node(name, gpus=None, allocatable=offers), topology, resource_slice(name, range(8))]
 
 
@@ -81,7 +82,8 @@ def test_nics_that_pods_do_not_get_are_told_and_nothing_is_forced(nodes: list[di
 
 def test_what_the_template_asks_for_itself_is_named() -> None:
     asked = job(resources={"limits": {"vpc.amazonaws.com/efa": "2", "cpu": "8"}})
-    story = Story(*machine("gpu-1", nics("EFA")), *machine("gpu-2", nics("EFA")), asked)
+    offered = {"vpc.amazonaws.com/efa": "2"}
+    story = Story(*machine("gpu-1", nics("EFA"), **offered), *machine("gpu-2", nics("EFA"), **offered), asked)
     story.settle()
     found = degraded(story)
     assert found is not None

@@ -1,5 +1,6 @@
 """Spreads over the tree of domains against every spread there is; and beyond the exact sizes, that they are spreads."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
@@ -49,6 +50,7 @@ def tree(nodes: Nodes, offer_of: dict[int, int] | None = None) -> Area:
             members=tuple(Members(offer, len(names), (tuple(names),)) for offer, names in hosts.items()),
             offers=sum({1 << (offer_of or {}).get(member, member) for member in members}),
             areas=len(members),
+            counts=Counter((offer_of or {}).get(member, member) for member in members),
         )
 
     return grow(-1, list(range(len(nodes))))

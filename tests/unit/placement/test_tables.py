@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.forest import Domain
+from closeknit.cluster.domain import Domain
 from closeknit.placement import known, sets
 from closeknit.placement.place import can_place, place
 from closeknit.placement.rings import rings

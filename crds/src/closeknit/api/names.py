@@ -96,6 +96,7 @@ class PendingReason(StrEnum):
     """Why a job waits: the closed list of status.pending.reason."""
 
     INSUFFICIENT_GPUS = "InsufficientGPUs"
+    INSUFFICIENT_RESOURCES = "InsufficientResources"
     NO_NVLINK_ISLAND = "NoNVLinkIsland"
     NO_DOMAIN = "NoDomain"
     UNKNOWN_LEVEL = "UnknownLevel"

@@ -6,14 +6,18 @@ from decimal import Decimal
 # Suffixes of k8s.io/apimachinery resource.Quantity: decimal SI, binary SI, and milli as used for CPUs.
 _SUFFIXES = {
     "": Decimal(1),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
     "m": Decimal("0.001"),
     **{prefix: Decimal(1000) ** power for power, prefix in enumerate("kMGTPE", start=1)},
     **{f"{prefix}i": Decimal(1024) ** power for power, prefix in enumerate("KMGTPE", start=1)},
 }
 QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
 DURATION_PATTERN = r"^([0-9]+(h|m|s))+$"
-_QUANTITY = re.compile(QUANTITY_PATTERN)
-_EXPONENT = re.compile(r"^[0-9]+(\.[0-9]+)?[eE][+-]?[0-9]{1,3}$")
+# What Kubernetes itself takes of others is a little more than what we take of users, but for the sign: none of ours
+# is below zero.
+_QUANTITY = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i)?")
+_EXPONENT = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]{1,3}")
 _DURATION = re.compile(DURATION_PATTERN)
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 
@@ -21,12 +25,13 @@ _SECONDS = {"h": 3600, "m": 60, "s": 1}
 def quantity(text: str | int | float) -> Decimal:
     """The number that a quantity stands for, in its base unit: quantity("80Gi") is 85899345920. Raises ValueError."""
     word = str(text)
-    if _EXPONENT.match(word):
+    if _EXPONENT.fullmatch(word):
         return Decimal(word)
-    if not _QUANTITY.match(word):
+    found = _QUANTITY.fullmatch(word)
+    if not found:
         raise ValueError(f"{word!r} is not a quantity such as 8, 500m, 80Gi or 1.5T")
-    digits = word.rstrip("mkMGTPEi")
-    return Decimal(digits) * _SUFFIXES[word[len(digits) :]]
+    digits, suffix = found.groups()
+    return Decimal(digits) * _SUFFIXES[suffix or ""]
 
 
 def duration_s(text: str) -> int:

@@ -50,6 +50,8 @@ class NodeAssignment(Wire):
     """Global ranks on this node, for example 0-7."""
     nics: Annotated[list[Label], Field(max_length=64)] | None = None
     """RDMA NICs that the Pod uses; absent: as the node before."""
+    rdma_resource: Annotated[str, StringConstraints(max_length=128)] | None = None
+    """The node's resource by which the Pod gets them, for example rdma/hca; absent: as the node before."""
     binding: Binding
     """DRA, WholeNode or BestEffort."""
     topology_generation: Annotated[int, Field(ge=0)]

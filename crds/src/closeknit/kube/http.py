@@ -1,5 +1,5 @@
-"""`Api` over HTTP. kubernetes.aio keeps configuration, login, token refresh, TLS and the connection pool; none of its
-models are used: requests are plain dicts, answers are raw bytes that msgspec decodes into what is needed.
+"""`Api` over HTTP. kubernetes.aio reads configurations, logs in, renews tokens and sets TLS up; the connections are
+aiohttp's. Requests are plain dicts, answers are raw bytes that msgspec decodes into what is needed.
 """
 
 import asyncio
@@ -8,11 +8,13 @@ import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from kubernetes.aio.client.api_client import ApiClient
+import msgspec
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import incluster_config, kube_config
 
 from closeknit.kube.api import JsonObject, ListPage, Resource, WatchEvent
@@ -23,6 +25,7 @@ REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 # How often the library is asked to renew a token that a kubeconfig's exec plugin or provider issued: its own default.
 TOKEN_REFRESH_S = 60
+READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +36,19 @@ class HttpApi:
     `async with await HttpApi.connect(user_agent="closeknit-operator/0.1.0") as api: ...`
     """
 
-    def __init__(self, client: ApiClient, *, user_agent: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        client.user_agent = user_agent
-        self._client = client
+    def __init__(
+        self, configuration: Configuration, *, user_agent: str, request_timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        self._configuration = configuration
+        self._headers = {"Accept": "application/json", "User-Agent": user_agent}
+        self._proxy = configuration.proxy or _proxy_of_environment(configuration.host)
+        tls = RESTClientObject(configuration).ssl_context
+        # Not the library's own session: it looks into the environment and into ~/.netrc before every request, in two
+        # turns of another thread, which costs as much as all the rest of a request; and a login for every host in there
+        # would have it refuse ours.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=tls), read_bufsize=READ_BUFFER_BYTES, trust_env=False
+        )
         self._timeout = aiohttp.ClientTimeout(total=request_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         self._token_refresh: asyncio.Task[None] | None = None
 
@@ -57,7 +70,7 @@ class HttpApi:
             loader = await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=path or "~/.kube/config", client_configuration=configuration, persist_config=False
             )
-        api = cls(ApiClient(configuration), user_agent=user_agent, request_timeout_s=request_timeout_s)
+        api = cls(configuration, user_agent=user_agent, request_timeout_s=request_timeout_s)
         if loader is not None and loader.current_context["context"].get("user"):
             refresh = kube_config.refresh_token(  # type: ignore[no-untyped-call]
                 loader, configuration, interval=TOKEN_REFRESH_S
@@ -70,7 +83,7 @@ class HttpApi:
         """Closes the pool and what reads from it."""
         if self._token_refresh is not None:
             self._token_refresh.cancel()
-        await self._client.close()  # type: ignore[no-untyped-call]
+        await self._session.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -136,7 +149,7 @@ class HttpApi:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unavailable(error) from error
         finally:
-            response.close()
+            _hang_up(response)
 
     async def create(
         self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
@@ -217,7 +230,9 @@ class HttpApi:
         content_type: str = "application/json",
     ) -> bytes:
         """Body of a successful answer. Raises ApiError."""
-        response = await self._send(method, path, query or {}, body, content_type, self._timeout)
+        response = await self._send(
+            method, path, query or {}, body=body, content_type=content_type, timeout=self._timeout
+        )
         try:
             answer = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -232,24 +247,49 @@ class HttpApi:
         method: str,
         path: str,
         query: Mapping[str, str | int | None],
+        *,
         body: Any = None,
         content_type: str = "application/json",
-        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 -- aiohttp's own, it knows connecting from reading
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own, it knows connecting from reading
     ) -> aiohttp.ClientResponse:
         """The answer's head, whatever its status; its body is still to be read. Raises Unavailable."""
-        parameters = urlencode({name: value for name, value in query.items() if value is not None})
+        url = f"{self._configuration.host}{path}"
+        if parameters := urlencode({name: value for name, value in query.items() if value is not None}):
+            url = f"{url}?{parameters}"
+        headers = dict(self._headers)
         try:
-            _, url, headers, _, _ = await self._client.param_serialize(
+            login = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+            if login is not None:
+                headers["Authorization"] = login
+            if body is not None:
+                headers["Content-Type"] = content_type
+            return await self._session.request(
                 method,
-                f"{path}?{parameters}" if parameters else path,
-                header_params={"Accept": "application/json", "Content-Type": content_type},
-                auth_settings=["BearerToken"],
+                url,
+                data=None if body is None else msgspec.json.encode(body),
+                headers=headers,
+                timeout=timeout,
+                proxy=self._proxy,
+                server_hostname=self._configuration.tls_server_name,
             )
-            answer = await self._client.call_api(method, url, headers, body, _request_timeout=timeout)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unavailable(error) from error
-        response: aiohttp.ClientResponse = answer.response
-        return response
+
+
+def _proxy_of_environment(host: str) -> str | None:
+    """The proxy that the usual variables name for this URL (HTTPS_PROXY, NO_PROXY), read once."""
+    address = urlsplit(host)
+    if proxy_bypass(address.hostname or ""):
+        return None
+    return getproxies().get(address.scheme)
+
+
+def _hang_up(response: aiohttp.ClientResponse) -> None:
+    """Ends a stream at once: a farewell by TLS would have to be waited for, and nobody may be there."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 def _error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:

@@ -264,10 +264,12 @@ class Reflector(Generic[T]):
     def _quarantine(self, key: Key, error: Exception) -> None:
         # As text: an exception holds on to the frames that it went through, and so to the whole document.
         reason = " ".join(str(error).split())[:REASON_LENGTH] or type(error).__name__
-        if self._quarantined.get(key) != reason:
-            self._quarantined[key] = reason
-            if self._on_quarantine is not None:
-                self._on_quarantine(key, reason)
+        before = self._quarantined.get(key)
+        self._quarantined[key] = reason
+        # Those without a name have as many reasons as there are of them.
+        is_news = before is None if key == NAMELESS else before != reason
+        if is_news and self._on_quarantine is not None:
+            self._on_quarantine(key, reason)
 
     def _removed(self, key: Key) -> Event[T]:
         del self._uids[key]

@@ -7,7 +7,7 @@ import msgspec
 from closeknit.agent.discovery.profile import NO_FAULTS, Faults
 from closeknit.agent.recorded import RecordedSource
 from closeknit.agent.simulated import SimulatedSource, load_profile, read_yaml
-from closeknit.agent.source import Source
+from closeknit.agent.source import Source, read_bytes
 
 
 class FleetNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,7 +27,7 @@ class _Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_fleet(path: Path) -> list[tuple[FleetNode, Source]]:
     """The nodes of a fleet file with their machines; paths are made absolute. Raises ValueError."""
     try:
-        return _members(msgspec.convert(read_yaml(path.read_text()), _Fleet), path.parent)
+        return _members(msgspec.convert(read_yaml(read_bytes(path).decode()), _Fleet), path.parent)
     except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
         raise ValueError(f"cannot read the fleet {path}: {error}") from error
 

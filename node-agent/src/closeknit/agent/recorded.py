@@ -4,7 +4,7 @@ from pathlib import Path
 
 from closeknit.agent.discovery.dump import decode
 from closeknit.agent.discovery.readings import Readings
-from closeknit.agent.source import SourceError
+from closeknit.agent.source import SourceError, read_bytes
 from closeknit.api.nodetopology import Method
 
 
@@ -19,6 +19,6 @@ class RecordedSource:
     def read(self) -> Readings:
         """The readings of the dump file. Raises SourceError."""
         try:
-            return decode(self._path.read_bytes())
+            return decode(read_bytes(self._path))
         except (OSError, ValueError) as error:
             raise SourceError(f"cannot read the dump {self._path}: {error}") from error

@@ -1,5 +1,6 @@
 """Simulated machines, for demos and tests without GPUs, and the files that describe them."""
 
+import re
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -10,7 +11,10 @@ from closeknit.agent.discovery.profile import NO_FAULTS, Faults, Profile, Profil
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.source import SourceError
+from closeknit.api.nesting import MAX_DEPTH, is_deeper
 from closeknit.api.nodetopology import Method
+
+_ALIAS = re.compile(r"(?:^|[\s\[{,])\*[^\s,\[\]{}]", re.MULTILINE)
 
 
 class SimulatedSource:
@@ -50,6 +54,10 @@ def read_yaml(text: str) -> Any:
     """The value of a YAML document. Raises ValueError."""
     import ryaml  # noqa: PLC0415 -- `dump` and the NVML source run where it is not installed
 
+    if is_deeper(text.encode()):  # its reader takes hours for a megabyte of brackets
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    if _ALIAS.search(text):  # a few kilobytes of them may stand for gigabytes
+        raise ValueError("YAML aliases are not read here")
     try:
         return ryaml.loads(text)
     except ryaml.InvalidYamlError as error:

@@ -1,9 +1,12 @@
 """What an agent reads from."""
 
+from pathlib import Path
 from typing import Protocol
 
 from closeknit.agent.discovery.readings import Readings
 from closeknit.api.nodetopology import Method
+
+MAX_FILE_BYTES = 16 << 20  # the dump of 8 H200s has 37 KB, a fleet file of 40,000 nodes 5 MB
 
 
 class SourceError(Exception):
@@ -18,3 +21,12 @@ class Source(Protocol):
     def read(self) -> Readings:
         """The machine as it is now. Raises SourceError."""
         ...
+
+
+def read_bytes(file: Path) -> bytes:
+    """What is in a dump or fleet file. Raises OSError, and ValueError for one that is larger than any of them."""
+    with file.open("rb") as opened:
+        content = opened.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise ValueError(f"it is larger than {MAX_FILE_BYTES >> 20} MiB")
+    return content

@@ -13,7 +13,12 @@ from typing import Any
 import msgspec
 import ryaml
 
+from closeknit.api.nesting import is_deeper
 from closeknit.cli.bad_input import BadInput
+from closeknit.cli.bounds import MAX_FILE_DEPTH, TOO_DEEP, too_much
+
+# As kubectl prints them, 5,000 nodes with their topologies and 20,000 Pods are some 300 MB.
+MAX_FILE_BYTES = 1 << 30
 
 Step = str | int
 Way = tuple[Step, ...]
@@ -37,7 +42,7 @@ class Text:
 
         try:
             node: yaml.Node = list(yaml.compose_all(self.content, Loader=yaml.CSafeLoader))[document]
-        except (yaml.YAMLError, IndexError, RecursionError):
+        except (yaml.YAMLError, IndexError):
             return None
         line = node.start_mark.line + 1
         for step in way:
@@ -110,7 +115,13 @@ def manifests(file: Path) -> list[Manifest]:
 
 def _read(file: Path) -> Text:
     try:
-        return Text(file, file.read_text(encoding="utf-8-sig"))
+        with file.open("rb") as opened:  # which may be a pipe, or a device that never ends
+            content = opened.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise BadInput(file, None, "", f"is larger than {MAX_FILE_BYTES >> 20} MiB")
+        if content.lstrip().startswith(b"{") and is_deeper(content, MAX_FILE_DEPTH):
+            raise BadInput(file, None, "", TOO_DEEP)
+        return Text(file, content.decode("utf-8-sig"))
     except OSError as error:
         raise BadInput(file, None, "", f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -126,9 +137,9 @@ def _documents(text: Text) -> list[Any]:
                 return [msgspec.json.decode(content)]
             except msgspec.DecodeError as error:
                 broken = error  # unless it is YAML, whose flow style begins like JSON
+        if words := too_much(content):
+            raise BadInput(text.file, None, "", words)
         return ryaml.loads_all(content) or []  # None for a file without a document
-    except RecursionError:
-        raise BadInput(text.file, None, "", "is nested too deeply") from None
     except ValueError as error:
         raise _broken_json(text, broken) if broken else _broken_yaml(text, error) from None
 

@@ -24,12 +24,12 @@ def cluster_objects(file: Path) -> list[ClusterObject]:
     The template of a stored job is left to the loop, as in a cluster: only that job waits for it.
     """
     found: list[ClusterObject] = []
-    seen: dict[tuple[type, tuple[str, str]], Manifest] = {}
+    seen: dict[tuple[str, tuple[str, str]], Manifest] = {}
     for manifest in manifests(file):
         entry = _object(manifest)
         if entry is None:
             continue
-        first = seen.setdefault((type(entry), key_of(entry)), manifest)
+        first = seen.setdefault((manifest.kind, key_of(entry)), manifest)
         if first is not manifest:
             raise manifest.bad((), f"is there twice, first in line {first.line}")
         found.append(entry)

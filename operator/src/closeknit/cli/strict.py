@@ -4,10 +4,13 @@ import re
 from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
+from closeknit.api.nesting import is_deeper
 from closeknit.api.objects import ObjectMeta
 from closeknit.api.wire import FieldError, Wire
 from closeknit.cli.bad_input import BadInput
+from closeknit.cli.bounds import TOO_DEEP
 from closeknit.cli.manifest import Manifest, Way
 
 Ours = TypeVar("Ours", bound=Wire)
@@ -22,6 +25,8 @@ def read(manifest: Manifest, model: type[Ours]) -> Ours:
     Raises BadInput at the first mistake.
     """
     body = manifest.body
+    if is_deeper(to_json(body)):  # as the operator refuses it
+        raise manifest.bad((), TOO_DEEP)
     for key in body:
         if key not in _TOP_LEVEL:
             raise manifest.bad((key,), f"unknown field; allowed: {', '.join(_TOP_LEVEL)}")

@@ -1,7 +1,8 @@
 """What a job holds by its status: the one form of a booking inside the process, and the one place that knows its wire.
 
-On the wire (status.placement) ranks are text, a node's NICs are left out where they are those of the node before, and
-a NIC is named without its port where that is the usual one. Nothing but this module reads or writes that.
+On the wire (status.placement) ranks are text, a node's NICs and their resource are left out where they are those of the
+node before, and a NIC is named without its port where that is the usual one. Nothing but this module reads or writes
+that.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,6 +30,8 @@ class Share:
     binding: Binding
     nics: tuple[str, ...] = ()
     """RDMA NICs that these ranks use, as name:port; empty without RDMA."""
+    rdma_resource: str = ""
+    """The node's resource by which its Pod gets them; empty without RDMA."""
     topology_generation: int = 0
     """Generation of the NodeTopology that the indexes speak of."""
     actual: Actual | None = None
@@ -40,11 +43,6 @@ class Share:
     def ranks(self) -> range:
         """Global ranks of this share."""
         return range(self.first_rank, self.first_rank + len(self.gpus))
-
-    @property
-    def rdma(self) -> bool:
-        """Whether its Pod requests the node's RDMA resource."""
-        return bool(self.nics)
 
     @property
     def is_verified(self) -> bool:
@@ -78,15 +76,26 @@ def decoded(placement: PlacementStatus) -> tuple[Share, ...]:
     """The shares of a stored placement."""
     shares: list[Share] = []
     nics: tuple[str, ...] = ()
+    resource = ""
     first_rank = 0
     succeeded = _positions(placement.succeeded or "", len(placement.nodes))
     for position, node in enumerate(placement.nodes):
         if node.nics is not None:  # absent: as the node before
             nics = tuple(nic if ":" in nic else f"{nic}{DEFAULT_PORT}" for nic in node.nics)
+        resource = resource if node.rdma_resource is None else node.rdma_resource
         gpus = tuple(node.gpus)
-        is_over = position in succeeded
         shares.append(
-            Share(node.name, gpus, first_rank, node.binding, nics, node.topology_generation, node.actual, is_over)
+            Share(
+                node=node.name,
+                gpus=gpus,
+                first_rank=first_rank,
+                binding=node.binding,
+                nics=nics,
+                rdma_resource=resource if nics else "",
+                topology_generation=node.topology_generation,
+                actual=node.actual,
+                succeeded=position in succeeded,
+            )
         )
         first_rank += len(gpus)
     return tuple(shares)
@@ -96,13 +105,17 @@ def encoded(shares: Iterable[Share]) -> list[NodeAssignment]:
     """The nodes of status.placement that tell these shares."""
     nodes: list[NodeAssignment] = []
     before: tuple[str, ...] = ()
+    resource = ""
     for share in shares:
+        is_another = share.nics != () and share.rdma_resource != resource
+        resource = share.rdma_resource if is_another else resource
         nodes.append(
             NodeAssignment(
                 name=share.node,
                 gpus=list(share.gpus),
                 ranks=_rank_range(share.ranks),
                 nics=None if share.nics == before else [nic.removesuffix(DEFAULT_PORT) for nic in share.nics],
+                rdma_resource=resource if is_another else None,
                 binding=share.binding,
                 topology_generation=share.topology_generation,
                 actual=share.actual,

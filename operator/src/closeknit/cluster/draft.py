@@ -8,7 +8,7 @@ from typing import Any
 from immutables import Map
 
 from closeknit.cluster.alike import Examples
-from closeknit.cluster.kept import HIDDEN_PODS, NODES, PODS, REPORTS
+from closeknit.cluster.kept import HIDDEN_PODS, LODGERS, NODES, PODS, REPORTS
 from closeknit.cluster.kinds import BY_STREAM, Change, Stream, pod_stream
 from closeknit.cluster.levels import Place
 from closeknit.cluster.pod import Pod
@@ -93,6 +93,8 @@ def after(old: Tables, changes: Iterable[Change]) -> tuple[Tables, set[str]]:
     if reports:
         beats = ((name, before and before.heartbeat, now and now.heartbeat) for name, (before, now) in reports.items())
         tables = replace(tables, beats=old.beats.after(beats))
+    if lodgers := draft.moved.get(LODGERS):
+        tables = replace(tables, lodgings=old.lodgings.after(lodgers.values()))
     places: list[tuple[Place | None, Place | None]] = [
         (old.place(name), tables.place(name)) for name in {**draft.moved.get(NODES, {}), **reports}
     ]
@@ -110,6 +112,7 @@ def _values(old: Tables, said: Mapping[Stream, _Said]) -> dict[Table[Any, Any], 
     shown: dict[ObjectKey, Pod | None] = {}
     hidden: dict[ObjectKey, Pod | None] = {}
     ours, others = said.get(Stream.CHILD_PODS, {}), said.get(Stream.OTHER_PODS, {})
+    others = {key: PODS.of(new) for key, new in others.items()}
     for key in {**ours, **others}:
         known = [pod for pod in (old.all(PODS).get(key), old.all(HIDDEN_PODS).get(key)) if pod is not None]
         states = {pod_stream(pod): pod for pod in known}

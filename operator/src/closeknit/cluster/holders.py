@@ -7,11 +7,12 @@ while it lives), then its annotation closeknit.dev/gpus, then the indexes of its
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from closeknit.api.names import JobKey, Role, child_name
+from closeknit.api.names import POD_COUNT, JobKey, Role, child_name
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.node import Holder, HolderKind
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.report import AgentReport
+from closeknit.cluster.requests import Needs
 from closeknit.machine.graph import Machine
 
 
@@ -27,8 +28,8 @@ class BookedShare:
     attempt: int
     gpus: tuple[int, ...]
     binding: Binding
-    rdma: bool
-    """Whether its Pod requests the node's RDMA resource."""
+    needs: Needs
+    """What its Pod takes besides GPUs."""
 
     @property
     def pod_key(self) -> tuple[str, str]:
@@ -54,10 +55,9 @@ class Holding:
     unexplained: tuple[Pod, ...]
     """Bound Pods that hold GPUs which nobody can name, by key."""
     unexplained_gpus: int
-    rdma: Mapping[str, int]
-    """RDMA resources spoken for by bound Pods."""
-    rdma_booked: int
-    """Bookings with RDMA whose Pod is not bound yet; each will ask for one."""
+    taken: Mapping[str, int]
+    """What is spoken for of every resource, places for Pods among them: by bound Pods, and by bookings whose Pod is not
+    bound yet."""
 
 
 def holding(
@@ -75,9 +75,9 @@ def holding(
     """
     told = _told(report)
     holders: dict[int, Holder] = {}
-    requested = rdma_booked = unexplained_gpus = 0
+    requested = unexplained_gpus = 0
     unexplained: list[Pod] = []
-    rdma: dict[str, int] = {}
+    taken: dict[str, int] = {}
     covered: dict[tuple[str, str], tuple[int, ...]] = {}
     for share, pod in bookings:
         gpus = _booked_gpus(machine, share, pod, told)
@@ -88,7 +88,8 @@ def holding(
             covered[pod.key] = gpus
         else:
             requested += 0 if share.binding is Binding.DRA else len(share.gpus)
-            rdma_booked += share.rdma
+            for resource, amount in share.needs:
+                taken[resource] = taken.get(resource, 0) + amount
     for pod in pods:
         gpus = covered.get(pod.key, ())  # these are held by the booking already
         if not gpus and (gpus := _pod_gpus(machine, pod, told)):
@@ -100,9 +101,9 @@ def holding(
         if count > len(gpus):
             unexplained.append(pod)
             unexplained_gpus += count - len(gpus)
+        taken[POD_COUNT] = taken.get(POD_COUNT, 0) + 1
         for resource, amount in pod.requests.items():
-            if resource.startswith("rdma/"):
-                rdma[resource] = rdma.get(resource, 0) + amount
+            taken[resource] = taken.get(resource, 0) + amount
     for uuid, claim in claimed:
         for index in _indexes(machine, (uuid,)):
             holders.setdefault(index, claim)
@@ -111,8 +112,7 @@ def holding(
         requested=requested,
         unexplained=tuple(unexplained),
         unexplained_gpus=unexplained_gpus,
-        rdma=rdma,
-        rdma_booked=rdma_booked,
+        taken=taken,
     )
 
 

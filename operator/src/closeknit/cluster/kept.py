@@ -6,7 +6,7 @@ filed anew there, or when a table says by `touches` that an object reaches a nod
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, JobKey
 from closeknit.api.objects import ClusterTopology, TrainingJob
@@ -15,8 +15,9 @@ from closeknit.cluster.dra import ResourceClaim, ResourceSlice
 from closeknit.cluster.holders import BookedShare
 from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.objects import Node, PriorityClass
-from closeknit.cluster.pod import Pod
+from closeknit.cluster.pod import Lodger, Pod
 from closeknit.cluster.report import AgentReport, Allocation
+from closeknit.cluster.requests import Needs, needs, with_nics
 from closeknit.cluster.table import Index, ObjectKey, Reader, Table, by_key, by_name
 
 
@@ -37,12 +38,26 @@ PRIORITIES = Table[str, PriorityClass](by_name, _itself)
 
 
 # Jobs and their bookings.
-def _booked_on(job: JobKey, booked: Booking) -> Iterable[tuple[str, BookedShare]]:
-    for index, share in enumerate(booked.shares):
-        yield (
-            share.node,
-            BookedShare(job, index, booked.uid, booked.attempt, tuple(share.gpus), share.binding, share.rdma),
-        )
+class Booked(NamedTuple):
+    """A job's booking, and what each of its Pods needs besides GPUs and NICs."""
+
+    booking: Booking
+    needs: Needs
+
+
+def _booked(job: TrainingJob | InvalidJob) -> Booked | None:
+    found = booking(job)
+    return Booked(found, needs(job.spec.template.spec) if isinstance(job, TrainingJob) else ()) if found else None
+
+
+def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]:
+    held = booked.booking
+    wanted = {
+        resource: with_nics(booked.needs, resource) for resource in {share.rdma_resource for share in held.shares}
+    }
+    for index, share in enumerate(held.shares):
+        pod = wanted[share.rdma_resource]
+        yield share.node, BookedShare(job, index, held.uid, held.attempt, tuple(share.gpus), share.binding, pod)
 
 
 def _job_key(key: ObjectKey) -> JobKey:
@@ -51,8 +66,8 @@ def _job_key(key: ObjectKey) -> JobKey:
 
 JOBS = Table[JobKey, TrainingJob](_job_key, lambda job: job if isinstance(job, TrainingJob) else None)
 INVALID_JOBS = Table[JobKey, InvalidJob](_job_key, lambda job: job if isinstance(job, InvalidJob) else None)
-BOOKED_ON = Index[JobKey, Booking, str, BookedShare](_booked_on, attrgetter("job", "index"), is_by_node=True)
-BOOKINGS = Table[JobKey, Booking](_job_key, booking, (BOOKED_ON,))
+BOOKED_ON = Index[JobKey, Booked, str, BookedShare](_booked_on, attrgetter("job", "index"), is_by_node=True)
+BOOKINGS = Table[JobKey, Booked](_job_key, _booked, (BOOKED_ON,))
 
 
 # Pods of both streams: who is on a node, and who is of a job.
@@ -68,14 +83,23 @@ def _booked_nodes(reader: Reader, value: Pod) -> Iterable[str]:
     """The node on which a Pod stands for a share of its job's booking, bound or not."""
     booked = reader.all(BOOKINGS).get(value.job) if value.job else None
     index = value.index
-    return (booked.shares[index].node,) if booked and index is not None and index < len(booked.shares) else ()
+    shares = booked.booking.shares if booked else ()
+    return (shares[index].node,) if index is not None and index < len(shares) else ()
 
 
 LIVE_PODS_ON = Index[ObjectKey, Pod, str, Pod](_live_on, attrgetter("key"), is_by_node=True)
 PODS_OF = Index[ObjectKey, Pod, JobKey, Pod](_owned, attrgetter("key"))
-PODS = Table[ObjectKey, Pod](by_key, _itself, (LIVE_PODS_ON, PODS_OF), touches=_booked_nodes)
+PODS = Table[ObjectKey, Pod](
+    by_key, lambda value: value if isinstance(value, Pod) else None, (LIVE_PODS_ON, PODS_OF), touches=_booked_nodes
+)
 HIDDEN_PODS = Table[ObjectKey, Pod](by_key, _itself)
 """Others' Pods under a name that a Pod of ours has, too: the two streams of Pods are not in step."""
+LODGERS = Table[ObjectKey, Lodger](
+    by_key,
+    lambda value: value if isinstance(value, Lodger) else None,
+    touches=lambda _, lodger: (lodger.node,),
+)
+"""Not filed by node: their sums are (lodgings.py)."""
 
 # DRA.
 SLICES_ON = Index[str, ResourceSlice, str, ResourceSlice](

@@ -37,6 +37,7 @@ from closeknit.cluster.kept import (
     CLAIMS,
     INVALID_JOBS,
     JOBS,
+    LODGERS,
     NODES,
     PODS,
     PRIORITIES,
@@ -45,7 +46,7 @@ from closeknit.cluster.kept import (
     TOPOLOGIES,
 )
 from closeknit.cluster.objects import Node, PriorityClass, WireNode, WirePriorityClass, node, priority_class
-from closeknit.cluster.pod import Pod, WirePod, pod
+from closeknit.cluster.pod import Lodger, Pod, WirePod, pod
 from closeknit.cluster.report import AgentReport, report_from_builtins, report_from_json
 from closeknit.cluster.table import ObjectKey, Table
 
@@ -56,6 +57,7 @@ ClusterObject = (
     | TrainingJob
     | InvalidJob
     | Pod
+    | Lodger
     | ResourceSlice
     | ResourceClaim
     | PriorityClass
@@ -127,7 +129,7 @@ def _named(value: Node | AgentReport | ResourceSlice | PriorityClass) -> ObjectK
     return "", value.name
 
 
-def _keyed(value: Pod | ResourceClaim) -> ObjectKey:
+def _keyed(value: Pod | Lodger | ResourceClaim) -> ObjectKey:
     return value.key
 
 
@@ -184,8 +186,8 @@ KINDS: tuple[Kind, ...] = (
         "Pod",
         True,
         *_POD,
-        (Pod,),
-        (PODS,),
+        (Pod, Lodger),
+        (PODS, LODGERS),
         field_selector="status.phase!=Succeeded,status.phase!=Failed",
         label_selector=f"!{JOB_LABEL}",
     ),

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import msgspec
 
 from closeknit.api.names import GROUP, TRAINING_JOB
-from closeknit.api.quantity import quantity
 
 _NO_LABELS: Mapping[str, str] = {}  # one for all strangers' Pods, 64 bytes each otherwise
 
@@ -64,23 +63,4 @@ class Condition(WireStruct, frozen=True):
     last_transition_time: str | None = None
 
 
-Quantities = dict[str, str | int | float]
-
-
-def whole(amount: str | int | float) -> int:
-    """A quantity of a countable resource, rounded down; 0 for text that is no quantity."""
-    try:
-        return int(amount)
-    except (ValueError, OverflowError):  # YAML knows .inf
-        pass
-    try:
-        return int(quantity(amount))
-    except ValueError:
-        return 0
-
-
-def devices_only(quantities: Mapping[str, str | int | float] | None) -> dict[str, int]:
-    """The countable resources that matter here, sorted by name: those of `nvidia.com/` and `rdma/`."""
-    if not quantities:
-        return {}
-    return {name: whole(quantities[name]) for name in sorted(quantities) if name.startswith(("nvidia.com/", "rdma/"))}
+Quantities = dict[str, str | int | float | None]

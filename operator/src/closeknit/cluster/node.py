@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from closeknit.api.names import ExclusionReason
+from closeknit.cluster.requests import Amounts
 from closeknit.machine.graph import Machine
 
 
@@ -99,7 +100,8 @@ class PluginOffer:
 
 @dataclass(frozen=True, slots=True)
 class RdmaOffer:
-    """The one `rdma/*` resource of the node that Pods request by count; it exposes every NIC behind it."""
+    """The `rdma/*` resource of the node that a Pod would be given, by count; it exposes every NIC behind it. The first
+    by name of those that are left, else of all."""
 
     resource: str
     free: int
@@ -133,3 +135,8 @@ class NodeView:
     plugin: PluginOffer | None
     """What the device plugin offers; None where there is none."""
     rdma: RdmaOffer | None
+    allocatable: Amounts | None = None
+    """What Pods can have of it altogether, of every resource that it has; None where nobody knows, and nobody judges:
+    without a machine, and where the input holds no Nodes."""
+    spare: Amounts | None = None
+    """What is left of that for one Pod more; of the same resources."""

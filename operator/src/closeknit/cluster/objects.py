@@ -5,8 +5,10 @@ from sys import intern
 
 import msgspec
 
-from closeknit.cluster.meta import Condition, Metadata, Quantities, WireStruct, devices_only
+from closeknit.api.names import GPU_RESOURCE
+from closeknit.cluster.meta import Condition, Metadata, Quantities, WireStruct
 from closeknit.cluster.node import Taint
+from closeknit.cluster.requests import Amounts, amounts
 
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")  # what `kubectl cordon` adds
 
@@ -22,9 +24,10 @@ class Node(msgspec.Struct, frozen=True):
     """Why the node is not Ready, as a clause; None where it is."""
     not_ready_since: str | None = None
     """When its Ready condition last changed; None where it is Ready, or tells no time."""
-    allocatable: Mapping[str, int] = {}
-    """Countable resources of `nvidia.com/` and `rdma/`."""
-    capacity: Mapping[str, int] = {}
+    allocatable: Amounts = {}
+    """What Pods can have of it, of every resource that the scheduler counts."""
+    capacity: Amounts = {}
+    """Of the GPUs of a device plugin alone: those that it holds unhealthy are missing from what is allocatable."""
 
 
 class PriorityClass(msgspec.Struct, frozen=True):
@@ -72,6 +75,7 @@ def node(wire: WireNode) -> Node:
     """The Node that is kept. Label texts are interned: 5,000 nodes repeat the same few."""
     spec = wire.spec or _WireNodeSpec()
     status = wire.status or _WireNodeStatus()
+    capacity = status.capacity or {}
     taints = {
         Taint(taint.key, taint.value or "", taint.effect)
         for taint in spec.taints or ()
@@ -87,8 +91,8 @@ def node(wire: WireNode) -> Node:
         taints=tuple(sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect))),
         not_ready=not_ready,
         not_ready_since=ready.last_transition_time if ready is not None and not_ready is not None else None,
-        allocatable=devices_only(status.allocatable),
-        capacity=devices_only(status.capacity),
+        allocatable=amounts(status.allocatable),
+        capacity=amounts({name: amount for name, amount in capacity.items() if name.startswith(GPU_RESOURCE)}),
     )
 
 

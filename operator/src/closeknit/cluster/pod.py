@@ -1,6 +1,8 @@
-"""Pods, in the few fields that are kept: all of them of our own, of others only what holds GPUs."""
+"""Pods, in the few fields that are kept: all of them of our own, of others only what they hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cached_property
+from sys import intern
 
 import msgspec
 
@@ -14,7 +16,8 @@ from closeknit.api.names import (
     JobKey,
     is_child_name,
 )
-from closeknit.cluster.meta import Condition, Metadata, Owner, Quantities, WireStruct, devices_only
+from closeknit.cluster.meta import Condition, Metadata, Owner, WireStruct
+from closeknit.cluster.requests import CPU, MEMORY, Amounts, Asked, ContainerGiven, Given, Needs, requests
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 KEPT_WORDS = 1000  # of a Pod's own message
@@ -36,10 +39,11 @@ class ContainerState(msgspec.Struct, frozen=True):
     waiting: bool = False
 
 
-class Pod(msgspec.Struct, frozen=True):
+class Pod(msgspec.Struct, frozen=True, dict=True):
     """A Pod that is ours, that holds GPUs or claims, or a name that a child of ours may want.
 
-    Of others' Pods only the first block is kept.
+    Of others' Pods only the first block is kept. What is read of a child's labels and owners is worked out once: every
+    decision asks it of every Pod of a gang.
     """
 
     namespace: str
@@ -48,8 +52,8 @@ class Pod(msgspec.Struct, frozen=True):
     node: str = ""
     """Node it is bound to; empty before."""
     phase: str = ""
-    requests: Mapping[str, int] = {}
-    """Countable resources of `nvidia.com/` and `rdma/` that it holds, as the scheduler counts them."""
+    requests: Amounts = {}
+    """What it takes of its node, as the scheduler counts it, GPUs of the device plugin among it."""
     claims: tuple[str, ...] = ()
     """Names of its ResourceClaims, those of templates included once they exist."""
     priority: int = 0
@@ -60,7 +64,6 @@ class Pod(msgspec.Struct, frozen=True):
     resource_version: str = ""
     gpus: tuple[str, ...] = ()
     """UUIDs of the annotation closeknit.dev/gpus, in local-rank order."""
-    gates: tuple[str, ...] = ()
     deletion_timestamp: str | None = None
     conditions: tuple[Condition, ...] = ()
     """PodScheduled, Ready and DisruptionTarget, by type."""
@@ -86,13 +89,13 @@ class Pod(msgspec.Struct, frozen=True):
         """GPUs of the device plugin that it requests."""
         return self.requests.get(GPU_RESOURCE, 0)
 
-    @property
+    @cached_property
     def job(self) -> JobKey | None:
         """The TrainingJob that owns it; None for a Pod that only bears our label."""
         owner = self.job_owner
         return JobKey(self.namespace, owner.name) if owner else None
 
-    @property
+    @cached_property
     def job_owner(self) -> Owner | None:
         """Its ownerReference to the TrainingJob that its label names."""
         name = self.labels.get(JOB_LABEL)
@@ -100,7 +103,7 @@ class Pod(msgspec.Struct, frozen=True):
             return None
         return next((owner for owner in self.owners if owner.is_training_job and owner.name == name), None)
 
-    @property
+    @cached_property
     def attempt(self) -> int | None:
         """Attempt of a child of ours."""
         return _number(self.labels.get(ATTEMPT_LABEL))
@@ -110,7 +113,7 @@ class Pod(msgspec.Struct, frozen=True):
         """Role of a child of ours: worker or ps."""
         return self.labels.get(ROLE_LABEL)
 
-    @property
+    @cached_property
     def index(self) -> int | None:
         """Index of a child of ours within its role."""
         return _number(self.labels.get(INDEX_LABEL))
@@ -120,18 +123,29 @@ class Pod(msgspec.Struct, frozen=True):
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
+class Lodger(msgspec.Struct, frozen=True, gc=False):
+    """A Pod of others, bound to a node, that has neither GPUs nor claims: what it takes there is all that matters.
+
+    A cluster may have ten on every node, so that CPU and memory stand apart: pairs in tuples weigh three times as much.
+    """
+
+    namespace: str
+    name: str
+    node: str
+    cpu: int = 0
+    """Thousandths of a core; this and the rest as the scheduler counts them."""
+    memory: int = 0
+    """Bytes."""
+    others: Needs = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
-
-
-class _Resources(WireStruct, frozen=True):
-    requests: Quantities | None = None
-    limits: Quantities | None = None
-
-
-class _Container(WireStruct, frozen=True):
-    resources: _Resources | None = None
-    restart_policy: str | None = None
 
 
 class _PodClaim(WireStruct, frozen=True):
@@ -139,17 +153,10 @@ class _PodClaim(WireStruct, frozen=True):
     resource_claim_name: str | None = None
 
 
-class _Gate(WireStruct, frozen=True):
-    name: str
-
-
-class _PodSpec(WireStruct, frozen=True):
+class _PodSpec(Asked, frozen=True):
     node_name: str | None = None
     priority: int | None = None
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
     resource_claims: list[_PodClaim] | None = None
-    scheduling_gates: list[_Gate] | None = None
 
 
 class _Terminated(WireStruct, frozen=True):
@@ -173,8 +180,7 @@ class _State(WireStruct, frozen=True):
     running: _Running | None = None
 
 
-class _ContainerStatus(WireStruct, frozen=True):
-    name: str = ""
+class _ContainerStatus(ContainerGiven, frozen=True):
     state: _State | None = None
 
 
@@ -182,7 +188,7 @@ class _ExtendedResourceClaim(WireStruct, frozen=True):
     resource_claim_name: str | None = None
 
 
-class _PodStatus(WireStruct, frozen=True):
+class _PodStatus(Given, frozen=True):
     phase: str | None = None
     reason: str | None = None
     message: str | None = None
@@ -201,26 +207,35 @@ class WirePod(WireStruct, frozen=True):
     status: _PodStatus | None = None
 
 
-def pod(wire: WirePod) -> Pod | None:
-    """The Pod that is kept; None for others' that are finished, or have no GPU, no claim and no name of a child."""
+def pod(wire: WirePod) -> Pod | Lodger | None:
+    """The Pod that is kept. Of others' a Lodger where it has no GPU, no claim and no name of a child; None where it
+    holds nothing either: it is not bound to a node, or finished."""
     metadata = wire.metadata
     spec = wire.spec or _PodSpec()
     status = wire.status or _PodStatus()
     owners = tuple(metadata.owner_references or ())
     ours = bool(metadata.labels and JOB_LABEL in metadata.labels) or any(owner.is_training_job for owner in owners)
-    requests = _requests(spec.init_containers or (), spec.containers or ())
-    claims = _claims(spec, status)
     phase = status.phase or ""
-    matters = claims or any(_is_gpu(name) for name in requests) or is_child_name(metadata.name)
-    if not ours and (phase in FINISHED_PHASES or not matters):
+    if not ours and phase in FINISHED_PHASES:
         return None
+    taken = requests(
+        spec,
+        status,
+        [*(status.init_container_statuses or ()), *(status.container_statuses or ())],
+        status.conditions or (),
+    )
+    claims = _claims(spec, status)
+    namespace = metadata.namespace or "default"
+    if not (ours or claims or any(_is_gpu(name) for name in taken) or is_child_name(metadata.name)):
+        node = spec.node_name
+        return _lodger(intern(namespace), metadata.name, intern(node), taken) if node else None
     others = Pod(
-        namespace=metadata.namespace or "default",
+        namespace=namespace,
         name=metadata.name,
         uid=metadata.uid or "",
         node=spec.node_name or "",
         phase=phase,
-        requests=requests,
+        requests=taken,
         claims=claims,
         priority=spec.priority or 0,
         owners=owners,
@@ -232,7 +247,6 @@ def pod(wire: WirePod) -> Pod | None:
         others,
         resource_version=metadata.resource_version or "",
         gpus=tuple(filter(None, (metadata.annotations or {}).get(GPUS_ANNOTATION, "").split(","))),
-        gates=tuple(gate.name for gate in spec.scheduling_gates or ()),
         deletion_timestamp=metadata.deletion_timestamp,
         conditions=tuple(
             sorted(
@@ -249,36 +263,13 @@ def pod(wire: WirePod) -> Pod | None:
     )
 
 
+def _lodger(namespace: str, name: str, node: str, taken: dict[str, int]) -> Lodger:
+    cpu, memory = taken.pop(CPU, 0), taken.pop(MEMORY, 0)
+    return Lodger(namespace, name, node, cpu, memory, tuple(taken.items()))
+
+
 def _is_gpu(resource: str) -> bool:
     return resource.startswith((GPU_RESOURCE, "nvidia.com/mig-"))  # gpu.shared and MIG slices included
-
-
-def _requests(init: Sequence[_Container], main: Sequence[_Container]) -> dict[str, int]:
-    """What the scheduler counts: all containers and sidecars together, or the greediest moment of the init phase."""
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in init:
-        wanted = _wanted(container)
-        if container.restart_policy == "Always":
-            for name, amount in wanted.items():
-                sidecars[name] = sidecars.get(name, 0) + amount
-            wanted = {}
-        for name in wanted.keys() | sidecars.keys():
-            peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + wanted.get(name, 0))
-    total = dict(sidecars)
-    for container in main:
-        for name, amount in _wanted(container).items():
-            total[name] = total.get(name, 0) + amount
-    counts = {name: max(total.get(name, 0), peak.get(name, 0)) for name in sorted(total.keys() | peak.keys())}
-    return {name: amount for name, amount in counts.items() if amount > 0}
-
-
-def _wanted(container: _Container) -> dict[str, int]:
-    resources = container.resources
-    if resources is None or not (resources.requests or resources.limits):
-        return {}
-    # The API server copies limits to requests where only limits are given; a file may not have been through it.
-    return devices_only({**(resources.limits or {}), **(resources.requests or {})})
 
 
 def _claims(spec: _PodSpec, status: _PodStatus) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def quotas(documents: Iterable[bytes]) -> tuple[Quota, ...]:
     for document in documents:
         try:
             wire = _decode(document)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             continue
         found.append(_quota(wire))
     return tuple(sorted(found, key=lambda quota: quota.name))
@@ -64,4 +64,8 @@ def _quota(wire: _WireQuota) -> Quota:
     spec, status = wire.spec or _Spec(), wire.status or _Status()
     selected = spec.scope_selector.match_expressions if spec.scope_selector else None
     named = [Requirement(scope, "Exists") for scope in spec.scopes or ()]
-    return Quota(wire.metadata.name, status.hard or {}, status.used or {}, (*named, *(selected or ())))
+    return Quota(wire.metadata.name, _told(status.hard), _told(status.used), (*named, *(selected or ())))
+
+
+def _told(quantities: Quantities | None) -> dict[str, str | int | float]:
+    return {name: amount for name, amount in (quantities or {}).items() if amount is not None}

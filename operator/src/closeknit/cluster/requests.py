@@ -24,6 +24,7 @@ Needs = tuple[tuple[str, int], ...]
 _COUNTED = frozenset({CPU, MEMORY, "ephemeral-storage"})
 # Without a slash only these are counted; of the others a slash tells that somebody's plugin hands them out.
 _COUNTED_PREFIXES = ("hugepages-", "attachable-volumes-")
+_QUOTA_PREFIX = "requests."  # a ResourceQuota's name for a resource
 _POD_LEVEL = frozenset({CPU, MEMORY})  # and huge pages: what spec.resources may speak of
 _HUGE_PAGES = "hugepages-"
 _HANDED_OUT_PREFIX = "nvidia.com/"  # GPUs: placement gives them one by one
@@ -106,7 +107,8 @@ def requests(
     by_name = {found.name: found for found in containers}
     total = _together(asked, by_name, is_infeasible=is_infeasible)
     if asked.resources is not None:
-        total |= _of_the_pod(asked.resources, total, given, is_infeasible=is_infeasible)
+        at_first = _together(asked, {}, is_infeasible=False)
+        total |= _of_the_pod(asked.resources, at_first, given, is_infeasible=is_infeasible)
     _add(total, _thousandths(asked.overhead))
     found = {name: _rounded(name, amount) for name, amount in sorted(total.items())}
     return {name: amount for name, amount in found.items() if amount > 0}
@@ -173,13 +175,17 @@ def _of_one(container: Container, given: ContainerGiven | None, *, is_infeasible
     return found
 
 
-def _of_the_pod(resources: Resources, together: _Milli, given: Given, *, is_infeasible: bool) -> _Milli:
+def _of_the_pod(resources: Resources, at_first: _Milli, given: Given, *, is_infeasible: bool) -> _Milli:
     """What spec.resources puts in the place of the containers' sum. A limit alone stands for a request, but for CPU
-    and memory that containers ask for."""
-    found = {name: amount for name, amount in _thousandths(resources.requests).items() if _is_of_pods(name)}
-    for name, amount in _thousandths(resources.limits).items():
-        if _is_of_pods(name) and (name not in together or name.startswith(_HUGE_PAGES)):
-            found.setdefault(name, amount)
+    and memory that containers asked for when the Pod was made: those it keeps, and their huge pages where it says
+    nothing of them."""
+    found = _thousandths(resources.requests)
+    limits = _thousandths(resources.limits)
+    if resources.requests or resources.limits:
+        limits = {name: amount for name, amount in at_first.items() if name.startswith(_HUGE_PAGES)} | limits
+    if limits:
+        found = limits | {name: amount for name, amount in at_first.items() if name in _POD_LEVEL} | found
+    found = {name: amount for name, amount in found.items() if _is_of_pods(name)}
     if given.resources is None:
         return found
     effective: _Milli = {} if is_infeasible else dict(found)
@@ -203,7 +209,9 @@ def _thousandths(quantities: Quantities | None) -> _Milli:
 
 def _is_counted(resource: str) -> bool:
     """Whether the scheduler looks at it at all."""
-    return resource in _COUNTED or "/" in resource or resource.startswith(_COUNTED_PREFIXES)
+    if "/" in resource:
+        return not resource.startswith(_QUOTA_PREFIX)
+    return resource in _COUNTED or resource.startswith(_COUNTED_PREFIXES)
 
 
 def _is_of_pods(resource: str) -> bool:

@@ -23,6 +23,7 @@ from closeknit.cluster.kept import (
     TOPOLOGIES,
 )
 from closeknit.cluster.levels import Place
+from closeknit.cluster.lodgings import Lodgings
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import NO_POOLS, pools
 from closeknit.cluster.table import EMPTY, Index, Table
@@ -43,6 +44,7 @@ class Tables:
     census: Census = field(default_factory=Census)
     beats: Beats = field(default_factory=Beats)
     examples: Examples = field(default_factory=Examples)
+    lodgings: Lodgings = field(default_factory=Lodgings)
 
     def all(self, table: Table[K, V]) -> Map[K, V]:
         """What a table keeps; the very same as long as nothing in it has changed."""
@@ -97,6 +99,7 @@ class Tables:
             report=report,
             pools=found,
             pods=self.under(LIVE_PODS_ON, name),
+            lodged=self.lodgings.on(name),
             claims=tuple(claims[key] for key in sorted(claims)),
             bookings=tuple((share, self._worker(share)) for share in self.under(BOOKED_ON, name)),
         )

@@ -22,6 +22,7 @@ from closeknit.cluster.objects import Node
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import Pools
 from closeknit.cluster.report import AgentReport
+from closeknit.cluster.requests import Amounts
 from closeknit.machine.graph import Machine
 
 STALE_AFTER = timedelta(minutes=15)  # three missed heartbeats of 5 minutes
@@ -37,7 +38,9 @@ class NodeFacts:
     report: AgentReport | None
     pools: Pools
     pods: Sequence[Pod]
-    """Live Pods bound to the node, by key."""
+    """Live Pods bound to the node, by key, Lodgers left out."""
+    lodged: Amounts
+    """What Lodgers take of it."""
     claims: Sequence[ResourceClaim]
     """Claims that hold devices of the node's pools, by key."""
     bookings: Sequence[tuple[BookedShare, Pod | None]]
@@ -80,6 +83,7 @@ def node_view(
             rdma=None,
         )
     held = holding(facts.name, machine, report, facts.bookings, facts.pods, _claimed(facts))
+    spare = _spare(node, held.taken, facts.lodged) if node else None
     dra = facts.pools.complete and not (node and node.allocatable.get(GPU_RESOURCE, 0) > 0)
     unusable = _unusable(machine, report, facts.pools if dra else None)
     plugin = None if dra else _plugin(facts, machine, held, nodes_are_known=nodes_are_known)
@@ -108,7 +112,9 @@ def node_view(
         unusable=unusable,
         dra=dra,
         plugin=plugin,
-        rdma=_rdma(node, held),
+        rdma=_rdma(spare),
+        allocatable=node.allocatable if node else None,
+        spare=spare,
     )
 
 
@@ -228,8 +234,19 @@ def _explained_by_count(
     return offer, dict(sorted(holders.items()))
 
 
-def _rdma(node: Node | None, held: Holding) -> RdmaOffer | None:
-    for resource, amount in (node.allocatable if node else {}).items():  # sorted by name
-        if resource.startswith(RDMA_RESOURCE_PREFIX) and amount > 0:
-            return RdmaOffer(resource, max(0, amount - held.rdma.get(resource, 0) - held.rdma_booked))
-    return None
+def _spare(node: Node, taken: Amounts, lodged: Amounts) -> Amounts:
+    """What is left of each resource of which there is any at all; a node may be given more than it has."""
+    return {
+        resource: max(0, amount - taken.get(resource, 0) - lodged.get(resource, 0))
+        for resource, amount in node.allocatable.items()
+        if amount > 0
+    }
+
+
+def _rdma(spare: Amounts | None) -> RdmaOffer | None:
+    offers = [
+        RdmaOffer(resource, amount)
+        for resource, amount in (spare or {}).items()
+        if resource.startswith(RDMA_RESOURCE_PREFIX)
+    ]
+    return min(offers, key=lambda offer: (offer.free == 0, offer.resource), default=None)

@@ -8,6 +8,7 @@ from closeknit.api.affinity import REQUIRED
 from closeknit.api.names import GPU_RESOURCE, GPUS_ANNOTATION, Role
 from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.requests import asks_for_nics, needs
 from closeknit.launch.environment import environment
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang, Manifest
@@ -48,6 +49,8 @@ class _Common:
     """The user's variables in there."""
     resources: Manifest
     """The user's resources in there."""
+    asks_for_nics: bool
+    """Whether the user's template asks for rdma/ resources itself."""
 
     @staticmethod
     def of(gang: Gang, role: Role) -> "_Common":
@@ -64,6 +67,7 @@ class _Common:
             container=_common_container(gang, role, container),
             env=container.get("env") or [],
             resources=container.get("resources") or {},
+            asks_for_nics=asks_for_nics(needs(template.spec)),
         )
 
 
@@ -118,7 +122,7 @@ def _spec(gang: Gang, index: int, common: _Common) -> Manifest:
         **common.container,
         # Ours first: Kubernetes expands $(NAME) from the variables before it, so the user's own may refer to them.
         "env": [*ours, *common.env],
-        "resources": _resources(gang, member, common.resources),
+        "resources": _resources(gang, member, common),
     }
     spec = {
         **common.spec,
@@ -132,12 +136,13 @@ def _spec(gang: Gang, index: int, common: _Common) -> Manifest:
     return spec
 
 
-def _resources(gang: Gang, member: Member, resources: Manifest) -> Manifest:
+def _resources(gang: Gang, member: Member, common: _Common) -> Manifest:
     """The user's resources and the GPUs; requests of an extended resource must equal its limits."""
+    resources = common.resources
     ours = {}
     if member.binding in {Binding.WHOLE_NODE, Binding.BEST_EFFORT}:
         ours[GPU_RESOURCE] = str(member.rank_count)
-    if gang.uses_rdma and member.rdma_resource and not _asks_for(resources, member.rdma_resource):
+    if gang.uses_rdma and member.rdma_resource and not common.asks_for_nics:
         ours[member.rdma_resource] = "1"  # one share exposes every NIC behind it
     wanted = dict(resources)
     if ours:
@@ -145,10 +150,6 @@ def _resources(gang: Gang, member: Member, resources: Manifest) -> Manifest:
     if member.binding is Binding.DRA:
         wanted["claims"] = [*(resources.get("claims") or []), {"name": CLAIM}]
     return wanted
-
-
-def _asks_for(resources: Manifest, resource: str) -> bool:
-    return any(resource in (resources.get(field) or {}) for field in ("limits", "requests"))
 
 
 def _pinned(affinity: Manifest, node: str) -> Manifest:

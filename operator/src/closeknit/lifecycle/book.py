@@ -86,7 +86,15 @@ def placed(subject: Subject, booked: PlacementStatus) -> Notice:
 
 def _shares(placement: Placement) -> tuple[Share, ...]:
     return tuple(
-        Share(share.node, share.gpus, share.first_rank, share.binding, share.nics, share.topology_generation)
+        Share(
+            node=share.node,
+            gpus=share.gpus,
+            first_rank=share.first_rank,
+            binding=share.binding,
+            nics=share.nics,
+            rdma_resource=share.rdma_resource,
+            topology_generation=share.topology_generation,
+        )
         for share in placement.shares
     )
 

@@ -35,8 +35,9 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
         uuids = _uuids(view, share)
         if uuids is None:
             return Lost(share.node, f"the GPUs of node {share.node} have changed since they were booked")
-        if share.nics and view.rdma is None:
-            return Lost(share.node, f"node {share.node} no longer offers an rdma/ resource for {share.nics[0]}")
+        if share.nics and not (view.allocatable or {}).get(share.rdma_resource):
+            resource = share.rdma_resource or "an rdma/ resource"
+            return Lost(share.node, f"node {share.node} no longer offers {resource} for {share.nics[0]}")
         members.append(
             Member(
                 node=share.node,
@@ -45,7 +46,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 first_rank=share.first_rank,
                 binding=share.binding,
                 nics=share.nics,
-                rdma_resource=view.rdma.resource if view.rdma and share.nics else None,
+                rdma_resource=share.rdma_resource or None,
                 transport=_transport(view, share.nics),
                 usable=_usable(view),
                 nvlink_domain=_nvlink_domain(view),

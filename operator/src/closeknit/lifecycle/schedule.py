@@ -91,15 +91,20 @@ class _Walk:
         # Hardly anything has changed, as a rule: what stands is passed over at a third of a microsecond each.
         found: list[Entry] = []
         answers_of, pods_of = memory.answers.get, self.cluster.pods_by_job.get
-        are_same, now, refused = self._pods_are_same, self._now, self.refused
+        are_same, now, refused, busy = self._pods_are_same, self._now, self.refused, memory.busy
         for known in last.entries:
             key, shape = known.key, known.shape
             if changed and key in changed:
                 found.append(self.entry(key, changed[key], known.place, known))
                 continue
+            is_same_answer = answers_of(known.uid, NOTHING) is known.answers
+            if busy and key in busy and is_same_answer and isinstance(known.verdict, Keep) and known.verdict.is_fit:
+                pods = known.pods if are_same else pods_of(key, ())
+                found.append(known if pods is known.pods else replace(known, pods=pods, is_settled=False))
+                continue
             stands = (
                 known.is_settled
-                and answers_of(known.uid, NOTHING) is known.answers
+                and is_same_answer
                 and (known.until is None or now < known.until)
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
                 and (
@@ -210,6 +215,8 @@ class _Walk:
         return _Found(Book(answer), shape, is_settled=False)
 
     def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> "_Found":
+        if job.key in self._memory.busy:  # its Pods may come one by one, and nothing is done about them yet
+            return _Found(Keep(held), is_settled=False)
         there = {
             pod.index
             for pod in pods

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.forest import Group
+from closeknit.cluster.group import Group
 from closeknit.placement.ask import Ask
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.subsets import mask_of, positions_of

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from closeknit.api.names import PendingReason
 from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
 from closeknit.placement import reasons
+from closeknit.placement.cramped import cramped
 from closeknit.placement.reasons import Case
 from closeknit.placement.request import Request
 
@@ -28,6 +29,10 @@ class Demand(NamedTuple):
 
 def _any_gpus(request: Request) -> Request:
     return request
+
+
+def _any_room(request: Request) -> Request:
+    return replace(request, needs=())
 
 
 def _any_links(request: Request) -> Request:
@@ -48,6 +53,7 @@ def _any_bandwidth(request: Request) -> Request:
 
 DEMANDS = (
     Demand(_any_gpus, PendingReason.INSUFFICIENT_GPUS, reasons.insufficient),  # never relaxed
+    Demand(_any_room, PendingReason.INSUFFICIENT_RESOURCES, cramped),
     Demand(_any_links, PendingReason.NO_NVLINK_ISLAND, reasons.no_island),
     Demand(_any_domains, PendingReason.NO_DOMAIN, reasons.no_domain),
     Demand(_any_transport, PendingReason.RDMA_UNAVAILABLE, reasons.no_rdma),

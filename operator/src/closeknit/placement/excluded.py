@@ -8,8 +8,9 @@ from closeknit.cluster.node import Holder, HolderKind
 from closeknit.placement.admission import selected, untolerated
 from closeknit.placement.binding import bindable, unbound
 from closeknit.placement.ground import Ground
+from closeknit.placement.needs import shortage
 from closeknit.placement.request import Request
-from closeknit.placement.words import count
+from closeknit.placement.words import count, listed
 
 NAMED = 3  # so many holders, or nodes, are named; more are counted
 AVOIDED = "avoided after it refused a Pod of this job"
@@ -39,7 +40,7 @@ def _ranked(counts: Counter[str]) -> list[str]:
 def _gpus(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
     """GPUs of the nodes that the job may use, but cannot have, by reason."""
     why: Counter[str] = Counter()
-    for group, number, nodes in ground.groups:
+    for group, number, nodes in ground.groups():
         offer = ground.offers[number]
         for _, fault in group.faults:
             why[fault] += nodes
@@ -59,9 +60,8 @@ def _holders(cluster: Cluster, ground: Ground) -> dict[Holder, int]:
     """GPUs of the nodes that the job may use by who holds them, but for those that are not usable anyway."""
     found: dict[Holder, int] = {}
     nodes, seen = cluster.nodes, found.get
-    held = {group for group, number, _ in ground.groups if group.free != ground.offers[number].terms.sets.every}
-    for group, names in ground.domain.members():
-        if group not in held:
+    for group, number, names in ground.members():
+        if group.free == ground.offers[number].terms.sets.every:
             continue
         broken = {index for index, _ in group.faults}
         for name in names:
@@ -96,6 +96,8 @@ def _nodes(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
         why[_unselected(request)] += nodes - left
         if untolerated(group.taints, request):
             why[ExclusionReason.TAINTED] += left
+    for _, _, names in ground.cramped():
+        why.update(shortage(short[0][0]) for _, short in names)
     avoided = sum(_is_avoided(cluster, request, name) for name in request.avoided)
     why[_unselected(request)] -= avoided
     why[AVOIDED] += avoided
@@ -121,7 +123,11 @@ def _named(cluster: Cluster, request: Request, ground: Ground) -> dict[str, str]
     """The same by node."""
     is_narrowed = request.selects or bool(request.avoided)
     left = {name for _, names in ground.domain.members() for name in names} if is_narrowed else None
-    found: dict[str, str] = {}
+    found = {
+        name: listed([shortage(resource) for resource, _ in short], "and")
+        for _, _, names in ground.cramped()
+        for name, short in names
+    }
     for group, names in cluster.forest.now.members():
         taints = untolerated(group.taints, request)
         if group.excluded is None and not taints and left is None:

@@ -1,22 +1,21 @@
 """The nodes that one kind of request may use, as offers in the tree of domains: the first look at a cluster.
 
-Requests that select, tolerate and filter alike see the same ground, and from one version of a forest to the next only
-the domains on the way to what changed are looked at again.
+Requests that select, tolerate, filter and need alike see the same ground, and from one version of a forest to the next
+only the domains on the way to what changed are looked at again. What of them has changed nothing for the request stays
+the very same area, so that what was searched there stays known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from closeknit.cluster.forest import Domain, Group, MachineKind
-from closeknit.placement.admission import untolerated
-from closeknit.placement.offer import Offer, Terms, matching, terms
-from closeknit.placement.request import Request
-from closeknit.placement.sets import Sets
-
-MANY_OFFERS = 1 << 14  # so many have been seen over the time: begin anew
+from closeknit.cluster.domain import Domain
+from closeknit.cluster.group import Group
+from closeknit.cluster.requests import Needs
+from closeknit.placement.needs import lacking, with_room
+from closeknit.placement.offer import Offer
 
 
 def numbers_of(mask: int) -> Iterator[int]:
@@ -62,6 +61,23 @@ class Area:
     """Mask of the offers in it, by number."""
     areas: int
     """How many areas are in it, itself included."""
+    counts: Mapping[int, int]
+    """Where it has children: how many nodes have each offer, by its number."""
+
+    def counted(self) -> Iterator[tuple[int, int]]:
+        """(offer, nodes), an offer more than once where nodes of it stand apart."""
+        return iter(self.counts.items()) if self.children else ((entry.offer, entry.nodes) for entry in self.members)
+
+    def is_like(self, other: Area) -> bool:
+        """Whether both say the same."""
+        if self is other:
+            return True
+        if (self.level, self.is_lone) != (other.level, other.is_lone) or len(self.children) != len(other.children):
+            return False
+        return self.members == other.members and all(
+            one is another or (one.is_lone and one.is_like(another))
+            for one, another in zip(self.children, other.children, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,17 +91,44 @@ class Ground:
     """By number; there may be more than this version has."""
     counts: Mapping[int, int]
     """How many nodes have each offer."""
-    groups: tuple[tuple[Group, int, int], ...]
-    """(group, its offer, nodes) of every group that the job may use, in no order."""
+    numbers: Mapping[Group, int | None]
+    """The number of each group's offer; None where the job may not use its nodes at all. There may be more groups than
+    this version has."""
+    needs: Needs
+    """What the job's Pods need besides GPUs; empty where every node that it may use otherwise has room."""
     _most: dict[int, int] = field(default_factory=dict)
+    _groups: dict[tuple[Group, int], int] = field(default_factory=dict)
+
+    def members(self) -> Iterator[tuple[Group, int, tuple[str, ...]]]:
+        """(group, its offer, nodes of it that stand together) of all nodes that the job may use, in no order."""
+        for domain in self.domain.walk():
+            for group, names in domain.hosts.items():
+                number = self.numbers[group]
+                if number is not None and (roomy := with_room(names, domain.spare, self.needs)):
+                    yield group, number, roomy
+
+    def cramped(self) -> Iterator[tuple[Group, int, tuple[tuple[str, Needs], ...]]]:
+        """(group, its offer, nodes that have no room with what they lack) of all that the job may use otherwise."""
+        for domain in self.domain.walk() if self.needs else ():
+            for group, names in domain.hosts.items():
+                number = self.numbers[group]
+                if number is None:
+                    continue
+                found = tuple((name, short) for name in names if (short := lacking(domain.spare.get(name), self.needs)))
+                if found:
+                    yield group, number, found
 
     def nodes(self) -> Iterator[tuple[Group, Offer, str]]:
         """(group, offer, name) of every node that the job may use, in no order."""
-        offer_of = {group: self.offers[number] for group, number, _ in self.groups}
-        for group, names in self.domain.members():
-            offer = offer_of.get(group)
-            if offer is not None:
-                yield from ((group, offer, name) for name in names)
+        for group, number, names in self.members():
+            yield from ((group, self.offers[number], name) for name in names)
+
+    def groups(self) -> Iterator[tuple[Group, int, int]]:
+        """(group, its offer, nodes) of every group that the job may use, in no order."""
+        if not self._groups:
+            for group, number, names in self.members():
+                self._groups[group, number] = self._groups.get((group, number), 0) + len(names)
+        return ((group, number, nodes) for (group, number), nodes in self._groups.items())
 
     def most_gpus(self, level: int) -> int:
         """GPUs that the job may take in the domain of a level that has the most."""
@@ -101,154 +144,3 @@ class Ground:
                 yield from self._gpus_at(child, level)
         else:
             yield from (self.offers[entry.offer].gpus for entry in area.members)
-
-
-class Translation:
-    """What a kind of request makes of groups and domains; remembers the version that it has seen last."""
-
-    def __init__(
-        self, request: Request, sets_of: Callable[[MachineKind], Sets], offer_of: Callable[[Terms], Offer]
-    ) -> None:
-        self._request = request
-        self._sets_of = sets_of
-        self._offer_of = offer_of
-        self._offers: list[Offer] = []
-        self._numbers: dict[Offer, int] = {}
-        self._groups: dict[Group, int | None] = {}
-        self._matches: dict[object, int] = {}
-        self._areas: dict[int, tuple[Domain, Area | None]] = {}
-        self._ground: tuple[Domain, Ground] | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it has seen so much that is gone that a new one is better."""
-        return len(self._groups) > MANY_OFFERS
-
-    def ground(self, domain: Domain, levels: int) -> Ground:
-        """The ground of the tree below this root, with so many levels, host included."""
-        if self._ground is not None and self._ground[0] is domain:
-            return self._ground[1]
-        kept: dict[int, tuple[Domain, Area | None]] = {}
-        root = self._area(domain, -1, levels - 2, kept)
-        self._areas = kept
-        counts: dict[int, int] = {}
-        groups = []
-        for group, count in domain.counts.items():
-            number = self._number(group)
-            if number is not None:
-                counts[number] = counts.get(number, 0) + count
-                groups.append((group, number, count))
-        nowhere = Area(-1, is_lone=False, free_gpus=0, gpus=0, first="", children=(), members=(), offers=0, areas=1)
-        ground = Ground(domain, root or nowhere, self._offers, counts, tuple(groups))
-        self._ground = (domain, ground)
-        return ground
-
-    def _number(self, group: Group) -> int | None:
-        """The number of a group's offer; None for one that the job may not use."""
-        try:
-            return self._groups[group]
-        except KeyError:
-            found = self._groups[group] = self._translated(group)
-            return found
-
-    def _translated(self, group: Group) -> int | None:
-        if group.kind is None or not group.kind.products or group.excluded is not None:
-            return None
-        if untolerated(group.taints, self._request):
-            return None
-        offer = self._offer_of(terms(group, group.kind, self._sets_of(group.kind), self._matching(group.kind)))
-        number = self._numbers.setdefault(offer, len(self._offers))
-        if number == len(self._offers):
-            self._offers.append(offer)
-        return number
-
-    def _matching(self, kind: MachineKind) -> int:
-        key = (kind.products, kind.memory_bytes)
-        found = self._matches.get(key)
-        if found is None:
-            found = self._matches[key] = matching(kind, self._request)
-        return found
-
-    def _area(
-        self, domain: Domain, level: int, innermost: int, kept: dict[int, tuple[Domain, Area | None]]
-    ) -> Area | None:
-        known = self._areas.get(id(domain))
-        if known is not None and known[0] is domain:
-            area = known[1]
-            for child in domain.children.values():
-                self._area(child, level + 1, innermost, kept)
-        elif level == innermost:
-            area = self._leaf(domain, level)
-        else:
-            inside = (self._area(child, level + 1, innermost, kept) for child in domain.children.values())
-            area = _around([*filter(None, inside), *self._lone(domain, level + 1)], level)
-        kept[id(domain)] = (domain, area)
-        return area
-
-    def _leaf(self, domain: Domain, level: int) -> Area | None:
-        runs: dict[int, tuple[int, tuple[tuple[str, ...], ...]]] = {}
-        free_gpus = gpus = 0
-        first: str | None = None
-        for group, names in domain.hosts.items():
-            number = self._number(group)
-            if number is None:
-                continue
-            nodes, known = len(names), runs.get(number)
-            runs[number] = (nodes, (names,)) if known is None else (known[0] + nodes, (*known[1], names))
-            offer = self._offers[number]
-            free_gpus += offer.terms.free.bit_count() * nodes
-            gpus += offer.gpus * nodes
-            if first is None or names[0] < first:
-                first = names[0]
-        if first is None:
-            return None
-        return Area(
-            level,
-            is_lone=False,
-            free_gpus=free_gpus,
-            gpus=gpus,
-            first=first,
-            children=(),
-            members=tuple([Members(number, nodes, names) for number, (nodes, names) in runs.items()]),
-            offers=sum([1 << number for number in runs]),
-            areas=1,
-        )
-
-    def _lone(self, domain: Domain, level: int) -> Iterator[Area]:
-        for group, names in domain.hosts.items():
-            number = self._number(group)
-            if number is None:
-                continue
-            free = self._offers[number].terms.free.bit_count()
-            for name in names:
-                yield Area(
-                    level,
-                    is_lone=True,
-                    free_gpus=free,
-                    gpus=self._offers[number].gpus,
-                    first=name,
-                    children=(),
-                    members=(Members(number, 1, ((name,),)),),
-                    offers=1 << number,
-                    areas=1,
-                )
-
-
-def _around(children: list[Area], level: int) -> Area | None:
-    if not children:
-        return None
-    children.sort(key=lambda area: area.first)
-    offers = 0
-    for child in children:
-        offers |= child.offers
-    return Area(
-        level,
-        is_lone=False,
-        free_gpus=sum(child.free_gpus for child in children),
-        gpus=sum(child.gpus for child in children),
-        first=children[0].first,
-        children=tuple(children),
-        members=(),
-        offers=offers,
-        areas=1 + sum(child.areas for child in children),
-    )

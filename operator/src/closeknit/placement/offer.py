@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
-from closeknit.cluster.forest import Group, MachineKind
+from closeknit.cluster.group import Group, MachineKind
 from closeknit.placement.request import Request
 from closeknit.placement.sets import Sets
 from closeknit.placement.subsets import mask_of
@@ -40,8 +40,9 @@ class Offer:
     """How many the job may take."""
 
 
-def terms(group: Group, kind: MachineKind, sets: Sets, matches: int) -> Terms:
-    """What nodes of a group, of this kind, have for a job, which takes the GPUs of this mask."""
+def terms(group: Group, kind: MachineKind, sets: Sets, matches: int, *, asks_for_nics: bool) -> Terms:
+    """What nodes of a group, of this kind, have for a job, which takes the GPUs of this mask, and whose Pods ask for
+    NICs themselves or are given them."""
     count = len(kind.products)
     plugin = group.plugin if group.plugin and not group.plugin.shared else None
     return Terms(
@@ -55,7 +56,7 @@ def terms(group: Group, kind: MachineKind, sets: Sets, matches: int) -> Terms:
         and plugin.allocatable == plugin.capacity == count
         and group.free == sets.every,
         part=min(plugin.free, group.free.bit_count()) if plugin and plugin.holders_known else 0,
-        transports=sets.transports if group.is_rdma_free else (),
+        transports=sets.transports if (group.has_rdma if asks_for_nics else group.is_rdma_free) else (),
         beyond=plugin is not None and plugin.free > group.free.bit_count(),
     )
 

@@ -3,11 +3,12 @@
 from collections.abc import Hashable
 from dataclasses import replace
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import RDMA_RESOURCE_PREFIX, JobKey
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import NodeView
 from closeknit.placement.layout import Layout, Part
 from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice
 from closeknit.placement.ranks import in_fabric_order
@@ -32,20 +33,20 @@ def place(cluster: Cluster, request: Request, tables: Tables) -> Placement | NoF
     ground = tables.ground(cluster, request)
     layout = best_layout(cluster.levels, cluster.fabric, ground, request, tables)
     if layout is None:
-        return refusal(cluster, request, ground, tables)
+        return refusal(cluster, request, tables)
     return placement_of(layout, cluster, request, tables)
 
 
 def can_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
     """Whether `place` gives a Placement: what a waiting job asks. Jobs that ask the same share one answer."""
-    kept = tables.fits(cluster.forest.now)
+    if unknown_level(cluster, request) is not None:
+        return False
+    ground = tables.ground(cluster, request)
+    kept = tables.fits(ground.root)
     key = (_asked(cluster, request), replace(request, job=_NOBODY, pipeline=1, expert=1))
     known = kept.get(key)
     if known is None:
-        found = unknown_level(cluster, request) is None and fits(
-            cluster.levels, cluster.fabric, tables.ground(cluster, request), request, tables
-        )
-        known = kept.put(key, (found,))
+        known = kept.put(key, (fits(cluster.levels, cluster.fabric, ground, request, tables),))
     return known[0]
 
 
@@ -58,7 +59,7 @@ def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tab
     named: _Named = {}
     shares, first_rank = [], 0
     for name in order:
-        shares.append(_share(cluster, by_name[name], layout.transport, first_rank, named))
+        shares.append(_share(cluster.nodes[name], by_name[name], layout.transport, first_rank, request, named))
         first_rank += by_name[name].mask.bit_count()
     predicted = layout.prediction.gb_s
     return Placement(
@@ -85,9 +86,11 @@ def _transport(layout: Layout) -> TransportChoice:
     return TransportChoice.RDMA if layout.transport else TransportChoice.SOCKETS
 
 
-def _share(cluster: Cluster, part: Part, transport: Transport | None, first_rank: int, named: _Named) -> Share:
+def _share(
+    view: NodeView, part: Part, transport: Transport | None, first_rank: int, request: Request, named: _Named
+) -> Share:
     """`named` keeps the names of NICs, which most nodes share."""
-    view, terms = cluster.nodes[part.node], part.offer.terms
+    terms = part.offer.terms
     machine = view.machine
     if machine is None:
         raise AssertionError(f"{part.node} has GPUs and no machine")
@@ -108,7 +111,14 @@ def _share(cluster: Cluster, part: Part, transport: Transport | None, first_rank
         binding=part.binding,
         nics=nics,
         topology_generation=view.topology_generation,
+        rdma_resource=_rdma_resource(view, request) if nics else "",
     )
+
+
+def _rdma_resource(view: NodeView, request: Request) -> str:
+    """What the Pod gets its NICs by: the template's own word, else what the node has left."""
+    asked = next((name for name, _ in request.needs if name.startswith(RDMA_RESOURCE_PREFIX)), "")
+    return asked or (view.rdma.resource if view.rdma else "")
 
 
 def _ideal(cluster: Cluster, request: Request, predicted: float | None, tables: Tables) -> float | None:

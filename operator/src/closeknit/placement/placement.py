@@ -30,6 +30,8 @@ class Share:
     nics: tuple[str, ...]
     """RDMA NICs that these ranks use, as name:port, sorted; empty without RDMA."""
     topology_generation: int
+    rdma_resource: str = ""
+    """The node's resource by which its Pod gets them; empty without RDMA."""
 
     @property
     def ranks(self) -> range:

@@ -28,13 +28,15 @@ class Case:
     cluster: Cluster
     request: Request
     ground: Ground
+    """Of the request without the demands after this one."""
     tables: Tables
     best: Layout | None
     """The best layout without this demand and those after it; None for the first demand."""
 
     def layout(self, wanted: Request) -> Layout | None:
-        """The best layout of another request on the same ground."""
-        return best_layout(self.cluster.levels, self.cluster.fabric, self.ground, wanted, self.tables)
+        """The best layout of another request."""
+        ground = self.tables.ground(self.cluster, wanted)
+        return best_layout(self.cluster.levels, self.cluster.fabric, ground, wanted, self.tables)
 
 
 def no_match(cluster: Cluster, request: Request) -> str:

@@ -3,7 +3,6 @@
 from closeknit.api.names import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.placement.demands import DEMANDS
-from closeknit.placement.ground import Ground
 from closeknit.placement.layout import Layout
 from closeknit.placement.offer import matching
 from closeknit.placement.placement import NoFit
@@ -25,8 +24,8 @@ def unknown_level(cluster: Cluster, request: Request) -> NoFit | None:
     return None
 
 
-def refusal(cluster: Cluster, request: Request, ground: Ground, tables: Tables) -> NoFit:
-    """Why there is no layout for a request on this ground."""
+def refusal(cluster: Cluster, request: Request, tables: Tables) -> NoFit:
+    """Why there is no layout for a request."""
     if (request.products or request.min_memory_bytes is not None) and not _any_match(cluster, request):
         return NoFit(PendingReason.NO_MATCHING_GPU, no_match(cluster, request))
     best: Layout | None = None
@@ -35,7 +34,7 @@ def refusal(cluster: Cluster, request: Request, ground: Ground, tables: Tables) 
         wanted = request
         for relaxed in DEMANDS[number + 1 :]:
             wanted = relaxed.relaxed(wanted)
-        case = Case(cluster, request, ground, tables, best)
+        case = Case(cluster, request, tables.ground(cluster, wanted), tables, best)
         if wanted != tried:
             best, tried = (case.layout(wanted) if wanted != request else None), wanted
         if best is None:

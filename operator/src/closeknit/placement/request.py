@@ -9,6 +9,7 @@ from closeknit.api.names import JobKey
 from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, RdmaPolicy, TrainingJobSpec
+from closeknit.cluster.requests import Needs, needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Request:
     """The required node affinity; the preferred one chooses among nodes, of which placement leaves one for each Pod."""
     avoided: frozenset[str] = frozenset()
     """Nodes that this job leaves alone for a while, by name."""
+    needs: Needs = ()
+    """What each of its Pods, of which a node has one at most, needs besides GPUs."""
 
     @property
     def selects(self) -> bool:
@@ -85,6 +88,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         node_selector=tuple(sorted((str(key), str(value)) for key, value in selector.items()))
         if isinstance(selector, dict)
         else (),
+        needs=needs(template),
         affinity=_affinity(template),
     )
 

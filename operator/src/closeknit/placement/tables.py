@@ -7,19 +7,21 @@ from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.forest import Domain, MachineKind
+from closeknit.cluster.domain import Domain
+from closeknit.cluster.group import MachineKind
 from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
 from closeknit.placement.ask import Choice
 from closeknit.placement.binding import Seat
 from closeknit.placement.fabric import Filling
-from closeknit.placement.ground import Ground, Translation
+from closeknit.placement.ground import Area, Ground
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.paths import Paths
 from closeknit.placement.request import Request
 from closeknit.placement.rings import Rings, rings
 from closeknit.placement.sets import Sets
 from closeknit.placement.stage import Stage
+from closeknit.placement.translation import Translation
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -33,6 +35,7 @@ AREAS = 1 << 19  # that all searches know together, at some 300 bytes each: 200 
 GROUNDS = 64  # kinds of requests by what they select, tolerate and filter, and selections of labels
 ANSWERS = 4096  # on one version of a cluster
 VERSIONS = 4  # of a cluster: one decision walks through its own, and asks again on the last one
+ROOTS = VERSIONS * GROUNDS  # of those versions as every kind of request sees them
 
 
 class Share(NamedTuple):
@@ -108,16 +111,16 @@ class Tables:
         self._translations: Kept[Hashable, Translation] = Kept(GROUNDS)
         self._selections: Kept[Hashable, Selection] = Kept(GROUNDS)
         self._ideals: Kept[Same, Kept[Hashable, tuple[float | None]]] = Kept(VERSIONS)
-        self._fits: Kept[Same, Kept[Hashable, tuple[bool]]] = Kept(VERSIONS)
+        self._fits: Kept[Same, Kept[Hashable, tuple[bool]]] = Kept(ROOTS)
 
     def ideals(self, empty: Domain) -> Kept[Hashable, tuple[float | None]]:
         """On one version of the empty cluster: a request and what else its search reads -> its best bandwidth."""
         version = Same(empty)
         return self._ideals.get(version) or self._ideals.put(version, Kept(ANSWERS))
 
-    def fits(self, now: Domain) -> Kept[Hashable, tuple[bool]]:
-        """On one version of a cluster: a request and what else its search reads -> whether it fits."""
-        version = Same(now)
+    def fits(self, root: Area) -> Kept[Hashable, tuple[bool]]:
+        """On what requests of one kind may use: a request and what else its search reads -> whether it fits."""
+        version = Same(root)
         return self._fits.get(version) or self._fits.put(version, Kept(ANSWERS))
 
     def filling(self, key: Hashable, make: Callable[[], Filling], areas: int) -> Filling:
@@ -142,7 +145,8 @@ class Tables:
         if request.selects or request.avoided:
             now, emptied = self._selection(cluster, request)
         selection = (request.node_selector, request.affinity, request.avoided)
-        key = (empty, selection, request.tolerations, request.products, request.min_memory_bytes)
+        filters = (request.tolerations, request.products, request.min_memory_bytes, request.needs)
+        key = (empty, selection, *filters)
         translation = self._translations.get(key)
         if translation is None or translation.is_full:
             translation = self._translations.put(key, Translation(request, self._sets_of_kind, self._offer_of))

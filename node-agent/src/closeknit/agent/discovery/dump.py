@@ -3,6 +3,7 @@
 import msgspec
 
 from closeknit.agent.discovery.readings import Readings
+from closeknit.api.nesting import MAX_DEPTH, is_deeper
 
 FORMAT = 1
 
@@ -23,6 +24,8 @@ def encode(readings: Readings) -> bytes:
 
 def decode(text: bytes) -> Readings:
     """The readings that `encode` was given. Raises ValueError."""
+    if is_deeper(text):
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
     try:
         found = msgspec.json.decode(text, type=_Format).format
         if found != FORMAT:

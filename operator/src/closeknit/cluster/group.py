@@ -1,0 +1,97 @@
+"""Alike nodes as one group: two nodes are of one when placement computes the same from both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from closeknit.api.names import ExclusionReason
+from closeknit.cluster.node import NodeView, PluginOffer, Taint
+from closeknit.machine.graph import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class MachineKind:
+    """Machines that differ in names and addresses alone."""
+
+    topology_class: str
+    products: tuple[str | None, ...]
+    """Of each GPU, by position."""
+    memory_bytes: tuple[int | None, ...]
+    mig: int
+    """Mask of the positions that are split by MIG."""
+    machine: Machine = field(compare=False, repr=False)
+    """One of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Everything of a node that placement computes with, but for its name, its place, its labels and what it has left
+    besides GPUs, of which hardly two nodes have the same."""
+
+    kind: MachineKind | None
+    """None exactly where the node has no valid NodeTopology."""
+    free: int
+    """Mask of the positions that are usable and that nobody holds."""
+    faults: tuple[tuple[int, str], ...]
+    """(NVML index, why) of each GPU that is not usable, in short."""
+    dra: bool
+    plugin: PluginOffer | None
+    has_rdma: bool
+    """Whether the node offers RDMA NICs to Pods at all."""
+    is_rdma_free: bool
+    """Whether one Pod more can have them."""
+    taints: tuple[Taint, ...]
+    excluded: ExclusionReason | None
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        facts = (self.kind, self.free, self.faults, self.plugin, self.taints, self.excluded)
+        object.__setattr__(self, "_hash", hash(facts))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def emptied(self) -> Group | None:
+        """The group of these nodes in an empty, healthy copy of the cluster; None for nodes without GPUs."""
+        if self.kind is None or not self.kind.products:
+            return None
+        every = (1 << len(self.kind.products)) - 1
+        return Group(
+            kind=self.kind,
+            free=every & ~self.kind.mig,
+            faults=(),
+            dra=True,
+            plugin=None,
+            has_rdma=self.has_rdma,
+            is_rdma_free=self.has_rdma,
+            taints=self.taints,
+            excluded=None,
+        )
+
+
+def group_of(view: NodeView) -> Group:
+    """The group of a node."""
+    machine = view.machine
+    at = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)} if machine else {}
+    return Group(
+        kind=_kind(machine) if machine else None,
+        free=sum(at.get(index, 0) for index in view.free),
+        faults=tuple((index, fault.summary) for index, fault in sorted(view.unusable.items()) if index in at),
+        dra=view.dra,
+        plugin=view.plugin,
+        has_rdma=view.rdma is not None,
+        is_rdma_free=view.rdma is not None and view.rdma.free >= 1,
+        taints=view.taints,
+        excluded=view.exclusion.reason if view.exclusion else None,
+    )
+
+
+def _kind(machine: Machine) -> MachineKind:
+    return MachineKind(
+        topology_class=machine.topology_class,
+        products=tuple(gpu.product for gpu in machine.gpus),
+        memory_bytes=tuple(gpu.memory_bytes for gpu in machine.gpus),
+        mig=sum(1 << position for position, gpu in enumerate(machine.gpus) if gpu.mig_enabled),
+        machine=machine,
+    )

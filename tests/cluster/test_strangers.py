@@ -1,0 +1,131 @@
+"""Strangers at the operator's port: thousands of tokens that nobody knows, while jobs start and metrics are read."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.chart import NAMESPACE
+from harness.install import OPERATOR, free_port, start_operator
+from harness.local_cluster import is_running
+from harness.operator_bed import ON_PLUGIN, USER, Bed
+
+TOKENS = 6_000
+STARTS = 3
+# From an address of its own, as Pods have: 16 connections at a time, a new token on each. Prints what was answered.
+FLOOD = """
+import asyncio, collections, os, sys
+
+async def main(port, tokens):
+    left, seen = iter(range(tokens)), collections.Counter()
+
+    async def one():
+        for number in left:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+                head = ("GET /metrics HTTP/1.1", "Host: a", f"Authorization: Bearer random-{number}", "", "")
+                writer.write("\\r\\n".join(head).encode())
+                seen[(await reader.read()).partition(b" ")[2][:3].decode()] += 1
+                writer.close()
+            except OSError:
+                seen["lost"] += 1
+
+    await asyncio.gather(*(one() for _ in range(16)))
+    print(*(f"{status}={count}" for status, count in sorted(seen.items())))
+
+os.nice(10)
+asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
+"""
+
+
+@pytest.fixture
+def port(bed: Bed) -> Iterator[int]:
+    """The bed's operator, serving beyond localhost."""
+    os.kill(bed.pid, signal.SIGTERM)
+    bed.cluster.wait_for(lambda: not is_running(bed.pid), "the operator to end")
+    port = free_port()
+    pid = bed.cluster.start_program(
+        "open-operator",
+        str(Path(sys.executable).parent / "closeknit-operator"),
+        f"--kubeconfig={bed.cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)}",
+        f"--metrics-address=:{port}",
+    )
+    bed.cluster.wait_for(lambda: status_of(port, "/readyz") == 200, "the operator to be ready")
+    yield port
+    os.kill(pid, signal.SIGTERM)
+    bed.cluster.wait_for(lambda: not is_running(pid), "the operator to end")
+    bed.pid = start_operator(bed.cluster, bed.port)
+
+
+def status_of(port: int, path: str, token: str = "") -> int | None:
+    """Status of one answer; None without one."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=10
+        ) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
+
+
+def scraper(bed: Bed, name: str) -> str:
+    """The token of a ServiceAccount that may read the metrics."""
+    where = f"--namespace={bed.namespace}"
+    bed.cluster.kubectl("create", "serviceaccount", name, where)
+    account = f"--serviceaccount={bed.namespace}:{name}"
+    role = "--clusterrole=closeknit-metrics-reader"
+    bed.cluster.kubectl("create", "clusterrolebinding", f"{bed.namespace}-{name}", role, account)
+    return bed.cluster.kubectl("create", "token", name, where).strip()
+
+
+def fastest_start_s(bed: Bed, name: str) -> float:
+    """Seconds from the job's creation to its running, the best of three."""
+    best = float("inf")
+    for number in range(STARTS):
+        began = time.monotonic()
+        bed.submit(f"{name}-{number}", **ON_PLUGIN)
+        bed.wait_for_state("Running", f"{name}-{number}")
+        best = min(best, time.monotonic() - began)
+        bed.cluster.kubectl("delete", "trainingjob", f"{name}-{number}", f"--namespace={bed.namespace}")
+        bed.wait_for_nothing()
+    return best
+
+
+def test_a_flood_of_tokens_slows_no_job_and_keeps_no_scraper_out(bed: Bed, port: int) -> None:
+    known, new = scraper(bed, "known"), scraper(bed, "new")
+    assert status_of(port, "/metrics", known) == 200
+    quiet_s = fastest_start_s(bed, "quiet")
+    reviews = len(token_reviews(bed))
+    began = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, "-c", FLOOD, str(port), str(TOKENS)], stdout=subprocess.PIPE, text=True
+    ) as flood:
+        bed.cluster.wait_for(lambda: len(token_reviews(bed)) > reviews, "the flood")
+        assert status_of(port, "/metrics", known) == 200
+        assert status_of(port, "/metrics", new) == 200
+        assert status_of(port, "/healthz") == 200
+        flooded_s = fastest_start_s(bed, "flooded")
+        assert flood.poll() is None, "the flood is over before the jobs have started; ask for more tokens"
+        assert status_of(port, "/metrics", known) == 200
+        said, _ = flood.communicate(timeout=120)
+    took_s = time.monotonic() - began
+    print(f"a start took {quiet_s:.2f} s, in the flood {flooded_s:.2f} s; in {took_s:.1f} s it heard {said.strip()}")
+    assert flooded_s <= 2 * quiet_s
+    assert {answer.partition("=")[0] for answer in said.split()} <= {"401", "429"}
+    # Five in a second for strangers; beside them the scrapers' own.
+    assert len(token_reviews(bed)) - reviews <= 5 * took_s + 10
+
+
+def token_reviews(bed: Bed) -> list[str]:
+    made = (event for event in bed.cluster.audit_events() if event.resource == "tokenreviews")
+    return [event.verb for event in made if event.user == USER]

@@ -1,0 +1,108 @@
+"""One good object or more of every kind that the operator reads."""
+
+import copy
+import json
+from typing import Any
+
+from closeknit.cluster.kinds import KINDS, Stream
+from harness.big_cluster import objects
+from harness.machines import notebook
+
+Object = dict[str, Any]
+MOMENT = "2026-11-21T12:00:00Z"
+JOB: Object = {
+    "apiVersion": "closeknit.dev/v1alpha1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "train", "namespace": "ml", "generation": 1, "creationTimestamp": MOMENT},
+    "spec": {
+        "gpus": 8,
+        "framework": "PyTorch",
+        "parallelism": {"tensor": 4},
+        "topology": {"nvlink": "Preferred", "fabric": {"preferred": "rack", "patience": "10m"}},
+        "gpu": {"products": ["NVIDIA-H200"], "binding": "Auto"},
+        "network": {"rdma": "Preferred"},
+        "queue": "research",
+        "priorityClassName": "high",
+        "restart": {"limit": 5},
+        "template": {
+            "metadata": {"labels": {"team": "a"}},
+            "spec": {"containers": [{"name": "trainer", "image": "i", "env": [{"name": "A", "value": "b"}]}]},
+        },
+    },
+}
+SHARE: Object = {
+    "name": "gpu-0000",
+    "gpus": list(range(8)),
+    "ranks": "0-7",
+    "binding": "WholeNode",
+    "topologyGeneration": 1,
+    "actual": "Unknown",
+}
+BOOKED: Object = JOB | {
+    "metadata": {**JOB["metadata"], "name": "booked"},
+    "status": {
+        "state": "Running",
+        "attempt": 1,
+        "epoch": 1,
+        "conditions": [{"type": "Placed", "status": "True", "reason": "Booked", "lastTransitionTime": MOMENT}],
+        "placement": {"nodeCount": 1, "nodes": [SHARE]},
+    },
+}
+CHILD: Object = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": "booked-a1-worker-00000",
+        "namespace": "ml",
+        "labels": {
+            "closeknit.dev/job": "booked",
+            "closeknit.dev/attempt": "1",
+            "closeknit.dev/role": "worker",
+            "closeknit.dev/index": "00000",
+        },
+        "annotations": {"closeknit.dev/gpus": "GPU-0,GPU-1"},
+        "ownerReferences": [
+            {"apiVersion": "closeknit.dev/v1alpha1", "kind": "TrainingJob", "name": "booked", "uid": "uid-booked"}
+        ],
+    },
+    "spec": {
+        "nodeName": "gpu-0000",
+        "containers": [{"name": "trainer", "resources": {"requests": {"nvidia.com/gpu": "8", "cpu": "4"}}}],
+    },
+    "status": {
+        "phase": "Running",
+        "conditions": [{"type": "PodScheduled", "status": "True"}],
+        "containerStatuses": [{"name": "trainer", "state": {"running": {"startedAt": MOMENT}}}],
+    },
+}
+PRIORITY: Object = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "high"},
+    "value": 1000,
+    "globalDefault": False,
+}
+
+
+def _claim() -> Object:
+    claim = notebook("gpu-0001", [0, 1])[0]
+    device = {"request": "gpus", "driver": "gpu.nvidia.com", "pool": "gpu-0001", "device": "gpu-0"}
+    claim["spec"]["devices"]["config"] = [{"opaque": {"driver": "gpu.nvidia.com", "parameters": {"a": [1]}}}]
+    claim["status"] = {
+        "allocation": {"devices": {"results": [device]}},
+        "reservedFor": [{"resource": "pods", "name": "notebook-gpu-0001", "uid": "u"}],
+    }
+    return claim
+
+
+def good_objects() -> dict[Stream, list[Object]]:
+    """By stream; each with what an API server sets."""
+    found: dict[Stream, list[Object]] = {kind.stream: [] for kind in KINDS}
+    for each in [*objects(2), JOB, BOOKED, CHILD, PRIORITY, _claim()]:
+        stream = next(kind.stream for kind in KINDS if kind.kind == each["kind"])
+        if each["kind"] == "Pod":
+            stream = Stream.CHILD_PODS if each is CHILD else Stream.OTHER_PODS
+        new = copy.deepcopy(each)
+        new["metadata"] = {"uid": f"uid-{each['metadata']['name']}", "resourceVersion": "5", **new["metadata"]}
+        found[stream].append(json.loads(json.dumps(new)))
+    return found

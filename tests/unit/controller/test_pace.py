@@ -1,0 +1,58 @@
+"""How often the loop decides while changes pour in."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from closeknit.controller.loop import LONGEST_REST_S
+from faults import virtual_time
+from faults.store import Store
+from scenarios.manifests import pod
+from scenarios.operated import MortalApi, Operator, add
+from scenarios.story import plugin_node
+
+T = TypeVar("T")
+EVERY_S = 0.005
+
+
+class SlowWorker:
+    """Takes so long for everything."""
+
+    def __init__(self, takes_s: float) -> None:
+        self.takes_s = takes_s
+        self.worked_s = 0.0
+
+    async def run(self, work: Callable[[], T]) -> T:
+        await asyncio.sleep(self.takes_s)
+        self.worked_s += self.takes_s
+        return work()
+
+
+def worked_s(takes_s: float, for_s: float) -> float:
+    """Seconds of work while Pods come all the time."""
+    store, worker = Store(), SlowWorker(takes_s)
+    for manifest in plugin_node("gpu-1"):
+        add(store, manifest)
+    operator = Operator(MortalApi(store), worker)
+
+    async def story() -> float:
+        running = asyncio.create_task(operator.run())
+        await asyncio.sleep(5)
+        before = worker.worked_s
+        for number in range(round(for_s / EVERY_S)):
+            add(store, pod(f"other-{number}", node="gpu-1"))
+            await asyncio.sleep(EVERY_S)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return worker.worked_s - before
+
+    return virtual_time.run(story())
+
+
+def test_decisions_take_a_tenth_of_the_time_while_changes_pour_in() -> None:
+    assert 0.08 < worked_s(takes_s=0.01, for_s=2) / 2 < 0.12
+
+
+def test_decisions_that_take_long_are_not_put_off_for_long() -> None:
+    takes_s = 1.0  # a look and a decision take two of them
+    assert worked_s(takes_s, for_s=9) >= 9 * 2 * takes_s / (2 * takes_s + LONGEST_REST_S) - 2 * takes_s
