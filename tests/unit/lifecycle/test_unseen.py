@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.conditions import timestamp
+from closeknit.lifecycle.pauses import LINGERS_AFTER
 from scenarios.machines import dgx1v
-from scenarios.manifests import node, node_topology, pod, resource_claim, training_job
+from scenarios.manifests import node, node_topology, pod, resource_claim, training_job, worker
 from scenarios.stories import WHOLE, booked_nodes, ended, unschedulable
 from scenarios.story import Story, dra_node, plugin_node
 
@@ -108,8 +110,9 @@ def test_a_gang_does_not_wait_for_ever_for_a_pod_that_was_deleted_and_does_not_g
     story.change_pod("train-a1-worker-00001", node="gpu-2", phase="Running")
     story.change_pod("train-a1-worker-00000", **status)
     story.mark_deleted("train-a1-worker-00000")
+    story.pod("train-a1-worker-00000")["metadata"]["deletionTimestamp"] = "2026-11-21T11:00:00Z"  # a grace of an hour
     story.settle()
-    story.pass_time(29)
+    story.pass_time(3629)
     story.settle()
     assert (ended(story), [plan.wake_after_s for plan in story.plans()]) == ([], [1.0])
     story.pass_time(1)
@@ -118,6 +121,45 @@ def test_a_gang_does_not_wait_for_ever_for_a_pod_that_was_deleted_and_does_not_g
     assert story.status().attempts[0].message == (
         "Pod train-a1-worker-00000 was deleted before the gang ran, and is not gone; the job starts again"
     )
+
+
+def test_a_pod_that_is_deleted_on_a_silent_node_is_not_given_its_grace_period() -> None:
+    story = nodes_of(4, **WHOLE)
+    story.change_pod("train-a1-worker-00000", node="gpu-1", phase="Running")
+    story.mark_deleted("train-a1-worker-00000")
+    story.pod("train-a1-worker-00000")["metadata"]["deletionTimestamp"] = "2026-11-21T11:00:00Z"
+    story.lose_node("gpu-1")
+    story.pass_time(30)
+    story.settle()
+    assert (ended(story), nodes(story)) == ([(1, "ChildDeleted", False)], ["gpu-2", "gpu-3"])
+
+
+@pytest.mark.parametrize("deleted", ["2026-11-21T10:00:00Z", "2026-11-21T10:01:00Z"])
+def test_a_pod_that_does_not_go_has_its_number_passed_over(deleted: str) -> None:
+    """Of a job that was restored without its status, or whose attempt was taken back under its number."""
+    left = worker(attempt=1, node="gpu-1", phase="Succeeded")
+    left["metadata"]["deletionTimestamp"] = deleted
+    story = Story(*plugin_node("gpu-1"), left, training_job(spec={"gpus": 8}))
+    story.settle()
+    wake_at = story.decide().wake_at
+    assert story.pods() == ["train-a1-worker-00000"]
+    assert wake_at is not None and timestamp(wake_at - LINGERS_AFTER) == deleted
+    story.now = wake_at
+    story.settle()
+    assert story.pods() == ["train-a1-worker-00000", "train-a2-worker-00000"]
+
+
+def test_a_gang_that_succeeded_is_not_suspended_any_more() -> None:
+    story = nodes_of(2, **WHOLE)
+    story.run_all()
+    story.settle()
+    for name in story.pods():
+        story.change_pod(name, phase="Succeeded")
+    story.edit_job(suspend=True)
+    story.settle()
+    story.edit_job(suspend=False)
+    story.settle()
+    assert (story.status().state, ended(story)) == (State.SUCCEEDED, [(1, "Succeeded", False)])
 
 
 def test_a_pod_that_succeeded_may_be_deleted_as_slowly_as_it_likes() -> None:

@@ -14,7 +14,7 @@ from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.ending import end
-from closeknit.lifecycle.pauses import over_at
+from closeknit.lifecycle.pauses import lingers_from, over_at
 from closeknit.lifecycle.plan import Plan
 from closeknit.placement.admission import admits, untolerated
 from closeknit.placement.request import Request, request
@@ -26,8 +26,6 @@ TAKEN_AFTER = timedelta(seconds=2)
 REFUSED_AFTER = timedelta(seconds=30)
 # A kubelet that is restarted says NotReady for some ten seconds, and starts what is bound to it all the same.
 SILENT_AFTER = timedelta(seconds=30)
-# A deletion's timestamp is the end of its grace period: what is there so long after it may stay for ever.
-LINGERS_AFTER = timedelta(seconds=30)
 
 # The scheduler's words for a claim that finds its devices taken, and for a device plugin that has too few left.
 _TAKEN_WORDS = ("cannot allocate all claims", f"Insufficient {GPU_RESOURCE}")
@@ -82,13 +80,13 @@ def _hindrance(attempt: Attempt, index: int, asked: Request) -> _Hindrance | Non
     if view is None:
         return _Hindrance(EndReason.NODE_CHANGED, f"node {share.node} is no longer there", share.node)
     if pod is not None and pod.node:
-        return _silent(attempt, pod, view) if pod.deletion_timestamp is None else _lingering(attempt, pod, view.name)
+        return _silent(attempt, pod, view) if pod.deletion_timestamp is None else _lingering(attempt, pod, view)
     # Nothing has begun here, and the scheduler would refuse the Pod for the same reason: nothing is gained by waiting.
     if words := _unfit(view, asked):
         return _Hindrance(EndReason.NODE_CHANGED, f"node {view.name} takes no new Pod of the job: {words}", view.name)
     if pod is None:
         return None
-    return _refused(attempt, pod, view.name) if pod.deletion_timestamp is None else _lingering(attempt, pod, view.name)
+    return _refused(attempt, pod, view.name) if pod.deletion_timestamp is None else _lingering(attempt, pod, view)
 
 
 def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
@@ -100,11 +98,13 @@ def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
     return _Hindrance(EndReason.NODE_CHANGED, message, view.name, until)
 
 
-def _lingering(attempt: Attempt, pod: Pod, node: str) -> _Hindrance:
+def _lingering(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance:
     """A Pod that somebody deleted, and that does not go: nothing can be made under its name."""
-    until = over_at(pod.deletion_timestamp, LINGERS_AFTER, attempt.subject.now)
+    until = lingers_from(pod.deletion_timestamp, attempt.subject.now)
+    if pod.node and (silent := _silent(attempt, pod, view)) is not None and silent.until is not None:
+        until = min(until, silent.until)  # nobody there heeds the grace period
     message = f"Pod {pod.name} was deleted before the gang ran, and is not gone; the job starts again"
-    return _Hindrance(EndReason.CHILD_DELETED, message, node, until)
+    return _Hindrance(EndReason.CHILD_DELETED, message, view.name, until)
 
 
 def _unfit(view: NodeView, asked: Request) -> str | None:
