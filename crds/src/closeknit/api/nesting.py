@@ -11,7 +11,7 @@ from itertools import accumulate
 # the deepest of a running control plane has 15 levels, what it keeps of its fields' managers included.
 MAX_DEPTH = 100
 
-_SMALL = 1 << 16  # bytes; anything larger has more than MAX_DEPTH brackets, and is not counted first
+_SMALL = 1 << 11  # bytes; anything larger has more than MAX_DEPTH brackets, as a rule, and is not counted first
 _PEELS = 16
 
 _QUOTE, _OPENERS = ord('"'), frozenset(b"[{")
@@ -35,18 +35,12 @@ def is_deeper(document: bytes, levels: int = MAX_DEPTH) -> bool:
 
 def _brackets(document: bytes) -> bytes:
     """All that opens or closes a list or an object, as if it were a list."""
-    text = _without_escapes(document) if b"\\" in document else document
+    text = document
+    if b"\\" in text:  # pairs first, so that what is left of a run escapes what follows it
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Two quotes side by side open and close a string, or close and open one: without them nothing changes sides.
     marks = text.translate(_ALIKE, _NO_MARKS).replace(b'""', b"")
     return b"".join(marks.split(b'"')[::2]) if b'"' in marks else marks
-
-
-def _without_escapes(text: bytes) -> bytes:
-    """The document without backslashes and what each of them escapes."""
-    first, *escaped = text.split(b"\\")
-    if b"" in escaped:  # pairs first, so that what is left of a run escapes what follows it
-        first, *escaped = text.replace(b"\\\\", b"").split(b"\\")
-    return first + b"".join([part[1:] for part in escaped])
 
 
 def _depth(brackets: bytes, enough: int) -> int:
