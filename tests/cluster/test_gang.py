@@ -155,6 +155,23 @@ def test_a_pod_deleted_before_its_gang_has_run_is_made_again_under_its_name(bed:
     assert bed.job()["status"]["attempts"] == []
 
 
+def test_a_pod_that_was_deleted_before_its_gang_has_run_and_does_not_go_is_left_behind(bed: Bed) -> None:
+    """A gate keeps the Pods from their nodes, and a finalizer keeps one from going."""
+    container = {"name": "trainer", "image": "registry.example/train:1"}
+    bed.cluster.kubectl("label", "namespace", bed.namespace, f"{UNRESTRICTED_TEMPLATES_LABEL}=true")
+    held = {"schedulingGates": [{"name": "example.com/wait"}], "containers": [container]}
+    bed.submit(**ON_PLUGIN, template={"spec": held})
+    bed.cluster.wait_for(lambda: len(bed.names("pods")) == 2, "both Pods")
+    bed.change("pod", "train-a1-worker-00000", {"metadata": {"finalizers": ["example.com/hold"]}})
+    try:
+        bed.cluster.kubectl("delete", "pod", "train-a1-worker-00000", f"--namespace={bed.namespace}", "--wait=false")
+        bed.cluster.wait_for(lambda: len(bed.names("pods")) == 3, "the next attempt", timeout_s=60)
+        assert bed.names("pods") == ["train-a1-worker-00000", "train-a2-worker-00000", "train-a2-worker-00001"]
+        assert [each["reason"] for each in bed.job()["status"]["attempts"]] == ["ChildDeleted"]
+    finally:
+        bed.change("pod", "train-a1-worker-00000", {"metadata": {"finalizers": None}})
+
+
 def test_nothing_of_the_next_attempt_is_made_before_what_it_needs_is_free(bed: Bed) -> None:
     """A finalizer keeps a Pod of the first attempt, and with it the GPUs of its node."""
     bed.submit(**ON_PLUGIN)

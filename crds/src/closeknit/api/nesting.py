@@ -11,7 +11,7 @@ from itertools import accumulate
 # the deepest of a running control plane has 15 levels, what it keeps of its fields' managers included.
 MAX_DEPTH = 100
 
-_SMALL = 1 << 16  # bytes; anything larger has more than MAX_DEPTH brackets, and is not counted first
+_SMALL = 1 << 11  # bytes; anything larger has more than MAX_DEPTH brackets, as a rule, and is not counted first
 _PEELS = 16
 
 _QUOTE, _OPENERS = ord('"'), frozenset(b"[{")
@@ -23,26 +23,37 @@ _MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]+|[\]}]+', re.DOTALL)
 
 def depth(document: bytes) -> int:
     """Lists and objects inside each other; 0 of a scalar. Linear, 0.2 to 0.5 GB/s on an API server's answers."""
-    text = document
-    if b"\\" in text:  # pairs first, so that what is left of a run escapes what follows it
-        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Two quotes side by side open and close a string, or close and open one: without them nothing changes sides.
-    marks = text.translate(_ALIKE, _NO_MARKS).replace(b'""', b"")
-    if b'"' in marks:
-        marks = b"".join(marks.split(b'"')[::2])
-    # Each turn takes the innermost level away, most of the brackets first; what is left of odd ones is counted.
-    peeled = 0
-    while peeled < _PEELS and len(fewer := marks.replace(b"[]", b"")) < len(marks):
-        marks = fewer
-        peeled += 1
-    return peeled + max(accumulate(memoryview(marks.translate(_STEPS)).cast("b"), initial=0))
+    return _depth(_brackets(document), 0)
 
 
 def is_deeper(document: bytes, levels: int = MAX_DEPTH) -> bool:
     """Whether the document is nested deeper than so many levels."""
     if len(document) <= _SMALL and document.count(b"[") + document.count(b"{") <= levels:
         return False
-    return depth(document) > levels
+    return _depth(_brackets(document), levels) > levels
+
+
+def _brackets(document: bytes) -> bytes:
+    """All that opens or closes a list or an object, as if it were a list."""
+    text = document
+    if b"\\" in text:  # pairs first, so that what is left of a run escapes what follows it
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Two quotes side by side open and close a string, or close and open one: without them nothing changes sides.
+    marks = text.translate(_ALIKE, _NO_MARKS).replace(b'""', b"")
+    return b"".join(marks.split(b'"')[::2]) if b'"' in marks else marks
+
+
+def _depth(brackets: bytes, enough: int) -> int:
+    """How deep it gets; or a number up to `enough`, where it gets no deeper than that."""
+    # Each turn takes the innermost level away, most of the brackets first; what is left of odd ones is counted.
+    peeled = 0
+    while peeled + brackets.count(b"[") > enough:
+        fewer = brackets.replace(b"[]", b"") if peeled < _PEELS else brackets
+        if len(fewer) == len(brackets):
+            return peeled + max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b"), initial=0))
+        brackets = fewer
+        peeled += 1
+    return peeled
 
 
 def shallow(document: bytes, levels: int = MAX_DEPTH) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
+from closeknit.api.names import RDMA_RESOURCE_PREFIX
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Attempt, UnfitNode
 from closeknit.cluster.booking import names
@@ -79,6 +80,8 @@ def _is_same(unfit: UnfitNode, cluster: Cluster) -> bool:
 def _state(view: NodeView) -> str:
     """What of a node people and agents change. What Pods hold is left out: our own leave it with the attempt."""
     plugin = view.plugin and (view.plugin.allocatable, view.plugin.capacity, view.plugin.shared)
+    offered = (view.allocatable or {}).items()  # which of these a Pod would be given depends on what others hold
+    rdma = sorted(name for name, amount in offered if amount and name.startswith(RDMA_RESOURCE_PREFIX))
     facts = (
         sorted(view.labels.items()),
         [(taint.key, taint.value, taint.effect) for taint in view.taints],
@@ -87,6 +90,6 @@ def _state(view: NodeView) -> str:
         [(index, fault.kind.value) for index, fault in view.unusable.items()],
         view.dra,
         plugin,
-        view.rdma and view.rdma.resource,
+        rdma,
     )
     return sha256(repr(facts).encode()).hexdigest()[:16]

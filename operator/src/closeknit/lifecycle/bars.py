@@ -12,7 +12,7 @@ from closeknit.lifecycle import supported
 from closeknit.lifecycle.answers import Answers, Refusing, Rejection
 from closeknit.lifecycle.children import is_own
 from closeknit.lifecycle.conditions import is_true
-from closeknit.lifecycle.pauses import is_between, restart_at
+from closeknit.lifecycle.pauses import is_between, lingers_from, restart_at
 from closeknit.lifecycle.verdict import Cause, Refusal
 
 
@@ -32,8 +32,11 @@ def bar(
     if is_booked:
         return _rejected_child(job, answers)
     if names := in_the_way(job, pods):
-        is_held = any(pod.attempt == (job.status.attempt or 1) and _is_never_confirmed(pod, cluster) for pod in names)
-        return Refusal(Cause.NUMBER_HELD if is_held else Cause.LEFTOVERS)
+        held = [pod for pod in names if pod.attempt == (job.status.attempt or 1) and pod.deletion_timestamp is not None]
+        until = min((_never_confirmed_from(pod, cluster, now) for pod in held), default=None)
+        if until is not None and now >= until:
+            return Refusal(Cause.NUMBER_HELD)
+        return Refusal(Cause.LEFTOVERS, until=until)
     if words := supported.refusal(job.spec):
         return Refusal(Cause.REFUSED, PendingReason.NOT_SUPPORTED, words)
     if words := check_template(job):
@@ -66,12 +69,11 @@ def in_the_way(job: TrainingJob, pods: Sequence[Pod]) -> tuple[Pod, ...]:
     )
 
 
-def _is_never_confirmed(pod: Pod, cluster: Cluster) -> bool:
-    """Whether a Pod is being deleted on a node whose kubelet may never say that it is gone."""
-    if not pod.node or pod.deletion_timestamp is None:
-        return False
+def _never_confirmed_from(pod: Pod, cluster: Cluster, now: datetime) -> datetime:
+    """From when a Pod that is being deleted may never go: at once where its node's kubelet may never say so."""
     view = cluster.nodes.get(pod.node)
-    return view is None or view.exclusion is not None
+    is_silent = bool(pod.node) and (view is None or view.exclusion is not None)
+    return now if is_silent else lingers_from(pod.deletion_timestamp, now)
 
 
 def _rejected_child(job: TrainingJob, answers: Answers) -> Refusal | None:

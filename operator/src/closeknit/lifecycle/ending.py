@@ -55,6 +55,8 @@ def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
     """A Pod is gone, or going, before it was over: the job starts again, where it was if that `is_fit`."""
     if others := [pod for pod in attempt.present if is_disrupted(pod)]:
         return disrupted(attempt, others)
+    if others := [pod for pod in attempt.present if is_refused(pod)]:
+        return refused(attempt, others)  # else the next attempt would take the same nodes
     job = attempt.subject.job
     gone = [f"{job.metadata.name}-a{attempt.booking.attempt} rank {index}" for index in attempt.missing]
     who = ", ".join([*(f"Pod {pod.name}" for pod in attempt.ending), *gone][:4])

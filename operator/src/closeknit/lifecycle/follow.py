@@ -7,6 +7,7 @@ from math import inf
 from closeknit.api.names import EndReason, EventAction, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.cluster.booking import booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle import statuses
 from closeknit.lifecycle.answers import NOTHING, TOLD_AGAIN, Answers
@@ -15,6 +16,7 @@ from closeknit.lifecycle.avoided import avoided
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.children import children
 from closeknit.lifecycle.conditions import shortened
+from closeknit.lifecycle.ending import succeeded
 from closeknit.lifecycle.keep import keep
 from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Action, Delete, Plan
@@ -98,6 +100,10 @@ def _undone(subject: Subject) -> tuple[Action, ...]:
 
 
 def _suspend(subject: Subject) -> Plan:
+    held = booking(subject.job)
+    attempt = None if held is None else Attempt(subject, held)
+    if attempt is not None and all(share.succeeded for share in attempt.shares):
+        return succeeded(attempt)  # nothing is left to be suspended, and resumed it would train all over again
     booked = subject.job.status.placement is not None
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     status = statuses.suspended(subject.job, subject.now)

@@ -19,6 +19,9 @@ _BAD_LUCK = frozenset(
 )
 _IN_A_ROW = timedelta(minutes=10)  # an attempt that ends so long after the one before has had its chance
 _LONGEST_PAUSE_S = 300
+# A deletion's timestamp is the end of its grace period: what is there so long after it may stay for ever.
+LINGERS_AFTER = timedelta(seconds=30)
+_FAR = datetime(9000, 1, 1, tzinfo=UTC)
 _SKEW = timedelta(seconds=5)  # two machines of one cluster may be so far apart
 
 
@@ -32,6 +35,13 @@ def over_at(began: str | None, length: timedelta, now: datetime) -> datetime:
     by more than clocks differ."""
     since = _read(began)
     return now if since is None or since > now + _SKEW else since + length
+
+
+def lingers_from(deleted: str | None, now: datetime) -> datetime:
+    """From when a Pod with this deletion timestamp is there too long; now where that cannot be read. It lies in the
+    future by the Pod's grace period, so that a clock that is wrong cannot be told from a long one."""
+    grace_ends = _read(deleted)
+    return now if grace_ends is None else min(grace_ends, _FAR) + LINGERS_AFTER
 
 
 def restart_at(status: TrainingJobStatus, now: datetime) -> datetime | None:

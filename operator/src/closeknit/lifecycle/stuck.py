@@ -3,16 +3,18 @@
 Nothing is remembered for it: since when it is so is told by the objects themselves.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from closeknit.api.names import GPU_RESOURCE, EndReason, ExclusionReason
+from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.ending import end
-from closeknit.lifecycle.pauses import over_at
+from closeknit.lifecycle.pauses import lingers_from, over_at
 from closeknit.lifecycle.plan import Plan
 from closeknit.placement.admission import admits, untolerated
 from closeknit.placement.request import Request, request
@@ -52,14 +54,16 @@ def stuck(attempt: Attempt) -> Plan | datetime | None:
     first = over[0]
     alike = [each for each in hindrances if each.reason is first.reason]
     more = f" ({len(alike) - 1} more Pods likewise)" if len(alike) > 1 else ""
-    # Where the GPUs are held, or the node is excluded, placement sees that; where a Pod was refused, nobody else does.
-    refused_by = [each.node for each in alike] if first.reason is EndReason.UNSCHEDULABLE else []
-    return end(attempt, first.reason, f"{first.message}{more}", unfit=refused_by)
+    return end(attempt, first.reason, f"{first.message}{more}", unfit=_unseen(attempt, [*over, *alike]))
 
 
 def _hindrances(attempt: Attempt) -> list[_Hindrance]:
     """What keeps Pods from running, by node rank; what no waiting will mend comes first."""
-    waiting = [index for index, pod in enumerate(attempt.pods) if pod is None or pod.phase not in _BEYOND]
+    waiting = [
+        index
+        for index, pod in enumerate(attempt.pods)
+        if pod is None or pod.phase not in _BEYOND or pod.deletion_timestamp is not None
+    ]
     if not waiting:
         return []
     job = attempt.subject.job
@@ -70,17 +74,19 @@ def _hindrances(attempt: Attempt) -> list[_Hindrance]:
 
 def _hindrance(attempt: Attempt, index: int, asked: Request) -> _Hindrance | None:
     pod, share = attempt.pods[index], attempt.booking.shares[index]
-    if share.succeeded:
+    if share.succeeded or (pod is not None and pod.phase == "Succeeded"):
         return None
     view = attempt.subject.cluster.nodes.get(share.node)
     if view is None:
         return _Hindrance(EndReason.NODE_CHANGED, f"node {share.node} is no longer there", share.node)
     if pod is not None and pod.node:
-        return _silent(attempt, pod, view)
+        return _silent(attempt, pod, view) if pod.deletion_timestamp is None else _lingering(attempt, pod, view)
     # Nothing has begun here, and the scheduler would refuse the Pod for the same reason: nothing is gained by waiting.
     if words := _unfit(view, asked):
         return _Hindrance(EndReason.NODE_CHANGED, f"node {view.name} takes no new Pod of the job: {words}", view.name)
-    return None if pod is None else _refused(attempt, pod, view.name)
+    if pod is None:
+        return None
+    return _refused(attempt, pod, view.name) if pod.deletion_timestamp is None else _lingering(attempt, pod, view)
 
 
 def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
@@ -90,6 +96,15 @@ def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
     message = f"Pod {pod.name} has not started, and its node {view.name} is not ready: {view.exclusion.message}"
     until = over_at(view.exclusion.since, SILENT_AFTER, attempt.subject.now)
     return _Hindrance(EndReason.NODE_CHANGED, message, view.name, until)
+
+
+def _lingering(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance:
+    """A Pod that somebody deleted, and that does not go: nothing can be made under its name."""
+    until = lingers_from(pod.deletion_timestamp, attempt.subject.now)
+    if pod.node and (silent := _silent(attempt, pod, view)) is not None and silent.until is not None:
+        until = min(until, silent.until)  # nobody there heeds the grace period
+    message = f"Pod {pod.name} was deleted before the gang ran, and is not gone; the job starts again"
+    return _Hindrance(EndReason.CHILD_DELETED, message, view.name, until)
 
 
 def _unfit(view: NodeView, asked: Request) -> str | None:
@@ -118,3 +133,24 @@ def _are_gpus_taken(attempt: Attempt, pod: Pod, words: str) -> bool:
     """Whether it says that GPUs are missing, and those of our own claim are: the user's own claims are none of them."""
     claim = own_claim(attempt.subject.cluster, pod)
     return any(said in words for said in _TAKEN_WORDS) and not (claim is not None and claim.allocated)
+
+
+def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:
+    """Nodes of which nobody but the Pods that were refused there tells that they are unfit.
+
+    Where a node is excluded, or somebody is seen to hold the GPUs, placement sees it. GPUs that the scheduler finds
+    taken by nobody we know (a preemption's nominee, a device that an admin has tainted) are bad luck once.
+    """
+    refused = [each.node for each in hindrances if each.reason is EndReason.UNSCHEDULABLE]
+    taken = {each.node for each in hindrances if each.reason is EndReason.GPU_TAKEN}
+    job, cluster = attempt.subject.job, attempt.subject.cluster
+    before = [ended.reason for ended in job.status.attempts[-1:]]
+    if not taken or before != [EndReason.GPU_TAKEN]:
+        return refused
+    unbooked = cluster.with_job(job.model_copy(update={"status": TrainingJobStatus()})).nodes
+    wanted = {share.node: len(share.gpus) for share in attempt.booking.shares if share.node in taken}
+    return [*refused, *(node for node, gpus in wanted.items() if _are_free(unbooked[node], gpus))]
+
+
+def _are_free(view: NodeView, gpus: int) -> bool:
+    return len(view.free) >= gpus and (view.plugin is None or view.plugin.free >= gpus)
