@@ -101,6 +101,7 @@ def worker(
     gpus: Sequence[str] = (),
     namespace: str = "team-b",
     job_uid: str | None = None,
+    pin: str | None = None,
     **others: Any,
 ) -> Manifest:
     """A worker Pod of a TrainingJob, as the operator makes it; `gpus` are the uuids of its annotation."""
@@ -114,6 +115,10 @@ def worker(
     made["metadata"]["ownerReferences"] = [owner(job, uid=job_uid or f"uid-of-{job}")]
     if gpus:
         made["metadata"]["annotations"] = {"closeknit.dev/gpus": ",".join(gpus)}
+    if pin:
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [pin]}]}
+        required = {"nodeSelectorTerms": [term]}
+        made["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     return made
 
 

@@ -77,6 +77,11 @@ HOLDERS = {
         {0: "job team-b/train", 5: "job team-b/train"},
     ),
     "the Pod of a deleted job still holds": ([worker(gpus=uuids("gpu-1", 5))], {5: "job team-b/train"}),
+    "a Pod of no booking that is not seen bound yet holds what it is pinned to": (
+        [worker(gpus=uuids("gpu-1", 5), node=None, pin="gpu-1")],
+        {5: "job team-b/train"},
+    ),
+    "a Pod that is pinned to another node": ([worker(gpus=uuids("gpu-1", 5), node=None, pin="gpu-2")], {}),
     "a Pod of a job's earlier namesake does not stand for the booking": (
         [
             training_job(placement=booked(("gpu-1", [0]))),

@@ -51,13 +51,13 @@ class Holding:
     holders: Mapping[int, Holder]
     """By NVML index, ascending."""
     requested: int
-    """GPUs of the device plugin that are spoken for: by bound Pods, and by bookings whose Pod is not bound yet."""
+    """GPUs of the device plugin that are spoken for: by Pods, and by bookings whose Pod is not there yet."""
     unexplained: tuple[Pod, ...]
-    """Bound Pods that hold GPUs which nobody can name, by key."""
+    """Pods that hold GPUs which nobody can name, by key."""
     unexplained_gpus: int
     taken: Mapping[str, int]
-    """What is spoken for of every resource, places for Pods among them: by bound Pods, and by bookings whose Pod is not
-    bound yet."""
+    """What is spoken for of every resource, places for Pods among them: by Pods, and by bookings whose Pod is not there
+    yet."""
 
 
 def holding(
@@ -70,7 +70,7 @@ def holding(
 ) -> Holding:
     """What is held of one node.
 
-    `bookings` come with the Pod that stands for each once there is one; `pods` are the live ones bound to the node, by
+    `bookings` come with the Pod that stands for each once there is one; `pods` are the live ones on the node, by
     key; `claimed` are (uuid, claim) by claim.
     """
     told = _told(report)
@@ -84,7 +84,7 @@ def holding(
         holder = Holder(HolderKind.JOB, share.job.namespace, share.job.name)
         for index in gpus:
             holders.setdefault(index, holder)
-        if pod is not None and pod.node == node:
+        if pod is not None and pod.place == node:
             covered[pod.key] = gpus
         else:
             requested += 0 if share.binding is Binding.DRA else len(share.gpus)

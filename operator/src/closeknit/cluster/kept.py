@@ -70,9 +70,9 @@ BOOKED_ON = Index[JobKey, Booked, str, BookedShare](_booked_on, attrgetter("job"
 BOOKINGS = Table[JobKey, Booked](_job_key, _booked, (BOOKED_ON,))
 
 
-# Pods of both streams: who is on a node, and who is of a job.
+# Pods of both streams: who is on a node, or about to be, and who is of a job.
 def _live_on(_: ObjectKey, value: Pod) -> Iterable[tuple[str, Pod]]:
-    return ((value.node, value),) if value.node and value.is_live else ()
+    return ((value.place, value),) if value.place and value.is_live else ()
 
 
 def _owned(_: ObjectKey, value: Pod) -> Iterable[tuple[JobKey, Pod]]:

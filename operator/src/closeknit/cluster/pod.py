@@ -17,6 +17,7 @@ from closeknit.api.names import (
     is_child_name,
 )
 from closeknit.cluster.meta import Condition, Metadata, Owner, WireStruct
+from closeknit.cluster.pin import WireAffinity, pin
 from closeknit.cluster.requests import CPU, MEMORY, Amounts, Asked, ContainerGiven, Given, Needs, requests
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -58,17 +59,15 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     """Names of its ResourceClaims, those of templates included once they exist."""
     priority: int = 0
     owners: tuple[Owner, ...] = ()
-    labels: Mapping[str, str] = {}
-    """Ours only."""
+    labels: Mapping[str, str] = {}  # ours only
 
+    pinned: str = ""  # node that a child of ours is made for
     resource_version: str = ""
     gpus: tuple[str, ...] = ()
     """UUIDs of the annotation closeknit.dev/gpus, in local-rank order."""
     deletion_timestamp: str | None = None
-    conditions: tuple[Condition, ...] = ()
-    """PodScheduled, Ready and DisruptionTarget, by type."""
-    containers: tuple[ContainerState, ...] = ()
-    """Init containers first."""
+    conditions: tuple[Condition, ...] = ()  # PodScheduled, Ready and DisruptionTarget, by type
+    containers: tuple[ContainerState, ...] = ()  # init containers first
     reason: str = ""
     """Why it is in its phase, where the kubelet says so of the Pod as a whole: Evicted, OutOfcpu, …"""
     message: str = ""
@@ -78,6 +77,11 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     def key(self) -> tuple[str, str]:
         """Namespace and name."""
         return self.namespace, self.name
+
+    @property
+    def place(self) -> str:
+        """Node whose GPUs and room it takes: a child of ours is bound any moment, and perhaps was unseen."""
+        return self.node or self.pinned
 
     @property
     def is_live(self) -> bool:
@@ -157,6 +161,7 @@ class _PodSpec(Asked, frozen=True):
     node_name: str | None = None
     priority: int | None = None
     resource_claims: list[_PodClaim] | None = None
+    affinity: WireAffinity | None = None
 
 
 class _Terminated(WireStruct, frozen=True):
@@ -227,8 +232,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
     claims = _claims(spec, status)
     namespace = metadata.namespace or "default"
     if not (ours or claims or any(_is_gpu(name) for name in taken) or is_child_name(metadata.name)):
-        node = spec.node_name
-        return _lodger(intern(namespace), metadata.name, intern(node), taken) if node else None
+        return _lodger(intern(namespace), metadata.name, intern(spec.node_name), taken) if spec.node_name else None
     others = Pod(
         namespace=namespace,
         name=metadata.name,
@@ -245,6 +249,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
         return others
     return msgspec.structs.replace(
         others,
+        pinned=pin(spec.affinity) if others.job_owner is not None else "",
         resource_version=metadata.resource_version or "",
         gpus=tuple(filter(None, (metadata.annotations or {}).get(GPUS_ANNOTATION, "").split(","))),
         deletion_timestamp=metadata.deletion_timestamp,

@@ -38,7 +38,7 @@ class NodeFacts:
     report: AgentReport | None
     pools: Pools
     pods: Sequence[Pod]
-    """Live Pods bound to the node, by key, Lodgers left out."""
+    """Live Pods on the node, and children of ours that are about to be, by key, Lodgers left out."""
     lodged: Amounts
     """What Lodgers take of it."""
     claims: Sequence[ResourceClaim]

@@ -16,7 +16,7 @@ def freed(job: TrainingJob, pods: Sequence[Pod], cluster: Cluster) -> Cluster:
     A Pod on a node that is left out anyway does not matter: whether it ever goes is nobody's concern but that node's.
     """
     own = tuple(pod for pod in pods if is_own(pod, job))
-    held = [pod for pod in own if pod.is_live and pod.node and _is_fit(cluster, pod.node)]
+    held = [pod for pod in own if pod.is_live and pod.place and _is_fit(cluster, pod.place)]
     there = {pod.key for pod in held}
     gone = {pod.key for pod in own} - there
     claims = [claim for claim in own_claims(job, own, cluster) if claim.devices and claim.key not in gone]

@@ -14,6 +14,7 @@ from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.ending import end
+from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.pauses import lingers_from, over_at
 from closeknit.lifecycle.plan import Plan
 from closeknit.placement.admission import admits, untolerated
@@ -147,9 +148,10 @@ def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:
     before = [ended.reason for ended in job.status.attempts[-1:]]
     if not taken or before != [EndReason.GPU_TAKEN]:
         return refused
-    unbooked = cluster.with_job(job.model_copy(update={"status": TrainingJobStatus()})).nodes
+    unbooked = cluster.with_job(job.model_copy(update={"status": TrainingJobStatus()}))
+    left = freed(job, attempt.subject.children.own, unbooked).nodes
     wanted = {share.node: len(share.gpus) for share in attempt.booking.shares if share.node in taken}
-    return [*refused, *(node for node, gpus in wanted.items() if _are_free(unbooked[node], gpus))]
+    return [*refused, *(node for node, gpus in wanted.items() if _are_free(left[node], gpus))]
 
 
 def _are_free(view: NodeView, gpus: int) -> bool:
