@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
+from closeknit.api.names import RDMA_RESOURCE_PREFIX
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Attempt, UnfitNode
 from closeknit.cluster.booking import names
@@ -87,6 +88,6 @@ def _state(view: NodeView) -> str:
         [(index, fault.kind.value) for index, fault in view.unusable.items()],
         view.dra,
         plugin,
-        view.rdma and view.rdma.resource,
+        [name for name, amount in (view.allocatable or {}).items() if amount and name.startswith(RDMA_RESOURCE_PREFIX)],
     )
     return sha256(repr(facts).encode()).hexdigest()[:16]
