@@ -118,8 +118,11 @@ class Invariants:
                     if share["binding"] != "BestEffort":
                         yield from _shared(exact, uid, [f"GPU-{node}-{gpu}" for gpu in share["gpus"]])
         for pod in self._live_on(node):
-            if not pod["spec"].get("nodeName"):
-                continue  # it holds nothing yet; its booking does, as long as it stands
+            is_bound, has_begun = bool(pod["spec"].get("nodeName")), pod["status"]["phase"] == "Running"
+            if not is_bound or not (has_begun or owner(pod) in counts):
+                # It holds nothing yet; its booking does, as long as it stands. Once that is over the Pod may be bound
+                # in the moment before its deletion, and then the scheduler keeps the next one waiting.
+                continue
             gpus = gpus_of(pod)
             counts[owner(pod)] = max(counts.get(owner(pod), 0), len(gpus))
             if requests(pod)["nvidia.com/gpu"] in {0, allocatable(stored)["nvidia.com/gpu"]}:

@@ -160,7 +160,7 @@ class Kubelet(Hand):
         key = key_of(pod)
         if run.stops_at is None:
             grace_s = pod["metadata"].get("deletionGracePeriodSeconds", GRACE_S)
-            takes_s = self.chance.choice([0.05, 1.0, grace_s]) if run.is_started else 0.05
+            takes_s = self.chance.choice([0.05, 1.0, 1.0, grace_s]) if run.is_started else 0.05
             run.stops_at = self.time + takes_s
         if self.time < run.stops_at:
             return run.stops_at

@@ -9,7 +9,7 @@ from faults.kinds import NODES
 from lives.api_server import FINISHED, RESOURCE_QUOTAS, key_of
 from lives.invariants import attempt_of, is_ours, is_true, owner, shares
 from lives.quota import counted
-from lives.scheduler import allocated, is_live, pin, requests, tolerates
+from lives.scheduler import allocatable, allocated, is_live, pin, requests, tolerates
 from lives.world import World
 
 USUAL: JsonObject = {"spec": {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}}
@@ -53,7 +53,7 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
         yield f"{name} waits and does not say why: {_why(job.get('status', {}))}"
         return
     reason = pending["reason"]
-    free, certain = _free(world)
+    free, certain = _free(world, _cpu(job))
     is_refused = world.policy.namespace == name.namespace
     is_quota_short = _is_quota_short(world, job)
     is_name_taken = any(
@@ -65,8 +65,8 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
     fits = certain >= gpus if gpus % world.size == 0 else False
     if fits and not is_quota_short and not is_name_taken and not is_refused:
         yield f"{name} asks for {gpus} GPUs, {free} are free, and it waits: {reason}: {pending['message']}"
-    if reason == "InsufficientGPUs" and fits:
-        yield f"{name} is told that GPUs lack, and {certain} are free on whole nodes: {pending['message']}"
+    if reason in {"InsufficientGPUs", "InsufficientResources"} and fits:
+        yield f"{name} is told {reason}, and {certain} GPUs are free on whole nodes: {pending['message']}"
     if reason == "NameConflict" and not is_name_taken:
         yield f"{name} is told that a name is taken, and none is: {pending['message']}"
     if reason == QUOTA and not is_quota_short:
@@ -75,12 +75,23 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
         yield f"{name} is told that its template is refused, and it is not: {pending['message']}"
 
 
-def _free(world: World) -> tuple[int, int]:
-    """GPUs that are free on nodes that a job may use: all of them, and those of nodes that are free as a whole."""
+def _cpu(job: JsonObject) -> int:
+    """CPUs that each Pod of a job asks for."""
+    resources = job["spec"]["template"]["spec"]["containers"][0].get("resources") or {}
+    return int(resources.get("requests", {}).get("cpu", 0))
+
+
+def _free(world: World, cpu: int) -> tuple[int, int]:
+    """GPUs that are free on nodes that a job may use: all of them, and those of nodes that are free as a whole.
+
+    Each of its Pods asks for so many CPUs.
+    """
     used: Counter[str] = Counter()
+    busy: Counter[str] = Counter()
     for pod in world.server.view(PODS).values():
         if is_live(pod) and (node := pod["spec"].get("nodeName") or pin(pod)):
             used[node] += requests(pod)["nvidia.com/gpu"]
+            busy[node] += requests(pod)["cpu"]
     for claim in world.server.view(RESOURCE_CLAIMS).values():
         for pool, _ in allocated(claim):
             used[pool] += 1
@@ -92,7 +103,8 @@ def _free(world: World) -> tuple[int, int]:
             continue
         left = int(node["metadata"]["labels"]["test/gpus"]) - used[key.name]
         free += left
-        certain += left if left == world.size else 0
+        has_room = busy[key.name] + cpu <= allocatable(node)["cpu"]
+        certain += left if left == world.size and has_room else 0
     return free, certain
 
 

@@ -70,7 +70,12 @@ class People(Hand):
         priority = self.chance.choice(PRIORITIES)
         if key in self.server.view(TRAINING_JOBS):
             return
-        spec = {"gpus": max(1, gpus), **({"priorityClassName": priority} if priority else {})}
+        trainer: JsonObject = {"name": "trainer", "image": "registry.example/train:1"}
+        if cpu := self.chance.choice([None, None, "16", "100"]):
+            trainer["resources"] = {"requests": {"cpu": cpu}}
+        spec: JsonObject = {"gpus": max(1, gpus), "template": {"spec": {"containers": [trainer]}}}
+        if priority:
+            spec["priorityClassName"] = priority
         body = training_job(key.name, namespace=key.namespace, spec=spec)
         del body["metadata"]["uid"]
         (self._world.training.endless.add if self.chance.random() < 0.3 else self._world.training.endless.discard)(
@@ -133,6 +138,13 @@ class People(Hand):
     def _revive(self, kubelet: Kubelet) -> None:
         self._world.note(self.name, f"{kubelet.node} is back")
         kubelet.revive()
+
+    def _take_cpus(self) -> None:
+        """Somebody computes without GPUs."""
+        self._serial += 1
+        body = pod(f"simulation-{self._serial}", node=None, requests={"cpu": self.chance.choice(["32", "64", "120"])})
+        del body["metadata"]["uid"]
+        self.server.create(PODS, body, namespace="ml")
 
     def _take_gpus(self) -> None:
         """A notebook."""
@@ -206,6 +218,7 @@ _ACTS: tuple[tuple[Callable[[People], None], int], ...] = (
     (People._cordon_or_not, 5),
     (People._taint_or_not, 3),
     (People._kill_or_revive, 5),
+    (People._take_cpus, 3),
     (People._take_gpus, 8),
     (People._give_gpus, 8),
     (People._take_a_name, 2),

@@ -114,7 +114,8 @@ class World:
             for manifest in manifests:
                 add(server, manifest)
             devices = [f"GPU-{name}-{index}" for index in range(self.size)] if is_plugin else []
-            self.kubelets[name] = Kubelet(server, self._part(), name, devices, self.training)
+            kubelet = self.kubelets[name] = Kubelet(server, self._part(), name, devices, self.training)
+            kubelet.refusals = chance.choice([0.0, 0.0, 0.0, 0.1])
         add(server, priority_class("high", 100))
         add(server, priority_class("low", -10))
         server.admission += [self.policy, QuotaAdmission(server)]

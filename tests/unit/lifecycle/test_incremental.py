@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import Change, change, from_document
 from closeknit.lifecycle.decision import Decision, decide
@@ -73,9 +74,15 @@ class Life:
             self._wait, self._forbid, self._terminate, self._terminate, self._lose, self._refuse,
         )  # fmt: skip
         self.chance.choice(events)()
+        jobs = self._jobs()
+        busy = frozenset(JobKey("team-b", name) for name in self.chance.sample(jobs, k=min(1, len(jobs))))
+        self.decide(busy, aside=busy if self.chance.random() < 0.3 else frozenset(), written=0.7)
+
+    def decide(
+        self, busy: frozenset[JobKey] = frozenset(), *, aside: frozenset[JobKey] = frozenset(), written: float = 1
+    ) -> None:
+        """Everything is decided both ways, and a share of that is written."""
         self.cluster = self._followed().at(self.story.now)
-        busy = frozenset(self.chance.sample(sorted(self.cluster.jobs), k=min(1, len(self.cluster.jobs))))
-        aside = busy if self.chance.random() < 0.3 else frozenset()
         memory = Memory(self.story.answers, busy, aside)
         remembering = replace(memory, schedule=self.memory.schedule, followed=self.memory.followed)
         fresh = decide(self.cluster, Tables(), memory, self.story.now)
@@ -91,7 +98,7 @@ class Life:
         for verdict in found.schedule.values():
             self.seen.add(type(verdict).__name__)
         for plan in found.plans:
-            if plan.writes and self.chance.random() < 0.7:
+            if plan.writes and self.chance.random() < written:
                 self.story.write(plan)
 
     def _followed(self) -> Cluster:
@@ -172,6 +179,28 @@ class Life:
 
     def _wait(self) -> None:
         self.story.pass_time(self.chance.choice((0.5, 3, 70)))
+
+
+def test_what_is_free_for_one_job_alone_is_asked_though_others_of_its_shape_are_refused_as_before() -> None:
+    """Its node recovers with its Pod of before still there: nothing is free for anybody else."""
+    life = Life(0)
+    for number in (2, 3):
+        node = f"gpu-{number}"
+        life.story.add(pod(f"notebook-{number}", node=node, requests={"nvidia.com/gpu": "8"}))
+    life.story.add(training_job("b", spec={"gpus": 8}))
+    life.decide()
+    life.story.run_all()
+    life.decide()
+    life.story.add(training_job("a", spec={"gpus": 8}))
+    life.story.lose_node("gpu-1")
+    life.story.mark_deleted("b-a1-worker-00000")
+    for _ in range(3):
+        life.decide()
+    assert life.story.status("b").placement is None
+    life.story.recover_node("gpu-1")
+    life.decide()
+    assert life.story.status("a").placement is None
+    assert life.story.status("b").placement is not None
 
 
 @pytest.mark.parametrize("seed", range(8))

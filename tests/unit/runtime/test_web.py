@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry, Gauge
 
 from closeknit.kube.api import JsonObject
-from closeknit.runtime import door
+from closeknit.runtime import turnstile
 from closeknit.runtime.access import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Access
 from closeknit.runtime.address import Address
 from closeknit.runtime.web import WebServer
@@ -156,8 +156,8 @@ def test_a_connection_is_for_one_request() -> None:
     assert b"Connection: close" in said
 
 
-def test_who_sends_no_request_is_shown_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "CONNECTION_S", 0.2)
+def test_who_sends_no_request_is_shown_the_turnstile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turnstile, "CONNECTION_S", 0.2)
 
     async def main() -> list[bytes]:
         server = WebServer(Address("127.0.0.1", 0), Process(), CollectorRegistry(), None)
@@ -182,7 +182,7 @@ def test_no_crowd_keeps_anybody_out() -> None:
         try:
             held = [
                 await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
-                for _ in range(3 * door.CONNECTIONS)
+                for _ in range(3 * turnstile.CONNECTIONS)
             ]
             crowd = [writer for _, writer in held]
             async with (
@@ -199,7 +199,7 @@ def test_no_crowd_keeps_anybody_out() -> None:
 
     said, left = asyncio.run(main())
     assert said == (200, "ok")
-    assert left <= door.CONNECTIONS
+    assert left <= turnstile.CONNECTIONS
 
 
 def test_a_single_connection_is_not_the_one_that_makes_room() -> None:
@@ -216,14 +216,14 @@ def test_a_single_connection_is_not_the_one_that_makes_room() -> None:
             self.is_cut = True
 
     async def main() -> tuple[bool, list[bool]]:
-        the_door = door.Door(Held)
+        the_turnstile = turnstile.Turnstile(Held)
         single = Transport("10.0.0.1")
-        the_door().connection_made(single)
-        crowd = [Transport("10.0.0.2") for _ in range(door.CONNECTIONS + 9)]
+        the_turnstile().connection_made(single)
+        crowd = [Transport("10.0.0.2") for _ in range(turnstile.CONNECTIONS + 9)]
         for each in crowd:
-            the_door().connection_made(each)
+            the_turnstile().connection_made(each)
         return single.is_cut, [each.is_cut for each in crowd]
 
     single, crowd = asyncio.run(main())
     assert not single
-    assert crowd == [True] * 10 + [False] * (door.CONNECTIONS - 1)
+    assert crowd == [True] * 10 + [False] * (turnstile.CONNECTIONS - 1)

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
-from closeknit.runtime.door import Door
+from closeknit.runtime.turnstile import Turnstile
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class WebServer:
         await self._runner.setup()
         assert self._runner.server is not None  # noqa: S101 - since setup
         self._listener = await asyncio.get_running_loop().create_server(
-            Door(self._runner.server), self._address.host or None, self._address.port
+            Turnstile(self._runner.server), self._address.host or None, self._address.port
         )
 
     async def stop(self) -> None:

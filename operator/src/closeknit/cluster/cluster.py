@@ -10,12 +10,14 @@ from immutables import Map
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import HOST_LEVEL, JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking import Booking
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.draft import after
 from closeknit.cluster.forest import Forest
 from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.kept import (
     ALLOCATIONS,
+    BOOKINGS,
     CLAIMS,
     CLAIMS_OF,
     INVALID_JOBS,
@@ -126,7 +128,6 @@ class Cluster:
     def is_same(self, other: "Cluster") -> bool:
         """Whether no decision can see a difference but for the moment: what neither is the very same nor equal at a
         glance counts as another."""
-        mine, others = self._tables, other._tables
         return (
             self.levels == other.levels
             and (self.fabric is other.fabric or self.fabric == other.fabric)
@@ -137,8 +138,7 @@ class Cluster:
             and self.claims is other.claims
             and self.priorities is other.priorities
             and self.default_priority == other.default_priority
-            and mine.all(ALLOCATIONS) is others.all(ALLOCATIONS)
-            and mine.all(SLICES) is others.all(SLICES)
+            and self.tells_gpus_like(other)
         )
 
     def priority(self, job: TrainingJob) -> int:
@@ -157,6 +157,11 @@ class Cluster:
         """What `pods_of` gives, of every job that has Pods: for whoever walks all jobs."""
         found: Mapping[JobKey, tuple[Pod, ...]] = self._tables.filed.get(PODS_OF, EMPTY)
         return found
+
+    def booking_of(self, job: JobKey) -> Booking | None:
+        """What the job holds by its status; None where it holds nothing. The very same as long as the job is."""
+        booked = self._tables.all(BOOKINGS).get(job)
+        return None if booked is None else booked.booking
 
     def claims_of(self, job: JobKey) -> tuple[ResourceClaim, ...]:
         """Claims that bear this job's label, of all attempts, by name; the very same tuple as long as none changes."""
@@ -178,6 +183,11 @@ class Cluster:
             for device in entry.devices
         }
         return tuple(sorted(found)) or None
+
+    def tells_gpus_like(self, other: "Cluster") -> bool:
+        """Whether `claimed_uuids` and `reported_uuids` give the same of the same claims and Pods, for sure."""
+        mine, others = self._tables, other._tables
+        return mine.all(ALLOCATIONS) is others.all(ALLOCATIONS) and mine.all(SLICES) is others.all(SLICES)
 
     @property
     def newest_heartbeat(self) -> datetime | None:

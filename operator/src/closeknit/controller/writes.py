@@ -7,6 +7,7 @@ It tells what happened, and learns nothing of it.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -69,6 +70,24 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Told:
+    """What became of the writes of one Plan so far."""
+
+    uid: str
+    """Of the job."""
+    results: list[Result] = field(default_factory=list)
+    is_refused: bool = False
+    """Whether one of them was refused for good: asked before each child of a gang."""
+
+    def add(self, result: Result) -> Judgement:
+        """Takes the next one, and tells what it means for the rest of the Plan."""
+        judgement = judged(result, self.uid)
+        self.is_refused = self.is_refused or judgement is Judgement.REFUSED
+        self.results.append(result)
+        return judgement
+
+
 class Writes:
     """Applies Plans, at most IN_FLIGHT calls at a time over all of them."""
 
@@ -81,33 +100,29 @@ class Writes:
 
     async def apply(self, plan: Plan) -> Sequence[Result]:
         """Writes the Plan as far as the API server lets it, and tells what became of each write. Raises no ApiError."""
-        results: list[Result] = []
-        if plan.demand is not None and (read := await self._quotas(plan, plan.demand)) is not None:
-            results.append(read)
-            if judged(read, plan.uid) is not Judgement.DONE:
-                return results
+        told = _Told(plan.uid)
+        read = None if plan.demand is None else await self._quotas(plan, plan.demand)
+        if read is not None and told.add(read) is not Judgement.DONE:
+            return told.results
         for manifest in plan.probes:
             async with self._slots:
                 probed, _ = await self._tried(plan, manifest, is_probe=True)
-            results.append(probed)
-            if judged(probed, plan.uid) is not Judgement.DONE:
-                return results
-        if plan.status is not None:
-            results.append(await self._stored(plan))
-            if isinstance(results[-1], Failed):
-                return results
-        opened = await self._opened(plan, results)
+            if told.add(probed) is not Judgement.DONE:
+                return told.results
+        if plan.status is not None and told.add(await self._stored(plan)) is not Judgement.DONE:
+            return told.results
+        opened = await self._opened(plan, told)
         if opened is Judgement.REFUSED:
-            return results
+            return told.results
         actions = plan.actions if opened is Judgement.DONE else ()
-        writes: list[Coroutine[Any, Any, None]] = [self._act(plan, action, results) for action in actions]
+        writes: list[Coroutine[Any, Any, Judgement | None]] = [self._act(plan, action, told) for action in actions]
         if plan.notice is not None:
             writes.append(self._tell(plan, plan.notice))
         # Every one is waited for: what is still under way after a failure would meet the next Plan.
-        for mistake in await asyncio.gather(*writes, return_exceptions=True):
-            if mistake is not None:
-                raise mistake
-        return results
+        for outcome in await asyncio.gather(*writes, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return told.results
 
     async def version(self, job: JobKey) -> str:
         """The resourceVersion that the job has now; empty where it is gone. Raises ApiError."""
@@ -150,34 +165,35 @@ class Writes:
         job = job_from_builtins(stored)
         return Stored(job if isinstance(job, TrainingJob) else None, _version(stored))
 
-    async def _opened(self, plan: Plan, results: list[Result]) -> Judgement:
+    async def _opened(self, plan: Plan, told: _Told) -> Judgement:
         """One after the other, up to the first that is not made."""
         for creation in plan.opening:
-            begun = len(results)
-            await self._act(plan, creation, results)
-            for result in results[begun:]:
-                if (verdict := judged(result, plan.uid)) is not Judgement.DONE:
-                    return verdict
+            if (judgement := await self._act(plan, creation, told)) is not Judgement.DONE:
+                return judgement
         return Judgement.DONE
 
-    async def _act(self, plan: Plan, action: Action, results: list[Result]) -> None:
+    async def _act(self, plan: Plan, action: Action, told: _Told) -> Judgement:
         match action:
             case Create():
-                await self._created(plan, action, results)
+                return await self._created(plan, action, told)
             case Delete():
-                results.append(await self._deleted(plan, action))
+                return told.add(await self._deleted(plan, action))
 
-    async def _created(self, plan: Plan, creation: Create, results: list[Result]) -> None:
+    async def _created(self, plan: Plan, creation: Create, told: _Told) -> Judgement:
         """What the child owns follows it at once, before any other write. Nothing is made where another child of this
         gang was refused meanwhile."""
         async with self._slots:
-            if any(judged(result, plan.uid) is Judgement.REFUSED for result in results):
-                return
+            if told.is_refused:
+                return Judgement.REFUSED
             made, uid = await self._tried(plan, creation.manifest, is_probe=False)
-            results.append(made)
-            if judged(made, plan.uid) is Judgement.DONE:
-                for manifest in creation.owns:
-                    results.append((await self._tried(plan, owned(manifest, uid), is_probe=False))[0])
+            judgement = told.add(made)
+            if judgement is not Judgement.DONE:
+                return judgement
+            owns = [
+                told.add((await self._tried(plan, owned(manifest, uid), is_probe=False))[0])
+                for manifest in creation.owns
+            ]
+            return next((each for each in owns if each is not Judgement.DONE), Judgement.DONE)
 
     async def _tried(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
         """What came of a create, and the uid of what has the name now."""

@@ -28,34 +28,44 @@ class Attempt:
     booking: Booking
     pods: tuple[Pod | None, ...] = field(init=False)
     """By node rank; None where there is none."""
+    present: tuple[Pod, ...] = field(init=False)
+    """Those that are there."""
+    phases: frozenset[str] = field(init=False)
+    """Of those that are there."""
+    missing: tuple[int, ...] = field(init=False)
+    """Node ranks without a Pod, but for those that are over."""
+    ending: tuple[Pod, ...] = field(init=False)
+    """Pods that somebody deletes before they succeeded."""
+    shares: tuple[Share, ...] = field(init=False)
+    """The booked shares, with those whose Pods have succeeded: what is seen once is to be stored. The very same while
+    there is no news."""
 
     def __post_init__(self) -> None:
-        there = self.subject.children.of(self.booking.attempt)
-        object.__setattr__(self, "pods", tuple(there.get(index) for index in range(len(self.booking.shares))))
-
-    @property
-    def present(self) -> tuple[Pod, ...]:
-        """Those that are there."""
-        return tuple(pod for pod in self.pods if pod is not None)
-
-    @property
-    def shares(self) -> tuple[Share, ...]:
-        """The booked shares, with those whose Pods have succeeded: what is seen once is to be stored."""
-        return tuple(
-            replace(share, succeeded=True) if pod is not None and pod.phase == "Succeeded" else share
-            for share, pod in zip(self.booking.shares, self.pods, strict=True)
-        )
-
-    @property
-    def missing(self) -> list[int]:
-        """Node ranks without a Pod, but for those that are over."""
-        shares = self.booking.shares
-        return [index for index, pod in enumerate(self.pods) if pod is None and not shares[index].succeeded]
-
-    @property
-    def ending(self) -> tuple[Pod, ...]:
-        """Pods that somebody deletes before they succeeded."""
-        return tuple(pod for pod in self.present if pod.deletion_timestamp is not None and pod.phase != "Succeeded")
+        """Reads all Pods once: a gang that starts is looked at ten times a second."""
+        there, shares = self.subject.children.of(self.booking.attempt), self.booking.shares
+        pods = tuple(map(there.get, range(len(shares))))
+        present = tuple(pod for pod in pods if pod is not None)
+        phases = frozenset([pod.phase for pod in present])
+        told = shares
+        if "Succeeded" in phases:
+            told = tuple(
+                replace(share, succeeded=True)
+                if pod is not None and pod.phase == "Succeeded" and not share.succeeded
+                else share
+                for share, pod in zip(shares, pods, strict=True)
+            )
+        missing = [index for index, pod in enumerate(pods) if pod is None and not shares[index].succeeded]
+        ending = [pod for pod in present if pod.deletion_timestamp is not None and pod.phase != "Succeeded"]
+        facts = {
+            "pods": pods,
+            "present": present,
+            "phases": phases,
+            "missing": tuple(missing),
+            "ending": tuple(ending),
+            "shares": shares if told == shares else told,
+        }
+        for name, fact in facts.items():
+            object.__setattr__(self, name, fact)
 
     @property
     def unclaimed(self) -> list[tuple[int, Pod]]:

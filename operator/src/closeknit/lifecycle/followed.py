@@ -17,8 +17,8 @@ class Followed:
     claims: tuple[ResourceClaim, ...] = ()
     views: tuple[NodeView | None, ...] = ()
     """Of the booked nodes."""
-    told: tuple[tuple[str | None, ...] | None, ...] = ()
-    """What is known of the GPUs that its Pods got, while not all of them are verified."""
+    is_unverified: bool = False
+    """Whether what claims and kubelets tell of its Pods' GPUs may be news."""
     wake_at: datetime | None = None
     """When it is to be looked at again though nothing has changed."""
     is_quiet: bool = False
@@ -36,7 +36,11 @@ class Followed:
             nodes, shares = cluster.nodes, entry.verdict.booking.shares
             if any(nodes.get(share.node) is not view for share, view in zip(shares, self.views, strict=True)):
                 return False
-        return not self.told or self.told == told(entry, cluster)
+        if not self.is_unverified:
+            return True
+        if before is None:
+            return False
+        return cluster.tells_gpus_like(before) or _told(entry, cluster) == _told(entry, before)
 
 
 def followed(entry: Entry, cluster: Cluster, wake_at: datetime | None) -> Followed:
@@ -45,14 +49,13 @@ def followed(entry: Entry, cluster: Cluster, wake_at: datetime | None) -> Follow
         return Followed(wake_at=wake_at, is_quiet=wake_at is None)
     shares = entry.verdict.booking.shares
     views = tuple(cluster.nodes.get(share.node) for share in shares)
-    found = told(entry, cluster)
-    return Followed(cluster.claims_of(entry.key), views, found, wake_at, is_quiet=wake_at is None and not found)
+    is_unverified = bool(entry.pods) and not all(share.is_verified for share in shares)
+    is_quiet = wake_at is None and not is_unverified
+    return Followed(cluster.claims_of(entry.key), views, is_unverified, wake_at, is_quiet)
 
 
-def told(entry: Entry, cluster: Cluster) -> tuple[tuple[str | None, ...] | None, ...]:
-    """What claims and kubelets tell of the Pods' GPUs; nothing where that was checked and is right."""
-    if not isinstance(entry.verdict, Keep) or all(share.is_verified for share in entry.verdict.booking.shares):
-        return ()
+def _told(entry: Entry, cluster: Cluster) -> tuple[tuple[str | None, ...] | None, ...]:
+    """What claims and kubelets tell of the Pods' GPUs."""
     claims = {claim.key: claim for claim in cluster.claims_of(entry.key)}
     found: list[tuple[str | None, ...] | None] = []
     for pod in entry.pods:

@@ -22,8 +22,9 @@ from closeknit.lifecycle.pauses import is_between, restart_at
 from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.stuck import stuck
 from closeknit.lifecycle.subject import deletions, seconds_until
-from closeknit.lifecycle.verification import verified
+from closeknit.lifecycle.verification import is_mismatched, verified
 
+_STARTED = frozenset({"Running", "Succeeded"})  # phases
 WAITS_UNTOLD = timedelta(seconds=5)  # Pods without much of a grace period are gone before anybody has read why
 
 
@@ -31,7 +32,7 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
     """The next step of a booked job. `is_fit`: another attempt could be given the same GPUs."""
     subject = attempt.subject
     is_gone = bool(attempt.missing or attempt.ending)
-    has_failed = any(pod.phase == "Failed" for pod in attempt.present)
+    has_failed = "Failed" in attempt.phases
     if is_gone and (attempt.has_run or has_failed):  # without it the others fail, which is not their fault
         return child_deleted(attempt, is_fit=is_fit)
     if has_failed:
@@ -52,7 +53,7 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
 def _complete(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     """Makes what is missing of a gang that has not run yet."""
     subject = attempt.subject
-    if attempt.shares != attempt.booking.shares:
+    if attempt.shares is not attempt.booking.shares:
         return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
     ready = restart_at(subject.job.status, subject.now)
     if ready is not None:
@@ -122,11 +123,13 @@ def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
         return subject.plan(statuses.without_ipc_lock(subject.job, subject.now), actions=old)
     if any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
         return subject.plan(actions=old)
-    shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
-    if all(pod.phase in {"Running", "Succeeded"} for pod in attempt.present):
-        return subject.plan(statuses.running(subject.job, subject.now, shares, result), actions=old)
-    if result.status is False:
-        return subject.plan(statuses.verified(subject.job, subject.now, shares, result), actions=old)
+    is_running = attempt.phases <= _STARTED
+    if is_running or is_mismatched(subject.cluster, attempt.shares, attempt.pods):
+        shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
+        next_status = statuses.running if is_running else statuses.verified
+        return subject.plan(next_status(subject.job, subject.now, shares, result), actions=old)
+    if attempt.shares is attempt.booking.shares:
+        return subject.plan(actions=old)
     return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
 
 

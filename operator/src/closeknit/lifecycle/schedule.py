@@ -6,7 +6,7 @@ from datetime import datetime
 
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.booking import Booking, booking
+from closeknit.cluster.booking import Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.again import is_fit_again
@@ -183,7 +183,7 @@ class _Walk:
         self, key: JobKey, job: TrainingJob, pods: tuple[Pod, ...], answers: Answers, known: Entry | None
     ) -> "_Found":
         """`known` is what is remembered of the job, where that stands but for what the cluster offers."""
-        held = booking(job)
+        held = self.cluster.booking_of(key)
         is_asked = known is not None and known.shape is not None
         refusal = None if is_asked else bar(job, pods, answers, self.cluster, self._now, is_booked=held is not None)
         if refusal is not None:

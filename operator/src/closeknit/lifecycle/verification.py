@@ -33,13 +33,23 @@ def verified(
     return checked, Observation(kind, True, ConditionReason.VERIFIED, "every Pod has the planned GPUs")
 
 
+def is_mismatched(cluster: Cluster, shares: Sequence[Share], pods: Sequence[Pod | None]) -> bool:
+    """Whether `verified` would tell of other GPUs than planned: copies no share, for it is asked whenever a Pod of a
+    starting gang changes."""
+    return any(
+        (share.actual if pod is None else _found(cluster, share, pod)) is Actual.MISMATCH
+        for share, pod in zip(shares, pods, strict=True)
+    )
+
+
 def _checked(cluster: Cluster, share: Share, pod: Pod | None) -> Share:
-    if pod is None:
-        return share
-    actual = _actual(cluster, share, pod)
-    if actual is Actual.UNKNOWN and share.actual is not None:
-        return share
+    actual = share.actual if pod is None else _found(cluster, share, pod)
     return share if actual is share.actual else replace(share, actual=actual)
+
+
+def _found(cluster: Cluster, share: Share, pod: Pod) -> Actual:
+    actual = _actual(cluster, share, pod)
+    return share.actual if actual is Actual.UNKNOWN and share.actual is not None else actual
 
 
 def _actual(cluster: Cluster, share: Share, pod: Pod) -> Actual:

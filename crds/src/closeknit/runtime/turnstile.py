@@ -1,4 +1,4 @@
-"""The door of a small web server: so many connections at once, each for so long, whatever comes through them."""
+"""The turnstile of a small web server: so many connections at once, each for so long, whatever comes through them."""
 
 import asyncio
 from collections import Counter
@@ -9,7 +9,7 @@ CONNECTIONS = 64  # a kubelet and a few scrapers need one each
 CONNECTION_S = 15.0
 
 
-class Door:
+class Turnstile:
     """Makes the protocol of each new connection from `serve`'s.
 
     Where all places are taken, the oldest connection of the address that has most of them makes room: no number of
@@ -41,8 +41,8 @@ class Door:
 class _Connection(asyncio.Protocol):
     """One connection; what it does is the inner protocol's."""
 
-    def __init__(self, door: Door, inner: asyncio.Protocol) -> None:
-        self._door = door
+    def __init__(self, turnstile: Turnstile, inner: asyncio.Protocol) -> None:
+        self._turnstile = turnstile
         self._inner = inner
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -52,7 +52,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         self._deadline = asyncio.get_running_loop().call_later(CONNECTION_S, self.cut)
         self._inner.connection_made(transport)
-        self._door.enter(self, str((transport.get_extra_info("peername") or ("",))[0]))
+        self._turnstile.enter(self, str((transport.get_extra_info("peername") or ("",))[0]))
 
     def data_received(self, data: bytes) -> None:
         self._inner.data_received(data)
@@ -69,7 +69,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._door.leave(self)
+        self._turnstile.leave(self)
         self._inner.connection_lost(exc)
 
     def cut(self) -> None:
