@@ -59,7 +59,10 @@ def stuck(attempt: Attempt) -> Plan | datetime | None:
 
 def _hindrances(attempt: Attempt) -> list[_Hindrance]:
     """What keeps Pods from running, by node rank; what no waiting will mend comes first."""
-    waiting = [index for index, pod in enumerate(attempt.pods) if pod is None or pod.phase not in _BEYOND]
+    ending = attempt.ending
+    waiting = [
+        index for index, pod in enumerate(attempt.pods) if pod is None or pod.phase not in _BEYOND or pod in ending
+    ]
     if not waiting:
         return []
     job = attempt.subject.job
@@ -84,10 +87,11 @@ def _hindrance(attempt: Attempt, index: int, asked: Request) -> _Hindrance | Non
 
 
 def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
-    """A bound Pod that nobody starts: its node is not Ready."""
+    """A bound Pod that nobody starts, or ends: its node is not Ready."""
     if view.exclusion is None or view.exclusion.reason is not ExclusionReason.NOT_READY:
         return None
-    message = f"Pod {pod.name} has not started, and its node {view.name} is not ready: {view.exclusion.message}"
+    why = "has not started" if pod.deletion_timestamp is None else "is deleted and not gone"
+    message = f"Pod {pod.name} {why}, and its node {view.name} is not ready: {view.exclusion.message}"
     until = over_at(view.exclusion.since, SILENT_AFTER, attempt.subject.now)
     return _Hindrance(EndReason.NODE_CHANGED, message, view.name, until)
 
