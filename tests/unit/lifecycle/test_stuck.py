@@ -290,3 +290,21 @@ def test_a_template_that_no_node_takes_is_tried_in_a_slow_rhythm() -> None:
     hours = (story.now - NOW) / timedelta(hours=1)
     assert 6 <= (story.status().attempt or 0) / hours <= 20
     assert held_s / 3600 / hours < 0.25
+
+
+def test_a_rank_that_ends_on_a_dead_node_before_its_gang_has_run_does_not_hold_the_others() -> None:
+    story = Story(*(each for number in "123" for each in plugin_node(f"gpu-{number}")), training_job(spec=WHOLE))
+    story.settle()
+    story.change_pod("train-a1-worker-00000", node="gpu-1", phase="Running")
+    story.change_pod("train-a1-worker-00001", node="gpu-2")  # still pulls its image
+    story.mark_deleted("train-a1-worker-00000")
+    story.settle()
+    story.lose_node("gpu-1")
+    story.pass_time(29)
+    story.settle()
+    assert (story.status().attempt, [plan.wake_after_s for plan in story.plans()]) == (1, [1.0])
+    story.pass_time(1)
+    story.settle()
+    assert (ended(story), nodes(story)) == ([(1, "NodeChanged", False)], ["gpu-2", "gpu-3"])
+    words = "Pod train-a1-worker-00000 is deleted and not gone, and its node gpu-1 is not ready: "
+    assert story.status().attempts[0].message.startswith(words)
