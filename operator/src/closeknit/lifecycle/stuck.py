@@ -103,7 +103,7 @@ def _lingering(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance:
     """A Pod that somebody deleted, and that does not go: nothing can be made under its name."""
     until = lingers_from(pod.deletion_timestamp, attempt.subject.now)
     silent = _silent(attempt, pod, view) if pod.node else None
-    if silent is not None and (silent.until is None or silent.until < until):
+    if silent is not None and (silent.until is None or silent.until <= until):
         return silent  # nobody there heeds the grace period
     message = f"Pod {pod.name} was deleted before the gang ran, and is not gone; the job starts again"
     return _Hindrance(EndReason.CHILD_DELETED, message, view.name, until)
