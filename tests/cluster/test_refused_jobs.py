@@ -172,10 +172,12 @@ def test_no_pod_is_made_of_a_gang_that_exceeds_a_quota_until_that_is_raised(bed:
     assert {event.code for event in bed.writes() if (event.verb, event.resource) == ("create", "pods")} == {201}
 
 
-def set_quota(bed: Bed, hard: dict[str, str]) -> None:
+def set_quota(bed: Bed, hard: dict[str, str], **spec: Any) -> None:
     """The quota of the story's namespace is this, and counted."""
     metadata = {"name": "gpus", "namespace": bed.namespace}
-    bed.cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}})
+    bed.cluster.apply(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard, **spec}}
+    )
 
     def is_counted() -> bool:
         status = bed.cluster.get("resourcequota", "gpus", bed.namespace).get("status", {})
@@ -253,3 +255,15 @@ def wait_for_rank_1(bed: Bed, *, is_refused: bool) -> None:
     bed.cluster.wait_for(
         lambda: (bed.cluster.kubectl(*sent, stdin=pod, check=False) == "") is is_refused, "the policy to be followed"
     )
+
+
+def test_a_ban_on_best_effort_pods_is_none_on_a_gang_to_which_a_limit_range_gives_requests(bed: Bed) -> None:
+    set_quota(bed, {"pods": "0"}, scopes=["BestEffort"])
+    limits = {"type": "Container", "defaultRequest": {"cpu": "1m", "memory": "1Mi"}}
+    metadata = {"name": "defaults", "namespace": bed.namespace}
+    bed.submit(**ON_PLUGIN)
+    assert "exceeded quota: gpus" in bed.wait_for_reason("TemplateInvalid")["message"]
+    bed.cluster.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [limits]}})
+    bed.delete("trainingjob", "train")
+    bed.submit("other", **ON_PLUGIN)
+    bed.wait_for_state("Running", "other")

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from closeknit.api.nesting import shallow
+
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
@@ -38,9 +40,9 @@ def read_audit_log(path: Path) -> list[AuditEvent]:
 
     The API server writes an event just after its answer, so that the last ones may be a moment late: wait for them.
     """
-    lines = path.read_text().splitlines(keepends=True)
-    # A line without its end is still being written.
-    events = [audit_event(json.loads(line)) for line in lines if line.endswith("\n")]
+    lines = path.read_bytes().splitlines(keepends=True)
+    # A line without its end is still being written; what was sent may be nested deeper than Python reads.
+    events = [audit_event(json.loads(shallow(line))) for line in lines if line.endswith(b"\n")]
     return sorted(events, key=lambda event: event.received)
 
 

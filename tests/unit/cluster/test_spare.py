@@ -48,6 +48,10 @@ SPARE: dict[str, tuple[list[Manifest], dict[str, int]]] = {
         {"cpu": 95_000, "pods": 109},
     ),
     "a booking whose Pod has finished": ([BOOKED, worker(requests={"cpu": "33"}, phase="Succeeded")], {}),
+    "a booking whose Pod has finished and was removed": (
+        [training_job(spec=asking(cpu="32"), placement={**booked(("gpu-1", [0, 1])), "succeeded": "0"})],
+        {},
+    ),
     "a booking of a job that cannot be read": (
         [training_job(spec={"gpus": 0}, placement=booked(("gpu-1", [0, 1])))],
         {},

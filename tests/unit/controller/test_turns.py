@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.names import ATTEMPT_LABEL, INDEX_LABEL, JOB_LABEL, ROLE_LABEL
 from closeknit.controller.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key
 from closeknit.kube.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
@@ -299,3 +300,27 @@ def test_a_job_that_is_refused_again_and_again_moves_nobody_elses_words() -> Non
         return [write.key for write in bed.store.writes[before:]]
 
     assert bed.live(story) == []
+
+
+@pytest.mark.parametrize("label", [JOB_LABEL, ATTEMPT_LABEL, ROLE_LABEL, INDEX_LABEL])
+def test_a_pod_whose_labels_somebody_changes_costs_a_few_writes(label: str) -> None:
+    bed = Bed(plugin_node, 2)
+    bed.submit("a", 16)
+    key = Key("team-b", "a-a1-worker-00001")
+
+    async def story(bed: Bed) -> None:
+        await asyncio.sleep(1)
+        pod = bed.store.get(PODS, key)
+        del pod["metadata"]["labels"][label]
+        bed.store.update(PODS, key, pod)
+        before = len(bed.api.calls)
+        await asyncio.sleep(300)
+        assert len(bed.api.calls) - before < 100
+        if label == JOB_LABEL:  # whose it is, nobody sees any more
+            message = "Pod team-b/a-a1-worker-00001 is this job's own, but its labels were changed; delete it"
+            assert bed.jobs()["a"]["status"]["pending"]["message"] == message
+            bed.store.delete(PODS, key)
+        await bed.pass_time(60)
+        assert bed.state("a") == "Running"
+
+    bed.live(story)

@@ -150,6 +150,21 @@ def required(rule: object) -> dict[str, object]:
             id="our claim's name",
         ),
         pytest.param(
+            {"containers": [MAIN], "nodeSelector": {"pool": "a", "example.com/gpu": True}},
+            "spec.template.spec.nodeSelector[example.com/gpu] is true; write it as a string, in quotes",
+            id="a label to select is a bool",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "nodeSelector": {"pool": None}},
+            "spec.template.spec.nodeSelector[pool] is missing; write it as a string, in quotes",
+            id="a label to select has no value",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "nodeSelector": ["pool"]},
+            "spec.template.spec.nodeSelector is a list; it must be an object",
+            id="nodeSelector is a list",
+        ),
+        pytest.param(
             {"containers": [MAIN], "tolerations": {"key": "x"}},
             "spec.template.spec.tolerations is an object; it must be a list",
             id="tolerations is an object",

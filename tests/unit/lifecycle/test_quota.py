@@ -115,9 +115,17 @@ CPUS = [trainer(requests={"cpu": "1"})]
     ],
 )
 def test_a_scope_that_is_not_sure_to_hold_limits_nothing(spec: Any, scope: Requirement, counts: bool) -> None:
-    quota = Quota("q", {"pods": "0", "services": "0"}, {"pods": "0", "services": "0"}, (scope,))
-    found = shortfalls(of(pod(**spec), {"kind": "Service"}), [quota])
+    quota = Quota("q", {"pods": "1", "services": "0"}, {"pods": "0", "services": "0"}, (scope,))
+    found = shortfalls(of(pod(**spec), pod(**spec), {"kind": "Service"}), [quota])
     assert [shortfall.resource for shortfall in found] == (["pods"] if counts else [])
+
+
+@pytest.mark.parametrize(("hard", "used"), [("0", "0"), ("2", "2"), ("2", "3")])
+def test_a_ban_on_best_effort_leaves_it_to_the_first_pod_which_a_limit_range_may_make_another(
+    hard: str, used: str
+) -> None:
+    quota = Quota("q", {"pods": hard}, {"pods": used}, (Requirement("BestEffort", "Exists"),))
+    assert shortfalls(of(pod(), pod()), [quota]) == ()
 
 
 def test_quotas_are_read_as_they_come_and_odd_ones_are_left_out() -> None:
@@ -201,3 +209,35 @@ def test_a_quota_that_was_lowered_meanwhile_takes_the_booking_of_the_next_attemp
     assert (story.pods(), story.names("Service")) == ([], [])
     assert story.status().placement is None
     assert (story.status().pending or pytest.fail("not pending")).reason == "QuotaExceeded"
+
+
+def test_a_service_that_a_killed_operator_left_does_not_keep_its_own_job_waiting_for_ever() -> None:
+    story = two_plugin_nodes()
+    story.settle()
+    left = story.objects["Service", "team-b", "train-a1"]
+    story.edit_job(suspend=True)
+    story.settle()
+    story.add(left)  # the status was stored, and its deletion never sent
+    resumes_under_a_quota_of_one_service(story)
+    assert story.pods() == ["train-a2-worker-00000", "train-a2-worker-00001"]
+
+
+def test_nor_does_one_of_a_gang_that_was_taken_back() -> None:
+    story = two_plugin_nodes()
+    story.forbidden["train-a1-worker-00001"] = "not this one"
+    story.settle()
+    story.add({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "train-a1", "namespace": "team-b"}})
+    story.forbidden.clear()
+    resumes_under_a_quota_of_one_service(story)
+    assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
+
+
+def resumes_under_a_quota_of_one_service(story: Story) -> None:
+    """A new operator meets a quota that counts the Service that is there."""
+    story.answers.clear()
+    story.pass_time(60)
+    story.edit_job(suspend=False)
+    for _ in range(3):
+        story.quotas = [Quota("one", {"services": "1"}, {"services": str(len(story.names("Service")))})]
+        story.settle()
+        story.pass_time(60)

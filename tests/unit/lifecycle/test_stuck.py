@@ -8,7 +8,7 @@ import pytest
 
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.conditions import timestamp
-from scenarios.manifests import training_job
+from scenarios.manifests import node, node_topology, training_job
 from scenarios.stories import WHOLE, booked_nodes, ended, unschedulable
 from scenarios.story import NOW, Story, dra_node, plugin_node
 
@@ -92,6 +92,26 @@ def test_a_node_that_changes_is_taken_again() -> None:
     story.objects[("Node", "", "gpu-1")]["metadata"]["labels"]["zone"] = "b"
     story.settle()
     assert nodes(story) == ["gpu-1"]
+
+
+def test_a_node_does_not_change_by_what_the_gang_itself_has_taken_there() -> None:
+    """Each node has two kinds of NICs for one Pod each: which is left depends on who is there."""
+    nics = {"rdma/a": "1", "rdma/b": "1"}
+    active = [{"name": "mlx5_0", "transport": "RoCE", "rateGbps": 400, "state": "Active"}]
+    story = Story(training_job(spec={"gpus": 16}))
+    for name in ("gpu-1", "gpu-2"):
+        topology = node_topology(name)
+        topology["spec"]["nics"] = active
+        story.add(node(name, allocatable=nics))
+        story.add(topology)
+    story.settle()
+    assert booked_nodes(story)[0].rdma_resource == "rdma/a"
+    refuse(story)
+    story.pass_time(30)
+    story.settle()
+    story.pass_time(500)
+    story.settle()
+    assert (ended(story), story.status().placement) == ([(1, "Unschedulable", False)], None)
 
 
 def test_another_job_goes_where_one_was_refused() -> None:
@@ -270,3 +290,21 @@ def test_a_template_that_no_node_takes_is_tried_in_a_slow_rhythm() -> None:
     hours = (story.now - NOW) / timedelta(hours=1)
     assert 6 <= (story.status().attempt or 0) / hours <= 20
     assert held_s / 3600 / hours < 0.25
+
+
+def test_a_rank_that_ends_on_a_dead_node_before_its_gang_has_run_does_not_hold_the_others() -> None:
+    story = Story(*(each for number in "123" for each in plugin_node(f"gpu-{number}")), training_job(spec=WHOLE))
+    story.settle()
+    story.change_pod("train-a1-worker-00000", node="gpu-1", phase="Running")
+    story.change_pod("train-a1-worker-00001", node="gpu-2")  # still pulls its image
+    story.mark_deleted("train-a1-worker-00000")
+    story.settle()
+    story.lose_node("gpu-1")
+    story.pass_time(29)
+    story.settle()
+    assert (story.status().attempt, [plan.wake_after_s for plan in story.plans()]) == (1, [1.0])
+    story.pass_time(1)
+    story.settle()
+    assert (ended(story), nodes(story)) == ([(1, "NodeChanged", False)], ["gpu-2", "gpu-3"])
+    words = "Pod train-a1-worker-00000 is deleted and not gone, and its node gpu-1 is not ready: "
+    assert (story.status().attempts[0].message or "").startswith(words)

@@ -8,11 +8,11 @@ import pytest
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.domain import Domain
-from closeknit.placement import known, sets
+from closeknit.placement import known, sets, tables
 from closeknit.placement.place import can_place, place
 from closeknit.placement.rings import rings
 from closeknit.placement.sets import Sets
-from closeknit.placement.tables import VERSIONS, Tables
+from closeknit.placement.tables import FEW_GROUNDS, VERSIONS, Tables
 from scenarios.clusters import cluster_of, graph, held, node, wanted
 
 
@@ -52,6 +52,18 @@ def test_empty_clusters_that_are_gone_are_let_go() -> None:
     for count in range(1, 10 * VERSIONS):
         place(fleet(count), wanted(gpus=8), tables)
     assert roots_alive() - before <= 6 * VERSIONS
+
+
+def test_jobs_that_all_need_another_amount_of_cpu_see_their_grounds_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of how many that is true is bounded by how much the grounds of a cluster weigh."""
+    views = (replace(view, spare={"cpu": 32_000 + number}) for number, view in enumerate(fleet().nodes.values()))
+    cluster, table = cluster_of(*views), Tables()
+    requests = [replace(wanted(gpus=16), needs=(("cpu", 32_000 + each),)) for each in range(3 * FEW_GROUNDS)]
+    seen = [table.ground(cluster, each) for each in requests]
+    assert all(table.ground(cluster, each) is ground for each, ground in zip(requests, seen, strict=True))
+    monkeypatch.setattr(tables, "AREAS", 2 * FEW_GROUNDS)
+    assert table.ground(cluster, requests[-1]) is seen[-1]
+    assert table.ground(cluster, requests[0]) is not seen[0]
 
 
 def test_what_is_kept_of_a_machine_does_not_grow_with_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]
         resource: with_nics(booked.needs, resource) for resource in {share.rdma_resource for share in held.shares}
     }
     for index, share in enumerate(held.shares):
-        pod = wanted[share.rdma_resource]
+        pod = () if share.succeeded else wanted[share.rdma_resource]  # it has ended, whether it is still there or not
         yield share.node, BookedShare(job, index, held.uid, held.attempt, tuple(share.gpus), share.binding, pod)
 
 

@@ -101,6 +101,7 @@ def _check_pod(spec: dict[str, Any]) -> None:
             raise MalformedError(f"{SPEC}.{field} is {found(spec[field])}, but {instead}")
     _check_no_name(spec, "volumes", SHM_VOLUME)
     _check_no_name(spec, "resourceClaims", CLAIM)
+    _check_node_selector(spec)
     objects_at(spec, "tolerations", SPEC)
     required_node_affinity(spec, SPEC)
 
@@ -138,6 +139,14 @@ def _check_restart_policy(spec: dict[str, Any]) -> None:
             f"{SPEC}.restartPolicy is {found(policy)}; a rank that is restarted alone never meets the others again: "
             "set Never, or leave it out"
         )
+
+
+def _check_node_selector(spec: dict[str, Any]) -> None:
+    for key, value in object_at(spec, "nodeSelector", SPEC).items():
+        if not isinstance(value, str):
+            raise MalformedError(
+                f"{SPEC}.nodeSelector[{short(key)}] is {found(value)}; write it as a string, in quotes"
+            )
 
 
 def _check_no_name(spec: dict[str, Any], field: str, name: str) -> None:

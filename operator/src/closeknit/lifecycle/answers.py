@@ -85,6 +85,8 @@ class Answers:
     """The attempt of which Pods were made, all that were asked for."""
     made_at: datetime | None = None
     """When that was, the last time."""
+    swept: int = 0
+    """The attempt that a quota refused, and for which the job's Services of before are known to be gone."""
     ipc_lock_refused: bool = False
     """Whether the namespace's policy does not admit IPC_LOCK."""
     told_at: datetime | None = None
@@ -101,7 +103,7 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
         if judged(result, plan.uid) is not Judgement.REFUSED:
             answers = _learned(answers, plan, result, now)
     if not isinstance(refused, Refused | Exists | Quotas):
-        return _made(answers, plan, results, now)
+        return _swept(_made(answers, plan, results, now), plan, results)
     if _speaks_of_ipc_lock(plan, refused, results):
         return replace(answers, ipc_lock_refused=True)
     return _rejected(answers, plan, refused, now)
@@ -116,6 +118,7 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
                 told_at=now,
                 rejection=answers.rejection if plan.status.placement is None else None,
                 rejections=0 if has_run else answers.rejections,
+                swept=answers.swept if plan.status.placement is None else 0,
             )
         case Created(manifest, is_probe=False) | Exists(manifest) if manifest["kind"] == "Service":
             return replace(answers, service_of=plan.attempt)
@@ -128,8 +131,17 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
 
 
 def _made(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
-    if any(_is_made_pod(result) for result in results) and unfinished(results, plan.uid) is None:
+    # One that was there before, and is missed all the same, is not to be asked for without a pause either.
+    is_there = any(isinstance(result, Exists) and result.manifest["kind"] == "Pod" for result in results)
+    if (is_there or any(map(_is_made_pod, results))) and unfinished(results, plan.uid) is None:
         return replace(answers, made=plan.attempt, made_at=now)
+    return answers
+
+
+def _swept(answers: Answers, plan: Plan, results: Sequence[Result]) -> Answers:
+    deleted = {result.action.name for result in results if isinstance(result, Deleted)}
+    if deleted >= {service_name(plan.job.name, plan.attempt), service_name(plan.job.name, plan.attempt - 1)}:
+        return replace(answers, swept=plan.attempt)
     return answers
 
 
@@ -174,6 +186,8 @@ def _why(plan: Plan, refused: Refused | Exists | Quotas) -> tuple[PendingReason,
     title = f"{refused.manifest['kind']} {metadata['namespace']}/{metadata['name']}"
     if isinstance(refused, Refused):
         return PendingReason.TEMPLATE_INVALID, f"the API server refuses {title}: {refused.denial.message}"
+    if plan.uid in [owner.uid for owner in refused.owners]:
+        return PendingReason.NAME_CONFLICT, f"{title} is this job's own, but its labels were changed; delete it"
     return PendingReason.NAME_CONFLICT, taken_words(title, owner_of(refused.owners))
 
 

@@ -76,7 +76,7 @@ def succeeded(attempt: Attempt) -> Plan:
 
 
 def disrupted(attempt: Attempt, pods: Sequence[Pod]) -> Plan:
-    """Pods were ended by a drain, a taint, a shutdown of their node, a preemption: the job starts again elsewhere."""
+    """Pods were ended by a drain, a taint, a shutdown of their node, a preemption: the job starts again."""
     condition = pods[0].condition(DISRUPTION)
     why = (condition.message or condition.reason or "") if condition is not None else ""
     where = f" of node {pods[0].node}" if pods[0].node else ""

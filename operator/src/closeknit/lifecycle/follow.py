@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from math import inf
 
-from closeknit.api.names import EndReason, EventAction, service_name
+from closeknit.api.names import EndReason, EventAction, PendingReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking import booking
@@ -92,11 +92,17 @@ def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
 
 
 def _undone(subject: Subject) -> tuple[Action, ...]:
-    """Takes back what was made of an attempt that a refused child keeps from being whole, and all that is older."""
-    gone = deletions(subject.children.own)
-    if subject.job.status.placement is None:
-        return gone
-    return (*gone, Delete("Service", service_name(subject.job.metadata.name, subject.attempt)))
+    """Takes back what was made of an attempt that a refused child keeps from being whole, and all that is older.
+
+    Services are not seen, and one whose end was not asked for, because the operator ended first, counts in a quota."""
+    rejection, attempt = subject.answers.rejection, subject.attempt
+    services: tuple[int, ...] = ()
+    if subject.answers.swept != attempt and rejection is not None and rejection.reason is PendingReason.QUOTA_EXCEEDED:
+        services = (attempt, attempt - 1)
+    elif subject.job.status.placement is not None:
+        services = (attempt,)
+    name = subject.job.metadata.name
+    return (*deletions(subject.children.own), *(Delete("Service", service_name(name, number)) for number in services))
 
 
 def _suspend(subject: Subject) -> Plan:

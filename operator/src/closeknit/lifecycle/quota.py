@@ -56,9 +56,12 @@ def _of_one(demand: Demand, quota: Quota) -> Iterator[Shortfall]:
     asked = dict(demand.pods) if all(_counts(scope, demand) for scope in quota.scopes) else {}
     if not quota.scopes:
         asked |= demand.others
+    is_of_best_effort = any(scope.scope_name == "BestEffort" for scope in quota.scopes)
     for resource in sorted(asked.keys() & quota.hard.keys() & quota.used.keys()):
         hard, used = _amount(resource, quota.hard[resource]), _amount(resource, quota.used[resource])
-        if hard is not None and used is not None and asked[resource] > max(0, hard - used):
+        if hard is None or used is None or (is_of_best_effort and used >= hard):
+            continue  # the first Pod shows whether a LimitRange makes it another class before anything runs
+        if asked[resource] > max(0, hard - used):
             yield Shortfall(quota.name, resource, asked[resource], hard, used)
 
 

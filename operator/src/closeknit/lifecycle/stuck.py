@@ -91,10 +91,11 @@ def _hindrance(attempt: Attempt, index: int, asked: Request) -> _Hindrance | Non
 
 
 def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
-    """A bound Pod that nobody starts: its node is not Ready."""
+    """A bound Pod that nobody starts, or ends: its node is not Ready."""
     if view.exclusion is None or view.exclusion.reason is not ExclusionReason.NOT_READY:
         return None
-    message = f"Pod {pod.name} has not started, and its node {view.name} is not ready: {view.exclusion.message}"
+    why = "has not started" if pod.deletion_timestamp is None else "is deleted and not gone"
+    message = f"Pod {pod.name} {why}, and its node {view.name} is not ready: {view.exclusion.message}"
     until = over_at(view.exclusion.since, SILENT_AFTER, attempt.subject.now)
     return _Hindrance(EndReason.NODE_CHANGED, message, view.name, until)
 
@@ -102,8 +103,9 @@ def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
 def _lingering(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance:
     """A Pod that somebody deleted, and that does not go: nothing can be made under its name."""
     until = lingers_from(pod.deletion_timestamp, attempt.subject.now)
-    if pod.node and (silent := _silent(attempt, pod, view)) is not None and silent.until is not None:
-        until = min(until, silent.until)  # nobody there heeds the grace period
+    silent = _silent(attempt, pod, view) if pod.node else None
+    if silent is not None and (silent.until is None or silent.until <= until):
+        return silent  # nobody there heeds the grace period
     message = f"Pod {pod.name} was deleted before the gang ran, and is not gone; the job starts again"
     return _Hindrance(EndReason.CHILD_DELETED, message, view.name, until)
 

@@ -31,11 +31,13 @@ SETS = 1 << 16  # of GPUs whose rings are known
 OFFERS = 1 << 16
 STAGES = 512  # what one size of share is worth to one kind of job, on every offer: some dozens for one decision
 FILLINGS, FEW_FILLINGS = 512, 64  # searches over the tree; some dozens for one decision
-AREAS = 1 << 19  # that all searches know together, at some 300 bytes each: 200 searches on 40,000 nodes
-GROUNDS = 64  # kinds of requests by what they select, tolerate and filter, and selections of labels
+# That all searches know together, at some 300 bytes each: 200 searches on 40,000 nodes; and that all grounds have.
+AREAS = 1 << 19
+SELECTIONS = 64  # of labels
+# Kinds of requests by what they select, tolerate, filter and need; hardly two jobs ask for the same CPU and memory.
+GROUNDS, FEW_GROUNDS = 1024, 64
 ANSWERS = 4096  # on one version of a cluster
 VERSIONS = 4  # of a cluster: one decision walks through its own, and asks again on the last one
-ROOTS = VERSIONS * GROUNDS  # of those versions as every kind of request sees them
 
 
 class Share(NamedTuple):
@@ -108,10 +110,11 @@ class Tables:
         self.choices: Kept[Hashable, Stage[Share]] = Kept(STAGES)
         """(offers, share, floor) -> the set to take of an offer, how it is bound, and what that costs."""
         self._fillings: Kept[Hashable, Filling] = Kept(FILLINGS)
-        self._translations: Kept[Hashable, Translation] = Kept(GROUNDS)
-        self._selections: Kept[Hashable, Selection] = Kept(GROUNDS)
+        self._translations: Kept[Hashable, Translation] = Kept(FEW_GROUNDS)
+        self._selections: Kept[Hashable, Selection] = Kept(SELECTIONS)
         self._ideals: Kept[Same, Kept[Hashable, tuple[float | None]]] = Kept(VERSIONS)
-        self._fits: Kept[Same, Kept[Hashable, tuple[bool]]] = Kept(ROOTS)
+        self._fits: Kept[Same, Kept[Hashable, tuple[bool]]] = Kept(VERSIONS)
+        """On those versions as every kind of request sees them."""
 
     def ideals(self, empty: Domain) -> Kept[Hashable, tuple[float | None]]:
         """On one version of the empty cluster: a request and what else its search reads -> its best bandwidth."""
@@ -121,6 +124,7 @@ class Tables:
     def fits(self, root: Area) -> Kept[Hashable, tuple[bool]]:
         """On what requests of one kind may use: a request and what else its search reads -> whether it fits."""
         version = Same(root)
+        self._fits.most = VERSIONS * self._translations.most
         return self._fits.get(version) or self._fits.put(version, Kept(ANSWERS))
 
     def filling(self, key: Hashable, make: Callable[[], Filling], areas: int) -> Filling:
@@ -149,8 +153,13 @@ class Tables:
         key = (empty, selection, *filters)
         translation = self._translations.get(key)
         if translation is None or translation.is_full:
-            translation = self._translations.put(key, Translation(request, self._sets_of_kind, self._offer_of))
-        return translation.ground(emptied if empty else now, len(cluster.levels))
+            translation = Translation(request, self._sets_of_kind, self._offer_of)
+        ground = translation.ground(emptied if empty else now, len(cluster.levels))
+        # The names of some sixteen nodes weigh what an area does.
+        most = AREAS // (ground.root.areas + len(cluster.nodes) // 16)
+        self._translations.most = max(FEW_GROUNDS, min(GROUNDS, most))
+        self._translations.put(key, translation)
+        return ground
 
     def _selection(self, cluster: Cluster, request: Request) -> tuple[Domain, Domain]:
         """The trees of the nodes that a request selects and does not avoid, now and empty."""
