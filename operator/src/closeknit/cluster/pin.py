@@ -5,6 +5,7 @@ from closeknit.cluster.meta import WireStruct
 
 class _Field(WireStruct, frozen=True):
     key: str = ""
+    operator: str = ""
     values: list[str] | None = None
 
 
@@ -32,6 +33,6 @@ def pin(affinity: WireAffinity | None) -> str:
     required = nodes.required_during_scheduling_ignored_during_execution if nodes else None
     for term in (required.node_selector_terms if required else None) or ():
         for field in term.match_fields or ():
-            if field.key == "metadata.name" and field.values and len(field.values) == 1:
+            if (field.key, field.operator) == ("metadata.name", "In") and field.values and len(field.values) == 1:
                 return field.values[0]
     return ""
