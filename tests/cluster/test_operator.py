@@ -3,15 +3,13 @@
 import os
 import signal
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 from harness.audit import AuditEvent
 from harness.chart import NAMESPACE
 from harness.install import OPERATOR, free_port, start_operator
 from harness.local_cluster import is_running
-from harness.operator_bed import ON_PLUGIN, USER, Bed
+from harness.operator_bed import ON_PLUGIN, USER, Bed, status_of
 
 
 def test_an_operator_that_was_killed_goes_on_and_one_at_rest_writes_nothing(bed: Bed) -> None:
@@ -103,20 +101,6 @@ def test_beyond_localhost_metrics_need_a_token_that_may_get_them(bed: Bed) -> No
         bed.cluster.kubectl("delete", "clusterrole,clusterrolebinding", bed.namespace)
     finally:
         os.kill(pid, signal.SIGTERM)
-
-
-def status_of(port: int, path: str, token: str = "") -> int | None:
-    """Status of one answer; None while nobody listens."""
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    try:
-        with urllib.request.urlopen(
-            urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=5
-        ) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return None
 
 
 def test_sigterm_ends_it_at_once(bed: Bed) -> None:

@@ -5,8 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 from harness.chart import NAMESPACE
 from harness.install import OPERATOR, free_port, start_operator
 from harness.local_cluster import is_running
-from harness.operator_bed import ON_PLUGIN, USER, Bed
+from harness.operator_bed import ON_PLUGIN, USER, Bed, status_of
 
 TOKENS = 6_000
 STARTS = 3
@@ -62,20 +60,6 @@ def port(bed: Bed) -> Iterator[int]:
     os.kill(pid, signal.SIGTERM)
     bed.cluster.wait_for(lambda: not is_running(pid), "the operator to end")
     bed.pid = start_operator(bed.cluster, bed.port)
-
-
-def status_of(port: int, path: str, token: str = "") -> int | None:
-    """Status of one answer; None without one."""
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    try:
-        with urllib.request.urlopen(
-            urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=10
-        ) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return None
 
 
 def scraper(bed: Bed, name: str) -> str:

@@ -124,3 +124,16 @@ class Bed:
 def others(writes: list[AuditEvent]) -> list[str]:
     """Writes that are not of a Pod or claim."""
     return [f"{event.verb} {event.resource}" for event in writes if event.resource not in {"pods", "resourceclaims"}]
+
+
+def status_of(port: int, path: str, token: str = "") -> int | None:
+    """HTTP status of the operator's answer; None while nobody answers."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url = f"http://127.0.0.1:{port}{path}"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
