@@ -16,6 +16,7 @@ from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT
 CHART = Path(__file__).parents[2] / "helm" / "closeknit"
 NAMESPACE = AGENT_NAMESPACE
 AGENT_USER = f"system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_SERVICE_ACCOUNT}"
+OPERATOR_USER = f"system:serviceaccount:{NAMESPACE}:closeknit-operator"
 POLICIES_TIMEOUT_S = 60  # the API server compiles a new policy within a few seconds
 
 
@@ -45,17 +46,25 @@ def render(program: Path, *options: str, namespace: str = NAMESPACE) -> list[dic
 
 
 def wait_for_policies(cluster: LocalCluster, node: str) -> None:
-    """Returns once the three policies of the chart refuse what they must. `node` exists; nothing is stored."""
+    """Returns once the policies of the chart refuse what they must. `node` exists; nothing is stored."""
     ours = {"apiVersion": "closeknit.dev/v1alpha1", "metadata": {"name": "probe"}}
     job = ours | {"kind": "TrainingJob", "spec": {"gpus": 1, "template": {"spec": {"hostNetwork": True}}}}
     topology = ours | {"kind": "NodeTopology", "spec": {"source": {"method": "Simulated"}, "gpus": []}}
     agent = f"--as={AGENT_USER}"  # impersonated, so that no claim says which node it runs on
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe", "namespace": "default", "labels": {"closeknit.dev/job": "probe"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
 
     def all_refuse() -> bool:
         return (
             _is_refused(cluster, "create", "--filename=-", body=job)
             and _is_refused(cluster, "create", "--filename=-", agent, body=topology)
             and _is_refused(cluster, "label", "node", node, "closeknit.dev/probe=true", agent)
+            and _is_refused(cluster, "create", "--filename=-", body=pod)
+            and _is_refused(cluster, "create", "--filename=-", f"--as={OPERATOR_USER}", body=pod)
         )
 
     cluster.wait_for(all_refuse, "the chart's policies to be in effect", POLICIES_TIMEOUT_S)
