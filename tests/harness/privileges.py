@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,10 @@ class Door:
         address = urlsplit(cluster.server)
         self._connection = http.client.HTTPSConnection(str(address.hostname), address.port, timeout=30, context=tls)
 
+    def close(self) -> None:
+        """Hangs up."""
+        self._connection.close()
+
     def ask(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         """The answer's JSON, whatever its status."""
         sent = None if body is None else json.dumps(body)
@@ -148,8 +153,8 @@ def rights(cluster: LocalCluster, who: Identity, asked: Sequence[Question]) -> M
     """Where he may do what he may do at all."""
 
     def answered(some: Sequence[Question]) -> list[tuple[Question, str]]:
-        door = Door(cluster)
-        return [(each, where) for each in some if (where := _where(door, who, each))]
+        with closing(Door(cluster)) as door:
+            return [(each, where) for each in some if (where := _where(door, who, each))]
 
     with ThreadPoolExecutor(4) as pool:
         parts = pool.map(answered, (asked[start::4] for start in range(4)))
@@ -196,37 +201,40 @@ def tried(door: Door, attempt: Attempt) -> str:
 
 def audit(cluster: LocalCluster) -> str:
     """The tables, as the page has them. The chart is installed in the cluster; what is made here is taken away."""
-    cluster.apply(
-        *({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}} for kind, name in (("Namespace", TEAM),))
-    )
+    here = f"--namespace={TEAM}"
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
     cluster.kubectl("create", "--filename=-", stdin=json.dumps(node))
-    here = f"--namespace={TEAM}"
     cluster.kubectl("create", "rolebinding", "edith", "--user=edith", "--clusterrole=edit", here)
     reader = ("--clusterrole=closeknit-metrics-reader", f"--serviceaccount={TEAM}:scraper")
     cluster.kubectl("create", "clusterrolebinding", TEAM, *reader)
-    bank = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bank", "namespace": TEAM}}
     account = ("get", "serviceaccounts", "default", here)
     cluster.wait_for(lambda: cluster.kubectl(*account, check=False) != "", "the default ServiceAccount")
+    bank = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bank", "namespace": TEAM}}
     cluster.apply(bank | {"spec": {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"no": "where"}}})
     wait_for_policies(cluster, NODE)
     try:
-        door = Door(cluster)
-        tenant, scraper = IDENTITIES["tenant"], IDENTITIES["scraper"]
-        jobs = Question("closeknit.dev", "trainingjobs", "create", namespaced=True)  # by an aggregated role
-        metrics = Question("", "/metrics", "get", namespaced=False)
-        cluster.wait_for(lambda: door.may(tenant, jobs, TEAM) and door.may(scraper, metrics, ""), "the roles")
-        asked = list(questions(door))
-        lines = []
-        for who in IDENTITIES.values():
-            lines += [f"### {who.title}", "", *rows(rights(cluster, who, asked)), ""]
-        lines += ["### Where admission has the last word", "", "| who | tries | and is |", "|---|---|---|"]
-        lines += [f"| {each.who} | {each.what} | {tried(door, each)} |" for each in ATTEMPTS]
+        with closing(Door(cluster)) as door:
+            return "\n".join([*_rights(cluster, door), *_attempts(door)]) + "\n"
     finally:
         cluster.kubectl("delete", "clusterrolebinding", TEAM)
         cluster.kubectl("delete", "node", NODE)
         cluster.kubectl("delete", "namespace", TEAM, "--wait=false")
-    return "\n".join(lines) + "\n"
+
+
+def _rights(cluster: LocalCluster, door: Door) -> Iterator[str]:
+    tenant, scraper = IDENTITIES["tenant"], IDENTITIES["scraper"]
+    jobs = Question("closeknit.dev", "trainingjobs", "create", namespaced=True)  # by an aggregated role
+    metrics = Question("", "/metrics", "get", namespaced=False)
+    cluster.wait_for(lambda: door.may(tenant, jobs, TEAM) and door.may(scraper, metrics, ""), "the roles")
+    asked = list(questions(door))
+    for who in IDENTITIES.values():
+        yield from (f"### {who.title}", "", *rows(rights(cluster, who, asked)), "")
+
+
+def _attempts(door: Door) -> Iterator[str]:
+    yield from ("### Where admission has the last word", "", "| who | tries | and is |", "|---|---|---|")
+    yield from (f"| {each.who} | {each.what} | {tried(door, each)} |" for each in ATTEMPTS)
 
 
 def written() -> str:
