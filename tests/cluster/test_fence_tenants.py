@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.chart import wait_for_policies
+from harness.chart import prefix_lifted, wait_for_policies
 from harness.kubectl import KubectlError
 from harness.operator_bed import ON_PLUGIN, Bed
 
@@ -127,6 +127,15 @@ def test_no_way_round_leads_to_a_pods_metadata(team: Bed) -> None:
         raw = f"--raw=/api/v1/namespaces/{team.namespace}/{path}"
         assert refusal(team, "create", "--filename=-", raw, body=binding) == FENCE
     assert "closeknit.dev/gpus" not in team.all("pods")[0]["metadata"].get("annotations", {})
+
+
+def test_what_was_forged_before_the_fence_stood_lives_and_goes_like_any_pod(team: Bed) -> None:
+    with prefix_lifted(team.cluster):
+        forged = made("Pod", "forged", POD | {"nodeName": "gpu-1"}, namespace=team.namespace, labels=FORGED)
+        team.cluster.apply(forged)
+    team.cluster.wait_for(lambda: team.all("pods")[0]["status"].get("phase") == "Running", "it to run")
+    assert refusal(team, "label", "pod", "forged", "closeknit.dev/job-", TENANT) == FENCE
+    assert refusal(team, "delete", "pod", "forged", TENANT) == ""
 
 
 def test_a_controller_that_copies_labels_says_why_it_makes_no_pod(team: Bed) -> None:
