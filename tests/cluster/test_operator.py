@@ -5,6 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness.audit import AuditEvent
 from harness.chart import NAMESPACE
 from harness.install import OPERATOR, free_port, start_operator
@@ -103,6 +105,7 @@ def test_beyond_localhost_metrics_need_a_token_that_may_get_them(bed: Bed) -> No
         os.kill(pid, signal.SIGTERM)
 
 
+@pytest.mark.alone
 def test_sigterm_ends_it_at_once(bed: Bed) -> None:
     os.kill(bed.pid, signal.SIGTERM)
     bed.cluster.wait_for(lambda: not is_running(bed.pid), "the operator to end", timeout_s=1.5)
