@@ -86,6 +86,6 @@ def _resources(root: str, group: dict[str, Any]) -> Iterator[tuple[list[str], Re
         prefix = "/".join(part for part in (root, name, version["version"]) if part)
         for each in version["resources"]:
             plural, singular = each["resource"], each["singularResource"]
-            words = [plural, singular, *each.get("shortNames", ()), f"{plural}.{name}", f"{singular}.{name}"]
             kind = each["responseKind"]["kind"]
+            words = [plural, singular, kind, *each.get("shortNames", ()), f"{plural}.{name}", f"{singular}.{name}"]
             yield words, Resource(prefix, plural, kind, each["scope"] == "Namespaced")
