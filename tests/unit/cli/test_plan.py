@@ -96,7 +96,7 @@ def test_the_example_that_is_too_large_says_why() -> None:
             "reason": "NoNVLinkIsland",
             "message": "needs 32 GPUs in one NVLink island; largest free island has 8 (gpu-01), and no machine here "
             "has more than 8 in one: lower tensor x context, or set nvlink: Preferred; "
-            "2 excluded: 2 held by claim team-b/notebook",
+            "2 excluded: 2 held by 1 claim",
             "nearest": [],
         },
     }
@@ -122,7 +122,7 @@ def test_a_refusal_for_people() -> None:
     assert " ".join(result.stdout.split()) == (
         "default/too-large does not fit: NoNVLinkIsland needs 32 GPUs in one NVLink island; largest free island has "
         "8 (gpu-01), and no machine here has more than 8 in one: lower tensor x context, or set "
-        "nvlink: Preferred; 2 excluded: 2 held by claim team-b/notebook"
+        "nvlink: Preferred; 2 excluded: 2 held by 1 claim"
     )
 
 

@@ -15,7 +15,7 @@ from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.avoided import avoided
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.children import children
-from closeknit.lifecycle.conditions import shortened
+from closeknit.lifecycle.conditions import stated
 from closeknit.lifecycle.ending import succeeded
 from closeknit.lifecycle.keep import keep
 from closeknit.lifecycle.pauses import is_between
@@ -88,7 +88,7 @@ def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> P
 
 def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
     told = stored.pending
-    return told is not None and (told.message, tuple(told.nearest)) == (shortened(refusal.message), refusal.nearest)
+    return told is not None and (told.message, tuple(told.nearest)) == (stated(refusal.message), refusal.nearest)
 
 
 def _undone(subject: Subject) -> tuple[Action, ...]:
