@@ -1,6 +1,6 @@
 """Thousands of different questions of one namespace: nobody else waits for them, and each is asked in the end."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.rations import HEAD_STEPS, TURN_STEPS, Rations, steps_of_words
 from closeknit.lifecycle.verdict import Book, Cause, Wait
+from closeknit.placement.place import can_place, place
 from closeknit.placement.tables import Tables
 from scenarios.manifests import Manifest, pod, training_job
 from scenarios.story import plugin_node
@@ -76,7 +77,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def desk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Desk]:
     """Sits down at a cluster of these manifests, and counts what placement is asked."""
     sat: list[Desk] = []
 
@@ -91,15 +92,15 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
         return asked
 
-    monkeypatch.setattr(module, "place", counted(module.place))
-    monkeypatch.setattr(module, "can_place", counted(module.can_place))
+    for search in (place, can_place):
+        monkeypatch.setattr(module, search.__name__, counted(search))
     return sit
 
 
 KEY = JobKey("team-a", "train")
 
 
-def test_a_flood_of_different_jobs_costs_its_ration_and_nobody_his_turn(desk: Any) -> None:
+def test_a_flood_of_different_jobs_costs_its_ration_and_nobody_his_turn(desk: Callable[..., Desk]) -> None:
     at = desk(
         *plugin_node("gpu-1"),
         *plugin_node("gpu-2"),
@@ -117,7 +118,7 @@ def test_a_flood_of_different_jobs_costs_its_ration_and_nobody_his_turn(desk: An
     }
 
 
-def test_whoever_is_not_asked_now_is_asked_a_moment_later(desk: Any) -> None:
+def test_whoever_is_not_asked_now_is_asked_a_moment_later(desk: Callable[..., Desk]) -> None:
     at = desk(*plugin_node("gpu-1"), *flood())
     seen = set()
     for _ in range(ATTEMPTS // RATION + 1):
@@ -129,7 +130,7 @@ def test_whoever_is_not_asked_now_is_asked_a_moment_later(desk: Any) -> None:
     assert at.asked[-1] == 0
 
 
-def test_the_last_of_a_flood_gets_its_turn_though_the_cluster_changes_all_the_time(desk: Any) -> None:
+def test_the_last_of_a_flood_gets_its_turn_though_the_cluster_changes_all_the_time(desk: Callable[..., Desk]) -> None:
     last = job("zzz", "flood", 8, 1, created="2026-11-21T10:00:00Z")
     at = desk(*plugin_node("gpu-1"), *plugin_node("gpu-2"), *flood(), last)
     for number in range((ATTEMPTS - HEAD_STEPS) // TURN_STEPS + 1):
@@ -139,7 +140,7 @@ def test_the_last_of_a_flood_gets_its_turn_though_the_cluster_changes_all_the_ti
     assert isinstance(found, Book)
 
 
-def test_the_head_of_a_queue_is_asked_at_every_decision(desk: Any) -> None:
+def test_the_head_of_a_queue_is_asked_at_every_decision(desk: Callable[..., Desk]) -> None:
     at = desk(
         *plugin_node("gpu-1"),
         *plugin_node("gpu-2"),
@@ -152,7 +153,7 @@ def test_the_head_of_a_queue_is_asked_at_every_decision(desk: Any) -> None:
     assert [key.name for key, verdict in at.decide().schedule.items() if isinstance(verdict, Book)] == ["flood-00000"]
 
 
-def test_whoever_is_not_asked_keeps_the_words_that_he_had(desk: Any) -> None:
+def test_whoever_is_not_asked_keeps_the_words_that_he_had(desk: Callable[..., Desk]) -> None:
     at = desk(*plugin_node("gpu-1"), *plugin_node("gpu-2"), *flood())
     for _ in range(3):
         before = dict(at.decide().schedule)
