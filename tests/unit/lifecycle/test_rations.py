@@ -125,7 +125,7 @@ def test_whoever_is_not_asked_now_is_asked_a_moment_later(desk: Callable[..., De
         seen |= {plan.job.name for plan in at.decide().plans if plan.status is not None}
     assert len(seen) == ATTEMPTS
     assert max(at.asked) <= RATION
-    before = list(at.last.schedule.values())
+    before = list((at.last or pytest.fail("not decided")).schedule.values())
     assert list(at.decide().schedule.values()) == before
     assert at.asked[-1] == 0
 

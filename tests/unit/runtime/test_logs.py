@@ -57,10 +57,7 @@ HOSTILE = "a\nERROR forged\x1b[2J\x9b\u202e\u2028\ud800"
 
 @pytest.mark.parametrize("formatter", [PlainFormatter(), JsonFormatter()], ids=["plain", "json"])
 def test_others_text_begins_no_line_and_drives_no_terminal(formatter: logging.Formatter) -> None:
-    try:
-        raise ValueError(HOSTILE)
-    except ValueError as error:
-        raised = (ValueError, error, error.__traceback__)
+    raised = (ValueError, ValueError(HOSTILE), None)
     said = record(
         msg="reading %s: %s", args=("pods", HOSTILE), note=HOSTILE, job=JobKey("ml", HOSTILE), exc_info=raised
     )
