@@ -19,6 +19,7 @@ from scenarios.manifests import (
     booked,
     cluster_topology,
     condition,
+    device_class,
     node,
     node_topology,
     pod,
@@ -48,6 +49,7 @@ EXAMPLES: dict[str, Manifest] = {
     "ResourceSlice": resource_slice(),
     "ResourceClaim": resource_claim("x", ("gpu-1", 0)),
     "PriorityClass": priority_class("high", 1000),
+    "DeviceClass": device_class("fpga", "example.com/fpga"),
 }
 
 
@@ -68,6 +70,7 @@ def test_the_table_names_what_an_api_server_serves() -> None:
         ("resource.k8s.io", "v1", "resourceslices"),
         ("resource.k8s.io", "v1", "resourceclaims"),
         ("scheduling.k8s.io", "v1", "priorityclasses"),
+        ("resource.k8s.io", "v1", "deviceclasses"),
     ]
     ours, others = BY_STREAM[Stream.CHILD_PODS], BY_STREAM[Stream.OTHER_PODS]
     assert (ours.label_selector, ours.field_selector) == ("closeknit.dev/job", None)
