@@ -37,7 +37,7 @@ def waiting(*manifests: Any, **spec: Any) -> Story:
     return Story(*manifests, training_job(spec={"gpus": 64, **spec}))
 
 
-def of_pods(*change: Any, **status: Any) -> Story:
+def of_pods(**status: Any) -> Story:
     """A gang of which one Pod is told so of."""
     story = two_plugin_nodes()
     story.settle()
