@@ -113,7 +113,7 @@ def test_a_gang_runs_on_other_nodes_while_its_pod_on_a_dead_node_still_exists(
     # Back again, its GPUs are free only when the Pod is gone.
     site.heal()
     site.submit("next", **{**spec, "gpus": 8})
-    assert f"held by {site.namespace}/train" in site.wait_for_reason("InsufficientGPUs", "next")["message"]
+    assert "held by 1 job" in site.wait_for_reason("InsufficientGPUs", "next")["message"]
     site.confirm("train-a1-worker-00001")
     site.wait_for_state("Running", "next")
     assert site.placed_on("next") == [nodes[1]]

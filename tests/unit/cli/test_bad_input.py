@@ -232,8 +232,8 @@ JOBS = [
     (
         "a name that drives the terminal",
         edited(JOB, "name: train\n", 'name: "a\\e[2J\\nb"\n'),
-        "closeknit: job.yaml:4: TrainingJob ml/a [2J b: metadata.name: a TrainingJob's name starts with a "
-        "letter, has only lower-case letters, digits and dashes, does not end in a dash and has at most 40 "
+        "closeknit: job.yaml:4: TrainingJob ml/a\\x1b[2J b: metadata.name: a TrainingJob's name starts with "
+        "a letter, has only lower-case letters, digits and dashes, does not end in a dash and has at most 40 "
         "characters, so that the names of its Pods fit a host name",
     ),
 ]

@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from closeknit.api.names import JobKey
-from closeknit.cluster.job import InvalidJob
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.job import InvalidJob, job_from_json
 from closeknit.cluster.kinds import KINDS, Kind, Stream, change, from_document
 from closeknit.cluster.pod import ContainerState, Lodger, Pod
 from closeknit.cluster.report import AgentReport
@@ -319,6 +320,34 @@ def test_a_job_whose_status_cannot_be_read_either_has_none() -> None:
     found = from_document(training_job(spec={"gpus": 0}, placement="somewhere"))
     assert isinstance(found, InvalidJob)
     assert found.status.placement is None
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        pytest.param([[[[]]]] * 60_000, id="lists in lists"),
+        pytest.param("x" * 300_000, id="one text"),
+    ],
+)
+def test_a_template_larger_than_any_valid_one_is_refused_before_it_is_read(
+    large: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = training_job(placement=booked(("gpu-1", [0])))
+    manifest["spec"]["template"]["spec"]["large"] = large
+    monkeypatch.setattr(TrainingJob, "model_validate_json", lambda *_: pytest.fail("all of it was read"))
+    found = from_document(manifest)
+    assert isinstance(found, InvalidJob)
+    assert "bytes as JSON, more than 262144; move what is large into a ConfigMap" in found.error
+    assert found.status.placement is not None
+
+
+def test_how_an_api_server_writes_a_script_makes_it_no_larger() -> None:
+    script = "a && b > c; " * 20_000
+    manifest = training_job()
+    manifest["spec"]["template"]["spec"]["containers"][0]["command"] = [script]
+    document = json.dumps(manifest).replace("&", "\\u0026").replace(">", "\\u003e").encode()
+    assert len(document) > 2 * len(script)
+    assert isinstance(job_from_json(document), TrainingJob)
 
 
 def test_a_job_without_a_spec() -> None:

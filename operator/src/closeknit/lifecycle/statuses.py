@@ -16,7 +16,7 @@ from closeknit.api.trainingjob_status import (
     UnfitNode,
 )
 from closeknit.cluster.booking import Share, decoded, names, with_shares
-from closeknit.lifecycle.conditions import Observation, is_true, observed, shortened, state, timestamp
+from closeknit.lifecycle.conditions import Observation, is_true, observed, state, stated, timestamp
 
 
 class Stored(Protocol):
@@ -58,7 +58,9 @@ def waiting(
         Observation(ConditionType.PLACED, False, reason, message),
         *_not_running(job, ConditionReason.NOT_PLACED),
         placement=None,
-        pending=Pending(reason=reason, message=shortened(message), since=since, nearest=list(nearest)),
+        pending=Pending(
+            reason=reason, message=stated(message), since=since, nearest=[stated(change) for change in nearest]
+        ),
     )
 
 
@@ -261,7 +263,7 @@ def _with_ended(
         reason=reason,
         charged=charged,
         ended=timestamp(now),
-        message=shortened(message, ATTEMPT_MESSAGE_MAX_LENGTH),
+        message=stated(message, ATTEMPT_MESSAGE_MAX_LENGTH),
         unfit=unfit,
     )
     return [*job.status.attempts, ended][-KEPT_ATTEMPTS:]
