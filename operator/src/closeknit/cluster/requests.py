@@ -123,10 +123,13 @@ def needs(template: object) -> Needs:
         asked = requests(msgspec.convert(template, Asked))
     except msgspec.ValidationError:
         asked = {}
-    named = {
-        name: amount for name, amount in asked.items() if not name.startswith((_HANDED_OUT_PREFIX, _BY_DRA_PREFIX))
-    }
+    named = {name: amount for name, amount in asked.items() if is_needed(name)}
     return tuple(sorted({**named, POD_COUNT: 1}.items()))
+
+
+def is_needed(resource: str) -> bool:
+    """Whether the nodes' amounts of it say who fits: those of GPUs do not, and change with every Pod."""
+    return not resource.startswith((_HANDED_OUT_PREFIX, _BY_DRA_PREFIX))
 
 
 def asks_for_nics(wanted: Needs) -> bool:

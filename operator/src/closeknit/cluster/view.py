@@ -22,7 +22,7 @@ from closeknit.cluster.objects import Node
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import Pools
 from closeknit.cluster.report import AgentReport
-from closeknit.cluster.requests import Amounts
+from closeknit.cluster.requests import Amounts, is_needed
 from closeknit.machine.graph import Machine
 
 STALE_AFTER = timedelta(minutes=15)  # three missed heartbeats of 5 minutes
@@ -235,11 +235,12 @@ def _explained_by_count(
 
 
 def _spare(node: Node, taken: Amounts, lodged: Amounts) -> Amounts:
-    """What is left of each resource of which there is any at all; a node may be given more than it has."""
+    """What is left of each resource of which there is any at all and that Pods can need; a node may be given more than
+    it has."""
     return {
         resource: max(0, amount - taken.get(resource, 0) - lodged.get(resource, 0))
         for resource, amount in node.allocatable.items()
-        if amount > 0
+        if amount > 0 and is_needed(resource)
     }
 
 
