@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from closeknit.cluster import cluster as module
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import ClusterObject, change, from_document
+from closeknit.cluster.view import node_view
 from scenarios.manifests import Manifest, booked, node, node_topology, pod, training_job, uuids, worker
 
 WHOLE = {"nvidia.com/gpu": "8", "cpu": "4"}
@@ -23,13 +23,12 @@ def decoded(*manifests: Manifest) -> list[ClusterObject]:
 def views(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the nodes whose views were derived, one for each time."""
     derived: list[str] = []
-    derive = module.node_view
 
     def noted(facts: Any, *others: Any, **named: Any) -> Any:
         derived.append(facts.name)
-        return derive(facts, *others, **named)
+        return node_view(facts, *others, **named)
 
-    monkeypatch.setattr(module, "node_view", noted)
+    monkeypatch.setattr("closeknit.cluster.cluster.node_view", noted)
     return derived
 
 

@@ -1,6 +1,7 @@
-"""What one event of a watch costs, told in steps and not in time."""
+"""What one event of a watch, and one answer to a create, cost, told in steps and not in time."""
 
 import json
+from typing import NoReturn
 
 import pytest
 
@@ -9,6 +10,10 @@ from closeknit.kube import replies
 
 def _fields(count: int) -> dict[str, object]:
     return {".": {}, **{f'k:{{"name":"{number}"}}': {".": {}, "f:value": {}} for number in range(count)}}
+
+
+def _unwanted(*_: object) -> NoReturn:
+    raise AssertionError("not of every event and answer")
 
 
 def test_the_depth_of_an_object_of_an_api_server_is_told_without_a_look_into_its_strings(
@@ -20,8 +25,14 @@ def test_the_depth_of_an_object_of_an_api_server_is_told_without_a_look_into_its
     pod = {"metadata": {"name": "p", "managedFields": managers}, "spec": {"containers": containers}}
     line = json.dumps({"type": "MODIFIED", "object": pod}, separators=(",", ":")).encode()
     assert line.count(b"{") + line.count(b"[") > 100
-    scanned: list[bytes] = []
-    monkeypatch.setattr(replies, "shallow", lambda document, _: scanned.append(document) or document)
+    monkeypatch.setattr(replies, "shallow", _unwanted)
     (event,), error = replies.events_of([line])
     assert error is None and json.loads(event.document) == pod
-    assert scanned == []
+
+
+def test_of_what_was_made_no_more_is_decoded_than_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = {"metadata": {"name": "p", "uid": "u", "resourceVersion": "7"}, "spec": {"containers": [{"name": "trainer"}]}}
+    monkeypatch.setattr(replies, "shallow", _unwanted)
+    monkeypatch.setattr(replies, "_decode_object", _unwanted)
+    made = replies.made_of(json.dumps(pod).encode())
+    assert (made.name, made.uid, made.resourceVersion) == ("p", "u", "7")

@@ -14,7 +14,7 @@ import msgspec
 from closeknit.api.nesting import MAX_DEPTH, is_surely_shallow, shallow
 from closeknit.kube.api import JsonObject, ListPage, WatchEvent
 from closeknit.kube.errors import ApiError, Unavailable, error_from_status
-from closeknit.kube.head import UNREADABLE, is_version
+from closeknit.kube.head import UNREADABLE, Head, NoHead, head_of, is_version
 from closeknit.kube.pieces import elements, members
 
 _T = TypeVar("_T")
@@ -53,6 +53,14 @@ _decode_type = msgspec.json.Decoder(_EventType).decode
 def object_of(answer: bytes) -> JsonObject:
     """The one object of an answer. Raises Unavailable for what is none."""
     return _decoded(_decode_object, shallow(answer))
+
+
+def made_of(answer: bytes) -> Head:
+    """The head of the one object of an answer. Raises Unavailable for what is none."""
+    try:
+        return head_of(answer)
+    except NoHead as error:
+        raise Unavailable(f"the answer is not what an API server sends: {error}") from error
 
 
 def page_of(answer: bytes) -> ListPage:
