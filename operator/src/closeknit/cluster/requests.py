@@ -32,7 +32,8 @@ _BY_DRA_PREFIX = "deviceclass.resource.kubernetes.io/"  # the scheduler makes a 
 _LONGEST = 64  # characters of a quantity; the API server prints 20 at most
 # All Pods of a gang ask for the same, and say so in each of their states.
 _KNOWN_WORDS = 4096
-_MOST = ((1 << 63) - 1) * 1000  # thousandths of the largest quantity of Kubernetes
+MOST = ((1 << 63) - 1) * 1000
+"""Thousandths of the largest quantity of Kubernetes; no amount is above it."""
 
 
 class Resources(WireStruct, frozen=True):
@@ -239,7 +240,7 @@ def _milli_of(word: str) -> int:
     except ValueError:
         return 0
     below = int(exact)  # math.ceil of a Decimal takes ten times as long
-    return min(below + (below != exact), _MOST)
+    return min(below + (below != exact), MOST)
 
 
 def _rounded(resource: str, milli: int) -> int:
