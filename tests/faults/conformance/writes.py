@@ -31,6 +31,18 @@ async def a_created_object_comes_back_as_stored_and_its_status_is_dropped(api: A
 
 
 @case
+async def of_what_is_made_the_head_is_told(api: Api, namespace: str) -> None:
+    tried = await api.make(WIDGETS, widget("w"), namespace=namespace, dry_run=True)
+    assert (tried.name, tried.namespace, tried.resourceVersion) == ("w", namespace, "")
+    made = await api.make(WIDGETS, widget("w"), namespace=namespace)
+    stored = (await api.get(WIDGETS, "w", namespace=namespace))["metadata"]
+    assert (made.name, made.namespace, made.uid) == ("w", namespace, stored["uid"])
+    assert made.resourceVersion == stored["resourceVersion"]
+    with pytest.raises(AlreadyExists):
+        await api.make(WIDGETS, widget("w"), namespace=namespace)
+
+
+@case
 async def a_taken_name_is_refused(api: Api, namespace: str) -> None:
     await api.create(CONFIG_MAPS, config_map("c"), namespace=namespace)
     with pytest.raises(AlreadyExists, match='configmaps "c" already exists') as refusal:

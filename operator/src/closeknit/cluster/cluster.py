@@ -176,9 +176,12 @@ class Cluster:
 
     def reported_uuids(self, pod: Pod) -> tuple[str, ...] | None:
         """UUIDs of the devices that the kubelet gave to the Pod, ascending; None where its node's agent names none."""
+        entries = self._tables.all(ALLOCATIONS).get(pod.node)
+        if not entries:
+            return None
         found = {
             device
-            for entry in self._tables.all(ALLOCATIONS).get(pod.node, ())
+            for entry in entries
             if (entry.namespace, entry.pod) == pod.key and (not entry.pod_uid or entry.pod_uid == pod.uid)
             for device in entry.devices
         }

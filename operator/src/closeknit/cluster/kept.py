@@ -88,10 +88,29 @@ def _booked_nodes(reader: Reader, value: Pod) -> Iterable[str]:
     return (shares[index].node,) if index is not None and index < len(shares) else ()
 
 
+def _weighs_alike(before: Pod, now: Pod) -> bool:
+    """Whether a Pod takes the same of the same node, for the same share: a child of ours that is bound where it was
+    pinned, and started there, does. What a NodeView reads of Pods is here."""
+    return (
+        before.place == now.place
+        and before.is_live is now.is_live
+        and before.uid == now.uid
+        and before.gpus == now.gpus
+        and before.requests == now.requests
+        and before.claims == now.claims
+        and before.labels == now.labels
+        and before.owners == now.owners
+    )
+
+
 LIVE_PODS_ON = Index[ObjectKey, Pod, str, Pod](_live_on, attrgetter("key"), is_by_node=True)
 PODS_OF = Index[ObjectKey, Pod, JobKey, Pod](_owned, attrgetter("key"))
 PODS = Table[ObjectKey, Pod](
-    by_key, lambda value: value if isinstance(value, Pod) else None, (LIVE_PODS_ON, PODS_OF), touches=_booked_nodes
+    by_key,
+    lambda value: value if isinstance(value, Pod) else None,
+    (LIVE_PODS_ON, PODS_OF),
+    touches=_booked_nodes,
+    looks_alike=_weighs_alike,
 )
 HIDDEN_PODS = Table[ObjectKey, Pod](by_key, _itself)
 """Others' Pods under a name that a Pod of ours has, too: the two streams of Pods are not in step."""

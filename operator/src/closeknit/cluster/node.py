@@ -142,4 +142,4 @@ class NodeView:
     """What Pods can have of it altogether, of every resource that it has; None where nobody knows, and nobody judges:
     without a machine, and where the input holds no Nodes."""
     spare: Amounts | None = None
-    """What is left of that for one Pod more; of the same resources."""
+    """What is left of that for one Pod more; of the same resources but for GPUs, which are placed one by one."""

@@ -108,6 +108,11 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         return next((owner for owner in self.owners if owner.is_training_job and owner.name == name), None)
 
     @cached_property
+    def job_uids(self) -> frozenset[str]:
+        """Uids of the TrainingJobs among its owners, whatever its label says."""
+        return frozenset(owner.uid for owner in self.owners if owner.is_training_job)
+
+    @cached_property
     def attempt(self) -> int | None:
         """Attempt of a child of ours."""
         return _number(self.labels.get(ATTEMPT_LABEL))

@@ -22,7 +22,7 @@ from closeknit.cluster.objects import Node
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import Pools
 from closeknit.cluster.report import AgentReport
-from closeknit.cluster.requests import MOST, Amounts
+from closeknit.cluster.requests import MOST, Amounts, is_needed
 from closeknit.machine.graph import Machine
 
 STALE_AFTER = timedelta(minutes=15)  # three missed heartbeats of 5 minutes
@@ -237,7 +237,8 @@ def _explained_by_count(
 
 
 def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
-    """What is left of each resource of which there is any at all; a node may be given more than it has.
+    """What is left of each resource of which there is any at all and that Pods can need; a node may be given more than
+    it has.
 
     Of a resource that it has none of and a DeviceClass stands for, as much as anybody may want: the scheduler claims
     devices of it, and whether there are any is its word.
@@ -246,7 +247,7 @@ def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
     found = {
         resource: max(0, amount - taken.get(resource, 0) - lodged.get(resource, 0))
         for resource, amount in node.allocatable.items()
-        if amount > 0
+        if amount > 0 and is_needed(resource)
     }
     return {**dict.fromkeys(sorted(facts.claimable), MOST), **found} if facts.claimable else found
 

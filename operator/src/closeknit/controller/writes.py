@@ -199,7 +199,7 @@ class Writes:
     async def _tried(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
         """What came of a create, and the uid of what has the name now."""
         resource = BY_KIND[manifest["kind"]]
-        creation = self._api.create(resource, manifest, namespace=plan.job.namespace, dry_run=is_probe)
+        creation = self._api.make(resource, manifest, namespace=plan.job.namespace, dry_run=is_probe)
         try:
             made = await self._counted("dry-run" if is_probe else "create", resource, creation)
         except AlreadyExists:
@@ -209,7 +209,7 @@ class Writes:
             if refused.failure is Failure.FORBIDDEN and not await may_create(self._api, resource, plan.job.namespace):
                 refused = replace(refused, failure=Failure.NO_RIGHT)
             return Refused(manifest, refused, is_probe), ""
-        return Created(manifest, _version(made), is_probe), _uid(made)
+        return Created(manifest, made.resourceVersion, is_probe), made.uid
 
     async def _found(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
         """What has the name, and its uid."""

@@ -83,11 +83,7 @@ def taken(job: TrainingJob, attempt: int, count: int, cluster: Cluster) -> Taken
 
 def is_own(pod: Pod, job: TrainingJob) -> bool:
     """Whether the job made the Pod."""
-    uid = job.metadata.uid
-    for owner in pod.owners:  # noqa: SIM110 - a generator costs twice as much, and every Pod of a gang is asked
-        if owner.uid == uid and owner.is_training_job:
-            return True
-    return False
+    return job.metadata.uid in pod.job_uids
 
 
 def is_left_over(claim: ResourceClaim, job: TrainingJob) -> bool:

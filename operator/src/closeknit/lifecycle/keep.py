@@ -121,7 +121,7 @@ def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     is_over_rdma = all(share.nics for share in attempt.booking.shares)
     if is_over_rdma and subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
         return subject.plan(statuses.without_ipc_lock(subject.job, subject.now), actions=old)
-    if any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
+    if subject.cluster.claims and any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
         return subject.plan(actions=old)
     is_running = attempt.phases <= _STARTED
     if is_running or is_mismatched(subject.cluster, attempt.shares, attempt.pods):
@@ -138,5 +138,7 @@ def _is_unseen_yet(cluster: Cluster, pod: Pod) -> bool:
 
     Waiting for it saves a status that would say less.
     """
+    if not (pod.node and pod.is_live):
+        return False
     claim = own_claim(cluster, pod)
-    return bool(pod.node) and pod.is_live and claim is not None and not claim.allocated
+    return claim is not None and not claim.allocated
