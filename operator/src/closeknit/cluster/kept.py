@@ -58,15 +58,29 @@ def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]
     }
     for index, share in enumerate(held.shares):
         pod = () if share.succeeded else wanted[share.rdma_resource]  # it has ended, whether it is still there or not
-        yield share.node, BookedShare(job, index, held.uid, held.attempt, tuple(share.gpus), share.binding, pod)
+        yield (
+            share.node,
+            BookedShare(share.node, job, index, held.uid, held.attempt, tuple(share.gpus), share.binding, pod),
+        )
 
 
 def _job_key(key: ObjectKey) -> JobKey:
     return JobKey(*key)
 
 
-JOBS = Table[JobKey, TrainingJob](_job_key, lambda job: job if isinstance(job, TrainingJob) else None)
-INVALID_JOBS = Table[JobKey, InvalidJob](_job_key, lambda job: job if isinstance(job, InvalidJob) else None)
+def _nodes_of_unbound(reader: Reader, job: TrainingJob | InvalidJob) -> Iterable[str]:
+    """Nodes that Pods of no booking are made for: whether they count depends on their job."""
+    booked = reader.all(BOOKINGS).get(job.key)
+    held = None if booked is None else booked.booking.attempt
+    return (pod.pinned for pod in reader.under(PODS_OF, job.key) if pod.pinned and not pod.node and pod.attempt != held)
+
+
+JOBS = Table[JobKey, TrainingJob](
+    _job_key, lambda job: job if isinstance(job, TrainingJob) else None, touches=_nodes_of_unbound
+)
+INVALID_JOBS = Table[JobKey, InvalidJob](
+    _job_key, lambda job: job if isinstance(job, InvalidJob) else None, touches=_nodes_of_unbound
+)
 BOOKED_ON = Index[JobKey, Booked, str, BookedShare](_booked_on, attrgetter("job", "index"), is_by_node=True)
 BOOKINGS = Table[JobKey, Booked](_job_key, _booked, (BOOKED_ON,))
 
@@ -114,7 +128,7 @@ def _pools_of(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[str, Resourc
     return ((pool, claim) for pool, _ in claim.devices)
 
 
-def _labelled(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[JobKey, ResourceClaim]]:
+def _named(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[JobKey, ResourceClaim]]:
     return ((claim.job, claim),) if claim.job is not None else ()
 
 
@@ -123,5 +137,5 @@ def _nodes_of_pools(reader: Reader, claim: ResourceClaim) -> Iterable[str]:
 
 
 CLAIMS_IN = Index[ObjectKey, ResourceClaim, str, ResourceClaim](_pools_of, attrgetter("key"))
-CLAIMS_OF = Index[ObjectKey, ResourceClaim, JobKey, ResourceClaim](_labelled, attrgetter("key"))
+CLAIMS_OF = Index[ObjectKey, ResourceClaim, JobKey, ResourceClaim](_named, attrgetter("key"))
 CLAIMS = Table[ObjectKey, ResourceClaim](by_key, _itself, (CLAIMS_IN, CLAIMS_OF), touches=_nodes_of_pools)

@@ -32,7 +32,7 @@ class Taint:
 class HolderKind(StrEnum):
     """What a GPU can be held by."""
 
-    JOB = "job"  # a TrainingJob, by its booking or by a Pod that it owns
+    JOB = "job"  # a TrainingJob, by its booking
     POD = "pod"
     CLAIM = "claim"
 

@@ -7,15 +7,19 @@ from typing import Any, TypeVar
 from immutables import Map
 
 from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY
-from closeknit.api.objects import ClusterTopology
+from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.alike import Examples
 from closeknit.cluster.beats import Beats
 from closeknit.cluster.census import Census, LabelledLevels
 from closeknit.cluster.holders import BookedShare
+from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.kept import (
     BOOKED_ON,
+    BOOKINGS,
     CLAIMS_IN,
     DEVICE_CLASSES,
+    INVALID_JOBS,
+    JOBS,
     LIVE_PODS_ON,
     NODES,
     PODS,
@@ -99,7 +103,7 @@ class Tables:
             node=node,
             report=report,
             pools=found,
-            pods=self.under(LIVE_PODS_ON, name),
+            pods=tuple(pod for pod in self.under(LIVE_PODS_ON, name) if pod.node or self._is_left(pod)),
             lodged=self.lodgings.on(name),
             claimable=frozenset([found.resource for found in self.all(DEVICE_CLASSES).values()]),
             claims=tuple(claims[key] for key in sorted(claims)),
@@ -107,6 +111,19 @@ class Tables:
         )
 
     def _worker(self, share: BookedShare) -> Pod | None:
-        """The Pod that stands for a share; None where there is none yet."""
+        """The bound Pod that stands for a share; None where there is none yet."""
         pod = self.all(PODS).get(share.pod_key)
-        return pod if pod is not None and share.is_of(pod) else None
+        return pod if pod is not None and pod.node and share.is_of(pod) else None
+
+    def _is_left(self, pod: Pod) -> bool:
+        """Whether a Pod that is not seen bound was left by an ended attempt of a job that is there, by its uid, and may
+        be bound any moment, or was and the stream is late. The scheduler binds none that is being deleted."""
+        owner, key = pod.job_owner, pod.job
+        if owner is None or key is None or pod.attempt is None or pod.deletion_timestamp is not None:
+            return False
+        job: TrainingJob | InvalidJob | None = self.all(JOBS).get(key) or self.all(INVALID_JOBS).get(key)
+        if job is None or not owner.is_job(job.metadata.uid) or job.metadata.deletion_timestamp is not None:
+            return False
+        booked = self.all(BOOKINGS).get(key)
+        last = (job.status.attempt or 1) if booked is None else booked.booking.attempt - 1
+        return pod.attempt <= last
