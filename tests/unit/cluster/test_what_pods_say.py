@@ -93,6 +93,11 @@ def test_any_other_unbound_pod_holds_nothing(of_job: Manifest, of_pod: Manifest)
     assert held(*BASE[:2], job, {**LEFT, "metadata": {**LEFT["metadata"], **of_pod}}) == (2, 2, 0)
 
 
+def test_nobody_would_delete_what_a_job_that_cannot_be_read_has_left() -> None:
+    broken = training_job(spec={"gpus": 70_000}, attempt=2)
+    assert held(*BASE[:2], broken, LEFT) == (0, 0, 0)
+
+
 def test_an_unbound_pod_counts_no_longer_when_its_job_is_gone() -> None:
     gone = cluster(*BASE, LEFT).after([Change(Stream.TRAINING_JOBS, ("team-b", "train"), None)])
     assert gone == cluster(*BASE[:2], LEFT)

@@ -68,7 +68,7 @@ def _job_key(key: ObjectKey) -> JobKey:
     return JobKey(*key)
 
 
-def _nodes_of_unbound(reader: Reader, job: TrainingJob | InvalidJob) -> Iterable[str]:
+def _nodes_of_unbound(reader: Reader, job: TrainingJob) -> Iterable[str]:
     """Nodes that Pods of no booking are made for: whether they count depends on their job."""
     booked = reader.all(BOOKINGS).get(job.key)
     held = None if booked is None else booked.booking.attempt
@@ -78,9 +78,7 @@ def _nodes_of_unbound(reader: Reader, job: TrainingJob | InvalidJob) -> Iterable
 JOBS = Table[JobKey, TrainingJob](
     _job_key, lambda job: job if isinstance(job, TrainingJob) else None, touches=_nodes_of_unbound
 )
-INVALID_JOBS = Table[JobKey, InvalidJob](
-    _job_key, lambda job: job if isinstance(job, InvalidJob) else None, touches=_nodes_of_unbound
-)
+INVALID_JOBS = Table[JobKey, InvalidJob](_job_key, lambda job: job if isinstance(job, InvalidJob) else None)
 BOOKED_ON = Index[JobKey, Booked, str, BookedShare](_booked_on, attrgetter("job", "index"), is_by_node=True)
 BOOKINGS = Table[JobKey, Booked](_job_key, _booked, (BOOKED_ON,))
 

@@ -7,18 +7,16 @@ from typing import Any, TypeVar
 from immutables import Map
 
 from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY
-from closeknit.api.objects import ClusterTopology, TrainingJob
+from closeknit.api.objects import ClusterTopology
 from closeknit.cluster.alike import Examples
 from closeknit.cluster.beats import Beats
 from closeknit.cluster.census import Census, LabelledLevels
 from closeknit.cluster.holders import BookedShare
-from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.kept import (
     BOOKED_ON,
     BOOKINGS,
     CLAIMS_IN,
     DEVICE_CLASSES,
-    INVALID_JOBS,
     JOBS,
     LIVE_PODS_ON,
     NODES,
@@ -117,11 +115,12 @@ class Tables:
 
     def _is_left(self, pod: Pod) -> bool:
         """Whether a Pod that is not seen bound was left by an ended attempt of a job that is there, by its uid, and may
-        be bound any moment, or was and the stream is late. The scheduler binds none that is being deleted."""
+        be bound any moment, or was and the stream is late. The scheduler binds none that is being deleted, and of a
+        job that cannot be read or is being deleted nobody would delete what its namespace makes to look like this."""
         owner, key = pod.job_owner, pod.job
         if owner is None or key is None or pod.attempt is None or pod.deletion_timestamp is not None:
             return False
-        job: TrainingJob | InvalidJob | None = self.all(JOBS).get(key) or self.all(INVALID_JOBS).get(key)
+        job = self.all(JOBS).get(key)
         if job is None or not owner.is_job(job.metadata.uid) or job.metadata.deletion_timestamp is not None:
             return False
         booked = self.all(BOOKINGS).get(key)
