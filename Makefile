@@ -67,6 +67,10 @@ check: environment ## ruff, mypy, layer contracts, generated files
 generate: environment ## Write crds/ and the chart's copies from the models
 	@$(RUN) python -m closeknit.api.crd
 
+.PHONY: privileges
+privileges: control-plane ## Ask the API server what each identity may do, and write it to docs/security.md
+	@$(HARNESS) harness.privileges
+
 .PHONY: bench-scale
 bench-scale: environment ## One decision and one event on 5,000 and on 40,000 nodes: one JSON line
 	@PYTHONPATH=tests $(RUN) python -m bench.scale

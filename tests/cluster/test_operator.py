@@ -51,6 +51,7 @@ def test_kopf_writes_nothing(bed: Bed) -> None:
         ("create", "events", ""),
         ("create", "pods", ""),
         ("create", "resourceclaims", ""),
+        ("create", "selfsubjectaccessreviews", ""),
         ("create", "services", ""),
         ("delete", "pods", ""),
         ("delete", "services", ""),

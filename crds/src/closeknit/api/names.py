@@ -108,6 +108,7 @@ class PendingReason(StrEnum):
     TEMPLATE_INVALID = "TemplateInvalid"
     NAME_CONFLICT = "NameConflict"
     QUOTA_EXCEEDED = "QuotaExceeded"
+    NAMESPACE_NOT_SERVED = "NamespaceNotServed"
 
 
 class ExclusionReason(StrEnum):

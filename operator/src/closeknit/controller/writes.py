@@ -7,7 +7,7 @@ It tells what happened, and learns nothing of it.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from closeknit.cluster.meta import Owner
 from closeknit.cluster.quota import quotas
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS
+from closeknit.controller.rights import may_create
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import (
     AlreadyExists,
@@ -204,7 +205,10 @@ class Writes:
         except AlreadyExists:
             return await self._found(plan, manifest, is_probe=is_probe)
         except ApiError as error:
-            return Refused(manifest, denial(error), is_probe), ""
+            refused = denial(error)
+            if refused.failure is Failure.FORBIDDEN and not await may_create(self._api, resource, plan.job.namespace):
+                refused = replace(refused, failure=Failure.NO_RIGHT)
+            return Refused(manifest, refused, is_probe), ""
         return Created(manifest, _version(made), is_probe), _uid(made)
 
     async def _found(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:

@@ -23,7 +23,7 @@ from closeknit.placement.placement import Placement
 # A quota's count follows the end of a Pod within a second on a quiet control plane; on a busy one that may take longer.
 COUNTED_FOR = timedelta(seconds=30)
 # Reasons that the API server's refusals are told by.
-_REFUSED = frozenset({PendingReason.TEMPLATE_INVALID, PendingReason.NAME_CONFLICT})
+_REFUSED = frozenset({PendingReason.TEMPLATE_INVALID, PendingReason.NAME_CONFLICT, PendingReason.NAMESPACE_NOT_SERVED})
 
 
 def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:

@@ -22,7 +22,8 @@ class Failure(StrEnum):
     CONFLICT = "Conflict"  # what it was decided on has changed
     UNAUTHORIZED = "Unauthorized"
     NOT_FOUND = "NotFound"
-    FORBIDDEN = "Forbidden"
+    FORBIDDEN = "Forbidden"  # admission says no
+    NO_RIGHT = "NoRight"  # RBAC does: the operator may not do this there at all
     INVALID = "Invalid"
     TOO_LARGE = "TooLarge"
     OTHER = "Other"

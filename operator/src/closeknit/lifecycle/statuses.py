@@ -37,7 +37,9 @@ KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
 BEING_STARTED = "its Pods are being started"
 # Reasons that say the job itself is not acceptable, not that the cluster has no place for it.
-_NOT_ADMITTED = frozenset({PendingReason.NOT_SUPPORTED, PendingReason.TEMPLATE_INVALID})
+_NOT_ADMITTED = frozenset(
+    {PendingReason.NOT_SUPPORTED, PendingReason.TEMPLATE_INVALID, PendingReason.NAMESPACE_NOT_SERVED}
+)
 
 
 def waiting(
