@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.agent.discovery.simulation import gpu_uuid
+from harness.chart import prefix_lifted
 from harness.operator_bed import DRA_NODES, ON_DRA, ON_PLUGIN, PLUGIN_NODES, Bed
 
 NODES = (*PLUGIN_NODES, *DRA_NODES)
@@ -39,9 +40,10 @@ def lie(bed: Bed, node: str, *, name: str, job: str, uid: str, index: int = 0) -
 
 @pytest.fixture
 def tenant(bed: Bed) -> Iterator[Bed]:
-    """A namespace whose Pods go at the end, finalizers or not."""
+    """A namespace whose Pods say what they like, as where no policy is, and go at the end, finalizers or not."""
     name = bed.namespace
-    yield bed
+    with prefix_lifted(bed.cluster):
+        yield bed
     bed.namespace = name
     for pod in bed.names("pods"):
         bed.change("pod", pod, {"metadata": {"finalizers": None}})
