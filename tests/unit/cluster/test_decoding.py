@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import ChildName, JobKey, Role
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import InvalidJob, job_from_json
 from closeknit.cluster.kinds import KINDS, Kind, Stream, change, from_document
@@ -140,7 +140,6 @@ KEPT = {
     "a Pod that only bears our label": labelled(pod(requests={}, phase="Failed")),
     "a Pod that has a name which a child may want": pod("train-a12-ps-00003", requests={}),
     "a claim that has a name which a child may want": resource_claim("train-a1-worker-00000"),
-    "a claim of ours that waits": resource_claim("x", job="train"),
     "a claim with GPUs": resource_claim("x", ("gpu-1", 0)),
 }
 
@@ -170,12 +169,8 @@ def test_a_pod_of_ours_in_full() -> None:
         "extendedResourceClaimStatus": {"resourceClaimName": "b", "requestMappings": []},
     }
     found = kept(manifest)
-    assert (found.job, found.attempt, found.role, found.index) == (JobKey("team-b", "train"), 2, "worker", 3)
-    assert (found.gpus, found.gpu_count, found.claims) == (
-        ("GPU-gpu-1-4", "GPU-gpu-1-5"),
-        1,
-        ("b", "c", "made-of-template"),
-    )
+    assert (found.job, found.child) == (JobKey("team-b", "train"), ChildName("train", 2, Role.WORKER, 3))
+    assert (found.gpu_count, found.claims) == (2, ("b", "c", "made-of-template"))
     assert (found.node, found.phase, found.priority, found.resource_version) == ("", "Pending", 7, "17")
     assert found.deletion_timestamp == "2026-11-21T12:00:00Z"
     assert [entry.type for entry in found.conditions] == ["DisruptionTarget", "PodScheduled"]
@@ -245,10 +240,24 @@ def test_countable_quantities(text: str, expected: int) -> None:
     assert kept(manifest).gpu_count == expected
 
 
-def test_labels_that_are_no_numbers_are_none() -> None:
+def test_what_a_pod_is_to_its_job_is_told_by_its_name() -> None:
+    manifest = worker(index=7, attempt=2)
+    manifest["metadata"]["labels"] |= {"closeknit.dev/attempt": "1", "closeknit.dev/index": "0"}
+    assert (kept(manifest).attempt, kept(manifest).index) == (2, 7)
+    for name in ("train-a02-worker-00007", "train-a2-worker-7", "other-a2-worker-00007", "train-a2-boss-00007", "x"):
+        manifest["metadata"]["name"] = name
+        assert (kept(manifest).attempt, kept(manifest).index) == (None, None)
+
+
+OWNERS = {"kind": "Job", "apiVersion": "closeknit.dev/v1", "uid": "another", "name": "other"}
+
+
+@pytest.mark.parametrize("field", ["kind", "apiVersion", "name"])
+def test_an_owner_that_is_no_training_job_of_ours_is_none(field: str) -> None:
     manifest = worker()
-    manifest["metadata"]["labels"] |= {"closeknit.dev/attempt": "two", "closeknit.dev/index": "-1"}
-    assert (kept(manifest).attempt, kept(manifest).index) == (None, None)
+    assert kept(manifest).job is not None
+    manifest["metadata"]["ownerReferences"][0][field] = OWNERS[field]
+    assert kept(manifest).job is None
 
 
 IMPOSSIBLE: dict[str, tuple[Manifest, str]] = {

@@ -32,7 +32,7 @@ class Taint:
 class HolderKind(StrEnum):
     """What a GPU can be held by; the value is its noun."""
 
-    JOB = "job"  # a TrainingJob, by its booking or by a Pod that it owns
+    JOB = "job"  # a TrainingJob, by its booking
     POD = "Pod"
     CLAIM = "claim"
 

@@ -38,7 +38,8 @@ class NodeFacts:
     report: AgentReport | None
     pools: Pools
     pods: Sequence[Pod]
-    """Live Pods on the node, and children of ours that are about to be, by key, Lodgers left out."""
+    """Live Pods on the node, and those that an ended attempt has left and that may be bound to it yet, by key, Lodgers
+    left out."""
     lodged: Amounts
     """What Lodgers take of it."""
     claimable: frozenset[str]
@@ -46,7 +47,7 @@ class NodeFacts:
     claims: Sequence[ResourceClaim]
     """Claims that hold devices of the node's pools, by key."""
     bookings: Sequence[tuple[BookedShare, Pod | None]]
-    """Shares that jobs have booked on the node, by job, with the Pod that stands for each once there is one."""
+    """Shares that jobs have booked on the node, by job, with the Pod that stands for each once one is bound."""
 
     @property
     def place(self) -> Place:
@@ -84,7 +85,7 @@ def node_view(
             plugin=None,
             rdma=None,
         )
-    held = holding(facts.name, machine, report, facts.bookings, facts.pods, _claimed(facts))
+    held = holding(machine, report, facts.bookings, facts.pods, _claimed(facts))
     spare = _spare(node, held.taken, facts) if node else None
     dra = facts.pools.complete and not (node and node.allocatable.get(GPU_RESOURCE, 0) > 0)
     unusable = _unusable(machine, report, facts.pools if dra else None)

@@ -229,7 +229,7 @@ class Writes:
             if uid is None:
                 async with self._slots:
                     there = await self._api.get(resource, action.name, namespace=namespace)
-                if plan.uid not in [owner.uid for owner in _owners(there)]:
+                if not any(owner.is_job(plan.uid) for owner in _owners(there)):
                     return Deleted(action)
                 uid = str(there["metadata"]["uid"])
             await self._sent("delete", resource, self._api.delete(resource, action.name, uid=uid, namespace=namespace))

@@ -194,7 +194,7 @@ def _why(plan: Plan, refused: Refused | Exists | Quotas) -> tuple[PendingReason,
         return PendingReason.NAMESPACE_NOT_SERVED, not_served_words(refused.manifest)
     if isinstance(refused, Refused):
         return PendingReason.TEMPLATE_INVALID, f"the API server refuses {title}: {refused.denial.message}"
-    if plan.uid in [owner.uid for owner in refused.owners]:
+    if any(owner.is_job(plan.uid) for owner in refused.owners):
         return PendingReason.NAME_CONFLICT, f"{title} is this job's own, but its labels were changed; delete it"
     return PendingReason.NAME_CONFLICT, taken_words(title, owner_of(refused.owners))
 

@@ -15,7 +15,7 @@ from closeknit.lifecycle.book import may_be_counted, placed
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import found
 from closeknit.lifecycle.demand import demand
-from closeknit.lifecycle.ending import child_deleted, failed, node_changed, succeeded
+from closeknit.lifecycle.ending import child_deleted, failed, node_changed, replaced, succeeded
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.obstacles import Obstacle, obstacles, told
 from closeknit.lifecycle.pauses import is_between, restart_at
@@ -31,6 +31,8 @@ WAITS_UNTOLD = timedelta(seconds=5)  # Pods without much of a grace period are g
 def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
     """The next step of a booked job. `is_fit`: another attempt could be given the same GPUs."""
     subject = attempt.subject
+    if attempt.replaced:
+        return replaced(attempt)
     is_gone = bool(attempt.missing or attempt.ending)
     has_failed = "Failed" in attempt.phases
     if is_gone and (attempt.has_run or has_failed):  # without it the others fail, which is not their fault
