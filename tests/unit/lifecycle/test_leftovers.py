@@ -151,3 +151,52 @@ def test_pods_that_are_over_go_with_their_attempt() -> None:
     story.remove_pod("train-a1-worker-00001")
     story.settle()
     assert story.pods() == ["train-a2-worker-00000", "train-a2-worker-00001"]
+
+
+def share_claim(story: Story, name: str) -> None:
+    """A copy of a Pod for debugging uses its claim, too, and keeps it from being collected."""
+    users = [{"resource": "pods", "name": user, "uid": f"uid-of-{user}"} for user in (name, "copy")]
+    story.objects[("ResourceClaim", "team-b", name)]["status"]["reservedFor"] = users
+
+
+def leave_claim(story: Story, name: str) -> None:
+    """The Pod goes; its claim stays."""
+    claim = story.objects[("ResourceClaim", "team-b", name)]
+    story.remove_pod(name)
+    story.add(claim)
+
+
+def test_a_claim_that_another_pod_uses_is_not_waited_for() -> None:
+    story = running(dra_node, "train")
+    share_claim(story, "train-a1-worker-00000")
+    leave_claim(story, "train-a1-worker-00000")
+    story.settle()
+    assert (nodes(story), ended(story)) == (["gpu-2", "gpu-3"], [(1, "ChildDeleted", False)])
+
+
+def test_a_job_whose_gpus_another_pod_keeps_holds_no_other_meanwhile() -> None:
+    story = running(dra_node, "train", nodes=2)
+    share_claim(story, "train-a1-worker-00000")
+    leave_claim(story, "train-a1-worker-00000")
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None and story.status().placement is None
+    assert pending.message == "needs 16 GPUs; 8 are free on 1 node; 8 excluded: 8 held by 1 claim"
+    story.add(training_job("other", spec={"gpus": 8}))
+    story.settle()
+    assert story.status("other").state is State.STARTING
+
+
+def test_a_claim_that_comes_to_be_used_while_its_end_is_waited_for_ends_the_wait() -> None:
+    story = running(dra_node, "train")
+    leave_claim(story, "train-a1-worker-00000")
+    story.settle()
+    assert nodes(story) == ["gpu-1", "gpu-2"]
+    share_claim(story, "train-a1-worker-00000")
+    story.settle()
+    story.pass_time(2)  # of several attempts in a row that others ended each waits
+    story.settle()
+    assert (nodes(story), ended(story)[-1]) == (["gpu-2", "gpu-3"], (2, "GPUTaken", False))
+    assert story.status().attempts[-1].message == (
+        "Pod copy uses ResourceClaim train-a1-worker-00000, and with it GPUs that are booked; the job starts again"
+    )

@@ -54,6 +54,11 @@ class ResourceClaim(msgspec.Struct, frozen=True):
         return self.namespace, self.name
 
     @property
+    def is_shared(self) -> bool:
+        """Whether a Pod of another name may use it, too: a claim that a Pod uses stays as long as that Pod does."""
+        return any(name != self.name for name in self.reserved_for)
+
+    @property
     def job(self) -> JobKey | None:
         """The TrainingJob that may want its name."""
         child = child_named(self.name)

@@ -7,12 +7,15 @@ from closeknit.cluster.booking import Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import Holder, HolderKind
 from closeknit.lifecycle.avoided import avoided
+from closeknit.lifecycle.shared import shared
 from closeknit.placement.admission import admits
 from closeknit.placement.request import request
 
 
 def is_fit_again(job: TrainingJob, held: Booking, cluster: Cluster, now: datetime) -> bool:
     """Whether nobody else has come to hold the booked GPUs, and their nodes are still fit for new Pods of the job."""
+    if shared(job, held, cluster):
+        return False
     asked = request(job.key, job.spec)
     ours = {None, Holder(HolderKind.JOB, job.key.namespace, job.key.name)}
     away = avoided(job, cluster, now).nodes

@@ -57,12 +57,16 @@ def own_claim(cluster: Cluster, pod: Pod) -> ResourceClaim | None:
 
 
 def own_claims(job: TrainingJob, own: Sequence[Pod], cluster: Cluster) -> tuple[ResourceClaim, ...]:
-    """Claims that were made for Pods of the job, `own`, and those of its Pods that are gone and not collected yet."""
+    """Claims that were made for Pods of the job, `own`, and those of its Pods that are gone and not collected yet, but
+    for those that others use, too: they do not go with the job's Pods."""
     return tuple(
         claim
         for claim in cluster.claims_of(job.key)
-        if any(_owned_by(claim, pod) for pod in own if pod.key == claim.key)
-        or (claim.key not in cluster.pods and is_left_over(claim, job))
+        if not claim.is_shared
+        and (
+            any(_owned_by(claim, pod) for pod in own if pod.key == claim.key)
+            or (claim.key not in cluster.pods and is_left_over(claim, job))
+        )
     )
 
 

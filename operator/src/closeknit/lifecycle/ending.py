@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from closeknit.api.names import EndReason, EventAction, service_name
 from closeknit.cluster.booking import Share
+from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle import avoided, statuses
 from closeknit.lifecycle.attempt import Attempt
@@ -37,6 +38,13 @@ def end(
 def node_changed(attempt: Attempt, lost: Lost) -> Plan:
     """A booked node is no longer what was booked, and nothing has run yet."""
     return end(attempt, EndReason.NODE_CHANGED, lost.message)
+
+
+def claim_stays(attempt: Attempt, claim: ResourceClaim) -> Plan:
+    """GPUs that are booked are those of a Pod that is gone and that shared its claim: they are not free with it."""
+    users = [name for name in claim.reserved_for if name != claim.name]
+    message = f"Pod {users[0]} uses ResourceClaim {claim.name}, and with it GPUs that are booked; the job starts again"
+    return end(attempt, EndReason.GPU_TAKEN, message)
 
 
 def is_disrupted(pod: Pod) -> bool:

@@ -15,11 +15,12 @@ from closeknit.lifecycle.book import may_be_counted, placed
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import found
 from closeknit.lifecycle.demand import demand
-from closeknit.lifecycle.ending import child_deleted, failed, node_changed, replaced, succeeded
+from closeknit.lifecycle.ending import child_deleted, claim_stays, failed, node_changed, replaced, succeeded
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.obstacles import Obstacle, obstacles, told
 from closeknit.lifecycle.pauses import is_between, restart_at
 from closeknit.lifecycle.plan import Action, Delete, Plan
+from closeknit.lifecycle.shared import shared
 from closeknit.lifecycle.stuck import stuck
 from closeknit.lifecycle.subject import deletions, seconds_until
 from closeknit.lifecycle.verification import is_mismatched, verified
@@ -63,12 +64,15 @@ def _complete(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     gang = attempt.gang()
     if isinstance(gang, Lost):
         return node_changed(attempt, gang)
+    claims = shared(subject.job, attempt.booking, subject.cluster)
+    if stay := [claim for claim in claims if claim.key not in subject.cluster.pods]:
+        return claim_stays(attempt, stay[0])
     missing, unclaimed = attempt.missing, attempt.unclaimed
     wanted = (*missing, *(index for index, _ in unclaimed))
     if in_the_way := obstacles(subject.job, subject.children, subject.cluster, gang, wanted):
         return _wait_for(attempt, in_the_way, old)
-    claims = (creation.claim_of(gang, index, pod) for index, pod in unclaimed)
-    actions: tuple[Action, ...] = (*old, *claims)
+    made = (creation.claim_of(gang, index, pod) for index, pod in unclaimed)
+    actions: tuple[Action, ...] = (*old, *made)
     ready = attempt.made_again_at
     if missing and ready is None:
         return _make(attempt, gang, actions)
