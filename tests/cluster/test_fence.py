@@ -24,6 +24,7 @@ PLACE = (
     "the operator works neither in the namespaces of Kubernetes (kube-...) nor in its own; "
     "create the job in another one"
 )
+FINALIZERS = "the operator's children have no finalizers"
 SERVICE = "the operator's Services are headless, select the Pods of their attempt, and have nothing else"
 CLAIM = "the operator's claims ask for GPUs of the class gpu.nvidia.com, without admin access and without a config"
 CHANGES = "the operator makes and deletes its children, and changes nothing of them; a claim goes with its Pod"
@@ -182,6 +183,9 @@ ATTEMPTS: Mapping[str, tuple[str, Change, str]] = {
     "a role that is none": ("Pod", meta(name="gone-a1-king-00007", labels=labels(role="king")), NAMES),
     "another label of ours": ("Pod", meta(labels=labels() | {"closeknit.dev/health": "fine"}), MARKS),
     "another annotation of ours": ("Pod", meta(annotations={"closeknit.dev/x": "y"}), MARKS),
+    "a Pod that stays": ("Pod", meta(finalizers=["example.com/stays"]), FINALIZERS),
+    "a Service that stays": ("Service", meta(finalizers=["example.com/stays"]), FINALIZERS),
+    "a claim that stays": ("ResourceClaim", meta(finalizers=["example.com/stays"]), FINALIZERS),
     "a Service with an address": ("Service", spec(clusterIP="", ports=[{"port": 80}]), SERVICE),
     "a Service with an externalIP": ("Service", spec(externalIPs=["203.0.113.7"]), SERVICE),
     "a Service with ports": ("Service", spec(ports=[{"port": 80}]), SERVICE),
