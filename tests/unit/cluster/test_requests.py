@@ -139,6 +139,11 @@ RESIZED: dict[str, tuple[Manifest, dict[str, Any], dict[str, int]]] = {
         {"containerStatuses": [given_to("main", {"cpu": "2"}, {"cpu": "3"})], "conditions": INFEASIBLE},
         {"cpu": 3000},
     ),
+    "devices are never resized, whatever is told of them": (
+        asking(container({"cpu": "400"}, limits={"example.com/nic": "2"})),
+        {"containerStatuses": [given_to("main", {"cpu": "2"}, {"cpu": "3"})], "conditions": INFEASIBLE},
+        {"cpu": 3000, "example.com/nic": 2},
+    ),
     "a status without resources says nothing": (
         asking(container({"cpu": "1"})),
         {"containerStatuses": [given_to("main", None, {"cpu": "3"})]},

@@ -26,6 +26,7 @@ _COUNTED = frozenset({CPU, MEMORY, "ephemeral-storage"})
 _COUNTED_PREFIXES = ("hugepages-", "attachable-volumes-")
 _QUOTA_PREFIX = "requests."  # a ResourceQuota's name for a resource
 _POD_LEVEL = frozenset({CPU, MEMORY})  # and huge pages: what spec.resources may speak of
+_RESIZED = frozenset({CPU, MEMORY})  # of all else a Pod keeps what it asked for when it was made
 _HUGE_PAGES = "hugepages-"
 _HANDED_OUT_PREFIX = "nvidia.com/"  # GPUs: placement gives them one by one
 _BY_DRA_PREFIX = "deviceclass.resource.kubernetes.io/"  # the scheduler makes a claim of it, whatever the node counts
@@ -175,7 +176,9 @@ def _of_one(container: Container, given: ContainerGiven | None, *, is_infeasible
     was, will_be = given.resources.requests or {}, given.allocated_resources or {}
     if wanted == was == will_be:  # as of almost every container
         return _thousandths(wanted)
-    found: _Milli = {} if is_infeasible else _thousandths(wanted)
+    found = _thousandths(wanted)
+    if is_infeasible:
+        found = {name: amount for name, amount in found.items() if name not in _RESIZED}
     _raise(found, _thousandths(was))
     _raise(found, _thousandths(will_be))
     return found
