@@ -220,6 +220,7 @@ def test_what_every_pod_has_is_allowed(team: LocalCluster) -> None:
             "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
             "nodeSelector": {"example.com/rack": "r1"},
             "affinity": {"nodeAffinity": {}},
+            "resources": {"limits": {"cpu": "8", "memory": "64Gi"}},
             "restartPolicy": "Never",
         },
     }

@@ -15,7 +15,7 @@ after a comma.
     ['containers', 'initContainers', 'volumes', 'restartPolicy', 'terminationGracePeriodSeconds', 'imagePullSecrets',
     'securityContext', 'tolerations', 'nodeSelector', 'serviceAccountName', 'automountServiceAccountToken',
     'enableServiceLinks', 'dnsPolicy', 'dnsConfig', 'runtimeClassName', 'hostUsers', 'shareProcessNamespace',
-    'activeDeadlineSeconds', 'affinity'{{ .more }}]
+    'activeDeadlineSeconds', 'affinity', 'resources'{{ .more }}]
 - name: volumeKeys
   expression: >-
     ['name', 'emptyDir', 'configMap', 'secret', 'persistentVolumeClaim', 'projected', 'downwardAPI', 'ephemeral', 'image']
