@@ -120,6 +120,16 @@ def meta(**fields: Any) -> Change:
     return lambda body: body["metadata"].update(fields)
 
 
+def named(name: str, **fields: Any) -> Change:
+    """A Pod of another name, whose claim has it, too: of two policies that refuse it, either may be told of."""
+
+    def change(body: Object) -> None:
+        body["metadata"].update(fields, name=name)
+        body["spec"]["resourceClaims"][0]["resourceClaimName"] = name
+
+    return change
+
+
 def spec(**fields: Any) -> Change:
     return lambda body: body["spec"].update(fields)
 
@@ -177,10 +187,10 @@ ATTEMPTS: Mapping[str, tuple[str, Change, str]] = {
     "two owners": ("Pod", meta(ownerReferences=[owner(), owner("Pod", NAME) | {"controller": False}]), OWNER),
     "an owner that controls nothing": ("Pod", meta(ownerReferences=[owner() | {"controller": False}]), OWNER),
     "no job": ("Pod", meta(labels={}), OWNER),
-    "a name of its own": ("Pod", meta(name="gone-a1-worker-7"), NAMES),
+    "a name of its own": ("Pod", named("gone-a1-worker-7"), NAMES),
     "another index's name": ("Pod", meta(labels=labels(index="8")), NAMES),
     "another attempt's name": ("Pod", meta(labels=labels(attempt="2")), NAMES),
-    "a role that is none": ("Pod", meta(name="gone-a1-king-00007", labels=labels(role="king")), NAMES),
+    "a role that is none": ("Pod", named("gone-a1-king-00007", labels=labels(role="king")), NAMES),
     "another label of ours": ("Pod", meta(labels=labels() | {"closeknit.dev/health": "fine"}), MARKS),
     "another annotation of ours": ("Pod", meta(annotations={"closeknit.dev/x": "y"}), MARKS),
     "a Pod that stays": ("Pod", meta(finalizers=["example.com/stays"]), FINALIZERS),

@@ -72,7 +72,7 @@ def test_a_pod_that_asks_for_no_gpu_holds_none(tenant: Bed) -> None:
         for name in ("plugin", "dra"):
             status = bed.wait_for_state("Running", name)
             assert (status["attempt"], status.get("attempts", [])) == (1, [])
-        assert bed.metric("closeknit_gpus", state="free") == 0
+        bed.cluster.wait_for(lambda: bed.metric("closeknit_gpus", state="free") == 0, "every GPU to be counted")
     finally:
         bed.cluster.kubectl("delete", "namespace", bed.namespace, "--wait=false")
         bed.namespace = attacker
