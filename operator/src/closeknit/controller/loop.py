@@ -148,13 +148,17 @@ class SchedulingLoop:
             decision = await self._worker.run(partial(decide, cluster, self._tables, memory, now))
         self.deciding_since = None
         self._decision = decision
+        assumed: set[JobKey] = set()
         for plan in sorted(decision.plans, key=_is_news):
             if plan.error is not None:
                 self._report(plan, plan.error)
                 self._turns[plan.job] = Turn(False, False, not_before=loop.time() + BROKEN_PAUSE_S)
                 self.wake()  # what it would have got is for others
-            elif plan.writes:
-                self._start(plan, cluster)
+            elif plan.writes and self._start(plan, cluster):
+                assumed.add(plan.job)
+        made = decision.schedule
+        if made.booked is not made.cluster and assumed.issuperset(made.given):
+            self._sight.go_on_from(made.booked)
         self.cycles += 1
         wake_at = decision.wake_at
         return RESYNC_S if wake_at is None else min(RESYNC_S, max(0.0, (wake_at - now).total_seconds()))
@@ -186,19 +190,21 @@ class SchedulingLoop:
         for key in self._bugs.keys() - names:
             del self._bugs[key]
 
-    def _start(self, plan: Plan, cluster: Cluster) -> None:
+    def _start(self, plan: Plan, cluster: Cluster) -> bool:
+        """Begins to write. Whether the job is taken to hold what is meant for it from now on."""
         job = cluster.jobs.get(plan.job)
         # Only what it takes counts from now on; what it gives is free once that is stored.
         # A job that ends keeps its placement to be read, and gives what it held.
-        if job is not None and plan.status is not None:
-            meant = job.model_copy(update={"status": plan.status})
-            if booking(meant) is not None:
-                self._sight.assume(meant)
+        meant = None if job is None or plan.status is None else job.model_copy(update={"status": plan.status})
+        is_assumed = meant is not None and booking(meant) is not None
+        if meant is not None and is_assumed:
+            self._sight.assume(meant)
         before = (job or cluster.invalid_jobs[plan.job]).status
         self._turns[plan.job] = turn = Turn()
         task = asyncio.create_task(self._write(plan, before, turn), name=f"write {plan.job}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return is_assumed
 
     async def _write(self, plan: Plan, before: TrainingJobStatus, turn: Turn) -> None:
         loop = asyncio.get_running_loop()

@@ -34,6 +34,7 @@ class Sight:
         }
         self.cluster = Cluster.empty()
         """As of the last look."""
+        self._ahead: Cluster | None = None
         self._on_change = on_change
         self._changes: list[Change] = []
         self._assumed: set[JobKey] = set()
@@ -52,7 +53,7 @@ class Sight:
     async def look(self, worker: Worker, now: datetime) -> Cluster:
         """The cluster as the streams have shown it by the moment of asking, judged at `now`. One look at a time."""
         changes, self._changes = self._changes, []
-        before = self.cluster
+        before, self._ahead = self._ahead or self.cluster, None
         if changes:
             self.cluster = await worker.run(lambda: before.after(changes).at(now))
         else:
@@ -63,6 +64,11 @@ class Sight:
         """From now on the job is as given."""
         self._assumed.add(job.key)
         self._changes.append(Change(Stream.TRAINING_JOBS, (job.key.namespace, job.key.name), job))
+
+    def go_on_from(self, booked: Cluster) -> None:
+        """Has the next look follow from this: from the last one with bookings of jobs that are all assumed by now. What
+        the decision has worked out of each of their nodes is not worked out again."""
+        self._ahead = booked
 
     def settle(self, job: JobKey) -> None:
         """From now on the job is as its stream shows it."""

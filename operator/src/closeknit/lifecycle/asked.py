@@ -13,7 +13,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.answers import Answers
-from closeknit.lifecycle.verdict import Cause, Verdict, Wait
+from closeknit.lifecycle.verdict import Book, Cause, Verdict, Wait
 from closeknit.placement.request import Request
 
 QueuePlace = tuple[int, bool, str, str, str]
@@ -101,6 +101,8 @@ class Schedule(Mapping[JobKey, Verdict]):
 
     cluster: Cluster
     """The one they were made on."""
+    booked: Cluster
+    """That one with all that was booked on it; the very same where nothing was."""
     scene: Cluster
     """The first Cluster of those that placement cannot tell from it."""
     entries: tuple[Entry, ...] = ()
@@ -114,6 +116,11 @@ class Schedule(Mapping[JobKey, Verdict]):
     """How far the jobs of a namespace were asked that has more of them than its ration."""
     wake_at: datetime | None = None
     """When a verdict, or the words of one, may be others though nothing has changed."""
+
+    @property
+    def given(self) -> Iterator[JobKey]:
+        """Jobs that were given something."""
+        return (entry.key for entry in self.entries if isinstance(entry.verdict, Book))
 
     def __getitem__(self, key: JobKey) -> Verdict:
         return self.by_key[key].verdict

@@ -55,6 +55,7 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
     is_same = len(entries) == len(last.entries) and all(map(_is, entries, last.entries))
     return Schedule(
         cluster=cluster,
+        booked=walk.cluster,
         scene=walk.first_scene,
         entries=last.entries if is_same else tuple(entries),
         by_key=last.by_key if is_same else {entry.key: entry for entry in entries},
@@ -72,7 +73,7 @@ class _Walk:
     """One walk over the queue; `cluster` holds what was booked on it so far."""
 
     def __init__(self, cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> None:
-        self.last = last = Schedule(cluster, cluster) if memory.schedule is None else memory.schedule
+        self.last = last = Schedule(cluster, cluster, cluster) if memory.schedule is None else memory.schedule
         self.is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
         self.cluster = cluster
         self.scene = self.first_scene = last.scene if self.is_quiet else cluster
