@@ -194,9 +194,9 @@ class Story:
         del self.objects[key]
         self.objects.pop(("ResourceClaim", key[1], name), None)
 
-    def mark_deleted(self, name: str) -> None:
+    def mark_deleted(self, name: str, *, grace_s: float = 0) -> None:
         """Somebody deletes a Pod, which has a grace period to end."""
-        self.pod(name)["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+        self.pod(name)["metadata"]["deletionTimestamp"] = timestamp(self.now + timedelta(seconds=grace_s))
 
     def lose_node(self, name: str) -> None:
         """A node dies: nobody hears of its kubelet any more."""

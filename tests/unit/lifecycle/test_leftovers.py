@@ -144,6 +144,42 @@ def test_a_pod_that_may_never_go_has_the_next_attempt_take_another_number() -> N
     assert (story.status().attempt, nodes(story)) == (2, ["gpu-1"])
 
 
+@KINDS
+def test_a_pod_that_does_not_go_has_its_gang_run_elsewhere(kind: Any) -> None:
+    """A finalizer, or a process that ignores its end: nothing of its node is wrong."""
+    story = running(kind, "train")
+    story.mark_deleted("train-a1-worker-00000")
+    story.settle()
+    assert (nodes(story), story.status().attempt) == (["gpu-1", "gpu-2"], 2)
+    for _ in range(12):
+        story.pass_time(10)
+        story.settle()
+    assert nodes(story) == ["gpu-2", "gpu-3"]
+    story.run_all()
+    story.settle()
+    assert story.status().state is State.RUNNING
+    assert [reason for _, reason, _ in ended(story)] == ["ChildDeleted", "GPUTaken"]
+
+
+@KINDS
+@pytest.mark.parametrize("grace_s", [30, 10**9])
+def test_a_gang_whose_pod_does_not_go_holds_nothing_while_it_waits(kind: Any, grace_s: int) -> None:
+    story = running(kind, "train", nodes=2)
+    story.mark_deleted("train-a1-worker-00000", grace_s=grace_s)
+    story.settle()
+    idle = 0
+    for _ in range(60):
+        story.pass_time(60)
+        story.settle()
+        idle += story.status().placement is not None
+    assert idle <= 60 * 6 // 16 + 1  # of an hour: five minutes of waiting, then ten without the node
+    story.remove_pod("train-a1-worker-00000")
+    for _ in range(12):
+        story.pass_time(60)
+        story.settle()
+    assert nodes(story) == ["gpu-1", "gpu-2"]
+
+
 def test_pods_that_are_over_go_with_their_attempt() -> None:
     story = running(plugin_node, "train", nodes=2)
     story.change_pod("train-a1-worker-00000", phase="Succeeded")

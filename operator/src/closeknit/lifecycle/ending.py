@@ -10,6 +10,7 @@ from closeknit.cluster.pod import Pod
 from closeknit.lifecycle import avoided, statuses
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.gangs import Lost
+from closeknit.lifecycle.obstacles import Obstacle, told
 from closeknit.lifecycle.plan import Delete, Plan
 from closeknit.lifecycle.subject import deletions
 
@@ -45,6 +46,14 @@ def claim_stays(attempt: Attempt, claim: ResourceClaim) -> Plan:
     users = [name for name in claim.reserved_for if name != claim.name]
     message = f"Pod {users[0]} uses ResourceClaim {claim.name}, and with it GPUs that are booked; the job starts again"
     return end(attempt, EndReason.GPU_TAKEN, message)
+
+
+def left_behind(attempt: Attempt, stays: Sequence[Obstacle]) -> Plan:
+    """What is left of an attempt before does not go: a finalizer, a process that ignores its end, a kubelet that
+    hangs. Its nodes are somebody else's for a while."""
+    nodes = sorted({each.node for each in stays if each.node})
+    message = f"{told(stays)}; that takes too long, and the job is placed anew"
+    return end(attempt, EndReason.GPU_TAKEN, message, unfit=nodes)
 
 
 def is_disrupted(pod: Pod) -> bool:

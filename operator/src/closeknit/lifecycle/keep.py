@@ -15,9 +15,17 @@ from closeknit.lifecycle.book import may_be_counted, placed
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import found
 from closeknit.lifecycle.demand import demand
-from closeknit.lifecycle.ending import child_deleted, claim_stays, failed, node_changed, replaced, succeeded
+from closeknit.lifecycle.ending import (
+    child_deleted,
+    claim_stays,
+    failed,
+    left_behind,
+    node_changed,
+    replaced,
+    succeeded,
+)
 from closeknit.lifecycle.gangs import Lost
-from closeknit.lifecycle.obstacles import Obstacle, obstacles, told
+from closeknit.lifecycle.obstacles import Obstacle, obstacles, stays_from, told
 from closeknit.lifecycle.pauses import is_between, restart_at
 from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.shared import shared
@@ -70,7 +78,14 @@ def _complete(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     missing, unclaimed = attempt.missing, attempt.unclaimed
     wanted = (*missing, *(index for index, _ in unclaimed))
     if in_the_way := obstacles(subject.job, subject.children, subject.cluster, gang, wanted):
-        return _wait_for(attempt, in_the_way, old)
+        until = stays_from(in_the_way, attempt.begun, subject.now)
+        if until is None:
+            return _wait_for(attempt, in_the_way, old)
+        if subject.now >= until:
+            return left_behind(attempt, in_the_way)
+        plan = _wait_for(attempt, in_the_way, old)
+        pauses_s = [seconds_until(until, subject.now), *filter(None, [plan.wake_after_s])]
+        return replace(plan, wake_after_s=min(pauses_s))
     made = (creation.claim_of(gang, index, pod) for index, pod in unclaimed)
     actions: tuple[Action, ...] = (*old, *made)
     ready = attempt.made_again_at

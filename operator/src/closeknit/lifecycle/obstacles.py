@@ -1,7 +1,8 @@
 """What is left of a job's own Pods of before and in the way of the Pods that are to be made."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
@@ -9,8 +10,11 @@ from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle.children import Children, is_left_over, own_claim
+from closeknit.lifecycle.pauses import lingers_from
 
 SHOWN = 4  # of many
+# All GPUs of the gang stand idle meanwhile. A checkpoint is written in less; whoever takes longer finds another place.
+LONGEST_WAIT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Obstacle:
     kind: str  # Pod | ResourceClaim
     name: str
     node: str = ""
+    deletion_timestamp: str | None = None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}" + (f" on node {self.node}" if self.node else "")
@@ -39,7 +44,7 @@ def obstacles(
     names = {(job.key.namespace, gang.name(gang.members[index])) for index in missing}
     return (
         *(
-            Obstacle("Pod", pod.name, pod.node)
+            Obstacle("Pod", pod.name, pod.node, pod.deletion_timestamp)
             for pod in children.before(gang.attempt)
             if _holds(cluster, pod, uuids, nodes, unnamed)
         ),
@@ -47,7 +52,14 @@ def obstacles(
     )
 
 
-def told(found: tuple[Obstacle, ...]) -> str:
+def stays_from(found: Iterable[Obstacle], begun: datetime | None, now: datetime) -> datetime | None:
+    """From when one of them is taken to stay: half a minute after its grace period, which may be any, or when the
+    attempt, begun then, has waited too long. None where nothing tells."""
+    moments = [lingers_from(each.deletion_timestamp, now) for each in found if each.deletion_timestamp is not None]
+    return min([*moments, *([] if begun is None else [begun + LONGEST_WAIT])], default=None)
+
+
+def told(found: Sequence[Obstacle]) -> str:
     """What is waited for, for people."""
     shown = ", ".join(map(str, found[:SHOWN]))
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
