@@ -19,7 +19,7 @@ from closeknit.lifecycle.children import is_own, taken
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.queue import place_of
-from closeknit.lifecycle.rations import Rations, steps_of_words
+from closeknit.lifecycle.rations import Rations, steps_of_selection, steps_of_words
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Wait
 from closeknit.lifecycle.words import AGAIN, renewed, wait_for, worded
 from closeknit.placement.place import can_place, place
@@ -207,7 +207,7 @@ class _Walk:
         if shape is None or shape.request.avoided != away.nodes:
             shape = self._shape(job, away)
         alone = freed(job, pods, self.cluster)
-        if not self._may_ask(shape, place, is_alone=alone is not self.cluster):
+        if not self._may_ask(shape, place, alone):
             return Found(_NOT_ASKED, shape, is_settled=False)
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
@@ -243,13 +243,17 @@ class _Walk:
             asked = replace(asked, avoided=away.nodes)
         return self._shapes.setdefault(asked, Shape(asked))
 
-    def _may_ask(self, shape: Shape, place: QueuePlace, *, is_alone: bool) -> bool:
-        """Whether the shape is known, or may be asked within the ration of the job's namespace."""
+    def _may_ask(self, shape: Shape, place: QueuePlace, alone: Cluster) -> bool:
+        """Whether the shape is known, or may be asked on this cluster within the ration of the job's namespace."""
+        is_alone = alone is not self.cluster
         if not is_alone and self._refusal(shape) is not None:
             return True
         before = self.last.refused.get(shape)
-        is_told = before is not None and not is_alone
-        if self.rations.take(place, 1 if is_told else steps_of_words(len(self.cluster.nodes))):
+        nodes = len(alone.nodes)
+        steps = 1 if before is not None and not is_alone else steps_of_words(nodes)
+        if not self._tables.knows_selection(alone, shape.request):
+            steps += steps_of_selection(nodes, shape.request.requirements)
+        if self.rations.take(place, steps):
             return True
         if before is not None:
             self.left[shape] = before
