@@ -204,7 +204,7 @@ def selecting(name: str, value: str, cpu: int) -> Manifest:
 
 
 def test_who_selects_nodes_pays_for_finding_them(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, steps_of_selection.__name__, lambda nodes, requirements: HEAD_STEPS)
+    monkeypatch.setattr(module, steps_of_selection.__name__, lambda *_: HEAD_STEPS)
     at = desk(*plugin_node("gpu-1"), *(selecting(f"flood-{number:02d}", f"p-{number}", 1) for number in range(20)))
     for _ in range(3):
         at.decide()
@@ -212,7 +212,7 @@ def test_who_selects_nodes_pays_for_finding_them(desk: Callable[..., Desk], monk
 
 
 def test_who_selects_the_same_pays_once(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, steps_of_selection.__name__, lambda nodes, requirements: HEAD_STEPS)
+    monkeypatch.setattr(module, steps_of_selection.__name__, lambda *_: HEAD_STEPS)
     at = desk(*plugin_node("gpu-1"), *(selecting(f"flood-{number:02d}", "p", number) for number in range(20)))
     at.decide()
     assert at.asked == [20]

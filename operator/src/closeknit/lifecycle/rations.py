@@ -17,8 +17,8 @@ HEAD_STEPS = 64
 TURN_STEPS = 64
 # What was never asked before is refused in words, which walk the nodes: 22 ms on 5,000 of them measured.
 NODES_PER_STEP = 256
-# Who selects nodes is asked on a tree of his own, made of all nodes whenever one has changed, with so many more as there
-# are requirements: 7 ms on 1,000 nodes with one, 16 ms with 64 measured.
+# Who selects nodes is asked on a tree of its own, made of all nodes whenever one has changed; requirements count
+# as nodes do: 7 ms on 1,000 nodes with one of them, 16 ms with 64 measured.
 SELECTED_PER_STEP = 4096
 SELECTING = 24  # what making the tree costs, in requirements
 
