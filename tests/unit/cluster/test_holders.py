@@ -282,7 +282,13 @@ def test_pods_may_hold_gpus_that_only_the_agent_knows_to_be_broken() -> None:
 
 def test_a_pod_of_the_plugin_that_dra_has_replaced_may_hold_any_gpu() -> None:
     old = pod("old", requests={"nvidia.com/gpu": "6"})
-    found = view(node(gpus=None), node_topology(), resource_slice(), old, resource_claim("x", ("gpu-1", 3)))
+    found = view(node(gpus=0), node_topology(), resource_slice(), old, resource_claim("x", ("gpu-1", 3)))
     assert (found.dra, found.free) == (True, ())
     held = words(found.holders)
     assert (held[0], held[3]) == ("Pod ml/old", "claim ml/x")
+
+
+def test_a_pod_that_asks_a_node_for_what_its_kubelet_never_knew_has_no_gpu() -> None:
+    idle = pod("idle", requests={"nvidia.com/gpu": "1"})
+    found = view(node(gpus=None), node_topology(), resource_slice(), idle)
+    assert (found.dra, len(found.free), words(found.holders)) == (True, 8, {})

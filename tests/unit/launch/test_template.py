@@ -165,6 +165,16 @@ def required(rule: object) -> dict[str, object]:
             id="nodeSelector is a list",
         ),
         pytest.param(
+            {"containers": [MAIN], "nodeSelector": {f"pool-{number}": "a" for number in range(65)}},
+            "spec.template.spec.nodeSelector has 65 entries, and at most 64 are looked at; leave some out",
+            id="65 labels are selected",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "tolerations": [{"key": f"taint-{number}"} for number in range(65)]},
+            "spec.template.spec.tolerations has 65 entries, and at most 64 are looked at; leave some out",
+            id="65 tolerations",
+        ),
+        pytest.param(
             {"containers": [MAIN], "tolerations": {"key": "x"}},
             "spec.template.spec.tolerations is an object; it must be a list",
             id="tolerations is an object",

@@ -18,7 +18,7 @@ from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.verdict import Book, Keep, Verdict, Wait
 from closeknit.placement.tables import Tables
-from scenarios.manifests import pod, priority_class, training_job
+from scenarios.manifests import node, pod, priority_class, training_job
 from scenarios.stories import unschedulable
 from scenarios.story import Key, Story, dra_node, plugin_node
 
@@ -184,9 +184,9 @@ class Life:
 def test_what_is_free_for_one_job_alone_is_asked_though_others_of_its_shape_are_refused_as_before() -> None:
     """Its node recovers with its Pod of before still there: nothing is free for anybody else."""
     life = Life(0)
+    life.story.add(node("gpu-3", gpus=0))  # it had a device plugin before DRA
     for number in (2, 3):
-        node = f"gpu-{number}"
-        life.story.add(pod(f"notebook-{number}", node=node, requests={"nvidia.com/gpu": "8"}))
+        life.story.add(pod(f"notebook-{number}", node=f"gpu-{number}", requests={"nvidia.com/gpu": "8"}))
     life.story.add(training_job("b", spec={"gpus": 8}))
     life.decide()
     life.story.run_all()

@@ -16,7 +16,7 @@ from closeknit.cluster.kinds import Change, ClusterObject, Stream, change, from_
 from closeknit.lifecycle import schedule as module
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.rations import HEAD_STEPS, TURN_STEPS, Rations, steps_of_words
+from closeknit.lifecycle.rations import HEAD_STEPS, TURN_STEPS, Rations, steps_of_selection, steps_of_words
 from closeknit.lifecycle.verdict import Book, Cause, Wait
 from closeknit.placement.place import can_place, place
 from closeknit.placement.tables import Tables
@@ -195,3 +195,29 @@ def test_namespaces_have_rations_of_their_own() -> None:
 
 def test_words_on_a_large_cluster_cost_as_much_as_many_searches() -> None:
     assert (steps_of_words(10), steps_of_words(5000)) == (1, 20)
+
+
+def selecting(name: str, value: str, cpu: int) -> Manifest:
+    made = job(name, "flood", 64, cpu)
+    made["spec"]["template"]["spec"]["nodeSelector"] = {"example.com/pool": value}
+    return made
+
+
+def test_who_selects_nodes_pays_for_finding_them(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, steps_of_selection.__name__, lambda *_: HEAD_STEPS)
+    at = desk(*plugin_node("gpu-1"), *(selecting(f"flood-{number:02d}", f"p-{number}", 1) for number in range(20)))
+    for _ in range(3):
+        at.decide()
+    assert max(at.asked) <= 2
+
+
+def test_who_selects_the_same_pays_once(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, steps_of_selection.__name__, lambda *_: HEAD_STEPS)
+    at = desk(*plugin_node("gpu-1"), *(selecting(f"flood-{number:02d}", "p", number) for number in range(20)))
+    at.decide()
+    assert at.asked == [20]
+
+
+def test_more_nodes_and_more_requirements_cost_more() -> None:
+    sizes = ((10, 64), (1000, 1), (1000, 64), (5000, 64))
+    assert [steps_of_selection(*size) for size in sizes] == [0, 6, 21, 107]

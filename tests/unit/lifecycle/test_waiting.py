@@ -261,6 +261,7 @@ def test_what_was_refused_is_asked_about_as_it_would_be_made_now() -> None:
     story.forbidden["train-a1-worker-00001"] = "no PriorityClass with name high was found"
     story.settle()
     story.edit_job(priorityClassName="low")
+    story.pass_time(2)
     (plan,) = story.plans()
     assert [probe["metadata"]["name"] for probe in plan.probes] == ["train-a1-worker-00001"]
     assert {probe["spec"]["priorityClassName"] for probe in plan.probes} == {"low"}

@@ -122,7 +122,13 @@ def node_view(
 
 
 def _outside_dra(facts: NodeFacts, held: Holding) -> list[Pod]:
-    """Pods with GPUs that nobody can name, and that no claim gave them."""
+    """Pods with GPUs that nobody can name, and that no claim gave them: from before DRA replaced the device plugin.
+
+    The Node still names the plugin's resource then, at 0, and its kubelet refuses new Pods that ask for it. A kubelet
+    that never knew it leaves it out of what a Pod asks, and runs without any GPU whoever names the node himself.
+    """
+    if facts.node is not None and GPU_RESOURCE not in facts.node.capacity:
+        return []
     claims = {claim.key for claim in facts.claims}
     return [pod for pod in held.unexplained if not any((pod.namespace, name) in claims for name in pod.claims)]
 

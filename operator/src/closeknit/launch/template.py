@@ -5,7 +5,7 @@ so that `pod` works on every template that passes, whatever JSON it is.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from closeknit.api.affinity import required_node_affinity
@@ -20,6 +20,8 @@ SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POS
 NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
 SPEC = "spec.template.spec"
 SHOWN_NAMES = 5  # of a long list
+# Each is compared whenever jobs are told apart, and with the taints or labels of every node; people write a handful.
+MOST_ENTRIES = 64
 
 # Fields of the Pod that follow from the placement, and what to do instead of setting them.
 OURS = {
@@ -102,7 +104,7 @@ def _check_pod(spec: dict[str, Any]) -> None:
     _check_no_name(spec, "volumes", SHM_VOLUME)
     _check_no_name(spec, "resourceClaims", CLAIM)
     _check_node_selector(spec)
-    objects_at(spec, "tolerations", SPEC)
+    _check_count("tolerations", objects_at(spec, "tolerations", SPEC))
     required_node_affinity(spec, SPEC)
 
 
@@ -141,8 +143,17 @@ def _check_restart_policy(spec: dict[str, Any]) -> None:
         )
 
 
+def _check_count(field: str, entries: Collection[Any]) -> None:
+    if len(entries) > MOST_ENTRIES:
+        raise MalformedError(
+            f"{SPEC}.{field} has {len(entries)} entries, and at most {MOST_ENTRIES} are looked at; leave some out"
+        )
+
+
 def _check_node_selector(spec: dict[str, Any]) -> None:
-    for key, value in object_at(spec, "nodeSelector", SPEC).items():
+    selector = object_at(spec, "nodeSelector", SPEC)
+    _check_count("nodeSelector", selector)
+    for key, value in selector.items():
         if not isinstance(value, str):
             raise MalformedError(
                 f"{SPEC}.nodeSelector[{short(key)}] is {found(value)}; write it as a string, in quotes"

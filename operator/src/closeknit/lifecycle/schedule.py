@@ -19,7 +19,8 @@ from closeknit.lifecycle.children import is_own, taken
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.queue import place_of
-from closeknit.lifecycle.rations import Rations, steps_of_words
+from closeknit.lifecycle.rations import Rations, steps_of_selection, steps_of_words
+from closeknit.lifecycle.trials import Trials
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Wait
 from closeknit.lifecycle.words import AGAIN, renewed, wait_for, worded
 from closeknit.placement.place import can_place, place
@@ -83,6 +84,7 @@ class _Walk:
         self.rations = Rations(last.came_to, are_bounded=memory.is_rationed)
         self.is_trial = False
         """Whether a job is given GPUs that was refused the last time it had some, and is likely to be so again."""
+        self._trials = Trials(cluster, memory, now)
         self._tables = tables
         self._memory = memory
         self._now = now
@@ -203,12 +205,14 @@ class _Walk:
             return self._kept(job, held, pods)
         if key in self._memory.put_aside:
             return Found(Wait(Refusal(Cause.PUT_ASIDE)), is_settled=False)
+        if (refusal := self._trials.refusal(key, answers)) is not None:
+            return Found(Wait(refusal), until=refusal.until)
         away = avoided(job, self.cluster, self._now)
         shape = known.shape if known is not None else None
         if shape is None or shape.request.avoided != away.nodes:
             shape = self._shape(job, away)
         alone = freed(job, pods, self.cluster)
-        if not self._may_ask(shape, place, is_alone=alone is not self.cluster):
+        if not self._may_ask(shape, place, alone):
             return Found(_NOT_ASKED, shape, is_settled=False)
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
@@ -217,8 +221,7 @@ class _Walk:
             scene = None if alone is self.cluster else self.scene
             return Found(answer, shape, until=away.until, is_settled=not (has_left or away.nodes), scene=scene)
         number = job.status.attempt or 1
-        holder = taken(job, number, len(answer.shares), self.cluster)
-        if holder is not None:
+        if (holder := taken(job, number, len(answer.shares), self.cluster)) is not None:
             words = taken_words(f"{holder.kind} {key.namespace}/{holder.name}", holder.owner)
             refusal = Refusal(Cause.REFUSED, PendingReason.NAME_CONFLICT, words)
             return Found(Wait(refusal), shape, is_settled=False)
@@ -239,18 +242,18 @@ class _Walk:
         return Found(Keep(held, is_fit_again(job, held, self.cluster, self._now)), is_settled=False)
 
     def _shape(self, job: TrainingJob, away: Avoided) -> Shape:
-        asked: Request = request(_ANYBODY, job.spec)
-        if away.nodes:
-            asked = replace(asked, avoided=away.nodes)
+        asked: Request = replace(request(_ANYBODY, job.spec), avoided=away.nodes)
         return self._shapes.setdefault(asked, Shape(asked))
 
-    def _may_ask(self, shape: Shape, place: QueuePlace, *, is_alone: bool) -> bool:
-        """Whether the shape is known, or may be asked within the ration of the job's namespace."""
+    def _may_ask(self, shape: Shape, place: QueuePlace, alone: Cluster) -> bool:
+        """Whether the shape is known, or may be asked on this cluster within the ration of the job's namespace."""
+        is_alone, nodes, asked = alone is not self.cluster, len(alone.nodes), shape.request
         if not is_alone and self._refusal(shape) is not None:
             return True
         before = self.last.refused.get(shape)
-        is_told = before is not None and not is_alone
-        if self.rations.take(place, 1 if is_told else steps_of_words(len(self.cluster.nodes))):
+        steps = 1 if before is not None and not is_alone else steps_of_words(nodes)
+        steps += 0 if self._tables.knows_selection(alone, asked) else steps_of_selection(nodes, asked.requirements)
+        if self.rations.take(place, steps):
             return True
         if before is not None:
             self.left[shape] = before

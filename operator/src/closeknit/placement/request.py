@@ -56,6 +56,12 @@ class Request:
         return bool(self.node_selector) or self.affinity is not None
 
     @property
+    def requirements(self) -> int:
+        """How much is asked of every node's labels and name."""
+        terms = self.affinity.terms if self.affinity is not None else ()
+        return len(self.node_selector) + sum(len(term.labels) + len(term.names) for term in terms)
+
+    @property
     def group(self) -> int:
         """Ranks of one tensor x context group, which talk the most; 1 where the job has none."""
         return self.tensor * self.context

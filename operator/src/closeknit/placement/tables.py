@@ -8,6 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.domain import Domain
+from closeknit.cluster.forest import Forest
 from closeknit.cluster.group import MachineKind
 from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
@@ -74,6 +75,10 @@ class Selection(NamedTuple):
     empty: Domain
     selected_now: Domain
     selected_empty: Domain
+
+    def is_of(self, forest: Forest) -> bool:
+        """Whether it was made of this forest."""
+        return self.labels is forest.labels and self.now is forest.now and self.empty is forest.empty
 
 
 class Kept(Generic[K, V]):
@@ -148,9 +153,8 @@ class Tables:
         now, emptied = forest.now, forest.empty
         if request.selects or request.avoided:
             now, emptied = self._selection(cluster, request)
-        selection = (request.node_selector, request.affinity, request.avoided)
         filters = (request.tolerations, request.products, request.min_memory_bytes, request.needs)
-        key = (empty, selection, *filters)
+        key = (empty, _selected(request), *filters)
         translation = self._translations.get(key)
         if translation is None or translation.is_full:
             translation = Translation(request, self._sets_of_kind, self._offer_of)
@@ -161,13 +165,20 @@ class Tables:
         self._translations.put(key, translation)
         return ground
 
+    def knows_selection(self, cluster: Cluster, request: Request) -> bool:
+        """Whether the request takes all nodes, or the tree of those that it selects is at hand."""
+        if not request.selects:
+            return True
+        forest, found = cluster.forest, self._selections.get(_selected(request))
+        return found is not None and found.is_of(forest)
+
     def _selection(self, cluster: Cluster, request: Request) -> tuple[Domain, Domain]:
         """The trees of the nodes that a request selects and does not avoid, now and empty."""
-        forest, key = cluster.forest, (request.node_selector, request.affinity, request.avoided)
+        forest, key = cluster.forest, _selected(request)
         found = self._selections.get(key)
-        is_labelled_alike = found is not None and found.labels is forest.labels
-        if found is not None and is_labelled_alike and found.now is forest.now and found.empty is forest.empty:
+        if found is not None and found.is_of(forest):
             return found.selected_now, found.selected_empty
+        is_labelled_alike = found is not None and found.labels is forest.labels
         names = found.names if found is not None and is_labelled_alike else _names(cluster, request)
         only = forest if names is None else forest.only(names)
         left = [cluster.nodes[name] for name in request.avoided if name in (cluster.nodes if names is None else names)]
@@ -192,3 +203,8 @@ def _names(cluster: Cluster, request: Request) -> frozenset[str] | None:
     if not request.selects:
         return None
     return frozenset(name for name, view in cluster.nodes.items() if selected(name, view.labels, request))
+
+
+def _selected(request: Request) -> Hashable:
+    """What a request selects and avoids."""
+    return request.node_selector, request.affinity, request.avoided

@@ -1,0 +1,53 @@
+"""Jobs that a quota refused are tried again, and keep what is free from nobody else by it."""
+
+from datetime import UTC, datetime, timedelta
+
+from closeknit.api.names import JobKey, PendingReason
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.kinds import change, from_document
+from closeknit.lifecycle.answers import Answers, Refusing, Rejection
+from closeknit.lifecycle.decision import decide
+from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.trials import BETWEEN
+from closeknit.lifecycle.verdict import Book
+from closeknit.placement.tables import Tables
+from scenarios.manifests import Manifest, training_job
+from scenarios.story import plugin_node
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def job(name: str, namespace: str) -> Manifest:
+    made = training_job(name, namespace=namespace, spec={"gpus": 8})
+    made["metadata"]["uid"] = f"uid-of-{name}"
+    return made
+
+
+def refused(ago_s: float) -> Answers:
+    at = NOW - timedelta(seconds=ago_s)
+    rejection = Rejection(PendingReason.QUOTA_EXCEEDED, "too much", Refusing.CHILD, None, 1, 1, at, 1)
+    return Answers(rejection=rejection, rejections=1)
+
+
+def booked(now: datetime, *manifests: Manifest) -> list[JobKey]:
+    """Who gets the eight GPUs while the first of the two refused jobs was refused just now, and the other long ago."""
+    objects = [value for each in (*plugin_node("gpu-1"), *manifests) if (value := from_document(each)) is not None]
+    memory = Memory({"uid-of-first": refused(0), "uid-of-second": refused(60)})
+    cluster = Cluster.empty().after(map(change, objects))
+    schedule = decide(cluster, Tables(), memory, now).schedule
+    return [key for key, verdict in schedule.items() if isinstance(verdict, Book)]
+
+
+def test_between_two_trials_of_a_namespace_what_is_free_is_free_for_others() -> None:
+    over, other = [job("first", "a"), job("second", "a")], job("train", "b")
+    soon = NOW + BETWEEN / 2
+    assert booked(soon, *over) == []
+    assert booked(soon, *over, other) == [JobKey("b", "train")]
+
+
+def test_then_they_are_tried_in_their_turn() -> None:
+    assert booked(NOW + BETWEEN, job("second", "a"), job("first", "a"), job("train", "b")) == [JobKey("a", "first")]
+
+
+def test_a_namespace_is_not_kept_waiting_for_another_ones_refusals() -> None:
+    assert booked(NOW + BETWEEN / 2, job("first", "a"), job("second", "b")) == [JobKey("b", "second")]
