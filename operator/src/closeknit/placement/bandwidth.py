@@ -11,7 +11,7 @@ from closeknit.api.nodetopology import PortState, Transport
 from closeknit.machine.graph import Machine, MachineNic
 from closeknit.placement import speeds
 from closeknit.placement.paths import Paths, PathType, PcieTree, compute_capability, paths
-from closeknit.placement.rings import Rings, most, rings
+from closeknit.placement.rings import SET_STEPS, Rings, most, rings
 
 ASSUMED_SM = 80  # plans sets of unknown compute capability, so that they can be ordered; nothing is predicted for them
 RDMA_TRANSPORTS = (Transport.INFINIBAND, Transport.ROCE)  # what NCCL's own verbs transport speaks
@@ -36,6 +36,8 @@ class SetBandwidth(NamedTuple):
     """Whether `order_gb_s` is a prediction; false where a compute capability is unknown."""
     worst: PathType | None
     """The worst type of path that the rings take; None for one GPU."""
+    is_cut: bool = False
+    """Whether the search for rings ended at its budget, so that there may be better ones."""
 
 
 ALONE = SetBandwidth(float("inf"), known=True, worst=None)
@@ -49,7 +51,7 @@ def set_bandwidth(
         return ALONE
     sm = compute_capability(machine, positions)
     found = search(paths(machine, tree, positions, sm if sm is not None else ASSUMED_SM))
-    return SetBandwidth(found.bandwidth_gb_s, sm is not None, found.worst)
+    return SetBandwidth(found.bandwidth_gb_s, sm is not None, found.worst, found.steps >= SET_STEPS)
 
 
 def most_bandwidth(machine: Machine, tree: PcieTree, positions: Sequence[int]) -> float:
@@ -65,7 +67,8 @@ def nearest_nics(machine: Machine, transport: Transport, positions: Sequence[int
     chosen = set()
     for position in positions:
         distances = [_distance(nic, position) for nic in active]
-        chosen |= {number for number, distance in enumerate(distances) if distance == min(distances)}
+        nearest = min(distances, default=0)
+        chosen |= {number for number, distance in enumerate(distances) if distance == nearest}
     return tuple(active[number] for number in sorted(chosen))
 
 

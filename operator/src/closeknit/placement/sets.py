@@ -36,6 +36,9 @@ MANY_LISTED = 1 << 20  # sets in lists, 40 MB
 class Sets:
     """The sets of one topology class. What was worked out once is remembered, which never changes an answer."""
 
+    is_rough = False
+    """Whether nothing of it is searched: rough.py."""
+
     def __init__(self, machine: Machine, search: Callable[[Paths], Rings]) -> None:
         """`search` finds the rings of a set."""
         self.machine = machine
@@ -136,13 +139,11 @@ class Sets:
 
     def best_block(self, pool: int, ask: Ask, floor: Value = ANY) -> float | None:
         """The best slowest block among sets out of `pool` that reach the floor; None where there is no such set."""
-        best = self._best(pool, ask, floor, by_block=True)
-        return best.block_gb_s if best else None
+        return best.block_gb_s if (best := self._best(pool, ask, floor, by_block=True)) else None
 
     def best_bus(self, pool: int, ask: Ask, floor: Value = ANY) -> float | None:
         """The best bus bandwidth among sets out of `pool` that reach the floor; None where there is no such set."""
-        best = self._best(pool, ask, floor, by_block=False)
-        return best.bus_gb_s if best else None
+        return best.bus_gb_s if (best := self._best(pool, ask, floor, by_block=False)) else None
 
     def is_indifferent(self, pool: int, ask: Ask) -> bool:
         """Whether every set out of `pool` is a candidate and all are worth the same."""
@@ -206,10 +207,9 @@ class Sets:
         """
         if pool.bit_count() < count:
             return 0.0
-        pool = self._alike(pool)
-        key = (pool, count)
+        key = (self._alike(pool), count)
         if key not in self._best_rings:
-            self._best_rings[key] = self._best_ring(pool, count)
+            self._best_rings[key] = self._best_ring(*key)
         return self._best_rings[key]
 
     def _best_ring(self, pool: int, count: int) -> float:

@@ -4,6 +4,7 @@ Everything in it can be thrown away at any moment. One decision at a time uses i
 """
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from closeknit.cluster.cluster import Cluster
@@ -13,12 +14,14 @@ from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
 from closeknit.placement.ask import Choice
 from closeknit.placement.binding import Seat
+from closeknit.placement.effort import steps, too_dear
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import Area, Ground
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.paths import Paths
 from closeknit.placement.request import Request
 from closeknit.placement.rings import Rings, rings
+from closeknit.placement.rough import RoughSets
 from closeknit.placement.sets import Sets
 from closeknit.placement.stage import Stage
 from closeknit.placement.translation import Translation
@@ -102,7 +105,10 @@ class Tables:
     """Kept per kind of machine, per offer, and per kind of request."""
 
     def __init__(self) -> None:
-        self._sets: Kept[str, Sets] = Kept(KINDS)
+        self._sets: Kept[tuple[str, bool], Sets] = Kept(KINDS)
+        self._steps: Kept[str, int] = Kept(KINDS)
+        self._too_dear: tuple[Domain, frozenset[str]] | None = None
+        """Of the version of the empty cluster that was seen last."""
         self._rings: Kept[Paths, Rings] = Kept(SETS)
         self._offers: Kept[Terms, Offer] = Kept(OFFERS)
         self.values: Kept[Hashable, Stage[float]] = Kept(STAGES)
@@ -134,13 +140,17 @@ class Tables:
         return self._fillings.get(key) or self._fillings.put(key, make())
 
     def learn(self, machine: Machine) -> None:
-        """Works out what jobs ask of a machine, so that none of them waits for it; half a minute at worst."""
+        """Works out what jobs ask of a machine, so that none of them waits for it."""
         self.sets_of(machine).learn()
 
     def sets_of(self, machine: Machine) -> Sets:
         """The sets of a machine, shared by all machines of its topology class."""
-        found = self._sets.get(machine.topology_class)
-        return found or self._sets.put(machine.topology_class, Sets(machine, self._rings_of))
+        return self._sets_of(machine, is_rough=False)
+
+    def _sets_of(self, machine: Machine, *, is_rough: bool) -> Sets:
+        key = (machine.topology_class, is_rough)
+        found = self._sets.get(key)
+        return found or self._sets.put(key, (RoughSets if is_rough else Sets)(machine, self._rings_of))
 
     def ground(self, cluster: Cluster, request: Request, *, empty: bool = False) -> Ground:
         """What there is for a request in a cluster, or in an empty, healthy copy of it."""
@@ -150,10 +160,11 @@ class Tables:
             now, emptied = self._selection(cluster, request)
         selection = (request.node_selector, request.affinity, request.avoided)
         filters = (request.tolerations, request.products, request.min_memory_bytes, request.needs)
-        key = (empty, selection, *filters)
+        rough = self._too_dear_in(forest.empty)
+        key = (empty, selection, *filters, rough)
         translation = self._translations.get(key)
         if translation is None or translation.is_full:
-            translation = Translation(request, self._sets_of_kind, self._offer_of)
+            translation = Translation(request, partial(self._sets_of_kind, rough), self._offer_of)
         ground = translation.ground(emptied if empty else now, len(cluster.levels))
         # The names of some sixteen nodes weigh what an area does.
         most = AREAS // (ground.root.areas + len(cluster.nodes) // 16)
@@ -177,8 +188,23 @@ class Tables:
         self._selections.put(key, Selection(forest.labels, names, forest.now, forest.empty, only.now, empty))
         return only.now, empty
 
-    def _sets_of_kind(self, kind: MachineKind) -> Sets:
-        return self.sets_of(kind.machine)
+    def _too_dear_in(self, empty: Domain) -> frozenset[str]:
+        """The topology classes of a cluster that are not searched."""
+        if self._too_dear is None or self._too_dear[0] is not empty:
+            nodes: dict[str, int] = {}
+            taken: dict[str, int] = {}
+            for group, number in empty.counts.items():
+                if group.kind is not None:
+                    name = group.kind.topology_class
+                    nodes[name] = nodes.get(name, 0) + number
+                    if name not in taken:
+                        known = self._steps.get(name)
+                        taken[name] = self._steps.put(name, steps(group.kind.machine)) if known is None else known
+            self._too_dear = (empty, too_dear(nodes, taken))
+        return self._too_dear[1]
+
+    def _sets_of_kind(self, rough: frozenset[str], kind: MachineKind) -> Sets:
+        return self._sets_of(kind.machine, is_rough=kind.topology_class in rough)
 
     def _offer_of(self, terms: Terms) -> Offer:
         return self._offers.get(terms) or self._offers.put(terms, Offer(terms, terms.pool.bit_count()))
