@@ -15,7 +15,7 @@ from closeknit.placement.subsets import twins, ways_of
 # fabric take the most, 605,070 steps; a mesh of eight GPUs takes 36,864.
 MANY_SETS = 1 << 16  # that are listed, of all sizes: any sixteen GPUs
 MACHINE_STEPS = 1 << 20  # of one kind of machine: eleven GPUs in any graph
-CLUSTER_STEPS = 1 << 22  # of all kinds of one cluster: 113 different meshes of eight GPUs
+CLUSTER_STEPS = 1 << 21  # of all kinds of one cluster: 56 different meshes of eight GPUs
 DIRECT_WEIGHT = 8  # hardly two sets of a graph of direct links have equal rings, so that each is searched
 
 

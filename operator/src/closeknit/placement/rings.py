@@ -12,8 +12,8 @@ from closeknit.placement.speeds import INTEL_HOST_BRIDGE_FACTOR, ring_speeds
 
 STEPS = 1 << 12  # of one search; NCCL stops at 2^14, and more than 2^12 changes no set of the machines we know
 MAX_RINGS = 32  # NCCL's limit of channels before it doubles them
-# Ways onwards that are looked at for one set, over all speeds. The most that any set of a real machine takes is 115,579,
-# of eight GPUs in bridged pairs; a set of a random graph can take millions.
+# Ways onwards that are looked at for one set, over all speeds. The most that any set of a real machine takes is 115,579
+# (eight GPUs in bridged pairs); a set of a random graph can take millions.
 SET_STEPS = 1 << 17
 MANY_LAID = 512  # GPUs in the rings that are laid at once: Python's own stack ends at 1,000 calls
 GIVE_UP = 0.49  # a speed below this part of the best one's is not tried any more
@@ -201,7 +201,7 @@ class _Search:
     def extend(self, ring: list[int], laid: int) -> None:
         """Extend an open ring by one GPU; close it when all are in."""
         self.steps -= 1
-        if self.over:
+        if self.steps <= 0 or self.looks <= 0 or self.best >= self.limit:
             return
         if len(ring) == len(self.choices):
             closing = self.by_end[ring[-1]].get(ring[0])
