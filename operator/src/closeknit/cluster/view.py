@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from closeknit.api.names import GPU_RESOURCE, RDMA_RESOURCE_PREFIX, ExclusionReason
+from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.holders import BookedShare, Holding, any_of, holding
 from closeknit.cluster.levels import Place
@@ -25,7 +26,6 @@ from closeknit.cluster.report import AgentReport
 from closeknit.cluster.requests import Amounts
 from closeknit.machine.graph import Machine
 
-STALE_AFTER = timedelta(minutes=15)  # three missed heartbeats of 5 minutes
 SHARED_RESOURCE = f"{GPU_RESOURCE}.shared"  # what the device plugin's renameByDefault makes of a shared GPU
 
 
@@ -43,6 +43,8 @@ class NodeFacts:
     """What Lodgers take of it."""
     claims: Sequence[ResourceClaim]
     """Claims that hold devices of the node's pools, by key."""
+    lived: datetime | None
+    """The last sign of life of its agent, where that is too long ago."""
     bookings: Sequence[tuple[BookedShare, Pod | None]]
     """Shares that jobs have booked on the node, by job, with the Pod that stands for each once there is one."""
 
@@ -58,9 +60,7 @@ def place(node: Node | None, report: AgentReport | None) -> Place:
     return Place(node.labels if node else {}, machine.nvlink_domain if machine else None)
 
 
-def node_view(
-    facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_known: bool, now: datetime | None
-) -> NodeView:
+def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_known: bool) -> NodeView:
     """The node as placement sees it. Without any Node in the input, `nodes_are_known` is False and nobody judges
     Nodes: each NodeTopology is then a Ready, untainted node whose GPUs a device plugin offers."""
     node, report = facts.node, facts.report
@@ -103,7 +103,7 @@ def node_view(
         labels=node.labels if node else {},
         taints=node.taints if node else (),
         domains=domains,
-        exclusion=_exclusion(node, report, machine, unusable, nodes_are_known=nodes_are_known, now=now),
+        exclusion=_exclusion(facts, report, machine, unusable, nodes_are_known=nodes_are_known),
         machine=machine,
         topology_generation=report.generation,
         usable=usable,
@@ -124,11 +124,6 @@ def _outside_dra(facts: NodeFacts, held: Holding) -> list[Pod]:
     return [pod for pod in held.unexplained if not any((pod.namespace, name) in claims for name in pod.claims)]
 
 
-def is_stale(report: AgentReport, now: datetime | None) -> bool:
-    """Whether the agent has been silent too long; one that never gave a heartbeat is not stale."""
-    return now is not None and report.heartbeat is not None and now - report.heartbeat > STALE_AFTER
-
-
 def _no_machine(report: AgentReport | None) -> Exclusion:
     if report is None:
         return Exclusion(ExclusionReason.NO_TOPOLOGY, "it has no NodeTopology")
@@ -136,25 +131,25 @@ def _no_machine(report: AgentReport | None) -> Exclusion:
 
 
 def _exclusion(
-    node: Node | None,
+    facts: NodeFacts,
     report: AgentReport,
     machine: Machine,
     unusable: Mapping[int, Fault],
     *,
     nodes_are_known: bool,
-    now: datetime | None,
 ) -> Exclusion | None:
     """The first reason that holds, the plainest first."""
+    node = facts.node
     if nodes_are_known and node is None:
         return Exclusion(ExclusionReason.NOT_READY, "it has a NodeTopology but no Node")
     if node is not None and node.not_ready:
         return Exclusion(ExclusionReason.NOT_READY, node.not_ready, node.not_ready_since)
-    if report.heartbeat is not None and is_stale(report, now):
+    if facts.lived is not None:
         minutes = int(STALE_AFTER.total_seconds()) // 60
         # The instant and not its age: the text must stay the same from one decision to the next.
         return Exclusion(
             ExclusionReason.AGENT_STALE,
-            f"its agent's last heartbeat was at {report.heartbeat:%Y-%m-%dT%H:%M:%SZ}, more than {minutes} min ago",
+            f"its agent's last heartbeat was at {facts.lived:%Y-%m-%dT%H:%M:%SZ}, more than {minutes} min ago",
         )
     if report.not_ready:
         return Exclusion(ExclusionReason.UNHEALTHY, report.not_ready)

@@ -11,8 +11,8 @@ from math import prod
 from closeknit.machine.graph import Machine
 from closeknit.placement.subsets import twins, ways_of
 
-# A step is one path between two GPUs of one set. Of real machines sixteen GPUs behind switches of which one has lost its
-# fabric take the most, 605,070 steps; a mesh of eight GPUs takes 36,864.
+# A step is one path between two GPUs of one set. Of real machines sixteen GPUs behind switches of which one has lost
+# its fabric take the most, 605,070 steps; a mesh of eight GPUs takes 36,864.
 MANY_SETS = 1 << 16  # that are listed, of all sizes: any sixteen GPUs
 MACHINE_STEPS = 1 << 20  # of one kind of machine: eleven GPUs in any graph
 CLUSTER_STEPS = 1 << 21  # of all kinds of one cluster: 56 different meshes of eight GPUs
