@@ -174,7 +174,7 @@ def test_multi_node_nvlink_is_a_level_inside_the_innermost() -> None:
     }
 
 
-def test_an_nvlink_domain_over_several_racks_is_a_level_around_them() -> None:
+def test_of_an_nvlink_domain_over_several_racks_the_part_in_each_is_a_domain() -> None:
     found = cluster(
         {
             "a": net(block="b1", rack="r1"),
@@ -188,14 +188,35 @@ def test_an_nvlink_domain_over_several_racks_is_a_level_around_them() -> None:
         clique("c", "c0ffee"),
         node_topology("d"),
     )
-    assert found.levels == ("block", "nvlink-domain", "rack", "host")
+    assert found.levels == ("block", "rack", "nvlink-domain", "host")
     assert domains(found) == {
-        "a": ("b1", "b1/c0ffee.1", "b1/c0ffee.1/r1", "b1/c0ffee.1/r1/a"),
-        "b": ("b1", "b1/c0ffee.1", "b1/c0ffee.1/r2", "b1/c0ffee.1/r2/b"),
-        "c": ("b1", "b1/c0ffee.1", None, "b1/c0ffee.1/c"),
+        "a": ("b1", "b1/r1", "b1/r1/c0ffee.1", "b1/r1/c0ffee.1/a"),
+        "b": ("b1", "b1/r2", "b1/r2/c0ffee.1", "b1/r2/c0ffee.1/b"),
+        "c": ("b1", None, None, "b1/c"),
         # A machine without multi-node NVLink keeps its rack.
-        "d": ("b1", None, "b1/r1", "b1/r1/d"),
+        "d": ("b1", "b1/r1", None, "b1/r1/d"),
     }
+
+
+def test_what_one_agent_says_of_its_nvlink_moves_no_other_node() -> None:
+    labels = {name: net(rack="r1" if name < "c" else "r2") for name in "abcd"}
+    honest = [clique("a", "c0ffee"), clique("b", "c0ffee"), clique("c", "beef")]
+    true = cluster(labels, cluster_topology("rack"), *honest, clique("d", "beef"))
+    false = cluster(labels, cluster_topology("rack"), *honest, clique("d", "c0ffee"))
+    assert false.levels == true.levels == ("rack", "nvlink-domain", "host")
+    assert {name: domains(false)[name] for name in "abc"} == {name: domains(true)[name] for name in "abc"}
+    assert domains(false)["d"] == ("r2", "r2/c0ffee.1", "r2/c0ffee.1/d")
+
+
+def test_what_one_agent_says_takes_no_label_of_the_cloud_from_the_others() -> None:
+    labels = {name: {"topology.k8s.aws/ultraserver-id": "us-1"} for name in "ab"}
+    found = cluster({**labels, "c": {}}, clique("c", "c0ffee"))
+    assert domains(found) == {"a": ("us-1", "us-1/a"), "b": ("us-1", "us-1/b"), "c": ("c0ffee.1", "c0ffee.1/c")}
+
+
+def test_nvidias_label_beats_what_an_agent_says() -> None:
+    found = cluster({"a": {"nvidia.com/gpu.clique": "beef.7"}}, clique("a", "c0ffee"))
+    assert domains(found) == {"a": ("beef.7", "beef.7/a")}
 
 
 def test_levels_come_and_go_with_what_they_are_read_from() -> None:

@@ -103,7 +103,9 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         labels=node.labels if node else {},
         taints=node.taints if node else (),
         domains=domains,
-        exclusion=_exclusion(facts, report, machine, unusable, nodes_are_known=nodes_are_known),
+        exclusion=_exclusion(
+            facts, report, machine, unusable, plugin if node else None, nodes_are_known=nodes_are_known
+        ),
         machine=machine,
         topology_generation=report.generation,
         usable=usable,
@@ -135,6 +137,7 @@ def _exclusion(
     report: AgentReport,
     machine: Machine,
     unusable: Mapping[int, Fault],
+    plugin: PluginOffer | None,
     *,
     nodes_are_known: bool,
 ) -> Exclusion | None:
@@ -153,12 +156,30 @@ def _exclusion(
         )
     if report.not_ready:
         return Exclusion(ExclusionReason.UNHEALTHY, report.not_ready)
+    if other := _other_count(machine, report, facts.pools, plugin):
+        return Exclusion(ExclusionReason.INVALID_TOPOLOGY, other)
     if not machine.gpus:
         return Exclusion(ExclusionReason.UNHEALTHY, "its agent found no GPU")
     faults = [unusable.get(gpu.index) for gpu in machine.gpus]
     if all(fault is not None and fault.kind is FaultKind.UNHEALTHY for fault in faults):
         return Exclusion(ExclusionReason.UNHEALTHY, f"none of its {len(machine.gpus)} GPUs is healthy")
     return None
+
+
+def _other_count(machine: Machine, report: AgentReport, slices: Pools, plugin: PluginOffer | None) -> str | None:
+    """How the GPUs of a machine differ in number from what others offer of it; None where they need not.
+
+    A device plugin registers healthy and unhealthy GPUs alike, but at its start may leave out one that does not answer,
+    and one that is split by MIG. What ResourceSlices do not name yet, or not any more, is not usable by itself.
+    """
+    count = len(machine.gpus)
+    said = f"its NodeTopology has {count} {'GPU' if count == 1 else 'GPUs'}"
+    if plugin is not None and not plugin.shared and plugin.capacity:
+        sure = sum(not gpu.mig_enabled and gpu.index not in report.unhealthy for gpu in machine.gpus)
+        if not sure <= plugin.capacity <= count:
+            return f"{said}, its device plugin {plugin.capacity}"
+    named = len(slices.gpus) if slices.complete else 0
+    return f"{said}, its ResourceSlices {named}" if named > count else None
 
 
 def _claimed(facts: NodeFacts) -> list[tuple[str, Holder]]:
