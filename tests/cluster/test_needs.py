@@ -85,6 +85,37 @@ def test_what_no_node_could_ever_give_is_said(bed: Bed) -> None:
     assert "no node has more than 128 cpu at all: lower the template's requests" in message
 
 
+def test_a_resource_that_a_device_class_stands_for_is_left_to_the_scheduler(bed: Bed) -> None:
+    """No Node counts it: the scheduler claims a device where the driver offers some, which is on the second alone."""
+    driver, resource = "fpga.example.com", "example.com/fpga-by-claim"
+    cel = {"cel": {"expression": f"device.driver == '{driver}'"}}
+    pool = {"name": SECOND, "generation": 1, "resourceSliceCount": 1}
+    bed.cluster.apply(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": "fpga"},
+            "spec": {"driver": driver, "nodeName": SECOND, "pool": pool, "devices": [{"name": "fpga-0"}]},
+        }
+    )
+    job = template()
+    job["spec"]["containers"][0]["resources"] = {"limits": {resource: "1"}}
+    job["spec"]["nodeSelector"] = {"kubernetes.io/hostname": SECOND}
+    bed.submit(gpus=8, gpu=H200, template=job)
+    bed.wait_for_reason("InsufficientResources")
+    bed.cluster.apply(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": "fpga"},
+            "spec": {"selectors": [cel], "extendedResourceName": resource},
+        }
+    )
+    bed.wait_for_state("Running")
+    assert workers_on(bed) == [SECOND]
+    bed.cluster.kubectl("delete", "deviceclass/fpga", "resourceslice/fpga")
+
+
 @pytest.fixture
 def nodes(bed: Bed) -> Iterator[list[str]]:
     """Nodes of many sizes that have nothing else in common with the story's."""

@@ -16,7 +16,8 @@ from harness.install import free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster, is_running
 from harness.machines import OTHER_TEAM, device_class, node_object, notebook, resource_slices
 
-KINDS = "nodes,nodetopologies,clustertopologies,trainingjobs,pods,resourceslices,resourceclaims,priorityclasses"
+KINDS = "nodes,nodetopologies,clustertopologies,trainingjobs,pods,resourceslices,resourceclaims"
+KINDS += ",deviceclasses,priorityclasses"
 RACK_LABEL = "example.com/rack"
 PLUGIN = {"h200-1": ("r1", "hgx-h200"), "h200-2": ("r2", "hgx-h200"), "h200-3": ("r1", "hgx-h200")}
 BRIDGES = {"a6000-1": ("r2", "pcie-bridges-8")}

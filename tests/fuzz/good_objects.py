@@ -84,6 +84,14 @@ PRIORITY: Object = {
 }
 
 
+DEVICE_CLASS: Object = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "fpga"},
+    "spec": {"extendedResourceName": "example.com/fpga", "selectors": [{"cel": {"expression": "true"}}]},
+}
+
+
 def _claim() -> Object:
     claim = notebook("gpu-0001", [0, 1])[0]
     device = {"request": "gpus", "driver": "gpu.nvidia.com", "pool": "gpu-0001", "device": "gpu-0"}
@@ -98,7 +106,7 @@ def _claim() -> Object:
 def good_objects() -> dict[Stream, list[Object]]:
     """By stream; each with what an API server sets."""
     found: dict[Stream, list[Object]] = {kind.stream: [] for kind in KINDS}
-    for each in [*objects(2), JOB, BOOKED, CHILD, PRIORITY, _claim()]:
+    for each in [*objects(2), JOB, BOOKED, CHILD, PRIORITY, DEVICE_CLASS, _claim()]:
         stream = next(kind.stream for kind in KINDS if kind.kind == each["kind"])
         if each["kind"] == "Pod":
             stream = Stream.CHILD_PODS if each is CHILD else Stream.OTHER_PODS

@@ -229,7 +229,8 @@ def _settled(cluster: LocalCluster, name: str) -> TrainingJob | None:
 def _snapshot(cluster: LocalCluster) -> Cluster:
     """The cluster as `closeknit plan` would see it in a file that kubectl printed."""
     file = cluster.directory / "objects.json"
-    kinds = "nodes,nodetopologies,clustertopologies,trainingjobs,pods,resourceslices,resourceclaims,priorityclasses"
+    kinds = "nodes,nodetopologies,clustertopologies,trainingjobs,pods"
+    kinds += ",resourceslices,resourceclaims,deviceclasses,priorityclasses"
     file.write_text(cluster.kubectl("get", kinds, "--all-namespaces", "--output=json"))
     return build(cluster_objects(file))
 

@@ -246,6 +246,16 @@ def priority_class(name: str, value: int, *, is_default: bool = False) -> Manife
     }
 
 
+def device_class(name: str, resource: str | None = None) -> Manifest:
+    """One that stands for an extended resource, too, where that is given."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"extendedResourceName": resource} if resource else {},
+    }
+
+
 def cluster_topology(*levels: str, name: str = "default", **spec: Any) -> Manifest:
     """Levels outermost first, each read from a node label of its own name under `net.example/`."""
     return {

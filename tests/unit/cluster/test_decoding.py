@@ -18,6 +18,7 @@ from scenarios.manifests import (
     booked,
     cluster_topology,
     condition,
+    device_class,
     node,
     node_topology,
     pod,
@@ -47,6 +48,7 @@ EXAMPLES: dict[str, Manifest] = {
     "ResourceSlice": resource_slice(),
     "ResourceClaim": resource_claim("x", ("gpu-1", 0)),
     "PriorityClass": priority_class("high", 1000),
+    "DeviceClass": device_class("fpga", "example.com/fpga"),
 }
 
 
@@ -67,6 +69,7 @@ def test_the_table_names_what_an_api_server_serves() -> None:
         ("resource.k8s.io", "v1", "resourceslices"),
         ("resource.k8s.io", "v1", "resourceclaims"),
         ("scheduling.k8s.io", "v1", "priorityclasses"),
+        ("resource.k8s.io", "v1", "deviceclasses"),
     ]
     ours, others = BY_STREAM[Stream.CHILD_PODS], BY_STREAM[Stream.OTHER_PODS]
     assert (ours.label_selector, ours.field_selector) == ("closeknit.dev/job", None)

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from closeknit.cluster.kinds import Change, Stream, from_document
 from closeknit.cluster.node import RdmaOffer
-from scenarios.manifests import Manifest, booked, node, node_topology, pod, training_job, worker
+from closeknit.placement.needs import fits
+from scenarios.manifests import Manifest, booked, device_class, node, node_topology, pod, training_job, worker
 from scenarios.views import cluster, view
 
 GI = 1 << 30
@@ -69,6 +71,41 @@ def test_what_is_left_of_a_node(manifests: Sequence[Manifest], changed: dict[str
 def test_of_nodes_that_no_job_can_use_and_of_files_without_nodes_nothing_is_known() -> None:
     assert view(node()).spare is None
     assert view(node_topology()).spare is None
+
+
+FPGA = device_class("fpga", "example.com/fpga")
+ASKS = (("example.com/fpga", 2),)
+
+
+@pytest.mark.parametrize(
+    ("has", "classes", "expected"),
+    [
+        ({}, [FPGA], True),
+        ({"example.com/fpga": "0"}, [FPGA], True),
+        ({"example.com/fpga": "1"}, [FPGA], False),  # where a node counts them, the scheduler goes by its count
+        ({"example.com/fpga": "2"}, [], True),
+        ({}, [], False),
+        ({}, [device_class("fpga")], False),
+        ({}, [device_class("other", "example.com/other")], False),
+    ],
+)
+def test_what_a_device_class_stands_for_is_anywhere(
+    has: dict[str, str], classes: list[Manifest], expected: bool
+) -> None:
+    assert fits(view(node(allocatable=has), node_topology(), *classes).spare, ASKS) is expected
+
+
+def test_a_node_is_seen_anew_when_a_device_class_comes_and_goes() -> None:
+    before = cluster(node(), node_topology())
+    stream = Stream.DEVICE_CLASSES
+    seen = before.after([Change(stream, ("", "fpga"), from_document(FPGA))])
+    assert fits(seen.nodes["gpu-1"].spare, ASKS)
+    assert seen.after([Change(stream, ("", "fpga"), None)]).nodes == before.nodes
+
+
+def test_nics_that_only_claims_give_are_not_offered() -> None:
+    found = view(node(allocatable={}), node_topology(), device_class("nics", "rdma/hca"))
+    assert found.rdma is None
 
 
 def test_pods_of_nodes_without_gpus_change_no_view() -> None:

@@ -46,7 +46,7 @@ def plan(
 
     \b
       kinds=nodes,nodetopologies,clustertopologies,trainingjobs,pods
-      kinds=$kinds,resourceslices,resourceclaims,priorityclasses
+      kinds=$kinds,resourceslices,resourceclaims,deviceclasses,priorityclasses
       kubectl get $kinds -A -o yaml > cluster.yaml
       closeknit plan -f job.yaml --cluster cluster.yaml
 

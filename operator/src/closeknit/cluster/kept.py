@@ -14,7 +14,7 @@ from closeknit.cluster.booking import Booking, booking
 from closeknit.cluster.dra import ResourceClaim, ResourceSlice
 from closeknit.cluster.holders import BookedShare
 from closeknit.cluster.job import InvalidJob
-from closeknit.cluster.objects import Node, PriorityClass
+from closeknit.cluster.objects import DeviceClass, Node, PriorityClass
 from closeknit.cluster.pod import Lodger, Pod
 from closeknit.cluster.report import AgentReport, Allocation
 from closeknit.cluster.requests import Needs, needs, with_nics
@@ -35,6 +35,7 @@ TOPOLOGIES = Table[str, ClusterTopology](
     by_name, lambda topology: topology if topology.metadata.name == DEFAULT_CLUSTER_TOPOLOGY else None
 )
 PRIORITIES = Table[str, PriorityClass](by_name, _itself)
+DEVICE_CLASSES = Table[str, DeviceClass](by_name, _itself, touches=lambda reader, _: reader.all(NODES))
 
 
 # Jobs and their bookings.

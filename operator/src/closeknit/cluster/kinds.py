@@ -35,6 +35,7 @@ from closeknit.cluster.kept import (
     ALLOCATIONS,
     BOOKINGS,
     CLAIMS,
+    DEVICE_CLASSES,
     INVALID_JOBS,
     JOBS,
     LODGERS,
@@ -45,7 +46,17 @@ from closeknit.cluster.kept import (
     SLICES,
     TOPOLOGIES,
 )
-from closeknit.cluster.objects import Node, PriorityClass, WireNode, WirePriorityClass, node, priority_class
+from closeknit.cluster.objects import (
+    DeviceClass,
+    Node,
+    PriorityClass,
+    WireDeviceClass,
+    WireNode,
+    WirePriorityClass,
+    device_class,
+    node,
+    priority_class,
+)
 from closeknit.cluster.pod import Lodger, Pod, WirePod, pod
 from closeknit.cluster.report import AgentReport, report_from_builtins, report_from_json
 from closeknit.cluster.table import ObjectKey, Table
@@ -61,6 +72,7 @@ ClusterObject = (
     | ResourceSlice
     | ResourceClaim
     | PriorityClass
+    | DeviceClass
 )
 Decoded = TypeVar("Decoded")
 
@@ -78,6 +90,7 @@ class Stream(StrEnum):
     RESOURCE_SLICES = "resourceslices"
     RESOURCE_CLAIMS = "resourceclaims"
     PRIORITY_CLASSES = "priorityclasses"
+    DEVICE_CLASSES = "deviceclasses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +138,7 @@ def _struct(
     return decode, convert
 
 
-def _named(value: Node | AgentReport | ResourceSlice | PriorityClass) -> ObjectKey:
+def _named(value: Node | AgentReport | ResourceSlice | PriorityClass | DeviceClass) -> ObjectKey:
     return "", value.name
 
 
@@ -226,6 +239,18 @@ KINDS: tuple[Kind, ...] = (
         _named,
         (PriorityClass,),
         (PRIORITIES,),
+    ),
+    Kind(
+        Stream.DEVICE_CLASSES,
+        _DRA,
+        "v1",
+        "deviceclasses",
+        "DeviceClass",
+        False,
+        *_struct(WireDeviceClass, device_class),
+        _named,
+        (DeviceClass,),
+        (DEVICE_CLASSES,),
     ),
 )
 BY_STREAM: Mapping[Stream, Kind] = {entry.stream: entry for entry in KINDS}

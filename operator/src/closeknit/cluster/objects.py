@@ -1,4 +1,4 @@
-"""Nodes and PriorityClasses, in the few fields that are kept."""
+"""Nodes, PriorityClasses and DeviceClasses, in the few fields that are kept."""
 
 from collections.abc import Mapping
 from sys import intern
@@ -38,6 +38,14 @@ class PriorityClass(msgspec.Struct, frozen=True):
     global_default: bool = False
 
 
+class DeviceClass(msgspec.Struct, frozen=True):
+    """A DeviceClass that stands for an extended resource, too: where no Node counts that, the scheduler makes a claim
+    of what a Pod requests of it."""
+
+    name: str
+    resource: str
+
+
 class _WireTaint(WireStruct, frozen=True):
     key: str
     effect: str
@@ -69,6 +77,17 @@ class WirePriorityClass(WireStruct, frozen=True):
     metadata: Metadata
     value: int = 0
     global_default: bool | None = None
+
+
+class _WireDeviceClassSpec(WireStruct, frozen=True):
+    extended_resource_name: str | None = None
+
+
+class WireDeviceClass(WireStruct, frozen=True):
+    """A DeviceClass on the wire."""
+
+    metadata: Metadata
+    spec: _WireDeviceClassSpec | None = None
 
 
 def node(wire: WireNode) -> Node:
@@ -107,3 +126,9 @@ def _not_ready(condition: Condition | None) -> str | None:
 def priority_class(wire: WirePriorityClass) -> PriorityClass:
     """The PriorityClass that is kept."""
     return PriorityClass(wire.metadata.name, wire.value, bool(wire.global_default))
+
+
+def device_class(wire: WireDeviceClass) -> DeviceClass | None:
+    """The DeviceClass that is kept; None where it stands for no extended resource."""
+    resource = wire.spec.extended_resource_name if wire.spec else None
+    return DeviceClass(wire.metadata.name, intern(resource)) if resource else None

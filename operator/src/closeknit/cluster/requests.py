@@ -30,7 +30,8 @@ _HUGE_PAGES = "hugepages-"
 _HANDED_OUT_PREFIX = "nvidia.com/"  # GPUs: placement gives them one by one
 _BY_DRA_PREFIX = "deviceclass.resource.kubernetes.io/"  # the scheduler makes a claim of it, whatever the node counts
 _LONGEST = 64  # characters of a quantity; the API server prints 20 at most
-_MOST = ((1 << 63) - 1) * 1000  # thousandths of the largest quantity of Kubernetes
+MOST = ((1 << 63) - 1) * 1000
+"""Thousandths of the largest quantity of Kubernetes; no amount is above it."""
 
 
 class Resources(WireStruct, frozen=True):
@@ -227,7 +228,7 @@ def _milli(amount: str | int | float | None) -> int:
         return 0
     exact *= 1000
     below = int(exact)  # math.ceil of a Decimal takes ten times as long
-    return min(below + (below != exact), _MOST)
+    return min(below + (below != exact), MOST)
 
 
 def _rounded(resource: str, milli: int) -> int:

@@ -16,6 +16,7 @@ from closeknit.cluster.holders import BookedShare
 from closeknit.cluster.kept import (
     BOOKED_ON,
     CLAIMS_IN,
+    DEVICE_CLASSES,
     LIVE_PODS_ON,
     NODES,
     PODS,
@@ -101,6 +102,7 @@ class Tables:
             pools=found,
             pods=self.under(LIVE_PODS_ON, name),
             lodged=self.lodgings.on(name),
+            claimable=frozenset([found.resource for found in self.all(DEVICE_CLASSES).values()]),
             claims=tuple(claims[key] for key in sorted(claims)),
             lived=self._silent_since(name, now),
             bookings=tuple((share, self._worker(share)) for share in self.under(BOOKED_ON, name)),

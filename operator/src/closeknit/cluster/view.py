@@ -23,7 +23,7 @@ from closeknit.cluster.objects import Node
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import Pools
 from closeknit.cluster.report import AgentReport
-from closeknit.cluster.requests import Amounts
+from closeknit.cluster.requests import MOST, Amounts
 from closeknit.machine.graph import Machine
 
 SHARED_RESOURCE = f"{GPU_RESOURCE}.shared"  # what the device plugin's renameByDefault makes of a shared GPU
@@ -41,6 +41,8 @@ class NodeFacts:
     """Live Pods on the node, and children of ours that are about to be, by key, Lodgers left out."""
     lodged: Amounts
     """What Lodgers take of it."""
+    claimable: frozenset[str]
+    """Resources that DeviceClasses stand for."""
     claims: Sequence[ResourceClaim]
     """Claims that hold devices of the node's pools, by key."""
     lived: datetime | None
@@ -83,7 +85,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
             rdma=None,
         )
     held = holding(facts.name, machine, report, facts.bookings, facts.pods, _claimed(facts))
-    spare = _spare(node, held.taken, facts.lodged) if node else None
+    spare = _spare(node, held.taken, facts) if node else None
     dra = facts.pools.complete and not (node and node.allocatable.get(GPU_RESOURCE, 0) > 0)
     unusable = _unusable(machine, report, facts.pools if dra else None)
     plugin = None if dra else _plugin(facts, machine, held, nodes_are_known=nodes_are_known)
@@ -114,7 +116,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         unusable=unusable,
         dra=dra,
         plugin=plugin,
-        rdma=_rdma(spare),
+        rdma=_rdma(node, spare),
         allocatable=node.allocatable if node else None,
         spare=spare,
     )
@@ -250,19 +252,26 @@ def _explained_by_count(
     return offer, dict(sorted(holders.items()))
 
 
-def _spare(node: Node, taken: Amounts, lodged: Amounts) -> Amounts:
-    """What is left of each resource of which there is any at all; a node may be given more than it has."""
-    return {
+def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
+    """What is left of each resource of which there is any at all; a node may be given more than it has.
+
+    Of a resource that it has none of and a DeviceClass stands for, as much as anybody may want: the scheduler claims
+    devices of it, and whether there are any is its word.
+    """
+    lodged = facts.lodged
+    found = {
         resource: max(0, amount - taken.get(resource, 0) - lodged.get(resource, 0))
         for resource, amount in node.allocatable.items()
         if amount > 0
     }
+    return {**dict.fromkeys(sorted(facts.claimable), MOST), **found} if facts.claimable else found
 
 
-def _rdma(spare: Amounts | None) -> RdmaOffer | None:
+def _rdma(node: Node | None, spare: Amounts | None) -> RdmaOffer | None:
+    """NICs that a device plugin hands out."""
     offers = [
         RdmaOffer(resource, amount)
         for resource, amount in (spare or {}).items()
-        if resource.startswith(RDMA_RESOURCE_PREFIX)
+        if resource.startswith(RDMA_RESOURCE_PREFIX) and node and node.allocatable.get(resource, 0) > 0
     ]
     return min(offers, key=lambda offer: (offer.free == 0, offer.resource), default=None)
