@@ -9,6 +9,8 @@ UV_VERSION := 0.13.9
 UV := $(shell command -v uv 2>/dev/null || echo .tools/uv/bin/uv)
 RUN := $(UV) run --locked
 HARNESS := PYTHONPATH=tests $(RUN) python -m
+# Two processes share the tests file by file, in their order: the slow ones, which wait a lot, come first.
+PYTEST := $(RUN) pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 .PHONY: help
 help: ## Show this list
@@ -40,13 +42,13 @@ demo: control-plane ## Place three jobs on eight simulated GPU nodes of a real c
 
 .PHONY: test test-unit test-cluster test-chart test-long
 test: control-plane ## Everything that needs no special hardware
-	@$(RUN) pytest tests $(PYTEST_FLAGS)
+	@$(PYTEST) tests $(PYTEST_FLAGS)
 
 test-unit: environment ## Pure code only: seconds
-	@$(RUN) pytest $(PYTEST_FLAGS)
+	@$(PYTEST) $(PYTEST_FLAGS)
 
 test-cluster: control-plane ## On the real control plane
-	@$(RUN) pytest tests/cluster $(PYTEST_FLAGS)
+	@$(PYTEST) tests/cluster $(PYTEST_FLAGS)
 
 test-chart: control-plane ## Chart: lint, schema, the API server's own opinion
 	@$(RUN) pytest tests/chart $(PYTEST_FLAGS)
@@ -66,6 +68,10 @@ check: environment ## ruff, mypy, layer contracts, generated files
 .PHONY: generate
 generate: environment ## Write crds/ and the chart's copies from the models
 	@$(RUN) python -m closeknit.api.crd
+
+.PHONY: privileges
+privileges: control-plane ## Ask the API server what each identity may do, and write it to docs/security.md
+	@$(HARNESS) harness.privileges
 
 .PHONY: bench-scale
 bench-scale: environment ## One decision and one event on 5,000 and on 40,000 nodes: one JSON line

@@ -10,7 +10,8 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +23,7 @@ HOW_TO_RUN = {
     "root": "run as root",
     "other": "their reasons are above",
 }
+LONG_TESTS_LEFT_OUT = "long_tests_left_out"
 long_tests_left_out = pytest.StashKey[int]()
 namespace_serials = itertools.count()
 
@@ -32,6 +34,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--long", action="store_true", help="run the long forms of the tests, too")
     group.addoption("--seed", type=int, help="tests/lives: the life of this seed alone")
     group.addoption("--require-all", action="store_true", help="fail if anything but hardware is skipped")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes (pytest-xdist)
+        from harness.alone import Alone  # noqa: PLC0415 - only there
+
+        config.pluginmanager.register(Alone(Path(config.option.basetemp).parent))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -51,9 +60,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
+    if hasattr(config, "workeroutput"):  # only such a process collects
+        config.workeroutput[LONG_TESTS_LEFT_OUT] = config.stash.get(long_tests_left_out, 0)
     is_whole = set(_skipped(config)) <= {"hardware"} and not _is_python_alone(config)
     if config.getoption("--require-all") and not is_whole and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """In the process that reports, when one of those that test has ended: each has collected everything."""
+    left_out = getattr(node, "workeroutput", {}).get(LONG_TESTS_LEFT_OUT, 0)  # no output: it crashed
+    node.config.stash[long_tests_left_out] = max(left_out, node.config.stash.get(long_tests_left_out, 0))
 
 
 @pytest.hookimpl(trylast=True)
@@ -113,9 +131,6 @@ def namespace(local_cluster: "LocalCluster") -> Iterator[str]:
     """A fresh namespace of the shared control plane, in which Pods can be created at once."""
     name = f"test-{next(namespace_serials)}"
     local_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    local_cluster.wait_for(
-        lambda: local_cluster.kubectl("get", "serviceaccounts", "default", f"--namespace={name}", check=False) != "",
-        f"the default ServiceAccount of namespace {name}",
-    )
+    local_cluster.wait_for_default_account(name)
     yield name
     local_cluster.kubectl("delete", "namespace", name, "--wait=false")

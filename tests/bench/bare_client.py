@@ -27,11 +27,10 @@ async def create_all(api: Api, pairs: list[tuple[Body, Body | None]], namespace:
 
     async def create_some() -> None:
         for pod, claim in waiting:
-            made = await api.create(PODS, owned(pod, namespace, owner), namespace=namespace)
+            made = await api.make(PODS, owned(pod, namespace, owner), namespace=namespace)
             if claim is not None:
-                name, uid = made["metadata"]["name"], made["metadata"]["uid"]
-                by = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
-                await api.create(RESOURCE_CLAIMS, owned(claim, namespace, by), namespace=namespace)
+                by = {"apiVersion": "v1", "kind": "Pod", "name": made.name, "uid": made.uid, "controller": True}
+                await api.make(RESOURCE_CLAIMS, owned(claim, namespace, by), namespace=namespace)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):

@@ -45,10 +45,7 @@ def main() -> None:
         names = [f"gpu-{number:04d}" for number in range(NODES)]
         cluster.apply(*(namespace(f"team-{team}") for team in range(TEAMS)), namespace("others"))
         cluster.apply(*(each for name in names for each in machine(name)))
-        cluster.wait_for(
-            lambda: cluster.kubectl("get", "serviceaccounts", "default", "-nothers", check=False) != "",
-            "the default ServiceAccount",
-        )
+        cluster.wait_for_default_account("others")
         cluster.apply(*(foreign_pod(f"holder-{name}", name, 6) for name in names))
         port = free_port()
         start_operator(cluster, port)

@@ -138,11 +138,24 @@ def test_who_that_is_can_be_said(helm_program: Path, option: str, ingress: list[
 
 def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) -> None:
     rendered = render(helm_program, namespace="elsewhere")
-    agent = "request.userInfo.username == 'system:serviceaccount:elsewhere:closeknit-agent'"
-    conditions = [
-        each["spec"].get("matchConditions") for each in rendered if each["kind"] == "ValidatingAdmissionPolicy"
-    ]
-    assert [condition[0]["expression"] for condition in conditions if condition] == [agent, agent]
+    policies = {
+        each["metadata"]["name"]: each["spec"] for each in rendered if each["kind"] == "ValidatingAdmissionPolicy"
+    }
+    conditions = {
+        name: spec["matchConditions"][0]["expression"] for name, spec in policies.items() if "matchConditions" in spec
+    }
+    account = "'system:serviceaccount:elsewhere:closeknit-{}'"
+    assert conditions == {
+        "closeknit-agent-node": f"request.userInfo.username == {account.format('agent')}",
+        "closeknit-agent-nodetopology": f"request.userInfo.username == {account.format('agent')}",
+        "closeknit-operator-children": f"request.userInfo.username == {account.format('operator')}",
+        "closeknit-operator-pods": f"request.userInfo.username == {account.format('operator')}",
+        "closeknit-prefix": f"request.userInfo.username != {account.format('operator')}",
+    }
+    rules = [rule["expression"] for rule in policies["closeknit-operator-children"]["validations"]]
+    assert "!request.namespace.startsWith('kube-') && request.namespace != 'elsewhere'" in rules
+    bindings = {each["spec"]["policyName"] for each in rendered if each["kind"] == "ValidatingAdmissionPolicyBinding"}
+    assert bindings == policies.keys()
     subjects = [each["subjects"][0] for each in rendered if each["kind"] == "ClusterRoleBinding"]
     assert {(subject["name"], subject["namespace"]) for subject in subjects} == {
         ("closeknit-operator", "elsewhere"),
@@ -188,6 +201,8 @@ def test_names_that_look_like_numbers_stay_text(helm_program: Path) -> None:
             "--set-json=networkPolicy.metricsFrom=[{}]",
             "at '/networkPolicy/metricsFrom/0': minProperties: got 0, want 1",
         ),
+        ('--set-json=rbac.namespaces=["team/b"]', "at '/rbac/namespaces/0': 'team/b' does not match pattern"),
+        ('--set-json=rbac.namespaces=["a","a"]', "at '/rbac/namespaces': items at 0 and 1 are equal"),
         ("--set=agent.tolerations[0].effect=Never", "at '/agent/tolerations/0/effect': value must be one of"),
     ],
 )
@@ -255,4 +270,32 @@ def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: di
     assert "*" not in {word for grant in may for word in grant}
     assert not resources & {"secrets", "pods/exec", "nodes/proxy", "serviceaccounts", "serviceaccounts/token", "roles"}
     assert not {verb for _, verb in may} & {"escalate", "bind", "impersonate", "deletecollection"}
-    assert {verb for resource, verb in may if resource in ("nodes", "trainingjobs")} == {"get", "list", "watch"}
+    assert {verb for resource, verb in may if resource == "trainingjobs"} == {"get", "list", "watch"}
+    assert {verb for resource, verb in may if resource == "nodes"} == {"list", "watch"}
+    # What it writes of Pods, Services and claims is a role of its own.
+    assert {resource for resource, verb in may if verb not in ("get", "list", "watch")} == {
+        "trainingjobs/status",
+        "events",
+        "tokenreviews",
+        "subjectaccessreviews",
+    }
+    assert granted(objects["ClusterRole closeknit-operator-children"]) == {
+        ("pods", "create"),
+        ("pods", "delete"),
+        ("services", "create"),
+        ("services", "delete"),
+        ("resourceclaims", "create"),
+    }
+
+
+def test_what_the_operator_writes_can_be_bound_to_namespaces(helm_program: Path) -> None:
+    def bound(*options: str) -> list[tuple[str, str]]:
+        """(kind, namespace) of the bindings of what it writes."""
+        role = "closeknit-operator-children"
+        bindings = [each for each in render(helm_program, *options) if each.get("roleRef", {}).get("name") == role]
+        subject = {"kind": "ServiceAccount", "name": "closeknit-operator", "namespace": NAMESPACE}
+        assert all(each["subjects"] == [subject] for each in bindings)
+        return [(each["kind"], each["metadata"].get("namespace", "")) for each in bindings]
+
+    assert bound() == [("ClusterRoleBinding", "")]
+    assert bound('--set-json=rbac.namespaces=["team","123"]') == [("RoleBinding", "team"), ("RoleBinding", "123")]

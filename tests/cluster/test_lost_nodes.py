@@ -12,17 +12,13 @@ from typing import Any
 
 import pytest
 
-from harness.install import free_port, install, start_agents, start_operator
-from harness.local_cluster import LocalCluster
-from harness.machines import device_class, node_object, resource_slices
-from harness.operator_bed import Bed
+from closeknit.api.names import UNRESTRICTED_TEMPLATES_LABEL
+from harness.operator_bed import ON_DRA, ON_PLUGIN, Bed, standing
 
-PLUGIN = dict.fromkeys(("gpu-1", "gpu-2", "gpu-3"), "hgx-h200")
-DRA = dict.fromkeys(("gpu-4", "gpu-5", "gpu-6"), "dgx1-v100")
-ON_PLUGIN: dict[str, Any] = {"gpus": 16, "gpu": {"products": ["NVIDIA-H200"]}}
-ON_DRA: dict[str, Any] = {"gpus": 16, "gpu": {"binding": "DRA"}}
+PLUGIN = ("gpu-1", "gpu-2", "gpu-3")
+DRA = ("gpu-4", "gpu-5", "gpu-6")
 BOTH = pytest.mark.parametrize(
-    ("spec", "nodes"), [pytest.param(ON_PLUGIN, tuple(PLUGIN), id="plugin"), pytest.param(ON_DRA, tuple(DRA), id="DRA")]
+    ("spec", "nodes"), [pytest.param(ON_PLUGIN, PLUGIN, id="plugin"), pytest.param(ON_DRA, DRA, id="DRA")]
 )
 serials = itertools.count()
 
@@ -83,27 +79,13 @@ class Site(Bed):
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Site]:
-    with LocalCluster() as cluster:
-        install(cluster)
-        plugin = [node_object(name, profile, plugin=True) for name, profile in PLUGIN.items()]
-        dra = [node_object(name, profile, plugin=False) for name, profile in DRA.items()]
-        slices = [each for name, profile in DRA.items() for each in resource_slices(name, profile)]
-        cluster.apply(*plugin, *dra, device_class(), *slices)
-        fleet = [{"name": name, "profile": profile} for name, profile in (PLUGIN | DRA).items()]
-        start_agents(cluster, fleet)
-        site = Site(cluster, free_port())
-        cluster.wait_for(lambda: len(cluster.get("nodetopologies")["items"]) == len(fleet), "the agents")
-        site.pid = start_operator(cluster, site.port)
+    with standing(Site, PLUGIN, DRA) as site:
         yield site
 
 
 @pytest.fixture
 def site(running: Site) -> Iterator[Site]:
-    running.namespace = f"lost-{next(serials)}"
-    metadata = {"name": running.namespace, "labels": {"closeknit.dev/unrestricted-templates": "true"}}
-    running.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    asked = ("get", "serviceaccounts", "default", f"-n{running.namespace}")
-    running.wait(lambda: running.cluster.kubectl(*asked, check=False) != "", "the default ServiceAccount")
+    running.begin(f"lost-{next(serials)}", **{UNRESTRICTED_TEMPLATES_LABEL: "true"})
     yield running
     running.heal()
     for pod in running.names("pods"):
@@ -131,7 +113,7 @@ def test_a_gang_runs_on_other_nodes_while_its_pod_on_a_dead_node_still_exists(
     # Back again, its GPUs are free only when the Pod is gone.
     site.heal()
     site.submit("next", **{**spec, "gpus": 8})
-    assert f"held by {site.namespace}/train" in site.wait_for_reason("InsufficientGPUs", "next")["message"]
+    assert "held by 1 job" in site.wait_for_reason("InsufficientGPUs", "next")["message"]
     site.confirm("train-a1-worker-00001")
     site.wait_for_state("Running", "next")
     assert site.placed_on("next") == [nodes[1]]
@@ -154,7 +136,7 @@ def test_a_gang_whose_node_is_cordoned_before_its_pod_is_bound_goes_elsewhere_at
 
 def test_a_gang_that_the_scheduler_refuses_for_another_reason_goes_elsewhere_after_half_a_minute(site: Site) -> None:
     """A host port that somebody else has is the scheduler's business alone."""
-    nodes = tuple(PLUGIN)
+    nodes = PLUGIN
     port = {"hostPort": 7777, "containerPort": 7777}
     taken = {"name": "other", "image": "i", "ports": [port]}
     pod = {"name": "other", "namespace": site.namespace}

@@ -53,20 +53,23 @@ def without_server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]
         process.kill()
 
 
+@pytest.mark.alone
 def test_without_an_api_server_it_waits_alive_and_not_ready_and_ends_when_told(
     without_server: tuple[subprocess.Popen[str], int],
 ) -> None:
     process, port = without_server
-    deadline = time.monotonic() + DEADLINE_S
+    began = time.monotonic()
+    deadline = began + DEADLINE_S
     while answer(port, "/healthz") is None:
         assert process.poll() is None, process.stderr and process.stderr.read()
         assert time.monotonic() < deadline, "the operator does not serve its health"
         time.sleep(0.05)
     assert (answer(port, "/healthz"), answer(port, "/readyz"), answer(port, "/metrics")) == (200, 503, 200)
-    process.send_signal(signal.SIGTERM)
     told = time.monotonic()
-    assert process.wait(timeout=10) == 0
-    assert time.monotonic() - told < 1.0
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=DEADLINE_S) == 0
+    # At once: it waits for nothing. On a busy machine even that takes its time, though less than the start, 1 s, did.
+    assert time.monotonic() - told < max(1.0, told - began)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from harness.machines import OTHER_TEAM, device_class, node_object, notebook, re
 
 KINDS = "nodes,nodetopologies,clustertopologies,trainingjobs,pods,resourceslices,resourceclaims"
 KINDS += ",deviceclasses,priorityclasses"
+LEFT_BY_JOBS = ("pods", "resourceclaims", "trainingjobs")
 RACK_LABEL = "example.com/rack"
 PLUGIN = {"h200-1": ("r1", "hgx-h200"), "h200-2": ("r2", "hgx-h200"), "h200-3": ("r1", "hgx-h200")}
 BRIDGES = {"a6000-1": ("r2", "pcie-bridges-8")}
@@ -73,7 +74,7 @@ class Bed:
             "delete", "pods,services", f"--selector={JOB_LABEL}", "--namespace=default", "--wait=false"
         )
         self.cluster.wait_for(
-            lambda: not self.cluster.kubectl("get", "pods,resourceclaims,trainingjobs", "--output=name"),
+            lambda: not any(self.cluster.get(kind, namespace="default")["items"] for kind in LEFT_BY_JOBS),
             "the jobs and what they made to be gone",
         )
 

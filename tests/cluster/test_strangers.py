@@ -85,6 +85,7 @@ def fastest_start_s(bed: Bed, name: str) -> float:
     return best
 
 
+@pytest.mark.alone
 def test_a_flood_of_tokens_slows_no_job_and_keeps_no_scraper_out(bed: Bed, port: int) -> None:
     known, new = scraper(bed, "known"), scraper(bed, "new")
     assert status_of(port, "/metrics", known) == 200

@@ -30,6 +30,7 @@ PODS = _core("pods")
 NODES = _core("nodes", namespaced=False)
 CONFIG_MAPS = _core("configmaps")
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
+OWN_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 
 
@@ -64,5 +65,6 @@ STOCK_KINDS = (
     Kind(Resource("resource.k8s.io", "v1", "resourceslices", namespaced=False), "ResourceSlice", has_generation=True),
     Kind(Resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False), "DeviceClass", has_generation=True),
     Kind(TOKEN_REVIEWS, "TokenReview", answer=lambda _: {"user": {}}),
+    Kind(OWN_ACCESS_REVIEWS, "SelfSubjectAccessReview", answer=lambda _: {"allowed": True}),
     Kind(SUBJECT_ACCESS_REVIEWS, "SubjectAccessReview", answer=lambda _: {"allowed": False}),
 )

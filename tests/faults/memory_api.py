@@ -8,6 +8,7 @@ import msgspec
 
 from closeknit.kube.api import JsonObject, Key, ListPage, Resource, WatchEvent
 from closeknit.kube.errors import Conflict, NotFound, Unavailable
+from closeknit.kube.head import Head
 from faults.fault import Call, Delay, EndStream, Fault, HoldEvents, Kill, LoseReply, Refuse
 from faults.selectors import Matches, selector
 from faults.store import Change, Store
@@ -128,6 +129,13 @@ class MemoryApi:
         return await self._do(
             call, lambda: self.store.create(resource, body, namespace=call.key.namespace, dry_run=dry_run)
         )
+
+    async def make(
+        self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
+    ) -> Head:
+        """See `Api.make`."""
+        made = await self.create(resource, body, namespace=namespace, dry_run=dry_run)
+        return msgspec.convert(made["metadata"], Head)
 
     async def json_patch(
         self,

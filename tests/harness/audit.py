@@ -35,15 +35,27 @@ class AuditEvent:
     response: Any  # the object, or the Status of a refusal
 
 
-def read_audit_log(path: Path) -> list[AuditEvent]:
-    """All recorded writes so far, in the order in which they were received.
+class AuditLog:
+    """One control plane's log, which grows: each line is read once, however often the writes are asked for."""
 
-    The API server writes an event just after its answer, so that the last ones may be a moment late: wait for them.
-    """
-    lines = path.read_bytes().splitlines(keepends=True)
-    # A line without its end is still being written; what was sent may be nested deeper than Python reads.
-    events = [audit_event(json.loads(shallow(line))) for line in lines if line.endswith(b"\n")]
-    return sorted(events, key=lambda event: event.received)
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._bytes_read = 0
+        self._events: list[AuditEvent] = []
+
+    def events(self) -> list[AuditEvent]:
+        """All recorded writes so far, in the order in which they were received.
+
+        The API server writes an event just after its answer, so that the last ones may be a moment late: wait for them.
+        """
+        with self._path.open("rb") as file:
+            file.seek(self._bytes_read)
+            *lines, _ = file.read().split(b"\n")  # the last one is empty, or still being written
+        self._bytes_read += sum(len(line) + 1 for line in lines)
+        # What was sent may be nested deeper than Python reads.
+        self._events += [audit_event(json.loads(shallow(line))) for line in lines]
+        self._events.sort(key=lambda event: event.received)
+        return list(self._events)
 
 
 def audit_event(record: Mapping[str, Any]) -> AuditEvent:

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT
 CHART = Path(__file__).parents[2] / "helm" / "closeknit"
 NAMESPACE = AGENT_NAMESPACE
 AGENT_USER = f"system:serviceaccount:{AGENT_NAMESPACE}:{AGENT_SERVICE_ACCOUNT}"
+OPERATOR_USER = f"system:serviceaccount:{NAMESPACE}:closeknit-operator"
 POLICIES_TIMEOUT_S = 60  # the API server compiles a new policy within a few seconds
 
 
@@ -44,8 +47,36 @@ def render(program: Path, *options: str, namespace: str = NAMESPACE) -> list[dic
     return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
+_MARKED = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "probe", "namespace": "default", "labels": {"closeknit.dev/job": "probe"}},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
+
+
+@contextmanager
+def prefix_lifted(cluster: LocalCluster) -> Iterator[None]:
+    """For as long as it lasts, anybody may set labels and annotations under our prefix, as where no policy is."""
+    binding = ("validatingadmissionpolicybinding", "closeknit-prefix")
+    stored = cluster.get(*binding)
+    cluster.kubectl("delete", *binding)
+    cluster.wait_for(
+        lambda: not _is_refused(cluster, "create", "--filename=-", body=_MARKED), "the policy to be lifted"
+    )
+    try:
+        yield
+    finally:
+        metadata = {"name": stored["metadata"]["name"], "labels": stored["metadata"]["labels"]}
+        cluster.apply({**stored, "metadata": metadata})
+        refused = "the policy to be back"
+        cluster.wait_for(
+            lambda: _is_refused(cluster, "create", "--filename=-", body=_MARKED), refused, POLICIES_TIMEOUT_S
+        )
+
+
 def wait_for_policies(cluster: LocalCluster, node: str) -> None:
-    """Returns once the three policies of the chart refuse what they must. `node` exists; nothing is stored."""
+    """Returns once the policies of the chart refuse what they must. `node` exists; nothing is stored."""
     ours = {"apiVersion": "closeknit.dev/v1alpha1", "metadata": {"name": "probe"}}
     job = ours | {"kind": "TrainingJob", "spec": {"gpus": 1, "template": {"spec": {"hostNetwork": True}}}}
     topology = ours | {"kind": "NodeTopology", "spec": {"source": {"method": "Simulated"}, "gpus": []}}
@@ -56,6 +87,8 @@ def wait_for_policies(cluster: LocalCluster, node: str) -> None:
             _is_refused(cluster, "create", "--filename=-", body=job)
             and _is_refused(cluster, "create", "--filename=-", agent, body=topology)
             and _is_refused(cluster, "label", "node", node, "closeknit.dev/probe=true", agent)
+            and _is_refused(cluster, "create", "--filename=-", body=_MARKED)
+            and _is_refused(cluster, "create", "--filename=-", f"--as={OPERATOR_USER}", body=_MARKED)
         )
 
     cluster.wait_for(all_refuse, "the chart's policies to be in effect", POLICIES_TIMEOUT_S)

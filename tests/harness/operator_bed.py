@@ -5,22 +5,25 @@ import os
 import signal
 import urllib.error
 import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness.audit import AuditEvent
 from harness.chart import NAMESPACE
-from harness.install import OPERATOR, start_operator
+from harness.install import OPERATOR, free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster, is_running
+from harness.machines import device_class, node_object, resource_slices
 
 USER = f"system:serviceaccount:{NAMESPACE}:{OPERATOR}"
 # Two nodes whose GPUs a device plugin binds, and two whose GPUs claims bind.
 PLUGIN_NODES = ("gpu-1", "gpu-2")
 DRA_NODES = ("gpu-3", "gpu-4")
-PROFILES = {"gpu-1": "hgx-h200", "gpu-2": "hgx-h200", "gpu-3": "dgx1-v100", "gpu-4": "dgx1-v100"}
+ON_PLUGIN_PROFILE, ON_DRA_PROFILE = "hgx-h200", "dgx1-v100"
 ON_PLUGIN: dict[str, Any] = {"gpus": 16, "gpu": {"products": ["NVIDIA-H200"]}}
 ON_DRA: dict[str, Any] = {"gpus": 16, "gpu": {"binding": "DRA"}}
 BOTH = pytest.mark.parametrize(
@@ -30,12 +33,19 @@ BOTH = pytest.mark.parametrize(
 
 @dataclass
 class Bed:
-    """A control plane with four nodes, their agents, and one operator."""
+    """A control plane with some nodes of each binding, their agents, and one operator."""
 
     cluster: LocalCluster
     port: int
     pid: int = 0
     namespace: str = ""
+
+    def begin(self, namespace: str, **labels: str) -> None:
+        """A story in a namespace of its own, in which Pods can be created at once."""
+        self.namespace = namespace
+        metadata = {"name": namespace, "labels": labels}
+        self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        self.cluster.wait_for_default_account(namespace)
 
     def submit(self, name: str = "train", **spec: Any) -> None:
         container = {"name": "trainer", "image": "registry.example/train:1"}
@@ -52,7 +62,8 @@ class Bed:
         self.cluster.kubectl("patch", kind, name, *where, "--type=merge", f"--patch={json.dumps(patch)}")
 
     def job(self, name: str = "train") -> dict[str, Any]:
-        return self.cluster.get("trainingjob", name, self.namespace)
+        """With an empty status as long as the operator has said nothing of it."""
+        return {"status": {}} | self.cluster.get("trainingjob", name, self.namespace)
 
     def wait_for_state(self, state: str, name: str = "train") -> dict[str, Any]:
         def status() -> dict[str, Any] | None:
@@ -119,6 +130,26 @@ class Bed:
         os.kill(self.pid, how)
         self.cluster.wait_for(lambda: not is_running(self.pid), "the operator to end")
         self.pid = start_operator(self.cluster, self.port)
+
+
+B = TypeVar("B", bound=Bed)
+
+
+@contextmanager
+def standing(kind: type[B], plugin_nodes: Sequence[str], dra_nodes: Sequence[str]) -> Iterator[B]:
+    """A control plane of its own, for an operator would touch other tests' jobs."""
+    profiles = dict.fromkeys(plugin_nodes, ON_PLUGIN_PROFILE) | dict.fromkeys(dra_nodes, ON_DRA_PROFILE)
+    with LocalCluster() as cluster:
+        install(cluster)
+        plugin = [node_object(name, profiles[name], plugin=True, rdma=8) for name in plugin_nodes]
+        dra = [node_object(name, profiles[name], plugin=False) for name in dra_nodes]
+        slices = [each for name in dra_nodes for each in resource_slices(name, profiles[name])]
+        cluster.apply(*plugin, *dra, device_class(), *slices)
+        start_agents(cluster, [{"name": name, "profile": profile} for name, profile in profiles.items()])
+        bed = kind(cluster, free_port())
+        cluster.wait_for(lambda: len(cluster.get("nodetopologies")["items"]) == len(profiles), "the agents")
+        bed.pid = start_operator(cluster, bed.port)
+        yield bed
 
 
 def others(writes: list[AuditEvent]) -> list[str]:

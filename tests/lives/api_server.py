@@ -56,7 +56,9 @@ class ApiServer(Store):
         return self._objects[resource]
 
     def create(self, resource: Resource, body: JsonObject, *, namespace: str = "", dry_run: bool = False) -> JsonObject:
-        """See `Store.create`; a Pod gets what admission adds to it."""
+        """See `Store.create`; a Pod gets what admission adds to it. Reviews have no name, and are answered at once."""
+        if "name" not in body["metadata"]:
+            return super().create(resource, body, namespace=namespace, dry_run=dry_run)
         if resource == PODS:
             spec = body["spec"]
             priority = self._priority(body["metadata"]["name"], spec.get("priorityClassName"))

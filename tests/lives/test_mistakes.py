@@ -22,8 +22,8 @@ def nothing_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
 def pods_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose booking is over holds nothing, though his Pods still run."""
 
-    def of_bookings_alone(node: str, machine: Any, report: Any, bookings: Any, _pods: Any, claimed: Any) -> Any:
-        return holding(node, machine, report, bookings, (), claimed)
+    def of_bookings_alone(machine: Any, report: Any, bookings: Any, _pods: Any, claimed: Any) -> Any:
+        return holding(machine, report, bookings, (), claimed)
 
     monkeypatch.setattr("closeknit.cluster.view.holding", of_bookings_alone)
 

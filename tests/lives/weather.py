@@ -69,23 +69,25 @@ class Connection(MortalApi):
         self._server = server
         self._weather = weather
         self._note = note
-        self._is_dry_run = False
+        self._is_question = False
 
     async def create(
         self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
     ) -> JsonObject:
-        """See `Api.create`; a dry run is no write."""
-        self._is_dry_run = dry_run  # what comes next, in the same step of the loop, is the call itself
+        """See `Api.create`; a dry run is no write, nor is a review."""
+        self._is_question = (
+            dry_run or "name" not in body["metadata"]
+        )  # what comes next, in the same step of the loop, is the call itself
         return await super().create(resource, body, namespace=namespace, dry_run=dry_run)
 
     async def _before(self, call: Call) -> Sequence[Any]:
         weather, chance = self._weather, self._weather.chance
         climate = weather.climate
         self.calls.clear()
-        if call.verb in WRITES and not self._is_dry_run:
+        if call.verb in WRITES and not self._is_question:
             weather.last_write_at = asyncio.get_running_loop().time()
             weather.writes.append(f"{weather.last_write_at:9.3f}  {call.verb} {call.resource} {call.key}")
-        self._is_dry_run = False
+        self._is_question = False
         if chance.random() < climate.slow:
             await asyncio.sleep(chance.choice([0.05, 0.5, 3.0]))
         if chance.random() < climate.refused or (call.verb == "create" and call.resource == climate.outage):

@@ -104,7 +104,9 @@ def worker(
     pin: str | None = None,
     **others: Any,
 ) -> Manifest:
-    """A worker Pod of a TrainingJob, as the operator makes it; `gpus` are the uuids of its annotation."""
+    """A worker Pod of a TrainingJob, as the operator makes it; `gpus` are the uuids of its annotation, and so many it
+    asks for, or one, where nothing else is said."""
+    others = {"requests": {"nvidia.com/gpu": str(len(gpus) or 1)}, **others}
     made = pod(f"{job}-a{attempt}-worker-{index:05d}", namespace=namespace, **others)
     made["metadata"]["labels"] = {
         "closeknit.dev/job": job,

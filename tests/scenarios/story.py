@@ -270,7 +270,10 @@ class Story:
             owners = there["metadata"].get("ownerReferences", ())
             labels = tuple(there["metadata"].get("labels", {}).items())
             return Exists(
-                manifest, tuple(Owner(each["kind"], each["name"], each["uid"]) for each in owners), labels, ""
+                manifest,
+                tuple(Owner(each["kind"], each["name"], each["uid"], each["apiVersion"]) for each in owners),
+                labels,
+                "",
             )
         self.add({**manifest, **({"status": {"phase": "Pending"}} if kind == "Pod" else {})})
         self.written.append(f"create {kind} {name}")

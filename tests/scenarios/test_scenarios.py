@@ -20,6 +20,7 @@ NOT_PLACEMENTS = {  # what launch or lifecycle say
     PendingReason.TEMPLATE_INVALID,
     PendingReason.NAME_CONFLICT,
     PendingReason.QUOTA_EXCEEDED,
+    PendingReason.NAMESPACE_NOT_SERVED,
 }
 
 

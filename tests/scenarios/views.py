@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import from_document
-from closeknit.cluster.node import NodeView
+from closeknit.cluster.node import Holder, NodeView
 from scenarios.manifests import Manifest
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -20,5 +20,10 @@ def view(*manifests: Manifest, name: str = "gpu-1") -> NodeView:
 
 
 def words(facts: Mapping[int, object]) -> dict[int, str]:
-    """Holders or faults of a node as people read them."""
-    return {index: str(fact) for index, fact in facts.items()}
+    """Faults of a node as people read them, and holders with the names that no message has."""
+    return {index: _named(fact) if isinstance(fact, Holder) else str(fact) for index, fact in facts.items()}
+
+
+def _named(holder: Holder) -> str:
+    pods = " or ".join(f"{namespace}/{name}" for namespace, name in [(holder.namespace, holder.name), *holder.or_pods])
+    return f"{holder.kind} {pods}"

@@ -25,6 +25,11 @@ app.kubernetes.io/component: {{ .component }}
 system:serviceaccount:{{ .Release.Namespace }}:closeknit-agent
 {{- end }}
 
+{{/* User name of the operator in every request it makes. */}}
+{{- define "closeknit.operator.user" -}}
+system:serviceaccount:{{ .Release.Namespace }}:closeknit-operator
+{{- end }}
+
 {{/* Where, and how urgently, a component's Pods run. Call with the component's values. */}}
 {{- define "closeknit.scheduling" -}}
 {{- with .priorityClassName }}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeknit.api.nesting import depth, is_deeper, shallow
+from closeknit.api.nesting import depth, is_deeper, is_surely_shallow, shallow
 
 TEXTS = st.sampled_from(["", "a", "[[[", "]]", '"', "\\", '\\"]{', "}\\\\", "\u00e4"])
 VALUES = st.recursive(
@@ -44,6 +44,23 @@ def test_what_is_too_deep_is_emptied_and_seen(value: Any, at: int) -> None:
     left = shallow(document, at)
     assert json.loads(left) == cut(value, at)
     assert is_deeper(left, at) is is_deeper(document, at) is (levels(value) > at)
+
+
+@given(VALUES, st.integers(1, 12), st.sampled_from([(",", ":"), (", ", ": ")]))
+def test_what_is_surely_shallow_is_no_deeper(value: Any, at: int, separators: tuple[str, str]) -> None:
+    document = json.dumps(value, separators=separators).encode()
+    assert not is_surely_shallow(document, at) or levels(value) <= at
+
+
+@pytest.mark.parametrize("at", [1, 2, 5, 100])
+@pytest.mark.parametrize("pair", ["[]", "{}"])
+@pytest.mark.parametrize("beside", ["", "[],[],[],", '"[{",'])
+def test_the_bound_itself_is_told_from_one_level_more(at: int, pair: str, beside: str) -> None:
+    exact = (f"[{beside}" * (at - 1) + pair + "]" * (at - 1)).encode()
+    assert levels(json.loads(exact)) == at
+    assert not is_surely_shallow(exact, at - 1)
+    if not beside.startswith('"'):
+        assert is_surely_shallow(exact, at + 1)
 
 
 @given(st.lists(st.sampled_from([b"[", b"]", b"{", b"}", b'"', b"\\", b"a", b",", b":"]), max_size=12).map(b"".join))

@@ -96,7 +96,7 @@ def test_the_example_that_is_too_large_says_why() -> None:
             "reason": "NoNVLinkIsland",
             "message": "needs 32 GPUs in one NVLink island; largest free island has 8 (gpu-01), and no machine here "
             "has more than 8 in one: lower tensor x context, or set nvlink: Preferred; "
-            "2 excluded: 2 held by claim team-b/notebook",
+            "2 excluded: 2 held by 1 claim",
             "nearest": [],
         },
     }
@@ -122,7 +122,7 @@ def test_a_refusal_for_people() -> None:
     assert " ".join(result.stdout.split()) == (
         "default/too-large does not fit: NoNVLinkIsland needs 32 GPUs in one NVLink island; largest free island has "
         "8 (gpu-01), and no machine here has more than 8 in one: lower tensor x context, or set "
-        "nvlink: Preferred; 2 excluded: 2 held by claim team-b/notebook"
+        "nvlink: Preferred; 2 excluded: 2 held by 1 claim"
     )
 
 
@@ -270,3 +270,21 @@ def test_a_job_copied_out_of_a_cluster_is_asked_about_anew(
     copied["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
     objects = [node_topology("gpu-1"), *([copied] if is_stored else [])]
     assert nodes_of(plan(tmp_path, copied, *objects)) == [("gpu-1", list(range(8)))]
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize("gpus", [4, 400], ids=["fits", "does not fit"])
+def test_nothing_in_a_file_drives_the_terminal(tmp_path: Path, output: str, gpus: int) -> None:
+    name = "gpu-1\x1b[2J\x9b\u202e\nforged"
+    machine = node_topology(name, count=8)
+    environment = [{"name": "TOKEN", "value": name}]
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i", "env": environment}]}}
+    files = {"job.json": asked(gpus=gpus, template=template), "cluster.json": machine}
+    for file, manifest in files.items():
+        (tmp_path / file).write_text(json.dumps(manifest))
+    arguments = ["-f", str(tmp_path / "job.json"), "--cluster", str(tmp_path / "cluster.json"), "-o", output]
+    result = CliRunner().invoke(app, ["plan", *arguments])
+    assert result.exit_code == (0 if gpus == 4 else 3), result.stderr
+    lines = result.stdout.split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("forged") for line in lines)

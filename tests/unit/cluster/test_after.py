@@ -281,7 +281,7 @@ SEEN: dict[str, Change] = {
     ),
     "a job that cannot be read": Change(Stream.TRAINING_JOBS, ("team-b", "broken"), None),
     "a Pod that is not bound": change(decoded(worker(index=1, node=None))),
-    "a claim that holds nothing": change(decoded(resource_claim("y", job="train"))),
+    "a claim that holds nothing": change(decoded(resource_claim("y-a1-worker-00000"))),
     "a priority": change(decoded(priority_class("high", 8))),
     "what the kubelet has given to a Pod, as it was booked": change(
         decoded(
@@ -441,10 +441,10 @@ def test_the_last_node_leaves_nothing_behind() -> None:
     assert everything(node("gpu-1")).after([Change(Stream.NODES, ("", "gpu-1"), None)]) == Cluster.empty()
 
 
-def test_a_gated_pod_moves_the_booking_to_the_gpus_that_it_names() -> None:
+def test_a_pod_moves_no_booking_to_the_gpus_that_it_names() -> None:
     booking = everything(node(), node_topology(), training_job(placement=booked(("gpu-1", [0]))))
-    pinned = booking.after([change(decoded(worker(node=None, gpus=uuids("gpu-1", 5))))])
-    assert words(pinned.nodes["gpu-1"].holders) == {5: "job team-b/train"}
+    pinned = booking.after([change(decoded(worker(node=None, gpus=uuids("gpu-1", 5), pin="gpu-1")))])
+    assert words(pinned.nodes["gpu-1"].holders) == {0: "job team-b/train"}
 
 
 def test_a_job_that_cannot_be_read_is_kept_with_its_fault() -> None:

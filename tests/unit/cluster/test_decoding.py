@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from closeknit.api.names import JobKey
-from closeknit.cluster.job import InvalidJob
+from closeknit.api.names import ChildName, JobKey, Role
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.job import InvalidJob, job_from_json
 from closeknit.cluster.kinds import KINDS, Kind, Stream, change, from_document
 from closeknit.cluster.pod import ContainerState, Lodger, Pod
 from closeknit.cluster.report import AgentReport
@@ -139,7 +140,6 @@ KEPT = {
     "a Pod that only bears our label": labelled(pod(requests={}, phase="Failed")),
     "a Pod that has a name which a child may want": pod("train-a12-ps-00003", requests={}),
     "a claim that has a name which a child may want": resource_claim("train-a1-worker-00000"),
-    "a claim of ours that waits": resource_claim("x", job="train"),
     "a claim with GPUs": resource_claim("x", ("gpu-1", 0)),
 }
 
@@ -169,12 +169,8 @@ def test_a_pod_of_ours_in_full() -> None:
         "extendedResourceClaimStatus": {"resourceClaimName": "b", "requestMappings": []},
     }
     found = kept(manifest)
-    assert (found.job, found.attempt, found.role, found.index) == (JobKey("team-b", "train"), 2, "worker", 3)
-    assert (found.gpus, found.gpu_count, found.claims) == (
-        ("GPU-gpu-1-4", "GPU-gpu-1-5"),
-        1,
-        ("b", "c", "made-of-template"),
-    )
+    assert (found.job, found.child) == (JobKey("team-b", "train"), ChildName("train", 2, Role.WORKER, 3))
+    assert (found.gpu_count, found.claims) == (2, ("b", "c", "made-of-template"))
     assert (found.node, found.phase, found.priority, found.resource_version) == ("", "Pending", 7, "17")
     assert found.deletion_timestamp == "2026-11-21T12:00:00Z"
     assert [entry.type for entry in found.conditions] == ["DisruptionTarget", "PodScheduled"]
@@ -244,10 +240,24 @@ def test_countable_quantities(text: str, expected: int) -> None:
     assert kept(manifest).gpu_count == expected
 
 
-def test_labels_that_are_no_numbers_are_none() -> None:
+def test_what_a_pod_is_to_its_job_is_told_by_its_name() -> None:
+    manifest = worker(index=7, attempt=2)
+    manifest["metadata"]["labels"] |= {"closeknit.dev/attempt": "1", "closeknit.dev/index": "0"}
+    assert (kept(manifest).attempt, kept(manifest).index) == (2, 7)
+    for name in ("train-a02-worker-00007", "train-a2-worker-7", "other-a2-worker-00007", "train-a2-boss-00007", "x"):
+        manifest["metadata"]["name"] = name
+        assert (kept(manifest).attempt, kept(manifest).index) == (None, None)
+
+
+OWNERS = {"kind": "Job", "apiVersion": "closeknit.dev/v1", "uid": "another", "name": "other"}
+
+
+@pytest.mark.parametrize("field", ["kind", "apiVersion", "name"])
+def test_an_owner_that_is_no_training_job_of_ours_is_none(field: str) -> None:
     manifest = worker()
-    manifest["metadata"]["labels"] |= {"closeknit.dev/attempt": "two", "closeknit.dev/index": "-1"}
-    assert (kept(manifest).attempt, kept(manifest).index) == (None, None)
+    assert kept(manifest).job is not None
+    manifest["metadata"]["ownerReferences"][0][field] = OWNERS[field]
+    assert kept(manifest).job is None
 
 
 IMPOSSIBLE: dict[str, tuple[Manifest, str]] = {
@@ -319,6 +329,34 @@ def test_a_job_whose_status_cannot_be_read_either_has_none() -> None:
     found = from_document(training_job(spec={"gpus": 0}, placement="somewhere"))
     assert isinstance(found, InvalidJob)
     assert found.status.placement is None
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        pytest.param([[[[]]]] * 60_000, id="lists in lists"),
+        pytest.param("x" * 300_000, id="one text"),
+    ],
+)
+def test_a_template_larger_than_any_valid_one_is_refused_before_it_is_read(
+    large: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = training_job(placement=booked(("gpu-1", [0])))
+    manifest["spec"]["template"]["spec"]["large"] = large
+    monkeypatch.setattr(TrainingJob, "model_validate_json", lambda *_: pytest.fail("all of it was read"))
+    found = from_document(manifest)
+    assert isinstance(found, InvalidJob)
+    assert "bytes as JSON, more than 262144; move what is large into a ConfigMap" in found.error
+    assert found.status.placement is not None
+
+
+def test_how_an_api_server_writes_a_script_makes_it_no_larger() -> None:
+    script = "a && b > c; " * 20_000
+    manifest = training_job()
+    manifest["spec"]["template"]["spec"]["containers"][0]["command"] = [script]
+    document = json.dumps(manifest).replace("&", "\\u0026").replace(">", "\\u003e").encode()
+    assert len(document) > 2 * len(script)
+    assert isinstance(job_from_json(document), TrainingJob)
 
 
 def test_a_job_without_a_spec() -> None:

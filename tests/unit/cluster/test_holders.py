@@ -60,36 +60,47 @@ HOLDERS = {
         [training_job(placement=booked(("gpu-1", [1, 9])))],
         {1: "job team-b/train"},
     ),
-    "the Pod's uuids beat its booking's indexes, which a reboot has renumbered": (
+    "a Pod's annotation moves no booking": (
         [training_job(placement=booked(("gpu-1", [0, 1]))), worker(gpus=uuids("gpu-1", 6, 7))],
-        {6: "job team-b/train", 7: "job team-b/train"},
-    ),
-    "also before the Pod is bound": (
-        [training_job(placement=booked(("gpu-1", [0, 1]))), worker(gpus=uuids("gpu-1", 6, 7), node=None)],
-        {6: "job team-b/train", 7: "job team-b/train"},
-    ),
-    "uuids that are nowhere leave the indexes": (
-        [training_job(placement=booked(("gpu-1", [0, 1]))), worker(gpus=uuids("gpu-9", 6, 7))],
         {0: "job team-b/train", 1: "job team-b/train"},
     ),
-    "the Pod of an earlier attempt holds what it names, beside the booking": (
-        [training_job(placement=booked(("gpu-1", [0])), attempt=2), worker(gpus=uuids("gpu-1", 5))],
-        {0: "job team-b/train", 5: "job team-b/train"},
+    "nor adds to it": (
+        [
+            training_job(placement=booked(("gpu-1", [0, 1]))),
+            worker(gpus=uuids("gpu-1", *range(8)), requests={"nvidia.com/gpu": "2"}),
+        ],
+        {0: "job team-b/train", 1: "job team-b/train"},
     ),
-    "the Pod of a deleted job still holds": ([worker(gpus=uuids("gpu-1", 5))], {5: "job team-b/train"}),
-    "a Pod of no booking that is not seen bound yet holds what it is pinned to": (
-        [worker(gpus=uuids("gpu-1", 5), node=None, pin="gpu-1")],
-        {5: "job team-b/train"},
+    "the Pod of an earlier attempt holds what the kubelet tells, beside the booking": (
+        [
+            training_job(placement=booked(("gpu-1", [0])), attempt=2),
+            worker(gpus=uuids("gpu-1", 6)),
+            node_topology(allocations=[allocation("team-b", "train-a1-worker-00000", uuids("gpu-1", 5))]),
+        ],
+        {0: "job team-b/train", 5: "Pod team-b/train-a1-worker-00000"},
     ),
-    "a Pod that is pinned to another node": ([worker(gpus=uuids("gpu-1", 5), node=None, pin="gpu-2")], {}),
+    "so does the Pod of a deleted job": (
+        [
+            worker(gpus=uuids("gpu-1", 6)),
+            node_topology(allocations=[allocation("team-b", "train-a1-worker-00000", uuids("gpu-1", 5))]),
+        ],
+        {5: "Pod team-b/train-a1-worker-00000"},
+    ),
     "a Pod of a job's earlier namesake does not stand for the booking": (
         [
             training_job(placement=booked(("gpu-1", [0]))),
-            worker(gpus=uuids("gpu-1", 5), job_uid="uid-of-another"),
+            worker(job_uid="uid-of-another"),
+            node_topology(allocations=[allocation("team-b", "train-a1-worker-00000", uuids("gpu-1", 5))]),
         ],
-        {0: "job team-b/train", 5: "job team-b/train"},
+        {0: "job team-b/train", 5: "Pod team-b/train-a1-worker-00000"},
     ),
-    "a finished Pod of no booking holds nothing": ([worker(gpus=uuids("gpu-1", 5), phase="Succeeded")], {}),
+    "a finished Pod of no booking holds nothing": (
+        [
+            worker(phase="Succeeded"),
+            node_topology(allocations=[allocation("team-b", "train-a1-worker-00000", uuids("gpu-1", 5))]),
+        ],
+        {},
+    ),
     "what the kubelet gave beats what was predicted": (
         [
             training_job(placement=booked(("gpu-1", [0, 1]), binding="BestEffort")),
@@ -98,7 +109,7 @@ HOLDERS = {
         ],
         {2: "job team-b/train", 3: "job team-b/train"},
     ),
-    "a kubelet's word on a part of the Pod's GPUs adds to the annotation": (
+    "a kubelet's word on a part of the Pod's GPUs adds to the booking": (
         [
             training_job(placement=booked(("gpu-1", [0, 1]), binding="BestEffort")),
             worker(gpus=uuids("gpu-1", 0, 1), requests={"nvidia.com/gpu": "2"}),
@@ -108,11 +119,11 @@ HOLDERS = {
     ),
     "somebody's Pod, by the kubelet's word": (
         [pod(), node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))])],
-        {4: "pod ml/notebook"},
+        {4: "Pod ml/notebook"},
     ),
     "a replica of a shared GPU": (
         [pod(), node_topology(allocations=[allocation("ml", "notebook", ["GPU-gpu-1-4::2"])])],
-        {4: "pod ml/notebook"},
+        {4: "Pod ml/notebook"},
     ),
     "the kubelet's word on a Pod that is gone": (
         [node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))])],
@@ -201,7 +212,7 @@ REQUESTED = {
         False,
     ),
     "a booking whose Pod is not there yet": ([training_job(placement=WHOLE)], 4, True),
-    "a booking whose Pod is gated": (
+    "a booking whose Pod is not bound": (
         [training_job(placement=WHOLE), worker(node=None, requests={"nvidia.com/gpu": "4"}, phase="Pending")],
         4,
         True,
@@ -258,7 +269,7 @@ def test_pods_that_hold_all_there_is_hold_every_gpu() -> None:
         pod("b", requests={"nvidia.com/gpu": "1"}),
         pod("c", requests={"nvidia.com/gpu": "1"}),
     )
-    assert words(found.holders) == {0: "pod ml/b or ml/c", 1: "pod ml/a", 2: "pod ml/b or ml/c"}
+    assert words(found.holders) == {0: "Pod ml/b or ml/c", 1: "Pod ml/a", 2: "Pod ml/b or ml/c"}
     assert found.free == ()
 
 
@@ -273,4 +284,5 @@ def test_a_pod_of_the_plugin_that_dra_has_replaced_may_hold_any_gpu() -> None:
     old = pod("old", requests={"nvidia.com/gpu": "6"})
     found = view(node(gpus=None), node_topology(), resource_slice(), old, resource_claim("x", ("gpu-1", 3)))
     assert (found.dra, found.free) == (True, ())
-    assert (str(found.holders[0]), str(found.holders[3])) == ("pod ml/old", "claim ml/x")
+    held = words(found.holders)
+    assert (held[0], held[3]) == ("Pod ml/old", "claim ml/x")

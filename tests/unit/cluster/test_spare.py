@@ -49,7 +49,10 @@ SPARE: dict[str, tuple[list[Manifest], dict[str, int]]] = {
         [BOOKED, worker(requests={"cpu": "33", "nvidia.com/gpu": "2"})],
         {"cpu": 95_000, "pods": 109},
     ),
-    "a booking whose Pod has finished": ([BOOKED, worker(requests={"cpu": "33"}, phase="Succeeded")], {}),
+    "a booking whose Pod has finished": (
+        [BOOKED, worker(requests={"cpu": "33", "nvidia.com/gpu": "2"}, phase="Succeeded")],
+        {},
+    ),
     "a booking whose Pod has finished and was removed": (
         [training_job(spec=asking(cpu="32"), placement={**booked(("gpu-1", [0, 1])), "succeeded": "0"})],
         {},

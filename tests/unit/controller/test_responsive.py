@@ -74,6 +74,7 @@ async def answered(process: Process) -> tuple[list[float], str]:
             return took, await answer.text()
 
 
+@pytest.mark.alone
 def test_probes_are_answered_while_a_decision_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "decide", long_decision)
 

@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import JobKey, PendingReason
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import EVENTS, PODS, SERVICES, TRAINING_JOBS
+from closeknit.controller.rights import OWN_ACCESS_REVIEWS
 from closeknit.controller.writes import IN_FLIGHT, Writes
-from closeknit.kube.errors import Forbidden
+from closeknit.kube.api import JsonObject, Resource
+from closeknit.kube.errors import Forbidden, Unavailable
 from closeknit.lifecycle.answers import NOTHING, Answers, Refusing, after
 from closeknit.lifecycle.plan import Delete, Plan
 from closeknit.lifecycle.results import Result, unfinished
@@ -24,7 +26,19 @@ from scenarios.story import NOW, Story, plugin_node
 QUOTA = Forbidden("pods is forbidden: exceeded quota: one", code=403, reason="Forbidden")
 
 
-def written(*faults: Fault, nodes: int = 4) -> tuple[Answers, Sequence[Result], Store]:
+class Powerless(MemoryApi):
+    """An API server on which we have no right to create children."""
+
+    async def create(
+        self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
+    ) -> JsonObject:
+        made = await super().create(resource, body, namespace=namespace, dry_run=dry_run)
+        return {**made, "status": {"allowed": False}} if resource == OWN_ACCESS_REVIEWS else made
+
+
+def written(
+    *faults: Fault, nodes: int = 4, api: type[MemoryApi] = MemoryApi
+) -> tuple[Answers, Sequence[Result], Store]:
     """The booking of a gang of so many Pods, written over an API server with these faults."""
     store = Store()
     body = training_job(spec={"gpus": 8 * nodes})
@@ -33,7 +47,7 @@ def written(*faults: Fault, nodes: int = 4) -> tuple[Answers, Sequence[Result], 
     story = Story(*(each for number in range(nodes) for each in plugin_node(f"gpu-{number}")), job)
     story.objects[("TrainingJob", "team-b", "train")] = job  # with the store's own resourceVersion
     (booking,) = story.plans()
-    writes = Writes(MemoryApi(store, faults), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    writes = Writes(api(store, faults), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
     results = virtual_time.run(writes.apply(booking))
     assert unfinished(results, booking.uid) is None
     return after(NOTHING, booking, results, NOW), results, store
@@ -69,6 +83,31 @@ def test_where_the_first_pod_is_refused_nothing_more_is_made_or_told() -> None:
     answers, _, store = written(Fault(Refuse(QUOTA), "create", PODS, nth=1))
     assert answers.rejection is not None
     assert [len(store.objects(each)) for each in (PODS, EVENTS, SERVICES)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("api", "faults", "reason"),
+    [
+        pytest.param(Powerless, [], PendingReason.NAMESPACE_NOT_SERVED, id="without the right"),
+        pytest.param(MemoryApi, [], PendingReason.TEMPLATE_INVALID, id="with it, admission refuses"),
+        pytest.param(
+            Powerless,
+            [Fault(Refuse(Unavailable("down", code=503)), "create", OWN_ACCESS_REVIEWS)],
+            PendingReason.TEMPLATE_INVALID,
+            id="nobody can tell",
+        ),
+    ],
+)
+def test_a_namespace_that_is_not_served_is_told_from_what_admission_refuses(
+    api: type[MemoryApi], faults: list[Fault], reason: PendingReason
+) -> None:
+    """The words of the refusal are the same: nothing is read from them."""
+    answers, _, store = written(Fault(Refuse(QUOTA), "create", SERVICES), *faults, api=api)
+    assert answers.rejection is not None
+    assert answers.rejection.reason is reason
+    told = "have an administrator add team-b to rbac.namespaces" in answers.rejection.message
+    assert told is (reason is PendingReason.NAMESPACE_NOT_SERVED)
+    assert store.objects(PODS) == store.objects(SERVICES) == []
 
 
 def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:

@@ -27,6 +27,10 @@ def document(name: str = "odd", rv: str = "7", **fields: bytes) -> bytes:
     return b'{"metadata": {"name": "%s", "uid": "u", "resourceVersion": "%s"}%s}' % (name.encode(), rv.encode(), inside)
 
 
+def page(*items: bytes) -> ListPage:
+    return page_of(b'{"metadata": {"resourceVersion": "9"}, "items": [%s]}' % b", ".join(items))
+
+
 ODD = [
     pytest.param(DEEP, id="1,200 lists"),
     pytest.param(b'{"a":' * 1200 + b"1" + b"}" * 1200, id="1,200 objects"),
@@ -45,10 +49,11 @@ ODD = [
 @pytest.mark.parametrize("value", ODD)
 def test_an_odd_object_costs_neither_its_page_nor_its_stream_and_has_a_name(value: bytes) -> None:
     odd = document(spec=value)
-    page = page_of(b'{"metadata": {"resourceVersion": "9"}, "items": [%s, %s]}' % (odd, document("good")))
-    assert (page.resource_version, len(page.items)) == ("9", 2)
-    assert [head_of(item).name for item in page.items] == ["odd", "good"]
-    lines = [b'{"type": "MODIFIED", "object": %s}' % each for each in (odd, document("good"))]
+    both = (odd, document("good"))
+    read = page(*both)
+    assert (read.resource_version, len(read.items)) == ("9", 2)
+    assert [head_of(item).name for item in read.items] == ["odd", "good"]
+    lines = [b'{"type": "MODIFIED", "object": %s}' % each for each in both]
     events, error = events_of(lines)
     assert error is None
     assert [(event.kind, head_of(event.document)) for event in events] == [
@@ -59,9 +64,8 @@ def test_an_odd_object_costs_neither_its_page_nor_its_stream_and_has_a_name(valu
 
 def test_what_is_too_deep_is_emptied_and_still_tells_so() -> None:
     odd = document(spec=DEEP)
-    page = page_of(b'{"metadata": {"resourceVersion": "9"}, "items": [%s]}' % odd)
     (event,), _ = events_of([b'{"type": "ADDED", "object": %s}' % odd])
-    for each in (page.items[0], event.document, msgspec.json.encode(object_of(odd))):
+    for each in (page(odd).items[0], event.document, msgspec.json.encode(object_of(odd))):
         assert is_deeper(each)
         assert not is_deeper(each, MAX_DEPTH + 1)
 

@@ -291,7 +291,8 @@ async def cut_off(request: web.Request) -> web.StreamResponse:
 def test_every_verb_raises_api_errors(handler: Handler, kind: type[ApiError], words: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(handler, tmp_path) as api:
-            for call in (api.get(NODES, "n"), api.list(NODES), api.create(NODES, {"kind": "Node"})):
+            node = {"kind": "Node"}
+            for call in (api.get(NODES, "n"), api.list(NODES), api.create(NODES, node), api.make(NODES, node)):
                 with pytest.raises(kind, match=words):
                     await call
 

@@ -1,5 +1,6 @@
 """A job that waits: for GPUs, for a name, for a template that is accepted, for better luck."""
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -70,37 +71,42 @@ def test_a_template_that_the_api_server_refuses_is_told_in_its_words_and_asked_a
     assert story.status().pending is None
 
 
-def test_a_name_that_somebody_has_is_waited_for_without_making_anything() -> None:
-    story = two_plugin_nodes()
-    story.add(worker("train", 1, node=None, phase="Pending", job_uid="uid-of-another", requests={}))
+@pytest.mark.parametrize(
+    ("begin", "foreign", "owner"),
+    [
+        pytest.param(
+            two_plugin_nodes,
+            worker("train", 1, node=None, phase="Pending", job_uid="uid-of-another", requests={}),
+            "TrainingJob train (uid uid-of-another)",
+            id="a Pod of an earlier job of this name",
+        ),
+        pytest.param(
+            two_dra_nodes,
+            pod("train-a1-worker-00001", namespace="team-b", requests={}),
+            "nobody that it names",
+            id="a Pod without GPUs",
+        ),
+        pytest.param(
+            two_dra_nodes,
+            resource_claim("train-a1-worker-00001", namespace="team-b"),
+            "nobody that it names",
+            id="a ResourceClaim without GPUs",
+        ),
+    ],
+)
+def test_a_name_that_somebody_has_is_waited_for_without_making_anything(
+    begin: Callable[[], Story], foreign: dict[str, Any], owner: str
+) -> None:
+    story = begin()
+    story.add(foreign)
     story.settle()
     pending = story.status().pending
     assert pending is not None
     assert (pending.reason, pending.message) == (
         "NameConflict",
-        "Pod team-b/train-a1-worker-00001 exists and belongs to TrainingJob train (uid uid-of-another); "
+        f"{foreign['kind']} team-b/train-a1-worker-00001 exists and belongs to {owner}; "
         "delete it, or delete this job and give it another name",
     )
-    assert story.written == ["status Queued"]
-    story.remove_pod("train-a1-worker-00001")
-    story.settle()
-    assert story.status().state is State.STARTING
-
-
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        pytest.param(pod("train-a1-worker-00001", namespace="team-b", requests={}), id="Pod without GPUs"),
-        pytest.param(resource_claim("train-a1-worker-00001", namespace="team-b"), id="ResourceClaim without GPUs"),
-    ],
-)
-def test_a_name_is_taken_by_what_holds_no_gpu_too(foreign: dict[str, Any]) -> None:
-    story = two_dra_nodes()
-    story.add(foreign)
-    story.settle()
-    pending = story.status().pending
-    assert pending is not None
-    assert pending.message.startswith(f"{foreign['kind']} team-b/train-a1-worker-00001 exists and belongs to nobody")
     assert story.written == ["status Queued"]
     del story.objects[(foreign["kind"], "team-b", "train-a1-worker-00001")]
     story.settle()

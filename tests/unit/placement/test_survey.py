@@ -194,7 +194,7 @@ def test_many_holders_are_counted() -> None:
     view = node("a", H200, gpus="a b c d 4 5 6 7")
     decision = place(cluster_of(view), wanted(gpus=8), TABLES)
     assert decision == NoFit(
-        PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; 4 are free on 1 node; 4 excluded: 4 held by 4 others"
+        PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; 4 are free on 1 node; 4 excluded: 4 held by 4 jobs"
     )
 
 

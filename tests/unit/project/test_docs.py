@@ -86,5 +86,5 @@ def test_defaults_of_the_chart_are_those_of_the_page() -> None:
 
 
 def test_the_label_that_lifts_the_lists_is_the_one_that_the_policy_reads() -> None:
-    policy = (ROOT / "helm/closeknit/templates/admission/trainingjob.yaml").read_text()
+    policy = (ROOT / "helm/closeknit/templates/admission/_admitted.tpl").read_text()
     assert f"labels[?'{names.UNRESTRICTED_TEMPLATES_LABEL}']" in policy

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[2]
-MARKERS = ["root: needs root", "hardware: needs GPUs", "long: takes long"]
+MARKERS = ["root: needs root", "hardware: needs GPUs", "long: takes long", "alone: asserts seconds"]
+PARALLEL = ["-p", "xdist.plugin", "--numprocesses=2", "--dist=loadfile"]
 NOT_ROOT = "import os\nos.geteuid = lambda: 1000\n"  # whoever runs this test
 SUITE = {
     "passes": "def test_it():\n    pass\n",
@@ -35,7 +36,8 @@ def run(folder: Path, files: list[str], options: list[str], *, named: bool = Tru
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # a third of a second each
+        # Without the plugins that nobody names: a third of a second each.
+        env=os.environ | {"PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(TESTS)},
     )
     return done.returncode, done.stdout.splitlines()[-1]
 
@@ -83,6 +85,21 @@ def run(folder: Path, files: list[str], options: list[str], *, named: bool = Tru
         ),
         pytest.param(["long"], ["--long"], 0, "nothing skipped", id="the long form is run when asked for"),
         pytest.param(["fails"], ["--require-all"], 1, "nothing skipped", id="a failure stays a failure"),
+        pytest.param(
+            ["passes", "long", "root", "hardware"],
+            [*PARALLEL, "--require-all"],
+            1,
+            "skipped: 1 hardware (no GPUs: run by hand with --hardware), 1 root (run as root); "
+            "--require-all: that is a failure; 1 long left out (--long)",
+            id="two processes count as one does",
+        ),
+        pytest.param(
+            ["passes", "long", "hardware"],
+            [*PARALLEL, "--require-all"],
+            0,
+            "nothing skipped but 1 hardware (no GPUs: run by hand with --hardware); 1 long left out (--long)",
+            id="two processes may leave out what one may",
+        ),
     ],
 )
 def test_last_line(tmp_path: Path, files: list[str], options: list[str], exit_code: int, last_line: str) -> None:
@@ -111,5 +128,5 @@ def test_pytest_alone_asks_for_no_cluster() -> None:
     assert settings["testpaths"] == ["tests/unit", "tests/scenarios", "tests/lives"]
     makefile = (TESTS.parent / "Makefile").read_text()
     assert "\ntest: control-plane" in makefile
-    assert "pytest tests $(PYTEST_FLAGS)" in makefile
+    assert "\n\t@$(PYTEST) tests $(PYTEST_FLAGS)\n" in makefile
     assert 'make test PYTEST_FLAGS="--require-all"' in (TESTS.parent / ".ci" / "run").read_text()

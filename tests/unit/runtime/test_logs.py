@@ -50,3 +50,23 @@ def test_json_lines() -> None:
         "job": "ml/train",
         "attempt": 2,
     }
+
+
+HOSTILE = "a\nERROR forged\x1b[2J\x9b\u202e\u2028\ud800"
+
+
+@pytest.mark.parametrize("formatter", [PlainFormatter(), JsonFormatter()], ids=["plain", "json"])
+def test_others_text_begins_no_line_and_drives_no_terminal(formatter: logging.Formatter) -> None:
+    raised = (ValueError, ValueError(HOSTILE), None)
+    said = record(
+        msg="reading %s: %s", args=("pods", HOSTILE), note=HOSTILE, job=JobKey("ml", HOSTILE), exc_info=raised
+    )
+    first, *others = formatter.format(said).split("\n")
+    assert "reading pods: a" in first
+    assert all(line.isprintable() for line in (first, *others))
+    assert all(line.startswith("  ") for line in others)
+
+
+@pytest.mark.parametrize("formatter", [PlainFormatter(), JsonFormatter()], ids=["plain", "json"])
+def test_a_line_ends_somewhere(formatter: logging.Formatter) -> None:
+    assert len(formatter.format(record(msg="x" * 10**6, note="\x1b" * 10**6))) < 70_000

@@ -4,6 +4,7 @@ docs/reference/names.md lists them for people; tests/unit/project/test_docs.py r
 """
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ JOB_LABEL = f"{GROUP}/job"  # name of the TrainingJob
 ATTEMPT_LABEL = f"{GROUP}/attempt"  # number of the attempt, from 1
 ROLE_LABEL = f"{GROUP}/role"  # a Role
 INDEX_LABEL = f"{GROUP}/index"  # of the Pod within its role, from 0; of workers the node rank
-GPUS_ANNOTATION = f"{GROUP}/gpus"  # uuids of the Pod's GPUs, comma-separated, in local-rank order; beats the booking
+GPUS_ANNOTATION = f"{GROUP}/gpus"  # uuids of the GPUs it was made for, in local-rank order: for people, never read
 # On namespaces, by an administrator: the chart's admission policy takes any template there.
 UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 
@@ -34,7 +35,7 @@ POD_COUNT = "pods"  # the resource of a Node of which every Pod takes one
 TRAINER_CONTAINER = "trainer"
 
 
-_CHILD_NAME = re.compile(r"-a[0-9]+-(worker|ps)-[0-9]{5}$")
+_CHILD_NAME = re.compile(r"(.+)-a([1-9][0-9]*)-(worker|ps)-([0-9]{5})")
 
 
 class Role(StrEnum):
@@ -107,6 +108,7 @@ class PendingReason(StrEnum):
     TEMPLATE_INVALID = "TemplateInvalid"
     NAME_CONFLICT = "NameConflict"
     QUOTA_EXCEEDED = "QuotaExceeded"
+    NAMESPACE_NOT_SERVED = "NamespaceNotServed"
 
 
 class ExclusionReason(StrEnum):
@@ -193,6 +195,21 @@ def child_name(job: str, attempt: int, role: Role, index: int) -> str:
     return f"{job}-a{attempt}-{role}-{index:05d}"
 
 
-def is_child_name(name: str) -> bool:
-    """Whether some job could want this name for a Pod and its claim."""
-    return _CHILD_NAME.search(name) is not None
+@dataclass(frozen=True, slots=True)
+class ChildName:
+    """What the name of a Pod, and of its claim, says. Nobody can change a name, while labels are anybody's who may
+    write the object."""
+
+    job: str
+    attempt: int
+    role: Role
+    index: int
+
+
+def child_named(name: str) -> ChildName | None:
+    """What `child_name` made the name of; None for a name that it makes of nothing."""
+    found = _CHILD_NAME.fullmatch(name)
+    if found is None:
+        return None
+    job, attempt, role, index = found.groups()
+    return ChildName(job, int(attempt), Role(role), int(index))

@@ -12,6 +12,7 @@ from closeknit.api.quantity import DURATION_PATTERN, QUANTITY_PATTERN
 from closeknit.api.wire import FieldError, Label, Name, Wire
 
 MAX_GPUS = 65_536  # so that a status of 8,192 nodes fits an object: tests/unit/api/test_sizes.py
+MAX_TEMPLATE_BYTES = 256 * 1024  # of its spec; job, template and placement share the 1.5 MiB of one object in etcd
 MAX_DEGREE = 4_096  # keeps the product of three degrees far below int64 in CEL
 JOB_NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 JOB_NAME_MAX_LENGTH = 40  # {job}-a{attempt}-{role}-{index:05d} must fit the 63 characters of a host name

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import quote
 
+from closeknit.kube.head import Head
+
 JsonObject = dict[str, Any]
 
 
@@ -119,6 +121,12 @@ class Api(Protocol):
         self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
     ) -> JsonObject:
         """The object as stored; with `dry_run` it passes admission and is not stored. Raises AlreadyExists."""
+        ...
+
+    async def make(
+        self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
+    ) -> Head:
+        """`create` for whoever knows what is in the object, and reads of the answer no more than its head."""
         ...
 
     async def json_patch(

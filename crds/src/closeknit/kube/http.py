@@ -19,7 +19,8 @@ from kubernetes.aio.config import incluster_config, kube_config
 
 from closeknit.kube.api import JsonObject, ListPage, Resource, WatchEvent
 from closeknit.kube.errors import ApiError, Conflict, NotFound, Unavailable, error_from_status
-from closeknit.kube.replies import events_of, line_batches, object_of, page_of
+from closeknit.kube.head import Head
+from closeknit.kube.replies import events_of, line_batches, made_of, object_of, page_of
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
@@ -155,8 +156,17 @@ class HttpApi:
         self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
     ) -> JsonObject:
         """See `Api.create`."""
+        return object_of(await self._created(resource, body, namespace, dry_run=dry_run))
+
+    async def make(
+        self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
+    ) -> Head:
+        """See `Api.make`."""
+        return made_of(await self._created(resource, body, namespace, dry_run=dry_run))
+
+    async def _created(self, resource: Resource, body: JsonObject, namespace: str | None, *, dry_run: bool) -> bytes:
         query = {"dryRun": "All" if dry_run else None}
-        return object_of(await self._call("POST", resource.path(namespace), query, body=body))
+        return await self._call("POST", resource.path(namespace), query, body=body)
 
     async def json_patch(
         self,

@@ -1,7 +1,8 @@
 """What an API server sends over HTTP: objects, pages of lists, and the lines of a watch.
 
-Objects are others' work. No decoder sees one before its depth is known, and what is nested too deeply in it is emptied;
-one that is no JSON costs neither its page nor its stream.
+Objects are others' work. No decoder sees one before its depth is known, but for msgspec's where it only skips it and
+minds its own depth; what is nested too deeply in it is emptied. One that is no JSON costs neither its page nor its
+stream.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -10,10 +11,10 @@ from typing import Any, Literal, TypeVar
 import aiohttp
 import msgspec
 
-from closeknit.api.nesting import MAX_DEPTH, shallow
+from closeknit.api.nesting import MAX_DEPTH, is_surely_shallow, shallow
 from closeknit.kube.api import JsonObject, ListPage, WatchEvent
 from closeknit.kube.errors import ApiError, Unavailable, error_from_status
-from closeknit.kube.head import UNREADABLE, is_version
+from closeknit.kube.head import UNREADABLE, Head, NoHead, head_of, is_version
 from closeknit.kube.pieces import elements, members
 
 _T = TypeVar("_T")
@@ -54,6 +55,14 @@ def object_of(answer: bytes) -> JsonObject:
     return _decoded(_decode_object, shallow(answer))
 
 
+def made_of(answer: bytes) -> Head:
+    """The head of the one object of an answer. Raises Unavailable for what is none."""
+    try:
+        return head_of(answer)
+    except NoHead as error:
+        raise Unavailable(f"the answer is not what an API server sends: {error}") from error
+
+
 def page_of(answer: bytes) -> ListPage:
     """The page of a list. Raises Unavailable for what is none."""
     answer = shallow(answer, MAX_DEPTH + _AROUND_ITEM)
@@ -90,20 +99,32 @@ def events_of(lines: Sequence[bytes]) -> tuple[Sequence[WatchEvent], ApiError | 
     """The events of these lines up to the first ERROR event, and its error."""
     events: list[WatchEvent] = []
     for line in lines:
-        text = shallow(line, MAX_DEPTH + _AROUND_EVENT)
         try:
-            parsed = _decode_watch_line(text)
-            kind, document = parsed.type, bytes(parsed.object)
+            kind, document = _event(line)
         except UNREADABLE:
-            try:
-                kind, document = _pieces_of_event(text)
-            except UNREADABLE:
-                events.append(WatchEvent("UNREADABLE", line))
-                continue
+            events.append(WatchEvent("UNREADABLE", line))
+            continue
         if kind == "ERROR":
             return events, error_from_status(0, document)
         events.append(WatchEvent(kind, document))
     return events, None
+
+
+def _event(line: bytes) -> tuple[_EventType, bytes]:
+    """What one line says. Raises one of UNREADABLE."""
+    levels = MAX_DEPTH + _AROUND_EVENT
+    try:
+        parsed = _decode_watch_line(line)  # skips the object, and gives up before that is too deep for it
+        if is_surely_shallow(line, levels):
+            return parsed.type, bytes(parsed.object)
+    except UNREADABLE:
+        pass
+    text = shallow(line, levels)
+    try:
+        parsed = _decode_watch_line(text)
+    except UNREADABLE:
+        return _pieces_of_event(text)
+    return parsed.type, bytes(parsed.object)
 
 
 def _pieces_of_page(answer: bytes) -> tuple[_ListMeta, list[bytes]]:

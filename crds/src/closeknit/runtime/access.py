@@ -1,5 +1,7 @@
 """Who may read /metrics when it is served beyond localhost: the API server says (TokenReview, SubjectAccessReview).
 
+It is not asked at every scrape: a token that loses its right, or is revoked, reads on for up to GOOD_S.
+
 Anybody who reaches the port can invent tokens, so that what is asked is bounded: two reviews at once, one of them for
 tokens that were good before, one for all others; and of those five in a second, one at a time of each address.
 """
@@ -14,7 +16,7 @@ from closeknit.kube.errors import ApiError
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
 SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 
-GOOD_S = 60.0  # a scraper comes every 15 to 60 s
+GOOD_S = 60.0  # a scraper comes every 15 to 60 s; and so long a right that was taken back still reads
 BAD_S = 10.0  # who gets the right, or whose token is renewed, does not wait long
 FAMILIAR_S = 3600.0  # a token that was good so recently does not queue with strangers; kubelets renew theirs every hour
 REMEMBERED = 1024  # tokens; good and bad ones apart, so that no flood of bad ones drives a good one out

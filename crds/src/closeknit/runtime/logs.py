@@ -1,10 +1,17 @@
-"""Log lines that people and programs can read: a message, and facts as key=value or as JSON."""
+"""Log lines that people and programs can read: a message, and facts as key=value or as JSON.
+
+Whatever others wrote is printable in them, tracebacks included: an entry is one line, and begins no other. JSON of
+ASCII alone is so by itself.
+"""
 
 import json
 import logging
 from datetime import UTC, datetime
 from typing import Any
 
+from closeknit.api.printable import printable
+
+MOST = 8192  # characters of a message or a fact; an API server's refusal of a large object quotes much of it
 # What every LogRecord has by itself; everything else came in by `extra`.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -20,8 +27,13 @@ class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line; a traceback, where there is one, follows it."""
         added = "".join(f" {key}={_shown(value)}" for key, value in facts(record).items())
-        line = f"{_time(record)} {record.levelname} {_short(record.name)} {record.getMessage()}{added}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        message = printable(record.getMessage(), MOST)
+        line = f"{_time(record)} {record.levelname} {_short(record.name)} {message}{added}"
+        if not record.exc_info:
+            return line
+        # Indented, so that no line of a traceback looks like an entry: a message in it may have many.
+        trace = self.formatException(record.exc_info).split("\n")
+        return "\n".join([line, *(f"  {printable(each, MOST)}" for each in trace)])
 
 
 class JsonFormatter(logging.Formatter):
@@ -29,8 +41,11 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, whatever the values are."""
-        head = {"ts": _time(record), "level": record.levelname, "logger": record.name, "msg": record.getMessage()}
-        added = {key: value if isinstance(value, int | float) else str(value) for key, value in facts(record).items()}
+        message = record.getMessage()[:MOST]
+        head = {"ts": _time(record), "level": record.levelname, "logger": record.name, "msg": message}
+        added = {
+            key: value if isinstance(value, int | float) else str(value)[:MOST] for key, value in facts(record).items()
+        }
         entry: dict[str, Any] = {**head, **added}
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
@@ -60,4 +75,8 @@ def _short(name: str) -> str:
 
 def _shown(value: object) -> str:
     text = str(value)
-    return json.dumps(text) if not text or any(character in text for character in ' "=\n') else text
+    shown = printable(text, MOST)
+    if text and shown == text and not any(character in text for character in ' "='):
+        return text
+    quoted = shown.replace('"', '\\"')
+    return f'"{quoted}"'

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from closeknit.api.printable import printable
+
 
 @dataclass(frozen=True, slots=True)
 class BadInput(Exception):  # noqa: N818 - it is the user's input that is bad, not our error
@@ -17,5 +19,4 @@ class BadInput(Exception):  # noqa: N818 - it is the user's input that is bad, n
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else f"{self.file}"
         text = ": ".join(part for part in (place, self.what, self.message) if part)
-        # Names and parsers' messages come from the file: no line breaks, nothing that drives a terminal.
-        return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+        return printable(" ".join(text.split()))  # parsers' messages have line breaks of their own

@@ -75,7 +75,7 @@ def plan(asked: TrainingJob, objects: Sequence[ClusterObject]) -> Placed | Refus
         asked = _waiting(asked, stored)
     asked = asked.model_copy(update={"spec": asked.spec.model_copy(update={"suspend": False})})
     cluster = cluster.with_job(asked)
-    for next_step in decide(cluster, Tables(), Memory(), cluster.newest_heartbeat or _NO_CLOCK).plans:
+    for next_step in decide(cluster, Tables(), Memory(is_rationed=False), cluster.newest_heartbeat or _NO_CLOCK).plans:
         if next_step.job != asked.key:
             continue
         if next_step.error is not None:

@@ -1,5 +1,6 @@
 """What `closeknit plan -o json` prints."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,10 @@ from closeknit.cli.plan import Placed, Rank, Refused
 
 
 def as_json(answer: Placed | Refused) -> str:
-    """One JSON object: fits with placement, ranks and environment, or not with pending."""
+    """One JSON object: fits with placement, ranks and environment, or not with pending.
+
+    Of ASCII alone, for it may be read on a terminal, and names in it come from files.
+    """
     body: Mapping[str, Any]
     if isinstance(answer, Refused):
         pending = answer.pending
@@ -22,7 +26,7 @@ def as_json(answer: Placed | Refused) -> str:
             "ranks": [_rank(rank) for rank in answer.ranks],
             "environment": answer.environment,
         }
-    return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
+    return json.dumps(msgspec.to_builtins(body), indent=2)
 
 
 def _rank(rank: Rank) -> dict[str, Any]:

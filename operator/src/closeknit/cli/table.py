@@ -4,27 +4,28 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from closeknit.api.printable import printable
 from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cli.plan import Placed, Refused
 
 
 def print_table(answer: Placed | Refused, console: Console) -> None:
     """Nodes, GPUs, ranks and predicted bandwidth; or why it does not fit."""
-    job = Text(str(answer.job), style="bold")
+    job = _text(str(answer.job), style="bold")
     if isinstance(answer, Refused):
-        console.print(job + Text(f" does not fit: {answer.pending.reason}"))
-        console.print(Text(answer.pending.message))
+        console.print(job + _text(f" does not fit: {answer.pending.reason}"))
+        console.print(_text(answer.pending.message))
         for change in answer.pending.nearest:
-            console.print(Text(f"- {change}"))
+            console.print(_text(f"- {change}"))
         return
     placement = answer.placement
-    console.print(job + Text(f" fits: {_summary(placement)}"))
+    console.print(job + _text(f" fits: {_summary(placement)}"))
     console.print(_nodes(placement))
-    console.print(Text(f"predicted all-reduce bus bandwidth: {_bandwidth(placement)}"))
+    console.print(_text(f"predicted all-reduce bus bandwidth: {_bandwidth(placement)}"))
     if placement.limited_by:
-        console.print(Text(f"limited by: {placement.limited_by}"))
+        console.print(_text(f"limited by: {placement.limited_by}"))
     if placement.ended_at_budget:
-        console.print(Text("the search ended at its budget of steps: there may be a better placement"))
+        console.print(_text("the search ended at its budget of steps: there may be a better placement"))
 
 
 def _nodes(placement: PlacementStatus) -> Table:
@@ -36,8 +37,13 @@ def _nodes(placement: PlacementStatus) -> Table:
     for node in placement.nodes:
         nics = node.nics if node.nics is not None else nics
         gpus = ",".join(map(str, node.gpus))
-        table.add_row(Text(node.name), gpus, node.ranks, str(node.binding), Text(", ".join(nics) or "-"))
+        table.add_row(_text(node.name), gpus, node.ranks, str(node.binding), _text(", ".join(nics) or "-"))
     return table
+
+
+def _text(words: str, style: str = "") -> Text:
+    """Of the user's files: rich has markup, and terminals have codes of their own."""
+    return Text(printable(words), style=style)
 
 
 def _summary(placement: PlacementStatus) -> str:

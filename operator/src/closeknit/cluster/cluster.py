@@ -71,7 +71,7 @@ class Cluster:
     pods: Mapping[ObjectKey, Pod] = EMPTY
     """Pods that bear our label, finished ones included, and live ones that hold GPUs or claims."""
     claims: Mapping[ObjectKey, ResourceClaim] = EMPTY
-    """Claims that bear our label, and those that hold GPUs."""
+    """Claims with a name that a child may want, and those that hold GPUs."""
     priorities: Mapping[str, int] = EMPTY
     """Value of each PriorityClass."""
     default_priority: int = 0
@@ -164,7 +164,8 @@ class Cluster:
         return None if booked is None else booked.booking
 
     def claims_of(self, job: JobKey) -> tuple[ResourceClaim, ...]:
-        """Claims that bear this job's label, of all attempts, by name; the very same tuple as long as none changes."""
+        """Claims under names of this job's children, of all attempts, by name, whoever made them; the very same tuple
+        as long as none changes."""
         return self._tables.under(CLAIMS_OF, job)
 
     def claimed_uuids(self, claim: ResourceClaim) -> tuple[str | None, ...]:
@@ -176,9 +177,12 @@ class Cluster:
 
     def reported_uuids(self, pod: Pod) -> tuple[str, ...] | None:
         """UUIDs of the devices that the kubelet gave to the Pod, ascending; None where its node's agent names none."""
+        entries = self._tables.all(ALLOCATIONS).get(pod.node)
+        if not entries:
+            return None
         found = {
             device
-            for entry in self._tables.all(ALLOCATIONS).get(pod.node, ())
+            for entry in entries
             if (entry.namespace, entry.pod) == pod.key and (not entry.pod_uid or entry.pod_uid == pod.uid)
             for device in entry.devices
         }

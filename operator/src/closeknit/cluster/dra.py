@@ -1,11 +1,10 @@
 """ResourceSlices and ResourceClaims of NVIDIA's DRA driver, in the few fields that are kept."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from closeknit.api.names import GPU_DRA_DRIVER, JOB_LABEL, JobKey, is_child_name
+from closeknit.api.names import GPU_DRA_DRIVER, JobKey, child_named
 from closeknit.cluster.meta import Metadata, Owner, WireStruct
 from closeknit.cluster.node import Fault, FaultKind
 
@@ -35,14 +34,12 @@ class ResourceSlice(msgspec.Struct, frozen=True):
 
 
 class ResourceClaim(msgspec.Struct, frozen=True):
-    """A claim that is ours, or that was given GPUs."""
+    """A claim that was given GPUs, or whose name a child of ours may want."""
 
     namespace: str
     name: str
     uid: str = ""
     resource_version: str = ""
-    labels: Mapping[str, str] = {}
-    """Ours only."""
     owners: tuple[Owner, ...] = ()
     deletion_timestamp: str | None = None
     allocated: bool = False
@@ -58,9 +55,15 @@ class ResourceClaim(msgspec.Struct, frozen=True):
 
     @property
     def job(self) -> JobKey | None:
-        """The TrainingJob that its label names."""
-        name = self.labels.get(JOB_LABEL)
-        return JobKey(self.namespace, name) if name else None
+        """The TrainingJob that may want its name."""
+        child = child_named(self.name)
+        return JobKey(self.namespace, child.job) if child else None
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that its name speaks of; 0 for a name of no child."""
+        child = child_named(self.name)
+        return child.attempt if child else 0
 
 
 class _Attribute(WireStruct, frozen=True):
@@ -173,25 +176,23 @@ def _unusable(wire: _Device) -> Fault | None:
 
 
 def resource_claim(wire: WireResourceClaim) -> ResourceClaim | None:
-    """The claim that is kept; None for one that is not ours, holds no GPU and has no name that a child may want."""
+    """The claim that is kept; None for one that holds no GPU and has no name that a child may want."""
     metadata = wire.metadata
     status = wire.status or _ClaimStatus()
     owners = tuple(metadata.owner_references or ())
-    labels = metadata.our_labels
     results = (status.allocation.devices.results if status.allocation and status.allocation.devices else None) or ()
     devices = tuple(
         (result.pool, result.device)
         for result in results
         if result.driver == GPU_DRA_DRIVER and not result.admin_access
     )
-    if not devices and JOB_LABEL not in labels and not is_child_name(metadata.name):
+    if not devices and child_named(metadata.name) is None:
         return None
     return ResourceClaim(
         namespace=metadata.namespace or "default",
         name=metadata.name,
         uid=metadata.uid or "",
         resource_version=metadata.resource_version or "",
-        labels=labels,
         owners=owners,
         deletion_timestamp=metadata.deletion_timestamp,
         allocated=status.allocation is not None,

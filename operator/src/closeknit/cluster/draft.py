@@ -1,7 +1,7 @@
 """The next Tables from those before and a batch of changes, and the nodes whose views may differ by them."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,8 @@ class _Draft:
     filed: dict[Index[Any, Any, Any, Any], Map[Any, tuple[Any, ...]]]
     moved: dict[Table[Any, Any], dict[Any, tuple[Any, Any]]] = field(default_factory=dict)
     """Key -> (before, now) of what has changed."""
+    felt: dict[Table[Any, Any], set[Any]] = field(default_factory=dict)
+    """Keys of what has changed in the eyes of a node's view."""
     touched: set[str] = field(default_factory=set)
 
     def put(self, table: Table[Any, Any], values: Mapping[Any, Any]) -> None:
@@ -41,13 +43,20 @@ class _Draft:
         if not moved:
             return
         self.moved[table] = moved
+        self.felt[table] = felt = {
+            key
+            for key, (before, now) in moved.items()
+            if before is None or now is None or not table.looks_alike(before, now)
+        }
         self.kept[table] = _written(old, {key: now for key, (_, now) in moved.items()})
         if table.is_by_node:
-            self.touched.update(moved)
+            self.touched.update(felt)
         for index in table.indexes:
-            self._file(index, moved)
+            self._file(index, moved, felt)
 
-    def _file(self, index: Index[Any, Any, Any, Any], moved: Mapping[Any, tuple[Any, Any]]) -> None:
+    def _file(
+        self, index: Index[Any, Any, Any, Any], moved: Mapping[Any, tuple[Any, Any]], felt: Collection[Any]
+    ) -> None:
         old = self.filed.get(index, EMPTY)
         drawers: dict[Any, tuple[list[Any], list[Any]]] = {}  # key -> (what its members are sorted by, members)
         for key, (before, now) in moved.items():
@@ -61,10 +70,10 @@ class _Draft:
                     there = old.get(place, ())
                     drawers[place] = ([index.order(one) for one in there], list(there))
                 _move(*drawers[place], order, member)
+                if index.is_by_node and key in felt:
+                    self.touched.add(place)
         if drawers:
             self.filed[index] = _written(old, {place: tuple(there) or None for place, (_, there) in drawers.items()})
-        if index.is_by_node:
-            self.touched.update(drawers)
 
 
 def after(old: Tables, changes: Iterable[Change]) -> tuple[Tables, set[str]]:
@@ -84,9 +93,9 @@ def after(old: Tables, changes: Iterable[Change]) -> tuple[Tables, set[str]]:
     if not draft.moved:
         return old, set()
     tables = replace(old, kept=draft.kept, filed=draft.filed, examples=examples)
-    for table, moved in draft.moved.items():
-        for states in moved.values():
-            for state in states:
+    for table, felt in draft.felt.items():
+        for key in felt:
+            for state in draft.moved[table][key]:
                 if state is not None:
                     draft.touched.update(table.touches(tables, state))
     reports = draft.moved.get(REPORTS, {})

@@ -1,7 +1,8 @@
 """Who holds which GPU of one node: bookings, live Pods, claims and the kubelet's own word, brought together.
 
 A GPU is in use when any of them says so. Of one Pod the kubelet's report is believed first (its devices never change
-while it lives), then its annotation closeknit.dev/gpus, then the indexes of its booking, which a reboot may renumber.
+while it lives), then, where the Pod stands for a share of a booking, the booking. No word of a Pod about itself counts
+but what it requests, which nobody can change: labels, annotations, owners and affinity are anybody's to write.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from closeknit.machine.graph import Machine
 class BookedShare:
     """What one job has booked on one node."""
 
+    node: str
     job: JobKey
     index: int
     """Position in the placement, which is the index of the worker Pod."""
@@ -37,11 +39,11 @@ class BookedShare:
         return self.job.namespace, child_name(self.job.name, self.attempt, Role.WORKER, self.index)
 
     def is_of(self, pod: Pod) -> bool:
-        """Whether the Pod of that key stands for it; a namesake of another owner does not."""
-        owner = pod.job_owner
-        if owner is None or owner.name != self.job.name or pod.index != self.index:
-            return False
-        return not (owner.uid and self.uid and owner.uid != self.uid)
+        """Whether the Pod of that key stands for it: not a namesake of another owner, nor one that asks for something
+        else or is elsewhere."""
+        return any(owner.is_job(self.uid) for owner in pod.owners) and pod.is_made_for(
+            self.node, len(self.gpus), self.binding
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +53,16 @@ class Holding:
     holders: Mapping[int, Holder]
     """By NVML index, ascending."""
     requested: int
-    """GPUs of the device plugin that are spoken for: by Pods, and by bookings whose Pod is not there yet."""
+    """GPUs of the device plugin that are spoken for: by Pods, and by bookings whose Pod is not bound yet."""
     unexplained: tuple[Pod, ...]
     """Pods that hold GPUs which nobody can name, by key."""
     unexplained_gpus: int
     taken: Mapping[str, int]
-    """What is spoken for of every resource, places for Pods among them: by Pods, and by bookings whose Pod is not there
+    """What is spoken for of every resource, places for Pods among them: by Pods, and by bookings whose Pod is not bound
     yet."""
 
 
 def holding(
-    node: str,
     machine: Machine,
     report: AgentReport,
     bookings: Sequence[tuple[BookedShare, Pod | None]],
@@ -70,8 +71,8 @@ def holding(
 ) -> Holding:
     """What is held of one node.
 
-    `bookings` come with the Pod that stands for each once there is one; `pods` are the live ones on the node, by
-    key; `claimed` are (uuid, claim) by claim.
+    `bookings` come with the Pod that stands for each once one is bound; `pods` are the live ones on the node, by key;
+    `claimed` are (uuid, claim) by claim.
     """
     told = _told(report)
     holders: dict[int, Holder] = {}
@@ -84,7 +85,7 @@ def holding(
         holder = Holder(HolderKind.JOB, share.job.namespace, share.job.name)
         for index in gpus:
             holders.setdefault(index, holder)
-        if pod is not None and pod.place == node:
+        if pod is not None:
             covered[pod.key] = gpus
         else:
             requested += 0 if share.binding is Binding.DRA else len(share.gpus)
@@ -93,7 +94,7 @@ def holding(
     for pod in pods:
         gpus = covered.get(pod.key, ())  # these are held by the booking already
         if not gpus and (gpus := _pod_gpus(machine, pod, told)):
-            holder = _holder(pod)
+            holder = Holder(HolderKind.POD, pod.namespace, pod.name)
             for index in gpus:
                 holders.setdefault(index, holder)
         count = pod.gpu_count
@@ -128,27 +129,20 @@ def _told(report: AgentReport) -> _Told:
 
 
 def _pod_gpus(machine: Machine, pod: Pod, told: _Told) -> tuple[int, ...]:
-    """GPUs of one Pod: the kubelet's word once it covers what the Pod asked for, else its annotation with that word."""
-    if not pod.gpus and pod.key not in told:
+    """GPUs of one Pod by the kubelet's word."""
+    if pod.key not in told:
         return ()
-    devices = [
-        device for uid, given in told.get(pod.key, ()) if not (uid and pod.uid and uid != pod.uid) for device in given
-    ]
-    given = _indexes(machine, devices)
-    # The annotation is worth something only on a Pod of ours: anybody can write one.
-    named = _indexes(machine, pod.gpus) if pod.job_owner is not None else ()
-    if given and len(given) >= max(pod.gpu_count, len(named)):
-        return given
-    return tuple(sorted({*given, *named}))
+    devices = [device for uid, given in told[pod.key] if not (uid and pod.uid and uid != pod.uid) for device in given]
+    return _indexes(machine, devices)
 
 
 def _booked_gpus(machine: Machine, share: BookedShare, pod: Pod | None, told: _Told) -> tuple[int, ...]:
-    if pod is not None:
-        gpus = _pod_gpus(machine, pod, told)
-        if gpus:
-            return gpus
+    """GPUs of a booking: the kubelet's word once it covers the share, else the booked indexes with that word."""
+    given = () if pod is None else _pod_gpus(machine, pod, told)
+    if len(given) >= len(share.gpus):
+        return given
     there = {gpu.index for gpu in machine.gpus}
-    return tuple(sorted(index for index in share.gpus if index in there))
+    return tuple(sorted({*given, *(index for index in share.gpus if index in there)}))
 
 
 def _indexes(machine: Machine, uuids: Sequence[str]) -> tuple[int, ...]:
@@ -157,13 +151,6 @@ def _indexes(machine: Machine, uuids: Sequence[str]) -> tuple[int, ...]:
         return ()
     wanted = set(uuids)
     return tuple(gpu.index for gpu in machine.gpus if gpu.uuid in wanted)
-
-
-def _holder(pod: Pod) -> Holder:
-    job = pod.job
-    if job is not None:
-        return Holder(HolderKind.JOB, job.namespace, job.name)
-    return Holder(HolderKind.POD, pod.namespace, pod.name)
 
 
 def any_of(pods: Sequence[Pod]) -> Holder:

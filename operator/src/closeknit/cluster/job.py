@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from closeknit.api.names import JobKey
 from closeknit.api.nesting import MAX_DEPTH, is_deeper, shallow
 from closeknit.api.objects import ObjectMeta, TrainingJob
+from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.meta import Metadata, WireStruct
 from closeknit.cluster.report import first_fault
@@ -38,8 +39,30 @@ class _StatusOnly(WireStruct, frozen=True):
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class _Template(WireStruct, frozen=True):
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Spec(WireStruct, frozen=True):
+    template: _Template = _Template()
+
+
+class _SpecOnly(WireStruct, frozen=True):
+    spec: _Spec = _Spec()
+
+
+_decode_spec = msgspec.json.Decoder(_SpecOnly).decode
+
+
 def job_from_json(document: bytes) -> TrainingJob | InvalidJob:
     """The job of a TrainingJob's JSON. Raises ValueError for one that is no JSON, or has no metadata to know it by."""
+    if (size := _template_bytes(document)) > MAX_TEMPLATE_BYTES:
+        # Refused before it is read: 1.5 MB of lists in lists keep the event loop for most of a second, at each write.
+        return _invalid(
+            document,
+            f"spec.template.spec has {size} bytes as JSON, more than {MAX_TEMPLATE_BYTES}; "
+            "move what is large into a ConfigMap",
+        )
     if is_deeper(document):
         return _invalid(shallow(document), f"it is nested deeper than {MAX_DEPTH} levels")
     try:
@@ -58,6 +81,20 @@ def _invalid(document: bytes, error: str) -> InvalidJob:
     status = bytes(msgspec.json.decode(document, type=_StatusOnly).status)
     read = _status(status)
     return InvalidJob(_metadata(head), error, read or TrainingJobStatus(), read is not None)
+
+
+def _template_bytes(document: bytes) -> int:
+    """How large the template's spec is at least; 0 where that is no matter, or cannot be read.
+
+    An API server writes `<`, `>` and `&` as six bytes each, and whoever judges a template (launch) as one.
+    """
+    if len(document) <= MAX_TEMPLATE_BYTES:
+        return 0
+    try:
+        spec = bytes(_decode_spec(document).spec.template.spec)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return 0
+    return len(spec) - 5 * spec.count(b"\\u00")
 
 
 def _metadata(head: Metadata) -> ObjectMeta:

@@ -58,14 +58,24 @@ def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]
     }
     for index, share in enumerate(held.shares):
         pod = () if share.succeeded else wanted[share.rdma_resource]  # it has ended, whether it is still there or not
-        yield share.node, BookedShare(job, index, held.uid, held.attempt, tuple(share.gpus), share.binding, pod)
+        yield (
+            share.node,
+            BookedShare(share.node, job, index, held.uid, held.attempt, tuple(share.gpus), share.binding, pod),
+        )
 
 
 def _job_key(key: ObjectKey) -> JobKey:
     return JobKey(*key)
 
 
-JOBS = Table[JobKey, TrainingJob](_job_key, lambda job: job if isinstance(job, TrainingJob) else None)
+def _nodes_of_unbound(reader: Reader, job: TrainingJob) -> Iterable[str]:
+    """Nodes that Pods are made for: whether they count before they are bound depends on their job."""
+    return (pod.pinned for pod in reader.under(PODS_OF, job.key) if pod.pinned and not pod.node)
+
+
+JOBS = Table[JobKey, TrainingJob](
+    _job_key, lambda job: job if isinstance(job, TrainingJob) else None, touches=_nodes_of_unbound
+)
 INVALID_JOBS = Table[JobKey, InvalidJob](_job_key, lambda job: job if isinstance(job, InvalidJob) else None)
 BOOKED_ON = Index[JobKey, Booked, str, BookedShare](_booked_on, attrgetter("job", "index"), is_by_node=True)
 BOOKINGS = Table[JobKey, Booked](_job_key, _booked, (BOOKED_ON,))
@@ -73,25 +83,49 @@ BOOKINGS = Table[JobKey, Booked](_job_key, _booked, (BOOKED_ON,))
 
 # Pods of both streams: who is on a node, or about to be, and who is of a job.
 def _live_on(_: ObjectKey, value: Pod) -> Iterable[tuple[str, Pod]]:
-    return ((value.place, value),) if value.place and value.is_live else ()
+    return ((value.node, value),) if value.node and value.is_live else ()
+
+
+def _made_for(_: ObjectKey, value: Pod) -> Iterable[tuple[str, Pod]]:
+    return ((value.pinned, value),) if value.pinned and not value.node and value.is_live else ()
 
 
 def _owned(_: ObjectKey, value: Pod) -> Iterable[tuple[JobKey, Pod]]:
     return ((value.job, value),) if value.job is not None else ()
 
 
-def _booked_nodes(reader: Reader, value: Pod) -> Iterable[str]:
-    """The node on which a Pod stands for a share of its job's booking, bound or not."""
+def _left_on(reader: Reader, value: Pod) -> Iterable[str]:
+    """The node that a Pod is made for, while it is not bound: it takes nothing there that its booking does not."""
     booked = reader.all(BOOKINGS).get(value.job) if value.job else None
-    index = value.index
-    shares = booked.booking.shares if booked else ()
-    return (shares[index].node,) if index is not None and index < len(shares) else ()
+    is_booked = booked is not None and booked.booking.attempt == value.attempt
+    return (value.pinned,) if value.pinned and not value.node and not is_booked else ()
+
+
+def _weighs_alike(before: Pod, now: Pod) -> bool:
+    """Whether a Pod takes the same of the same node, for the same share: one that is bound and starts there does. What
+    a NodeView reads of Pods is here."""
+    return (
+        before.node == now.node
+        and before.pinned == now.pinned
+        and before.is_live is now.is_live
+        and before.uid == now.uid
+        and before.requests == now.requests
+        and before.claims == now.claims
+        and before.labels == now.labels
+        and before.owners == now.owners
+        and (before.deletion_timestamp is None) is (now.deletion_timestamp is None)
+    )
 
 
 LIVE_PODS_ON = Index[ObjectKey, Pod, str, Pod](_live_on, attrgetter("key"), is_by_node=True)
+MADE_FOR = Index[ObjectKey, Pod, str, Pod](_made_for, attrgetter("key"))
 PODS_OF = Index[ObjectKey, Pod, JobKey, Pod](_owned, attrgetter("key"))
 PODS = Table[ObjectKey, Pod](
-    by_key, lambda value: value if isinstance(value, Pod) else None, (LIVE_PODS_ON, PODS_OF), touches=_booked_nodes
+    by_key,
+    lambda value: value if isinstance(value, Pod) else None,
+    (LIVE_PODS_ON, MADE_FOR, PODS_OF),
+    touches=_left_on,
+    looks_alike=_weighs_alike,
 )
 HIDDEN_PODS = Table[ObjectKey, Pod](by_key, _itself)
 """Others' Pods under a name that a Pod of ours has, too: the two streams of Pods are not in step."""
@@ -114,7 +148,7 @@ def _pools_of(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[str, Resourc
     return ((pool, claim) for pool, _ in claim.devices)
 
 
-def _labelled(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[JobKey, ResourceClaim]]:
+def _named(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[JobKey, ResourceClaim]]:
     return ((claim.job, claim),) if claim.job is not None else ()
 
 
@@ -123,5 +157,5 @@ def _nodes_of_pools(reader: Reader, claim: ResourceClaim) -> Iterable[str]:
 
 
 CLAIMS_IN = Index[ObjectKey, ResourceClaim, str, ResourceClaim](_pools_of, attrgetter("key"))
-CLAIMS_OF = Index[ObjectKey, ResourceClaim, JobKey, ResourceClaim](_labelled, attrgetter("key"))
+CLAIMS_OF = Index[ObjectKey, ResourceClaim, JobKey, ResourceClaim](_named, attrgetter("key"))
 CLAIMS = Table[ObjectKey, ResourceClaim](by_key, _itself, (CLAIMS_IN, CLAIMS_OF), touches=_nodes_of_pools)

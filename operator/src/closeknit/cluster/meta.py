@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from closeknit.api.names import GROUP, TRAINING_JOB
+from closeknit.api.names import API_VERSION, GROUP, TRAINING_JOB
 
 _NO_LABELS: Mapping[str, str] = {}  # one for all strangers' Pods, 64 bytes each otherwise
 
@@ -28,8 +28,13 @@ class Owner(WireStruct, frozen=True):
 
     @property
     def is_training_job(self) -> bool:
-        """Whether the owner is a TrainingJob of ours, of any version."""
-        return self.kind == TRAINING_JOB and self.api_version.partition("/")[0] == GROUP
+        """Whether the owner is a TrainingJob in the version that we write: what names another one, nobody made for us,
+        and no garbage collector takes it away with its job."""
+        return self.kind == TRAINING_JOB and self.api_version == API_VERSION
+
+    def is_job(self, uid: str | None) -> bool:
+        """Whether the owner is the TrainingJob of this uid: the one rule by which a child is a job's own."""
+        return self.uid == uid and self.is_training_job
 
 
 class Metadata(WireStruct, frozen=True):
@@ -43,7 +48,6 @@ class Metadata(WireStruct, frozen=True):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
     owner_references: list[Owner] | None = None
 
     @property

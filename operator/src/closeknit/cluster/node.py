@@ -30,15 +30,19 @@ class Taint:
 
 
 class HolderKind(StrEnum):
-    """What a GPU can be held by."""
+    """What a GPU can be held by; the value is its noun."""
 
-    JOB = "job"  # a TrainingJob, by its booking or by a Pod that it owns
-    POD = "pod"
+    JOB = "job"  # a TrainingJob, by its booking
+    POD = "Pod"
     CLAIM = "claim"
 
 
 class Holder(NamedTuple):  # a tuple, because a refusal hashes one for every GPU that is held
-    """Who holds a GPU. As text: `job team-b/train-3`, `pod ml/notebook`, `claim ml/x`, `pod ml/a or ml/b`."""
+    """Who holds a GPU.
+
+    As text no more than `a job`, `a Pod`, `a claim`: who is told what holds a GPU may be a tenant who may not list the
+    namespace of the holder, so that no message has a holder's name. Refusals count them.
+    """
 
     kind: HolderKind
     namespace: str
@@ -47,8 +51,7 @@ class Holder(NamedTuple):  # a tuple, because a refusal hashes one for every GPU
     """Namespace and name of further Pods, where nobody can tell which of them it is."""
 
     def __str__(self) -> str:
-        others = "".join(f" or {namespace}/{name}" for namespace, name in self.or_pods)
-        return f"{self.kind} {self.namespace}/{self.name}{others}"
+        return f"a {self.kind}"
 
 
 class FaultKind(StrEnum):
@@ -139,4 +142,4 @@ class NodeView:
     """What Pods can have of it altogether, of every resource that it has; None where nobody knows, and nobody judges:
     without a machine, and where the input holds no Nodes."""
     spare: Amounts | None = None
-    """What is left of that for one Pod more; of the same resources."""
+    """What is left of that for one Pod more; of the same resources but for GPUs, which are placed one by one."""

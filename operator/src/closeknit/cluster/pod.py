@@ -7,15 +7,13 @@ from sys import intern
 import msgspec
 
 from closeknit.api.names import (
-    ATTEMPT_LABEL,
     GPU_RESOURCE,
-    GPUS_ANNOTATION,
-    INDEX_LABEL,
     JOB_LABEL,
-    ROLE_LABEL,
+    ChildName,
     JobKey,
-    is_child_name,
+    child_named,
 )
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.meta import Condition, Metadata, Owner, WireStruct
 from closeknit.cluster.pin import WireAffinity, pin
 from closeknit.cluster.requests import CPU, MEMORY, Amounts, Asked, ContainerGiven, Given, Needs, requests
@@ -63,8 +61,6 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
 
     pinned: str = ""  # node that a child of ours is made for
     resource_version: str = ""
-    gpus: tuple[str, ...] = ()
-    """UUIDs of the annotation closeknit.dev/gpus, in local-rank order."""
     deletion_timestamp: str | None = None
     conditions: tuple[Condition, ...] = ()  # PodScheduled, Ready and DisruptionTarget, by type
     containers: tuple[ContainerState, ...] = ()  # init containers first
@@ -80,7 +76,7 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def place(self) -> str:
-        """Node whose GPUs and room it takes: a child of ours is bound any moment, and perhaps was unseen."""
+        """The node that it is on, or is made for and may be bound to any moment, perhaps was unseen."""
         return self.node or self.pinned
 
     @property
@@ -108,19 +104,27 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         return next((owner for owner in self.owners if owner.is_training_job and owner.name == name), None)
 
     @cached_property
-    def attempt(self) -> int | None:
-        """Attempt of a child of ours."""
-        return _number(self.labels.get(ATTEMPT_LABEL))
+    def child(self) -> ChildName | None:
+        """What it is to the job that owns it, by its name; None for a name that the job gives to no child."""
+        owner, child = self.job_owner, child_named(self.name)
+        return child if owner is not None and child is not None and child.job == owner.name else None
 
     @property
-    def role(self) -> str | None:
-        """Role of a child of ours: worker or ps."""
-        return self.labels.get(ROLE_LABEL)
+    def attempt(self) -> int | None:
+        """Attempt of a child of ours."""
+        return self.child.attempt if self.child is not None else None
 
-    @cached_property
+    @property
     def index(self) -> int | None:
         """Index of a child of ours within its role."""
-        return _number(self.labels.get(INDEX_LABEL))
+        return self.child.index if self.child is not None else None
+
+    def is_made_for(self, node: str, gpus: int, binding: Binding) -> bool:
+        """Whether it asks for so many GPUs in this way, and is on no other node. Nobody can change what a Pod asks for,
+        so that one that does not is not the Pod that was made for them, whatever its name and its owner."""
+        if self.node not in {"", node}:
+            return False
+        return self.name in self.claims if binding is Binding.DRA else self.gpu_count >= gpus
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of this type, None where the Pod has none."""
@@ -146,10 +150,6 @@ class Lodger(msgspec.Struct, frozen=True, gc=False):
     def key(self) -> tuple[str, str]:
         """Namespace and name."""
         return self.namespace, self.name
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
 
 
 class _PodClaim(WireStruct, frozen=True):
@@ -231,7 +231,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
     )
     claims = _claims(spec, status)
     namespace = metadata.namespace or "default"
-    if not (ours or claims or any(_is_gpu(name) for name in taken) or is_child_name(metadata.name)):
+    if not (ours or claims or any(_is_gpu(name) for name in taken) or child_named(metadata.name) is not None):
         return _lodger(intern(namespace), metadata.name, intern(spec.node_name), taken) if spec.node_name else None
     others = Pod(
         namespace=namespace,
@@ -251,7 +251,6 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
         others,
         pinned=pin(spec.affinity) if others.job_owner is not None else "",
         resource_version=metadata.resource_version or "",
-        gpus=tuple(filter(None, (metadata.annotations or {}).get(GPUS_ANNOTATION, "").split(","))),
         deletion_timestamp=metadata.deletion_timestamp,
         conditions=tuple(
             sorted(

@@ -6,7 +6,7 @@ of a core, of everything else units, rounded up.
 """
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from functools import lru_cache
 from sys import intern
 
 import msgspec
@@ -30,6 +30,8 @@ _HUGE_PAGES = "hugepages-"
 _HANDED_OUT_PREFIX = "nvidia.com/"  # GPUs: placement gives them one by one
 _BY_DRA_PREFIX = "deviceclass.resource.kubernetes.io/"  # the scheduler makes a claim of it, whatever the node counts
 _LONGEST = 64  # characters of a quantity; the API server prints 20 at most
+# All Pods of a gang ask for the same, and say so in each of their states.
+_KNOWN_WORDS = 4096
 MOST = ((1 << 63) - 1) * 1000
 """Thousandths of the largest quantity of Kubernetes; no amount is above it."""
 
@@ -124,10 +126,13 @@ def needs(template: object) -> Needs:
         asked = requests(msgspec.convert(template, Asked))
     except msgspec.ValidationError:
         asked = {}
-    named = {
-        name: amount for name, amount in asked.items() if not name.startswith((_HANDED_OUT_PREFIX, _BY_DRA_PREFIX))
-    }
+    named = {name: amount for name, amount in asked.items() if is_needed(name)}
     return tuple(sorted({**named, POD_COUNT: 1}.items()))
+
+
+def is_needed(resource: str) -> bool:
+    """Whether the nodes' amounts of it say who fits: those of GPUs do not, and change with every Pod."""
+    return not resource.startswith((_HANDED_OUT_PREFIX, _BY_DRA_PREFIX))
 
 
 def asks_for_nics(wanted: Needs) -> bool:
@@ -223,10 +228,17 @@ def _milli(amount: str | int | float | None) -> int:
     """Thousandths of a quantity, rounded up; 0 for text that is none, infinity and what is below zero among it."""
     try:
         word = str(amount)
-        exact = quantity(word) if len(word) <= _LONGEST else Decimal(0)
     except ValueError:  # a number of thousands of digits is one, too
         return 0
-    exact *= 1000
+    return _milli_of(word) if len(word) <= _LONGEST else 0
+
+
+@lru_cache(maxsize=_KNOWN_WORDS)
+def _milli_of(word: str) -> int:
+    try:
+        exact = quantity(word) * 1000
+    except ValueError:
+        return 0
     below = int(exact)  # math.ceil of a Decimal takes ten times as long
     return min(below + (below != exact), MOST)
 

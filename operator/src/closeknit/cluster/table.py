@@ -41,6 +41,10 @@ def _touches_none(_reader: Reader, _value: Any) -> Iterable[str]:
     return ()
 
 
+def _tells_apart(_before: Any, _now: Any) -> bool:
+    return False
+
+
 @dataclass(frozen=True, eq=False)  # no slots: what a generic class is called with is noted on its objects
 class Table(Generic[K, V]):
     """Keeps one thing of each object of a stream."""
@@ -53,6 +57,8 @@ class Table(Generic[K, V]):
     """Whether the key is a node's name, so that the node's view changes with the object."""
     touches: Callable[[Reader, V], Iterable[str]] = _touches_none
     """Nodes whose views change with the object though nothing is filed under their names."""
+    looks_alike: Callable[[V, V], bool] = _tells_apart
+    """Whether two states of one object are the same to every node's view, which is not derived anew then."""
 
 
 def by_name(key: ObjectKey) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Self, TypeVar
 
 from immutables import Map
@@ -15,9 +16,12 @@ from closeknit.cluster.census import Census, LabelledLevels
 from closeknit.cluster.holders import BookedShare
 from closeknit.cluster.kept import (
     BOOKED_ON,
+    BOOKINGS,
     CLAIMS_IN,
     DEVICE_CLASSES,
+    JOBS,
     LIVE_PODS_ON,
+    MADE_FOR,
     NODES,
     PODS,
     REPORTS,
@@ -100,7 +104,7 @@ class Tables:
             node=node,
             report=report,
             pools=found,
-            pods=self.under(LIVE_PODS_ON, name),
+            pods=self._pods(name),
             lodged=self.lodgings.on(name),
             claimable=frozenset([found.resource for found in self.all(DEVICE_CLASSES).values()]),
             claims=tuple(claims[key] for key in sorted(claims)),
@@ -128,7 +132,27 @@ class Tables:
             return None
         return self.beats.sign_of_life(name, self.heartbeat(name), now)
 
+    def _pods(self, name: str) -> tuple[Pod, ...]:
+        """Live Pods on a node, and what is left over of those that are made for it, by key."""
+        bound = self.under(LIVE_PODS_ON, name)
+        left = [pod for pod in self.under(MADE_FOR, name) if self._is_left(pod)]
+        return tuple(sorted((*bound, *left), key=attrgetter("key"))) if left else bound
+
     def _worker(self, share: BookedShare) -> Pod | None:
-        """The Pod that stands for a share; None where there is none yet."""
+        """The bound Pod that stands for a share; None where there is none yet."""
         pod = self.all(PODS).get(share.pod_key)
-        return pod if pod is not None and share.is_of(pod) else None
+        return pod if pod is not None and pod.node and share.is_of(pod) else None
+
+    def _is_left(self, pod: Pod) -> bool:
+        """Whether a Pod that is not seen bound was left by an ended attempt of a job that is there, by its uid, and may
+        be bound any moment, or was and the stream is late. The scheduler binds none that is being deleted, and of a
+        job that cannot be read or is being deleted nobody would delete what its namespace makes to look like this."""
+        owner, key = pod.job_owner, pod.job
+        if owner is None or key is None or pod.attempt is None or pod.deletion_timestamp is not None:
+            return False
+        job = self.all(JOBS).get(key)
+        if job is None or not owner.is_job(job.metadata.uid) or job.metadata.deletion_timestamp is not None:
+            return False
+        booked = self.all(BOOKINGS).get(key)
+        last = (job.status.attempt or 1) if booked is None else booked.booking.attempt - 1
+        return pod.attempt <= last

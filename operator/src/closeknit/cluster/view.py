@@ -23,7 +23,7 @@ from closeknit.cluster.objects import Node
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import Pools
 from closeknit.cluster.report import AgentReport
-from closeknit.cluster.requests import MOST, Amounts
+from closeknit.cluster.requests import MOST, Amounts, is_needed
 from closeknit.machine.graph import Machine
 
 SHARED_RESOURCE = f"{GPU_RESOURCE}.shared"  # what the device plugin's renameByDefault makes of a shared GPU
@@ -38,7 +38,8 @@ class NodeFacts:
     report: AgentReport | None
     pools: Pools
     pods: Sequence[Pod]
-    """Live Pods on the node, and children of ours that are about to be, by key, Lodgers left out."""
+    """Live Pods on the node, and those that an ended attempt has left and that may be bound to it yet, by key, Lodgers
+    left out."""
     lodged: Amounts
     """What Lodgers take of it."""
     claimable: frozenset[str]
@@ -48,7 +49,7 @@ class NodeFacts:
     lived: datetime | None
     """The last sign of life of its agent, where that is too long ago."""
     bookings: Sequence[tuple[BookedShare, Pod | None]]
-    """Shares that jobs have booked on the node, by job, with the Pod that stands for each once there is one."""
+    """Shares that jobs have booked on the node, by job, with the Pod that stands for each once one is bound."""
 
     @property
     def place(self) -> Place:
@@ -84,7 +85,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
             plugin=None,
             rdma=None,
         )
-    held = holding(facts.name, machine, report, facts.bookings, facts.pods, _claimed(facts))
+    held = holding(machine, report, facts.bookings, facts.pods, _claimed(facts))
     spare = _spare(node, held.taken, facts) if node else None
     dra = facts.pools.complete and not (node and node.allocatable.get(GPU_RESOURCE, 0) > 0)
     unusable = _unusable(machine, report, facts.pools if dra else None)
@@ -253,7 +254,8 @@ def _explained_by_count(
 
 
 def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
-    """What is left of each resource of which there is any at all; a node may be given more than it has.
+    """What is left of each resource of which there is any at all and that Pods can need; a node may be given more than
+    it has.
 
     Of a resource that it has none of and a DeviceClass stands for, as much as anybody may want: the scheduler claims
     devices of it, and whether there are any is its word.
@@ -262,7 +264,7 @@ def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
     found = {
         resource: max(0, amount - taken.get(resource, 0) - lodged.get(resource, 0))
         for resource, amount in node.allocatable.items()
-        if amount > 0
+        if amount > 0 and is_needed(resource)
     }
     return {**dict.fromkeys(sorted(facts.claimable), MOST), **found} if facts.claimable else found
 

@@ -7,7 +7,7 @@ It tells what happened, and learns nothing of it.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from closeknit.cluster.meta import Owner
 from closeknit.cluster.quota import quotas
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS
+from closeknit.controller.rights import may_create
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import (
     AlreadyExists,
@@ -198,14 +199,17 @@ class Writes:
     async def _tried(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
         """What came of a create, and the uid of what has the name now."""
         resource = BY_KIND[manifest["kind"]]
-        creation = self._api.create(resource, manifest, namespace=plan.job.namespace, dry_run=is_probe)
+        creation = self._api.make(resource, manifest, namespace=plan.job.namespace, dry_run=is_probe)
         try:
             made = await self._counted("dry-run" if is_probe else "create", resource, creation)
         except AlreadyExists:
             return await self._found(plan, manifest, is_probe=is_probe)
         except ApiError as error:
-            return Refused(manifest, denial(error), is_probe), ""
-        return Created(manifest, _version(made), is_probe), _uid(made)
+            refused = denial(error)
+            if refused.failure is Failure.FORBIDDEN and not await may_create(self._api, resource, plan.job.namespace):
+                refused = replace(refused, failure=Failure.NO_RIGHT)
+            return Refused(manifest, refused, is_probe), ""
+        return Created(manifest, made.resourceVersion, is_probe), made.uid
 
     async def _found(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
         """What has the name, and its uid."""
@@ -225,7 +229,7 @@ class Writes:
             if uid is None:
                 async with self._slots:
                     there = await self._api.get(resource, action.name, namespace=namespace)
-                if plan.uid not in [owner.uid for owner in _owners(there)]:
+                if not any(owner.is_job(plan.uid) for owner in _owners(there)):
                     return Deleted(action)
                 uid = str(there["metadata"]["uid"])
             await self._sent("delete", resource, self._api.delete(resource, action.name, uid=uid, namespace=namespace))

@@ -12,13 +12,13 @@ from closeknit.api.affinity import required_node_affinity
 from closeknit.api.names import GROUP, TRAINER_CONTAINER
 from closeknit.api.objects import TrainingJob
 from closeknit.api.opaque import MalformedError, found, list_at, object_at, objects_at, short
+from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES
 
 CLAIM = "gpus"  # name of our claim inside the Pod
 SHM_VOLUME = "closeknit-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POSIX mean
 NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
 SPEC = "spec.template.spec"
-MAX_BYTES = 256 * 1024  # job, template and placement share the 1.5 MiB that etcd takes for one object
 SHOWN_NAMES = 5  # of a long list
 
 # Fields of the Pod that follow from the placement, and what to do instead of setting them.
@@ -80,9 +80,9 @@ def _check_metadata(job: TrainingJob) -> None:
 def _check_pod(spec: dict[str, Any]) -> None:
     """Everything that launch reads, in the order of a Pod's reader: containers first."""
     size = len(json.dumps(spec, separators=(",", ":")))
-    if size > MAX_BYTES:
+    if size > MAX_TEMPLATE_BYTES:
         raise MalformedError(
-            f"{SPEC} has {size} bytes as JSON, more than the {MAX_BYTES} that fit beside the job's status; "
+            f"{SPEC} has {size} bytes as JSON, more than the {MAX_TEMPLATE_BYTES} that fit beside the job's status; "
             "move what is large into a ConfigMap"
         )
     containers = objects_at(spec, "containers", SPEC)

@@ -36,11 +36,17 @@ TOLD_AGAIN = timedelta(minutes=1)
 
 # Pauses before a refused write is tried again. A name is freed by whoever holds it, a policy or a quota is changed by
 # an admin, and nobody tells us: so ask again, soon at first, then at the pace of people.
-_FIRST_PAUSE_S = {PendingReason.NAME_CONFLICT: 2, PendingReason.QUOTA_EXCEEDED: 2, PendingReason.TEMPLATE_INVALID: 15}
+_FIRST_PAUSE_S = {
+    PendingReason.NAME_CONFLICT: 2,
+    PendingReason.QUOTA_EXCEEDED: 2,
+    PendingReason.TEMPLATE_INVALID: 15,
+    PendingReason.NAMESPACE_NOT_SERVED: 15,
+}
 _LONGEST_PAUSE_S = {
     PendingReason.NAME_CONFLICT: 60,
     PendingReason.QUOTA_EXCEEDED: 60,
     PendingReason.TEMPLATE_INVALID: 300,
+    PendingReason.NAMESPACE_NOT_SERVED: 300,
 }
 
 
@@ -55,7 +61,7 @@ class Refusing(StrEnum):
 class Rejection:
     """What was refused for good: until somebody changes something."""
 
-    reason: PendingReason  # NameConflict, TemplateInvalid or QuotaExceeded
+    reason: PendingReason  # NameConflict, TemplateInvalid, NamespaceNotServed or QuotaExceeded
     message: str
     of: Refusing
     manifest: Manifest | None  # what was refused; None where it was the gang as a whole
@@ -184,11 +190,22 @@ def _why(plan: Plan, refused: Refused | Exists | Quotas) -> tuple[PendingReason,
         return PendingReason.QUOTA_EXCEEDED, words(found, plan.job.namespace)
     metadata = refused.manifest["metadata"]
     title = f"{refused.manifest['kind']} {metadata['namespace']}/{metadata['name']}"
+    if isinstance(refused, Refused) and refused.denial.failure is Failure.NO_RIGHT:
+        return PendingReason.NAMESPACE_NOT_SERVED, not_served_words(refused.manifest)
     if isinstance(refused, Refused):
         return PendingReason.TEMPLATE_INVALID, f"the API server refuses {title}: {refused.denial.message}"
-    if plan.uid in [owner.uid for owner in refused.owners]:
+    if any(owner.is_job(plan.uid) for owner in refused.owners):
         return PendingReason.NAME_CONFLICT, f"{title} is this job's own, but its labels were changed; delete it"
     return PendingReason.NAME_CONFLICT, taken_words(title, owner_of(refused.owners))
+
+
+def not_served_words(manifest: Manifest) -> str:
+    """What to tell of a namespace in which the operator may not make this."""
+    namespace = manifest["metadata"]["namespace"]
+    return (
+        f"the operator has no right to create a {manifest['kind']} in namespace {namespace}; have an administrator add "
+        f"{namespace} to rbac.namespaces of closeknit's chart, or create the job in a namespace that is listed there"
+    )
 
 
 def taken_words(title: str, owner: str) -> str:

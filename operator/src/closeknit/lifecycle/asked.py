@@ -13,7 +13,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.answers import Answers
-from closeknit.lifecycle.verdict import Verdict, Wait
+from closeknit.lifecycle.verdict import Cause, Verdict, Wait
 from closeknit.placement.request import Request
 
 QueuePlace = tuple[int, bool, str, str, str]
@@ -47,6 +47,42 @@ class Entry:
     scene: Cluster | None = None
     """Where it was refused though its own Pods of before count as gone, which nobody else is asked with."""
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether placement had no room for it."""
+        return isinstance(self.verdict, Wait) and self.verdict.refusal.cause is Cause.NO_FIT
+
+
+class Found:
+    """What came of one job."""
+
+    __slots__ = ("is_settled", "scene", "shape", "until", "verdict")
+
+    def __init__(
+        self,
+        verdict: Verdict,
+        shape: Shape | None = None,
+        *,
+        until: datetime | None = None,
+        is_settled: bool = True,
+        scene: Cluster | None = None,
+    ) -> None:
+        self.verdict = verdict
+        self.shape = shape
+        self.until = until
+        self.is_settled = is_settled
+        self.scene = scene
+
+    def is_as(self, known: Entry) -> bool:
+        """Whether it is no news."""
+        return (
+            (self.verdict is known.verdict or self.verdict == known.verdict)
+            and self.is_settled == known.is_settled
+            and self.scene is known.scene
+            and self.shape is known.shape
+            and self.until == known.until
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
@@ -74,6 +110,8 @@ class Schedule(Mapping[JobKey, Verdict]):
     """In the order in which their words were found, the oldest first."""
     renewed_at: datetime | None = None
     """When old words were last renewed."""
+    came_to: Mapping[str, QueuePlace] = field(default_factory=dict)
+    """How far the jobs of a namespace were asked that has more of them than its ration."""
     wake_at: datetime | None = None
     """When a verdict, or the words of one, may be others though nothing has changed."""
 

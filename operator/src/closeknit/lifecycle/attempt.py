@@ -34,6 +34,9 @@ class Attempt:
     """Of those that are there."""
     missing: tuple[int, ...] = field(init=False)
     """Node ranks without a Pod, but for those that are over."""
+    replaced: tuple[Pod, ...] = field(init=False)
+    """Pods under names of the gang that somebody else made, with the job as owner: they do not ask for what is booked,
+    or are elsewhere."""
     ending: tuple[Pod, ...] = field(init=False)
     """Pods that somebody deletes before they succeeded."""
     shares: tuple[Share, ...] = field(init=False)
@@ -55,12 +58,18 @@ class Attempt:
                 for share, pod in zip(shares, pods, strict=True)
             )
         missing = [index for index, pod in enumerate(pods) if pod is None and not shares[index].succeeded]
+        replaced = [
+            pod
+            for pod, share in zip(pods, shares, strict=True)
+            if pod is not None and not pod.is_made_for(share.node, len(share.gpus), share.binding)
+        ]
         ending = [pod for pod in present if pod.deletion_timestamp is not None and pod.phase != "Succeeded"]
         facts = {
             "pods": pods,
             "present": present,
             "phases": phases,
             "missing": tuple(missing),
+            "replaced": tuple(replaced),
             "ending": tuple(ending),
             "shares": shares if told == shares else told,
         }

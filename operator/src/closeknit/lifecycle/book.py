@@ -10,7 +10,7 @@ from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.pod import pod
 from closeknit.lifecycle import creation, statuses
-from closeknit.lifecycle.conditions import moment
+from closeknit.lifecycle.conditions import moment, stated
 from closeknit.lifecycle.demand import demand
 from closeknit.lifecycle.gangs import Lost, gang
 from closeknit.lifecycle.obstacles import obstacles
@@ -23,7 +23,7 @@ from closeknit.placement.placement import Placement
 # A quota's count follows the end of a Pod within a second on a quiet control plane; on a busy one that may take longer.
 COUNTED_FOR = timedelta(seconds=30)
 # Reasons that the API server's refusals are told by.
-_REFUSED = frozenset({PendingReason.TEMPLATE_INVALID, PendingReason.NAME_CONFLICT})
+_REFUSED = frozenset({PendingReason.TEMPLATE_INVALID, PendingReason.NAME_CONFLICT, PendingReason.NAMESPACE_NOT_SERVED})
 
 
 def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:
@@ -106,7 +106,7 @@ def _placement_status(placement: Placement) -> PlacementStatus:
         levels=dict(placement.levels) or None,
         predicted_bus_bandwidth_gb_s=_rounded(placement.predicted_bus_bandwidth_gb_s),
         ideal_bus_bandwidth_gb_s=_rounded(placement.ideal_bus_bandwidth_gb_s),
-        limited_by=placement.limited_by or None,
+        limited_by=stated(placement.limited_by) or None,
         ended_at_budget=placement.ended_at_budget or None,
     )
 

@@ -27,11 +27,12 @@ class Children:
     own: tuple[Pod, ...]
 
     def of(self, attempt: int) -> dict[int, Pod]:
-        """Workers of one attempt by index."""
+        """Workers of one attempt by index, as their names tell."""
+        named = ((pod.child, pod) for pod in self.own)
         return {
-            pod.index: pod
-            for pod in self.own
-            if pod.attempt == attempt and pod.role == Role.WORKER and pod.index is not None
+            child.index: pod
+            for child, pod in named
+            if child is not None and child.attempt == attempt and child.role is Role.WORKER
         }
 
     def before(self, attempt: int) -> tuple[Pod, ...]:
@@ -85,7 +86,7 @@ def is_own(pod: Pod, job: TrainingJob) -> bool:
     """Whether the job made the Pod."""
     uid = job.metadata.uid
     for owner in pod.owners:  # noqa: SIM110 - a generator costs twice as much, and every Pod of a gang is asked
-        if owner.uid == uid and owner.is_training_job:
+        if owner.is_job(uid):
             return True
     return False
 
@@ -101,4 +102,4 @@ def owner_of(owners: Sequence[Owner]) -> str:
 
 
 def _owned_by(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(owner.uid == pod.uid for owner in claim.owners)
+    return any(owner.kind == "Pod" and owner.uid == pod.uid for owner in claim.owners)

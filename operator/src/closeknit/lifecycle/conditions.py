@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from closeknit.api.names import ConditionReason, ConditionType, EndReason, PendingReason
+from closeknit.api.printable import printable
 from closeknit.api.trainingjob_status import State
 from closeknit.api.wire import Condition
 
@@ -32,9 +33,9 @@ def moment(written: str) -> datetime:
     return datetime.fromisoformat(written)
 
 
-def shortened(message: str, most: int = MESSAGE_MAX_LENGTH) -> str:
-    """The message, cut where the schema would refuse it."""
-    return message if len(message) <= most else f"{message[: most - 1]}…"
+def stated(message: str, most: int = MESSAGE_MAX_LENGTH) -> str:
+    """The message as a status may have it: others' words in it printable, and cut where the schema would refuse it."""
+    return printable(message, most)
 
 
 def observed(
@@ -52,7 +53,7 @@ def observed(
             type=observation.type.value,
             status=status,
             reason=observation.reason,
-            message=shortened(observation.message),
+            message=stated(observation.message),
             last_transition_time=before.last_transition_time if before and before.status == status else timestamp(now),
             observed_generation=generation,
         )

@@ -67,6 +67,14 @@ def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
     return end(attempt, EndReason.CHILD_DELETED, message, again=again)
 
 
+def replaced(attempt: Attempt) -> Plan:
+    """Somebody made a Pod in the place of one of ours. With it the job would keep GPUs that it does not ask for, past
+    every quota."""
+    pod = attempt.replaced[0]
+    message = f"Pod {pod.name} is not the one that was made: it does not ask for the booked GPUs, or is elsewhere"
+    return end(attempt, EndReason.CHILD_DELETED, f"{message}; the job starts again")
+
+
 def succeeded(attempt: Attempt) -> Plan:
     """Every Pod has succeeded, and so has the job."""
     subject = attempt.subject

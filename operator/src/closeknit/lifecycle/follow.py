@@ -15,7 +15,7 @@ from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.avoided import avoided
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.children import children
-from closeknit.lifecycle.conditions import shortened
+from closeknit.lifecycle.conditions import stated
 from closeknit.lifecycle.ending import succeeded
 from closeknit.lifecycle.keep import keep
 from closeknit.lifecycle.pauses import is_between
@@ -49,6 +49,8 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
     match refusal.cause:
         case Cause.BEING_DELETED | Cause.PUT_ASIDE:
             return empty(job)  # being deleted, its children have it as owner and go with it
+        case Cause.NOT_ASKED:
+            return replace(empty(job), actions=_undone(subject))
         case Cause.MISTAKE:
             return empty(job, wake_after_s=BROKEN_PAUSE_S, error=refusal.error)
         case Cause.OVER:
@@ -87,8 +89,8 @@ def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> P
 
 
 def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
-    told = stored.pending
-    return told is not None and (told.message, tuple(told.nearest)) == (shortened(refusal.message), refusal.nearest)
+    told, nearest = stored.pending, [stated(change) for change in refusal.nearest]
+    return told is not None and (told.message, told.nearest) == (stated(refusal.message), nearest)
 
 
 def _undone(subject: Subject) -> tuple[Action, ...]:

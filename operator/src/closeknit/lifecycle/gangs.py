@@ -32,8 +32,8 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
         view = cluster.nodes.get(share.node)
         if view is None:
             return Lost(share.node, f"node {share.node} is no longer there")
-        uuids = _uuids(view, share)
-        if uuids is None:
+        named = uuids(view, share)
+        if named is None:
             return Lost(share.node, f"the GPUs of node {share.node} have changed since they were booked")
         if share.nics and not (view.allocatable or {}).get(share.rdma_resource):
             resource = share.rdma_resource or "an rdma/ resource"
@@ -42,7 +42,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
             Member(
                 node=share.node,
                 index=index,
-                uuids=uuids,
+                uuids=named,
                 first_rank=share.first_rank,
                 binding=share.binding,
                 nics=share.nics,
@@ -55,7 +55,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
     return Gang(job=job, attempt=booking.attempt, members=tuple(members), fabric=cluster.fabric, ipc_lock=ipc_lock)
 
 
-def _uuids(view: NodeView, share: Share) -> tuple[str, ...] | None:
+def uuids(view: NodeView, share: Share) -> tuple[str, ...] | None:
     """UUIDs of the booked indexes; None where they are no longer true."""
     if view.machine is None or view.topology_generation != share.topology_generation:
         return None

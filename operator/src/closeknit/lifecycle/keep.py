@@ -15,7 +15,7 @@ from closeknit.lifecycle.book import may_be_counted, placed
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import found
 from closeknit.lifecycle.demand import demand
-from closeknit.lifecycle.ending import child_deleted, failed, node_changed, succeeded
+from closeknit.lifecycle.ending import child_deleted, failed, node_changed, replaced, succeeded
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.obstacles import Obstacle, obstacles, told
 from closeknit.lifecycle.pauses import is_between, restart_at
@@ -31,6 +31,8 @@ WAITS_UNTOLD = timedelta(seconds=5)  # Pods without much of a grace period are g
 def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
     """The next step of a booked job. `is_fit`: another attempt could be given the same GPUs."""
     subject = attempt.subject
+    if attempt.replaced:
+        return replaced(attempt)
     is_gone = bool(attempt.missing or attempt.ending)
     has_failed = "Failed" in attempt.phases
     if is_gone and (attempt.has_run or has_failed):  # without it the others fail, which is not their fault
@@ -121,7 +123,7 @@ def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     is_over_rdma = all(share.nics for share in attempt.booking.shares)
     if is_over_rdma and subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
         return subject.plan(statuses.without_ipc_lock(subject.job, subject.now), actions=old)
-    if any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
+    if subject.cluster.claims and any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
         return subject.plan(actions=old)
     is_running = attempt.phases <= _STARTED
     if is_running or is_mismatched(subject.cluster, attempt.shares, attempt.pods):
@@ -138,5 +140,7 @@ def _is_unseen_yet(cluster: Cluster, pod: Pod) -> bool:
 
     Waiting for it saves a status that would say less.
     """
+    if not (pod.node and pod.is_live):
+        return False
     claim = own_claim(cluster, pod)
-    return bool(pod.node) and pod.is_live and claim is not None and not claim.allocated
+    return claim is not None and not claim.allocated

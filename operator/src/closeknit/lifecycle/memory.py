@@ -24,5 +24,7 @@ class Memory:
     """Of this leader; written with every booking."""
     schedule: Schedule | None = None
     """The last one."""
+    is_rationed: bool = True
+    """Whether the jobs of one namespace share a ration of questions; not where one answer is all that is wanted."""
     followed: Mapping[Entry, Followed] = field(default_factory=dict)
     """Jobs that needed no write, and what that was found with."""

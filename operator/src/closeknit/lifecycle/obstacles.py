@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from closeknit.api.names import ATTEMPT_LABEL
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Gang
-from closeknit.lifecycle.children import Children, is_left_over
+from closeknit.lifecycle.children import Children, is_left_over, own_claim
 
 SHOWN = 4  # of many
 
@@ -42,7 +41,7 @@ def obstacles(
         *(
             Obstacle("Pod", pod.name, pod.node)
             for pod in children.before(gang.attempt)
-            if _holds(pod, uuids, nodes, unnamed)
+            if _holds(cluster, pod, uuids, nodes, unnamed)
         ),
         *(Obstacle("ResourceClaim", claim.name) for claim in _claims(job, cluster, gang, uuids, names)),
     )
@@ -55,13 +54,15 @@ def told(found: tuple[Obstacle, ...]) -> str:
     return f"waits until what is left of its Pods of before is gone: {shown}{more}"
 
 
-def _holds(pod: Pod, uuids: set[str], nodes: set[str], unnamed: set[str]) -> bool:
-    """Whether a live Pod has GPUs of the gang, or may have."""
+def _holds(cluster: Cluster, pod: Pod, uuids: set[str], nodes: set[str], unnamed: set[str]) -> bool:
+    """Whether a live Pod has GPUs of the gang, or may have: nobody but its claim and the kubelet tells which it has."""
     if not pod.node:
         return pod.deletion_timestamp is None  # the scheduler binds nothing that is being deleted
-    if pod.gpus and pod.node not in unnamed:
-        return not uuids.isdisjoint(pod.gpus)
-    return pod.node in nodes
+    claim = own_claim(cluster, pod)
+    given = cluster.claimed_uuids(claim) if claim is not None and claim.devices else cluster.reported_uuids(pod)
+    if pod.node in unnamed or given is None or None in given or len(given) < pod.gpu_count:
+        return pod.node in nodes
+    return not uuids.isdisjoint(given)
 
 
 def _claims(
@@ -72,10 +73,5 @@ def _claims(
             # Of a Pod that had the name before. A Pod that is made meanwhile would start on it, and lose it.
             if is_left_over(claim, job):
                 yield claim
-        elif claim.devices and _attempt(claim) < gang.attempt and not uuids.isdisjoint(cluster.claimed_uuids(claim)):
+        elif claim.devices and claim.attempt < gang.attempt and not uuids.isdisjoint(cluster.claimed_uuids(claim)):
             yield claim
-
-
-def _attempt(claim: ResourceClaim) -> int:
-    number = claim.labels.get(ATTEMPT_LABEL, "")
-    return int(number) if number.isdecimal() else 0

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from closeknit.api.names import ATTEMPT_LABEL, INDEX_LABEL, JOB_LABEL, ROLE_LABEL
+from closeknit.api.names import JOB_LABEL
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.meta import Owner
 from closeknit.cluster.quota import Quota
@@ -22,7 +22,8 @@ class Failure(StrEnum):
     CONFLICT = "Conflict"  # what it was decided on has changed
     UNAUTHORIZED = "Unauthorized"
     NOT_FOUND = "NotFound"
-    FORBIDDEN = "Forbidden"
+    FORBIDDEN = "Forbidden"  # admission says no
+    NO_RIGHT = "NoRight"  # RBAC does: the operator may not do this there at all
     INVALID = "Invalid"
     TOO_LARGE = "TooLarge"
     OTHER = "Other"
@@ -30,8 +31,6 @@ class Failure(StrEnum):
 
 # Nothing is wrong with what was sent: the same decision may be right a moment later.
 PASSING = frozenset({Failure.LOST, Failure.BUSY, Failure.CONFLICT, Failure.UNAUTHORIZED})
-# What a child is known by: one that was given others since is not seen as what it was made as.
-_KNOWN_BY = (JOB_LABEL, ATTEMPT_LABEL, ROLE_LABEL, INDEX_LABEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +142,12 @@ def _judged_name(found: Exists, uid: str) -> Judgement:
     owners = [owner.uid for owner in found.owners]
     metadata = found.manifest["metadata"]
     labels = dict(found.labels)
-    is_known = all(labels.get(name) == metadata["labels"].get(name) for name in _KNOWN_BY)
+    is_known = labels.get(JOB_LABEL) == metadata["labels"][JOB_LABEL]  # without it, it is not seen
     if not found.is_probe and owners == [owner["uid"] for owner in metadata["ownerReferences"]] and is_known:
         return Judgement.DONE  # made before, its answer lost
     # The claim of a Pod of ours that had the name before is about to be collected.
-    is_of_job = labels.get(JOB_LABEL) == metadata["labels"][JOB_LABEL]
-    is_left_over = is_of_job and [(owner.kind, owner.name) for owner in found.owners] == [("Pod", metadata["name"])]
-    is_own_probe = found.is_probe and uid in owners  # ours, and not gone yet
+    is_left_over = is_known and [(owner.kind, owner.name) for owner in found.owners] == [("Pod", metadata["name"])]
+    is_own_probe = found.is_probe and any(owner.is_job(uid) for owner in found.owners)  # ours, and not gone yet
     return Judgement.AGAIN if is_left_over or is_own_probe else Judgement.REFUSED
 
 

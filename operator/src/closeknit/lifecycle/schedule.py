@@ -11,7 +11,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.again import is_fit_again
 from closeknit.lifecycle.answers import NOTHING, Answers, taken_words
-from closeknit.lifecycle.asked import Answer, Entry, QueuePlace, Schedule, Shape, is_same_scene
+from closeknit.lifecycle.asked import Answer, Entry, Found, QueuePlace, Schedule, Shape, is_same_scene
 from closeknit.lifecycle.avoided import Avoided, avoided
 from closeknit.lifecycle.bars import bar
 from closeknit.lifecycle.book import assumed
@@ -19,14 +19,16 @@ from closeknit.lifecycle.children import is_own, taken
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.queue import place_of
-from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
-from closeknit.lifecycle.words import renewed, wait_for
+from closeknit.lifecycle.rations import Rations, steps_of_words
+from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Wait
+from closeknit.lifecycle.words import AGAIN, renewed, wait_for, worded
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.request import Request, request
 from closeknit.placement.tables import Tables
 
 _ANYBODY = JobKey("", "")  # of a Shape's request
+_NOT_ASKED = Wait(Refusal(Cause.NOT_ASKED))
 MANY_NODES = 512  # the words of a refusal on so many take a few milliseconds
 
 
@@ -36,17 +38,20 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
     The queue is walked once, and what is booked for a job is counted before the next one is looked at. A job that does
     not fit reserves nothing; one whose write is under way is given what it would get, like any other. What was refused
     on this walk stays so for the rest of it, since bookings only take. On the same Cluster the same comes out whatever
-    the memory holds, but for the numbers in a refusal's words, which follow later.
+    the memory holds, but for the numbers in a refusal's words, which follow later, and for jobs of a namespace that has
+    had its ration: they keep what was said of them, and are asked a moment later.
     """
     walk = _Walk(cluster, tables, memory, now)
     entries = walk.entries()
     last = walk.last
     refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet, is_trial=walk.is_trial)
     if told.changed:
-        entries = [_worded(entry, walk.refused, refused) for entry in entries]
+        entries = [worded(entry, walk.refused, refused) for entry in entries]
     moments = [entry.until for entry in entries if entry.until is not None]
     if told.wake_at is not None:
         moments.append(told.wake_at)
+    if walk.rations.is_short:
+        moments.append(now + AGAIN)
     is_same = len(entries) == len(last.entries) and all(map(_is, entries, last.entries))
     return Schedule(
         cluster=cluster,
@@ -56,7 +61,8 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
         shapes=last.shapes
         if is_same
         else {shape.request: shape for shape in {entry.shape for entry in entries} if shape},
-        refused=refused,
+        refused={**walk.left, **refused},
+        came_to=walk.rations.came_to,
         renewed_at=told.renewed_at,
         wake_at=min(moments, default=None),
     )
@@ -71,6 +77,9 @@ class _Walk:
         self.cluster = cluster
         self.scene = self.first_scene = last.scene if self.is_quiet else cluster
         self.refused: dict[Shape, Answer] = {}
+        self.left: dict[Shape, Answer] = {}
+        """What is known of shapes that were not asked."""
+        self.rations = Rations(last.came_to, are_bounded=memory.is_rationed)
         self.is_trial = False
         """Whether a job is given GPUs that was refused the last time it had some, and is likely to be so again."""
         self._tables = tables
@@ -162,75 +171,89 @@ class _Walk:
             if known.is_settled and (known.shape is None or self._refusal(known.shape) is known.verdict):
                 return known
         try:
-            found = self._decided(key, job, pods, answers, known if stands else None)
+            found = self._decided(key, job, place, pods, answers, known if stands else None)
         except Exception as error:  # one job must not keep all others waiting
-            found = _Found(Wait(Refusal(Cause.MISTAKE, error=error)), is_settled=False)
-        if (
-            known is not None
-            and stands
-            and (found.verdict is known.verdict or found.verdict == known.verdict)
-            and found.is_settled == known.is_settled
-            and found.scene is known.scene
-            and found.shape is known.shape
-            and found.until == known.until
-        ):
+            found = Found(Wait(Refusal(Cause.MISTAKE, error=error)), is_settled=False)
+        if found.verdict is _NOT_ASKED and known is not None and stands and known.is_refused:
+            return known  # it depends on the answer to its shape, which is not that of this scene: it is asked again
+        if known is not None and stands and found.is_as(known):
             return known
         return Entry(
             key, uid, job, place, pods, answers, found.verdict, found.shape, found.until, found.is_settled, found.scene
         )
 
     def _decided(
-        self, key: JobKey, job: TrainingJob, pods: tuple[Pod, ...], answers: Answers, known: Entry | None
-    ) -> "_Found":
+        self,
+        key: JobKey,
+        job: TrainingJob,
+        place: QueuePlace,
+        pods: tuple[Pod, ...],
+        answers: Answers,
+        known: Entry | None,
+    ) -> Found:
         """`known` is what is remembered of the job, where that stands but for what the cluster offers."""
         held = self.cluster.booking_of(key)
         is_asked = known is not None and known.shape is not None
         refusal = None if is_asked else bar(job, pods, answers, self.cluster, self._now, is_booked=held is not None)
         if refusal is not None:
             is_settled = refusal.cause is not Cause.LEFTOVERS  # their nodes may die
-            return _Found(Wait(refusal), until=refusal.until, is_settled=is_settled)
+            return Found(Wait(refusal), until=refusal.until, is_settled=is_settled)
         if held is not None:
             return self._kept(job, held, pods)
         if key in self._memory.put_aside:
-            return _Found(Wait(Refusal(Cause.PUT_ASIDE)), is_settled=False)
+            return Found(Wait(Refusal(Cause.PUT_ASIDE)), is_settled=False)
         away = avoided(job, self.cluster, self._now)
         shape = known.shape if known is not None else None
         if shape is None or shape.request.avoided != away.nodes:
             shape = self._shape(job, away)
         alone = freed(job, pods, self.cluster)
+        if not self._may_ask(shape, place, is_alone=alone is not self.cluster):
+            return Found(_NOT_ASKED, shape, is_settled=False)
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
             # What is left of it may come to count as free for it alone, on a node that recovers.
             has_left = bool(pods or self.cluster.claims_of(key))
             scene = None if alone is self.cluster else self.scene
-            return _Found(answer, shape, until=away.until, is_settled=not (has_left or away.nodes), scene=scene)
+            return Found(answer, shape, until=away.until, is_settled=not (has_left or away.nodes), scene=scene)
         number = job.status.attempt or 1
         holder = taken(job, number, len(answer.shares), self.cluster)
         if holder is not None:
             words = taken_words(f"{holder.kind} {key.namespace}/{holder.name}", holder.owner)
             refusal = Refusal(Cause.REFUSED, PendingReason.NAME_CONFLICT, words)
-            return _Found(Wait(refusal), shape, is_settled=False)
+            return Found(Wait(refusal), shape, is_settled=False)
         self.scene = self.cluster = self.cluster.with_job(assumed(job, answer))
         self.is_trial = self.is_trial or answers.rejection is not None
-        return _Found(Book(answer), shape, is_settled=False)
+        return Found(Book(answer), shape, is_settled=False)
 
-    def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> "_Found":
+    def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> Found:
         if job.key in self._memory.busy:  # its Pods may come one by one, and nothing is done about them yet
-            return _Found(Keep(held), is_settled=False)
+            return Found(Keep(held), is_settled=False)
         there = {
             pod.index
             for pod in pods
             if pod.attempt == held.attempt and pod.deletion_timestamp is None and is_own(pod, job)
         }
         if all(index in there or share.succeeded for index, share in enumerate(held.shares)):
-            return _Found(Keep(held))
-        return _Found(Keep(held, is_fit_again(job, held, self.cluster, self._now)), is_settled=False)
+            return Found(Keep(held))
+        return Found(Keep(held, is_fit_again(job, held, self.cluster, self._now)), is_settled=False)
 
     def _shape(self, job: TrainingJob, away: Avoided) -> Shape:
         asked: Request = request(_ANYBODY, job.spec)
         if away.nodes:
             asked = replace(asked, avoided=away.nodes)
         return self._shapes.setdefault(asked, Shape(asked))
+
+    def _may_ask(self, shape: Shape, place: QueuePlace, *, is_alone: bool) -> bool:
+        """Whether the shape is known, or may be asked within the ration of the job's namespace."""
+        if not is_alone and self._refusal(shape) is not None:
+            return True
+        before = self.last.refused.get(shape)
+        is_told = before is not None and not is_alone
+        if self.rations.take(place, 1 if is_told else steps_of_words(len(self.cluster.nodes))):
+            return True
+        if before is not None:
+            self.left[shape] = before
+        return False
 
     def _refusal(self, shape: Shape) -> Wait | None:
         """The refusal of the shape that is known to stand; None where it is to be asked."""
@@ -268,35 +291,6 @@ class _Walk:
             return last
         answer = place(alone, shape.request, self._tables)
         return answer if isinstance(answer, Placement) else wait_for(answer)
-
-
-class _Found:
-    """What came of one job."""
-
-    __slots__ = ("is_settled", "scene", "shape", "until", "verdict")
-
-    def __init__(
-        self,
-        verdict: Verdict,
-        shape: Shape | None = None,
-        *,
-        until: datetime | None = None,
-        is_settled: bool = True,
-        scene: Cluster | None = None,
-    ) -> None:
-        self.verdict = verdict
-        self.shape = shape
-        self.until = until
-        self.is_settled = is_settled
-        self.scene = scene
-
-
-def _worded(entry: Entry, told: dict[Shape, Answer], refused: dict[Shape, Answer]) -> Entry:
-    """The entry with its refusal in the newest words."""
-    if entry.shape is None or entry.shape not in told or entry.verdict is not told[entry.shape].wait:
-        return entry
-    wait = refused[entry.shape].wait
-    return entry if wait is entry.verdict else replace(entry, verdict=wait)
 
 
 def _is(one: object, other: object) -> bool:

@@ -16,7 +16,7 @@ from closeknit.api.trainingjob_status import (
     UnfitNode,
 )
 from closeknit.cluster.booking import Share, decoded, names, with_shares
-from closeknit.lifecycle.conditions import Observation, is_true, observed, shortened, state, timestamp
+from closeknit.lifecycle.conditions import Observation, is_true, observed, state, stated, timestamp
 
 
 class Stored(Protocol):
@@ -37,7 +37,9 @@ KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
 BEING_STARTED = "its Pods are being started"
 # Reasons that say the job itself is not acceptable, not that the cluster has no place for it.
-_NOT_ADMITTED = frozenset({PendingReason.NOT_SUPPORTED, PendingReason.TEMPLATE_INVALID})
+_NOT_ADMITTED = frozenset(
+    {PendingReason.NOT_SUPPORTED, PendingReason.TEMPLATE_INVALID, PendingReason.NAMESPACE_NOT_SERVED}
+)
 
 
 def waiting(
@@ -56,7 +58,9 @@ def waiting(
         Observation(ConditionType.PLACED, False, reason, message),
         *_not_running(job, ConditionReason.NOT_PLACED),
         placement=None,
-        pending=Pending(reason=reason, message=shortened(message), since=since, nearest=list(nearest)),
+        pending=Pending(
+            reason=reason, message=stated(message), since=since, nearest=[stated(change) for change in nearest]
+        ),
     )
 
 
@@ -259,7 +263,7 @@ def _with_ended(
         reason=reason,
         charged=charged,
         ended=timestamp(now),
-        message=shortened(message, ATTEMPT_MESSAGE_MAX_LENGTH),
+        message=stated(message, ATTEMPT_MESSAGE_MAX_LENGTH),
         unfit=unfit,
     )
     return [*job.status.attempts, ended][-KEPT_ATTEMPTS:]

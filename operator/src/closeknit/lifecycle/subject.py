@@ -6,6 +6,7 @@ from hashlib import sha256
 
 from closeknit.api.names import ConditionReason, ConditionType, EndReason, EventAction, EventReason, PendingReason
 from closeknit.api.objects import ObjectMeta, TrainingJob
+from closeknit.api.printable import printable
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
@@ -112,7 +113,7 @@ def notice(
 ) -> Notice:
     """The Event of one change of state. Told again, it has the same name, so that there is one of it."""
     digest = sha256(f"{job.uid}/{attempt}/{reason}".encode()).hexdigest()[:16]
-    shown = note if len(note.encode()) <= NOTE_MAX_LENGTH else note.encode()[:NOTE_MAX_LENGTH].decode(errors="ignore")
+    shown = printable(note, NOTE_MAX_LENGTH).encode()[:NOTE_MAX_LENGTH].decode(errors="ignore")
     return Notice(f"{job.name}.{digest}", reason, action, shown, warning)
 
 

@@ -10,6 +10,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import Observation
+from closeknit.lifecycle.gangs import uuids
 
 
 def verified(
@@ -53,13 +54,16 @@ def _found(cluster: Cluster, share: Share, pod: Pod) -> Actual:
 
 
 def _actual(cluster: Cluster, share: Share, pod: Pod) -> Actual:
-    """By the strongest witness: the claim's allocation, the kubelet's report, or that the node has no other GPUs."""
+    """By the strongest witness: the claim's allocation, the kubelet's report, or that the node has no other GPUs. They
+    are compared with the booking, for what the Pod says of itself its namespace may have written."""
     if not pod.node:
         return Actual.UNKNOWN
     if pod.node != share.node:
         return Actual.MISMATCH
     claim = own_claim(cluster, pod) if share.binding is Binding.DRA else None
     got = cluster.claimed_uuids(claim) if claim is not None and claim.devices else cluster.reported_uuids(pod)
-    if got is not None and pod.gpus and None not in got:
-        return Actual.VERIFIED if sorted(filter(None, got)) == sorted(pod.gpus) else Actual.MISMATCH
+    view = cluster.nodes.get(share.node)
+    planned = None if view is None else uuids(view, share)
+    if got is not None and planned is not None and None not in got and all(planned):
+        return Actual.VERIFIED if sorted(filter(None, got)) == sorted(planned) else Actual.MISMATCH
     return Actual.VERIFIED if share.binding is Binding.WHOLE_NODE else Actual.UNKNOWN

@@ -2,10 +2,10 @@
 fit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from closeknit.lifecycle.asked import Answer, Schedule, Shape
+from closeknit.lifecycle.asked import Answer, Entry, Schedule, Shape
 from closeknit.lifecycle.verdict import Cause, Refusal, Wait
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit
@@ -71,3 +71,11 @@ def _asked(answer: Answer, shape: Shape, tables: Tables) -> Wait:
     if not isinstance(fresh, NoFit) or wait_for(fresh) == answer.wait:
         return answer.wait
     return wait_for(fresh)
+
+
+def worded(entry: Entry, told: dict[Shape, Answer], refused: dict[Shape, Answer]) -> Entry:
+    """The entry with its refusal in the newest words."""
+    if entry.shape is None or entry.shape not in told or entry.verdict is not told[entry.shape].wait:
+        return entry
+    wait = refused[entry.shape].wait
+    return entry if wait is entry.verdict else replace(entry, verdict=wait)

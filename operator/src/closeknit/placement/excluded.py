@@ -12,12 +12,16 @@ from closeknit.placement.needs import shortage
 from closeknit.placement.request import Request
 from closeknit.placement.words import count, listed
 
-NAMED = 3  # so many holders, or nodes, are named; more are counted
+NAMED = 3  # so many nodes are named; more are counted
 AVOIDED = "avoided after it refused a Pod of this job"
 
 
 def excluded(cluster: Cluster, request: Request, ground: Ground) -> str:
-    """`; 2 excluded: 1 unhealthy, 1 held by team-b/train-3; 1 node excluded: gpu-09 (NotReady)`, or nothing."""
+    """`; 9 excluded: 1 unhealthy, 8 held by 2 jobs; 1 node excluded: gpu-09 (NotReady: …)`, or nothing.
+
+    Nodes are named, for whoever reads it may have to do something about them; holders are counted, whoever they are, so
+    that all who ask alike share the answer.
+    """
     gpus = _gpus(cluster, request, ground)
     nodes = _nodes(cluster, request, ground)
     words = ""
@@ -49,10 +53,9 @@ def _gpus(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
         if free := offer.gpus - bindable(offer, request.binding):
             why[unbound(group, request.binding)] += free * nodes
     holders = _holders(cluster, ground)
-    if len(holders) <= NAMED:
-        why.update({f"held by {_name(holder)}": number for holder, number in holders.items()})
-    else:
-        why[f"held by {len(holders)} others"] += sum(holders.values())
+    for kind in HolderKind:
+        if gpus := [number for holder, number in holders.items() if holder.kind is kind]:
+            why[f"held by {count(len(gpus), kind)}"] = sum(gpus)
     return why
 
 
@@ -78,11 +81,6 @@ def _holders(cluster: Cluster, ground: Ground) -> dict[Holder, int]:
             if last is not None:
                 found[last] = seen(last, 0) + gpus
     return found
-
-
-def _name(holder: Holder) -> str:
-    """A holder as a refusal names it: a job is what most are."""
-    return f"{holder.namespace}/{holder.name}" if holder.kind is HolderKind.JOB else str(holder)
 
 
 def _nodes(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
