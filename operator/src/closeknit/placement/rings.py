@@ -12,9 +12,10 @@ from closeknit.placement.speeds import INTEL_HOST_BRIDGE_FACTOR, ring_speeds
 
 STEPS = 1 << 12  # of one search; NCCL stops at 2^14, and more than 2^12 changes no set of the machines we know
 MAX_RINGS = 32  # NCCL's limit of channels before it doubles them
-# Ways onwards that are looked at for one set, over all speeds. The most that any set of a real machine takes is 115,579
-# (eight GPUs in bridged pairs); a set of a random graph can take millions.
-SET_STEPS = 1 << 17
+# A step takes some 0.35 us, whatever the graph: to look at one way onwards is one, to go it four, to lay a ring again two
+# for each GPU, and to get ready for one speed ten for each path of the set.
+EXTEND_STEPS, PATH_STEPS = 4, 10
+SET_STEPS = 1 << 18  # of one set, over all speeds; a set of a random graph can take millions
 MANY_LAID = 512  # GPUs in the rings that are laid at once: Python's own stack ends at 1,000 calls
 GIVE_UP = 0.49  # a speed below this part of the best one's is not tried any more
 NO_RING = 100  # MB/s that NCCL assumes where nothing fits
@@ -40,6 +41,8 @@ def rings(paths: Paths) -> Rings:
     nearest = {path.type for row in paths.between for path in row if path}
     fastest = max(min(paths.capacity[link] for link in path.links) for row in paths.between for path in row if path)
     for speed in table:
+        if steps >= SET_STEPS:
+            break
         if speed > min(fastest, paths.total) and speed != table[-1]:
             continue
         if count and speed <= GIVE_UP * best_speed:
@@ -47,11 +50,12 @@ def rings(paths: Paths) -> Rings:
         for farthest in sorted(nearest):
             if count and farthest > worst:
                 break
+            steps += PATH_STEPS * len(paths.between) ** 2
             search = _Search(paths, speed, farthest, SET_STEPS - steps)
             if search.limit * speed <= best:
                 continue
             found = search.run()
-            steps = SET_STEPS - search.looks
+            steps = SET_STEPS - search.budget
             if found * speed > best:
                 best, worst, count, best_speed = found * speed, farthest, found, speed
             if best >= paths.total:
@@ -148,9 +152,9 @@ def _limit(choices: list[list[_Step]], capacity: tuple[int, ...]) -> int:
 class _Search:
     """Working state of one search: the capacity that is left while rings are laid."""
 
-    def __init__(self, paths: Paths, speed: int, farthest: PathType, looks: int) -> None:
-        """`looks`: how many ways onwards it may look at, over all its steps."""
-        self.looks = looks
+    def __init__(self, paths: Paths, speed: int, farthest: PathType, budget: int) -> None:
+        """`budget`: the steps that it may take; the last one may go beyond."""
+        self.budget = budget
         self.choices = _choices(paths, speed, farthest)
         self.by_end = [{step.to: step for step in steps} for steps in self.choices]
         self.limit = _limit(self.choices, paths.capacity)
@@ -165,7 +169,7 @@ class _Search:
 
     @property
     def over(self) -> bool:
-        return self.steps <= 0 or self.looks <= 0 or self.best >= self.limit
+        return self.steps <= 0 or self.budget <= 0 or self.best >= self.limit
 
     def take(self, step: _Step) -> bool:
         left, load = self.left, step.load
@@ -184,6 +188,7 @@ class _Search:
         """Lay one ring more: the last one again where it fits, then any other."""
         if self.over:
             return
+        self.budget -= 2 * len(last)
         taken: list[_Step] = []
         for start, end in zip(last, last[1:] + last[:1], strict=True):
             step = self.by_end[start].get(end)
@@ -201,7 +206,7 @@ class _Search:
     def extend(self, ring: list[int], laid: int) -> None:
         """Extend an open ring by one GPU; close it when all are in."""
         self.steps -= 1
-        if self.steps <= 0 or self.looks <= 0 or self.best >= self.limit:
+        if self.steps <= 0 or self.budget <= 0 or self.best >= self.limit:
             return
         if len(ring) == len(self.choices):
             closing = self.by_end[ring[-1]].get(ring[0])
@@ -211,7 +216,7 @@ class _Search:
                 self.give(closing)
             return
         onwards = self.choices[ring[-1]]
-        self.looks -= len(onwards)
+        self.budget -= EXTEND_STEPS + len(onwards)
         for step in onwards:
             if step.to not in ring and self.take(step):
                 self.extend([*ring, step.to], laid)

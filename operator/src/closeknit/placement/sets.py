@@ -62,6 +62,8 @@ class Sets:
         self._indexes: Known[int, tuple[int, ...]] = Known()
         self._orders: Known[int, tuple[int, ...]] = Known()
         self._nics: Known[tuple[int, Transport], Nics] = Known()
+        self._near: dict[Transport, list[frozenset[int]]] = {}
+        self._far = [nic_distance(machine, (position,)) for position in range(len(machine.gpus))]
         self._listed = 0
         self._is_small = len(machine.gpus) <= LEARNED_GPUS
 
@@ -78,15 +80,31 @@ class Sets:
             found = self._bandwidths[mask] = set_bandwidth(self.machine, self.tree, positions_of(mask), self._search)
         return found
 
+    def steps(self, most: int) -> int:
+        """The steps that the rings of all sets take; where that is more than `most`, no more than that it is."""
+        steps, seen = 0, set[int]()
+        for size in range(2, len(self.machine.gpus) + 1):
+            for mask in self.of_count(self.every, size):
+                like = self._alike(mask)
+                if like not in seen:
+                    seen.add(like)
+                    steps += self.bandwidth(like).steps
+                    if steps > most:
+                        return steps
+        return steps
+
     def nics(self, mask: int, transport: Transport) -> Nics:
         """The NICs nearest to a set."""
         key = (mask, transport)
         found = self._nics.get(key)
         if found is None:
-            machine, positions = self.machine, positions_of(mask)
-            near = nearest_nics(machine, transport, positions)
-            rows = tuple(row for row, nic in enumerate(machine.nics) if any(nic is other for other in near))
-            found = self._nics[key] = Nics(rows, nic_bandwidth(machine, transport, positions))
+            positions = positions_of(mask)
+            if transport not in self._near:
+                every = range(len(self.machine.gpus))
+                self._near[transport] = [nearest_nics(self.machine, transport, (position,)) for position in every]
+            near = self._near[transport]
+            rows = frozenset[int]().union(*[near[position] for position in positions])
+            found = self._nics[key] = Nics(tuple(sorted(rows)), nic_bandwidth(self.machine, rows, positions))
         return found
 
     def in_bus_order(self, mask: int) -> tuple[int, ...]:
@@ -196,7 +214,7 @@ class Sets:
         if found is None:
             positions = positions_of(mask)
             cpus = {self.tree.cpu[position] for position in positions}
-            found = self._fits[mask] = nic_distance(self.machine, positions), len(cpus)
+            found = self._fits[mask] = sum([self._far[position] for position in positions]), len(cpus)
         return found
 
     def best_ring(self, pool: int, count: int) -> float:

@@ -14,7 +14,7 @@ from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
 from closeknit.placement.ask import Choice
 from closeknit.placement.binding import Seat
-from closeknit.placement.effort import steps, too_dear
+from closeknit.placement.effort import MACHINE_STEPS, listing, too_dear
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import Area, Ground
 from closeknit.placement.offer import Offer, Terms
@@ -106,6 +106,7 @@ class Tables:
 
     def __init__(self) -> None:
         self._sets: Kept[tuple[str, bool], Sets] = Kept(KINDS)
+        self._listed: Kept[str, int] = Kept(KINDS)
         self._steps: Kept[str, int] = Kept(KINDS)
         self._too_dear: tuple[Domain, frozenset[str]] | None = None
         """Of the version of the empty cluster that was seen last."""
@@ -140,8 +141,10 @@ class Tables:
         return self._fillings.get(key) or self._fillings.put(key, make())
 
     def learn(self, machine: Machine) -> None:
-        """Works out what jobs ask of a machine, so that none of them waits for it."""
-        self.sets_of(machine).learn()
+        """Works out what jobs ask of a machine, so that none of them waits for it; of one too dear nothing."""
+        rough = self._too_dear[1] if self._too_dear else frozenset[str]()
+        if machine.topology_class not in rough and self._steps_of(machine) <= MACHINE_STEPS:
+            self.sets_of(machine).learn()
 
     def sets_of(self, machine: Machine) -> Sets:
         """The sets of a machine, shared by all machines of its topology class."""
@@ -160,7 +163,7 @@ class Tables:
             now, emptied = self._selection(cluster, request)
         selection = (request.node_selector, request.affinity, request.avoided)
         filters = (request.tolerations, request.products, request.min_memory_bytes, request.needs)
-        rough = self._too_dear_in(forest.empty)
+        rough = self.too_dear_in(forest.empty)
         key = (empty, selection, *filters, rough)
         translation = self._translations.get(key)
         if translation is None or translation.is_full:
@@ -188,20 +191,36 @@ class Tables:
         self._selections.put(key, Selection(forest.labels, names, forest.now, forest.empty, only.now, empty))
         return only.now, empty
 
-    def _too_dear_in(self, empty: Domain) -> frozenset[str]:
+    def too_dear_in(self, empty: Domain) -> frozenset[str]:
         """The topology classes of a cluster that are not searched."""
         if self._too_dear is None or self._too_dear[0] is not empty:
+            machines: dict[str, Machine] = {}
             nodes: dict[str, int] = {}
-            taken: dict[str, int] = {}
             for group, number in empty.counts.items():
                 if group.kind is not None:
                     name = group.kind.topology_class
+                    machines[name] = group.kind.machine
                     nodes[name] = nodes.get(name, 0) + number
-                    if name not in taken:
-                        known = self._steps.get(name)
-                        taken[name] = self._steps.put(name, steps(group.kind.machine)) if known is None else known
-            self._too_dear = (empty, too_dear(nodes, taken))
+            listed = {name: self._listing_of(machine) for name, machine in machines.items()}
+            self._too_dear = (empty, too_dear(nodes, listed, lambda name: self._steps_of(machines[name])))
         return self._too_dear[1]
+
+    def _listing_of(self, machine: Machine) -> int:
+        found = self._listed.get(machine.topology_class)
+        return self._listed.put(machine.topology_class, listing(machine)) if found is None else found
+
+    def _steps_of(self, machine: Machine) -> int:
+        """What a machine takes; more than MACHINE_STEPS where it is too dear, and then nothing of it is kept."""
+        found = self._steps.get(machine.topology_class)
+        if found is None:
+            found = self._listing_of(machine)
+            if found <= MACHINE_STEPS:
+                sets = Sets(machine, self._rings_of)
+                found += sets.steps(MACHINE_STEPS - found)
+                if found <= MACHINE_STEPS:
+                    self._sets.put((machine.topology_class, False), sets)
+            self._steps.put(machine.topology_class, found)
+        return found
 
     def _sets_of_kind(self, rough: frozenset[str], kind: MachineKind) -> Sets:
         return self._sets_of(kind.machine, is_rough=kind.topology_class in rough)
