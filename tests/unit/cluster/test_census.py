@@ -104,4 +104,4 @@ def test_agents_are_found_by_the_moment_of_their_heartbeat(
     assert due <= set(filed.between(first, last)) <= known.keys()
     near = {node for node, beat in known.items() if (first is None or first - beat < MINUTE) and beat - last < MINUTE}
     assert set(filed.between(first, last)) <= near
-    assert filed.newest == max(known.values(), default=None)
+    assert filed.newest(last) == max((beat for beat in known.values() if beat <= last), default=None)

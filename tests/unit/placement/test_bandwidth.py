@@ -14,7 +14,7 @@ from scenarios.machines import AMD_2021, INTEL_2017, INTEL_2023, INTEL_2024, dgx
 
 
 def bandwidth(graph: Machine, positions: tuple[int, ...]) -> SetBandwidth:
-    return set_bandwidth(graph, pcie_tree(graph), positions)
+    return set_bandwidth(graph, pcie_tree(graph), positions)._replace(steps=0)
 
 
 # GPUs: {(GB/s, worst path): how many of the sets}

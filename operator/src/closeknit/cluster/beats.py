@@ -82,10 +82,10 @@ class Beats:
         lived = self.sign_of_life(name, heartbeat, now)
         return lived is not None and now - lived > STALE_AFTER
 
-    @property
-    def newest(self) -> datetime | None:
-        """The newest heartbeat of all."""
-        return max(self.minutes[max(self.minutes)].values()) if self.minutes else None
+    def newest(self, until: datetime) -> datetime | None:
+        """The newest heartbeat that is not after a moment."""
+        beats = (beat for minute in self.minutes.values() for beat in minute.values())
+        return max((beat for beat in beats if beat <= until), default=None)
 
 
 def _minute(moment: datetime) -> int:

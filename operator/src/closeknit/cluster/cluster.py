@@ -193,10 +193,9 @@ class Cluster:
         mine, others = self._tables, other._tables
         return mine.all(ALLOCATIONS) is others.all(ALLOCATIONS) and mine.all(SLICES) is others.all(SLICES)
 
-    @property
-    def newest_heartbeat(self) -> datetime | None:
-        """The newest sign of life of any agent: what stands for now where there is no clock."""
-        return self._tables.beats.newest
+    def newest_heartbeat(self, until: datetime) -> datetime | None:
+        """The newest sign of life of any agent that is not after a moment: what stands for now in what was recorded."""
+        return self._tables.beats.newest(until)
 
     @property
     def forest(self) -> Forest:

@@ -7,6 +7,7 @@ what their rings take is not, so that they are searched until it is too much. Th
 from collections import Counter
 from collections.abc import Callable, Mapping
 from math import comb, prod
+from typing import NamedTuple
 
 from closeknit.machine.graph import Machine
 from closeknit.placement.sets import KEPT_SIZES, MANY_SEARCHES
@@ -15,10 +16,18 @@ from closeknit.placement.subsets import twins, ways_of
 MANY_SETS = 1 << 16  # that are listed, of all sizes: any sixteen GPUs
 # Of real machines sixteen GPUs behind switches of which one has lost a link take the most, 2,639,180 steps.
 MACHINE_STEPS = 11 << 18  # of one kind of machine, 0.5 to 0.9 s
-CLUSTER_STEPS = 5 << 20  # of all kinds of one cluster; the last one may go beyond
-MANY_VAIN = 2  # kinds are searched in vain: each of them takes up to MACHINE_STEPS
+CLUSTER_STEPS = 1 << 22  # of all kinds of one cluster; the last one may go beyond
+VAIN_STEPS = 13 << 18  # of those kinds that turn out to be too dear; the last one may go beyond
 # Of a set; of a path in it, where its rings are its own; of a GPU and a NIC in question for it; of a set left over.
 SET_STEPS, PATH_STEPS, NIC_STEPS, REST_STEPS = 100, 16, 2, 3
+
+
+class Taken(NamedTuple):
+    """What it took to search a machine."""
+
+    steps: int
+    is_all: bool
+    """Whether it was searched to the end, and no set of it was cut."""
 
 
 def listing(machine: Machine) -> int:
@@ -43,22 +52,22 @@ def listing(machine: Machine) -> int:
     return listed + PATH_STEPS * paths + REST_STEPS * left
 
 
-def too_dear(nodes: Mapping[str, int], listed: Mapping[str, int], taken: Callable[[str], int]) -> frozenset[str]:
+def too_dear(nodes: Mapping[str, int], listed: Mapping[str, int], taken: Callable[[str], Taken]) -> frozenset[str]:
     """Those topology classes of a cluster that are not searched, from how many nodes have each and what each takes.
 
     What many nodes have comes first, then what has few sets, and a class that is too dear by itself takes nothing from
     the others' budget, but from one of its own: so that a node that says what no other says costs these nothing.
     """
-    left, vain = CLUSTER_STEPS, MANY_VAIN
+    left, vain = CLUSTER_STEPS, VAIN_STEPS
     found = set[str]()
     for name in sorted(nodes, key=lambda name: (-nodes[name], listed[name], name)):
         if left <= 0 or vain <= 0 or listed[name] > MACHINE_STEPS:
             found.add(name)
             continue
-        steps = taken(name)
-        if steps > MACHINE_STEPS:
-            found.add(name)
-            vain -= 1
-        else:
+        steps, is_all = taken(name)
+        if is_all:
             left -= steps
+        else:
+            found.add(name)
+            vain -= steps
     return frozenset(found)

@@ -5,6 +5,7 @@ upper limit, up to subsets.MANY_SETS of them, which covers every machine of 16 G
 """
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from math import comb, inf
 from operator import attrgetter, sub
 
@@ -23,7 +24,7 @@ from closeknit.placement.bandwidth import (
     set_bandwidth,
 )
 from closeknit.placement.known import Known
-from closeknit.placement.paths import Paths, pcie_tree
+from closeknit.placement.paths import Paths, PcieTree, pcie_tree
 from closeknit.placement.rings import Rings
 from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, twins
 
@@ -44,10 +45,8 @@ class Sets:
         self.machine = machine
         self._search = search
         self.every = (1 << len(machine.gpus)) - 1
-        self.tree = pcie_tree(machine)
         self.transports = rdma_transports(machine)
         self._bits = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)}
-        self._twins = twins(machine)
         self._bandwidths: Known[int, SetBandwidth] = Known()
         self._mosts: Known[int, float] = Known()
         self._values: Known[tuple[int, Ask], Value | None] = Known()
@@ -63,9 +62,22 @@ class Sets:
         self._orders: Known[int, tuple[int, ...]] = Known()
         self._nics: Known[tuple[int, Transport], Nics] = Known()
         self._near: dict[Transport, list[frozenset[int]]] = {}
-        self._far = [nic_distance(machine, (position,)) for position in range(len(machine.gpus))]
         self._listed = 0
         self._is_small = len(machine.gpus) <= LEARNED_GPUS
+
+    @cached_property
+    def tree(self) -> PcieTree:
+        """Where each GPU hangs."""
+        return pcie_tree(self.machine)
+
+    @cached_property
+    def _twins(self) -> tuple[tuple[int, ...], ...]:
+        return twins(self.machine)
+
+    @cached_property
+    def _far(self) -> list[int]:
+        """Of each GPU how far its nearest NIC is."""
+        return [nic_distance(self.machine, (position,)) for position in range(len(self.machine.gpus))]
 
     def mask_of_indexes(self, indexes: Iterable[int]) -> int:
         """The bit mask of GPUs given by NVML index; those that the machine does not have are left out."""
@@ -80,18 +92,23 @@ class Sets:
             found = self._bandwidths[mask] = set_bandwidth(self.machine, self.tree, positions_of(mask), self._search)
         return found
 
-    def steps(self, most: int) -> int:
-        """The steps that the rings of all sets take; where that is more than `most`, no more than that it is."""
+    def search_all(self, most: int) -> tuple[int, bool]:
+        """Finds the rings of all sets, the largest first, until one was cut or they take more than `most` steps.
+
+        What they took, and whether that was all of them.
+        """
         steps, seen = 0, set[int]()
-        for size in range(2, len(self.machine.gpus) + 1):
+        for size in range(len(self.machine.gpus), 1, -1):
             for mask in self.of_count(self.every, size):
                 like = self._alike(mask)
-                if like not in seen:
-                    seen.add(like)
-                    steps += self.bandwidth(like).steps
-                    if steps > most:
-                        return steps
-        return steps
+                if like in seen:
+                    continue
+                seen.add(like)
+                found = self.bandwidth(like)
+                steps += found.steps
+                if found.is_cut or steps > most:
+                    return steps, False
+        return steps, True
 
     def nics(self, mask: int, transport: Transport) -> Nics:
         """The NICs nearest to a set."""

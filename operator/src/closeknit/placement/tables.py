@@ -14,7 +14,7 @@ from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
 from closeknit.placement.ask import Choice
 from closeknit.placement.binding import Seat
-from closeknit.placement.effort import MACHINE_STEPS, listing, too_dear
+from closeknit.placement.effort import MACHINE_STEPS, Taken, listing, too_dear
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import Area, Ground
 from closeknit.placement.offer import Offer, Terms
@@ -107,7 +107,7 @@ class Tables:
     def __init__(self) -> None:
         self._sets: Kept[tuple[str, bool], Sets] = Kept(KINDS)
         self._listed: Kept[str, int] = Kept(KINDS)
-        self._steps: Kept[str, int] = Kept(KINDS)
+        self._taken: Kept[str, Taken] = Kept(KINDS)
         self._too_dear: tuple[Domain, frozenset[str]] | None = None
         """Of the version of the empty cluster that was seen last."""
         self._rings: Kept[Paths, Rings] = Kept(SETS)
@@ -143,7 +143,7 @@ class Tables:
     def learn(self, machine: Machine) -> None:
         """Works out what jobs ask of a machine, so that none of them waits for it; of one too dear nothing."""
         rough = self._too_dear[1] if self._too_dear else frozenset[str]()
-        if machine.topology_class not in rough and self._steps_of(machine) <= MACHINE_STEPS:
+        if machine.topology_class not in rough and self._taken_by(machine).is_all:
             self.sets_of(machine).learn()
 
     def sets_of(self, machine: Machine) -> Sets:
@@ -202,24 +202,27 @@ class Tables:
                     machines[name] = group.kind.machine
                     nodes[name] = nodes.get(name, 0) + number
             listed = {name: self._listing_of(machine) for name, machine in machines.items()}
-            self._too_dear = (empty, too_dear(nodes, listed, lambda name: self._steps_of(machines[name])))
+            self._too_dear = (empty, too_dear(nodes, listed, lambda name: self._taken_by(machines[name])))
         return self._too_dear[1]
 
     def _listing_of(self, machine: Machine) -> int:
         found = self._listed.get(machine.topology_class)
         return self._listed.put(machine.topology_class, listing(machine)) if found is None else found
 
-    def _steps_of(self, machine: Machine) -> int:
-        """What a machine takes; more than MACHINE_STEPS where it is too dear, and then nothing of it is kept."""
-        found = self._steps.get(machine.topology_class)
+    def _taken_by(self, machine: Machine) -> Taken:
+        """What it takes to search a machine; of one that is too dear nothing is kept."""
+        name = machine.topology_class
+        found = self._taken.get(name)
         if found is None:
-            found = self._listing_of(machine)
-            if found <= MACHINE_STEPS:
+            listed = self._listing_of(machine)
+            found = Taken(listed, is_all=False)
+            if listed <= MACHINE_STEPS:
                 sets = Sets(machine, self._rings_of)
-                found += sets.steps(MACHINE_STEPS - found)
-                if found <= MACHINE_STEPS:
-                    self._sets.put((machine.topology_class, False), sets)
-            self._steps.put(machine.topology_class, found)
+                steps, is_all = sets.search_all(MACHINE_STEPS - listed)
+                found = Taken(listed + steps, is_all)
+                if is_all:
+                    self._sets.put((name, False), sets)
+            self._taken.put(name, found)
         return found
 
     def _sets_of_kind(self, rough: frozenset[str], kind: MachineKind) -> Sets:
