@@ -15,8 +15,7 @@ from closeknit.placement.paths import Paths, pcie_tree
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.request import Request
-from closeknit.placement.rings import SET_STEPS, Rings, rings
-from closeknit.placement.sets import Sets
+from closeknit.placement.rings import SET_STEPS, Rings
 from closeknit.placement.tables import Tables
 from scenarios.clusters import cluster_of, graph, node, wanted
 from scenarios.machines import MACHINES
@@ -223,7 +222,7 @@ def test_of_many_that_are_too_dear_few_are_searched() -> None:
     ones = {f"liar-{number}": 1 for number in range(500)}
     assert too_dear(ones, ones, taken) == ones.keys()
     assert len(asked) == VAIN_STEPS // SET_STEPS
-    assert too_dear({"dear": 40}, {"dear": MACHINE_STEPS + 1}, {}.__getitem__) == {"dear"}
+    assert too_dear({"dear": 40}, {"dear": MACHINE_STEPS + 1}, dict[str, Taken]().__getitem__) == {"dear"}
 
 
 def test_a_cluster_of_different_machines_has_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from closeknit.placement.speeds import INTEL_HOST_BRIDGE_FACTOR, ring_speeds
 
 STEPS = 1 << 12  # of one search; NCCL stops at 2^14, and more than 2^12 changes no set of the machines we know
 MAX_RINGS = 32  # NCCL's limit of channels before it doubles them
-# A step takes some 0.35 us, whatever the graph: to look at one way onwards is one, to go it four, to lay a ring again two
-# for each GPU, and to get ready for one speed ten for each path of the set.
+# A step takes some 0.35 us, whatever the graph: to look at one way onwards is one, to go it four, to lay a ring again
+# two for each GPU, and to get ready for one speed ten for each path of the set.
 EXTEND_STEPS, PATH_STEPS = 4, 10
 SET_STEPS = 1 << 18  # of one set, over all speeds; a set of a random graph can take millions
 MANY_LAID = 512  # GPUs in the rings that are laid at once: Python's own stack ends at 1,000 calls
