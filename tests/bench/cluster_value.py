@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def events(cluster: Cluster, count: int) -> dict[str, Callable[[int], Change]]:
     nodes = {name: value for name, (value, *_) in objects.items() if isinstance(value, Node)}
     reports = {name: value for name, (_, value, *_) in objects.items() if isinstance(value, AgentReport)}
     pods = {name: value for name, (*_, value) in objects.items() if isinstance(value, Pod)}
-    heard = cluster.newest_heartbeat
+    heard = cluster.newest_heartbeat(datetime.now(UTC))
     assert heard is not None
     beat = heard + timedelta(minutes=5)
 
@@ -144,7 +144,7 @@ def measured(count: int) -> dict[str, Any]:
         read_s += time.process_time() - start
     slices = (change(decoded(Stream.RESOURCE_SLICES, resource_slice(name))) for name in touched_names(count))
     cluster = cluster.after(slices)  # so that a claim means something there
-    now = cluster.newest_heartbeat
+    now = cluster.newest_heartbeat(datetime.now(UTC))
     assert now is not None
     cluster = cluster.at(now)
     del objects

@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TypeVar
 
@@ -198,7 +198,7 @@ def measured(count: int) -> dict[str, float]:
         for machine in fleet.machines:
             tables.learn(machine)
         empty = build(fleet.objects())
-        now = empty.newest_heartbeat
+        now = empty.newest_heartbeat(datetime.now(UTC))
         assert now is not None
         empty = empty.at(now)
         for held in HELD:

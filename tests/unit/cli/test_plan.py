@@ -189,6 +189,14 @@ def test_the_newest_heartbeat_is_now_and_an_absent_one_is_not_stale(tmp_path: Pa
     assert reason_of(plan(tmp_path, asked(gpus=32), *objects)) == "InsufficientGPUs"
 
 
+def test_a_heartbeat_of_the_future_makes_no_other_agent_stale(tmp_path: Path) -> None:
+    objects = [
+        node_topology("gpu-1", heartbeatTime="2026-11-21T12:00:00Z"),
+        node_topology("gpu-2", heartbeatTime="3000-01-01T00:00:00Z"),
+    ]
+    assert [name for name, _ in nodes_of(plan(tmp_path, asked(gpus=16), *objects))] == ["gpu-1", "gpu-2"]
+
+
 QUEUE = [
     pytest.param({}, {}, False, id="an older job of the same priority comes first"),
     pytest.param({}, {"priority": "high"}, True, id="a higher priority passes it"),

@@ -6,9 +6,15 @@ import pytest
 
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import Change, Stream, change, from_document
+from closeknit.placement.place import place
+from closeknit.placement.placement import NoFit, Placement, Share
+from closeknit.placement.tables import Tables
+from scenarios.clusters import wanted
 from scenarios.manifests import Manifest, cluster_topology, node, node_topology
 
 Labels = Mapping[str, str]
+
+FABRIC = "0d9fbd36-5f3c-4fdb-a3b9-8f9a5f3d4f7e"
 
 
 def net(**values: str) -> dict[str, str]:
@@ -24,6 +30,11 @@ def clique(name: str, fabric: str, number: int = 1) -> Manifest:
 def cluster(labels: Mapping[str, Labels], *others: Manifest) -> Cluster:
     manifests = [*(node(name, labels=found) for name, found in labels.items()), *others]
     return build(value for manifest in manifests if (value := from_document(manifest)) is not None)
+
+
+def placed_of(answer: Placement | NoFit) -> Sequence[Share]:
+    assert isinstance(answer, Placement)
+    return answer.shares
 
 
 def domains(found: Cluster) -> dict[str, Sequence[str | None]]:
@@ -174,7 +185,7 @@ def test_multi_node_nvlink_is_a_level_inside_the_innermost() -> None:
     }
 
 
-def test_an_nvlink_domain_over_several_racks_is_a_level_around_them() -> None:
+def test_of_an_nvlink_domain_over_several_racks_the_part_in_each_is_a_domain() -> None:
     found = cluster(
         {
             "a": net(block="b1", rack="r1"),
@@ -188,14 +199,56 @@ def test_an_nvlink_domain_over_several_racks_is_a_level_around_them() -> None:
         clique("c", "c0ffee"),
         node_topology("d"),
     )
-    assert found.levels == ("block", "nvlink-domain", "rack", "host")
+    assert found.levels == ("block", "rack", "nvlink-domain", "host")
     assert domains(found) == {
-        "a": ("b1", "b1/c0ffee.1", "b1/c0ffee.1/r1", "b1/c0ffee.1/r1/a"),
-        "b": ("b1", "b1/c0ffee.1", "b1/c0ffee.1/r2", "b1/c0ffee.1/r2/b"),
-        "c": ("b1", "b1/c0ffee.1", None, "b1/c0ffee.1/c"),
+        "a": ("b1", "b1/r1", "b1/r1/c0ffee.1", "b1/r1/c0ffee.1/a"),
+        "b": ("b1", "b1/r2", "b1/r2/c0ffee.1", "b1/r2/c0ffee.1/b"),
+        "c": ("b1", None, None, "b1/c"),
         # A machine without multi-node NVLink keeps its rack.
-        "d": ("b1", None, "b1/r1", "b1/r1/d"),
+        "d": ("b1", "b1/r1", None, "b1/r1/d"),
     }
+
+
+def test_what_one_agent_says_of_its_nvlink_moves_no_other_node() -> None:
+    labels = {name: net(rack="r1" if name < "c" else "r2") for name in "abcd"}
+    honest = [clique("a", "c0ffee"), clique("b", "c0ffee"), clique("c", "beef")]
+    true = cluster(labels, cluster_topology("rack"), *honest, clique("d", "beef"))
+    false = cluster(labels, cluster_topology("rack"), *honest, clique("d", "c0ffee"))
+    assert false.levels == true.levels == ("rack", "nvlink-domain", "host")
+    assert {name: domains(false)[name] for name in "abc"} == {name: domains(true)[name] for name in "abc"}
+    assert domains(false)["d"] == ("r2", "r2/c0ffee.1", "r2/c0ffee.1/d")
+
+
+def test_a_rack_is_found_where_nvlink_domains_straddle_racks() -> None:
+    racks = {name: net(rack=rack) for name, rack in zip("abcd", ("r1", "r1", "r2", "r2"), strict=True)}
+    found = cluster(racks, cluster_topology("rack"), clique("b", FABRIC), clique("c", FABRIC), node_topology("a"))
+    job = wanted(gpus=16, topology={"required": "rack"})
+    answer = place(found, job, Tables())
+    assert isinstance(answer, Placement)
+    assert [share.node for share in answer.shares] == ["a", "b"]
+
+
+def test_a_lone_false_nvlink_domain_changes_no_other_nodes_placement() -> None:
+    racks = {name: net(rack=rack) for name, rack in zip("abcd", ("r1", "r1", "r2", "r2"), strict=True)}
+    honest = [node_topology(name) for name in "abc"]
+    before = cluster(racks, cluster_topology("rack"), *honest, node_topology("d"))
+    after = cluster(racks, cluster_topology("rack"), *honest, clique("d", FABRIC))
+    assert (before.levels, after.levels) == (("rack", "host"), ("rack", "nvlink-domain", "host"))
+    for gpus in (1, 8, 16, 24, 13):
+        answers = [place(found, wanted(gpus=gpus), Tables()) for found in (before, after)]
+        first, second = ([(share.node, share.gpus) for share in placed_of(answer)] for answer in answers)
+        assert first == second
+
+
+def test_what_one_agent_says_takes_no_label_of_the_cloud_from_the_others() -> None:
+    labels = {name: {"topology.k8s.aws/ultraserver-id": "us-1"} for name in "ab"}
+    found = cluster({**labels, "c": {}}, clique("c", "c0ffee"))
+    assert domains(found) == {"a": ("us-1", "us-1/a"), "b": ("us-1", "us-1/b"), "c": ("c0ffee.1", "c0ffee.1/c")}
+
+
+def test_nvidias_label_beats_what_an_agent_says() -> None:
+    found = cluster({"a": {"nvidia.com/gpu.clique": "beef.7"}}, clique("a", "c0ffee"))
+    assert domains(found) == {"a": ("beef.7", "beef.7/a")}
 
 
 def test_levels_come_and_go_with_what_they_are_read_from() -> None:

@@ -167,7 +167,7 @@ def test_whoever_is_not_asked_keeps_the_words_that_he_had(desk: Callable[..., De
 
 def test_a_plan_is_asked_for_one_job_whatever_waits_before_it() -> None:
     asked = job_from_builtins(job("train", "flood", 64, 1, created="2026-11-21T10:00:00Z"))
-    answer = planned(asked, objects(*plugin_node("gpu-1"), *flood()))  # type: ignore[arg-type]
+    answer = planned(asked, objects(*plugin_node("gpu-1"), *flood()), NOW)  # type: ignore[arg-type]
     assert isinstance(answer, Refused)
 
 

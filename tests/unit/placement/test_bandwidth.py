@@ -8,13 +8,13 @@ import pytest
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement import speeds
-from closeknit.placement.bandwidth import SetBandwidth, most_bandwidth, nic_bandwidth, set_bandwidth
+from closeknit.placement.bandwidth import SetBandwidth, most_bandwidth, nearest_nics, nic_bandwidth, set_bandwidth
 from closeknit.placement.paths import PathType, pcie_tree
 from scenarios.machines import AMD_2021, INTEL_2017, INTEL_2023, INTEL_2024, dgx1v, hgx_a100, hgx_h200, spec, tree
 
 
 def bandwidth(graph: Machine, positions: tuple[int, ...]) -> SetBandwidth:
-    return set_bandwidth(graph, pcie_tree(graph), positions)
+    return set_bandwidth(graph, pcie_tree(graph), positions)._replace(steps=0)
 
 
 # GPUs: {(GB/s, worst path): how many of the sets}
@@ -223,7 +223,8 @@ def beside(level: str, rate: int, capability: str = "9.0", pcie: int = 5) -> Mac
     ],
 )
 def test_nics_between_nodes(graph: Machine, positions: range | tuple[int, ...], expected: float | None) -> None:
-    assert nic_bandwidth(graph, Transport.INFINIBAND, tuple(positions)) == expected
+    rows = nearest_nics(graph, Transport.INFINIBAND, tuple(positions))
+    assert nic_bandwidth(graph, rows, tuple(positions)) == expected
 
 
 @pytest.mark.parametrize(

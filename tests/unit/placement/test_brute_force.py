@@ -14,7 +14,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import NodeView
 from closeknit.machine.graph import Machine, machine
 from closeknit.machine.islands import islands
-from closeknit.placement.bandwidth import nic_bandwidth, nic_distance, set_bandwidth
+from closeknit.placement.bandwidth import nearest_nics, nic_bandwidth, nic_distance, set_bandwidth
 from closeknit.placement.paths import pcie_tree
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
@@ -52,6 +52,10 @@ def ring(graph: Machine, positions: Sequence[int]) -> float:
     if of not in RINGS:
         RINGS[of] = set_bandwidth(graph, pcie_tree(graph), of[1]).order_gb_s
     return RINGS[of]
+
+
+def nics_of(graph: Machine, transport: Transport, positions: Sequence[int]) -> float | None:
+    return nic_bandwidth(graph, nearest_nics(graph, transport, positions), positions)
 
 
 def best_of(graph: Machine, pool: Sequence[int], count: int) -> float:
@@ -107,7 +111,7 @@ class Used:
         """The gang's bandwidth as far as it is known."""
         known = [ring(machine_of(view), positions) for _, view, positions in self.nodes]
         if self.transport:
-            nics = [nic_bandwidth(machine_of(view), self.transport, positions) for _, view, positions in self.nodes]
+            nics = [nics_of(machine_of(view), self.transport, positions) for _, view, positions in self.nodes]
             known += [gb_s for gb_s in nics if gb_s is not None]
         return min([*known, *self.crossed()])
 

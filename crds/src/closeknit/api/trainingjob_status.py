@@ -88,6 +88,8 @@ class PlacementStatus(Wire):
     """The best this cluster could give an empty, healthy copy of itself, in GB/s."""
     limited_by: Message | None = None
     """What limits the predicted bandwidth."""
+    ended_at_budget: bool | None = None
+    """True where a search ended at its budget of steps: this is the best it had found, and may not be the best."""
 
 
 class Pending(Wire):

@@ -1,6 +1,7 @@
 """The closeknit command, also installed as kubectl-closeknit."""
 
 import sys
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -53,7 +54,7 @@ def plan(
     Exit code 0: it fits. 3: it does not fit. 2: a file cannot be used.
     """
     try:
-        answer = decide(objects.training_job(job), objects.cluster_objects(cluster))
+        answer = decide(objects.training_job(job), objects.cluster_objects(cluster), datetime.now(UTC))
     except BadInput as error:
         print(f"closeknit: {error}", file=sys.stderr)
         raise typer.Exit(BAD_INPUT) from None

@@ -56,8 +56,10 @@ class Refused:
     pending: Pending
 
 
-def plan(asked: TrainingJob, objects: Sequence[ClusterObject]) -> Placed | Refused:
+def plan(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) -> Placed | Refused:
     """The decision on `asked`, after the unbooked jobs among `objects` that come before it in the queue.
+
+    Now is the newest heartbeat that is not after `clock`: what lies further ahead is no sign of when this was recorded.
 
     A job of that name among the objects answers its booking; one that waits lends `asked` its age. What one of them had
     before is taken to be over: its own Pods and claims to be gone, its suspension to be lifted, the end of a finished
@@ -75,7 +77,8 @@ def plan(asked: TrainingJob, objects: Sequence[ClusterObject]) -> Placed | Refus
         asked = _waiting(asked, stored)
     asked = asked.model_copy(update={"spec": asked.spec.model_copy(update={"suspend": False})})
     cluster = cluster.with_job(asked)
-    for next_step in decide(cluster, Tables(), Memory(is_rationed=False), cluster.newest_heartbeat or _NO_CLOCK).plans:
+    now = cluster.newest_heartbeat(clock) or _NO_CLOCK
+    for next_step in decide(cluster, Tables(), Memory(is_rationed=False), now).plans:
         if next_step.job != asked.key:
             continue
         if next_step.error is not None:

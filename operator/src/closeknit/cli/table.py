@@ -24,6 +24,8 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
     console.print(_text(f"predicted all-reduce bus bandwidth: {_bandwidth(placement)}"))
     if placement.limited_by:
         console.print(_text(f"limited by: {placement.limited_by}"))
+    if placement.ended_at_budget:
+        console.print(_text("the search ended at its budget of steps: there may be a better placement"))
 
 
 def _nodes(placement: PlacementStatus) -> Table:

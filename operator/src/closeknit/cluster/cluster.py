@@ -10,6 +10,7 @@ from immutables import Map
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import HOST_LEVEL, JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.booking import Booking
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.draft import after
@@ -25,7 +26,6 @@ from closeknit.cluster.kept import (
     PODS,
     PODS_OF,
     PRIORITIES,
-    REPORTS,
     SLICES,
     SLICES_OF_POOL,
 )
@@ -36,7 +36,7 @@ from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import pools
 from closeknit.cluster.table import EMPTY, ObjectKey
 from closeknit.cluster.tables import Tables
-from closeknit.cluster.view import STALE_AFTER, is_stale, node_view
+from closeknit.cluster.view import node_view
 
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
 
@@ -118,12 +118,12 @@ class Cluster:
             return self
         last = now if self.now is None else max(now, self.now)
         first = None if self.now is None else min(now, self.now) - STALE_AFTER
-        reports = self._tables.all(REPORTS)
-        names = self._tables.beats.between(first, last - STALE_AFTER)
-        touched = [name for name in names if is_stale(reports[name], now) != is_stale(reports[name], self.now)]
+        old, tables = self._tables, self._tables.at(now)
+        names = {*tables.beats.between(first, last - STALE_AFTER), *old.beats.ahead, *tables.beats.ahead}
+        touched = [name for name in names if tables.is_stale(name, now) != old.is_stale(name, self.now)]
         if not touched:
-            return replace(self, now=now)
-        return self._with(self._tables, self._tables.census.levels, touched, now)
+            return replace(self, now=now, _tables=tables)
+        return self._with(tables, tables.census.levels, touched, now)
 
     def is_same(self, other: "Cluster") -> bool:
         """Whether no decision can see a difference but for the moment: what neither is the very same nor equal at a
@@ -193,10 +193,9 @@ class Cluster:
         mine, others = self._tables, other._tables
         return mine.all(ALLOCATIONS) is others.all(ALLOCATIONS) and mine.all(SLICES) is others.all(SLICES)
 
-    @property
-    def newest_heartbeat(self) -> datetime | None:
-        """The newest sign of life of any agent: what stands for now where there is no clock."""
-        return self._tables.beats.newest
+    def newest_heartbeat(self, until: datetime) -> datetime | None:
+        """The newest sign of life of any agent that is not after a moment: what stands for now in what was recorded."""
+        return self._tables.beats.newest(until)
 
     @property
     def forest(self) -> Forest:
@@ -246,11 +245,11 @@ class Cluster:
         pairs: _Pairs = []
         changed = nodes.mutate()
         for name in sorted(touched):
-            facts = tables.facts(name)
+            facts = tables.facts(name, now)
             view: NodeView | None = None
             if facts is not None:
                 domains = levels.domains(name, facts.place)
-                view = node_view(facts, domains, nodes_are_known=tables.nodes_are_known, now=now)
+                view = node_view(facts, domains, nodes_are_known=tables.nodes_are_known)
             before = nodes.get(name)
             if view == before:
                 continue

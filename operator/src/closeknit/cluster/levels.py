@@ -7,6 +7,9 @@ A domain is a path from the outermost level, so that rack 1 of block a and rack 
     gpu-08   b1      b1/r2    None            b1/r2/gpu-08
     gpu-09   b1      None     None            b1/gpu-09
 
+nvlink-domain is the innermost level, whatever anybody says of it: of an NVLink domain that straddles racks the part in
+each rack is a domain. So what one node says of its NVLink moves no other node.
+
 Levels come from the ClusterTopology called `default`, else from the labels that others have put on the nodes; which
 they are is counted in census.py.
 """
@@ -87,39 +90,34 @@ class Place(NamedTuple):
 class Levels:
     """The levels of a cluster, outermost first, and how a node's domains are read."""
 
-    outer: tuple[tuple[str, str], ...] = ()
-    """(level, label key) of the levels outside nvlink-domain, or of all where there is none."""
-    inner: tuple[tuple[str, str], ...] = ()
-    """Those inside nvlink-domain."""
+    labelled: tuple[tuple[str, str], ...] = ()
+    """(level, label key) of the levels outside nvlink-domain."""
     has_nvlink_domain: bool = False
     nvlink_label: str | None = None
-    """Label that names the NVLink domain where the machine does not; None: the label of GPU feature discovery."""
+    """Label of the scheme that names the NVLink domain where GPU feature discovery does not."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the levels, outermost first; the last is host."""
         nvlink = (NVLINK_DOMAIN_LEVEL,) if self.has_nvlink_domain else ()
         return (
-            *(level for level, _ in self.outer),
+            *(level for level, _ in self.labelled),
             *nvlink,
-            *(level for level, _ in self.inner),
             HOST_LEVEL,
         )
 
     def domains(self, name: str, place: Place) -> tuple[str | None, ...]:
         """The node's domain at each level; None where it lacks that level's label or one outside it.
 
-        A machine without multi-node NVLink has no domain at that level, and loses none inside it by that.
+        A machine without multi-node NVLink has no domain at that level.
         """
         found: list[str | None] = []
         parts: list[str] = []
         is_broken = False
-        for _, key in self.outer:
+        for _, key in self.labelled:
             is_broken = _descend(place.labels.get(key), parts, found, is_broken=is_broken)
         if self.has_nvlink_domain:
             _descend(nvlink_domain(place, self.nvlink_label), parts, found, is_broken=is_broken)
-        for _, key in self.inner:
-            is_broken = _descend(place.labels.get(key), parts, found, is_broken=is_broken)
         found.append("/".join((*parts, name)))
         return tuple(found)
 
@@ -135,5 +133,6 @@ def _descend(value: str | None, parts: list[str], found: list[str | None], *, is
 
 
 def nvlink_domain(place: Place, label: str | None) -> str | None:
-    """The node's multi-node NVLink domain: what its machine says, else the label's value."""
-    return place.nvlink_domain or place.labels.get(label or GPU_CLIQUE_LABEL) or None
+    """The node's multi-node NVLink domain: what a label says, NVIDIA's first, else what its agent does."""
+    labels = place.labels
+    return labels.get(GPU_CLIQUE_LABEL) or (labels.get(label) if label else None) or place.nvlink_domain or None

@@ -1,9 +1,10 @@
 """The objects behind a Cluster, filed by all keys that anybody asks by. A version shares what did not change."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from immutables import Map
 
@@ -90,7 +91,7 @@ class Tables:
         """What the levels are read from, of all nodes in no order."""
         return (place for name in self.names() if (place := self.place(name)) is not None)
 
-    def facts(self, name: str) -> NodeFacts | None:
+    def facts(self, name: str, now: datetime | None) -> NodeFacts | None:
         """Everything that speaks of one node; None where there is neither Node nor NodeTopology."""
         node, report = self.all(NODES).get(name), self.all(REPORTS).get(name)
         if node is None and report is None:
@@ -107,8 +108,29 @@ class Tables:
             lodged=self.lodgings.on(name),
             claimable=frozenset([found.resource for found in self.all(DEVICE_CLASSES).values()]),
             claims=tuple(claims[key] for key in sorted(claims)),
+            lived=self._silent_since(name, now),
             bookings=tuple((share, self._worker(share)) for share in self.under(BOOKED_ON, name)),
         )
+
+    def at(self, now: datetime) -> Self:
+        """The same with heartbeats of the future as seen at this moment."""
+        beats = self.beats.at(now, self.heartbeat)
+        return self if beats is self.beats else replace(self, beats=beats)
+
+    def heartbeat(self, name: str) -> datetime | None:
+        """The last heartbeat of a node's agent, as the agent says."""
+        report = self.all(REPORTS).get(name)
+        return report.heartbeat if report else None
+
+    def is_stale(self, name: str, now: datetime | None) -> bool:
+        """Whether the agent of a node has been silent too long."""
+        return self.beats.is_stale(name, self.heartbeat(name), now)
+
+    def _silent_since(self, name: str, now: datetime | None) -> datetime | None:
+        """When an agent that has been silent too long has given its last sign of life; None for any other."""
+        if now is None or not self.is_stale(name, now):
+            return None
+        return self.beats.sign_of_life(name, self.heartbeat(name), now)
 
     def _pods(self, name: str) -> tuple[Pod, ...]:
         """Live Pods on a node, and what is left over of those that are made for it, by key."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from closeknit.api.names import GPU_RESOURCE, RDMA_RESOURCE_PREFIX, ExclusionReason
+from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.holders import BookedShare, Holding, any_of, holding
 from closeknit.cluster.levels import Place
@@ -25,7 +26,6 @@ from closeknit.cluster.report import AgentReport
 from closeknit.cluster.requests import MOST, Amounts, is_needed
 from closeknit.machine.graph import Machine
 
-STALE_AFTER = timedelta(minutes=15)  # three missed heartbeats of 5 minutes
 SHARED_RESOURCE = f"{GPU_RESOURCE}.shared"  # what the device plugin's renameByDefault makes of a shared GPU
 
 
@@ -46,6 +46,8 @@ class NodeFacts:
     """Resources that DeviceClasses stand for."""
     claims: Sequence[ResourceClaim]
     """Claims that hold devices of the node's pools, by key."""
+    lived: datetime | None
+    """The last sign of life of its agent, where that is too long ago."""
     bookings: Sequence[tuple[BookedShare, Pod | None]]
     """Shares that jobs have booked on the node, by job, with the Pod that stands for each once one is bound."""
 
@@ -61,9 +63,7 @@ def place(node: Node | None, report: AgentReport | None) -> Place:
     return Place(node.labels if node else {}, machine.nvlink_domain if machine else None)
 
 
-def node_view(
-    facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_known: bool, now: datetime | None
-) -> NodeView:
+def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_known: bool) -> NodeView:
     """The node as placement sees it. Without any Node in the input, `nodes_are_known` is False and nobody judges
     Nodes: each NodeTopology is then a Ready, untainted node whose GPUs a device plugin offers."""
     node, report = facts.node, facts.report
@@ -106,7 +106,9 @@ def node_view(
         labels=node.labels if node else {},
         taints=node.taints if node else (),
         domains=domains,
-        exclusion=_exclusion(node, report, machine, unusable, nodes_are_known=nodes_are_known, now=now),
+        exclusion=_exclusion(
+            facts, report, machine, unusable, plugin if node else None, nodes_are_known=nodes_are_known
+        ),
         machine=machine,
         topology_generation=report.generation,
         usable=usable,
@@ -133,11 +135,6 @@ def _outside_dra(facts: NodeFacts, held: Holding) -> list[Pod]:
     return [pod for pod in held.unexplained if not any((pod.namespace, name) in claims for name in pod.claims)]
 
 
-def is_stale(report: AgentReport, now: datetime | None) -> bool:
-    """Whether the agent has been silent too long; one that never gave a heartbeat is not stale."""
-    return now is not None and report.heartbeat is not None and now - report.heartbeat > STALE_AFTER
-
-
 def _no_machine(report: AgentReport | None) -> Exclusion:
     if report is None:
         return Exclusion(ExclusionReason.NO_TOPOLOGY, "it has no NodeTopology")
@@ -145,34 +142,53 @@ def _no_machine(report: AgentReport | None) -> Exclusion:
 
 
 def _exclusion(
-    node: Node | None,
+    facts: NodeFacts,
     report: AgentReport,
     machine: Machine,
     unusable: Mapping[int, Fault],
+    plugin: PluginOffer | None,
     *,
     nodes_are_known: bool,
-    now: datetime | None,
 ) -> Exclusion | None:
     """The first reason that holds, the plainest first."""
+    node = facts.node
     if nodes_are_known and node is None:
         return Exclusion(ExclusionReason.NOT_READY, "it has a NodeTopology but no Node")
     if node is not None and node.not_ready:
         return Exclusion(ExclusionReason.NOT_READY, node.not_ready, node.not_ready_since)
-    if report.heartbeat is not None and is_stale(report, now):
+    if facts.lived is not None:
         minutes = int(STALE_AFTER.total_seconds()) // 60
         # The instant and not its age: the text must stay the same from one decision to the next.
         return Exclusion(
             ExclusionReason.AGENT_STALE,
-            f"its agent's last heartbeat was at {report.heartbeat:%Y-%m-%dT%H:%M:%SZ}, more than {minutes} min ago",
+            f"its agent's last heartbeat was at {facts.lived:%Y-%m-%dT%H:%M:%SZ}, more than {minutes} min ago",
         )
     if report.not_ready:
         return Exclusion(ExclusionReason.UNHEALTHY, report.not_ready)
+    if other := _other_count(machine, report, facts.pools, plugin):
+        return Exclusion(ExclusionReason.INVALID_TOPOLOGY, other)
     if not machine.gpus:
         return Exclusion(ExclusionReason.UNHEALTHY, "its agent found no GPU")
     faults = [unusable.get(gpu.index) for gpu in machine.gpus]
     if all(fault is not None and fault.kind is FaultKind.UNHEALTHY for fault in faults):
         return Exclusion(ExclusionReason.UNHEALTHY, f"none of its {len(machine.gpus)} GPUs is healthy")
     return None
+
+
+def _other_count(machine: Machine, report: AgentReport, slices: Pools, plugin: PluginOffer | None) -> str | None:
+    """How the GPUs of a machine differ in number from what others offer of it; None where they need not.
+
+    A device plugin registers healthy and unhealthy GPUs alike, but at its start may leave out one that does not answer,
+    and one that is split by MIG. What ResourceSlices do not name yet, or not any more, is not usable by itself.
+    """
+    count = len(machine.gpus)
+    said = f"its NodeTopology has {count} {'GPU' if count == 1 else 'GPUs'}"
+    if plugin is not None and not plugin.shared and plugin.capacity:
+        sure = sum(not gpu.mig_enabled and gpu.index not in report.unhealthy for gpu in machine.gpus)
+        if not sure <= plugin.capacity <= count:
+            return f"{said}, its device plugin {plugin.capacity}"
+    named = len(slices.gpus) if slices.complete else 0
+    return f"{said}, its ResourceSlices {named}" if named > count else None
 
 
 def _claimed(facts: NodeFacts) -> list[tuple[str, Holder]]:

@@ -107,6 +107,7 @@ def _placement_status(placement: Placement) -> PlacementStatus:
         predicted_bus_bandwidth_gb_s=_rounded(placement.predicted_bus_bandwidth_gb_s),
         ideal_bus_bandwidth_gb_s=_rounded(placement.ideal_bus_bandwidth_gb_s),
         limited_by=stated(placement.limited_by) or None,
+        ended_at_budget=placement.ended_at_budget or None,
     )
 
 

@@ -4,14 +4,14 @@ What is predicted is the bus bandwidth of a ring all-reduce of 1 GiB, as NCCL pl
 not counted: on the recorded 8 x H200 machine NCCL reached 358.7 GB/s without it, where the rings below say 360.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.machine.graph import Machine, MachineNic
 from closeknit.placement import speeds
 from closeknit.placement.paths import Paths, PathType, PcieTree, compute_capability, paths
-from closeknit.placement.rings import Rings, most, rings
+from closeknit.placement.rings import SET_STEPS, Rings, most, rings
 
 ASSUMED_SM = 80  # plans sets of unknown compute capability, so that they can be ordered; nothing is predicted for them
 RDMA_TRANSPORTS = (Transport.INFINIBAND, Transport.ROCE)  # what NCCL's own verbs transport speaks
@@ -36,6 +36,13 @@ class SetBandwidth(NamedTuple):
     """Whether `order_gb_s` is a prediction; false where a compute capability is unknown."""
     worst: PathType | None
     """The worst type of path that the rings take; None for one GPU."""
+    steps: int = 0
+    """What the search for rings took."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the search for rings ended at its budget, so that there may be better ones."""
+        return self.steps >= SET_STEPS
 
 
 ALONE = SetBandwidth(float("inf"), known=True, worst=None)
@@ -49,7 +56,7 @@ def set_bandwidth(
         return ALONE
     sm = compute_capability(machine, positions)
     found = search(paths(machine, tree, positions, sm if sm is not None else ASSUMED_SM))
-    return SetBandwidth(found.bandwidth_gb_s, sm is not None, found.worst)
+    return SetBandwidth(found.bandwidth_gb_s, sm is not None, found.worst, found.steps)
 
 
 def most_bandwidth(machine: Machine, tree: PcieTree, positions: Sequence[int]) -> float:
@@ -59,23 +66,26 @@ def most_bandwidth(machine: Machine, tree: PcieTree, positions: Sequence[int]) -
     return most(paths(machine, tree, positions, compute_capability(machine, positions) or ASSUMED_SM))
 
 
-def nearest_nics(machine: Machine, transport: Transport, positions: Sequence[int]) -> tuple[MachineNic, ...]:
-    """The active NICs of one transport that are nearest to each of these GPUs, together; by name and port."""
-    active = [nic for nic in machine.nics if nic.transport is transport and nic.state is PortState.ACTIVE]
-    chosen = set()
+def nearest_nics(machine: Machine, transport: Transport, positions: Sequence[int]) -> frozenset[int]:
+    """The active NICs of one transport that are nearest to each of these GPUs, together: rows of the machine's nics."""
+    nics = enumerate(machine.nics)
+    active = [(row, nic) for row, nic in nics if nic.transport is transport and nic.state is PortState.ACTIVE]
+    chosen = set[int]()
     for position in positions:
-        distances = [_distance(nic, position) for nic in active]
-        chosen |= {number for number, distance in enumerate(distances) if distance == min(distances)}
-    return tuple(active[number] for number in sorted(chosen))
+        distances = [_distance(nic, position) for _, nic in active]
+        nearest = min(distances, default=0)
+        chosen |= {row for (row, _), distance in zip(active, distances, strict=True) if distance == nearest}
+    return frozenset(chosen)
 
 
-def nic_bandwidth(machine: Machine, transport: Transport, positions: Sequence[int]) -> float | None:
-    """What the nearest NICs carry between nodes, in GB/s; None where a rate or place is unknown.
+def nic_bandwidth(machine: Machine, rows: Iterable[int], positions: Sequence[int]) -> float | None:
+    """What the nearest NICs of these GPUs, given by row, carry between nodes, in GB/s; None where a rate or place is
+    unknown.
 
     Each NIC carries what it and its PCIe slot can, rounded down to a speed that NCCL plans with; 5/6 of it through an
     Intel host bridge; all that cross sockets share the link between them.
     """
-    nics = nearest_nics(machine, transport, positions)
+    nics = [machine.nics[row] for row in sorted(rows)]
     sm = compute_capability(machine, positions)
     if not nics or sm is None:
         return None

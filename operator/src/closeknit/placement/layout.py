@@ -30,6 +30,12 @@ class Layout:
     """How many domains of each level it uses, host last."""
     prediction: Prediction
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the search in one of its nodes ended at its budget, so that there may be a better one."""
+        different = {(part.offer.terms.sets, part.mask) for part in self.parts}
+        return any(sets.is_rough or sets.bandwidth(mask).is_cut for sets, mask in different)
+
 
 class Merit(NamedTuple):
     """Smaller is better, among layouts of one way."""

@@ -77,8 +77,10 @@ def pcie_tree(machine: Machine) -> PcieTree:
         return tuple(member if group.count(member) > 1 else None for member in group)
 
     switch, bridge = shared(("PIX",)), shared(("PIX", "PXB"))
-    chained = tuple(member if any(switch[a] != switch[b] for a in range(count) for b in range(count)
-                                  if bridge[a] == member == bridge[b]) else None for member in bridge)  # fmt: skip
+    below: dict[int, set[int]] = {}
+    for here, above in zip(switch, bridge, strict=True):
+        below.setdefault(above, set()).add(here)
+    chained = tuple(member if len(below[member]) > 1 else None for member in bridge)
     return PcieTree(shared(("PIX", "PXB", "PHB", "NODE")), chained, alone_is_none(switch))
 
 

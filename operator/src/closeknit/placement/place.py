@@ -69,6 +69,7 @@ def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tab
         predicted_bus_bandwidth_gb_s=predicted,
         ideal_bus_bandwidth_gb_s=_ideal(cluster, request, predicted, tables),
         limited_by=layout.prediction.limited_by,
+        ended_at_budget=layout.is_cut,
     )
 
 

@@ -52,6 +52,8 @@ class Placement:
     ideal_bus_bandwidth_gb_s: float | None
     """The best that an empty, healthy copy of this cluster could give; None where unknown."""
     limited_by: str
+    ended_at_budget: bool = False
+    """Whether a search ended at its budget of steps, so that this is the best found and may not be the best."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ def predict(
         different.setdefault((sets, mask), node)
     for (sets, mask), node in different.items():
         rings = sets.bandwidth(mask)
+        if sets.is_rough:
+            return Prediction(None, f"the GPUs of {node} are joined in too many ways to be searched")
         if not rings.known:
             return Prediction(None, f"the compute capability of GPUs of {node} is unknown")
         if rings.worst is not None:

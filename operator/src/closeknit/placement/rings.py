@@ -12,6 +12,11 @@ from closeknit.placement.speeds import INTEL_HOST_BRIDGE_FACTOR, ring_speeds
 
 STEPS = 1 << 12  # of one search; NCCL stops at 2^14, and more than 2^12 changes no set of the machines we know
 MAX_RINGS = 32  # NCCL's limit of channels before it doubles them
+# A step takes some 0.35 us, whatever the graph: to look at one way onwards is one, to go it four, to lay a ring again
+# two for each GPU, and to get ready for one speed ten for each path of the set.
+EXTEND_STEPS, PATH_STEPS = 4, 10
+SET_STEPS = 1 << 18  # of one set, over all speeds; a set of a random graph can take millions
+MANY_LAID = 512  # GPUs in the rings that are laid at once: Python's own stack ends at 1,000 calls
 GIVE_UP = 0.49  # a speed below this part of the best one's is not tried any more
 NO_RING = 100  # MB/s that NCCL assumes where nothing fits
 
@@ -25,15 +30,19 @@ class Rings(NamedTuple):
     """The worst type of path that the rings may take."""
     number: int
     speed_gb_s: float
+    steps: int
+    """What the search took; SET_STEPS and more where it ended at its budget, and better rings may exist."""
 
 
 def rings(paths: Paths) -> Rings:
     """The rings of a set. Equal paths have equal rings, whichever machine they are of."""
-    best, worst, count, best_speed = 0, PathType.SYS, 0, 0
+    best, worst, count, best_speed, steps = 0, PathType.SYS, 0, 0, 0
     table = [round(speed * UNIT) for speed in ring_speeds(paths.sm)]
     nearest = {path.type for row in paths.between for path in row if path}
     fastest = max(min(paths.capacity[link] for link in path.links) for row in paths.between for path in row if path)
     for speed in table:
+        if steps >= SET_STEPS:
+            break
         if speed > min(fastest, paths.total) and speed != table[-1]:
             continue
         if count and speed <= GIVE_UP * best_speed:
@@ -41,24 +50,64 @@ def rings(paths: Paths) -> Rings:
         for farthest in sorted(nearest):
             if count and farthest > worst:
                 break
-            search = _Search(paths, speed, farthest)
+            steps += PATH_STEPS * len(paths.between) ** 2
+            search = _Search(paths, speed, farthest, SET_STEPS - steps)
             if search.limit * speed <= best:
                 continue
             found = search.run()
+            steps = SET_STEPS - search.budget
             if found * speed > best:
                 best, worst, count, best_speed = found * speed, farthest, found, speed
             if best >= paths.total:
-                return Rings(best / UNIT, worst, count, best_speed / UNIT)
+                return Rings(best / UNIT, worst, count, best_speed / UNIT, steps)
     if not count:
-        return Rings(NO_RING / UNIT, PathType.SYS, 1, NO_RING / UNIT)
-    return Rings(best / UNIT, worst, count, best_speed / UNIT)
+        return Rings(NO_RING / UNIT, PathType.SYS, 1, NO_RING / UNIT, steps)
+    return Rings(best / UNIT, worst, count, best_speed / UNIT, steps)
 
 
 def most(paths: Paths) -> float:
     """An upper limit of the bandwidth of the rings, in GB/s, without a search: what the tightest GPU can send."""
+    ways = _widest(paths)
     table = [round(speed * UNIT) for speed in ring_speeds(paths.sm)]
-    farthest = max(path.type for row in paths.between for path in row if path)
-    return max(NO_RING, *(speed * _limit(_choices(paths, speed, farthest), paths.capacity) for speed in table)) / UNIT
+    return max(NO_RING, *(speed * _least_room(ways, speed) for speed in table)) / UNIT
+
+
+def _widest(paths: Paths) -> list[tuple[tuple[int, int, int], ...]]:
+    """For each GPU, to send and to receive: (capacity of its link, width of the widest way over it, the same of the
+    widest that an Intel host bridge slows)."""
+    sent: list[dict[int, list[int]]] = [{} for _ in paths.between]
+    received: list[dict[int, list[int]]] = [{} for _ in paths.between]
+    capacity = paths.capacity
+    for start, row in enumerate(paths.between):
+        for to, path in enumerate(row):
+            if path is None:
+                continue
+            width = min([capacity[link] for link in path.links])
+            kind = 1 if paths.intel and path.type is PathType.PHB else 0
+            for widths in (
+                sent[start].setdefault(path.links[0], [0, 0]),
+                received[to].setdefault(path.links[-1], [0, 0]),
+            ):
+                widths[kind] = max(widths[kind], width)
+    return [
+        tuple((capacity[link], plain, slowed) for link, (plain, slowed) in ways.items()) for ways in (*sent, *received)
+    ]
+
+
+def _least_room(ways: list[tuple[tuple[int, int, int], ...]], speed: int) -> int:
+    """`_limit` over all paths: how many rings of this speed the tightest GPU has room for."""
+    times, parts = INTEL_HOST_BRIDGE_FACTOR
+    slowed = speed * times // parts
+    least = MAX_RINGS
+    for links in ways:
+        room = 0
+        for capacity, width, slowed_width in links:
+            if width >= speed:
+                room += capacity // speed
+            elif slowed_width >= slowed:
+                room += capacity // slowed
+        least = min(least, room)
+    return least
 
 
 class _Step(NamedTuple):
@@ -103,7 +152,9 @@ def _limit(choices: list[list[_Step]], capacity: tuple[int, ...]) -> int:
 class _Search:
     """Working state of one search: the capacity that is left while rings are laid."""
 
-    def __init__(self, paths: Paths, speed: int, farthest: PathType) -> None:
+    def __init__(self, paths: Paths, speed: int, farthest: PathType, budget: int) -> None:
+        """`budget`: the steps that it may take; the last one may go beyond."""
+        self.budget = budget
         self.choices = _choices(paths, speed, farthest)
         self.by_end = [{step.to: step for step in steps} for steps in self.choices]
         self.limit = _limit(self.choices, paths.capacity)
@@ -118,7 +169,7 @@ class _Search:
 
     @property
     def over(self) -> bool:
-        return self.steps <= 0 or self.best >= self.limit
+        return self.steps <= 0 or self.budget <= 0 or self.best >= self.limit
 
     def take(self, step: _Step) -> bool:
         left, load = self.left, step.load
@@ -137,6 +188,7 @@ class _Search:
         """Lay one ring more: the last one again where it fits, then any other."""
         if self.over:
             return
+        self.budget -= 2 * len(last)
         taken: list[_Step] = []
         for start, end in zip(last, last[1:] + last[:1], strict=True):
             step = self.by_end[start].get(end)
@@ -148,12 +200,13 @@ class _Search:
             self.lay_ring(laid + 1, last)
         for step in taken:
             self.give(step)
-        self.extend([0], laid)
+        if laid * len(self.choices) < MANY_LAID:
+            self.extend([0], laid)
 
     def extend(self, ring: list[int], laid: int) -> None:
         """Extend an open ring by one GPU; close it when all are in."""
         self.steps -= 1
-        if self.over:
+        if self.steps <= 0 or self.budget <= 0 or self.best >= self.limit:
             return
         if len(ring) == len(self.choices):
             closing = self.by_end[ring[-1]].get(ring[0])
@@ -162,7 +215,9 @@ class _Search:
                 self.lay_ring(laid + 1, ring)
                 self.give(closing)
             return
-        for step in self.choices[ring[-1]]:
+        onwards = self.choices[ring[-1]]
+        self.budget -= EXTEND_STEPS + len(onwards)
+        for step in onwards:
             if step.to not in ring and self.take(step):
                 self.extend([*ring, step.to], laid)
                 self.give(step)

@@ -5,6 +5,7 @@ upper limit, up to subsets.MANY_SETS of them, which covers every machine of 16 G
 """
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from math import comb, inf
 from operator import attrgetter, sub
 
@@ -23,7 +24,7 @@ from closeknit.placement.bandwidth import (
     set_bandwidth,
 )
 from closeknit.placement.known import Known
-from closeknit.placement.paths import Paths, pcie_tree
+from closeknit.placement.paths import Paths, PcieTree, pcie_tree
 from closeknit.placement.rings import Rings
 from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, twins
 
@@ -36,15 +37,16 @@ MANY_LISTED = 1 << 20  # sets in lists, 40 MB
 class Sets:
     """The sets of one topology class. What was worked out once is remembered, which never changes an answer."""
 
+    is_rough = False
+    """Whether nothing of it is searched: rough.py."""
+
     def __init__(self, machine: Machine, search: Callable[[Paths], Rings]) -> None:
         """`search` finds the rings of a set."""
         self.machine = machine
         self._search = search
         self.every = (1 << len(machine.gpus)) - 1
-        self.tree = pcie_tree(machine)
         self.transports = rdma_transports(machine)
         self._bits = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)}
-        self._twins = twins(machine)
         self._bandwidths: Known[int, SetBandwidth] = Known()
         self._mosts: Known[int, float] = Known()
         self._values: Known[tuple[int, Ask], Value | None] = Known()
@@ -59,8 +61,23 @@ class Sets:
         self._indexes: Known[int, tuple[int, ...]] = Known()
         self._orders: Known[int, tuple[int, ...]] = Known()
         self._nics: Known[tuple[int, Transport], Nics] = Known()
+        self._near: dict[Transport, list[frozenset[int]]] = {}
         self._listed = 0
         self._is_small = len(machine.gpus) <= LEARNED_GPUS
+
+    @cached_property
+    def tree(self) -> PcieTree:
+        """Where each GPU hangs."""
+        return pcie_tree(self.machine)
+
+    @cached_property
+    def _twins(self) -> tuple[tuple[int, ...], ...]:
+        return twins(self.machine)
+
+    @cached_property
+    def _far(self) -> list[int]:
+        """Of each GPU how far its nearest NIC is."""
+        return [nic_distance(self.machine, (position,)) for position in range(len(self.machine.gpus))]
 
     def mask_of_indexes(self, indexes: Iterable[int]) -> int:
         """The bit mask of GPUs given by NVML index; those that the machine does not have are left out."""
@@ -75,15 +92,36 @@ class Sets:
             found = self._bandwidths[mask] = set_bandwidth(self.machine, self.tree, positions_of(mask), self._search)
         return found
 
+    def search_all(self, most: int) -> tuple[int, bool]:
+        """Finds the rings of all sets, the largest first, until one was cut or they take more than `most` steps.
+
+        What they took, and whether that was all of them.
+        """
+        steps, seen = 0, set[int]()
+        for size in range(len(self.machine.gpus), 1, -1):
+            for mask in self.of_count(self.every, size):
+                like = self._alike(mask)
+                if like in seen:
+                    continue
+                seen.add(like)
+                found = self.bandwidth(like)
+                steps += found.steps
+                if found.is_cut or steps > most:
+                    return steps, False
+        return steps, True
+
     def nics(self, mask: int, transport: Transport) -> Nics:
         """The NICs nearest to a set."""
         key = (mask, transport)
         found = self._nics.get(key)
         if found is None:
-            machine, positions = self.machine, positions_of(mask)
-            near = nearest_nics(machine, transport, positions)
-            rows = tuple(row for row, nic in enumerate(machine.nics) if any(nic is other for other in near))
-            found = self._nics[key] = Nics(rows, nic_bandwidth(machine, transport, positions))
+            positions = positions_of(mask)
+            if transport not in self._near:
+                every = range(len(self.machine.gpus))
+                self._near[transport] = [nearest_nics(self.machine, transport, (position,)) for position in every]
+            near = self._near[transport]
+            rows = frozenset[int]().union(*[near[position] for position in positions])
+            found = self._nics[key] = Nics(tuple(sorted(rows)), nic_bandwidth(self.machine, rows, positions))
         return found
 
     def in_bus_order(self, mask: int) -> tuple[int, ...]:
@@ -136,13 +174,11 @@ class Sets:
 
     def best_block(self, pool: int, ask: Ask, floor: Value = ANY) -> float | None:
         """The best slowest block among sets out of `pool` that reach the floor; None where there is no such set."""
-        best = self._best(pool, ask, floor, by_block=True)
-        return best.block_gb_s if best else None
+        return best.block_gb_s if (best := self._best(pool, ask, floor, by_block=True)) else None
 
     def best_bus(self, pool: int, ask: Ask, floor: Value = ANY) -> float | None:
         """The best bus bandwidth among sets out of `pool` that reach the floor; None where there is no such set."""
-        best = self._best(pool, ask, floor, by_block=False)
-        return best.bus_gb_s if best else None
+        return best.bus_gb_s if (best := self._best(pool, ask, floor, by_block=False)) else None
 
     def is_indifferent(self, pool: int, ask: Ask) -> bool:
         """Whether every set out of `pool` is a candidate and all are worth the same."""
@@ -195,7 +231,7 @@ class Sets:
         if found is None:
             positions = positions_of(mask)
             cpus = {self.tree.cpu[position] for position in positions}
-            found = self._fits[mask] = nic_distance(self.machine, positions), len(cpus)
+            found = self._fits[mask] = sum([self._far[position] for position in positions]), len(cpus)
         return found
 
     def best_ring(self, pool: int, count: int) -> float:
@@ -206,10 +242,9 @@ class Sets:
         """
         if pool.bit_count() < count:
             return 0.0
-        pool = self._alike(pool)
-        key = (pool, count)
+        key = (self._alike(pool), count)
         if key not in self._best_rings:
-            self._best_rings[key] = self._best_ring(pool, count)
+            self._best_rings[key] = self._best_ring(*key)
         return self._best_rings[key]
 
     def _best_ring(self, pool: int, count: int) -> float:

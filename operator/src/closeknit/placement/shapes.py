@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from closeknit.placement.offer import Offer
 from closeknit.placement.request import Request
-from closeknit.placement.subsets import MANY_SETS
 
+MANY_RAILS = 256  # sets of local indexes that are tried, one search over the tree each; 8 over 4 is 70
 MORE_HOSTS = 2  # equal shares may need so many times the hosts of the largest shares
 
 
@@ -66,7 +66,7 @@ class Shapes(NamedTuple):
                 if offer.terms.pool >> position & 1:
                     holders[gpu.index] = holders.get(gpu.index, 0) + count
         indexes = sorted(index for index, number in holders.items() if number >= nodes)
-        if comb(len(indexes), unit) <= MANY_SETS:
+        if comb(len(indexes), unit) <= MANY_RAILS:
             yield from combinations(indexes, unit)
         else:
             yield from (tuple(indexes[first : first + unit]) for first in range(len(indexes) - unit + 1))

@@ -1,6 +1,8 @@
 """What shares of each offer are worth to one job, and which set of GPUs each of them takes."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
@@ -13,6 +15,8 @@ from closeknit.placement.request import Request
 from closeknit.placement.shapes import Shape
 from closeknit.placement.stage import Stage
 from closeknit.placement.tables import Same, Share, Tables
+
+V = TypeVar("V")
 
 
 class Shares:
@@ -75,22 +79,32 @@ class Shares:
         have; others may be in it."""
         key = (self.key(shape, floor), block)
         stage = self._tables.values.get(key) or self._tables.values.put(key, Stage())
-        new = offers & ~stage.seen
-        if new:
-            asks = self._asks(shape)
-            for number in numbers_of(new):
-                offer = self._offers[number]
-                found = {
-                    units: value
-                    for units, ask in asks
-                    if ask.gpus <= offer.gpus
-                    and (value := self._value(offer.terms, ask, shape, floor, block=block)) is not None
-                }
-                stage.add(number, found, found)
+        self._ask_new(
+            stage, offers, shape, partial(self._value, shape=shape, floor=floor, block=block), lambda worth: worth
+        )
         return stage
 
-    def _asks(self, shape: Shape) -> list[tuple[int, Ask]]:
-        return [(gpus // shape.unit, self._ask(gpus)) for gpus in self._sizes(shape)]
+    def _ask_new(
+        self,
+        stage: Stage[V],
+        offers: int,
+        shape: Shape,
+        answer: Callable[[Terms, Ask], V | None],
+        worth: Callable[[V], float],
+    ) -> None:
+        """Files what those offers of the mask have that have not been asked yet."""
+        new = offers & ~stage.seen
+        if not new:
+            return
+        asks = [(gpus // shape.unit, self._ask(gpus)) for gpus in self._sizes(shape)]
+        for number in numbers_of(new):
+            offer = self._offers[number]
+            found = {
+                units: share
+                for units, ask in asks
+                if ask.gpus <= offer.gpus and (share := answer(offer.terms, ask)) is not None
+            }
+            stage.add(number, found, {units: worth(share) for units, share in found.items()})
 
     def _value(self, terms: Terms, ask: Ask, shape: Shape, floor: Value, *, block: bool) -> float | None:
         found = self._seat(terms, ask, shape)
@@ -104,17 +118,7 @@ class Shares:
         stage = self._tables.choices.get(self.key(shape, floor)) or self._tables.choices.put(
             self.key(shape, floor), Stage()
         )
-        new = offers & ~stage.seen
-        if new:
-            asks = self._asks(shape)
-            for number in numbers_of(new):
-                offer = self._offers[number]
-                found = {
-                    units: share
-                    for units, ask in asks
-                    if ask.gpus <= offer.gpus and (share := self._share(offer.terms, ask, shape, floor)) is not None
-                }
-                stage.add(number, found, dict.fromkeys(found, 0.0))
+        self._ask_new(stage, offers, shape, partial(self._share, shape=shape, floor=floor), lambda _: 0.0)
         return stage
 
     def _share(self, terms: Terms, ask: Ask, shape: Shape, floor: Value) -> Share | None:

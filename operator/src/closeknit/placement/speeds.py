@@ -5,6 +5,7 @@ graph/topo.cc and graph/search.cc). A machine's measured inter-socket bandwidth 
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 # Speeds that NCCL tries for the rings of one node, fastest first, by the lowest compute capability among the GPUs.
@@ -69,6 +70,7 @@ def cpu(model: str | None, inter_socket_gb_s: float | None) -> Cpu:
     return found if inter_socket_gb_s is None else found._replace(inter_socket_gb_s=inter_socket_gb_s)
 
 
+@lru_cache(maxsize=256)
 def _cpu_of_name(name: str) -> Cpu:
     if "amd" in name or "epyc" in name or "threadripper" in name:
         return Cpu(intel=False, inter_socket_gb_s=16.0)

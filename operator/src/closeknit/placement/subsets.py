@@ -52,11 +52,8 @@ def twins(machine: Machine) -> tuple[tuple[int, ...], ...]:
 
     runs: list[list[int]] = []
     for position in machine.bus_order:
-        if (
-            runs
-            and runs[-1][-1] < position
-            and all(sees(other, position) == sees(position, other) for other in runs[-1])
-        ):
+        last = runs[-1][-1] if runs else position  # what can be swapped with that can be with all of its run
+        if last < position and sees(last, position) == sees(position, last):
             runs[-1].append(position)
         else:
             runs.append([position])

@@ -4,6 +4,7 @@ Everything in it can be thrown away at any moment. One decision at a time uses i
 """
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from closeknit.cluster.cluster import Cluster
@@ -14,12 +15,14 @@ from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
 from closeknit.placement.ask import Choice
 from closeknit.placement.binding import Seat
+from closeknit.placement.effort import MACHINE_STEPS, Taken, listing, too_dear
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import Area, Ground
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.paths import Paths
 from closeknit.placement.request import Request
 from closeknit.placement.rings import Rings, rings
+from closeknit.placement.rough import RoughSets
 from closeknit.placement.sets import Sets
 from closeknit.placement.stage import Stage
 from closeknit.placement.translation import Translation
@@ -107,7 +110,11 @@ class Tables:
     """Kept per kind of machine, per offer, and per kind of request."""
 
     def __init__(self) -> None:
-        self._sets: Kept[str, Sets] = Kept(KINDS)
+        self._sets: Kept[tuple[str, bool], Sets] = Kept(KINDS)
+        self._listed: Kept[str, int] = Kept(KINDS)
+        self._taken: Kept[str, Taken] = Kept(KINDS)
+        self._too_dear: tuple[Domain, frozenset[str]] | None = None
+        """Of the version of the empty cluster that was seen last."""
         self._rings: Kept[Paths, Rings] = Kept(SETS)
         self._offers: Kept[Terms, Offer] = Kept(OFFERS)
         self.values: Kept[Hashable, Stage[float]] = Kept(STAGES)
@@ -139,13 +146,19 @@ class Tables:
         return self._fillings.get(key) or self._fillings.put(key, make())
 
     def learn(self, machine: Machine) -> None:
-        """Works out what jobs ask of a machine, so that none of them waits for it; half a minute at worst."""
-        self.sets_of(machine).learn()
+        """Works out what jobs ask of a machine, so that none of them waits for it; of one too dear nothing."""
+        rough = self._too_dear[1] if self._too_dear else frozenset[str]()
+        if machine.topology_class not in rough and self._taken_by(machine).is_all:
+            self.sets_of(machine).learn()
 
     def sets_of(self, machine: Machine) -> Sets:
         """The sets of a machine, shared by all machines of its topology class."""
-        found = self._sets.get(machine.topology_class)
-        return found or self._sets.put(machine.topology_class, Sets(machine, self._rings_of))
+        return self._sets_of(machine, is_rough=False)
+
+    def _sets_of(self, machine: Machine, *, is_rough: bool) -> Sets:
+        key = (machine.topology_class, is_rough)
+        found = self._sets.get(key)
+        return found or self._sets.put(key, (RoughSets if is_rough else Sets)(machine, self._rings_of))
 
     def ground(self, cluster: Cluster, request: Request, *, empty: bool = False) -> Ground:
         """What there is for a request in a cluster, or in an empty, healthy copy of it."""
@@ -154,10 +167,11 @@ class Tables:
         if request.selects or request.avoided:
             now, emptied = self._selection(cluster, request)
         filters = (request.tolerations, request.products, request.min_memory_bytes, request.needs)
-        key = (empty, _selected(request), *filters)
+        rough = self.too_dear_in(forest.empty)
+        key = (empty, _selected(request), *filters, rough)
         translation = self._translations.get(key)
         if translation is None or translation.is_full:
-            translation = Translation(request, self._sets_of_kind, self._offer_of)
+            translation = Translation(request, partial(self._sets_of_kind, rough), self._offer_of)
         ground = translation.ground(emptied if empty else now, len(cluster.levels))
         # The names of some sixteen nodes weigh what an area does.
         most = AREAS // (ground.root.areas + len(cluster.nodes) // 16)
@@ -188,8 +202,42 @@ class Tables:
         self._selections.put(key, Selection(forest.labels, names, forest.now, forest.empty, only.now, empty))
         return only.now, empty
 
-    def _sets_of_kind(self, kind: MachineKind) -> Sets:
-        return self.sets_of(kind.machine)
+    def too_dear_in(self, empty: Domain) -> frozenset[str]:
+        """The topology classes of a cluster that are not searched."""
+        if self._too_dear is None or self._too_dear[0] is not empty:
+            machines: dict[str, Machine] = {}
+            nodes: dict[str, int] = {}
+            for group, number in empty.counts.items():
+                if group.kind is not None:
+                    name = group.kind.topology_class
+                    machines[name] = group.kind.machine
+                    nodes[name] = nodes.get(name, 0) + number
+            listed = {name: self._listing_of(machine) for name, machine in machines.items()}
+            self._too_dear = (empty, too_dear(nodes, listed, lambda name: self._taken_by(machines[name])))
+        return self._too_dear[1]
+
+    def _listing_of(self, machine: Machine) -> int:
+        found = self._listed.get(machine.topology_class)
+        return self._listed.put(machine.topology_class, listing(machine)) if found is None else found
+
+    def _taken_by(self, machine: Machine) -> Taken:
+        """What it takes to search a machine; of one that is too dear nothing is kept."""
+        name = machine.topology_class
+        found = self._taken.get(name)
+        if found is None:
+            listed = self._listing_of(machine)
+            found = Taken(listed, is_all=False)
+            if listed <= MACHINE_STEPS:
+                sets = Sets(machine, self._rings_of)
+                steps, is_all = sets.search_all(MACHINE_STEPS - listed)
+                found = Taken(listed + steps, is_all)
+                if is_all:
+                    self._sets.put((name, False), sets)
+            self._taken.put(name, found)
+        return found
+
+    def _sets_of_kind(self, rough: frozenset[str], kind: MachineKind) -> Sets:
+        return self._sets_of(kind.machine, is_rough=kind.topology_class in rough)
 
     def _offer_of(self, terms: Terms) -> Offer:
         return self._offers.get(terms) or self._offers.put(terms, Offer(terms, terms.pool.bit_count()))

@@ -1,0 +1,249 @@
+"""What one machine, and all machines of a cluster, may cost a decision, whatever their agents say of them."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from closeknit.api.nodetopology import NodeTopologySpec
+from closeknit.cluster.cluster import Cluster
+from closeknit.machine.graph import Machine, machine
+from closeknit.placement import effort
+from closeknit.placement.bandwidth import set_bandwidth
+from closeknit.placement.effort import CLUSTER_STEPS, MACHINE_STEPS, VAIN_STEPS, Taken, too_dear
+from closeknit.placement.paths import Paths, pcie_tree
+from closeknit.placement.place import place
+from closeknit.placement.placement import NoFit, Placement
+from closeknit.placement.request import Request
+from closeknit.placement.rings import SET_STEPS, Rings
+from closeknit.placement.tables import Tables
+from scenarios.clusters import cluster_of, graph, node, wanted
+from scenarios.machines import MACHINES
+
+FULL = 20  # of so many machines one is asked for any number of GPUs, the others for a few: seconds, and milliseconds
+LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
+
+
+def random_machine(seed: int, count: int, chance: float) -> Machine:
+    """A graph that no factory has made: any links, any PCIe levels, any NUMA nodes, or any links into switches."""
+    random = Random(seed)  # noqa: S311
+    switched = random.random() < 0.2
+    levels = [["X"] * count for _ in range(count)]
+    for a in range(count):
+        for b in range(a):
+            levels[a][b] = levels[b][a] = random.choice(LEVELS)
+    pairs = [
+        {"a": a, "b": b, "links": random.randint(1, 18)}
+        for b in range(count)
+        for a in range(b)
+        if not switched and random.random() < chance
+    ]
+    nics = [
+        {"name": f"mlx5_{number}", "pciAddress": f"0001:{number:02x}:00.0", "transport": "InfiniBand",
+         "state": "Active", "rateGbps": 400, "gpuLevels": random.choices(LEVELS, k=count)}
+        for number in range(random.choice([0, 0, 1, 8, 64]))
+    ]  # fmt: skip
+    return machine(
+        NodeTopologySpec.parse(
+            {
+                "source": {"method": "NVML"},
+                "gpus": [
+                    {"index": index, "uuid": f"GPU-{seed}-{index}", "pciAddress": f"0000:{index:02x}:00.0",
+                     "product": "Liar", "computeCapability": random.choice(["7.0", "9.0"]),
+                     "numaNode": random.randint(0, 7)}
+                    for index in range(count)
+                ],
+                "nvlink": {
+                    "switched": switched,
+                    "pairs": pairs,
+                    "linksPerGPU": [random.randint(0, 18) for _ in range(count)] if switched else [],
+                },
+                "pcie": {"levels": [" ".join(row) for row in levels]},
+                "nics": nics,
+            }
+        )
+    )  # fmt: skip
+
+
+def random_situation(seed: int) -> tuple[Cluster, Request]:
+    random = Random(seed)  # noqa: S311
+    count = random.randint(1, 64)
+    view = node("gpu-0", random_machine(seed, count, random.random()), path=("r1",))
+    group = random.choice([1, 1, 2, 4])
+    gpus = max(1, random.randint(1, count if seed % FULL == 0 else min(count, 3)) // group) * group
+    nvlink = random.choice(["Required", "Preferred", "Ignored"])
+    job = wanted(gpus=gpus, parallelism={"tensor": group}, topology={"nvlink": nvlink})
+    return cluster_of(view, levels=("rack",)), job
+
+
+class Counting(Tables):
+    """Tables that count what is searched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self.taken = 0
+
+    def _rings_of(self, paths: Paths) -> Rings:
+        found = super()._rings_of(paths)
+        self.most = max(self.most, found.steps)
+        self.taken += found.steps
+        return found
+
+
+def check(seed: int) -> None:
+    cluster, job = random_situation(seed)
+    tables = Counting()
+    answer = place(cluster, job, tables)
+    assert place(cluster, job, Tables()) == answer
+    assert tables.most <= 2 * SET_STEPS  # the last step may go beyond
+    assert tables.taken <= MACHINE_STEPS + 2 * SET_STEPS
+
+
+@pytest.mark.parametrize("first", range(1, 101, 50))
+def test_no_machine_takes_more_than_its_budget_and_equal_questions_have_equal_answers(first: int) -> None:
+    for seed in range(first, first + 50):
+        check(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(1_001, 11_001, 100))
+def test_nor_do_ten_thousand_machines(first: int) -> None:
+    for seed in range(first, first + 100):
+        check(seed)
+
+
+def without_links(real: Machine, gpu: int, other: int | None) -> Machine:
+    """A machine with one link less between two GPUs or into the switches, or, with no other, with none of a GPU."""
+    one = int(other is not None)
+    if real.switched:
+        left = real.switch_links[gpu] - 1 if one else 0
+        links = tuple(left if number == gpu else each for number, each in enumerate(real.switch_links))
+        return replace(real, switch_links=links, topology_class=f"{real.topology_class}-{one}")
+    pairs = tuple(
+        tuple(
+            (each - 1 if one else 0) if gpu in (a, b) and other in (None, a, b) else each for b, each in enumerate(row)
+        )
+        for a, row in enumerate(real.links)
+    )
+    return replace(real, links=pairs, topology_class=f"{real.topology_class}-{one}")
+
+
+def degraded(name: str) -> list[Machine]:
+    """A real machine as it is, with a link of one GPU down, and with one GPU out of the fabric."""
+    whole = graph(name)
+    if whole.switched:
+        return [whole, without_links(whole, 0, 1), without_links(whole, 0, None)]
+    peer = next((other for other, links in enumerate(whole.links[0]) if links), None)
+    return [whole, *([without_links(whole, 0, peer), without_links(whole, 0, None)] if peer is not None else [])]
+
+
+class Cut(Tables):
+    """Tables that see whether the rings of any set were cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[int] = []
+
+    def _rings_of(self, paths: Paths) -> Rings:
+        found = super()._rings_of(paths)
+        self.steps.append(found.steps)
+        return found
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_real_machines_are_searched_with_links_and_gpus_that_are_down(name: str) -> None:
+    for number, real in enumerate(degraded(name)):
+        tables = Cut()
+        job = wanted(gpus=len(real.gpus) // 2, topology={"nvlink": "Required" if real.switched else "Preferred"})
+        answer = place(cluster_of(node("gpu-0", real, path=("r1",)), levels=("rack",)), job, tables)
+        assert isinstance(answer, Placement)
+        assert answer.ended_at_budget == ((name, number) == ("dgx-2", 2))
+        assert max(tables.steps, default=0) < SET_STEPS
+
+
+def test_sixteen_gpus_of_which_one_has_lost_its_fabric_are_placed_on_the_others() -> None:
+    broken = without_links(graph("dgx-2"), 0, None)
+    cluster = cluster_of(node("gpu-0", broken, path=("r1",)), levels=("rack",))
+    answer = place(cluster, wanted(gpus=8, topology={"nvlink": "Required"}), Tables())
+    assert isinstance(answer, Placement)
+    assert answer.shares[0].gpus == tuple(range(1, 9))
+
+
+def test_a_machine_of_random_links_gets_its_gpus_placed_at_once_and_the_placement_says_so() -> None:
+    dear = random_machine(7, 16, 0.5)
+    cluster = cluster_of(node("gpu-0", dear, path=("r1",)), levels=("rack",))
+    tables = Counting()
+    answer = place(cluster, wanted(gpus=8), tables)
+    assert isinstance(answer, Placement)
+    assert answer.ended_at_budget
+    assert answer.predicted_bus_bandwidth_gb_s is None
+    assert answer.limited_by == "the GPUs of gpu-0 are joined in too many ways to be searched"
+    assert tables.taken == 0
+
+
+def test_a_liar_is_taken_last_and_costs_an_honest_node_nothing() -> None:
+    nodes = [node("gpu-0", random_machine(7, 16, 0.5), path=("r1",)), node("gpu-1", graph("dgx-1v"), path=("r1",))]
+    answer = place(cluster_of(*nodes, levels=("rack",)), wanted(gpus=4), Tables())
+    assert isinstance(answer, Placement)
+    assert [share.node for share in answer.shares] == ["gpu-1"]
+    assert not answer.ended_at_budget
+
+
+def test_rings_of_many_gpus_stay_within_pythons_stack() -> None:
+    count = 64
+    mesh = replace(random_machine(1, count, 1.0), switched=False, links=tuple(
+        tuple(0 if a == b else 36 for b in range(count)) for a in range(count)
+    ))  # fmt: skip
+    assert set_bandwidth(mesh, pcie_tree(mesh), tuple(range(count))).order_gb_s > 0
+
+
+def test_the_many_go_before_the_one_that_differs() -> None:
+    taken = dict.fromkeys(("a", "b", "c", "d", "many"), Taken(CLUSTER_STEPS // 3 + 1, is_all=True))
+    listed = dict.fromkeys([*taken, "liar", "another", "0"], 1)
+    assert too_dear({**dict.fromkeys(taken, 1), "many": 40}, listed, taken.__getitem__) == {"c", "d"}
+    assert too_dear(dict.fromkeys(taken, 1), {**listed, "d": 0}, taken.__getitem__) == {"c", "many"}
+
+
+def test_one_that_is_too_dear_takes_nothing_from_the_others() -> None:
+    dear = Taken(MACHINE_STEPS + SET_STEPS, is_all=False)
+    taken = {"0-liar": dear, "a": Taken(CLUSTER_STEPS - 1, is_all=True), "b": Taken(1, is_all=True)}
+    ones = dict.fromkeys(taken, 1)
+    assert too_dear(ones, ones, taken.__getitem__) == {"0-liar"}
+
+
+def test_of_many_that_are_too_dear_few_are_searched() -> None:
+    asked: list[str] = []
+
+    def taken(name: str) -> Taken:
+        asked.append(name)
+        return Taken(SET_STEPS, is_all=False)
+
+    ones = {f"liar-{number}": 1 for number in range(500)}
+    assert too_dear(ones, ones, taken) == ones.keys()
+    assert len(asked) == VAIN_STEPS // SET_STEPS
+    assert too_dear({"dear": 40}, {"dear": MACHINE_STEPS + 1}, dict[str, Taken]().__getitem__) == {"dear"}
+
+
+def test_a_cluster_of_different_machines_has_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effort, "CLUSTER_STEPS", 30_000)
+    views = [node(f"gpu-{seed}", random_machine(seed, 4, 0.9), path=("r1",)) for seed in range(6)]
+    cluster = cluster_of(*views, levels=("rack",))
+    tables = Counting()
+    answer = place(cluster, wanted(gpus=2), tables)
+    assert not isinstance(answer, NoFit)
+    assert 0 < len(tables.too_dear_in(cluster.forest.empty)) < len(views)
+    assert place(cluster, wanted(gpus=2), Tables()) == answer
+    asked = Tables()
+    for view in views:
+        assert view.machine is not None
+        asked.learn(view.machine)
+    assert place(cluster, wanted(gpus=2), asked) == answer
+
+
+def test_a_machine_that_is_too_dear_is_not_learned() -> None:
+    tables = Counting()
+    tables.learn(random_machine(7, 16, 0.5))
+    assert tables.taken == 0
+    tables.learn(random_machine(7, 10, 1.0))
+    assert tables.taken <= MACHINE_STEPS + 2 * SET_STEPS
