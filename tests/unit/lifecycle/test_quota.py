@@ -176,9 +176,9 @@ def test_a_gang_that_waits_for_its_quota_keeps_no_gpus_from_others() -> None:
     story.quotas = [Quota("gpus", {GPUS: "4"}, {GPUS: "0"})]
     story.settle()
     story.quotas = []
-    story.add(training_job("b", spec={"gpus": 8}))
+    story.add(training_job("b", namespace="team-c", spec={"gpus": 8}))
     story.settle()
-    assert (story.status("a").state, story.status("b").state) == (State.QUEUED, State.STARTING)
+    assert (story.status("a").state, story.status("b", "team-c").state) == (State.QUEUED, State.STARTING)
 
 
 def test_a_quota_that_still_counts_the_pods_of_before_is_asked_again_and_refuses_nothing() -> None:

@@ -45,6 +45,15 @@ def test_between_two_trials_of_a_namespace_what_is_free_is_free_for_others() -> 
     assert booked(soon, *over, other) == [JobKey("b", "train")]
 
 
+def test_a_job_that_was_never_tried_waits_for_the_next_moment_like_those_that_were() -> None:
+    """Else four hundred new ones, each refused in its turn, would keep an idle cluster from everybody."""
+    new, other = job("new", "a"), job("train", "b")
+    soon = NOW + BETWEEN / 2
+    assert booked(soon, job("first", "a"), new) == []
+    assert booked(soon, job("first", "a"), new, other) == [JobKey("b", "train")]
+    assert booked(NOW + BETWEEN, job("other", "a"), new) == [JobKey("a", "new")]
+
+
 def test_then_they_are_tried_in_their_turn() -> None:
     assert booked(NOW + BETWEEN, job("second", "a"), job("first", "a"), job("train", "b")) == [JobKey("a", "first")]
 

@@ -88,9 +88,10 @@ def test_a_cluster_that_followed_events_answers_as_one_built_from_scratch(
         assert followed.forest == Forest.of(followed.levels, followed.nodes.values())
         scratch = build(parsed(manifest) for manifest in left.values())
         assert scratch.forest == followed.forest
+        fresh = Tables()
         for request in (first, second, first):
             decision = place(followed, request, kept)
-            assert decision == place(scratch, request, Tables())
+            assert decision == place(scratch, request, fresh)
             assert can_place(followed, request, kept) == isinstance(decision, Placement)
 
 

@@ -205,7 +205,7 @@ class _Walk:
             return self._kept(job, held, pods)
         if key in self._memory.put_aside:
             return Found(Wait(Refusal(Cause.PUT_ASIDE)), is_settled=False)
-        if (refusal := self._trials.refusal(key, answers)) is not None:
+        if answers.rejection is not None and (refusal := self._trials.refusal(key, answers)) is not None:
             return Found(Wait(refusal), until=refusal.until)
         away = avoided(job, self.cluster, self._now)
         shape = known.shape if known is not None else None
@@ -220,6 +220,8 @@ class _Walk:
             has_left = bool(pods or self.cluster.claims_of(key))
             scene = None if alone is self.cluster else self.scene
             return Found(answer, shape, until=away.until, is_settled=not (has_left or away.nodes), scene=scene)
+        if (refusal := self._trials.refusal(key, answers)) is not None:
+            return Found(Wait(refusal), shape, until=refusal.until, is_settled=False)
         number = job.status.attempt or 1
         if (holder := taken(job, number, len(answer.shares), self.cluster)) is not None:
             words = taken_words(f"{holder.kind} {key.namespace}/{holder.name}", holder.owner)

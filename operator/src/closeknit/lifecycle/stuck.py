@@ -144,7 +144,7 @@ def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:
     Where a node is excluded, or somebody is seen to hold the GPUs, placement sees it. GPUs that the scheduler finds
     taken by nobody we know (a preemption's nominee, a device that an admin has tainted) are bad luck once.
     """
-    refused = [each.node for each in hindrances if each.reason is EndReason.UNSCHEDULABLE]
+    refused = [each.node for each in hindrances if each.reason in {EndReason.UNSCHEDULABLE, EndReason.CHILD_DELETED}]
     taken = {each.node for each in hindrances if each.reason is EndReason.GPU_TAKEN}
     job, cluster = attempt.subject.job, attempt.subject.cluster
     before = [ended.reason for ended in job.status.attempts[-1:]]

@@ -1,8 +1,9 @@
 """How often refused jobs of one namespace are given GPUs on trial, so that they keep them from nobody else.
 
 A job that a quota or a policy refused is tried again, and while the API server is asked its GPUs count as taken: some
-tenths of a second. Hundreds of such jobs, each at the end of a pause of its own, would take turns on a cluster that
-stands idle. So those of a namespace that were refused before are tried at one moment, and then none for a while.
+tenths of a second. Hundreds of such jobs, each at the end of a pause of its own or new, as all are to an operator that
+has just started, would take turns on a cluster that stands idle. So when the API server has refused a job of a
+namespace, none of that namespace is tried for a while, and then those whose own pause is over.
 """
 
 from datetime import datetime, timedelta
@@ -28,20 +29,19 @@ class Trials:
         self._refused_at: dict[str, datetime] | None = None
 
     def refusal(self, job: JobKey, answers: Answers) -> Refusal | None:
-        """Why a job that was refused is not tried again now; None where it is."""
-        rejection = answers.rejection
+        """Why a job is not given GPUs now; None where it may be."""
+        at, rejection = self._last(job.namespace), answers.rejection
+        if at is None or not is_between(at, self._now, at + BETWEEN):
+            return None
         if rejection is None:
-            return None
-        until = self._last(job.namespace, rejection.at) + BETWEEN
-        if not is_between(until - BETWEEN, self._now, until):
-            return None
-        return Refusal(Cause.REFUSED, rejection.reason, rejection.message, until=until)
+            return Refusal(Cause.NOT_ASKED, until=at + BETWEEN)
+        return Refusal(Cause.REFUSED, rejection.reason, rejection.message, until=at + BETWEEN)
 
-    def _last(self, namespace: str, own: datetime) -> datetime:
+    def _last(self, namespace: str) -> datetime | None:
         if self._refused_at is None:
             self._refused_at = {}
             for key, each in self._cluster.jobs.items():
                 told = self._answers.get(each.metadata.uid or "", NOTHING).rejection
                 if told is not None:
                     self._refused_at[key.namespace] = max(told.at, self._refused_at.get(key.namespace, told.at))
-        return self._refused_at.get(namespace, own)
+        return self._refused_at.get(namespace)
