@@ -33,7 +33,7 @@ control-plane: environment
 	@$(HARNESS) harness.build
 
 .PHONY: cluster
-cluster: control-plane ## Bring the test control plane once (up to 16 min where it is built); KEEP=1 holds one open
+cluster: control-plane ## Bring the test control plane once (some 9 min where it is built); KEEP=1 holds one open
 	@if [ -n "$${KEEP:-}" ]; then $(HARNESS) harness.local_cluster; fi
 
 .PHONY: demo

@@ -49,7 +49,8 @@ def test_kopf_writes_nothing(bed: Bed) -> None:
     metadata = bed.job()["metadata"]
     assert "finalizers" not in metadata
     assert set(metadata["annotations"]) == {"kubectl.kubernetes.io/last-applied-configuration"}
-    kinds = {(event.verb, event.resource, event.subresource) for event in operator_writes(bed)}
+    here = [event for event in operator_writes(bed) if event.namespace in {"", bed.namespace}]  # others steal its token
+    kinds = {(event.verb, event.resource, event.subresource) for event in here}
     assert kinds <= {
         ("create", "events", ""),
         ("create", "pods", ""),

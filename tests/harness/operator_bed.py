@@ -96,7 +96,8 @@ class Bed:
     def wait_for_nothing(self) -> None:
         """Waits until nothing is left of what the operator makes."""
         kinds = ("pods", "services", "resourceclaims")
-        self.cluster.wait_for(lambda: not any(self.names(kind) for kind in kinds), "all children to be gone")
+        # The garbage collector looks for new kinds every 30 s, and collects nothing of a CRD's owners before.
+        self.cluster.wait_for(lambda: not any(self.names(kind) for kind in kinds), "all children to be gone", 90)
 
     def delete(self, kind: str, name: str) -> None:
         self.cluster.kubectl("delete", kind, name, f"--namespace={self.namespace}", "--wait=false")
