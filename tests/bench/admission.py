@@ -46,6 +46,7 @@ from closeknit.launch.gang import Gang
 from closeknit.launch.pod import pods
 from closeknit.lifecycle.gangs import gang
 from harness.audit import AuditEvent, audit_event
+from harness.chart import prefix_lifted
 from harness.install import free_port, install, start_operator
 from harness.local_cluster import LocalCluster, is_running
 from harness.operator_bed import USER
@@ -137,7 +138,8 @@ class Bench:
         file.write_text(json.dumps(bodies(objects, first.job)))
         client = self._client(file)
         for number in range(count):
-            bare.append(await self._bare(f"bare-{number}", client))
+            with prefix_lifted(self.cluster):  # its Pods bear the labels that are the operator's alone
+                bare.append(await self._bare(f"bare-{number}", client))
             ours.append(await self._ours(f"ours-{number}", port))
             assert nodes_of(bare[-1]) == nodes_of(ours[-1]) == nodes_of(first)
             print(
