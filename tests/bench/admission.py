@@ -5,7 +5,7 @@
 640 kwok nodes of eight GPUs in racks and blocks on the real control plane, the operator as its own process with the
 chart's rights, the audit log on; once by device plugin and once with DRA. The two take turns, every round in a
 namespace of its own and from rest: the bare client (bench.bare_client) creates the very Pods that the operator made in
-a round before the first, with the operator stopped.
+a round before the first, with the operator stopped and the policy lifted that keeps their labels to the operator.
 
 `…_seconds` is from the arrival of the TrainingJob, or of the bare client's first Pod, to the answer to the last
 binding, both by the audit log. `…_cpu_seconds` are the CPU seconds of the API server, etcd, the controller manager, the

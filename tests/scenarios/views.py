@@ -2,13 +2,23 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
+
+import pytest
 
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.kinds import from_document
+from closeknit.cluster.kinds import ClusterObject, from_document
 from closeknit.cluster.node import Holder, NodeView
+from closeknit.cluster.view import node_view
 from scenarios.manifests import Manifest
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def parsed(manifest: Manifest) -> ClusterObject:
+    value = from_document(manifest)
+    assert value is not None
+    return value
 
 
 def cluster(*manifests: Manifest) -> Cluster:
@@ -27,3 +37,15 @@ def words(facts: Mapping[int, object]) -> dict[int, str]:
 def _named(holder: Holder) -> str:
     pods = " or ".join(f"{namespace}/{name}" for namespace, name in [(holder.namespace, holder.name), *holder.or_pods])
     return f"{holder.kind} {pods}"
+
+
+def derived(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the nodes whose views are derived from now on, one for each time."""
+    names: list[str] = []
+
+    def noted(facts: Any, *others: Any, **named: Any) -> Any:
+        names.append(facts.name)
+        return node_view(facts, *others, **named)
+
+    monkeypatch.setattr("closeknit.cluster.cluster.node_view", noted)
+    return names

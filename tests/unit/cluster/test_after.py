@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.job import InvalidJob
-from closeknit.cluster.kinds import Change, ClusterObject, Stream, change, from_document
+from closeknit.cluster.kinds import Change, ClusterObject, Stream, change
 from closeknit.cluster.table import ObjectKey
 from scenarios.machines import hgx_h200
 from scenarios.manifests import (
@@ -32,7 +31,7 @@ from scenarios.manifests import (
     uuids,
     worker,
 )
-from scenarios.views import words
+from scenarios.views import parsed, words
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NODES = ("a", "b", "c")
@@ -43,12 +42,6 @@ RACKS: tuple[dict[str, str], ...] = (
     {"topology.k8s.aws/network-node-layer-1": "nn-1", "net.example/block": "b2"},
     {"nvidia.com/gpu.clique": "c0ffee.1", "net.example/rack": "r1"},
 )
-
-
-def decoded(manifest: Manifest) -> ClusterObject:
-    value = from_document(manifest)
-    assert value is not None
-    return value
 
 
 def clique(name: str) -> Manifest:
@@ -143,7 +136,7 @@ def every_state() -> dict[tuple[Stream, ObjectKey], list[ClusterObject]]:
     ]
     states: dict[tuple[Stream, ObjectKey], list[ClusterObject]] = {}
     for manifest in manifests:
-        one = change(decoded(manifest))
+        one = change(parsed(manifest))
         assert one.new is not None
         states.setdefault((one.stream, one.key), []).append(one.new)
     return states
@@ -218,7 +211,7 @@ def test_every_gpu_is_free_or_held_or_not_usable(sequence: list[Change]) -> None
 
 
 def everything(*manifests: Manifest) -> Cluster:
-    return build(decoded(manifest) for manifest in manifests)
+    return build(parsed(manifest) for manifest in manifests)
 
 
 def fleet() -> Cluster:
@@ -228,13 +221,13 @@ def fleet() -> Cluster:
 
 def test_a_batch_touches_only_the_nodes_that_it_speaks_of() -> None:
     before = fleet()
-    after = before.after([change(decoded(pod(node="gpu-3")))])
+    after = before.after([change(parsed(pod(node="gpu-3")))])
     assert [name for name in after.nodes if after.nodes[name] is not before.nodes[name]] == ["gpu-3"]
 
 
 def test_tables_that_did_not_change_are_shared() -> None:
     before = fleet()
-    after = before.after([change(decoded(priority_class("high", 7)))])
+    after = before.after([change(parsed(priority_class("high", 7)))])
     assert (after.nodes is before.nodes, after.pods is before.pods, after.jobs is before.jobs) == (True, True, True)
 
 
@@ -257,38 +250,38 @@ def crowd() -> Cluster:
 WORKER = "train-a1-worker-00000"
 beat = node_topology("gpu-1", heartbeatTime="2026-11-21T12:05:00Z")
 UNSEEN: dict[str, list[Change]] = {
-    "a heartbeat": [change(decoded(beat))],
-    "a Node whose kubelet has spoken": [change(decoded(node("gpu-1")))],
-    "a Pod seen twice": [change(decoded(pod(node="gpu-2")))],
-    "a job that is listed again": [change(decoded(training_job(placement=booked(("gpu-1", [0, 1])))))],
+    "a heartbeat": [change(parsed(beat))],
+    "a Node whose kubelet has spoken": [change(parsed(node("gpu-1")))],
+    "a Pod seen twice": [change(parsed(pod(node="gpu-2")))],
+    "a job that is listed again": [change(parsed(training_job(placement=booked(("gpu-1", [0, 1])))))],
     "a change that is taken back at once": [
-        change(decoded(node("gpu-1", ready="False"))),
+        change(parsed(node("gpu-1", ready="False"))),
         Change(Stream.OTHER_PODS, ("ml", "notebook"), None),
-        change(decoded(node("gpu-1"))),
-        change(decoded(pod(node="gpu-2"))),
+        change(parsed(node("gpu-1"))),
+        change(parsed(pod(node="gpu-2"))),
     ],
     "the end of what was never there": [Change(Stream.NODES, ("", "gpu-9"), None)],
-    "a ClusterTopology that does not count": [change(decoded(cluster_topology("block", name="other")))],
+    "a ClusterTopology that does not count": [change(parsed(cluster_topology("block", name="other")))],
 }
 SEEN: dict[str, Change] = {
-    "a node": change(decoded(node("gpu-1", ready="False"))),
-    "a machine": change(decoded(node_topology("gpu-1", gpus=[{"index": 0, "state": "Unhealthy"}]))),
-    "levels": change(decoded(cluster_topology("block"))),
-    "the fabric": change(decoded(cluster_topology("rack", fabric={"railIsolated": True}))),
-    "a job": change(decoded(training_job(placement=booked(("gpu-1", [0, 2]))))),
+    "a node": change(parsed(node("gpu-1", ready="False"))),
+    "a machine": change(parsed(node_topology("gpu-1", gpus=[{"index": 0, "state": "Unhealthy"}]))),
+    "levels": change(parsed(cluster_topology("block"))),
+    "the fabric": change(parsed(cluster_topology("rack", fabric={"railIsolated": True}))),
+    "a job": change(parsed(training_job(placement=booked(("gpu-1", [0, 2]))))),
     "a job whose booking stays": change(
-        decoded(training_job(placement=booked(("gpu-1", [0, 1])), conditions=[condition("Running")]))
+        parsed(training_job(placement=booked(("gpu-1", [0, 1])), conditions=[condition("Running")]))
     ),
     "a job that cannot be read": Change(Stream.TRAINING_JOBS, ("team-b", "broken"), None),
-    "a Pod that is not bound": change(decoded(worker(index=1, node=None))),
-    "a claim that holds nothing": change(decoded(resource_claim("y-a1-worker-00000"))),
-    "a priority": change(decoded(priority_class("high", 8))),
+    "a Pod that is not bound": change(parsed(worker(index=1, node=None))),
+    "a claim that holds nothing": change(parsed(resource_claim("y-a1-worker-00000"))),
+    "a priority": change(parsed(priority_class("high", 8))),
     "what the kubelet has given to a Pod, as it was booked": change(
-        decoded(
+        parsed(
             node_topology("gpu-1", allocations=[allocation("team-b", "train-a1-worker-00000", uuids("gpu-1", 0, 1))])
         )
     ),
-    "a slice that says nothing of the free GPUs": change(decoded(resource_slice("gpu-2", generation=2))),
+    "a slice that says nothing of the free GPUs": change(parsed(resource_slice("gpu-2", generation=2))),
 }
 
 
@@ -317,19 +310,19 @@ def test_time_gives_another_cluster_only_when_an_agent_falls_silent() -> None:
 
 def test_the_children_of_a_job_are_the_very_same_while_none_of_them_changes() -> None:
     job = JobKey("team-b", "train")
-    before = crowd().after([change(decoded(resource_claim("train-a1-worker-00000", namespace="team-b", job="train")))])
-    after = before.after([change(decoded(pod("new", node="gpu-1"))), change(decoded(worker("other")))])
+    before = crowd().after([change(parsed(resource_claim("train-a1-worker-00000", namespace="team-b", job="train")))])
+    after = before.after([change(parsed(pod("new", node="gpu-1"))), change(parsed(worker("other")))])
     assert after.pods is not before.pods
     assert after.pods_of(job) is before.pods_of(job)
     assert after.claims_of(job) is before.claims_of(job)
-    failed = after.after([change(decoded(worker(node="gpu-1", phase="Failed")))])
+    failed = after.after([change(parsed(worker(node="gpu-1", phase="Failed")))])
     assert [(pod.name, pod.phase) for pod in failed.pods_of(job)] == [("train-a1-worker-00000", "Failed")]
 
 
 def test_a_job_whose_booking_stays_touches_no_node() -> None:
-    before = fleet().after([change(decoded(training_job(placement=booked(("gpu-1", [0])))))])
+    before = fleet().after([change(parsed(training_job(placement=booked(("gpu-1", [0])))))])
     after = before.after(
-        [change(decoded(training_job(placement=booked(("gpu-1", [0])), conditions=[condition("Running")])))]
+        [change(parsed(training_job(placement=booked(("gpu-1", [0])), conditions=[condition("Running")])))]
     )
     assert after.nodes is before.nodes
     assert after != before
@@ -337,7 +330,7 @@ def test_a_job_whose_booking_stays_touches_no_node() -> None:
 
 def test_a_report_of_the_same_machine_keeps_the_very_machine() -> None:
     before = fleet()
-    after = before.after([change(decoded(node_topology("gpu-3", gpus=[{"index": 0, "state": "Unhealthy"}])))])
+    after = before.after([change(parsed(node_topology("gpu-3", gpus=[{"index": 0, "state": "Unhealthy"}])))])
     assert after.nodes["gpu-3"] != before.nodes["gpu-3"]
     assert after.nodes["gpu-3"].machine is before.nodes["gpu-3"].machine
 
@@ -358,7 +351,7 @@ def test_machines_of_a_class_share_what_is_equal_in_them() -> None:
 def test_the_last_machine_of_a_class_takes_its_example_along() -> None:
     cluster = fleet()
     gone = cluster.after([Change(Stream.NODE_TOPOLOGIES, ("", f"gpu-{number}"), None) for number in range(20)])
-    back = gone.after([change(decoded(node_topology("gpu-1")))])
+    back = gone.after([change(parsed(node_topology("gpu-1")))])
     first, later = cluster.nodes["gpu-1"].machine, back.nodes["gpu-1"].machine
     assert first is not None and later is not None
     assert later == first
@@ -373,7 +366,7 @@ def test_a_cluster_that_is_given_other_nodes_has_their_forest() -> None:
 
 
 def test_a_booking_is_seen_by_the_next_decision() -> None:
-    job = decoded(training_job(placement=booked(("gpu-1", [0, 1]))))
+    job = parsed(training_job(placement=booked(("gpu-1", [0, 1]))))
     assert isinstance(job, TrainingJob)
     before = fleet()
     after = before.with_job(job)
@@ -382,58 +375,10 @@ def test_a_booking_is_seen_by_the_next_decision() -> None:
     assert after.jobs[JobKey("team-b", "train")] is job
 
 
-def test_time_alone_changes_only_the_nodes_whose_agent_fell_silent() -> None:
-    beats = {"gpu-1": "2026-11-21T12:00:00Z", "gpu-2": "2026-11-21T12:05:00Z"}
-    cluster = everything(
-        *(node(name) for name in (*beats, "gpu-3")),
-        *(node_topology(name, heartbeatTime=beat) for name, beat in beats.items()),
-        node_topology("gpu-3"),
-    )
-    assert cluster.newest_heartbeat(NOON + timedelta(days=1)) == NOON + timedelta(minutes=5)
-    assert cluster.newest_heartbeat(NOON + timedelta(minutes=4)) == NOON
-
-    def excluded(cluster: Cluster) -> list[str]:
-        return sorted(name for name, view in cluster.nodes.items() if view.exclusion)
-
-    assert excluded(cluster.at(NOON + timedelta(minutes=15))) == []
-    assert excluded(cluster.at(NOON + timedelta(minutes=15, seconds=1))) == ["gpu-1"]
-    assert excluded(cluster.at(NOON + timedelta(minutes=21))) == ["gpu-1", "gpu-2"]
-    late = cluster.at(NOON + timedelta(minutes=21))
-    assert late.at(NOON + timedelta(hours=9)).nodes is late.nodes
-    assert late.at(NOON) == cluster  # a clock that was set back
-    again = late.after([change(decoded(node_topology("gpu-1", heartbeatTime="2026-11-21T12:20:00Z")))])
-    assert excluded(again) == ["gpu-2"]
-    assert excluded(again.at(NOON + timedelta(minutes=36))) == ["gpu-1", "gpu-2"]
-
-
-def test_a_heartbeat_of_the_future_counts_as_the_moment_it_was_seen() -> None:
-    far = node_topology("gpu-1", heartbeatTime="3000-01-01T00:00:00Z")
-    near = node_topology("gpu-2", heartbeatTime="2026-11-21T13:00:00Z")
-    cluster = everything(node("gpu-1"), node("gpu-2"), far, near)
-
-    def excluded(cluster: Cluster) -> list[str]:
-        return sorted(name for name, view in cluster.nodes.items() if view.exclusion)
-
-    seen = cluster.at(NOON)
-    assert excluded(seen) == []
-    listed_again = seen.at(NOON + timedelta(minutes=14)).after([change(decoded(far)), change(decoded(near))])
-    assert excluded(listed_again.at(NOON + timedelta(minutes=15))) == []
-    silent = listed_again.at(NOON + timedelta(minutes=16))
-    assert excluded(silent) == ["gpu-1", "gpu-2"]
-    exclusion = silent.nodes["gpu-1"].exclusion
-    assert exclusion is not None
-    assert "at 2026-11-21T12:00:00Z, more than 15 min ago" in exclusion.message
-    # A clock that runs an hour ahead, or an operator's that was an hour behind: the heartbeat counts once it is over.
-    assert excluded(silent.at(NOON + timedelta(minutes=60))) == ["gpu-1"]
-    alive = silent.after([change(decoded(node_topology("gpu-1", heartbeatTime="3000-01-01T00:05:00Z")))])
-    assert excluded(alive.at(NOON + timedelta(minutes=17))) == ["gpu-2"]
-    assert excluded(cluster.at(NOON + timedelta(minutes=16))) == []  # a new operator knows of no moment before
-
-
 def test_the_first_node_ends_the_belief_that_every_node_topology_is_ready() -> None:
     alone = everything(node_topology("gpu-1"), node_topology("gpu-2"))
     assert [view.exclusion for view in alone.nodes.values()] == [None, None]
-    joined = alone.after([change(decoded(node("gpu-1")))])
+    joined = alone.after([change(parsed(node("gpu-1")))])
     assert {name: view.exclusion is None for name, view in joined.nodes.items()} == {"gpu-1": True, "gpu-2": False}
     assert joined.after([Change(Stream.NODES, ("", "gpu-1"), None)]) == alone
 
@@ -444,79 +389,5 @@ def test_the_last_node_leaves_nothing_behind() -> None:
 
 def test_a_pod_moves_no_booking_to_the_gpus_that_it_names() -> None:
     booking = everything(node(), node_topology(), training_job(placement=booked(("gpu-1", [0]))))
-    pinned = booking.after([change(decoded(worker(node=None, gpus=uuids("gpu-1", 5), pin="gpu-1")))])
+    pinned = booking.after([change(parsed(worker(node=None, gpus=uuids("gpu-1", 5), pin="gpu-1")))])
     assert words(pinned.nodes["gpu-1"].holders) == {0: "job team-b/train"}
-
-
-def test_a_job_that_cannot_be_read_is_kept_with_its_fault() -> None:
-    cluster = everything(training_job(spec={"gpus": 70_000}))
-    job = cluster.invalid_jobs[JobKey("team-b", "train")]
-    assert isinstance(job, InvalidJob)
-    assert job.error == "spec.gpus: Input should be less than or equal to 65536"
-    assert not cluster.jobs
-    healed = cluster.after([change(decoded(training_job()))])
-    assert (list(healed.jobs), list(healed.invalid_jobs)) == ([JobKey("team-b", "train")], [])
-
-
-PRIORITIES = {
-    "the class it names": ("high", [priority_class("high", 1000), priority_class("low", 1, is_default=True)], 1000),
-    "no class: the global default": (None, [priority_class("low", 1, is_default=True)], 1),
-    "no class and no default": (None, [priority_class("high", 1000)], 0),
-    "several defaults: the lowest, as at admission": (
-        None,
-        [priority_class("b", 7, is_default=True), priority_class("a", 9, is_default=True)],
-        7,
-    ),
-    "a class that is not there": ("gone", [], 0),
-}
-
-
-@pytest.mark.parametrize(("named", "classes", "expected"), PRIORITIES.values(), ids=PRIORITIES.keys())
-def test_priority(named: str | None, classes: list[Manifest], expected: int) -> None:
-    cluster = everything(training_job(spec={"priorityClassName": named}), *classes)
-    assert cluster.priority(cluster.jobs[JobKey("team-b", "train")]) == expected
-
-
-def test_the_children_of_a_job() -> None:
-    cluster = everything(
-        worker(index=1, node="gpu-1"),
-        worker(index=0, node="gpu-1", phase="Failed"),
-        worker("other", node="gpu-1"),
-        pod("train-a1-worker-00002", namespace="team-b"),
-        resource_claim("train-a1-worker-00001", namespace="team-b", job="train"),
-        resource_claim("train-a1-worker-00000", namespace="team-b", job="train"),
-    )
-    job = JobKey("team-b", "train")
-    assert [pod.name for pod in cluster.pods_of(job)] == ["train-a1-worker-00000", "train-a1-worker-00001"]
-    assert [claim.name for claim in cluster.claims_of(job)] == ["train-a1-worker-00000", "train-a1-worker-00001"]
-    assert ("team-b", "train-a1-worker-00002") in cluster.pods
-    assert cluster.pods_of(JobKey("team-b", "nobody")) == ()
-
-
-def test_what_a_pod_really_got() -> None:
-    cluster = everything(
-        node_topology("gpu-1", allocations=[allocation("ml", "notebook", uuids("gpu-1", 5, 2))]),
-        resource_slice("gpu-1"),
-        pod(),
-        pod("quiet"),
-        resource_claim("x", ("gpu-1", 7), ("gpu-1", 1), ("gpu-9", 0)),
-    )
-    assert cluster.reported_uuids(cluster.pods["ml", "notebook"]) == ("GPU-gpu-1-2", "GPU-gpu-1-5")
-    assert cluster.reported_uuids(cluster.pods["ml", "quiet"]) is None
-    assert cluster.claimed_uuids(cluster.claims["ml", "x"]) == ("GPU-gpu-1-7", "GPU-gpu-1-1", None)
-
-
-def test_two_streams_of_pods_out_of_step_lose_nothing() -> None:
-    """Somebody's Pod makes room for ours of the same name, and its stream lags behind."""
-    key = ("team-b", "train-a1-worker-00000")
-    theirs, ours = decoded(pod(key[1], namespace=key[0], uid="old")), decoded(worker(uid="new"))
-    cluster = Cluster.empty().after(
-        [
-            Change(Stream.OTHER_PODS, key, theirs),
-            Change(Stream.CHILD_PODS, key, ours),
-            Change(Stream.OTHER_PODS, key, theirs),
-            Change(Stream.OTHER_PODS, key, None),
-        ]
-    )
-    assert dict(cluster.pods) == {key: ours}
-    assert dict(cluster.after([Change(Stream.CHILD_PODS, key, None)]).pods) == {}

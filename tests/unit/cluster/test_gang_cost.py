@@ -8,8 +8,8 @@ import pytest
 
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import ClusterObject, change, from_document
-from closeknit.cluster.view import node_view
 from scenarios.manifests import Manifest, booked, node, node_topology, pod, training_job, uuids, worker
+from scenarios.views import derived
 
 WHOLE = {"nvidia.com/gpu": "8", "cpu": "4"}
 NODES = ("gpu-1", "gpu-2", "gpu-3")
@@ -21,15 +21,7 @@ def decoded(*manifests: Manifest) -> list[ClusterObject]:
 
 @pytest.fixture
 def views(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the nodes whose views were derived, one for each time."""
-    derived: list[str] = []
-
-    def noted(facts: Any, *others: Any, **named: Any) -> Any:
-        derived.append(facts.name)
-        return node_view(facts, *others, **named)
-
-    monkeypatch.setattr("closeknit.cluster.cluster.node_view", noted)
-    return derived
+    return derived(monkeypatch)
 
 
 def gang(**state: Any) -> list[Manifest]:

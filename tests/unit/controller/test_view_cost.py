@@ -2,11 +2,9 @@
 nodes is what the operator sees of them from then on."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from closeknit.cluster.view import node_view
 from closeknit.controller.resources import PODS, TRAINING_JOBS
 from closeknit.kube.errors import TooManyRequests
 from faults import virtual_time
@@ -15,6 +13,7 @@ from faults.store import Store
 from scenarios.manifests import training_job
 from scenarios.operated import MortalApi, Operator, add
 from scenarios.story import plugin_node
+from scenarios.views import derived
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
 LATE_S = 5.0
@@ -22,15 +21,7 @@ LATE_S = 5.0
 
 @pytest.fixture
 def views(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the nodes whose views were derived, one for each time."""
-    derived: list[str] = []
-
-    def noted(facts: Any, *others: Any, **named: Any) -> Any:
-        derived.append(facts.name)
-        return node_view(facts, *others, **named)
-
-    monkeypatch.setattr("closeknit.cluster.cluster.node_view", noted)
-    return derived
+    return derived(monkeypatch)
 
 
 def booked(views: list[str], *faults: Fault, jobs: int = 1) -> tuple[Store, Operator]:

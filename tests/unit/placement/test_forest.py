@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from closeknit.api.affinity import NodeAffinity, Operator, Requirement, Term
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.forest import Forest
-from closeknit.cluster.kinds import ClusterObject, change, from_document
+from closeknit.cluster.kinds import change
 from closeknit.cluster.node import NodeView, RdmaOffer
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
@@ -21,6 +21,7 @@ from scenarios.clusters import graph, held, node, wanted
 from scenarios.machines import MACHINES
 from scenarios.manifests import Manifest, booked, cluster_topology, node_topology, training_job
 from scenarios.manifests import node as node_manifest
+from scenarios.views import parsed
 
 LEVELS = ("block", "rack")
 NAMES = [f"gpu-{number}" for number in range(7)]
@@ -48,12 +49,6 @@ def manifests(draw: st.DrawFn) -> Manifest:
         return {**node_topology(name, gpus=states), "spec": MACHINES[machine](name).wire()}
     gpus = draw(st.sets(st.integers(0, 3), min_size=1))
     return training_job(f"train-{draw(st.integers(0, 3))}", placement=booked((name, sorted(gpus))))
-
-
-def parsed(manifest: Manifest) -> ClusterObject:
-    value = from_document(manifest)
-    assert value is not None
-    return value
 
 
 def key(manifest: Manifest) -> tuple[str, str]:
