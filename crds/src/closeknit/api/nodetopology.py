@@ -12,6 +12,7 @@ from closeknit.api.wire import Label, PciAddress, Uuid, Wire
 
 MAX_GPUS_PER_NODE = 64  # NVML's own bound on devices of one host
 MAX_NICS_PER_NODE = 64
+MAX_CAPTURE_DEVICES = 32
 MAX_LINKS_PER_GPU = 36  # NVML_NVLINK_MAX_LINKS of driver 610 (Rubin)
 
 GpuIndex = Annotated[int, Field(ge=0, lt=MAX_GPUS_PER_NODE)]
@@ -285,7 +286,7 @@ class NodeTopologySpec(Wire):
     """PCIe distances between the GPUs."""
     nics: Annotated[list[Nic], Field(max_length=MAX_NICS_PER_NODE)] = []
     """RDMA NICs."""
-    capture_devices: Annotated[list[CaptureDevice], Field(max_length=32)] = []
+    capture_devices: Annotated[list[CaptureDevice], Field(max_length=MAX_CAPTURE_DEVICES)] = []
     """GPUDirect Video capture cards."""
     capabilities: Capabilities = Capabilities()
     """What kernel and drivers can do."""
