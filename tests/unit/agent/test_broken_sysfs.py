@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from closeknit.agent import sysfs
+from closeknit.agent.discovery.dump import encode
 from closeknit.agent.discovery.readings import GpuReading, Readings
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.sysfs.folder import root_folder
@@ -107,6 +108,32 @@ def test_a_device_behind_a_wrong_link_is_none_and_is_named(target: str, word: st
     assert [device.address for device in sysfs.pci_devices(tmp_path, errors)] == ["0000:03:00.0"]
     assert sysfs.rdma_devices(tmp_path, errors) == ()
     assert errors == {"pci/0000:04:00.0": word, "rdma/mlx5_0": word}
+
+
+@pytest.mark.parametrize("folder", ["proc", "sys/class/dmi", "sys/module"])
+def test_files_of_the_kernel_behind_a_link_out_of_the_root_are_not_read(folder: str, tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "root"
+    for file in ("cpuinfo", "id/product_name", "ib_core/parameters/netns_mode"):
+        write(outside / file, "model name\t: secret\n" if file == "cpuinfo" else "secret\n")
+    (root / folder).parent.mkdir(parents=True)
+    (root / folder).symlink_to(outside)
+    found = sysfs.kernel(root)
+    assert (found.cpu_model, found.product_name, found.rdma_netns_mode) == (None, None, None)
+    assert "OutsideRoot" in found.errors.values()
+
+
+def test_names_that_are_no_text_cost_themselves(tmp_path: Path) -> None:
+    """A dump is JSON, and the API server takes no half characters either."""
+    tree = Tree(tmp_path, MACHINE)
+    half = os.fsdecode(b"\xff")
+    function = tree.functions["mlx5_0"]
+    (tmp_path / "sys/class/infiniband" / half).symlink_to("../../../sys/devices")
+    (function / "net" / half).mkdir()
+    (function / "driver").unlink()
+    (function / "driver").symlink_to(f"drivers/{half}")
+    (found,) = sysfs.rdma_devices(tmp_path, {})
+    assert (found.name, found.netdevs, found.driver) == ("mlx5_0", ("ib0",), None)
+    encode(Readings(rdma=(found,)))
 
 
 def test_a_read_that_fails_in_the_device_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

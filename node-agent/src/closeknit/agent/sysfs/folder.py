@@ -26,7 +26,8 @@ class Folder:
     """One folder, with no link left in its path, inside of the root folder.
 
     Its methods raise nothing: what cannot be read is None, or empty, and why it could not stands in `errors` under the
-    name of the fact that it would have been.
+    name of the fact that it would have been. Names may have several parts, and lead over links; where they lead out of
+    the root folder, nothing is there.
     """
 
     root: str
@@ -59,11 +60,11 @@ class Folder:
         return None if found is None else Folder(self.root, found, self.errors)
 
     def names(self, name: str, fact: str | None = None) -> list[str]:
-        """The names in the folder `name`, sorted; of endless ones as many as are still read."""
+        """The names in the folder `name` that are text, sorted; of endless ones as many as are still read."""
 
         def listed() -> list[str]:
             with os.scandir(self._real(name)) as entries:
-                found = [entry.name for entry in islice(entries, MAX_ENTRIES + 1)]
+                found = [entry.name for entry in islice(entries, MAX_ENTRIES + 1) if entry.name.isprintable()]
             if len(found) > MAX_ENTRIES and fact is not None:
                 self.errors[fact] = "TooMany"
             return sorted(found)[:MAX_ENTRIES]
@@ -75,7 +76,7 @@ class Folder:
 
         def found() -> bool:
             try:
-                os.lstat(f"{self.path}/{name}")
+                os.lstat(self._placed(name))
             except (FileNotFoundError, NotADirectoryError):
                 return False
             return True
@@ -84,8 +85,8 @@ class Folder:
 
     def target(self, name: str) -> str | None:
         """The last name of the link's target: of ../../../bus/pci/drivers/mlx5_core mlx5_core."""
-        found = self._attempt(None, lambda: Path(f"{self.path}/{name}").readlink())
-        return found.name or None if found is not None else None
+        found = self._attempt(None, lambda: Path(self._placed(name)).readlink())
+        return found.name if found is not None and found.name.isprintable() and found.name else None
 
     def text(self, name: str, fact: str) -> str | None:
         """What one line of text says, without the space around it."""
@@ -122,7 +123,7 @@ class Folder:
 
         def read() -> bytes:
             # O_NONBLOCK: a pipe with no writer must not hold up the agent before it is known for what it is.
-            opened = os.open(f"{self.path}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            opened = os.open(self._placed(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 if not stat.S_ISREG(os.fstat(opened).st_mode):
                     raise UnusableError("NotAFile")
@@ -135,10 +136,17 @@ class Folder:
 
         return self._attempt(fact, read)
 
+    def _placed(self, name: str) -> str:
+        """The path of a name whose last part may be missing, or a link."""
+        above, parted, last = name.rpartition("/")
+        return f"{self._real(above) if parted else self.path}/{last}"
+
     def _real(self, name: str) -> str:
         found = os.path.realpath(f"{self.path}/{name}", strict=True)
         if not (found == self.root or found.startswith(f"{self.root}/")):
             raise UnusableError("OutsideRoot")
+        if not found.isprintable():
+            raise UnusableError("NotText")
         return found
 
     def _attempt(self, fact: str | None, attempt: Callable[[], _T]) -> _T | None:

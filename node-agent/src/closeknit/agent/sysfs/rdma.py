@@ -40,6 +40,7 @@ def _device(name: str, entry: Folder) -> RdmaReading:
     address = next((part for part in above if ADDRESS.fullmatch(part)), None)
     is_scalable = function is not None and address is not None and function.name != address
     physical = function.target("physfn") if function is not None else None
+    physical = physical if physical is not None and ADDRESS.fullmatch(physical) else None
     netdevs = function.names("net") if function is not None else []
     vital = function.content("vpd", "is_switch_management", MAX_VITAL_BYTES) if function is not None else None
     ports = {}
@@ -99,15 +100,16 @@ def _gids(port: Folder) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
 
     The GIDs themselves hold addresses, and stay out of every dump.
     """
-    indexes = sorted(int(name) for name in port.names("gids", "gid_types") if name.isdecimal())
-    if not indexes:
+    gids = port.folder("gids", "gid_types")
+    indexes = sorted(int(name) for name in port.names("gids", "gid_types") if re.fullmatch("[0-9]{1,4}", name))
+    if gids is None or not indexes:
         return None, ()
     if len(indexes) > MAX_GIDS:
         port.errors["gid_types"] = "TooMany"
     types: dict[str, None] = {}
     netdevs: dict[str, None] = {}
     for index in indexes[:MAX_GIDS]:
-        gid = port.text(f"gids/{index}", "gid_types")
+        gid = gids.text(str(index), "gid_types")
         if gid is None or NO_GID.fullmatch(gid):
             continue
         # EINVAL for some kernels where the interface belongs to another network namespace
