@@ -53,4 +53,4 @@ def inter_socket_gb_s(cpu: CpuReading) -> float | None:
     number = cpu.model
     if cpu.vendor != "GenuineIntel" or cpu.family != INTEL_FAMILY or number is None:
         return None
-    return next(bandwidth for first, bandwidth in INTEL_GB_S if number >= first)
+    return next((bandwidth for first, bandwidth in INTEL_GB_S if number >= first), None)

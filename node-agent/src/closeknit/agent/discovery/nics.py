@@ -51,7 +51,7 @@ def statuses(readings: Readings, found: Sequence[Nic]) -> tuple[NicStatus, ...]:
         ports = [port for port in by_name[name].ports if port.port in active]
         if not active:
             unusable.append(NicStatus(name=name, state=Health.DOWN, reasons=["PortDown"]))
-        elif all(_is_without_address(port) for port in ports):
+        elif ports and all(_is_without_address(port) for port in ports):
             unusable.append(NicStatus(name=name, state=Health.UNHEALTHY, reasons=["NoRoCEv2GID"]))
     return tuple(unusable)
 
@@ -137,4 +137,5 @@ def _rate(text: str | None) -> float | None:
 
 def _natural(name: str) -> tuple[str | int, ...]:
     """Sorts mlx5_2 before mlx5_10."""
-    return tuple(int(part) if part.isdecimal() else part for part in re.split(r"([0-9]{1,9})", name))
+    # Every second part is the number that parted the rest; a word of other scripts' digits stays a word.
+    return tuple(int(part) if row % 2 else part for row, part in enumerate(re.split(r"([0-9]{1,9})", name)))
