@@ -99,7 +99,7 @@ class Provenance(Wire):
     virtualized: bool | None = None
     """Whether the node is a virtual machine."""
     pcie_confidence: Confidence | None = None
-    """Low where a hypervisor hides the PCIe tree."""
+    """Low where a hypervisor hides the PCIe tree, or where NVML and sysfs differ about it."""
     topology_confidence: Confidence | None = None
     """Low where NVLink had to be inferred."""
 
@@ -215,7 +215,7 @@ class Pcie(Wire):
     cpu_model: Annotated[str, StringConstraints(max_length=128)] | None = None
     """Model of the CPU."""
     inter_socket_gb_s: Annotated[Bandwidth | None, Field(alias="interSocketGBps")] = None
-    """Bandwidth between sockets, in GB/s per direction."""
+    """Bandwidth between sockets that NCCL reckons with, in GB/s per direction."""
 
 
 class Nic(Wire):
