@@ -127,6 +127,18 @@ def test_what_nothing_can_use_is_said_in_the_status(port: RdmaPortReading, reaso
     assert [status.reasons for status in told] == ([] if reasons is None else [reasons])
 
 
+def test_in_switchdev_mode_a_card_has_one_wire_and_its_functions_the_addresses() -> None:
+    ports = tuple(changed(IB, port=number, link_layer="Ethernet", gid_types=()) for number in range(1, 10))
+    card = changed(CARD, ports=ports)
+    virtual = changed(CARD, name="mlx5_1", is_virtual_function=True, physical_address=CARD.address)
+    readings = Readings(rdma=(card, virtual), pci=(PLACE,))
+    listed = nics(readings, [])
+    assert [(nic.name, nic.port) for nic in listed] == [("mlx5_0", 1)]
+    assert statuses(readings, listed) == ()
+    alone = Readings(rdma=(card,), pci=(PLACE,))
+    assert [status.reasons for status in statuses(alone, nics(alone, []))] == [["NoRoCEv2GID"]]
+
+
 def test_one_usable_port_makes_a_usable_device() -> None:
     down = changed(IB, port=2, state="1: DOWN")
     readings = Readings(rdma=(changed(CARD, ports=(IB, down)),))

@@ -17,6 +17,8 @@ LINK_LAYERS = {"InfiniBand": Transport.INFINIBAND, "Ethernet": Transport.ROCE}
 VIRTUAL_FUNCTIONS = ("0x1002", "0x1004", "0x1012", "0x1014", "0x1016", "0x1018", "0x101a", "0x101c", "0x101e", "0xa2d3")
 ROCE_V2 = "RoCE v2"
 MAX_NAME_LENGTH, PORTS = 63, range(1, 256)  # of the kernel, and of verbs
+# No function has more wires. A card in switchdev mode adds ports for its virtual functions after the one with the wire.
+MOST_WIRES = 2
 
 
 def nics(readings: Readings, gpus: Sequence[PciReading | None]) -> list[Nic]:
@@ -33,7 +35,7 @@ def nics(readings: Readings, gpus: Sequence[PciReading | None]) -> list[Nic]:
         place = places.get(device.address or "")
         if device.is_software or is_switch_management(device, place) or _shares_a_wire(device, cards):
             continue
-        for port in sorted(device.ports, key=lambda port: port.port):
+        for port in _wires(device):
             transport = _transport(device, port)
             is_named = len(device.name) <= MAX_NAME_LENGTH and port.port in PORTS
             if transport is not None and port.state is not None and is_named:
@@ -45,12 +47,16 @@ def nics(readings: Readings, gpus: Sequence[PciReading | None]) -> list[Nic]:
 def statuses(readings: Readings, found: Sequence[Nic]) -> tuple[NicStatus, ...]:
     """The devices of these NICs that nothing can use: a status names devices, and not ports."""
     by_name = {device.name: device for device in readings.rdma}
+    in_parts = {_card(device.physical_address) for device in readings.rdma if device.physical_address is not None}
     unusable = []
     for name in dict.fromkeys(nic.name for nic in found):
         active = {nic.port for nic in found if nic.name == name and nic.state is PortState.ACTIVE}
-        ports = [port for port in by_name[name].ports if port.port in active]
+        device = by_name[name]
+        ports = [port for port in device.ports if port.port in active]
         if not active:
             unusable.append(NicStatus(name=name, state=Health.DOWN, reasons=["PortDown"]))
+        elif _card(device.address) in in_parts:
+            continue  # the card's virtual or scalable functions have the addresses, as in switchdev mode
         elif ports and all(_is_without_address(port) for port in ports):
             unusable.append(NicStatus(name=name, state=Health.UNHEALTHY, reasons=["NoRoCEv2GID"]))
     return tuple(unusable)
@@ -78,6 +84,12 @@ def _nic(
         virtual_function=device.is_virtual_function or is_virtual,
         gpu_levels=levels.to_gpus(place, gpus),
     )
+
+
+def _wires(device: RdmaReading) -> list[RdmaPortReading]:
+    """The ports that have a wire each, by number."""
+    ports = sorted(device.ports, key=lambda port: port.port)
+    return ports if len(ports) <= MOST_WIRES else ports[:1]
 
 
 def _shares_a_wire(device: RdmaReading, cards: Collection[str]) -> bool:

@@ -23,8 +23,7 @@ def kernel(root: Path) -> KernelReading:
     """What is the same for all devices. The limit of locked memory is this process's own."""
     top = root_folder(root, {})
     cpus = (top.head("proc/cpuinfo", "cpu", CPU_HEAD_BYTES) or b"").decode(errors="replace")
-    first = cpus.partition("\n\n")[0]
-    flags = _line(first, "flags")
+    flags = _line(cpus, "flags")
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     devices = top.content("proc/devices", "has_imex_channels", CPU_HEAD_BYTES)
     version = top.head("proc/driver/nvidia/version", "nvidia_version", 1024)
@@ -36,8 +35,8 @@ def kernel(root: Path) -> KernelReading:
         has_peer_memory=_any(top, PEER_MEMORY_FILES, "has_peer_memory"),
         rdma_netns_mode=top.text("sys/module/ib_core/parameters/netns_mode", "rdma_netns_mode"),
         kernel_release=top.text("proc/sys/kernel/osrelease", "kernel_release"),
-        cpu_model=_line(first, "model name"),
-        cpu=_cpu(first, top.with_errors()),
+        cpu_model=_line(cpus, "model name"),
+        cpu=_cpu(cpus, top.with_errors()),
         has_hypervisor=None if flags is None else "hypervisor" in flags.split(),
         system_vendor=top.text("sys/class/dmi/id/sys_vendor", "system_vendor"),
         product_name=top.text("sys/class/dmi/id/product_name", "product_name"),
@@ -86,7 +85,7 @@ def _sockets(top: Folder) -> int | None:
 
 
 def _line(lines: str, name: str) -> str | None:
-    """What /proc/cpuinfo prints under this name."""
+    """What /proc/cpuinfo prints under this name of the first CPU."""
     found = re.search(rf"^{re.escape(name)}[ \t]*:[ \t]*(.+)$", lines, re.MULTILINE)
     text = found[1].strip() if found else ""
     return text if text and text.isprintable() and len(text) < CPU_HEAD_BYTES else None
