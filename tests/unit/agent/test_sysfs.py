@@ -164,6 +164,18 @@ def test_kernel_files(tree: Tree) -> None:
     assert found.errors == {"system_vendor": "ENOENT"}
 
 
+def test_sockets_of_cpus_that_are_off_or_do_not_say_theirs(tree: Tree) -> None:
+    cpus = tree.root / "sys/devices/system/cpu"
+    (cpus / "cpu2").mkdir()
+    (cpus / "cpufreq").mkdir()
+    assert sysfs.kernel(tree.root).cpu.sockets == 2
+    for number in (0, 1):
+        write(cpus / f"cpu{number}/topology/physical_package_id", "-1\n")
+    (cpus / "cpu2").rmdir()
+    found = sysfs.kernel(tree.root).cpu
+    assert (found.sockets, found.errors) == (None, {"sockets": "NotTold"})
+
+
 @pytest.mark.parametrize(
     ("text", "policy", "error"),
     [

@@ -79,7 +79,7 @@ def _sockets(top: Folder) -> int | None:
             if socket is not None and socket >= 0:  # virtual machines on Arm print -1
                 found.add(socket)
     if not found:
-        top.errors.update(quiet.errors)
+        top.errors.setdefault("sockets", quiet.errors.get("sockets", "NotTold"))
         return None
     return len(found)
 
