@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.names import ConditionType
 from closeknit.api.trainingjob_status import State
-from closeknit.lifecycle.conditions import ConditionType, found, timestamp
+from closeknit.lifecycle.conditions import found, timestamp
 from scenarios.manifests import training_job
 from scenarios.stories import booked_nodes, ended, unschedulable
 from scenarios.story import Story, plugin_node

@@ -19,6 +19,7 @@ SHM_VOLUME = "closeknit-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POSIX mean
 NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
 SPEC = "spec.template.spec"
+DEFAULT_ACCOUNT = "default"  # Kubernetes' service account of a Pod that names none
 SHOWN_NAMES = 5  # of a long list
 # Each is compared whenever jobs are told apart, and with the taints or labels of every node; people write a handful.
 MOST_ENTRIES = 64
@@ -63,6 +64,12 @@ def trainer(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The container that gets the GPUs. Raises MalformedError."""
     container: dict[str, Any] = spec["containers"][trainer_index(spec)]
     return container
+
+
+def account(spec: Mapping[str, Any]) -> str:
+    """The service account of a template that only some may use; empty where it is the one that every Pod may have."""
+    named = spec.get("serviceAccountName") or spec.get("serviceAccount")  # its old name still works in a Pod
+    return named if isinstance(named, str) and named != DEFAULT_ACCOUNT else ""
 
 
 def _check_metadata(job: TrainingJob) -> None:
