@@ -88,7 +88,9 @@ def test_pods_that_the_operator_may_not_delete_any_more_are_told_of_until_they_a
     bed.cluster.wait_for(lambda: "no right" not in placed(bed), "the status to say that")
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_a_job_under_an_account_that_the_operator_may_not_use_is_refused_before_anything_is_made(bed: Bed) -> None:
+    serve(bed)
     rbac, here = "rbac.authorization.k8s.io/v1", {"name": "robot", "namespace": bed.namespace}
     bed.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": here})
     container = {"name": "trainer", "image": "registry.example/train:1"}
