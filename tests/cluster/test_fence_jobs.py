@@ -113,6 +113,16 @@ def test_a_job_under_an_account_that_the_operator_may_not_use_is_refused_before_
     assert {pod["spec"]["serviceAccountName"] for pod in bed.all("pods")} == {"robot"}
 
 
+@pytest.mark.usefixtures("everywhere")
+def test_a_template_with_fields_that_say_nothing_runs_through_both_policies(bed: Bed) -> None:
+    serve(bed)
+    unset = {"hostNetwork": False, "hostPID": False, "hostIPC": False, "schedulerName": "", "nodeName": ""}
+    unset |= {"hostname": "", "subdomain": "", "priorityClassName": ""}
+    container = {"name": "trainer", "image": "registry.example/train:1"}
+    bed.submit(**ON_PLUGIN, template={"spec": {"containers": [container], **unset}})
+    bed.wait_for_state("Running")
+
+
 def placed(bed: Bed) -> str:
     (condition,) = (each for each in bed.job()["status"]["conditions"] if each["type"] == "Placed")
     return str(condition["message"])
