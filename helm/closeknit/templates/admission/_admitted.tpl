@@ -30,9 +30,9 @@ a field k of a PodSpec p, after an or, that takes it although the list does not 
 - reason: Forbidden
   message: {{ .whose }} sets a Pod field that is not allowed; {{ $lifted }}
   messageExpression: >-
-    'not allowed in {{ .title }}: ' + variables.pods.map(p, p.filter(k, !(k in variables.podKeys{{ .spared }})).map(k,
+    'not allowed in {{ .title }}: ' + variables.pods.map(p, p.filter(k, !(k in variables.podKeys{{ .spared | default "" }})).map(k,
     'spec.' + k).join(', ')).filter(names, names != '').join(', ') + '; {{ $lifted }}'
-  expression: "variables.trusted || variables.pods.all(p, p.all(k, k in variables.podKeys{{ .spared }}))"
+  expression: "variables.trusted || variables.pods.all(p, p.all(k, k in variables.podKeys{{ .spared | default "" }}))"
 # What is required of nodes is read where nodes are chosen. What is asked of other Pods could keep theirs away.
 - reason: Forbidden
   message: {{ .whose }} has an affinity that is not allowed; {{ $lifted }}
