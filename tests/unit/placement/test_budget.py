@@ -199,15 +199,15 @@ def test_rings_of_many_gpus_stay_within_pythons_stack() -> None:
 
 
 def test_the_many_go_before_the_one_that_differs() -> None:
-    taken = dict.fromkeys(("a", "b", "c", "d", "many"), Taken(CLUSTER_STEPS // 3 + 1, is_all=True))
+    taken = dict.fromkeys(("a", "b", "c", "d", "many"), Taken(CLUSTER_STEPS // 3 + 1, {}, is_all=True))
     listed = dict.fromkeys([*taken, "liar", "another", "0"], 1)
     assert too_dear({**dict.fromkeys(taken, 1), "many": 40}, listed, taken.__getitem__) == {"c", "d"}
     assert too_dear(dict.fromkeys(taken, 1), {**listed, "d": 0}, taken.__getitem__) == {"c", "many"}
 
 
 def test_one_that_is_too_dear_takes_nothing_from_the_others() -> None:
-    dear = Taken(MACHINE_STEPS + SET_STEPS, is_all=False)
-    taken = {"0-liar": dear, "a": Taken(CLUSTER_STEPS - 1, is_all=True), "b": Taken(1, is_all=True)}
+    dear = Taken(MACHINE_STEPS + SET_STEPS, {}, is_all=False)
+    taken = {"0-liar": dear, "a": Taken(CLUSTER_STEPS - 1, {}, is_all=True), "b": Taken(1, {}, is_all=True)}
     ones = dict.fromkeys(taken, 1)
     assert too_dear(ones, ones, taken.__getitem__) == {"0-liar"}
 
@@ -217,7 +217,7 @@ def test_of_many_that_are_too_dear_few_are_searched() -> None:
 
     def taken(name: str) -> Taken:
         asked.append(name)
-        return Taken(SET_STEPS, is_all=False)
+        return Taken(SET_STEPS, {}, is_all=False)
 
     ones = {f"liar-{number}": 1 for number in range(500)}
     assert too_dear(ones, ones, taken) == ones.keys()
