@@ -1,4 +1,4 @@
-"""What it costs to search a kind of machine, in steps of some 0.35 us, and which kinds of a cluster are not searched.
+"""What it costs to search a kind of machine, in steps of some 0.25 us, and which kinds of a cluster are not searched.
 
 An agent may claim any graph. How many different sets of GPUs a machine has is known before anything of it is searched;
 what their rings take is not, so that they are searched until it is too much. That is a function of the machine alone.
@@ -18,7 +18,7 @@ from closeknit.placement.subsets import twins, ways_of
 MANY_SETS = 1 << 16  # that are listed, of all sizes: any sixteen GPUs
 # Of real machines sixteen GPUs behind switches of which one has lost a link take the most, 2,639,180 steps.
 MACHINE_STEPS = 11 << 18  # of one kind of machine, 0.5 to 0.9 s
-CLUSTER_STEPS = 1 << 22  # of all kinds of one cluster; the last one may go beyond
+CLUSTER_STEPS = 6 << 20  # of all kinds of one cluster; the last one may go beyond
 VAIN_STEPS = 13 << 18  # of those kinds that turn out to be too dear; the last one may go beyond
 # Of a set; of a path in it, where its rings are its own; of a GPU and a NIC in question for it; of a set left over.
 SET_STEPS, PATH_STEPS, NIC_STEPS, REST_STEPS = 100, 16, 2, 3

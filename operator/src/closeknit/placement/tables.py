@@ -149,7 +149,7 @@ class Tables:
     def learn(self, machine: Machine) -> None:
         """Works out what jobs ask of a machine, so that none of them waits for it; of one too dear nothing."""
         rough = self._too_dear[1] if self._too_dear else frozenset[str]()
-        if machine.topology_class not in rough and self._taken_by(machine).is_all:
+        if machine.topology_class not in rough and self.taken_by(machine).is_all:
             self.sets_of(machine).learn()
 
     def sets_of(self, machine: Machine) -> Sets:
@@ -214,14 +214,14 @@ class Tables:
                     machines[name] = group.kind.machine
                     nodes[name] = nodes.get(name, 0) + number
             listed = {name: self._listing_of(machine) for name, machine in machines.items()}
-            self._too_dear = (empty, too_dear(nodes, listed, lambda name: self._taken_by(machines[name])))
+            self._too_dear = (empty, too_dear(nodes, listed, lambda name: self.taken_by(machines[name])))
         return self._too_dear[1]
 
     def _listing_of(self, machine: Machine) -> int:
         found = self._listed.get(machine.topology_class)
         return self._listed.put(machine.topology_class, listing(machine)) if found is None else found
 
-    def _taken_by(self, machine: Machine) -> Taken:
+    def taken_by(self, machine: Machine) -> Taken:
         """What it takes to search a machine; of one that is too dear nothing is kept."""
         name = machine.topology_class
         found = self._taken.get(name)
