@@ -185,13 +185,15 @@ class Ways:
         return _Room(_both(own), _both(mates), *map(tuple, shared))
 
     def _link(self, number: int, ways: list[_Way]) -> _Link:
-        capacity, widths, tightest = self._capacity, [0, 0], set[int]()
+        capacity, width, slowed_width, tightest = self._capacity, 0, 0, set[int]()
         for way in ways:
-            widths[way.is_slowed] = max(widths[way.is_slowed], -way.narrowness)
-            if not way.is_slowed:
+            if way.is_slowed:
+                slowed_width = max(slowed_width, -way.narrowness)
+            else:
+                width = max(width, -way.narrowness)
                 beyond = [link for link in way.links if link != number] or [number]
                 tightest.add(min(beyond, key=capacity.__getitem__))
-        return _Link(capacity[number], *widths, tuple([capacity[link] for link in tightest]))
+        return _Link(capacity[number], width, slowed_width, tuple([capacity[link] for link in tightest]))
 
 
 def _both(links: dict[int, list[_Link]]) -> tuple[Both, ...]:
