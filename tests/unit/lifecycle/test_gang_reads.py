@@ -1,4 +1,4 @@
-"""What a decision reads of the Pods of a gang that starts, told in steps and not in time: it is made again and again."""
+"""What a decision reads of the Pods of a gang that starts, told in steps and not in time."""
 
 from typing import NoReturn
 
@@ -17,9 +17,7 @@ WHOLE = {"nvidia.com/gpu": "8"}
 PODS = [worker(index=0, pin="gpu-1", gpus=uuids("gpu-1", *range(8)), requests=WHOLE, node="gpu-1")]
 JOB = training_job(spec={"gpus": 8}, placement=booked(("gpu-1", list(range(8)))))
 CLUSTER = build(
-    found
-    for each in (node("gpu-1"), node_topology("gpu-1"), JOB, *PODS)
-    if (found := from_document(each)) is not None
+    found for each in (node("gpu-1"), node_topology("gpu-1"), JOB, *PODS) if (found := from_document(each)) is not None
 )
 
 
