@@ -11,8 +11,8 @@ from closeknit.agent.discovery.readings import PciReading, Readings
 from closeknit.api.nodetopology import MAX_CAPTURE_DEVICES, CaptureDevice
 
 # Ids: the PCI ID Repository (pci-ids.ucw.cz), 2026-08. Whose cards: NVIDIA's partners for GPUDirect for Video (AJA,
-# Blackmagic, Deltacast, DVS and Matrox, announced at NAB 2011), and BitFlow, Magewell and YUAN by what they say of
-# their own. Bluefish444 is a partner, too, but its id is in no list.
+# Blackmagic, Deltacast, DVS and Matrox, announced at NAB 2011), and BitFlow by its own pages; Magewell and YUAN are
+# taken as such, unverified. Bluefish444 is a partner, too, but its id is in no list.
 CAPTURE_VENDORS: Mapping[str, str] = {
     "0xf1d0": "AJA",
     "0xbdbd": "Blackmagic",
@@ -26,18 +26,11 @@ CAPTURE_VENDORS: Mapping[str, str] = {
 # Multimedia video and other multimedia controllers. The rest is no capture: the audio of a card that counts already,
 # the bridge that some cards have on board, and Matrox's graphics in the management processor of half of all servers.
 VIDEO_CLASSES = ("0x0400", "0x0480")
-# What is left of the classes, of vendors that make nothing but capture cards: network, memory or undefined controllers,
-# as whose a card's programmable logic may present itself.
-OTHER_CLASSES = ("0x0000", "0x0280", "0x0580", "0x1180", "0xff00")
-MIXED_VENDORS = ("0x102b", "0x12ab")  # Matrox makes graphics, YUAN television tuners and sound cards
 
 
 def is_capture(device: PciReading) -> bool:
     """Whether this function is a capture card of a vendor whose cards reach GPU memory."""
-    if device.vendor not in CAPTURE_VENDORS or device.device_class is None:
-        return False
-    known = VIDEO_CLASSES if device.vendor in MIXED_VENDORS else (*VIDEO_CLASSES, *OTHER_CLASSES)
-    return device.device_class.startswith(known)
+    return device.vendor in CAPTURE_VENDORS and (device.device_class or "").startswith(VIDEO_CLASSES)
 
 
 def capture_devices(readings: Readings, gpus: Sequence[PciReading | None]) -> list[CaptureDevice]:
