@@ -288,7 +288,9 @@ def test_nics(device: RdmaReading, expected: list[str]) -> None:
 
 
 def test_nics_are_in_the_order_of_their_numbers() -> None:
-    devices = tuple(RdmaReading(name=name, ports=(port(),)) for name in ("mlx5_10", "mlx5_2", "mlx5_bond_0"))
+    devices = tuple(
+        RdmaReading(name=name, node_type="1: CA", ports=(port(),)) for name in ("mlx5_10", "mlx5_2", "mlx5_bond_0")
+    )
     nics = discover(Readings(rdma=devices), Method.NVML).spec.nics
     assert [nic.name for nic in nics] == ["mlx5_2", "mlx5_10", "mlx5_bond_0"]
 
