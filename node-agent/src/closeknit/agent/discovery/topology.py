@@ -1,6 +1,5 @@
 """What a NodeTopology says of the machine that was read. Pure; nothing is guessed: an unreadable fact is absent."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -28,6 +27,7 @@ from closeknit.api.nodetopology import (
     RdmaNamespaces,
 )
 from closeknit.api.nodetopology_status import GpuStatus, Health, LinkDown, NicStatus
+from closeknit.machine.product import product
 
 # NVML_DEVICE_ARCH_*
 ARCHITECTURES = {
@@ -43,6 +43,8 @@ ARCHITECTURES = {
     13: "Rubin",
 }
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
+# NVML numbers it among the GPUs of a DGX Station; it drives the screen, and no job may get it.
+DISPLAY_ADAPTERS = ("NVIDIA DGX Display", "DGX Display")
 GUEST_MODES = (1, 2)  # NVML's virtualization modes of a guest: passthrough, vGPU
 MAX_FACT_LENGTH = 63  # of a short string on the wire
 
@@ -86,12 +88,6 @@ def discover(readings: Readings, method: Method) -> Discovery:
     )
 
 
-def product(name: str | None) -> str | None:
-    """The product as NVIDIA's own label spells it: `NVIDIA H200` -> `NVIDIA-H200`, valid as a label's value."""
-    words = re.sub(r"[^A-Za-z0-9_.-]+", "-", (name or "").strip())
-    return words[:MAX_FACT_LENGTH].strip("-_.") or None
-
-
 def _located(readings: Readings) -> list[tuple[GpuReading, str]]:
     """The GPUs whose PCI address is known, by NVML index.
 
@@ -110,7 +106,7 @@ def _located(readings: Readings) -> list[tuple[GpuReading, str]]:
     if len(lost) == len(unclaimed):
         known |= dict(zip(lost, unclaimed, strict=True))  # NVML numbers GPUs in the order of their addresses
     by_index = sorted(readings.gpus, key=lambda gpu: gpu.index)
-    return [(gpu, known[gpu.index]) for gpu in by_index if gpu.index in known]
+    return [(gpu, known[gpu.index]) for gpu in by_index if gpu.index in known and gpu.name not in DISPLAY_ADAPTERS]
 
 
 def _gpu(gpu: GpuReading, address: str, place: PciReading | None, node: Nvlink) -> Gpu:
