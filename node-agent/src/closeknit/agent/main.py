@@ -122,7 +122,7 @@ async def _run_all(members: Sequence[Member], interval_s: float) -> None:
 
 
 def _source(
-    name: SourceName, node: str, root: Path, dump_file: Path | None, profile: str | None, faults: str
+    name: SourceName, node: str, root: Path, dump_file: Path | None, profile: str | None, faults: str = "{}"
 ) -> Source:
     """The source that the options name. Raises ValueError and SourceError."""
     match name:

@@ -108,11 +108,12 @@ def topology(
 
     Exit code 0: it is shown. 2: there is nothing to show, or a file cannot be used.
     """
-    from closeknit.cli.topology import command  # noqa: PLC0415 - `plan` need not wait for it
+    from closeknit.cli.topology.command import Asked, show  # noqa: PLC0415 - `plan` need not wait for it
+    from closeknit.cli.topology.not_there import NotThere  # noqa: PLC0415
 
     try:
-        asyncio.run(command.show(command.Asked(node, file, smi, kubeconfig), form.value))
-    except (BadInput, command.NotThere) as error:
+        asyncio.run(show(Asked(node, file, smi, kubeconfig), form.value))
+    except (BadInput, NotThere) as error:
         print(f"closeknit: {error}", file=sys.stderr)
         raise typer.Exit(BAD_INPUT) from None
 

@@ -1,4 +1,4 @@
-"""What became of a text between nvidia-smi and us: colours, browsers, mail, Windows. One line of the text stays one line."""
+"""What became of a text between nvidia-smi and us: colours, browsers, mail, Windows. A line of it stays one line."""
 
 import re
 

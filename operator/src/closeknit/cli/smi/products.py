@@ -1,4 +1,4 @@
-"""Products by what nvidia-smi calls them: what all GPUs of one product have in common, which `topo -m` does not print."""
+"""Products by what nvidia-smi calls them: what all GPUs of one have in common, and `topo -m` does not print."""
 
 import re
 from dataclasses import dataclass

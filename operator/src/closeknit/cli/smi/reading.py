@@ -130,8 +130,10 @@ def _transport(name: str) -> Transport | None:
 def _nvlink(table: SmiTable, products: Sequence[Product | None]) -> tuple[Nvlink, bool]:
     """The NVLinks, and whether it is sure that they are direct, or that they are not.
 
-    A cell counts the links between two GPUs, or those that both have into switches. So a GPU whose counts sum up to more
-    links than its product has has them into switches; where the product is not known, to more than any has.
+    A cell counts the links between two GPUs, or those that both have into switches. So where the counts of a GPU sum up
+    to more links than its product has, they lead into switches; where the product is not known, to more than any has.
+    Else they are read as direct. That is sure where switches would show otherwise, or the sum is all that the product
+    has; two GPUs alone show the same either way.
     """
     count = table.gpu_count
     links = [[links_of(table.cells[a][b]) for b in range(count)] for a in range(count)]
@@ -139,32 +141,36 @@ def _nvlink(table: SmiTable, products: Sequence[Product | None]) -> tuple[Nvlink
     same = {products[row] for row in wired}
     known = next(iter(same)) if len(same) == 1 else None
     facts = {"generation": known.generation, "link_bandwidth_gb_s": known.link_bandwidth_gb_s} if known else {}
+    into = [max(row, default=0) for row in links]
     most = [product.links if product else MOST_LINKS for product in products]
     if any(sum(links[row]) > most[row] for row in wired):
-        into = [max(row) for row in links]
         _check_switched(table, links, into)
         return Nvlink(switched=True, links_per_gpu=into, **facts), True
-    pairs = [(a, b) for a, b in combinations(range(count), 2) if links[a][b]]
     numbers = [int(name.removeprefix("GPU")) for name in table.names[:count]]
-    found = [
-        NvlinkPair(a=min(numbers[a], numbers[b]), b=max(numbers[a], numbers[b]), links=links[a][b]) for a, b in pairs
+    pairs = [
+        NvlinkPair(a=min(numbers[a], numbers[b]), b=max(numbers[a], numbers[b]), links=links[a][b])
+        for a, b in combinations(range(count), 2)
+        if links[a][b]
     ]
-    return Nvlink(pairs=found, **facts), _is_surely_direct(links, wired, known)
+    uses_all = len(wired) > 2 and all(
+        product is not None and sum(links[row]) == product.links for row, product in enumerate(products) if row in wired
+    )
+    return Nvlink(pairs=pairs, **facts), uses_all or _first_not_switched(links, into) is not None
 
 
-def _is_surely_direct(links: Sequence[Sequence[int]], wired: Sequence[int], product: Product | None) -> bool:
-    """Whether switches would show otherwise: they join all GPUs alike, and with all the links that these have.
-
-    Two GPUs alone show the same either way.
-    """
-    counts = {links[a][b] for a, b in combinations(wired, 2)}
-    return len(counts) > 1 or (len(wired) > 2 and product is not None)
+def _first_not_switched(links: Sequence[Sequence[int]], into: Sequence[int]) -> tuple[int, int] | None:
+    """Two GPUs whose links no switches explain: over those, two share as many as the one with fewer has."""
+    for a, b in combinations(range(len(links)), 2):
+        if links[a][b] != min(into[a], into[b]):
+            return a, b
+    return None
 
 
 def _check_switched(table: SmiTable, links: Sequence[Sequence[int]], into: Sequence[int]) -> None:
-    """Through switches two GPUs reach each other over as many links as the one with fewer has."""
-    for a, b in combinations(range(len(links)), 2):
-        if links[a][b] != min(into[a], into[b]):
-            place = f"row {table.names[a]}, column {table.names[b]}: is {table.cells[a][b]}"
-            most = f"{table.names[a]} shows {into[a]} links elsewhere, and {table.names[b]} {into[b]}"
-            raise Torn(table.line, f"{place}; {most}, more than their product can have without switches")
+    """Raises Torn for what neither switches nor direct links explain."""
+    found = _first_not_switched(links, into)
+    if found is not None:
+        a, b = found
+        place = f"row {table.names[a]}, column {table.names[b]}: is {table.cells[a][b]}"
+        most = f"{table.names[a]} shows {into[a]} links elsewhere, and {table.names[b]} {into[b]}"
+        raise Torn(table.line, f"{place}; {most}, more than their product can have without switches")

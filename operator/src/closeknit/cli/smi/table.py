@@ -18,12 +18,14 @@ _OLD_WORDS = {"SOC": "SYS"}  # of drivers of 2016 and 2017
 _GPU = re.compile(r"GPU\d+")
 # Glued names come apart where one of these begins; any other word with a digit in it is a name by itself.
 _NAME = re.compile(r"GPU\d+|NIC\d+|mlx\d+_(?:bond_?)?\d+|(?!NV\d)[A-Za-z](?=[\w.-]*\d)[\w.-]*")
-_HEADINGS = re.compile(r"CPU\s*Aff\w*|NUMA\s*Aff\w*|GPU\s*NUMA(?:\s*ID)?")
+# Of the columns after those of devices; cut short where a header is wrapped or was cut off.
+_HEADINGS = re.compile(r"CPU(?:\s*Aff\w*)?|NUMA(?:\s*Aff\w*)?|GPU(?!\d)(?:\s*NUMA(?:\s*ID)?)?")
 _CELL = re.compile(r"NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|N/A|X(?![A-Za-z0-9])|X(?=NV\d|PIX|PXB|PHB|NODE|SYS|SOC|N/A)")
 _PEER_CELL = re.compile(r"(?:X|OK|CNS|GNS|TNS|NS|DR|U)(?![A-Za-z0-9])")  # of nvidia-smi topo -p2p
 _AFFINITY = re.compile(r"(?:[\d,-]+|N/A)(?:\s+(?:[\d,-]+|N/A))*")
-_RULED = re.compile(r"[\s:+=-]*")  # the line below the header of a table in Markdown
+_RULED = re.compile(r"[\s:+=>-]*")  # an empty line, quoted or not, or the one below the header of a table in Markdown
 _SHOWN_LENGTH = 20
+_MOST_BEFORE_ROWS = 3
 _MOST_HEADER_LINES = 16  # a terminal wraps 26 NICs into four
 MAX_NAME_LENGTH = 63
 
@@ -98,20 +100,22 @@ def _block(lines: Sequence[str], start: int) -> _Block | None:
         return None
     at, text = start + 1, header
     names = tuple(_names(text))
+    label = _label(names)
     rows: list[_Row] = []
     while at < len(lines):
         line = lines[at]
-        row = _row(line, at + 1, names)
-        if row is not None:
+        row = _row(line, at + 1, label)
+        if not rows and line.strip() and names[0] not in _names(line) and _is_header(f"{text} {line}"):
+            text = f"{text} {line}"  # a wrapped header
+            names = tuple(_names(text))
+            label = _label(names)
+            if at - start > _MOST_HEADER_LINES:
+                return None
+        elif row is not None:
             rows.append(row)
         elif rows and line.strip() and _continues(line, rows[-1], len(names)):
             rows[-1] = _Row(rows[-1].line, rows[-1].name, f"{rows[-1].rest} {line}")
-        elif not rows and line.strip() and _is_header(f"{text} {line}") and names[0] not in _names(line):
-            text = f"{text} {line}"  # a wrapped header
-            names = tuple(_names(text))
-            if at - start > _MOST_HEADER_LINES:
-                return None
-        elif not _RULED.fullmatch(line):
+        elif _ends(line, rows, names, at - start):
             break
         at += 1
     if not rows:
@@ -142,14 +146,32 @@ def _halves(text: str) -> tuple[str, str]:
     return (text, "") if match is None else (text[: match.start()], text[match.start() :])
 
 
-def _row(line: str, number: int, names: Sequence[str]) -> _Row | None:
+def _row(line: str, number: int, label: re.Pattern[str]) -> _Row | None:
     """A line that begins, but for a log's prefix, with the name of a device and a word of the matrix."""
-    for match in _NAME.finditer(line):
-        name, rest = match.group(), line[match.end() :]
-        if name in names or _GPU.fullmatch(name):
-            is_row = _CELL.match(rest) or (rest[:1].isspace() and rest.strip())
-            return _Row(number, name, rest) if is_row else None
-    return None
+    match = label.search(line)
+    if match is None:
+        return None
+    rest = line[match.end() :]
+    is_row = _CELL.match(rest) or (rest[:1].isspace() and rest.strip())
+    return _Row(number, match.group(), rest) if is_row else None
+
+
+def _ends(line: str, rows: Sequence[_Row], names: Sequence[str], below: int) -> bool:
+    """Whether a line that is no row ends the table, so many lines below its header begins.
+
+    As long as rows are missing, a log may have others between them.
+    """
+    if _RULED.fullmatch(line):
+        return False
+    if "Legend" in line or _header(line) is not None or len(rows) == len(names):
+        return True
+    return not rows and below > _MOST_BEFORE_ROWS
+
+
+def _label(names: Sequence[str]) -> re.Pattern[str]:
+    """What a row begins with: any GPU, or a NIC of the header. The longest first: mlx5_10 is not mlx5_1."""
+    nics = sorted((re.escape(name) for name in names if not _GPU.fullmatch(name)), key=len, reverse=True)
+    return re.compile("|".join((_GPU.pattern, *nics)))
 
 
 def _continues(line: str, row: _Row, count: int) -> bool:

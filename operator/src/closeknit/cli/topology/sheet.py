@@ -1,17 +1,21 @@
 """What is shown of one machine, in words: the same for the table and the picture. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from closeknit.api.nodetopology import Confidence, Method, MigMode, Nic, NodeTopologySpec
-from closeknit.api.nodetopology_status import Health, NodeTopologyStatus
+from closeknit.api.nodetopology_status import GpuStatus, Health, NicStatus, NodeTopologyStatus
 from closeknit.api.objects import NodeTopology
+from closeknit.machine.checks import ITSELF, LEVELS
 from closeknit.machine.graph import Machine
 from closeknit.machine.health import unusable_gpus, working_machine
 from closeknit.machine.islands import islands
 
 UNKNOWN = "-"
+_SWITCHED_LEVELS = LEVELS[:2]  # through PCIe switches alone
+_BESIDE = LEVELS[:3]  # on one host bridge
+_MOST_BESIDE = 4  # GPUs below one PCIe switch, as a rule; a NIC that is as near to more of them is beside none
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,8 @@ class GpuLine:
     numa: str
     state: str
     """What is wrong with it, or with its links; empty where nothing is."""
+    brief: str
+    """The first of that, in two or three words."""
     is_out: bool
     """Whether no job can use it."""
 
@@ -33,6 +39,10 @@ class NicLine:
     name: str
     levels: tuple[str, ...]
     """PCIe level to each GPU."""
+    nearest: str
+    """The nearest of these."""
+    beside: tuple[int, ...]
+    """Positions of the GPUs below whose switches or host bridge it is; empty where that is none of them, or many."""
     numa: str
     facts: str
     is_down: bool
@@ -53,6 +63,8 @@ class Sheet:
     nics: tuple[NicLine, ...]
     islands: tuple[tuple[int, ...], ...]
     """NVML indexes that reach each other over NVLink, without the GPUs that are out of use."""
+    pcie_groups: tuple[tuple[str, tuple[int, ...]], ...]
+    """Level, and positions of GPUs that are that near or nearer to each other, through PCIe switches; nearest first."""
     notes: tuple[str, ...]
     """What a reader should know before he believes it."""
 
@@ -74,6 +86,7 @@ def sheet(topology: NodeTopology) -> Sheet:
         is_switched=spec.nvlink.switched,
         nics=tuple(_nic_line(nic, order, status) for nic in spec.nics),
         islands=tuple(tuple(graph.gpus[position].index for position in island) for island in islands(graph, usable)),
+        pcie_groups=tuple(_pcie_groups(graph)),
         notes=tuple(_notes(spec, status)),
     )
 
@@ -93,34 +106,56 @@ def _word(graph: Machine, links: Sequence[Sequence[int]], a: int, b: int) -> str
     return graph.pcie_levels[a][b] if graph.pcie_levels else UNKNOWN
 
 
+def _pcie_groups(graph: Machine) -> Iterator[tuple[str, tuple[int, ...]]]:
+    listed: set[tuple[int, ...]] = set()
+    for rank, level in enumerate(_SWITCHED_LEVELS, start=1):
+        near = (ITSELF, *LEVELS[:rank])
+        for row in graph.pcie_levels:
+            group = tuple(position for position, word in enumerate(row) if word in near)
+            if len(group) > 1 and group not in listed:
+                listed.add(group)
+                yield level, group
+
+
 def _gpu_line(spec: NodeTopologySpec, row: int, status: NodeTopologyStatus) -> GpuLine:
     gpu = spec.gpus[row]
-    states = [
-        f"{found.state}: {', '.join(found.reasons)}".rstrip(": ") for found in status.gpus if found.index == gpu.index
-    ]
+    states = [(str(found.state), _state(found)) for found in status.gpus if found.index == gpu.index]
     down = sorted({found.link for found in status.links_down if found.gpu == gpu.index})
     if down:
-        states.append(f"NVLink {', '.join(map(str, down))} down")
+        links = "link" if len(down) == 1 else "links"
+        states.append((f"{len(down)} {links} down", f"{links} {', '.join(map(str, down))} down"))
     if gpu.mig is not None and gpu.mig.mode is MigMode.ENABLED:
-        states.append(f"MIG, {_count(len(gpu.mig.devices), 'device')}")
-    is_out = gpu.index in unusable_gpus(status)
-    return GpuLine(gpu.index, _numa(gpu.numa_node), "; ".join(states), is_out)
+        states.append(("MIG", f"MIG, {_count(len(gpu.mig.devices), 'device')}"))
+    return GpuLine(
+        index=gpu.index,
+        numa=_numa(gpu.numa_node),
+        state="; ".join(state for _, state in states),
+        brief=states[0][0] if states else "",
+        is_out=gpu.index in unusable_gpus(status),
+    )
 
 
 def _nic_line(nic: Nic, order: Sequence[int], status: NodeTopologyStatus) -> NicLine:
-    states = [
-        f"{found.state}: {', '.join(found.reasons)}".rstrip(": ") for found in status.nics if found.name == nic.name
-    ]
+    states = [_state(found) for found in status.nics if found.name == nic.name]
     rate = f"{nic.rate_gb_per_s:g} Gb/s" if nic.rate_gb_per_s is not None else None
     known = [str(fact) for fact in (nic.transport, rate, nic.state if not states else None) if fact is not None]
+    levels = tuple(nic.gpu_levels[row] for row in order) if nic.gpu_levels else ()
+    nearest = min(levels, key=LEVELS.index, default=UNKNOWN)
+    beside = tuple(at for at, level in enumerate(levels) if level == nearest and level in _BESIDE)
     return NicLine(
         name=nic.name if nic.port == 1 else f"{nic.name}:{nic.port}",
-        levels=tuple(nic.gpu_levels[row] for row in order) if nic.gpu_levels else (UNKNOWN,) * len(order),
+        levels=levels or (UNKNOWN,) * len(order),
+        nearest=nearest,
+        beside=beside if len(beside) <= _MOST_BESIDE else (),
         numa=_numa(nic.numa_node),
         facts=", ".join((*known, *states)),
         is_down=any(found.name == nic.name and found.state is not Health.DEGRADED for found in status.nics)
         or nic.state == "Down",
     )
+
+
+def _state(found: GpuStatus | NicStatus) -> str:
+    return f"{found.state}: {', '.join(found.reasons)}" if found.reasons else str(found.state)
 
 
 def _summary(spec: NodeTopologySpec) -> str:
@@ -137,7 +172,8 @@ def _nvlink(spec: NodeTopologySpec) -> str:
     speed = f" of {nvlink.link_bandwidth_gb_s:g} GB/s" if nvlink.link_bandwidth_gb_s else ""
     if not nvlink.switched:
         return f"{name}, direct links{speed}"
-    most, fewest = max(nvlink.links_per_gpu), min(nvlink.links_per_gpu)
+    counts = [count for count in nvlink.links_per_gpu if count]
+    most, fewest = max(counts), min(counts)
     count = str(most) if most == fewest else f"{fewest} to {most}"
     return f"{name} through switches, {count} links{speed} for each"
 
