@@ -25,7 +25,7 @@ _PEER_CELL = re.compile(r"(?:X|OK|CNS|GNS|TNS|NS|DR|U)(?![A-Za-z0-9])")  # of nv
 _AFFINITY = re.compile(r"(?:[\d,-]+|N/A)(?:\s+(?:[\d,-]+|N/A))*")
 _RULED = re.compile(r"[\s:+=>-]*")  # an empty line, quoted or not, or the one below the header of a table in Markdown
 _SHOWN_LENGTH = 20
-_MOST_BEFORE_ROWS = 3
+_MOST_STRANGE = 40  # lines among the rows that are none
 _MOST_HEADER_LINES = 16  # a terminal wraps 26 NICs into four
 MAX_NAME_LENGTH = 63
 
@@ -60,8 +60,8 @@ def tables(lines: Sequence[str]) -> list[SmiTable]:
         block = _block(lines, at)
         if block is None:
             at += 1
-        elif block.is_peer:
-            peers, at = peers + 1, block.end
+        elif block.is_peer or not block.rows:
+            peers, at = peers + block.is_peer, block.end
         else:
             found.append(_table(block))
             at = block.end
@@ -94,35 +94,46 @@ class _Block:
 
 
 def _block(lines: Sequence[str], start: int) -> _Block | None:
-    """The header that begins in this line, with its rows; None if none does."""
-    header = _header(lines[start])
-    if header is None:
+    """The header that begins in this line, with its rows; None if none does, and no rows where none follow."""
+    text = _header(lines[start])
+    if text is None:
         return None
-    at, text = start + 1, header
+    at = start + 1
+    while at < len(lines) and at - start <= _MOST_HEADER_LINES and _goes_on(text, lines[at]):
+        text = f"{text} {lines[at]}"
+        at += 1
     names = tuple(_names(text))
+    rows: list[_Row] = []
+    if at - start <= _MOST_HEADER_LINES:
+        rows, at = _rows(lines, at, names)
+    words = rows[0].rest.split() if rows else []
+    is_peer = any(word != ITSELF and _PEER_CELL.fullmatch(word) for word in words)
+    return _Block(start + 1, names, tuple(_HEADINGS.findall(text)), tuple(rows), at, is_peer)
+
+
+def _goes_on(header: str, line: str) -> bool:
+    """Whether a line is the rest of a header that a terminal has wrapped, and not the begin of another one."""
+    return bool(line.strip()) and _is_header(f"{header} {line}") and next(_names(header)) not in _names(line)
+
+
+def _rows(lines: Sequence[str], at: int, names: Sequence[str]) -> tuple[list[_Row], int]:
+    """The rows from this line on, and the line after them. While rows are missing, a log may have others between."""
     label = _label(names)
     rows: list[_Row] = []
+    strange = 0
     while at < len(lines):
         line = lines[at]
-        row = _row(line, at + 1, label)
-        if not rows and line.strip() and names[0] not in _names(line) and _is_header(f"{text} {line}"):
-            text = f"{text} {line}"  # a wrapped header
-            names = tuple(_names(text))
-            label = _label(names)
-            if at - start > _MOST_HEADER_LINES:
-                return None
-        elif row is not None:
+        row = _row(line, at + 1, label) if _header(line) is None else None
+        if row is not None:
             rows.append(row)
         elif rows and line.strip() and _continues(line, rows[-1], len(names)):
             rows[-1] = _Row(rows[-1].line, rows[-1].name, f"{rows[-1].rest} {line}")
-        elif _ends(line, rows, names, at - start):
-            break
+        elif not _RULED.fullmatch(line):
+            strange += 1
+            if "Legend" in line or _header(line) is not None or len(rows) == len(names) or strange > _MOST_STRANGE:
+                break
         at += 1
-    if not rows:
-        return None
-    first = rows[0].rest
-    is_peer = any(word not in (ITSELF, "") and _PEER_CELL.fullmatch(word) for word in first.split())
-    return _Block(start + 1, names, tuple(_HEADINGS.findall(text)), tuple(rows), at, is_peer)
+    return rows, at
 
 
 def _header(line: str) -> str | None:
@@ -154,18 +165,6 @@ def _row(line: str, number: int, label: re.Pattern[str]) -> _Row | None:
     rest = line[match.end() :]
     is_row = _CELL.match(rest) or (rest[:1].isspace() and rest.strip())
     return _Row(number, match.group(), rest) if is_row else None
-
-
-def _ends(line: str, rows: Sequence[_Row], names: Sequence[str], below: int) -> bool:
-    """Whether a line that is no row ends the table, so many lines below its header begins.
-
-    As long as rows are missing, a log may have others between them.
-    """
-    if _RULED.fullmatch(line):
-        return False
-    if "Legend" in line or _header(line) is not None or len(rows) == len(names):
-        return True
-    return not rows and below > _MOST_BEFORE_ROWS
 
 
 def _label(names: Sequence[str]) -> re.Pattern[str]:
