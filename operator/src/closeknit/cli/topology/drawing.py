@@ -45,15 +45,12 @@ def _below(sheet: Sheet) -> list[tuple[str, str]]:
     lines = [(f"GPU{gpu.index}: {gpu.state}", "bad") for gpu in sheet.gpus if gpu.state]
     lines += [(f"{nic.name}: {nic.facts}", "bad") for nic in sheet.nics if nic.is_down]
     if any(any(row) for row in sheet.links):
-        groups = " ".join(",".join(map(str, island)) for island in sheet.islands) or "none"
-        lines.append((f"NVLink islands: {groups}", ""))
+        lines.append((sheet.island_words, ""))
     far = [f"{nic.name} ({nic.nearest})" for nic in sheet.nics if not nic.beside]
     if far:
         lines.append((f"NICs beside no GPU: {', '.join(far)}", ""))
-    if sheet.pcie_groups:
-        groups = [
-            f"{','.join(str(sheet.gpus[at].index) for at in group)} ({level})" for level, group in sheet.pcie_groups
-        ]
+    groups = [f"{','.join(str(sheet.gpus[at].index) for at in group)} ({level})" for level, group in sheet.pcie_groups]
+    if groups:
         lines.append((f"GPUs below the same PCIe switches: {' '.join(groups)}", ""))
     facts = dict.fromkeys(nic.facts for nic in sheet.nics if nic.facts and not nic.is_down)
     if len(facts) == 1:

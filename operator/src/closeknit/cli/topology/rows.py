@@ -84,10 +84,10 @@ class _Row:
         for level, group in sheet.pcie_groups:
             mine = [position for position in group if position in self._positions]
             if mine and mine[-1] - mine[0] == len(mine) - 1:
-                middle = self._place(mine[0]).towards(self._place(mine[-1]), 0.5)
+                centre = self._place(mine[0]).towards(self._place(mine[-1]), 0.5)
                 pad = _GROUP_PADS[level]
                 width = (len(mine) - 1) * _STEP + GPU_WIDTH + 2 * pad
-                behind.append(box(middle, width, GPU_HEIGHT + 2 * pad, "pcie"))
+                behind.append(box(centre, width, GPU_HEIGHT + 2 * pad, "pcie"))
         lines, boxes = [], []
         for nic in self._nics:
             place = Point(self._x(nic), self._nic_y(self._floors[nic.name]))

@@ -68,6 +68,11 @@ class Sheet:
     notes: tuple[str, ...]
     """What a reader should know before he believes it."""
 
+    @property
+    def island_words(self) -> str:
+        """The islands as a line of text."""
+        return f"NVLink islands: {' '.join(','.join(map(str, island)) for island in self.islands) or 'none'}"
+
 
 def sheet(topology: NodeTopology) -> Sheet:
     """The sheet of a NodeTopology. Raises InvalidTopology."""

@@ -19,8 +19,7 @@ def print_sheet(sheet: Sheet) -> None:
     console.print(_text(f"{sheet.name}: ", "bold") + _text(sheet.summary))
     if sheet.gpus:
         console.print(_matrix(sheet))
-        groups = " ".join(",".join(map(str, island)) for island in sheet.islands) or "none"
-        console.print(_text(f"NVLink islands: {groups}"))
+        console.print(_text(sheet.island_words))
     for note in sheet.notes:
         console.print(_text(f"- {note}"))
 
