@@ -70,7 +70,7 @@ def pasted(tmp_path: Path) -> Path:
 
 def test_a_pasted_text(pasted: Path) -> None:
     assert shown(run("--from-smi", pasted)) == [
-        "pasted: 2 GPU of unknown product; NVLink, direct links",
+        "pasted: 2 GPUs of unknown product; NVLink, direct links",
         "        GPU0  GPU1  NUMA  STATE",
         "GPU0    X     NV4   0",
         "GPU1    NV4   X     1",
@@ -79,6 +79,13 @@ def test_a_pasted_text(pasted: Path) -> None:
         "- read from a text of nvidia-smi",
         "- low confidence in NVLink: from what was read, switches and direct links look the same",
     ]
+
+
+def test_no_nvlink_in_a_text_without_legend_is_not_sure(pasted: Path) -> None:
+    pasted.write_text(PAIR.replace("NV4", "SYS"))
+    lines = shown(run("--from-smi", pasted))
+    assert lines[0] == "pasted: 2 GPUs of unknown product; no NVLink between them"
+    assert lines[-1] == "- low confidence in NVLink: from what was read, there may be some"
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])

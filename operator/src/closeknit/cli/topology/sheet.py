@@ -164,8 +164,12 @@ def _state(found: GpuStatus | NicStatus) -> str:
 
 
 def _summary(spec: NodeTopologySpec) -> str:
-    products = Counter(gpu.product or "GPU of unknown product" for gpu in spec.gpus)
-    gpus = ", ".join(f"{number} {product}" for product, number in products.items()) or "no GPU"
+    products = Counter(gpu.product for gpu in spec.gpus)
+    names = [
+        f"{number} {product}" if product else f"{_count(number, 'GPU')} of unknown product"
+        for product, number in products.items()
+    ]
+    gpus = ", ".join(names) or "no GPU"
     return f"{gpus}; {_nvlink(spec)}"
 
 
@@ -195,8 +199,10 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
     source = spec.source
     versions = [("driver", source.driver_version), ("CUDA", source.cuda_version)]
     notes = [", ".join((_METHODS[source.method], *(f"{name} {version}" for name, version in versions if version)))]
-    if source.topology_confidence is Confidence.LOW:
+    if source.topology_confidence is Confidence.LOW and spec.nvlink.pairs:
         notes.append("low confidence in NVLink: from what was read, switches and direct links look the same")
+    elif source.topology_confidence is Confidence.LOW:
+        notes.append("low confidence in NVLink: from what was read, there may be some")
     if source.pcie_confidence is Confidence.LOW:
         notes.append("low confidence in PCIe levels: they may be nearer than shown")
     if spec.nvlink.domain is not None:
