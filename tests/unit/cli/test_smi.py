@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.recorded import RecordedSource
 from closeknit.api.nodetopology import Confidence, Method, NodeTopologySpec
-from closeknit.cli.smi.paste import MAX_LINE_LENGTH
+from closeknit.cli.smi.paste import MAX_LINE_LENGTH, lines
 from closeknit.cli.smi.products import product_of
 from closeknit.cli.smi.reading import read
 from closeknit.cli.smi.torn import Torn
@@ -318,6 +318,7 @@ def test_a_text_that_cannot_be_believed(text: str, line: int | None, message: st
         pytest.param("GPU0" + " " * 1_000_000 + "CPU", id="a long line"),
         pytest.param("\n".join(f"GPU{n} GPU{n + 1}" for n in range(20_000)), id="a header without end"),
         pytest.param("|  1  " + "a " * 500_000, id="a row of the other output without end"),
+        pytest.param(("| 1 a " * 600 + "\n") * 250, id="rows of the other output in long lines"),
         pytest.param("GPU" + "9" * 4_000 + " GPU1\nGPU1 X NV" + "9" * 4_000, id="large numbers"),
         pytest.param("GPU0 CPU " * (MAX_LINE_LENGTH // 9), id="headings without end"),
     ],
@@ -325,6 +326,10 @@ def test_a_text_that_cannot_be_believed(text: str, line: int | None, message: st
 def test_a_hostile_text_is_refused_soon(text: str) -> None:
     with pytest.raises(Torn):
         read(text)
+
+
+def test_a_line_longer_than_any_of_nvidia_smi_is_passed_over() -> None:
+    assert lines("a" * MAX_LINE_LENGTH + "\n" + "b" * (MAX_LINE_LENGTH + 1)) == ["a" * MAX_LINE_LENGTH, ""]
 
 
 PLAIN = matrix("NV18", 3) + FULL_LEGEND + "NIC0: mlx5_0\n" + listed(3, "NVIDIA H200")

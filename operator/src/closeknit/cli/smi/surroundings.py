@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # `GPU 0: NVIDIA H200 (UUID: GPU-…)`
-_LISTED = re.compile(r"(?:^|\s)GPU\s+(\d+):\s+(\S.*?)\s+\(UUID:\s*(GPU-[0-9a-fA-F-]{36})\)")
+_LISTED = re.compile(r"(?:^|\s)GPU\s+(\d+):\s+(\S.{0,60}?)\s+\(UUID:\s*(GPU-[0-9a-fA-F-]{36})\)")
 # `|   0  NVIDIA H200                On  |   00000000:06:00.0 Off |                    0 |`
 _TABLED = re.compile(
-    r"\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s+\|\s+([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s"
+    r"\|\s+(\d+)\s+(\S.{0,60}?)\s+(?:On|Off|N/A)\s+\|\s+([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s"
 )
 _DRIVER = re.compile(r"Driver Version:\s*(\d{1,4}(?:\.\d{1,4}){1,2})")
 _CUDA = re.compile(r"CUDA Version:\s*(\d{1,3}\.\d{1,2})")
