@@ -37,6 +37,18 @@ FLEET = "nodes: [{name: a, kubeconfig: k, profile: dgx2}"
         pytest.param(["--source", "recorded"], "", "--source recorded needs --dump FILE", id="no dump"),
         pytest.param(["--source", "simulated"], "", "--source simulated needs --profile NAME", id="no profile"),
         pytest.param(
+            ["--source", "simulated", "--profile", "dgx2", "--faults", "{deadGPU: [1]}"],
+            "",
+            "--faults: Object contains unknown field `deadGPU`",
+            id="a misspelt fault",
+        ),
+        pytest.param(
+            ["--source", "simulated", "--profile", "dgx2", "--faults", "{lostSwitches: [12]}"],
+            "",
+            "node node-1: fault lostSwitches names switch 12; the machine has 12",
+            id="a switch that the machine does not have",
+        ),
+        pytest.param(
             ["--source", "recorded", "--dump", "input"],
             CUT,
             "cannot read the dump input: Input data was truncated",

@@ -16,13 +16,14 @@ from closeknit.agent.discovery.readings import (
     Readings,
 )
 from closeknit.agent.discovery.simulation import readings_of
-from closeknit.agent.discovery.topology import discover, product
+from closeknit.agent.discovery.topology import discover
 from closeknit.agent.recorded import RecordedSource
 from closeknit.agent.simulated import load_profile
 from closeknit.api.names import MachineConditionType
 from closeknit.api.nodetopology import Confidence, Method, Support
 from closeknit.api.nodetopology_status import Health, NodeTopologyStatus
 from closeknit.machine.labels import node_labels
+from closeknit.machine.product import product
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "dumps"
 replace = msgspec.structs.replace

@@ -4,7 +4,6 @@ import re
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from closeknit.agent.discovery import dump
 from closeknit.agent.discovery.profile import Faults, LinkFault, ProfileError
@@ -15,6 +14,7 @@ from closeknit.agent.simulated import load_profile, profile_names
 from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import Health
 from closeknit.machine.graph import machine
+from harness.any_machine import machines
 
 
 @pytest.mark.parametrize("profile", profile_names())
@@ -91,6 +91,29 @@ def test_a_dead_link_is_down_at_both_ends() -> None:
     assert sum(map(sum, links)) == sum(map(sum, all_links)) - 2
 
 
+def test_a_lost_switch_takes_its_links_from_every_gpu() -> None:
+    healthy = discover(readings_of(load_profile("hgx-a100-8"), "n"), Method.SIMULATED).spec
+    readings = readings_of(load_profile("hgx-a100-8"), "n", Faults(lost_switches=(5,)))
+    found = discover(readings, Method.SIMULATED).spec
+    assert (healthy.nvlink.links_per_gpu, found.nvlink.links_per_gpu) == ([12] * 8, [10] * 8)
+    assert sum(device.device_class == "0x068000" for device in readings.pci) == 5
+
+
+def test_mig_on_one_gpu_cuts_it_into_its_smallest_devices() -> None:
+    gpus = discover(readings_of(load_profile("hgx-h200"), "n", Faults(mig_gpus=(3,))), Method.SIMULATED).spec.gpus
+    modes = ["-" if gpu.mig is None else str(gpu.mig.mode) for gpu in gpus]
+    assert modes == ["Disabled"] * 3 + ["Enabled"] + ["Disabled"] * 4
+    mig = gpus[3].mig
+    assert mig is not None
+    assert {device.profile for device in mig.devices} == {"1g.18gb"}
+    assert len({device.uuid for device in mig.devices}) == 7
+
+
+def test_a_nic_that_is_down_is_named() -> None:
+    found = discover(readings_of(load_profile("hgx-h200"), "n", Faults(nics_down=("mlx5_3",))), Method.SIMULATED)
+    assert [(nic.name, nic.state, nic.reasons) for nic in found.nics] == [("mlx5_3", Health.DOWN, ["PortDown"])]
+
+
 @pytest.mark.parametrize(
     ("faults", "message"),
     [
@@ -99,6 +122,12 @@ def test_a_dead_link_is_down_at_both_ends() -> None:
         (
             Faults(links_down=(LinkFault(-1, 0),)),
             "fault linksDown names link 0 of GPU -1; there is no such link",
+        ),
+        (Faults(lost_switches=(0,)), "fault lostSwitches names switch 0; the machine has 0"),
+        (Faults(mig_gpus=(0,)), "fault migGPUs names GPU 0; a Tesla V100-SXM2-32GB has no MIG"),
+        (
+            Faults(nics_down=("mlx5_9",)),
+            "fault nicsDown names mlx5_9; the machine has mlx5_0, mlx5_1, mlx5_2, mlx5_3",
         ),
     ],
 )
@@ -111,24 +140,7 @@ def test_a_fault_that_the_machine_cannot_have_is_refused(faults: Faults, message
 def test_an_unknown_profile_is_refused() -> None:
     with pytest.raises(ProfileError) as refused:
         load_profile("dgx-9000")
-    assert str(refused.value) == (
-        "there is no machine profile 'dgx-9000'; known: dgx1-p100, dgx1-v100, dgx2, gb200-tray, hgx-a100-4, "
-        "hgx-a100-8, hgx-h200, pcie-8, pcie-bridges-8"
-    )
-
-
-PROFILES = {name: load_profile(name) for name in profile_names()}
-
-
-@st.composite
-def machines(draw: st.DrawFn) -> Readings:
-    """Any machine of any profile with any faults that it can have."""
-    profile = PROFILES[draw(st.sampled_from(sorted(PROFILES)))]
-    whole = readings_of(profile, "node-1")
-    dead = draw(st.sets(st.integers(0, len(whole.gpus) - 1)))
-    ends = [LinkFault(gpu.index, link.link) for gpu in whole.gpus for link in gpu.links]
-    down = draw(st.lists(st.sampled_from(ends), max_size=4)) if ends else []
-    return readings_of(profile, "node-1", Faults(dead_gpus=tuple(sorted(dead)), links_down=tuple(down)))
+    assert str(refused.value) == f"there is no machine profile 'dgx-9000'; known: {', '.join(profile_names())}"
 
 
 @settings(deadline=None)  # other tests may have the processor

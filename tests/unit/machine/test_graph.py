@@ -243,3 +243,12 @@ def test_machines_of_one_model_share_a_class_and_others_do_not() -> None:
 
 def test_the_class_is_the_same_in_every_process() -> None:
     assert machine(a100x4()).topology_class == "cdaae0e15bc4"
+
+
+@pytest.mark.parametrize("fact", ["transport", "state"])
+def test_a_nic_of_which_not_all_is_known_is_not_counted_on(fact: str) -> None:
+    known = machine(hgx_h200()).nics
+    first, *others = hgx_h200().wire()["nics"]
+    found = machine(changed(hgx_h200(), nics=[{name: value for name, value in first.items() if name != fact}, *others]))
+    assert len(known) > 1
+    assert found.nics == known[1:]

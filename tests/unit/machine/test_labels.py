@@ -29,46 +29,58 @@ def simulated(profile: str, faults: Faults = NO_FAULTS) -> dict[str, str]:
     return labels(readings_of(load_profile(profile), "node-1", faults))
 
 
-# product, count, GiB, architecture
+# Of machines that differ in their labels: product, count, GiB, architecture
 GPUS = {
+    "ac922-4": ("Tesla-V100-SXM2-16GB", "4", "15", "Volta"),
     "dgx1-p100": ("Tesla-P100-SXM2-16GB", "8", "15", "Pascal"),
     "dgx1-v100": ("Tesla-V100-SXM2-32GB", "8", "31", "Volta"),
     "dgx2": ("Tesla-V100-SXM3-32GB", "16", "31", "Volta"),
     "gb200-tray": ("NVIDIA-GB200", "4", "185", "Blackwell"),
+    "gh200-quad": ("NVIDIA-GH200-120GB", "4", "95", "Hopper"),
     "hgx-a100-4": ("NVIDIA-A100-SXM4-40GB", "4", "40", "Ampere"),
     "hgx-a100-8": ("NVIDIA-A100-SXM4-80GB", "8", "80", "Ampere"),
+    "hgx-b200": ("NVIDIA-B200", "8", "179", "Blackwell"),
     "hgx-h200": ("NVIDIA-H200", "8", "140", "Hopper"),
+    "p4d": ("NVIDIA-A100-SXM4-40GB", "8", "40", "Ampere"),
     "pcie-8": ("NVIDIA-L40S", "8", "44", "Ada"),
     "pcie-bridges-8": ("NVIDIA-RTX-A6000", "8", "47", "Ampere"),
 }
 # kind, generation, links per GPU, GB/s, islands, largest island, switches
 NVLINK = {
+    "ac922-4": ("bridge", "2", "3", "77", "2-2", "2", "false"),
     "dgx1-p100": ("mesh", "1", "4", "80", "8", "8", "false"),
     "dgx1-v100": ("mesh", "2", "6", "155", "8", "8", "false"),
     "dgx2": ("switch", "2", "6", "155", "16", "16", "true"),
     "gb200-tray": ("switch", "5", "18", "956", "4", "4", "true"),
+    "gh200-quad": ("mesh", "4", "18", "478", "4", "4", "false"),
     "hgx-a100-4": ("mesh", "3", "12", "300", "4", "4", "false"),
     "hgx-a100-8": ("switch", "3", "12", "300", "8", "8", "true"),
+    "hgx-b200": ("switch", "5", "18", "956", "8", "8", "true"),
     "hgx-h200": ("switch", "4", "18", "478", "8", "8", "true"),
+    "p4d": ("switch", "3", "12", "300", "8", "8", "true"),
     "pcie-8": ("none", None, None, None, None, None, "false"),
     "pcie-bridges-8": ("bridge", "3", "4", "56", "2-2-2-2", "2", "false"),
 }
 # transport, NICs, Gb/s, GPUDirect RDMA
 RDMA = {
+    "ac922-4": ("infiniband", "4", "400", "supported"),
     "dgx1-p100": ("infiniband", "4", "400", "supported"),
     "dgx1-v100": ("infiniband", "4", "400", "supported"),
     "dgx2": ("infiniband", "10", "1000", "supported"),
     "gb200-tray": ("infiniband", "4", "1600", "supported"),
+    "gh200-quad": ("none", None, None, "likely"),
     "hgx-a100-4": ("none", None, None, "unsupported"),
     "hgx-a100-8": ("infiniband", "8", "1600", "supported"),
+    "hgx-b200": ("infiniband", "8", "3200", "supported"),
     "hgx-h200": ("infiniband", "8", "3200", "supported"),
+    "p4d": ("efa", "4", "400", "supported"),
     "pcie-8": ("roce", "2", "400", "supported"),
     "pcie-bridges-8": ("roce", "1", "100", "supported"),
 }
 NVLINK_LABELS = ("kind", "generation", "links-per-gpu", "gigabytes-per-second", "islands", "largest-island")
 
 
-@pytest.mark.parametrize("profile", profile_names())
+@pytest.mark.parametrize("profile", GPUS)
 def test_labels_of_a_profile(profile: str) -> None:
     found = simulated(profile)
     assert tuple(found[f"gpu.{name}"] for name in ("product", "count", "memory-gib", "architecture")) == GPUS[profile]
@@ -83,7 +95,14 @@ def test_labels_of_a_profile(profile: str) -> None:
     assert found.get("mig.mode") == ("disabled" if GPUS[profile][0] in MIG_CAPABLE else None)
 
 
-MIG_CAPABLE = ("NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-SXM4-80GB", "NVIDIA-H200", "NVIDIA-GB200")
+MIG_CAPABLE = (
+    "NVIDIA-A100-SXM4-40GB",
+    "NVIDIA-A100-SXM4-80GB",
+    "NVIDIA-B200",
+    "NVIDIA-GB200",
+    "NVIDIA-GH200-120GB",
+    "NVIDIA-H200",
+)
 
 
 def test_labels_of_the_recorded_machine() -> None:

@@ -27,7 +27,7 @@ def options() -> dict[str, set[str]]:
     for program, app in (("closeknit", get_command(cli)), ("closeknit-agent", get_command(agent))):
         commands = {program: app} | {f"{program} {name}": each for name, each in getattr(app, "commands", {}).items()}
         for name, each in commands.items():
-            found[name] = {option for parameter in each.params for option in parameter.opts}
+            found[name] = {option for parameter in each.params for option in parameter.opts if option[0] == "-"}
     return {name: found[name] - {"--help", "-h"} for name in found if found[name] - {"--help", "-h"}}
 
 

@@ -229,10 +229,10 @@ class Nic(Wire):
     """PCI address."""
     numa_node: NumaNode | None = None
     """NUMA node."""
-    transport: Transport
-    """InfiniBand, RoCE, EFA or iWARP."""
-    state: PortState
-    """Active or Down."""
+    transport: Transport | None = None
+    """InfiniBand, RoCE, EFA or iWARP; absent where nobody could tell, as of a text of nvidia-smi."""
+    state: PortState | None = None
+    """Active or Down; absent where nobody could tell. A port of unknown transport or state carries no job's data."""
     rate_gb_per_s: Annotated[Bandwidth | None, Field(alias="rateGbps")] = None
     """Rate of the port in Gb/s (bits)."""
     netdev: Label | None = None

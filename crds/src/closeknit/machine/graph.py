@@ -4,11 +4,11 @@ Position p is the p-th GPU by NVML index. Every matrix is square, symmetric and 
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from closeknit.api.nodetopology import Gpu, MigMode, Nic, NodeTopologySpec, PortState, Transport
+from closeknit.api.nodetopology import Gpu, MigMode, NodeTopologySpec, PortState, Transport
 from closeknit.machine.checks import InvalidTopology, check, level_rows
 
 __all__ = ["InvalidTopology", "Machine", "MachineGpu", "MachineNic", "machine"]
@@ -109,7 +109,7 @@ def machine(
         switched=spec.nvlink.switched,
         switch_links=switch_links,
         pcie_levels=tuple(tuple(rows[a][b] for b in order) for a in order) if rows else (),
-        nics=tuple(sorted((_nic(nic, order, nics_down) for nic in spec.nics), key=lambda nic: (nic.name, nic.port))),
+        nics=tuple(sorted(_nics(spec, order, nics_down), key=lambda nic: (nic.name, nic.port))),
         cpu_model=spec.pcie.cpu_model,
         inter_socket_gb_s=spec.pcie.inter_socket_gb_s,
         nvlink_domain=f"{spec.nvlink.domain.cluster_uuid}.{spec.nvlink.domain.clique_id}"
@@ -161,16 +161,20 @@ def _gpu(gpu: Gpu, link_bandwidth_gb_s: float | None) -> MachineGpu:
     )
 
 
-def _nic(nic: Nic, order: list[int], nics_down: tuple[str, ...]) -> MachineNic:
-    return MachineNic(
-        name=nic.name,
-        port=nic.port,
-        transport=nic.transport,
-        state=PortState.DOWN if nic.name in nics_down else nic.state,
-        rate_gb_s=None if nic.rate_gb_per_s is None else nic.rate_gb_per_s / 8,
-        numa_node=nic.numa_node,
-        gpu_levels=tuple(nic.gpu_levels[row] for row in order) if nic.gpu_levels else (),
-    )
+def _nics(spec: NodeTopologySpec, order: list[int], nics_down: tuple[str, ...]) -> Iterator[MachineNic]:
+    """Those that somebody knows to be there and what they speak: what is not known is not counted on."""
+    for nic in spec.nics:
+        if nic.transport is None or nic.state is None:
+            continue
+        yield MachineNic(
+            name=nic.name,
+            port=nic.port,
+            transport=nic.transport,
+            state=PortState.DOWN if nic.name in nics_down else nic.state,
+            rate_gb_s=None if nic.rate_gb_per_s is None else nic.rate_gb_per_s / 8,
+            numa_node=nic.numa_node,
+            gpu_levels=tuple(nic.gpu_levels[row] for row in order) if nic.gpu_levels else (),
+        )
 
 
 def _direct_links(spec: NodeTopologySpec, gpus: tuple[MachineGpu, ...]) -> list[list[int]]:

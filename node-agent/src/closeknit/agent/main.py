@@ -54,6 +54,7 @@ def run(  # noqa: PLR0913 -- one argument for each option
     kubeconfig: Annotated[Path | None, typer.Option(help="How to reach the cluster; not needed in a Pod.")] = None,
     dump_file: Annotated[Path | None, typer.Option("--dump", help="Dump file of --source recorded.")] = None,
     profile: Annotated[str | None, typer.Option(help="Machine profile of --source simulated.")] = None,
+    faults: Annotated[str, typer.Option(help="What is broken in that machine, YAML: '{deadGPUs: [2]}'.")] = "{}",
     root: Root = Path("/"),
     simulate: Annotated[Path | None, typer.Option(help="Fleet file: play the agents of all its nodes.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 60.0,
@@ -65,7 +66,7 @@ def run(  # noqa: PLR0913 -- one argument for each option
         if simulate is not None:
             members = _fleet(simulate)
         else:
-            members = [_member(node, kubeconfig, _source(source, node or "", root, dump_file, profile))]
+            members = [_member(node, kubeconfig, _source(source, node or "", root, dump_file, profile, faults))]
         for member in members:
             _check(member)
     except (SourceError, ValueError) as error:
@@ -120,7 +121,9 @@ async def _run_all(members: Sequence[Member], interval_s: float) -> None:
             group.create_task(agent.run())
 
 
-def _source(name: SourceName, node: str, root: Path, dump_file: Path | None, profile: str | None) -> Source:
+def _source(
+    name: SourceName, node: str, root: Path, dump_file: Path | None, profile: str | None, faults: str = "{}"
+) -> Source:
     """The source that the options name. Raises ValueError and SourceError."""
     match name:
         case SourceName.NVML:
@@ -132,11 +135,11 @@ def _source(name: SourceName, node: str, root: Path, dump_file: Path | None, pro
                 raise ValueError("--source recorded needs --dump FILE")
             return RecordedSource(dump_file)
         case SourceName.SIMULATED:
-            from closeknit.agent.simulated import SimulatedSource, load_profile  # noqa: PLC0415 -- needs ryaml
+            from closeknit.agent.simulated import SimulatedSource, load_faults, load_profile  # noqa: PLC0415 -- needs ryaml
 
             if profile is None:
                 raise ValueError("--source simulated needs --profile NAME")
-            return SimulatedSource(load_profile(profile), node)
+            return SimulatedSource(load_profile(profile), node, load_faults(faults))
 
 
 def _check(member: Member) -> None:

@@ -50,6 +50,17 @@ def load_profile(name: str) -> Profile:
         raise ProfileError(f"profile {name}: {error}") from error
 
 
+def load_faults(text: str) -> Faults:
+    """The faults that a YAML text names as a fleet file does: `{deadGPUs: [2], nicsDown: [mlx5_0]}`.
+
+    Raises ValueError.
+    """
+    try:
+        return msgspec.convert(read_yaml(text), Faults)
+    except ValueError as error:
+        raise ValueError(f"--faults: {error}") from error
+
+
 def read_yaml(text: str) -> Any:
     """The value of a YAML document. Raises ValueError."""
     import ryaml  # noqa: PLC0415 -- `dump` and the NVML source run where it is not installed

@@ -1,5 +1,6 @@
 """The closeknit command, also installed as kubectl-closeknit."""
 
+import asyncio
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -24,6 +25,15 @@ class Output(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+class Form(StrEnum):
+    """How a machine is shown."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    SVG = "svg"
 
 
 @app.callback()
@@ -68,6 +78,44 @@ def plan(
         print_table(answer, Console())
     if isinstance(answer, Refused):
         raise typer.Exit(DOES_NOT_FIT)
+
+
+@app.command()
+def topology(
+    node: Annotated[str | None, typer.Argument(help="Name of the node; without one, all are listed.")] = None,
+    *,
+    file: Annotated[
+        Path | None, typer.Option("--filename", "-f", metavar="FILE", help="NodeTopologies, YAML or JSON; - is stdin.")
+    ] = None,
+    smi: Annotated[
+        Path | None, typer.Option("--from-smi", metavar="FILE", help="What nvidia-smi topo -m printed; - is stdin.")
+    ] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="How to reach the cluster.")] = None,
+    form: Annotated[
+        Form, typer.Option("--output", "-o", help="For people, for programs, or as a picture.")
+    ] = Form.TABLE,
+) -> None:
+    """What joins the GPUs of a machine: NVLinks, PCIe, NICs, and what of it is out of use.
+
+    Of a node of the cluster, as its agent measured it; of a file; or of a text that somebody pasted.
+
+    \b
+      closeknit topology
+      closeknit topology gpu-01
+      kubectl get nodetopology gpu-01 -o yaml | closeknit topology -f -
+      nvidia-smi topo -m | closeknit topology --from-smi -
+      closeknit topology --from-smi topo.txt -o svg > topo.svg
+
+    Exit code 0: it is shown. 2: there is nothing to show, or a file cannot be used.
+    """
+    from closeknit.cli.topology.command import Asked, show  # noqa: PLC0415 - `plan` need not wait for it
+    from closeknit.cli.topology.not_there import NotThere  # noqa: PLC0415
+
+    try:
+        asyncio.run(show(Asked(node, file, smi, kubeconfig), form.value))
+    except (BadInput, NotThere) as error:
+        print(f"closeknit: {error}", file=sys.stderr)
+        raise typer.Exit(BAD_INPUT) from None
 
 
 def main() -> None:

@@ -88,14 +88,31 @@ def _training_job(manifest: Manifest) -> TrainingJob:
     return job
 
 
+def node_topologies(file: Path) -> list[NodeTopology]:
+    """The NodeTopologies of a file, in its order; other objects are left out. Raises BadInput."""
+    found: dict[str, Manifest] = {}
+    for manifest in manifests(file):
+        if manifest.kind != NODE_TOPOLOGY or not manifest.api_version.startswith(f"{GROUP}/"):
+            continue
+        first = found.setdefault(manifest.title, manifest)
+        if first is not manifest:
+            raise manifest.bad((), f"is there twice, first in line {first.line}")
+        _check_version(manifest, GROUP)
+    return [_node_topology(manifest) for manifest in found.values()]
+
+
 def _agent_report(manifest: Manifest) -> AgentReport:
+    return report(_node_topology(manifest))
+
+
+def _node_topology(manifest: Manifest) -> NodeTopology:
     topology = strict.read(manifest, NodeTopology)
     _check_time(manifest, ("status", "heartbeatTime"), topology.status.heartbeat_time)
     try:
         check(topology.spec)
     except InvalidTopology as error:
         raise manifest.bad(("spec", *strict.steps(error.field)), error.message) from None
-    return report(topology)
+    return topology
 
 
 def _check_time(manifest: Manifest, field: Way, text: str | None) -> None:

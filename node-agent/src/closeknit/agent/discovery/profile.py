@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 GPU = "gpu"  # the word for a GPU in a profile's PCIe tree
+DISPLAY = "display"  # and for one that only drives a screen, which NVML numbers among the others
 # A device, or a PCIe switch with the slots below it, which may be switches again.
 Slot = str | list[Any]
 
@@ -38,14 +39,24 @@ class NvlinkModel(_Part, frozen=True):
     switches: int = 0
     links_per_gpu: int = msgspec.field(name="linksPerGPU", default=0)  # into the switches
     hidden: bool = False  # the switches are not in the PCI tree
+    management: tuple[str, ...] = ()  # RDMA devices of the PCIe tree through which the switches are managed
+    cpu_links: int = 0  # of each GPU into its POWER9 CPU
     fabric: Literal["none", "node", "rack"] = "none"  # state and uuid that Hopper and later report
+
+
+class C2cModel(_Part, frozen=True):
+    """NVLink-C2C between each GPU and its CPU."""
+
+    links: int
+    speed_mb_s: int = msgspec.field(name="speedMBps")
 
 
 class NicModel(_Part, frozen=True):
     """What all RDMA NICs of the machine are."""
 
-    link_layer: Literal["InfiniBand", "Ethernet"]
+    link_layer: Literal["InfiniBand", "Ethernet", "Unspecified"]
     rate: str
+    driver: Literal["mlx5_core", "efa"] = "mlx5_core"
 
 
 class HostBridge(_Part, frozen=True):
@@ -61,7 +72,7 @@ class Profile(_Part, frozen=True):
 
     name: str
     machine: str
-    evidence: Literal["observed", "unverified"]
+    evidence: Literal["observed", "vendor documentation", "unverified"]
     notes: str
     driver_version: str
     cuda_version: int
@@ -70,7 +81,10 @@ class Profile(_Part, frozen=True):
     host_bridges: list[HostBridge]
     nvlink: NvlinkModel | None = None
     nic: NicModel | None = None
+    c2c: C2cModel | None = None
     open_kernel_module: bool = True
+    virtual: bool = False  # a virtual machine, whose devices hang straight on their root
+    peers: bool = True  # whether GPUs below one root complex reach each other's memory
 
 
 class Faults(_Part, frozen=True):
@@ -78,6 +92,9 @@ class Faults(_Part, frozen=True):
 
     dead_gpus: tuple[int, ...] = msgspec.field(name="deadGPUs", default=())
     links_down: tuple["LinkFault", ...] = ()
+    lost_switches: tuple[int, ...] = ()  # numbered from 0
+    mig_gpus: tuple[int, ...] = msgspec.field(name="migGPUs", default=())  # cut into their smallest devices
+    nics_down: tuple[str, ...] = ()
 
 
 class LinkFault(_Part, frozen=True):

@@ -1,6 +1,5 @@
 """What a NodeTopology says of the machine that was read. Pure; nothing is guessed: an unreadable fact is absent."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,6 +26,7 @@ from closeknit.api.nodetopology import (
     Provenance,
 )
 from closeknit.api.nodetopology_status import GpuStatus, LinkDown, NicStatus
+from closeknit.machine.product import product
 
 # NVML_DEVICE_ARCH_*
 ARCHITECTURES = {
@@ -42,6 +42,8 @@ ARCHITECTURES = {
     13: "Rubin",
 }
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
+# NVML numbers it among the GPUs of a DGX Station; it drives the screen, and no job may get it.
+DISPLAY_ADAPTERS = ("NVIDIA DGX Display", "DGX Display")
 MAX_FACT_LENGTH = 63  # of a short string on the wire
 
 
@@ -87,12 +89,6 @@ def discover(readings: Readings, method: Method) -> Discovery:
     )
 
 
-def product(name: str | None) -> str | None:
-    """The product as NVIDIA's own label spells it: `NVIDIA H200` -> `NVIDIA-H200`, valid as a label's value."""
-    words = re.sub(r"[^A-Za-z0-9_.-]+", "-", (name or "").strip())
-    return words[:MAX_FACT_LENGTH].strip("-_.") or None
-
-
 def _located(readings: Readings) -> list[tuple[GpuReading, str]]:
     """The GPUs whose PCI address is known, by NVML index.
 
@@ -111,7 +107,7 @@ def _located(readings: Readings) -> list[tuple[GpuReading, str]]:
     if len(lost) == len(unclaimed):
         known |= dict(zip(lost, unclaimed, strict=True))  # NVML numbers GPUs in the order of their addresses
     by_index = sorted(readings.gpus, key=lambda gpu: gpu.index)
-    return [(gpu, known[gpu.index]) for gpu in by_index if gpu.index in known]
+    return [(gpu, known[gpu.index]) for gpu in by_index if gpu.index in known and gpu.name not in DISPLAY_ADAPTERS]
 
 
 def _gpu(gpu: GpuReading, address: str, place: PciReading | None, node: Nvlink) -> Gpu:

@@ -1,0 +1,1 @@
+"""What `nvidia-smi topo -m` printed, as people paste it, and what it says of the machine. Pure."""

@@ -1,0 +1,58 @@
+"""Products by what nvidia-smi calls them: what all GPUs of one have in common, and `topo -m` does not print."""
+
+import re
+from dataclasses import dataclass
+
+from closeknit.api.nodetopology import MAX_LINKS_PER_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One product's NVLinks."""
+
+    words: str
+    """Part of the name that tells it."""
+    links: int
+    generation: int
+    compute_capability: str
+    link_bandwidth_gb_s: float | None = None
+    """Per direction, as `nvidia-smi nvlink -s` prints it on real ones; None where nobody has seen that."""
+
+
+# Links are those of the data sheets; the first that is in the name counts, so the special stand before the general.
+_PRODUCTS = (
+    Product("P100-SXM2", 4, 1, "6.0"),
+    Product("V100-SXM2", 6, 2, "7.0", 25.781),
+    Product("V100-SXM3", 6, 2, "7.0", 25.781),
+    Product("RTX 8000", 2, 2, "7.5", 25.781),
+    Product("Quadro RTX 6000", 2, 2, "7.5", 25.781),
+    Product("TITAN RTX", 2, 2, "7.5"),
+    Product("2080 Ti", 2, 2, "7.5"),
+    Product("A800", 8, 3, "8.0"),
+    Product("A100", 12, 3, "8.0", 25.0),
+    Product("A30", 4, 3, "8.0"),
+    Product("A6000", 4, 3, "8.6", 14.062),
+    Product("RTX 3090", 4, 3, "8.6", 14.062),
+    Product("A40", 4, 3, "8.6"),
+    Product("A5000", 4, 3, "8.6"),
+    Product("H800", 8, 4, "9.0"),
+    Product("H100 PCIe", 12, 4, "9.0"),
+    Product("H100 NVL", 12, 4, "9.0"),
+    Product("H100", 18, 4, "9.0", 26.562),
+    Product("H200", 18, 4, "9.0", 26.562),
+    Product("H20", 18, 4, "9.0"),
+    Product("GH200", 18, 4, "9.0"),
+    Product("B200", 18, 5, "10.0"),
+    Product("GB200", 18, 5, "10.0", 53.125),
+)
+MOST_LINKS = MAX_LINKS_PER_GPU  # of any product
+
+
+def product_of(name: str | None) -> Product | None:
+    """What is known of the product of that name: `NVIDIA H200`, `Tesla V100-SXM2-32GB`."""
+    return next((product for product in _PRODUCTS if _is_in(product.words, name or "")), None)
+
+
+def _is_in(words: str, name: str) -> bool:
+    """Whole words: A40 is not in A4000."""
+    return re.search(rf"(?<![A-Za-z0-9]){re.escape(words)}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None

@@ -1,0 +1,95 @@
+"""`closeknit topology`: finds the machine that was asked for, and prints it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from closeknit.api.names import API_VERSION, NODE_TOPOLOGY
+from closeknit.api.objects import NodeTopology
+from closeknit.api.printable import printable
+from closeknit.cli import objects
+from closeknit.cli.topology.drawing import drawing
+from closeknit.cli.topology.files import from_smi, input_path
+from closeknit.cli.topology.not_there import NotThere
+from closeknit.cli.topology.sheet import Sheet, sheet
+from closeknit.cli.topology.tables import print_sheet, print_sheets
+from closeknit.machine.checks import InvalidTopology
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which machine, and where it is described: in one file, or in the cluster."""
+
+    node: str | None
+    file: Path | None
+    smi: Path | None
+    kubeconfig: Path | None
+
+
+async def show(asked: Asked, form: str) -> None:
+    """Prints one machine, or all that there are: as `table`, `json`, `yaml` or `svg`. Raises BadInput and NotThere."""
+    found = await _found(asked)
+    is_one = asked.node is not None or len(found) == 1
+    match form:
+        case "json":
+            print(json.dumps(_document(found, is_one), indent=2))
+        case "yaml":
+            import yaml  # noqa: PLC0415 - the other forms need not wait for it
+
+            print(yaml.safe_dump(_document(found, is_one), sort_keys=False, width=120), end="")
+        case "svg" if not is_one:
+            raise NotThere(f"a picture shows one machine; name one of {_names(found)}")
+        case "svg":
+            print(drawing(_sheet(found[0])), end="")
+        case _ if is_one:
+            print_sheet(_sheet(found[0]))
+        case _:
+            print_sheets([_sheet(topology) for topology in found])
+
+
+async def _found(asked: Asked) -> list[NodeTopology]:
+    """Never empty, and with a node no other."""
+    if asked.file is not None and asked.smi is not None:
+        raise NotThere("give either --filename or --from-smi")
+    if asked.smi is not None:
+        return [from_smi(asked.smi, asked.node)]
+    if asked.file is not None:
+        return _named(objects.node_topologies(input_path(asked.file)), asked.node, f"{asked.file}")
+    from closeknit.cli.topology.live import node_topologies  # noqa: PLC0415 - files need not wait for its libraries
+
+    return _named(await node_topologies(asked.node, asked.kubeconfig), asked.node, "the cluster")
+
+
+def _named(found: Sequence[NodeTopology], node: str | None, where: str) -> list[NodeTopology]:
+    if not found:
+        raise NotThere(printable(f"{where} has no NodeTopology"))
+    wanted = [topology for topology in found if node in (None, topology.metadata.name)]
+    if not wanted:
+        raise NotThere(printable(f"{where} has no NodeTopology {node}; it has {_names(found)}"))
+    return sorted(wanted, key=lambda topology: topology.metadata.name)
+
+
+def _names(found: Sequence[NodeTopology], most: int = 10) -> str:
+    names = sorted(topology.metadata.name for topology in found)
+    more = f" and {len(names) - most} others" if len(names) > most else ""
+    return printable(", ".join(names[:most]) + more)
+
+
+def _sheet(topology: NodeTopology) -> Sheet:
+    try:
+        return sheet(topology)
+    except InvalidTopology as error:
+        raise NotThere(printable(f"the NodeTopology {topology.metadata.name} contradicts itself: {error}")) from None
+
+
+def _document(found: Sequence[NodeTopology], is_one: bool) -> dict[str, object]:
+    items = [
+        {
+            "apiVersion": API_VERSION,
+            "kind": NODE_TOPOLOGY,
+            **topology.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True),
+        }
+        for topology in found
+    ]
+    return items[0] if is_one else {"apiVersion": "v1", "kind": "List", "items": items}
