@@ -62,6 +62,8 @@ class NvmlLibrary:
         self._old_speeds = old_speeds
         self._calls_left = dict(lost_after or {})
         self.sessions = 0
+        self.calls = 0  # so far
+        self.failing: tuple[int, int] | None = None  # the number of one call, from 0, and the code that it answers
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Puts this library below pynvml for one test."""
@@ -71,6 +73,17 @@ class NvmlLibrary:
     def __getattr__(self, name: str) -> Callable[..., int]:
         if name in self._missing:
             raise AttributeError(name)
+        call = self._function(name)
+
+        def counted(*arguments: Any) -> int:
+            self.calls += 1
+            if self.failing is not None and self.failing[0] == self.calls - 1:
+                return self.failing[1]
+            return call(*arguments)
+
+        return counted
+
+    def _function(self, name: str) -> Callable[..., int]:
         if name in NUMBERS:
             return lambda handle, number: self._put(handle, NUMBERS[name], number)
         if name in LINK_NUMBERS:

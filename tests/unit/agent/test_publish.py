@@ -18,6 +18,7 @@ from closeknit.agent.simulated import load_profile
 from closeknit.agent.source import SourceError
 from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import NodeTopologyStatus
+from closeknit.cluster.report import report_from_builtins
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import Forbidden, Unavailable
 from closeknit.runtime.logs import facts
@@ -187,6 +188,41 @@ def test_a_topology_that_contradicts_itself_is_published_as_not_ready() -> None:
     assert (ready.status, ready.reason) == ("False", "InvalidTopology")
     assert ready.message.startswith("gpus[1].uuid: ")
     assert wanted.labels == {"closeknit.dev/health": "degraded"}
+
+
+def test_a_machine_that_can_no_longer_be_read_keeps_its_spec_and_is_not_ready() -> None:
+    blind = discover(msgspec.structs.replace(MACHINE, gpus=(), errors={"driver": "LibRmVersionMismatch"}), Method.NVML)
+
+    async def main() -> None:
+        api = await with_node()
+        await publisher(api).publish(found(), NOW)
+        before = await api.get(NODE_TOPOLOGIES, "node-1")
+        restarted = publisher(api)
+        assert await restarted.publish(blind, NOW) == ["status", "labels"]
+        after = await api.get(NODE_TOPOLOGIES, "node-1")
+        assert (after["spec"], after["metadata"]["generation"]) == (before["spec"], before["metadata"]["generation"])
+        ready = after["status"]["conditions"][0]
+        assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "DriverMismatch")
+        labels = (await api.get(NODES, "node-1"))["metadata"]["labels"]
+        assert (labels["closeknit.dev/health"], labels["closeknit.dev/gpu.count"]) == ("degraded", "4")
+        assert await restarted.publish(found(), NOW) == ["status", "labels"]
+
+    virtual_time.run(main())
+
+
+def test_a_machine_that_could_never_be_read_is_published_as_such() -> None:
+    blind = discover(Readings(errors={"driver": "DriverNotLoaded"}), Method.NVML)
+
+    async def main() -> None:
+        api = await with_node()
+        assert await publisher(api).publish(blind, NOW) == ["NodeTopology", "status", "labels"]
+        topology = await api.get(NODE_TOPOLOGIES, "node-1")
+        assert (topology["spec"]["source"], topology["spec"]["gpus"]) == ({"method": "NVML"}, [])
+        report = report_from_builtins(topology)
+        assert report.not_ready is not None
+        assert report.not_ready.startswith("its agent says DriverNotLoaded: NVIDIA's kernel modules are not loaded; ")
+
+    virtual_time.run(main())
 
 
 class Flaky:

@@ -80,6 +80,23 @@ class MachineConditionType(StrEnum):
     GPU_DIRECT_RDMA_READY = "GPUDirectRDMAReady"
 
 
+class ReadyReason(StrEnum):
+    """Reasons of a NodeTopology's condition Ready: True by the first two, else False."""
+
+    READ = "Read"
+    PARTLY_READ = "PartlyRead"
+    DRIVER_NOT_FOUND = "DriverNotFound"
+    DRIVER_NOT_LOADED = "DriverNotLoaded"
+    DRIVER_MISMATCH = "DriverMismatch"
+    DRIVER_HUNG = "DriverHung"
+    DRIVER_FAILED = "DriverFailed"
+    PERMISSION_DENIED = "PermissionDenied"
+    OUT_OF_MEMORY = "OutOfMemory"
+    NO_GPU = "NoGPU"
+    NO_GPU_ANSWERS = "NoGPUAnswers"
+    INVALID_TOPOLOGY = "InvalidTopology"
+
+
 class ConditionType(StrEnum):
     """Condition types of a TrainingJob."""
 

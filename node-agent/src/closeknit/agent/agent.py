@@ -8,6 +8,7 @@ from typing import NoReturn
 from pydantic import ValidationError
 
 from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.remembered import remembered
 from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.publish import NotYet, Publisher
 from closeknit.agent.source import Source, SourceError
@@ -15,6 +16,10 @@ from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
 
 _log = logging.getLogger(__name__)
+
+# What nobody changed is compared with the API server once a minute at the usual interval: an object that was deleted by
+# hand comes back, and a heartbeat is written when it is due.
+READINGS_PER_LOOK = 12
 
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0)
 
@@ -36,12 +41,20 @@ class Agent:
         """Reads and publishes for ever. What fails is tried again, sooner at first; a failure is logged once."""
         failures = 0
         complaint = ""
+        published: Discovery | None = None
+        readings = 0  # since then
         is_news = True  # what the first round found to do, and what each later one wrote
         while True:
+            written: list[str] = []
             try:
-                written = await self._publisher.publish(await self._discovery(), datetime.now(UTC))
+                found = await self._discovery()
+                readings += 1
+                if found != published or readings >= READINGS_PER_LOOK:
+                    written = await self._publisher.publish(found, datetime.now(UTC))
+                    published, readings = found, 0
             except (ApiError, NotYet, SourceError, ValidationError) as error:  # the last: what no NodeTopology can hold
                 failures += 1
+                published = None
                 if str(error) != complaint:
                     _log.warning("not published, trying again: %s", error, extra={"node": self._node})
                 complaint = str(error)
@@ -57,7 +70,7 @@ class Agent:
 
     async def _discovery(self) -> Discovery:
         # In a thread: a driver that hangs must not keep this process from ending when it is told to.
-        readings = await asyncio.to_thread(self._source.read)
+        readings = remembered(self._last and self._last[0], await asyncio.to_thread(self._source.read))
         if self._last is None or self._last[0] != readings:
             self._last = readings, discover(readings, self._source.method)
         return self._last[1]

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from closeknit.agent import sysfs
 from closeknit.agent.discovery.readings import Readings
-from closeknit.agent.nvml import Nvml
-from closeknit.agent.source import SourceError
+from closeknit.agent.nvml.session import Session
 from closeknit.api.nodetopology import Method
 
 
@@ -15,27 +14,20 @@ class HardwareSource:
     method = Method.NVML
 
     def __init__(self, root: Path) -> None:
-        """Raises SourceError without a driver."""
         self._root = root
-        self._nvml: Nvml | None = Nvml()
+        self._session = Session()
 
     def read(self) -> Readings:
-        """The machine as it is now. Raises SourceError; the next call then opens the driver anew."""
-        errors: dict[str, str] = {}
-        nvml = self._nvml = self._nvml or Nvml()
-        try:
-            gpus, pairs = nvml.gpus()
-        except SourceError:
-            nvml.close()
-            self._nvml = None
-            raise
+        """The machine as it is now; what cannot be read is part of it. A driver that failed is opened anew."""
+        survey = self._session.survey()
+        indexes = range(len(survey.uuids))
         return Readings(
-            driver_version=nvml.driver_version(errors),
-            cuda_version=nvml.cuda_version(errors),
-            gpus=tuple(gpus),
-            pairs=tuple(pairs),
+            driver_version=survey.driver_version,
+            cuda_version=survey.cuda_version,
+            gpus=tuple(self._session.gpu(index) for index in indexes),
+            pairs=tuple(pair for index in indexes for pair in self._session.pairs(index)),
             pci=sysfs.pci_devices(self._root),
             rdma=sysfs.rdma_devices(self._root),
             kernel=sysfs.kernel(self._root),
-            errors=errors,
+            errors=survey.errors,
         )

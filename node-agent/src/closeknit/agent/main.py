@@ -15,12 +15,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from closeknit.agent.discovery.driver import failure
 from closeknit.agent.discovery.dump import encode
 from closeknit.agent.recorded import RecordedSource
 from closeknit.agent.source import Source, SourceError
+from closeknit.api.nodetopology import Method
 from closeknit.runtime import logs
 
-EXIT_BAD_INPUT = 2  # also where there is no driver: starting again does not help
+EXIT_BAD_INPUT = 2  # starting again does not help
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -56,7 +58,7 @@ def run(  # noqa: PLR0913 -- one argument for each option
     profile: Annotated[str | None, typer.Option(help="Machine profile of --source simulated.")] = None,
     root: Root = Path("/"),
     simulate: Annotated[Path | None, typer.Option(help="Fleet file: play the agents of all its nodes.")] = None,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 60.0,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 5.0,
 ) -> None:
     """Measure this node again and again, and publish what changed as Node labels and a NodeTopology."""
     if context.invoked_subcommand is not None:
@@ -96,6 +98,9 @@ def write_dump(
             output.write_bytes(text)
     except (SourceError, OSError) as error:
         _refuse(error)
+    failed = failure(readings)
+    if failed is not None:
+        print(f"closeknit-agent: no GPU could be read: {failed.message}", file=sys.stderr)
 
 
 async def _run_all(members: Sequence[Member], interval_s: float) -> None:
@@ -121,7 +126,7 @@ async def _run_all(members: Sequence[Member], interval_s: float) -> None:
 
 
 def _source(name: SourceName, node: str, root: Path, dump_file: Path | None, profile: str | None) -> Source:
-    """The source that the options name. Raises ValueError and SourceError."""
+    """The source that the options name. Raises ValueError."""
     match name:
         case SourceName.NVML:
             from closeknit.agent.hardware import HardwareSource  # noqa: PLC0415 -- needs nvidia-ml-py
@@ -141,7 +146,8 @@ def _source(name: SourceName, node: str, root: Path, dump_file: Path | None, pro
 
 def _check(member: Member) -> None:
     """What cannot work at all is said before anything is written. Raises SourceError and ValueError."""
-    member.source.read()
+    if member.source.method is not Method.NVML:  # hardware that cannot be read is published as such
+        member.source.read()
     if member.kubeconfig is not None and not member.kubeconfig.is_file():
         raise ValueError(f"node {member.node}: there is no kubeconfig {member.kubeconfig}")
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from closeknit.agent.discovery import nvlink
+from closeknit.agent.discovery.driver import failure
 from closeknit.agent.discovery.readings import Readings
-from closeknit.api.names import MachineConditionType
+from closeknit.api.names import MachineConditionType, ReadyReason
 from closeknit.api.nodetopology import NodeTopologySpec, Support
 from closeknit.api.nodetopology_status import GpuStatus, Health
 
@@ -54,18 +55,18 @@ def findings(readings: Readings, spec: NodeTopologySpec, unhealthy: Sequence[Gpu
 def _ready(readings: Readings, spec: NodeTopologySpec) -> Finding:
     kind = MachineConditionType.READY
     lost = [gpu for gpu in readings.gpus if "handle" in gpu.errors]
-    if readings.errors and not readings.gpus:
-        reasons = "; ".join(f"{what}: {error}" for what, error in sorted(readings.errors.items()))
-        return Finding(kind, "False", "Unreadable", f"No GPU could be read ({reasons}).")
+    failed = failure(readings)
+    if failed is not None:
+        return Finding(kind, "False", failed.reason, failed.message)
     if not lost:
         found = f"{_count(len(spec.gpus), 'GPU')} and {_count(len(spec.nics), 'RDMA port')}"
-        return Finding(kind, "True", "Read", f"read: {found}")
+        return Finding(kind, "True", ReadyReason.READ, f"read: {found}")
     words = ", ".join(f"{gpu.index} ({gpu.errors['handle']})" for gpu in sorted(lost, key=lambda gpu: gpu.index))
     listed = {gpu.index for gpu in spec.gpus}
     missing = [str(gpu.index) for gpu in lost if gpu.index not in listed]
     place = f" Where GPU {', '.join(missing)} sits is not known, so it is not listed." if missing else ""
     read = len(readings.gpus) - len(lost)
-    return Finding(kind, "True", "PartlyRead", f"read: {_count(read, 'GPU')}; not GPU {words}.{place}")
+    return Finding(kind, "True", ReadyReason.PARTLY_READ, f"read: {_count(read, 'GPU')}; not GPU {words}.{place}")
 
 
 def _fabric_ready(readings: Readings, spec: NodeTopologySpec, unhealthy: Sequence[GpuStatus]) -> Finding | None:

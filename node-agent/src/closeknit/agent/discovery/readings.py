@@ -22,6 +22,7 @@ class LinkReading(Reading, frozen=True):
     remote_bus_id: str | None = None  # as NVML prints it; FFFFFFFF:FF:FF.0 where the remote end is hidden
     version: int | None = None  # NVML's enum, not the generation: 6 is NVLink 4
     speed_mb_s: int | None = None
+    was_up: bool = False  # of a link that is down: it was up under this driver; no source says so, only memory
     errors: dict[str, str] = {}
 
 

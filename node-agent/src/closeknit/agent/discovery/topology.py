@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from closeknit.agent.discovery import nvlink, pci
+from closeknit.agent.discovery.driver import failure
 from closeknit.agent.discovery.findings import Finding, findings, unhealthy_gpus
 from closeknit.agent.discovery.nics import gpu_direct_rdma, nics
 from closeknit.agent.discovery.possible import possible
@@ -56,6 +57,8 @@ class Discovery:
     nics: tuple[NicStatus, ...]
     links_down: tuple[LinkDown, ...]
     findings: tuple[Finding, ...]
+    is_blind: bool = False
+    """Whether no GPU could be read, so that what is published of the hardware is better than this spec."""
 
 
 def discover(readings: Readings, method: Method) -> Discovery:
@@ -64,7 +67,8 @@ def discover(readings: Readings, method: Method) -> Discovery:
     gpus = [gpu for gpu, _ in located]
     devices = {device.address: device for device in readings.pci}
     places = [devices.get(address) for _, address in located]
-    links, links_down = nvlink.nvlink(gpus, readings.pci, any("handle" in gpu.errors for gpu in readings.gpus))
+    lost = {gpu.index for gpu in readings.gpus if "handle" in gpu.errors}
+    links, links_down = nvlink.nvlink(gpus, readings.pci, lost)
     found_nics = nics(readings, places)
     spec = NodeTopologySpec(
         source=_source(readings, method, places),
@@ -83,6 +87,7 @@ def discover(readings: Readings, method: Method) -> Discovery:
         nics=tuple(NicStatus(name=name, state=Health.DOWN, reasons=["PortDown"]) for name in down),
         links_down=tuple(links_down),
         findings=findings(readings, spec, unhealthy),
+        is_blind=failure(readings) is not None,
     )
 
 

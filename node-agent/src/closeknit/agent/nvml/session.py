@@ -1,0 +1,82 @@
+"""An open session with the driver, and the questions that it answers."""
+
+from contextlib import suppress
+from typing import Any
+
+import pynvml
+
+from closeknit.agent.discovery.readings import GpuReading, PairReading
+from closeknit.agent.nvml import gpu
+from closeknit.agent.nvml.calls import ask, word
+from closeknit.agent.nvml.messages import AskGpu, AskPairs, AskSurvey, Question, Survey
+
+
+class Session:
+    """Opened by the first survey, and anew by the next one after the driver has failed. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._is_open = False
+        self._handles: dict[int, Any] = {}
+
+    def answer(self, question: Question) -> Survey | GpuReading | tuple[PairReading, ...]:
+        """The answer to a question; what NVML refuses is part of it."""
+        match question:
+            case AskSurvey():
+                return self.survey()
+            case AskGpu(index):
+                return self.gpu(index)
+            case AskPairs(index):
+                return self.pairs(index)
+
+    def survey(self) -> Survey:
+        """Which driver and which GPUs are there."""
+        errors: dict[str, str] = {}
+        if not self._is_open:
+            try:
+                pynvml.nvmlInit()
+            except pynvml.NVMLError as error:
+                return Survey(errors={"driver": word(error)})
+            self._is_open = True
+        driver_version = ask(errors, "driver_version", pynvml.nvmlSystemGetDriverVersion)
+        cuda_version = ask(errors, "cuda_version", pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        count = ask(errors, "gpus", pynvml.nvmlDeviceGetCount)
+        if count is None:
+            self.close()
+        uuids = tuple(self._uuid(index) for index in range(count or 0))
+        return Survey(driver_version, cuda_version, uuids, errors)
+
+    def gpu(self, index: int) -> GpuReading:
+        """All facts of one GPU."""
+        errors: dict[str, str] = {}
+        handle = self._handle(index, errors)
+        reading = GpuReading(index=index, errors=errors) if handle is None else gpu.gpu(index, handle)
+        if "handle" in reading.errors:
+            self._handles.pop(index, None)
+        return reading
+
+    def pairs(self, index: int) -> tuple[PairReading, ...]:
+        """A GPU and each of those after it that answered when they were asked last."""
+        if index not in self._handles:
+            return ()
+        others = sorted(other for other in self._handles if other > index)
+        return tuple(gpu.pair(index, other, self._handles[index], self._handles[other]) for other in others)
+
+    def close(self) -> None:
+        """Ends the session; its handles are no longer valid."""
+        self._handles = {}
+        self._is_open = False
+        with suppress(pynvml.NVMLError):  # a driver that is gone has nothing to end
+            pynvml.nvmlShutdown()
+
+    def _handle(self, index: int, errors: dict[str, str]) -> Any:
+        handle = ask(errors, "handle", pynvml.nvmlDeviceGetHandleByIndex, index)
+        if handle is None:
+            self._handles.pop(index, None)
+        else:
+            self._handles[index] = handle
+        return handle
+
+    def _uuid(self, index: int) -> str | None:
+        errors: dict[str, str] = {}
+        handle = self._handle(index, errors)
+        return None if handle is None else ask(errors, "uuid", pynvml.nvmlDeviceGetUUID, handle)
