@@ -93,7 +93,7 @@ class NvmlLibrary:
 
     def _gpu(self, handle: Any) -> GpuReading | int:
         """The GPU of a handle, or the code of being lost."""
-        index = _address(handle) - 1
+        index = address(handle) - 1
         if index in self._calls_left:
             self._calls_left[index] -= 1
             if self._calls_left[index] < 0:
@@ -162,7 +162,7 @@ class NvmlLibrary:
         return self._text(handle, "name", text)
 
     def _text(self, handle: Any, field: str, text: Any) -> int:
-        if _address(handle) >= FIRST_MIG_HANDLE:
+        if address(handle) >= FIRST_MIG_HANDLE:
             code, value = _answer(self._mig_device(handle), field)
         else:
             code, value = self._value(handle, field)
@@ -203,11 +203,11 @@ class NvmlLibrary:
         place = index.value - 1  # the first place is a hole, as is normal
         if not 0 <= place < len(devices):
             return 6 if index.value % 2 else INVALID_ARGUMENT  # NOT_FOUND or this: real drivers answer both
-        _set_address(device._obj, FIRST_MIG_HANDLE * _address(handle) + place)
+        _set_address(device._obj, FIRST_MIG_HANDLE * address(handle) + place)
         return SUCCESS
 
     def _mig_device(self, handle: Any) -> MigDeviceReading:
-        gpu, place = divmod(_address(handle), FIRST_MIG_HANDLE)
+        gpu, place = divmod(address(handle), FIRST_MIG_HANDLE)
         return self._readings.gpus[gpu - 1].mig_devices[place]
 
     def _nvmlDeviceGetAttributes_v2(self, handle: Any, attributes: Any) -> int:  # noqa: N802
@@ -269,7 +269,7 @@ class NvmlLibrary:
         return code
 
     def _pair(self, one: Any, other: Any) -> PairReading:
-        ends = tuple(sorted((_address(one) - 1, _address(other) - 1)))
+        ends = tuple(sorted((address(one) - 1, address(other) - 1)))
         return next(pair for pair in self._readings.pairs if (pair.a, pair.b) == ends)
 
     def _nvmlDeviceGetTopologyCommonAncestor(self, one: Any, other: Any, number: Any) -> int:  # noqa: N802
@@ -292,7 +292,8 @@ def _answer(reading: msgspec.Struct, field: str) -> tuple[int, Any]:
     return (NOT_SUPPORTED, None) if value is None else (SUCCESS, value)
 
 
-def _address(handle: Any) -> int:
+def address(handle: Any) -> int:
+    """Which GPU a handle is of: its index + 1."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 

@@ -59,6 +59,6 @@ def test_a_driver_that_does_not_open_is_tried_again(code: int, monkeypatch: pyte
     library.failing = (0, code)
     session = Session()
     failed = session.survey()
-    assert (failed.uuids, list(failed.errors)) == ((), ["driver"])
+    assert (failed.gpus, list(failed.errors)) == (0, ["driver"])
     assert discover(Readings(errors=failed.errors), Method.NVML).findings[0].status == "False"
-    assert len(session.survey().uuids) == 4
+    assert session.survey().gpus == 4

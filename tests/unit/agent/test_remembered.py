@@ -41,8 +41,8 @@ class Machine:
 
     @staticmethod
     def questions(survey: Survey) -> list[Question]:
-        indexes = range(len(survey.uuids))
-        return [AskSurvey(), *map(AskGpu, indexes), *map(AskPairs, indexes)]
+        pairs = [AskPairs(index, tuple(range(index + 1, survey.gpus))) for index in range(survey.gpus)]
+        return [AskSurvey(), *map(AskGpu, range(survey.gpus)), *pairs]
 
     def with_one_failing_call(self, code: int, gpus: Collection[int]) -> Iterator[tuple[str, Readings]]:
         """The machine as it is read when one call fails, for each call that is made for these GPUs, or for none."""
@@ -57,14 +57,15 @@ class Machine:
                 self.library.failing = None
                 if answer != whole:
                     yield f"call {call} of {question}", self.readings(self.answers | {question: answer})
-                    self.session.survey()  # opens again what was closed, and knows again what was lost
+                    self.session.survey()  # opens again what was closed
 
     def readings(self, answers: dict[Question, Any]) -> Readings:
         survey = answers[AskSurvey()]
-        indexes = range(len(survey.uuids))
-        gpus: list[GpuReading] = [answers[AskGpu(index)] for index in indexes]
+        gpus: list[GpuReading] = [answers[AskGpu(index)] for index in range(survey.gpus)]
         silent = {gpu.index for gpu in gpus if "handle" in gpu.errors}
-        pairs: list[PairReading] = [pair for index in indexes for pair in answers[AskPairs(index)]]
+        pairs: list[PairReading] = [
+            pair for question, answer in answers.items() if isinstance(question, AskPairs) for pair in answer
+        ]
         return replace(
             self.around,
             driver_version=survey.driver_version,

@@ -1,11 +1,55 @@
 """The machine that this process runs on."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from closeknit.agent import sysfs
-from closeknit.agent.discovery.readings import Readings
-from closeknit.agent.nvml.session import Session
+from closeknit.agent.discovery.readings import GpuReading, PairReading, Readings
+from closeknit.agent.nvml.door import Door, NoAnswer
+from closeknit.agent.nvml.messages import Ask, AskGpu, AskPairs, AskSurvey, Survey
 from closeknit.api.nodetopology import Method
+
+OPEN_S = 60.0  # a driver without persistence mode starts each GPU first, some seconds for each
+ANSWER_S = 3.0  # all of a GPU with 18 links takes some 10 ms; a driver that is busy with another one, a second
+# A GPU that did not answer is left alone, each time for twice as long: asking it costs the session with the others.
+SILENT_S = (60.0, 600.0)
+
+T = TypeVar("T")
+
+
+class Driver(Protocol):
+    """Whom the questions go to."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it answered before; opening it may take long."""
+        ...
+
+    def ask(self, question: Ask[T], deadline_s: float) -> T:
+        """The answer. Raises NoAnswer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """A GPU that did not answer: why, and until when on the monotonic clock it is not asked."""
+
+    error: str
+    until: float
+    length_s: float
+
+
+class _Closed(Exception):  # noqa: N818 -- it ends a reading, which tells why
+    """The driver cannot be used: as in the errors of Readings, and the GPU that was asked last, where that is why."""
+
+    def __init__(self, errors: dict[str, str], suspect: int | None) -> None:
+        super().__init__()
+        self.errors = errors
+        self.suspect = suspect
 
 
 class HardwareSource:
@@ -13,21 +57,62 @@ class HardwareSource:
 
     method = Method.NVML
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, driver: Driver | None = None) -> None:
         self._root = root
-        self._session = Session()
+        self._driver = driver or Door()
+        self._silences: dict[int, _Silence] = {}  # by index
 
     def read(self) -> Readings:
         """The machine as it is now; what cannot be read is part of it. A driver that failed is opened anew."""
-        survey = self._session.survey()
-        indexes = range(len(survey.uuids))
-        return Readings(
+        around = Readings(
+            pci=sysfs.pci_devices(self._root), rdma=sysfs.rdma_devices(self._root), kernel=sysfs.kernel(self._root)
+        )
+        try:
+            survey = self._survey()
+            gpus = tuple(self._gpu(index) for index in range(survey.gpus))
+            answered = [gpu.index for gpu in gpus if "handle" not in gpu.errors]
+            pairs = tuple(pair for index in answered for pair in self._pairs(index, answered))
+        except _Closed as closed:
+            return replace(around, suspect=closed.suspect, errors=closed.errors)
+        return replace(
+            around,
             driver_version=survey.driver_version,
             cuda_version=survey.cuda_version,
-            gpus=tuple(self._session.gpu(index) for index in indexes),
-            pairs=tuple(pair for index in indexes for pair in self._session.pairs(index)),
-            pci=sysfs.pci_devices(self._root),
-            rdma=sysfs.rdma_devices(self._root),
-            kernel=sysfs.kernel(self._root),
+            gpus=gpus,
+            pairs=pairs,
             errors=survey.errors,
         )
+
+    def _survey(self, suspect: int | None = None) -> Survey:
+        """The driver, opened if it is not open. Raises _Closed."""
+        try:
+            survey = self._driver.ask(AskSurvey(), ANSWER_S if self._driver.is_open else OPEN_S)
+        except NoAnswer as error:
+            raise _Closed({"driver": str(error)}, suspect) from error
+        if survey.errors.keys() & {"driver", "gpus"}:
+            raise _Closed(survey.errors, suspect)
+        return survey
+
+    def _gpu(self, index: int) -> GpuReading:
+        answer = self._asked(index, AskGpu(index))
+        return GpuReading(index=index, errors={"handle": answer}) if isinstance(answer, str) else answer
+
+    def _pairs(self, index: int, answered: list[int]) -> tuple[PairReading, ...]:
+        answer = self._asked(index, AskPairs(index, tuple(other for other in answered if other > index)))
+        return () if isinstance(answer, str) else answer
+
+    def _asked(self, index: int, question: Ask[T]) -> T | str:
+        """What a GPU answers, or why it does not. Raises _Closed where nobody answers any more."""
+        silence = self._silences.get(index)
+        if silence is not None and monotonic() < silence.until:
+            return silence.error
+        try:
+            answer = self._driver.ask(question, ANSWER_S)
+        except NoAnswer as error:
+            shortest_s, longest_s = SILENT_S
+            length_s = shortest_s if silence is None else min(2 * silence.length_s, longest_s)
+            self._silences[index] = _Silence(str(error), monotonic() + length_s, length_s)
+            self._survey(suspect=index)  # for the other GPUs
+            return str(error)
+        self._silences.pop(index, None)
+        return answer

@@ -78,4 +78,7 @@ def failure(readings: Readings) -> Failure | None:
         ReadyReason.DRIVER_FAILED,
         f"The driver cannot be used ({error}); see whether nvidia-smi works, and the kernel's log for NVRM lines.",
     )
-    return FAILURES.get(error, unknown)
+    found = FAILURES.get(error, unknown)
+    if readings.suspect is None:
+        return found
+    return Failure(found.reason, f"{found.message} It stopped to answer when GPU {readings.suspect} was asked.")

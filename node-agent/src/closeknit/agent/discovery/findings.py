@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from closeknit.agent.discovery import nvlink
-from closeknit.agent.discovery.driver import failure
+from closeknit.agent.discovery.driver import CRASHED, HUNG, failure
 from closeknit.agent.discovery.readings import Readings
 from closeknit.api.names import MachineConditionType, ReadyReason
 from closeknit.api.nodetopology import NodeTopologySpec, Support
@@ -12,6 +12,7 @@ from closeknit.api.nodetopology_status import GpuStatus, Health
 
 FABRIC_UNHEALTHY = 2  # NVML's fabric health summary
 FABRIC_NOT_READY = "FabricNotReady"
+SILENT = {"GpuIsLost": "GPULost", HUNG: "GPUHung", CRASHED: "DriverCrashed"}  # other errors by NVML's own names
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def unhealthy_gpus(readings: Readings, switched: bool) -> list[GpuStatus]:
         reasons = []
         state = Health.UNHEALTHY
         if "handle" in gpu.errors:
-            reasons.append("GPULost" if gpu.errors["handle"] == "GpuIsLost" else gpu.errors["handle"])
+            reasons.append(SILENT.get(gpu.errors["handle"], gpu.errors["handle"]))
         elif switched:
             if nvlink.fabric_ready(gpu, readings.pairs) is False:
                 reasons.append(FABRIC_NOT_READY)  # CUDA does not even start there

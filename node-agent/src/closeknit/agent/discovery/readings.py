@@ -143,4 +143,5 @@ class Readings(Reading, frozen=True):
     pci: tuple[PciReading, ...] = ()
     rdma: tuple[RdmaReading, ...] = ()
     kernel: KernelReading = KernelReading()
+    suspect: int | None = None  # index of the GPU that was asked when the driver stopped to answer at all
     errors: dict[str, str] = {}

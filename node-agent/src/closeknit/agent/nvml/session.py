@@ -25,11 +25,11 @@ class Session:
                 return self.survey()
             case AskGpu(index):
                 return self.gpu(index)
-            case AskPairs(index):
-                return self.pairs(index)
+            case AskPairs(index, others):
+                return self.pairs(index, others)
 
     def survey(self) -> Survey:
-        """Which driver and which GPUs are there."""
+        """Which driver is there, and how many GPUs. It asks no GPU: one that hangs must not hide the others."""
         errors: dict[str, str] = {}
         if not self._is_open:
             try:
@@ -42,8 +42,7 @@ class Session:
         count = ask(errors, "gpus", pynvml.nvmlDeviceGetCount)
         if count is None:
             self.close()
-        uuids = tuple(self._uuid(index) for index in range(count or 0))
-        return Survey(driver_version, cuda_version, uuids, errors)
+        return Survey(driver_version, cuda_version, count or 0, errors)
 
     def gpu(self, index: int) -> GpuReading:
         """All facts of one GPU."""
@@ -54,12 +53,12 @@ class Session:
             self._handles.pop(index, None)
         return reading
 
-    def pairs(self, index: int) -> tuple[PairReading, ...]:
-        """A GPU and each of those after it that answered when they were asked last."""
-        if index not in self._handles:
+    def pairs(self, index: int, others: tuple[int, ...]) -> tuple[PairReading, ...]:
+        """A GPU and each of these others, which answered when they were asked last."""
+        found = {each: self._handles.get(each) or self._handle(each, {}) for each in (index, *others)}
+        if found[index] is None:
             return ()
-        others = sorted(other for other in self._handles if other > index)
-        return tuple(gpu.pair(index, other, self._handles[index], self._handles[other]) for other in others)
+        return tuple(gpu.pair(index, other, found[index], found[other]) for other in others if found[other] is not None)
 
     def close(self) -> None:
         """Ends the session; its handles are no longer valid."""
@@ -75,8 +74,3 @@ class Session:
         else:
             self._handles[index] = handle
         return handle
-
-    def _uuid(self, index: int) -> str | None:
-        errors: dict[str, str] = {}
-        handle = self._handle(index, errors)
-        return None if handle is None else ask(errors, "uuid", pynvml.nvmlDeviceGetUUID, handle)
