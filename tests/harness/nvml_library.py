@@ -38,6 +38,8 @@ LINK_NUMBERS = {
 }
 STATE_FIELD, SPEED_FIELD, C2C_COUNT_FIELD, C2C_SPEED_FIELD = 165, 164, 170, 172
 OLD_SPEED_FIELDS = (*range(84, 90), *range(132, 138))
+HEALTH_FIELDS = {230: "recovery_action"}
+LINK_ERROR_FIELDS = (59, 162, 214)
 UINT, ULONGLONG = 1, 3  # nvmlValueType_t
 FIRST_MIG_HANDLE = 1000
 
@@ -63,6 +65,9 @@ class NvmlLibrary:
         self._calls_left = dict(lost_after or {})
         self.sessions = 0
         self.calls = 0  # so far
+        self.events: list[tuple[int, int]] = []  # (index of the GPU, XID) that the driver has yet to tell
+        self.event_error = 10  # what it answers when there is none: TIMEOUT
+        self.watched: list[int] = []  # indexes of the GPUs whose events are told
         self.failing: tuple[int, int] | None = None  # the number of one call, from 0, and the code that it answers
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +156,8 @@ class NvmlLibrary:
         return SUCCESS
 
     def _nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:  # noqa: N802
+        if index.value >= len(self._readings.gpus):
+            return INVALID_ARGUMENT
         gpu = self._readings.gpus[index.value]
         _set_address(handle._obj, index.value + 1)
         return CODES[gpu.errors["handle"]] if "handle" in gpu.errors else SUCCESS
@@ -225,6 +232,11 @@ class NvmlLibrary:
         return SUCCESS
 
     def _field(self, handle: Any, field: int, scope: int) -> tuple[int, Any]:
+        if field in HEALTH_FIELDS:
+            return self._health(handle, HEALTH_FIELDS[field])
+        if field in LINK_ERROR_FIELDS:  # all of them are those of link 0
+            code, count = self._health(handle, "link_errors")
+            return code, count if scope == 0 else 0
         if field in (C2C_COUNT_FIELD, C2C_SPEED_FIELD):
             return self._value(handle, "c2c_links" if field == C2C_COUNT_FIELD else "c2c_link_mb_s")
         is_old = field in OLD_SPEED_FIELDS
@@ -234,6 +246,74 @@ class NvmlLibrary:
             return NOT_SUPPORTED, None
         code, link = self._link(handle, scope)
         return (code, None) if link is None else _answer(link, "state" if field == STATE_FIELD else "speed_mb_s")
+
+    def _health(self, handle: Any, field: str) -> tuple[int, Any]:
+        code, health = self._value(handle, "health")
+        return (code, None) if health is None else _answer(health, field)
+
+    def _nvmlDeviceGetRemappedRows(self, handle: Any, *numbers: Any) -> int:  # noqa: N802
+        code, failed = self._health(handle, "rows_failed")
+        _, pending = self._health(handle, "rows_pending")
+        if code == SUCCESS:
+            for number, value in zip(numbers, (7, 7, pending, failed), strict=True):
+                number._obj.value = value
+        return code
+
+    def _nvmlDeviceGetTotalEccErrors(self, handle: Any, kind: Any, counter: Any, number: Any) -> int:  # noqa: N802
+        assert (kind.value, counter.value) == (1, 0)  # uncorrected, since the driver was loaded
+        return self._put_health(handle, "uncorrected_ecc", number)
+
+    def _nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any, number: Any) -> int:  # noqa: N802
+        return self._put_health(handle, "clocks_event_reasons", number)
+
+    _nvmlDeviceGetCurrentClocksThrottleReasons = _nvmlDeviceGetCurrentClocksEventReasons  # noqa: N815
+
+    def _put_health(self, handle: Any, field: str, number: Any) -> int:
+        code, value = self._health(handle, field)
+        if code == SUCCESS:
+            number._obj.value = value
+        return code
+
+    def _nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, processes: Any) -> int:  # noqa: N802
+        code, pids = self._health(handle, "pids")
+        if code != SUCCESS or not pids:
+            count._obj.value = 0
+            return code
+        if processes is None:
+            count._obj.value = len(pids)
+            return 7  # INSUFFICIENT_SIZE
+        for place, pid in enumerate(pids):
+            processes[place].pid = pid
+        count._obj.value = len(pids)
+        return SUCCESS
+
+    def _nvmlEventSetCreate(self, events: Any) -> int:  # noqa: N802
+        _set_address(events._obj, 77)
+        return SUCCESS
+
+    def _nvmlEventSetFree(self, _events: Any) -> int:  # noqa: N802
+        self.watched.clear()
+        return SUCCESS
+
+    def _nvmlDeviceGetSupportedEventTypes(self, handle: Any, number: Any) -> int:  # noqa: N802
+        code, _ = self._value(handle, "index")
+        number._obj.value = 0x1F
+        return code
+
+    def _nvmlDeviceRegisterEvents(self, handle: Any, kinds: Any, _events: Any) -> int:  # noqa: N802
+        assert kinds.value == 8  # XIDs
+        self.watched.append(address(handle) - 1)
+        return SUCCESS
+
+    def _nvmlEventSetWait_v2(self, _events: Any, data: Any, wait_ms: Any) -> int:  # noqa: N802
+        assert wait_ms.value == 0
+        told = next((event for event in self.events if event[0] in self.watched), None)
+        if told is None:
+            return self.event_error
+        self.events.remove(told)
+        _set_address(data._obj.device, told[0] + 1)
+        data._obj.eventType, data._obj.eventData = 8, told[1]
+        return SUCCESS
 
     def _nvmlDeviceGetGpuFabricInfoV(self, handle: Any, info: Any) -> int:  # noqa: N802
         if info._obj.version >> 24 > self._fabric_version:

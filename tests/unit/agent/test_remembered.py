@@ -8,7 +8,14 @@ import msgspec
 import pytest
 
 from closeknit.agent.discovery.profile import Faults, LinkFault
-from closeknit.agent.discovery.readings import GpuReading, LinkReading, MigDeviceReading, PairReading, Readings
+from closeknit.agent.discovery.readings import (
+    GpuReading,
+    HealthReading,
+    LinkReading,
+    MigDeviceReading,
+    PairReading,
+    Readings,
+)
 from closeknit.agent.discovery.remembered import remembered
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
@@ -47,7 +54,7 @@ class Machine:
     def with_one_failing_call(self, code: int, gpus: Collection[int]) -> Iterator[tuple[str, Readings]]:
         """The machine as it is read when one call fails, for each call that is made for these GPUs, or for none."""
         for question, whole in self.answers.items():
-            if not isinstance(question, AskSurvey) and question.index not in gpus:
+            if isinstance(question, AskGpu | AskPairs) and question.index not in gpus:
                 continue
             before = self.library.calls
             self.session.answer(question)
@@ -165,6 +172,16 @@ def test_where_nothing_can_be_read_everything_is_as_it_was(error: str) -> None:
 
 def test_no_gpus_that_were_counted_are_none() -> None:
     assert remembered(H200, replace(H200, gpus=(), pairs=())).gpus == ()
+
+
+def test_how_a_gpu_is_stays_until_it_is_read_otherwise() -> None:
+    ill = with_first(H200, health=HealthReading(rows_failed=True, uncorrected_ecc=2))
+    errors = {"rows_failed": "Unknown"}
+    unread = with_first(H200, health=HealthReading(uncorrected_ecc=3, errors=errors))
+    assert remembered(ill, unread).gpus[0].health == HealthReading(rows_failed=True, uncorrected_ecc=3, errors=errors)
+    silent = with_first(H200, health=None, errors={"handle": "Hung"})
+    assert remembered(ill, silent).gpus[0].health == ill.gpus[0].health
+    assert remembered(ill, H200).gpus[0].health is None
 
 
 def test_mig_devices() -> None:

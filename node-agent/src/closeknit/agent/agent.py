@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from datetime import UTC, datetime
+from time import monotonic
 from typing import NoReturn
 
 from pydantic import ValidationError
 
+from closeknit.agent.discovery.course import Course, followed
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.remembered import remembered
 from closeknit.agent.discovery.topology import Discovery, discover
@@ -36,6 +38,7 @@ class Agent:
         self._interval_s = interval_s
         self._backoff = backoff
         self._last: tuple[Readings, Discovery] | None = None
+        self._course = Course()
 
     async def run(self) -> NoReturn:
         """Reads and publishes for ever. What fails is tried again, sooner at first; a failure is logged once."""
@@ -71,6 +74,8 @@ class Agent:
     async def _discovery(self) -> Discovery:
         # In a thread: a driver that hangs must not keep this process from ending when it is told to.
         readings = remembered(self._last and self._last[0], await asyncio.to_thread(self._source.read))
-        if self._last is None or self._last[0] != readings:
-            self._last = readings, discover(readings, self._source.method)
+        course = followed(self._course, readings, monotonic())
+        if self._last is None or (readings, course) != (self._last[0], self._course):
+            self._last = readings, discover(readings, self._source.method, course)
+        self._course = course
         return self._last[1]

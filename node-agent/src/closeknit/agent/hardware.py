@@ -8,9 +8,10 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from closeknit.agent import sysfs
-from closeknit.agent.discovery.readings import GpuReading, PairReading, Readings
+from closeknit.agent.discovery.readings import GpuReading, PairReading, Readings, XidReading
 from closeknit.agent.nvml.door import Door, NoAnswer
-from closeknit.agent.nvml.messages import Ask, AskGpu, AskPairs, AskSurvey, Survey
+from closeknit.agent.nvml.identity import Identity, beating, is_due
+from closeknit.agent.nvml.messages import Ask, AskEvents, AskGpu, AskPairs, AskPulse, AskSurvey, Pulse, Survey
 from closeknit.api.nodetopology import Method
 
 OPEN_S = 60.0  # a driver without persistence mode starts each GPU first, some seconds for each
@@ -60,6 +61,7 @@ class HardwareSource:
     def __init__(self, root: Path, driver: Driver | None = None) -> None:
         self._root = root
         self._driver = driver or Door()
+        self._identity: Identity | None = None
         self._silences: dict[int, _Silence] = {}  # by index
 
     def read(self) -> Readings:
@@ -69,19 +71,45 @@ class HardwareSource:
         )
         try:
             survey = self._survey()
-            gpus = tuple(self._gpu(index) for index in range(survey.gpus))
-            answered = [gpu.index for gpu in gpus if "handle" not in gpu.errors]
-            pairs = tuple(pair for index in answered for pair in self._pairs(index, answered))
+            identity = self._identity
+            pulses = {} if identity is None else self._pulses(identity)
+            if identity is None or is_due(identity, survey, pulses, monotonic() - identity.read_at):
+                identity = self._identity = self._identified(survey)
+                pulses = self._pulses(identity)
+            xids = self._events()
         except _Closed as closed:
+            self._identity = None
             return replace(around, suspect=closed.suspect, errors=closed.errors)
         return replace(
             around,
             driver_version=survey.driver_version,
             cuda_version=survey.cuda_version,
-            gpus=gpus,
-            pairs=pairs,
+            gpus=tuple(beating(gpu, pulses[gpu.index]) for gpu in identity.gpus),
+            pairs=identity.pairs,
+            xids=xids,
             errors=survey.errors,
         )
+
+    def _identified(self, survey: Survey) -> Identity:
+        gpus = tuple(self._gpu(index) for index in range(survey.gpus))
+        answered = [gpu.index for gpu in gpus if "handle" not in gpu.errors]
+        pairs = tuple(pair for index in answered for pair in self._pairs(index, answered))
+        return Identity(survey, gpus, pairs, monotonic())
+
+    def _pulses(self, identity: Identity) -> dict[int, Pulse]:
+        return {gpu.index: self._pulse(gpu) for gpu in identity.gpus}
+
+    def _pulse(self, gpu: GpuReading) -> Pulse:
+        links = tuple(link.link for link in gpu.links if link.p2p)
+        answer = self._asked(gpu.index, AskPulse(gpu.index, links))
+        return Pulse(errors={"handle": answer}) if isinstance(answer, str) else answer
+
+    def _events(self) -> tuple[XidReading, ...]:
+        try:
+            return self._driver.ask(AskEvents(), ANSWER_S)
+        except NoAnswer:
+            self._survey()
+            return ()
 
     def _survey(self, suspect: int | None = None) -> Survey:
         """The driver, opened if it is not open. Raises _Closed."""

@@ -46,6 +46,27 @@ class MigDeviceReading(Reading, frozen=True):
     errors: dict[str, str] = {}
 
 
+class HealthReading(Reading, frozen=True):
+    """How one GPU is, as its counters and states say."""
+
+    recovery_action: int | None = None  # nvmlDeviceGpuRecoveryAction_t: 0 none, 1 reset, 2 reboot, 3 drain P2P, …
+    rows_pending: bool | None = None  # memory rows wait for a reset to be replaced
+    rows_failed: bool | None = None  # a memory row could not be replaced
+    uncorrected_ecc: int | None = None  # since the driver was loaded
+    clocks_event_reasons: int | None = None  # bits of nvmlClocksEventReasons
+    link_errors: int | None = None  # times that any NVLink had to be trained anew; its failures from Blackwell on
+    pids: tuple[int, ...] | None = None  # that compute on it, of the host; None where the host's cannot be seen
+    errors: dict[str, str] = {}
+
+
+class XidReading(Reading, frozen=True):
+    """One XID event since the reading before."""
+
+    xid: int
+    uuid: str | None = None  # of the GPU
+    errors: dict[str, str] = {}
+
+
 class GpuReading(Reading, frozen=True):
     """One GPU. An error under `handle` means that it does not answer, or stopped to while it was read."""
 
@@ -67,6 +88,7 @@ class GpuReading(Reading, frozen=True):
     c2c_link_mb_s: int | None = None
     fabric: FabricReading | None = None
     links: tuple[LinkReading, ...] = ()
+    health: HealthReading | None = None
     errors: dict[str, str] = {}
 
 
@@ -143,5 +165,6 @@ class Readings(Reading, frozen=True):
     pci: tuple[PciReading, ...] = ()
     rdma: tuple[RdmaReading, ...] = ()
     kernel: KernelReading = KernelReading()
+    xids: tuple[XidReading, ...] = ()
     suspect: int | None = None  # index of the GPU that was asked when the driver stopped to answer at all
     errors: dict[str, str] = {}

@@ -12,7 +12,15 @@ import msgspec
 
 from closeknit.agent.discovery import pci
 from closeknit.agent.discovery.nvlink import DOWN_STATES, UP_STATES
-from closeknit.agent.discovery.readings import GpuReading, LinkReading, MigDeviceReading, PairReading, Reading, Readings
+from closeknit.agent.discovery.readings import (
+    GpuReading,
+    HealthReading,
+    LinkReading,
+    MigDeviceReading,
+    PairReading,
+    Reading,
+    Readings,
+)
 
 # What says where a link leads, and what it is worth; one that is down need not say either, or says 0.
 BUILT = ("remote_type", "remote_bus_id")
@@ -62,7 +70,11 @@ def _is_reset(last: GpuReading, new: GpuReading) -> bool:
 def _gpu(last: GpuReading, new: GpuReading) -> GpuReading:
     is_silent = "handle" in new.errors
     follows = {"mig_devices": "mig_mode", "c2c_link_mb_s": "c2c_links"}  # asked only where the other was answered
-    simple = [name for name in GpuReading.__struct_fields__ if name not in ("errors", "links", "mig_devices", *follows)]
+    simple = [
+        name
+        for name in GpuReading.__struct_fields__
+        if name not in ("errors", "links", "health", "mig_devices", *follows)
+    ]
     kept = _kept(last, new, simple, is_silent)
     c2c_link_mb_s = new.c2c_link_mb_s
     if c2c_link_mb_s is None and (new.errors.keys() & {"c2c_links", "c2c_link_mb_s"} or is_silent):
@@ -71,8 +83,15 @@ def _gpu(last: GpuReading, new: GpuReading) -> GpuReading:
         mig_devices = last.mig_devices
     else:
         mig_devices = _mig_devices(last.mig_devices, new.mig_devices)
+    health = new.health if not is_silent else last.health
+    if health is not None and last.health is not None:
+        health = _kept(last.health, health, [name for name in HealthReading.__struct_fields__ if name != "errors"])
     return msgspec.structs.replace(
-        kept, c2c_link_mb_s=c2c_link_mb_s, mig_devices=mig_devices, links=_links(last.links, new.links, is_silent)
+        kept,
+        health=health,
+        c2c_link_mb_s=c2c_link_mb_s,
+        mig_devices=mig_devices,
+        links=_links(last.links, new.links, is_silent),
     )
 
 

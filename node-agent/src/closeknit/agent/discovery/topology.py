@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from closeknit.agent.discovery import nvlink, pci
+from closeknit.agent.discovery.ailments import ailing_gpus
+from closeknit.agent.discovery.course import Course
 from closeknit.agent.discovery.driver import failure
-from closeknit.agent.discovery.findings import Finding, findings, unhealthy_gpus
+from closeknit.agent.discovery.findings import Finding, findings
 from closeknit.agent.discovery.nics import gpu_direct_rdma, nics
 from closeknit.agent.discovery.possible import possible
 from closeknit.agent.discovery.readings import GpuReading, MigDeviceReading, PciReading, Readings
@@ -61,8 +63,11 @@ class Discovery:
     """Whether no GPU could be read, so that what is published of the hardware is better than this spec."""
 
 
-def discover(readings: Readings, method: Method) -> Discovery:
-    """The machine that these readings describe; every list of its spec is in the order of `gpus`, by NVML index."""
+def discover(readings: Readings, method: Method, course: Course = Course()) -> Discovery:  # noqa: B008 -- it is frozen
+    """The machine that these readings describe; every list of its spec is in the order of `gpus`, by NVML index.
+
+    `course`: what has happened to its GPUs until now.
+    """
     located = _located(readings)
     gpus = [gpu for gpu, _ in located]
     devices = {device.address: device for device in readings.pci}
@@ -78,15 +83,15 @@ def discover(readings: Readings, method: Method) -> Discovery:
         nics=found_nics,
         capabilities=_capabilities(readings),
     )
-    unhealthy = unhealthy_gpus(readings, links.switched)
+    ailing = ailing_gpus(readings, links.switched, course)
     active = {nic.name for nic in found_nics if nic.state is PortState.ACTIVE}  # status names devices, not ports
     down = dict.fromkeys(nic.name for nic in found_nics if nic.name not in active)
     return Discovery(
         spec=spec,
-        gpus=tuple(unhealthy),
+        gpus=tuple(ailing),
         nics=tuple(NicStatus(name=name, state=Health.DOWN, reasons=["PortDown"]) for name in down),
         links_down=tuple(links_down),
-        findings=findings(readings, spec, unhealthy),
+        findings=findings(readings, spec, ailing),
         is_blind=failure(readings) is not None,
     )
 

@@ -5,9 +5,6 @@ from typing import Any, TypeVar
 
 import pynvml
 
-LOST = "GpuIsLost"
-# What a driver says of a fact that it does not know, or that this GPU has not. Any other error is a failure.
-ABSENT = ("NotSupported", "FunctionNotFound", "InvalidArgument", "ArgumentVersionMismatch")
 # nvmlValueType_t -> member of the union
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 

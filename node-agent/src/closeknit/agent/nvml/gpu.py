@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 import pynvml
 
 from closeknit.agent.discovery.readings import FabricReading, GpuReading, MigDeviceReading, PairReading
-from closeknit.agent.nvml.calls import LOST, ask, field, word
+from closeknit.agent.nvml.calls import ask, field, word
 from closeknit.agent.nvml.links import links
+from closeknit.agent.nvml.messages import LOST
 
 # The binding spells READ's index as a tuple by mistake, in every release since 11.450.
 P2P_READ, P2P_NVLINK = 0, 2

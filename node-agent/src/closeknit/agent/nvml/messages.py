@@ -4,7 +4,11 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from closeknit.agent.discovery.readings import GpuReading, PairReading
+from closeknit.agent.discovery.readings import FabricReading, GpuReading, HealthReading, PairReading, XidReading
+
+LOST = "GpuIsLost"
+# What a driver says of a fact that it does not know, or that this GPU has not. Any other error is a failure.
+ABSENT = ("NotSupported", "FunctionNotFound", "InvalidArgument", "ArgumentVersionMismatch")
 
 MAX_BYTES = 4 << 20  # of an answer; all of a GPU with 36 links has 10 KB
 LENGTH_BYTES = 4  # before each message
@@ -45,8 +49,35 @@ class AskPairs(Ask[tuple[PairReading, ...]], frozen=True):
     others: tuple[int, ...]
 
 
-Question = AskSurvey | AskGpu | AskPairs
-ANSWERS = {AskSurvey: Survey, AskGpu: GpuReading, AskPairs: tuple[PairReading, ...]}
+class Pulse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a GPU is: the states of the links that were asked for, in their order, and what `errors` do not leave out."""
+
+    uuid: str | None = None
+    links: tuple[int | None, ...] = ()
+    fabric: FabricReading | None = None
+    health: HealthReading = HealthReading()
+    errors: dict[str, str] = {}
+
+
+class AskPulse(Ask[Pulse], frozen=True):
+    """How is a GPU, and these links of it?"""
+
+    index: int
+    links: tuple[int, ...]
+
+
+class AskEvents(Ask[tuple[XidReading, ...]], frozen=True):
+    """Which XIDs were there since the last time, of the GPUs that were asked for anything?"""
+
+
+Question = AskSurvey | AskGpu | AskPairs | AskPulse | AskEvents
+ANSWERS = {
+    AskSurvey: Survey,
+    AskGpu: GpuReading,
+    AskPairs: tuple[PairReading, ...],
+    AskPulse: Pulse,
+    AskEvents: tuple[XidReading, ...],
+}
 
 
 def framed(message: object) -> bytes:

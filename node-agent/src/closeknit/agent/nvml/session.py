@@ -5,10 +5,11 @@ from typing import Any
 
 import pynvml
 
-from closeknit.agent.discovery.readings import GpuReading, PairReading
-from closeknit.agent.nvml import gpu
+from closeknit.agent.discovery.readings import GpuReading, PairReading, XidReading
+from closeknit.agent.nvml import gpu, health
 from closeknit.agent.nvml.calls import ask, word
-from closeknit.agent.nvml.messages import AskGpu, AskPairs, AskSurvey, Question, Survey
+from closeknit.agent.nvml.events import Events
+from closeknit.agent.nvml.messages import AskEvents, AskGpu, AskPairs, AskPulse, AskSurvey, Pulse, Question, Survey
 
 
 class Session:
@@ -17,8 +18,12 @@ class Session:
     def __init__(self) -> None:
         self._is_open = False
         self._handles: dict[int, Any] = {}
+        self._capabilities: dict[int, tuple[int, int]] = {}
+        self._events = Events()
 
-    def answer(self, question: Question) -> Survey | GpuReading | tuple[PairReading, ...]:
+    def answer(
+        self, question: Question
+    ) -> Survey | GpuReading | Pulse | tuple[PairReading, ...] | tuple[XidReading, ...]:
         """The answer to a question; what NVML refuses is part of it."""
         match question:
             case AskSurvey():
@@ -27,6 +32,10 @@ class Session:
                 return self.gpu(index)
             case AskPairs(index, others):
                 return self.pairs(index, others)
+            case AskPulse(index, links):
+                return self.pulse(index, links)
+            case AskEvents():
+                return self._events.since_last_asked()
 
     def survey(self) -> Survey:
         """Which driver is there, and how many GPUs. It asks no GPU: one that hangs must not hide the others."""
@@ -51,6 +60,8 @@ class Session:
         reading = GpuReading(index=index, errors=errors) if handle is None else gpu.gpu(index, handle)
         if "handle" in reading.errors:
             self._handles.pop(index, None)
+        else:
+            self._events.watch(index, handle)
         return reading
 
     def pairs(self, index: int, others: tuple[int, ...]) -> tuple[PairReading, ...]:
@@ -60,9 +71,24 @@ class Session:
             return ()
         return tuple(gpu.pair(index, other, found[index], found[other]) for other in others if found[other] is not None)
 
+    def pulse(self, index: int, links: tuple[int, ...]) -> Pulse:
+        """How a GPU is."""
+        errors: dict[str, str] = {}
+        handle = self._handle(index, errors)
+        if handle is None:
+            return Pulse(links=(None,) * len(links), errors=errors)
+        if index not in self._capabilities:
+            capability = ask({}, "capability", pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+            if capability is not None:
+                self._capabilities[index] = (capability[0], capability[1])
+        self._events.watch(index, handle)
+        return health.pulse(handle, self._capabilities.get(index), links)
+
     def close(self) -> None:
         """Ends the session; its handles are no longer valid."""
         self._handles = {}
+        self._capabilities = {}
+        self._events = Events()
         self._is_open = False
         with suppress(pynvml.NVMLError):  # a driver that is gone has nothing to end
             pynvml.nvmlShutdown()
