@@ -40,7 +40,8 @@ STATE_FIELD, SPEED_FIELD, C2C_COUNT_FIELD, C2C_SPEED_FIELD = 165, 164, 170, 172
 OLD_SPEED_FIELDS = (*range(84, 90), *range(132, 138))
 HEALTH_FIELDS = {230: "recovery_action"}
 LINK_ERROR_FIELDS = (59, 162, 214)
-UINT, ULONGLONG = 1, 3  # nvmlValueType_t
+UINT = 1  # nvmlValueType_t
+VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 FIRST_MIG_HANDLE = 1000
 
 
@@ -64,6 +65,7 @@ class NvmlLibrary:
         self._old_speeds = old_speeds
         self._calls_left = dict(lost_after or {})
         self.sessions = 0
+        self.value_type = UINT  # of all fields
         self.calls = 0  # so far
         self.events: list[tuple[int, int]] = []  # (index of the GPU, XID) that the driver has yet to tell
         self.event_error = 10  # what it answers when there is none: TIMEOUT
@@ -227,8 +229,9 @@ class NvmlLibrary:
         for value in values._obj[: count.value]:
             value.nvmlReturn, found = self._field(handle, value.fieldId, value.scopeId)
             if value.nvmlReturn == SUCCESS:
-                value.valueType = UINT
-                value.value.uiVal = found
+                value.valueType = self.value_type
+                if self.value_type < len(VALUE_MEMBERS):
+                    setattr(value.value, VALUE_MEMBERS[self.value_type], found)
         return SUCCESS
 
     def _field(self, handle: Any, field: int, scope: int) -> tuple[int, Any]:

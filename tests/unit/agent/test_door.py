@@ -84,6 +84,16 @@ def test_a_gpu_on_which_a_call_does_not_return_costs_only_its_own_facts(
     assert monotonic() - started < 1.5
 
 
+def test_more_than_one_gpu_that_hangs_is_a_driver_that_does_until_they_are_left_alone(
+    door: Doors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "ANSWER_S", 1.0)
+    source = HardwareSource(tmp_path, door(f"{NAME}:1:hang", f"{NAME}:2:hang"))
+    first = source.read()
+    assert (first.errors, first.suspect) == ({"driver": "Hung"}, 2)
+    assert [gpu.errors.get("handle") for gpu in source.read().gpus] == [None, "Hung", "Hung", None]
+
+
 def test_a_gpu_that_answers_again_is_heard(door: Doors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "SILENT_S", (0.0, 0.0))
     file = tmp_path / "hangs"

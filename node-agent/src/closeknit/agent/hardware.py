@@ -18,6 +18,9 @@ OPEN_S = 60.0  # a driver without persistence mode starts each GPU first, some s
 ANSWER_S = 3.0  # all of a GPU with 18 links takes some 10 ms; a driver that is busy with another one, a second
 # A GPU that did not answer is left alone, each time for twice as long: asking it costs the session with the others.
 SILENT_S = (60.0, 600.0)
+# GPUs that fall silent in one reading until the driver hangs rather than its GPUs; a reading that waits for each of
+# them in turn would take minutes.
+MAX_SILENCES = 2
 
 T = TypeVar("T")
 
@@ -63,12 +66,14 @@ class HardwareSource:
         self._driver = driver or Door()
         self._identity: Identity | None = None
         self._silences: dict[int, _Silence] = {}  # by index
+        self._fallen_silent = 0  # GPUs in this reading
 
     def read(self) -> Readings:
         """The machine as it is now; what cannot be read is part of it. A driver that failed is opened anew."""
         around = Readings(
             pci=sysfs.pci_devices(self._root), rdma=sysfs.rdma_devices(self._root), kernel=sysfs.kernel(self._root)
         )
+        self._fallen_silent = 0
         try:
             survey = self._survey()
             identity = self._identity
@@ -140,6 +145,9 @@ class HardwareSource:
             shortest_s, longest_s = SILENT_S
             length_s = shortest_s if silence is None else min(2 * silence.length_s, longest_s)
             self._silences[index] = _Silence(str(error), monotonic() + length_s, length_s)
+            self._fallen_silent += 1
+            if self._fallen_silent >= MAX_SILENCES:
+                raise _Closed({"driver": str(error)}, index) from error
             self._survey(suspect=index)  # for the other GPUs
             return str(error)
         self._silences.pop(index, None)
