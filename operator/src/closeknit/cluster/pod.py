@@ -61,6 +61,7 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
 
     pinned: str = ""  # node that a child of ours is made for
     resource_version: str = ""
+    created: str = ""  # by the API server's clock
     deletion_timestamp: str | None = None
     conditions: tuple[Condition, ...] = ()  # PodScheduled, Ready and DisruptionTarget, by type
     containers: tuple[ContainerState, ...] = ()  # init containers first
@@ -251,6 +252,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
         others,
         pinned=pin(spec.affinity) if others.job_owner is not None else "",
         resource_version=metadata.resource_version or "",
+        created=metadata.creation_timestamp or "",
         deletion_timestamp=metadata.deletion_timestamp,
         conditions=tuple(
             sorted(
