@@ -65,6 +65,12 @@ class NvmlLibrary:
         self._old_speeds = old_speeds
         self._calls_left = dict(lost_after or {})
         self.sessions = 0
+        self.live = {  # of every GPU
+            "utilization_percent": 97,
+            "memory_used_bytes": 5 << 30,
+            "temperature_celsius": 54,
+            "power_milliwatts": 412_500,
+        }
         self.value_type = UINT  # of all fields
         self.calls = 0  # so far
         self.events: list[tuple[int, int]] = []  # (index of the GPU, XID) that the driver has yet to tell
@@ -194,8 +200,24 @@ class NvmlLibrary:
     def _nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:  # noqa: N802
         code, value = self._value(handle, "memory_bytes")
         if code == SUCCESS:
-            memory._obj.total = value
+            memory._obj.total, memory._obj.used = value, self.live["memory_used_bytes"]
         return code
+
+    def _nvmlDeviceGetUtilizationRates(self, handle: Any, rates: Any) -> int:  # noqa: N802
+        code, gpu = self._value(handle, "mig_mode")
+        if code == SUCCESS and gpu[0]:
+            return NOT_SUPPORTED
+        rates._obj.gpu, rates._obj.memory = self.live["utilization_percent"], 1
+        return SUCCESS if code == NOT_SUPPORTED else code
+
+    def _nvmlDeviceGetTemperature(self, handle: Any, sensor: Any, number: Any) -> int:  # noqa: N802
+        assert sensor.value == 0
+        number._obj.value = self.live["temperature_celsius"]
+        return self._value(handle, "index")[0]
+
+    def _nvmlDeviceGetPowerUsage(self, handle: Any, number: Any) -> int:  # noqa: N802
+        number._obj.value = self.live["power_milliwatts"]
+        return self._value(handle, "index")[0]
 
     def _nvmlDeviceGetMigMode(self, handle: Any, current: Any, pending: Any) -> int:  # noqa: N802
         code, value = self._value(handle, "mig_mode")

@@ -79,6 +79,18 @@ FLEET = "nodes: [{name: a, kubeconfig: k, profile: dgx2}"
             id="a fault that the machine cannot have",
         ),
         pytest.param(
+            ["--simulate", "input", "--metrics-address", ":8080"],
+            FLEET.replace("kubeconfig: k", "kubeconfig: input") + "]",
+            "--metrics-address serves the GPUs of one node, and --simulate plays many",
+            id="live values of a fleet",
+        ),
+        pytest.param(
+            ["--source", "recorded", "--dump", str(DUMP), "--kubeconfig", "input", "--metrics-address", "8080"],
+            "",
+            "'8080' is not an address such as 127.0.0.1:8080 or :8080",
+            id="an address without a colon",
+        ),
+        pytest.param(
             ["--source", "recorded", "--dump", str(DUMP), "--kubeconfig", "nowhere"],
             "",
             "node node-1: there is no kubeconfig nowhere",

@@ -15,7 +15,7 @@ from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, NotYet, Publisher
 from closeknit.agent.simulated import load_profile
-from closeknit.agent.source import SourceError
+from closeknit.agent.source import LiveGpu, SourceError
 from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.cluster.report import report_from_builtins
@@ -238,6 +238,9 @@ class Flaky:
         if self.reads == 1:
             raise SourceError("the driver is being upgraded")
         return MACHINE
+
+    def live(self) -> tuple[LiveGpu, ...]:
+        return ()
 
 
 def test_an_agent_goes_on_after_whatever_fails_and_says_it_once(caplog: pytest.LogCaptureFixture) -> None:

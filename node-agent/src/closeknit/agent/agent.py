@@ -23,6 +23,9 @@ _log = logging.getLogger(__name__)
 # hand comes back, and a heartbeat is written when it is due.
 READINGS_PER_LOOK = 12
 
+# Two GPUs that hang, and a driver that opens slowly after each, take 2 min; a pause after failures, at most one more.
+LONGEST_READING_S = 600.0
+
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0)
 
 
@@ -39,6 +42,8 @@ class Agent:
         self._backoff = backoff
         self._last: tuple[Readings, Discovery] | None = None
         self._course = Course()
+        self._is_published = False
+        self._heard_at = monotonic()
 
     async def run(self) -> NoReturn:
         """Reads and publishes for ever. What fails is tried again, sooner at first; a failure is logged once."""
@@ -68,11 +73,22 @@ class Agent:
                     words = ", ".join(written) or "nothing, all is up to date"
                     _log.info("wrote %s", words, extra={"node": self._node})
                 is_news = False
+                self._is_published = True
                 wait_s = self._interval_s
             await asyncio.sleep(wait_s)
 
+    def faults(self) -> list[str]:
+        """Why the process should be started anew: a reading that does not end, which each of its deadlines forbids."""
+        silence_s = monotonic() - self._heard_at
+        return [f"no reading has begun for {silence_s:.0f} s"] if silence_s > LONGEST_READING_S else []
+
+    def gaps(self) -> list[str]:
+        """What is still missing before the node's facts are there."""
+        return [] if self._is_published else ["nothing has been published yet"]
+
     async def _discovery(self) -> Discovery:
         # In a thread: a driver that hangs must not keep this process from ending when it is told to.
+        self._heard_at = monotonic()
         readings = remembered(self._last and self._last[0], await asyncio.to_thread(self._source.read))
         course = followed(self._course, readings, monotonic())
         if self._last is None or (readings, course) != (self._last[0], self._course):

@@ -11,7 +11,8 @@ from closeknit.agent import sysfs
 from closeknit.agent.discovery.readings import GpuReading, PairReading, Readings, XidReading
 from closeknit.agent.nvml.door import Door, NoAnswer
 from closeknit.agent.nvml.identity import Identity, beating, is_due
-from closeknit.agent.nvml.messages import Ask, AskEvents, AskGpu, AskPairs, AskPulse, AskSurvey, Pulse, Survey
+from closeknit.agent.nvml.messages import Ask, AskEvents, AskGpu, AskLive, AskPairs, AskPulse, AskSurvey, Pulse, Survey
+from closeknit.agent.source import LiveGpu
 from closeknit.api.nodetopology import Method
 
 OPEN_S = 60.0  # a driver without persistence mode starts each GPU first, some seconds for each
@@ -94,6 +95,19 @@ class HardwareSource:
             xids=xids,
             errors=survey.errors,
         )
+
+    def live(self) -> tuple[LiveGpu, ...]:
+        """What the GPUs do at this moment; those that do not answer are left out, and told by the next reading."""
+        identity, until = self._identity, monotonic() + ANSWER_S
+        found = []
+        for gpu in identity.gpus if identity is not None and self._driver.is_open else ():
+            if gpu.index in self._silences:
+                continue
+            try:
+                found.append(self._driver.ask(AskLive(gpu.index), until - monotonic()))
+            except NoAnswer:
+                break
+        return tuple(found)
 
     def _identified(self, survey: Survey) -> Identity:
         gpus = tuple(self._gpu(index) for index in range(survey.gpus))

@@ -10,7 +10,7 @@ import msgspec
 from closeknit.agent.discovery.profile import NO_FAULTS, Faults, Profile, ProfileError
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.simulation import readings_of
-from closeknit.agent.source import SourceError
+from closeknit.agent.source import LiveGpu, SourceError
 from closeknit.api.nesting import MAX_DEPTH, is_deeper
 from closeknit.api.nodetopology import Method
 
@@ -33,6 +33,10 @@ class SimulatedSource:
             return readings_of(self._profile, self._node, self._faults)
         except ProfileError as error:
             raise SourceError(f"node {self._node}: {error}") from error
+
+    def live(self) -> tuple[LiveGpu, ...]:
+        """None: a simulated GPU does nothing."""
+        return ()
 
 
 def profile_names() -> list[str]:

@@ -1,7 +1,10 @@
 """What an agent reads from."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from closeknit.agent.discovery.readings import Readings
 from closeknit.api.nodetopology import Method
@@ -13,6 +16,17 @@ class SourceError(Exception):
     """A machine that cannot be read at all; the message is one line for a person."""
 
 
+class LiveGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one GPU does at this moment; what the driver does not say is None."""
+
+    index: int
+    uuid: str | None = None
+    utilization_percent: int | None = None  # of the time in which anything computed; not under MIG
+    memory_used_bytes: int | None = None  # with what the driver keeps for itself
+    temperature_celsius: int | None = None
+    power_milliwatts: int | None = None
+
+
 class Source(Protocol):
     """Where readings come from: NVML and sysfs, a dump file, or a simulated machine."""
 
@@ -20,6 +34,10 @@ class Source(Protocol):
 
     def read(self) -> Readings:
         """The machine as it is now. Raises SourceError."""
+        ...
+
+    def live(self) -> Sequence[LiveGpu]:
+        """What the GPUs do at this moment, after at most some seconds; those that do not answer are left out."""
         ...
 
 

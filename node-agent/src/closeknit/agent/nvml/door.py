@@ -43,7 +43,7 @@ class Door:
     def ask(self, question: Ask[T], deadline_s: float) -> T:
         """The answer. Raises NoAnswer after `deadline_s`, or when the process ends; the next one is another's."""
         until = monotonic() + deadline_s
-        if not self._lock.acquire(timeout=deadline_s):
+        if not self._lock.acquire(timeout=max(0.0, deadline_s)):
             raise NoAnswer(HUNG)  # somebody else's question
         try:
             worker = self._started()

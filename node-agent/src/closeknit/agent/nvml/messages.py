@@ -5,6 +5,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from closeknit.agent.discovery.readings import FabricReading, GpuReading, HealthReading, PairReading, XidReading
+from closeknit.agent.source import LiveGpu
 
 LOST = "GpuIsLost"
 # What a driver says of a fact that it does not know, or that this GPU has not. Any other error is a failure.
@@ -70,13 +71,21 @@ class AskEvents(Ask[tuple[XidReading, ...]], frozen=True):
     """Which XIDs were there since the last time, of the GPUs that were asked for anything?"""
 
 
-Question = AskSurvey | AskGpu | AskPairs | AskPulse | AskEvents
+class AskLive(Ask[LiveGpu], frozen=True):
+    """What does a GPU do at this moment?"""
+
+    index: int
+
+
+Question = AskSurvey | AskGpu | AskPairs | AskPulse | AskEvents | AskLive
+Answer = Survey | GpuReading | Pulse | LiveGpu | tuple[PairReading, ...] | tuple[XidReading, ...]
 ANSWERS = {
     AskSurvey: Survey,
     AskGpu: GpuReading,
     AskPairs: tuple[PairReading, ...],
     AskPulse: Pulse,
     AskEvents: tuple[XidReading, ...],
+    AskLive: LiveGpu,
 }
 
 

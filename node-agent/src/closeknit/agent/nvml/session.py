@@ -5,11 +5,22 @@ from typing import Any
 
 import pynvml
 
-from closeknit.agent.discovery.readings import GpuReading, PairReading, XidReading
-from closeknit.agent.nvml import gpu, health
+from closeknit.agent.discovery.readings import GpuReading, PairReading
+from closeknit.agent.nvml import gpu, health, live
 from closeknit.agent.nvml.calls import ask, word
 from closeknit.agent.nvml.events import Events
-from closeknit.agent.nvml.messages import AskEvents, AskGpu, AskPairs, AskPulse, AskSurvey, Pulse, Question, Survey
+from closeknit.agent.nvml.messages import (
+    Answer,
+    AskEvents,
+    AskGpu,
+    AskLive,
+    AskPairs,
+    AskPulse,
+    AskSurvey,
+    Pulse,
+    Question,
+    Survey,
+)
 
 
 class Session:
@@ -21,9 +32,7 @@ class Session:
         self._capabilities: dict[int, tuple[int, int]] = {}
         self._events = Events()
 
-    def answer(
-        self, question: Question
-    ) -> Survey | GpuReading | Pulse | tuple[PairReading, ...] | tuple[XidReading, ...]:
+    def answer(self, question: Question) -> Answer:
         """The answer to a question; what NVML refuses is part of it."""
         match question:
             case AskSurvey():
@@ -36,6 +45,8 @@ class Session:
                 return self.pulse(index, links)
             case AskEvents():
                 return self._events.since_last_asked()
+            case AskLive(index):
+                return live.live(index, self._handle(index, {}))
 
     def survey(self) -> Survey:
         """Which driver is there, and how many GPUs. It asks no GPU: one that hangs must not hide the others."""
