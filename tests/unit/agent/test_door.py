@@ -160,3 +160,16 @@ def test_a_program_that_is_no_worker_is_a_crash(door: Doors) -> None:
         with pytest.raises(NoAnswer, match="Crashed"):
             Door(command).ask(AskSurvey(), 5.0)
     assert door().ask(AskSurvey(), START_S).gpus == 4
+
+
+def test_the_process_holds_nothing_that_it_does_not_need() -> None:
+    heavy = "{'pydantic', 'asyncio', 'kubernetes', 'aiohttp', 'typer', 'subprocess'}"
+    program = f"import sys, closeknit.agent.nvml.worker; sys.exit(str({heavy} & sys.modules.keys()))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.stderr == "set()\n"  # pydantic alone is 9 MB
+
+
+def test_the_agent_itself_does_not_hold_nvmls_binding() -> None:
+    program = "import sys, closeknit.agent.hardware; sys.exit(str({'pynvml'} & sys.modules.keys()))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.stderr == "set()\n"  # 12 MB

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.exposition import generate_latest
 
 from closeknit.agent.agent import LONGEST_READING_S, Agent
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.hardware import HardwareSource
@@ -17,7 +18,6 @@ from closeknit.agent.metrics import GpuMetrics
 from closeknit.agent.nvml.door import NoAnswer
 from closeknit.agent.nvml.messages import AskLive
 from closeknit.agent.simulated import SimulatedSource, load_profile
-from closeknit.agent.source import LiveGpu
 from closeknit.api.nodetopology import Method
 from harness.nvml_driver import InProcess
 from harness.nvml_library import NvmlLibrary

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from closeknit.agent.agent import Agent
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.profile import NO_FAULTS, Faults
 from closeknit.agent.discovery.publication import publication
 from closeknit.agent.discovery.readings import Readings
@@ -15,7 +16,7 @@ from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, NotYet, Publisher
 from closeknit.agent.simulated import load_profile
-from closeknit.agent.source import LiveGpu, SourceError
+from closeknit.agent.source import SourceError
 from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.cluster.report import report_from_builtins

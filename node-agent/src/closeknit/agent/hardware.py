@@ -8,11 +8,11 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from closeknit.agent import sysfs
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import GpuReading, PairReading, Readings, XidReading
 from closeknit.agent.nvml.door import Door, NoAnswer
 from closeknit.agent.nvml.identity import Identity, beating, is_due
 from closeknit.agent.nvml.messages import Ask, AskEvents, AskGpu, AskLive, AskPairs, AskPulse, AskSurvey, Pulse, Survey
-from closeknit.agent.source import LiveGpu
 from closeknit.api.nodetopology import Method
 
 OPEN_S = 60.0  # a driver without persistence mode starts each GPU first, some seconds for each

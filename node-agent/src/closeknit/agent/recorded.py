@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from closeknit.agent.discovery.dump import decode
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import Readings
-from closeknit.agent.source import LiveGpu, SourceError, read_bytes
+from closeknit.agent.source import SourceError, read_bytes
 from closeknit.api.nodetopology import Method
 
 

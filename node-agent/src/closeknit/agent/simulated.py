@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.profile import NO_FAULTS, Faults, Profile, ProfileError
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.simulation import readings_of
-from closeknit.agent.source import LiveGpu, SourceError
+from closeknit.agent.source import SourceError
 from closeknit.api.nesting import MAX_DEPTH, is_deeper
 from closeknit.api.nodetopology import Method
 

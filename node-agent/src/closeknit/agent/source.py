@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import Readings
 from closeknit.api.nodetopology import Method
 
@@ -14,17 +13,6 @@ MAX_FILE_BYTES = 16 << 20  # the dump of 8 H200s has 37 KB, a fleet file of 40,0
 
 class SourceError(Exception):
     """A machine that cannot be read at all; the message is one line for a person."""
-
-
-class LiveGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one GPU does at this moment; what the driver does not say is None."""
-
-    index: int
-    uuid: str | None = None
-    utilization_percent: int | None = None  # of the time in which anything computed; not under MIG
-    memory_used_bytes: int | None = None  # with what the driver keeps for itself
-    temperature_celsius: int | None = None
-    power_milliwatts: int | None = None
 
 
 class Source(Protocol):

@@ -4,8 +4,8 @@ from typing import Any
 
 import pynvml
 
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.nvml.calls import ask
-from closeknit.agent.source import LiveGpu
 
 ON_DIE = 0  # NVML_TEMPERATURE_GPU, the only sensor that there is
 

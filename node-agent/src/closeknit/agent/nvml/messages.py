@@ -4,8 +4,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import FabricReading, GpuReading, HealthReading, PairReading, XidReading
-from closeknit.agent.source import LiveGpu
 
 LOST = "GpuIsLost"
 # What a driver says of a fact that it does not know, or that this GPU has not. Any other error is a failure.
