@@ -11,6 +11,7 @@ from closeknit.agent.discovery.readings import HealthReading, Readings, XidReadi
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.hardware import HardwareSource
 from closeknit.agent.nvml import health as nvml_health
+from closeknit.agent.nvml.door import NoAnswer
 from closeknit.agent.nvml.messages import AskGpu, AskPulse
 from closeknit.agent.nvml.session import Session
 from closeknit.agent.simulated import load_profile
@@ -187,6 +188,46 @@ def test_a_gpu_that_is_lost_is_told_at_once_and_so_is_its_return(
     NvmlLibrary(machine()).install(monkeypatch)
     clock.now += 5
     assert source.read() == first
+
+
+class Hangs(InProcess):
+    """A driver on which some GPUs do not answer."""
+
+    def __init__(self, *gpus: int) -> None:
+        super().__init__()
+        self.gpus = gpus
+
+    def ask(self, question: Any, deadline_s: float) -> Any:
+        if getattr(question, "index", None) in self.gpus:
+            self.asked.append(question)
+            raise NoAnswer("Hung")
+        return super().ask(question, deadline_s)
+
+
+def test_of_gpus_that_hang_one_is_asked_again_at_a_time_and_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, driver = Clock(monkeypatch), Hangs()
+    NvmlLibrary(machine()).install(monkeypatch)
+    source = HardwareSource(tmp_path, driver)
+    source.read()
+    asked_again = []
+    for gpus in ((1,), (1, 2)):
+        driver.gpus = gpus
+        source.read()
+    for second in range(0, 1000, 5):
+        clock.now = 2000.0 + second
+        driver.asked.clear()
+        read = source.read()
+        assert [gpu.index for gpu in read.gpus if gpu.errors.get("handle") == "Hung"] == [1, 2]
+        indexes = [getattr(question, "index", None) for question in driver.asked]
+        asked_again += [(second, index) for index in indexes if index in (1, 2)]
+    assert asked_again == [(0, 1), (5, 2), (120, 1), (125, 2), (360, 1), (365, 2), (840, 1), (845, 2)]
+    driver.gpus = ()
+    clock.now += 1000
+    source.read()
+    clock.now += 35
+    assert [gpu.errors.get("handle") for gpu in source.read().gpus] == [None] * 8
 
 
 def test_what_failed_is_asked_again_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,8 @@ class Agent:
         self._publisher = publisher
         self._interval_s = interval_s
         self._backoff = backoff
-        self._last: tuple[Readings, Discovery] | None = None
+        self._read: Readings | None = None
+        self._last: tuple[Readings, Discovery] | None = None  # with what is remembered
         self._course = Course()
         self._is_published = False
         self._heard_at = monotonic()
@@ -89,9 +90,12 @@ class Agent:
     async def _discovery(self) -> Discovery:
         # In a thread: a driver that hangs must not keep this process from ending when it is told to.
         self._heard_at = monotonic()
-        readings = remembered(self._last and self._last[0], await asyncio.to_thread(self._source.read))
+        read = await asyncio.to_thread(self._source.read)
+        if self._last is not None and read == self._read and not self._course.gpus:
+            return self._last[1]  # nothing has changed, and nothing was happening that time alone could end
+        readings = remembered(self._last and self._last[0], read)
         course = followed(self._course, readings, monotonic())
         if self._last is None or (readings, course) != (self._last[0], self._course):
             self._last = readings, discover(readings, self._source.method, course)
-        self._course = course
+        self._read, self._course = read, course
         return self._last[1]

@@ -67,14 +67,15 @@ class HardwareSource:
         self._driver = driver or Door()
         self._identity: Identity | None = None
         self._silences: dict[int, _Silence] = {}  # by index
-        self._fallen_silent = 0  # GPUs in this reading
+        self._fallen_silent = 0  # GPUs that did so in this reading
+        self._has_retried = False  # whether one that was silent was asked again in this reading
 
     def read(self) -> Readings:
         """The machine as it is now; what cannot be read is part of it. A driver that failed is opened anew."""
         around = Readings(
             pci=sysfs.pci_devices(self._root), rdma=sysfs.rdma_devices(self._root), kernel=sysfs.kernel(self._root)
         )
-        self._fallen_silent = 0
+        self._fallen_silent, self._has_retried = 0, False
         try:
             survey = self._survey()
             identity = self._identity
@@ -151,15 +152,17 @@ class HardwareSource:
     def _asked(self, index: int, question: Ask[T]) -> T | str:
         """What a GPU answers, or why it does not. Raises _Closed where nobody answers any more."""
         silence = self._silences.get(index)
-        if silence is not None and monotonic() < silence.until:
-            return silence.error
+        if silence is not None:
+            if self._has_retried or monotonic() < silence.until:
+                return silence.error
+            self._has_retried = True
         try:
             answer = self._driver.ask(question, ANSWER_S)
         except NoAnswer as error:
             shortest_s, longest_s = SILENT_S
             length_s = shortest_s if silence is None else min(2 * silence.length_s, longest_s)
             self._silences[index] = _Silence(str(error), monotonic() + length_s, length_s)
-            self._fallen_silent += 1
+            self._fallen_silent += silence is None
             if self._fallen_silent >= MAX_SILENCES:
                 raise _Closed({"driver": str(error)}, index) from error
             self._survey(suspect=index)  # for the other GPUs
