@@ -18,7 +18,6 @@ from closeknit.agent.discovery.dump import decode
 from closeknit.agent.nvml import worker
 from closeknit.agent.nvml.messages import Ask
 from closeknit.agent.nvml.session import Session
-from closeknit.agent.source import read_bytes
 from harness.nvml_library import NvmlLibrary, address
 
 T = TypeVar("T")
@@ -70,7 +69,7 @@ def _is_of(index: str, arguments: tuple[Any, ...]) -> bool:
 def main() -> None:
     """Answers as the agent's own process does."""
     dump, *faults = sys.argv[1:]
-    pynvml.nvmlLib = FaultyLibrary(decode(read_bytes(Path(dump))), faults)
+    pynvml.nvmlLib = FaultyLibrary(decode(Path(dump).read_bytes()), faults)
     worker.main()
 
 

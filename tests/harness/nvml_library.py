@@ -6,13 +6,15 @@ an old driver does not have.
 
 import ctypes
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pynvml
-import pytest
 
 from closeknit.agent.discovery.readings import GpuReading, LinkReading, MigDeviceReading, PairReading, Readings
+
+if TYPE_CHECKING:
+    import pytest  # a worker of the tests has no use for it, and starts in half the time
 
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, GPU_IS_LOST, VERSION_MISMATCH = 0, 2, 3, 15, 25
 CODES = {
@@ -78,7 +80,7 @@ class NvmlLibrary:
         self.watched: list[int] = []  # indexes of the GPUs whose events are told
         self.failing: tuple[int, int] | None = None  # the number of one call, from 0, and the code that it answers
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def install(self, monkeypatch: "pytest.MonkeyPatch") -> None:
         """Puts this library below pynvml for one test."""
         monkeypatch.setattr(pynvml, "nvmlLib", self)
         monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
