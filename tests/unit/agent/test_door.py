@@ -83,6 +83,21 @@ def test_a_gpu_on_which_a_call_does_not_return_costs_only_its_own_facts(
     assert door.opened[1]._worker is worker  # it is left alone: asking it would have cost the process again
 
 
+def test_a_gpu_that_hangs_later_is_told_before_the_driver_is_opened_again(door: Doors, tmp_path: Path) -> None:
+    file = tmp_path / "hangs"
+    ours = door(f"nvmlDeviceGetRemappedRows:1:hang@{file}")
+    source = HardwareSource(tmp_path, ours)
+    whole = source.read()
+    file.touch()
+    told = source.read()
+    assert not ours.is_open
+    assert [gpu.errors.get("handle") for gpu in told.gpus] == [None, "Hung", None, None]
+    assert [told.gpus[index] for index in (0, 2, 3)] == [whole.gpus[index] for index in (0, 2, 3)]
+    after = source.read()
+    assert ours.is_open
+    assert after.gpus == told.gpus
+
+
 def test_more_than_one_gpu_that_hangs_is_a_driver_that_does_until_they_are_left_alone(
     door: Doors, tmp_path: Path
 ) -> None:
@@ -113,12 +128,14 @@ def test_a_driver_that_hangs_as_a_whole_is_a_reading(
 
 def test_the_gpu_after_which_nothing_answers_is_named(door: Doors, tmp_path: Path) -> None:
     file = tmp_path / "hangs"
-    source = HardwareSource(tmp_path, door(f"{NAME}:2:hang", f"{COUNT}:-:crash@{file}"))
+    door(f"{NAME}:2:hang", f"{COUNT}:-:crash@{file}")
 
     class Between:
         """The driver gets worse when GPU 2 hangs."""
 
-        is_open = True
+        @property
+        def is_open(self) -> bool:
+            return door.opened[0].is_open
 
         def ask(self, question: object, deadline_s: float) -> object:
             if question == AskGpu(2):

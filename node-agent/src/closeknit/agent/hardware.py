@@ -67,6 +67,8 @@ class HardwareSource:
         self._driver = driver or Door()
         self._identity: Identity | None = None
         self._silences: dict[int, _Silence] = {}  # by index
+        self._last_pulses: dict[int, Pulse] = {}
+        self._suspect: int | None = None  # the GPU that was asked when the session was lost
         self._fallen_silent = 0  # GPUs that did so in this reading
         self._has_retried = False  # whether one that was silent was asked again in this reading
 
@@ -80,8 +82,10 @@ class HardwareSource:
             survey = self._survey()
             identity = self._identity
             pulses = {} if identity is None else self._pulses(identity)
-            if identity is None or is_due(identity, survey, pulses, monotonic() - identity.read_at):
+            is_open = self._driver.is_open
+            if identity is None or (is_open and is_due(identity, survey, pulses, monotonic() - identity.read_at)):
                 identity = self._identity = self._identified(survey)
+                self._last_pulses = {}
                 pulses = self._pulses(identity)
             xids = self._events()
         except _Closed as closed:
@@ -117,28 +121,33 @@ class HardwareSource:
         return Identity(survey, gpus, pairs, monotonic())
 
     def _pulses(self, identity: Identity) -> dict[int, Pulse]:
-        return {gpu.index: self._pulse(gpu) for gpu in identity.gpus}
+        self._last_pulses = {gpu.index: self._pulse(gpu) for gpu in identity.gpus}
+        return self._last_pulses
 
     def _pulse(self, gpu: GpuReading) -> Pulse:
+        if gpu.index in self._last_pulses and not self._driver.is_open:
+            # Another GPU has just cost the session. That is news, and a driver may take long to open: the others are as
+            # they were some seconds ago.
+            return self._last_pulses[gpu.index]
         links = tuple(link.link for link in gpu.links if link.p2p)
         answer = self._asked(gpu.index, AskPulse(gpu.index, links))
         return Pulse(errors={"handle": answer}) if isinstance(answer, str) else answer
 
     def _events(self) -> tuple[XidReading, ...]:
         try:
-            return self._driver.ask(AskEvents(), ANSWER_S)
+            return self._driver.ask(AskEvents(), ANSWER_S) if self._driver.is_open else ()
         except NoAnswer:
-            self._survey()
             return ()
 
-    def _survey(self, suspect: int | None = None) -> Survey:
+    def _survey(self) -> Survey:
         """The driver, opened if it is not open. Raises _Closed."""
         try:
             survey = self._driver.ask(AskSurvey(), ANSWER_S if self._driver.is_open else OPEN_S)
         except NoAnswer as error:
-            raise _Closed({"driver": str(error)}, suspect) from error
+            raise _Closed({"driver": str(error)}, self._suspect) from error
         if survey.errors.keys() & {"driver", "gpus"}:
-            raise _Closed(survey.errors, suspect)
+            raise _Closed(survey.errors, self._suspect)
+        self._suspect = None
         return survey
 
     def _gpu(self, index: int) -> GpuReading:
@@ -156,6 +165,8 @@ class HardwareSource:
             if self._has_retried or monotonic() < silence.until:
                 return silence.error
             self._has_retried = True
+        if not self._driver.is_open:  # another GPU has cost the session
+            self._survey()
         try:
             answer = self._driver.ask(question, ANSWER_S)
         except NoAnswer as error:
@@ -165,7 +176,7 @@ class HardwareSource:
             self._fallen_silent += silence is None
             if self._fallen_silent >= MAX_SILENCES:
                 raise _Closed({"driver": str(error)}, index) from error
-            self._survey(suspect=index)  # for the other GPUs
+            self._suspect = index
             return str(error)
         self._silences.pop(index, None)
         return answer
