@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.profile import NO_FAULTS, Faults, Profile, ProfileError
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.simulation import readings_of
@@ -26,13 +27,19 @@ class SimulatedSource:
         self._profile = profile
         self._node = node
         self._faults = faults
+        self._readings: Readings | None = None  # made once: a process may play a thousand machines
 
     def read(self) -> Readings:
         """The same readings every time. Raises SourceError for faults that the machine cannot have."""
         try:
-            return readings_of(self._profile, self._node, self._faults)
+            self._readings = self._readings or readings_of(self._profile, self._node, self._faults)
         except ProfileError as error:
             raise SourceError(f"node {self._node}: {error}") from error
+        return self._readings
+
+    def live(self) -> tuple[LiveGpu, ...]:
+        """None: a simulated GPU does nothing."""
+        return ()
 
 
 def profile_names() -> list[str]:
