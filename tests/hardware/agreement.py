@@ -12,9 +12,8 @@ from xml.etree.ElementTree import Element, fromstring
 
 from closeknit.agent.discovery import dump
 from closeknit.agent.discovery.topology import discover
-from closeknit.agent.discovery.topology import product as product_label
 from closeknit.api.nodetopology import Gpu, Method, MigMode, NodeTopologySpec
-from closeknit.machine.product import product
+from closeknit.machine.product import product as product_label
 from hardware.recording import Recording
 
 SWITCH_CLASS = "0x068000"
