@@ -74,8 +74,13 @@ class HardwareSource:
 
     def read(self) -> Readings:
         """The machine as it is now; what cannot be read is part of it. A driver that failed is opened anew."""
+        unread: dict[str, str] = {}
         around = Readings(
-            pci=sysfs.pci_devices(self._root), rdma=sysfs.rdma_devices(self._root), kernel=sysfs.kernel(self._root)
+            pci=sysfs.pci_devices(self._root, unread),
+            rdma=sysfs.rdma_devices(self._root, unread),
+            kernel=sysfs.kernel(self._root),
+            errors=unread,
+            lists_capture_cards="pci" not in unread,
         )
         self._fallen_silent, self._has_retried = 0, False
         try:
@@ -90,7 +95,7 @@ class HardwareSource:
             xids = self._events()
         except _Closed as closed:
             self._identity = None
-            return replace(around, suspect=closed.suspect, errors=closed.errors)
+            return replace(around, suspect=closed.suspect, errors=unread | closed.errors)
         return replace(
             around,
             driver_version=survey.driver_version,
@@ -98,7 +103,7 @@ class HardwareSource:
             gpus=tuple(beating(gpu, pulses[gpu.index]) for gpu in identity.gpus),
             pairs=identity.pairs,
             xids=xids,
-            errors=survey.errors,
+            errors=unread | survey.errors,
         )
 
     def live(self) -> tuple[LiveGpu, ...]:
