@@ -103,7 +103,7 @@ def test_more_than_one_gpu_that_hangs_is_a_driver_that_does_until_they_are_left_
 ) -> None:
     source = HardwareSource(tmp_path, door(f"{NAME}:1:hang", f"{NAME}:2:hang"))
     first = source.read()
-    assert (first.errors, first.suspect) == ({"driver": "Hung"}, 2)
+    assert (first.errors["driver"], first.suspect) == ("Hung", 2)
     assert [gpu.errors.get("handle") for gpu in source.read().gpus] == [None, "Hung", "Hung", None]
 
 
@@ -122,7 +122,7 @@ def test_a_driver_that_hangs_as_a_whole_is_a_reading(
 ) -> None:
     monkeypatch.setattr(hardware, "OPEN_S", 2.0)
     read = readings(door("nvmlInitWithFlags:-:hang"), tmp_path)
-    assert (read.gpus, read.errors) == ((), {"driver": "Hung"})
+    assert (read.gpus, read.errors["driver"]) == ((), "Hung")
     assert discover(read, Method.NVML).findings[0].reason == "DriverHung"
 
 
@@ -144,7 +144,7 @@ def test_the_gpu_after_which_nothing_answers_is_named(door: Doors, tmp_path: Pat
 
     source = HardwareSource(tmp_path, Between())  # type: ignore[arg-type]
     read = source.read()
-    assert (read.suspect, read.errors) == (2, {"driver": "Crashed"})
+    assert (read.suspect, read.errors["driver"]) == (2, "Crashed")
     message = discover(remembered(MACHINE, read), Method.NVML).findings[0].message
     assert message.endswith("It stopped to answer when GPU 2 was asked.")
 

@@ -91,7 +91,7 @@ class HardwareSource:
             xids = self._events()
         except _Closed as closed:
             self._identity = None
-            return replace(around, suspect=closed.suspect, errors={**around.errors, **closed.errors})
+            return replace(around, suspect=closed.suspect, errors=around.errors | closed.errors)
         return replace(
             around,
             driver_version=survey.driver_version,
@@ -99,7 +99,7 @@ class HardwareSource:
             gpus=tuple(beating(gpu, pulses[gpu.index]) for gpu in identity.gpus),
             pairs=identity.pairs,
             xids=xids,
-            errors={**around.errors, **survey.errors},
+            errors=around.errors | survey.errors,
         )
 
     def _surroundings(self) -> Readings:
