@@ -164,6 +164,9 @@ TEMPLATES = (
     ),
     Template("a scheduler of its own", keys("spec.schedulerName"), pod={"schedulerName": "mine"}),
     Template("a priority of its own", PRIORITY, pod={"priorityClassName": "high"}, lifted=False),
+    Template("text in the place of a flag", keys("spec.hostNetwork"), pod={"hostNetwork": ""}),
+    Template("a flag in the place of a scheduler", keys("spec.schedulerName"), pod={"schedulerName": False}),
+    Template("a flag in the place of a node", OURS, pod={"nodeName": False}, lifted=False),
     Template("a field that nobody knows yet, set to false", keys("spec.novelty"), pod={"novelty": False}),
     Template("a field that nobody knows yet", keys("spec.novelty"), pod={"novelty": True}),
     Template(
@@ -240,6 +243,29 @@ def test_what_every_pod_has_is_allowed(team: LocalCluster) -> None:
         },
     }
     assert create_refusal(team, job(body)) == ""
+
+
+FIELDS = (
+    *("volumes", "initContainers", "affinity", "tolerations", "nodeSelector", "imagePullSecrets", "securityContext"),
+    *("serviceAccountName", "serviceAccount", "hostNetwork", "schedulerName", "hostname", "priorityClassName"),
+    *("topologySpreadConstraints", "hostAliases"),
+)
+OF_A_CONTAINER = ("ports", "env", "volumeMounts", "resources", "securityContext")
+OF_SECURITY = ("privileged", "allowPrivilegeEscalation", "procMount", "capabilities")
+
+
+def test_a_field_that_is_null_is_not_set(team: LocalCluster) -> None:
+    """A Pod may have those, and a chart writes one where a list has no entries."""
+    container = {"name": "trainer", "image": "a"}
+    spec: dict[str, Any] = {"containers": [container | dict.fromkeys(OF_A_CONTAINER)], **dict.fromkeys(FIELDS)}
+    assert create_refusal(team, job({"spec": spec}), store=True) == ""
+    assert team.get("trainingjob", "train", TEAM)["spec"]["template"]["spec"]["volumes"] is None
+    team.kubectl("delete", "trainingjob", "train", f"--namespace={TEAM}")
+    deeper = container | security(**dict.fromkeys(OF_SECURITY)) | {"ports": [{"containerPort": 80, "hostPort": None}]}
+    last = container | {"name": "last"} | security(capabilities={"add": None})
+    volumes = [{"name": "scratch", "emptyDir": {}, "hostPath": None}]
+    spec = {"containers": [deeper, last], "volumes": volumes, "affinity": {"podAffinity": None}}
+    assert create_refusal(team, job({"spec": spec})) == ""
 
 
 def test_a_third_key_and_wrong_types_are_refused(team: LocalCluster) -> None:

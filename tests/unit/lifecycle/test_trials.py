@@ -1,5 +1,6 @@
 """Jobs that a quota refused are tried again, and keep what is free from nobody else by it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from closeknit.api.names import JobKey, PendingReason
@@ -8,7 +9,7 @@ from closeknit.cluster.kinds import change, from_document
 from closeknit.lifecycle.answers import Answers, Refusing, Rejection
 from closeknit.lifecycle.decision import decide
 from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.trials import BETWEEN
+from closeknit.lifecycle.trials import BETWEEN, REST
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.tables import Tables
 from scenarios.manifests import Manifest, training_job
@@ -58,5 +59,21 @@ def test_then_they_are_tried_in_their_turn() -> None:
     assert booked(NOW + BETWEEN, job("second", "a"), job("first", "a"), job("train", "b")) == [JobKey("a", "first")]
 
 
-def test_a_namespace_is_not_kept_waiting_for_another_ones_refusals() -> None:
-    assert booked(NOW + BETWEEN / 2, job("first", "a"), job("second", "b")) == [JobKey("b", "second")]
+def test_a_namespace_waits_a_moment_after_another_ones_refusals_and_no_longer() -> None:
+    """Else jobs of ten namespaces would take turns, and one of them always have what is free."""
+    over, other = [job("first", "a"), job("second", "b")], job("train", "c")
+    assert booked(NOW + REST / 2, *over, other) == [JobKey("c", "train")]
+    assert booked(NOW + REST, *over) == [JobKey("b", "second")]
+
+
+def test_while_one_is_on_trial_the_others_that_were_refused_keep_their_words() -> None:
+    """In another namespace, too: else each trial would be told to all of them, and a moment later its end."""
+    manifests = [job("first", "a"), job("second", "b")]
+    objects = [value for each in (*plugin_node("gpu-1"), *manifests) if (value := from_document(each)) is not None]
+    cluster = Cluster.empty().after(map(change, objects))
+    memory = Memory({"uid-of-first": refused(60), "uid-of-second": refused(60)})
+    (begun,) = (plan for plan in decide(cluster, Tables(), memory, NOW).plans if plan.status is not None)
+    assert begun.status is not None and begun.status.placement is not None
+    assumed = cluster.with_job(cluster.jobs[begun.job].model_copy(update={"status": begun.status}))
+    meanwhile = replace(memory, busy=frozenset({begun.job}))
+    assert [plan for plan in decide(assumed, Tables(), meanwhile, NOW).plans if plan.status is not None] == []

@@ -45,7 +45,7 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
     walk = _Walk(cluster, tables, memory, now)
     entries = walk.entries()
     last = walk.last
-    refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet, is_trial=bool(walk.on_trial))
+    refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet, is_trial=walk.is_trial)
     if told.changed:
         entries = [worded(entry, walk.refused, refused) for entry in entries]
     moments = [entry.until for entry in entries if entry.until is not None]
@@ -82,9 +82,9 @@ class _Walk:
         self.left: dict[Shape, Answer] = {}
         """What is known of shapes that were not asked."""
         self.rations = Rations(last.came_to, are_bounded=memory.is_rationed)
-        self.on_trial: set[str] = set()
-        """Namespaces of which a job is given GPUs that was refused the last time, and is likely to be so again."""
         self._trials = Trials(cluster, memory, now)
+        self.is_trial = self._trials.are_under_way()
+        """Whether a job is given GPUs that was refused the last time, and is likely to be so again."""
         self._tables = tables
         self._memory = memory
         self._now = now
@@ -206,7 +206,7 @@ class _Walk:
         if key in self._memory.put_aside:
             return Found(Wait(Refusal(Cause.PUT_ASIDE)), is_settled=False)
         may_be_refused = answers.rejection is not None or is_behind(job)
-        if may_be_refused and (refusal := self._trials.refusal(key, answers)) is not None:
+        if may_be_refused and (refusal := self._trials.refusal(key, answers, is_trial=True)) is not None:
             return Found(Wait(refusal), until=refusal.until)
         away = avoided(job, self.cluster, self._now)
         shape = known.shape if known is not None else None
@@ -217,13 +217,13 @@ class _Walk:
             return Found(_NOT_ASKED, shape, is_settled=False)
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
-            if may_be_refused and key.namespace in self.on_trial:
+            if may_be_refused and self.is_trial:
                 return Found(_NOT_ASKED, shape, is_settled=False)  # it would be told so, and otherwise a moment later
             # What is left of it may come to count as free for it alone, on a node that recovers.
             has_left = bool(pods or self.cluster.claims_of(key))
             scene = None if alone is self.cluster else self.scene
             return Found(answer, shape, until=away.until, is_settled=not (has_left or away.nodes), scene=scene)
-        if (refusal := self._trials.refusal(key, answers)) is not None:
+        if (refusal := self._trials.refusal(key, answers, is_trial=may_be_refused)) is not None:
             return Found(Wait(refusal), shape, until=refusal.until, is_settled=False)
         number = job.status.attempt or 1
         if (holder := taken(job, number, len(answer.shares), self.cluster)) is not None:
@@ -231,8 +231,7 @@ class _Walk:
             refusal = Refusal(Cause.REFUSED, PendingReason.NAME_CONFLICT, words)
             return Found(Wait(refusal), shape, is_settled=False)
         self.scene = self.cluster = self.cluster.with_job(assumed(job, answer))
-        if may_be_refused:
-            self.on_trial.add(key.namespace)
+        self.is_trial = self.is_trial or may_be_refused
         return Found(Book(answer), shape, is_settled=False)
 
     def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> Found:

@@ -4,7 +4,8 @@ A job that a quota or a policy refused is tried again, and while the API server 
 tenths of a second. Hundreds of such jobs, each at the end of a pause of its own or new, as all are to an operator that
 has just started, would take turns on a cluster that stands idle. So when the API server has refused a job of a
 namespace, none of that namespace is tried for a while, and then those whose own pause is over. Where what refused the
-one may well refuse the others, they are told so at once, and not one by one as their turns come.
+one may well refuse the others, they are told so at once, and not one by one as their turns come. Many namespaces would
+take turns like that, too: after each refusal all that were refused before wait for a moment, wherever they are.
 """
 
 from datetime import datetime, timedelta
@@ -19,32 +20,46 @@ from closeknit.lifecycle.verdict import Cause, Refusal
 
 # Many times as long as a trial takes (0.2 s measured, of three decisions): what is free is free for others meanwhile.
 BETWEEN = timedelta(seconds=2)
+# Time for one decision at least, in which nothing is on trial: four are made a second where all is busy.
+REST = timedelta(seconds=1)
 # What is refused for these is refused to the namespace rather than to the one job.
 _OF_NAMESPACE = frozenset({PendingReason.QUOTA_EXCEEDED, PendingReason.NAMESPACE_NOT_SERVED})
 
 
 class Trials:
-    """The newest refusal of the API server in each namespace, found when it is first asked for."""
+    """The newest refusal of the API server in each namespace and of all, found when it is first asked for."""
 
     def __init__(self, cluster: Cluster, memory: Memory, now: datetime) -> None:
         self._cluster = cluster
         self._answers = memory.answers
+        self._busy = memory.busy
         self._now = now
         self._newest: dict[str, Rejection] | None = None
+        self._rest_until: datetime | None = None
 
-    def refusal(self, job: JobKey, answers: Answers) -> Refusal | None:
-        """Why a job is not given GPUs now; None where it may be."""
-        newest = self._newest_of(job.namespace)
-        if newest is None or not is_between(newest.at, self._now, newest.at + BETWEEN):
+    def refusal(self, job: JobKey, answers: Answers, *, is_trial: bool) -> Refusal | None:
+        """Why a job is not given GPUs now; None where it may be. `is_trial`: it is likely to be refused again."""
+        newest = self._newest_by_namespace()
+        here = newest.get(job.namespace)
+        ends = [here.at + BETWEEN] if here is not None and is_between(here.at, self._now, here.at + BETWEEN) else []
+        if is_trial and self._rest_until is not None:
+            ends.append(self._rest_until)
+        if not ends:
             return None
-        until = newest.at + BETWEEN
+        until = max(ends)
         if answers.rejection is not None:
             return Refusal(Cause.REFUSED, answers.rejection.reason, answers.rejection.message, until=until)
-        if newest.reason in _OF_NAMESPACE:
-            return Refusal(Cause.REFUSED, newest.reason, behind_words(job.namespace, newest.reason), until=until)
+        if here is not None and here.reason in _OF_NAMESPACE:
+            return Refusal(Cause.REFUSED, here.reason, behind_words(job.namespace, here.reason), until=until)
         return Refusal(Cause.NOT_ASKED, until=until)
 
-    def _newest_of(self, namespace: str) -> Rejection | None:
+    def are_under_way(self) -> bool:
+        """Whether GPUs count as taken only until the API server has answered: likely with a refusal, as it gave to
+        others of the namespace."""
+        held = [key for key in self._busy if self._cluster.booking_of(key) is not None]
+        return bool(held) and not self._newest_by_namespace().keys().isdisjoint(key.namespace for key in held)
+
+    def _newest_by_namespace(self) -> dict[str, Rejection]:
         if self._newest is None:
             self._newest = {}
             for key, each in self._cluster.jobs.items():
@@ -52,7 +67,9 @@ class Trials:
                 before = self._newest.get(key.namespace)
                 if told is not None and (before is None or (told.at, told.reason) > (before.at, before.reason)):
                     self._newest[key.namespace] = told
-        return self._newest.get(namespace)
+            rests = [each.at + REST for each in self._newest.values() if is_between(each.at, self._now, each.at + REST)]
+            self._rest_until = max(rests, default=None)
+        return self._newest
 
 
 def is_behind(job: TrainingJob) -> bool:
