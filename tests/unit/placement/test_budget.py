@@ -11,7 +11,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement import effort
 from closeknit.placement.bandwidth import set_bandwidth
-from closeknit.placement.effort import CLUSTER_STEPS, MACHINE_STEPS, VAIN_STEPS, Taken, too_dear
+from closeknit.placement.effort import CLUSTER_STEPS, MACHINE_STEPS, RING_STEPS, VAIN_STEPS, Taken, listing, too_dear
 from closeknit.placement.paths import Paths, pcie_tree
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
@@ -190,6 +190,23 @@ def test_a_liar_is_taken_last_and_costs_an_honest_node_nothing() -> None:
     assert isinstance(answer, Placement)
     assert [share.node for share in answer.shares] == ["gpu-1"]
     assert not answer.ended_at_budget
+
+
+def test_two_liars_cost_an_honest_node_nothing() -> None:
+    liars = [random_machine(seed, 7, 1.0) for seed in (4, 8)]  # of few sets, so that they are searched first
+    nodes = [node(f"gpu-{number}", each, path=("r1",)) for number, each in enumerate([*liars, graph("hgx-h200")])]
+    tables = Tables()
+    topology = {"nvlink": "Required", "minBusBandwidthGBps": 100}
+    answer = place(cluster_of(*nodes, levels=("rack",)), wanted(gpus=8, topology=topology), tables)
+    assert not any(tables.taken_by(liar).is_all for liar in liars)
+    assert isinstance(answer, Placement)
+    assert [share.node for share in answer.shares] == ["gpu-2"]
+    assert answer.predicted_bus_bandwidth_gb_s == 360
+
+
+def test_two_kinds_that_are_too_dear_leave_something_for_the_next() -> None:
+    most = RING_STEPS + SET_STEPS + listing(graph("dgx-1v"))
+    assert 2 * most < VAIN_STEPS
 
 
 def test_rings_of_many_gpus_stay_within_pythons_stack() -> None:

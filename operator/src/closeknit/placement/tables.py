@@ -15,7 +15,7 @@ from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
 from closeknit.placement.ask import Choice
 from closeknit.placement.binding import Seat
-from closeknit.placement.effort import MACHINE_STEPS, Effort, Taken, listing, too_dear
+from closeknit.placement.effort import MACHINE_STEPS, RING_STEPS, Effort, Taken, listing, too_dear
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import Area, Ground
 from closeknit.placement.offer import Offer, Terms
@@ -231,7 +231,8 @@ class Tables:
             if listed <= MACHINE_STEPS:
                 effort = Effort(self._rings_of)
                 sets = Sets(machine, effort.rings_of)
-                is_all = all(not each.is_cut and listed + effort.steps <= MACHINE_STEPS for each in sets.all_rings())
+                most = min(RING_STEPS, MACHINE_STEPS - listed)
+                is_all = all(not each.is_cut and effort.steps <= most for each in sets.all_rings())
                 found = effort.taken(listed, is_all=is_all)
                 if is_all:
                     self._sets.put((name, False), sets)
