@@ -1,6 +1,7 @@
 """One agent: reads its machine again and again, and publishes what changed."""
 
 import asyncio
+import dataclasses
 import logging
 from datetime import UTC, datetime
 from typing import NoReturn
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.topology import Discovery, discover
+from closeknit.agent.kubelet.source import Kubelet
 from closeknit.agent.publish import NotYet, Publisher
 from closeknit.agent.source import Source, SourceError
 from closeknit.kube.backoff import Backoff
@@ -23,11 +25,20 @@ class Agent:
     """The agent of one node. Many run side by side on one event loop, where machines are simulated."""
 
     def __init__(
-        self, node: str, source: Source, publisher: Publisher, *, interval_s: float, backoff: Backoff = _BACKOFF
+        self,
+        node: str,
+        source: Source,
+        publisher: Publisher,
+        *,
+        interval_s: float,
+        kubelet: Kubelet | None = None,
+        backoff: Backoff = _BACKOFF,
     ) -> None:
+        """Without a kubelet nothing is said of who holds which GPUs: a simulated machine has none."""
         self._node = node
         self._source = source
         self._publisher = publisher
+        self._kubelet = kubelet
         self._interval_s = interval_s
         self._backoff = backoff
         self._last: tuple[Readings, Discovery] | None = None
@@ -60,4 +71,8 @@ class Agent:
         readings = await asyncio.to_thread(self._source.read)
         if self._last is None or self._last[0] != readings:
             self._last = readings, discover(readings, self._source.method)
-        return self._last[1]
+        found = self._last[1]
+        if self._kubelet is None:
+            return found
+        known = await self._kubelet.allocations()
+        return dataclasses.replace(found, allocations=known.held, findings=(*found.findings, known.finding))

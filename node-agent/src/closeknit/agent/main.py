@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -20,6 +21,7 @@ from closeknit.agent.recorded import RecordedSource
 from closeknit.agent.source import Source, SourceError
 from closeknit.runtime import logs
 
+POD_RESOURCES = Path("/var/lib/kubelet/pod-resources/kubelet.sock")  # wherever the kubelet keeps its other things
 EXIT_BAD_INPUT = 2  # also where there is no driver: starting again does not help
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -40,6 +42,8 @@ class Member:
     node: str
     source: Source
     kubeconfig: Path | None
+    pod_resources: Path | None = None
+    """Socket of the kubelet; None where nobody is to be asked who holds which GPUs."""
 
 
 Root = Annotated[Path, typer.Option(help="Folder below which the host's sys and proc are found.")]
@@ -55,6 +59,9 @@ def run(  # noqa: PLR0913 -- one argument for each option
     dump_file: Annotated[Path | None, typer.Option("--dump", help="Dump file of --source recorded.")] = None,
     profile: Annotated[str | None, typer.Option(help="Machine profile of --source simulated.")] = None,
     root: Root = Path("/"),
+    pod_resources: Annotated[
+        Path | None, typer.Option(help="The kubelet's socket; asked who holds which GPUs, always with --source nvml.")
+    ] = None,
     simulate: Annotated[Path | None, typer.Option(help="Fleet file: play the agents of all its nodes.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 60.0,
 ) -> None:
@@ -65,7 +72,10 @@ def run(  # noqa: PLR0913 -- one argument for each option
         if simulate is not None:
             members = _fleet(simulate)
         else:
-            members = [_member(node, kubeconfig, _source(source, node or "", root, dump_file, profile))]
+            if pod_resources is None and source is SourceName.NVML:
+                pod_resources = POD_RESOURCES
+            found = _source(source, node or "", root, dump_file, profile)
+            members = [_member(node, kubeconfig, found, pod_resources)]
         for member in members:
             _check(member)
     except (SourceError, ValueError) as error:
@@ -100,6 +110,9 @@ def write_dump(
 
 async def _run_all(members: Sequence[Member], interval_s: float) -> None:
     from closeknit.agent.agent import Agent  # noqa: PLC0415 -- `dump` runs where the Kubernetes client is not installed
+    from closeknit.agent.kubelet.pod_resources import PodResources  # noqa: PLC0415
+    from closeknit.agent.kubelet.slices import gpu_uuids  # noqa: PLC0415
+    from closeknit.agent.kubelet.source import Kubelet  # noqa: PLC0415
     from closeknit.agent.publish import Publisher  # noqa: PLC0415
     from closeknit.kube.http import HttpApi  # noqa: PLC0415
 
@@ -115,7 +128,10 @@ async def _run_all(members: Sequence[Member], interval_s: float) -> None:
             await stack.enter_async_context(api)
             jitter = random.random()  # noqa: S311 -- to spread load
             publisher = Publisher(api, member.node, agent_version=agent_version, jitter=jitter)
-            agents.append(Agent(member.node, member.source, publisher, interval_s=interval_s))
+            kubelet = None
+            if member.pod_resources is not None:
+                kubelet = Kubelet(PodResources(member.pod_resources), partial(gpu_uuids, api, member.node))
+            agents.append(Agent(member.node, member.source, publisher, interval_s=interval_s, kubelet=kubelet))
         for agent in agents:
             group.create_task(agent.run())
 
@@ -146,10 +162,10 @@ def _check(member: Member) -> None:
         raise ValueError(f"node {member.node}: there is no kubeconfig {member.kubeconfig}")
 
 
-def _member(node: str | None, kubeconfig: Path | None, source: Source) -> Member:
+def _member(node: str | None, kubeconfig: Path | None, source: Source, pod_resources: Path | None) -> Member:
     if not node:
         raise ValueError("which Node is this? Give --node NAME, or set NODE_NAME")
-    return Member(node, source, kubeconfig)
+    return Member(node, source, kubeconfig, pod_resources)
 
 
 def _fleet(path: Path) -> list[Member]:

@@ -27,7 +27,7 @@ from closeknit.api.nodetopology import (
     Provenance,
     RdmaNamespaces,
 )
-from closeknit.api.nodetopology_status import GpuStatus, Health, LinkDown, NicStatus
+from closeknit.api.nodetopology_status import Allocation, GpuStatus, Health, LinkDown, NicStatus
 
 # NVML_DEVICE_ARCH_*
 ARCHITECTURES = {
@@ -56,6 +56,7 @@ class Discovery:
     nics: tuple[NicStatus, ...]
     links_down: tuple[LinkDown, ...]
     findings: tuple[Finding, ...]
+    allocations: tuple[Allocation, ...] | None = None  # not of readings, but of the kubelet
 
 
 def discover(readings: Readings, method: Method) -> Discovery:
