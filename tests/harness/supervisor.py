@@ -9,7 +9,8 @@ Standard library only, and run with `python -I -S`: it must be up in a few hundr
 
 Requests, one JSON object a line, are answered by one on standard output, or by `{"error"}`:
 `{"name", "argv", "environment"}` starts a program with FOLDER as its working folder and FOLDER/logs/NAME.log as its
-output: `{"pid"}`. `{"stop": pid}` ends one by SIGTERM, after 10 s by SIGKILL: `{"status"}`.
+output: `{"pid"}`. `{"wait": pid}` waits for the end of one, `{"stop": pid}` ends it by SIGTERM; either ends it by
+SIGKILL when it has taken too long: `{"status"}`.
 """
 
 import ctypes
@@ -25,7 +26,8 @@ from typing import Any
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LIBC = ctypes.CDLL(None, use_errno=True)
-PATIENCE_S = 10  # with a program that was told to end
+END_TIMEOUT_S = 10  # of a program that was told to end
+WORK_TIMEOUT_S = 60  # of a program that ends by itself
 
 
 class Children:
@@ -41,7 +43,13 @@ class Children:
         signal.signal(signal.SIGCHLD, lambda *_: self._take_exit_statuses())
         for line in sys.stdin:
             request = json.loads(line)
-            reply = self._stop(request["stop"]) if "stop" in request else self._start(request)
+            match request:
+                case {"stop": pid}:
+                    reply = self._end_of(pid, END_TIMEOUT_S, told=True)
+                case {"wait": pid}:
+                    reply = self._end_of(pid, WORK_TIMEOUT_S, told=False)
+                case _:
+                    reply = self._start(request)
             print(json.dumps(reply), flush=True)
             self._take_exit_statuses()  # also of one that ended before it was in the list
 
@@ -69,13 +77,14 @@ class Children:
         self._children.append(child)
         return {"pid": child.pid}
 
-    def _stop(self, pid: int) -> dict[str, Any]:
+    def _end_of(self, pid: int, timeout_s: float, *, told: bool) -> dict[str, Any]:
         child = next((child for child in self._children if child.pid == pid), None)
         if child is None:
             return {"error": f"no program with the process id {pid} was started here"}
-        child.terminate()
+        if told:
+            child.terminate()
         try:
-            child.wait(PATIENCE_S)
+            child.wait(timeout_s)
         except subprocess.TimeoutExpired:
             child.kill()
         return {"status": child.wait()}

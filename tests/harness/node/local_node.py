@@ -108,10 +108,9 @@ class LocalNode:
 
     def import_image(self, archive: Path) -> None:
         """Gives the node an image."""
-        log = self.folder / "logs" / "import.log"
-        self.start_program("import", *programs.import_image(archive, self._programs))
-        self._wait_for(lambda: "saved" in log.read_text(), f"{archive.name} to be imported")
-        log.unlink()
+        pid = self.start_program("import", *programs.import_image(archive, self._programs))
+        if ask(self._inside, {"wait": pid})["status"] != 0:
+            raise ClusterError(f"{archive.name} was not imported\n{self._log_tails()}")
 
     def _start_node(self) -> None:
         assert self._inside.stdout is not None  # it is PIPE

@@ -4,6 +4,7 @@ Paths are those of the node: its folder is the same as outside, and what is belo
 """
 
 import json
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def write_files(
     (folder / "cni" / "net.d").mkdir()
     (folder / "cni" / "net.d" / "10-pods.conflist").write_text(json.dumps(_network(site)))
     (folder / "containerd.toml").write_text(_containerd_config(folder, programs))
-    (folder / "host-runtime.json").write_text(json.dumps(_base_spec(host_folders)))
+    (folder / "host-runtime.json").write_text(json.dumps(_base_spec(programs["ctr"], host_folders)))
     (folder / "kubelet.json").write_text(json.dumps(_kubelet_config(folder, site)))
     (folder / "resolv.conf").write_text("")
     (folder / "ca.crt").write_bytes(authority.certificate)
@@ -118,6 +119,16 @@ default_runtime_name = 'runc'
 base_runtime_spec = '{folder}/host-runtime.json'
 {runc}
 """
+
+
+def _base_spec(client: Path, host_folders: Sequence[Path]) -> dict[str, Any]:
+    """What containerd begins a container of the host's runtime with: its own default, and these folders."""
+    said = subprocess.run([client, "oci", "spec"], capture_output=True, check=True).stdout
+    spec: dict[str, Any] = json.loads(said)
+    options = ["rbind", "ro", "nosuid", "nodev"]
+    for folder in map(str, host_folders):
+        spec["mounts"].append({"type": "bind", "source": folder, "destination": folder, "options": options})
+    return spec
 
 
 def _kubelet_config(folder: Path, site: Site) -> dict[str, Any]:
