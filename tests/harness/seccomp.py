@@ -10,6 +10,10 @@ from harness.toolchain import BuildError
 PACKAGE = "libseccomp-dev"
 
 
+class NoCompiler(BuildError):
+    """This machine has not what runc is built with; the message says what to install."""
+
+
 def find_seccomp(folder: Path) -> dict[str, str]:
     """The variables by which Go's C compiler finds libseccomp's header and static library.
 
@@ -17,11 +21,11 @@ def find_seccomp(folder: Path) -> dict[str, str]:
     """
     for program in ("cc", "pkg-config"):
         if shutil.which(program) is None:
-            raise BuildError(f"runc is built with C, and PATH has no {program}: install gcc and pkg-config")
+            raise NoCompiler(f"runc is built with C, and PATH has no {program}: install gcc and pkg-config")
     if _has_static_library(os.environ):
         return {}
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise BuildError("runc is built with libseccomp and its static library: install them (Debian: libseccomp-dev)")
+        raise NoCompiler("runc is built with libseccomp and its static library: install them (Debian: libseccomp-dev)")
     # The file belongs to root, which apt's own user cannot read: it then says so and downloads it all the same.
     _run("apt-get", "download", "--quiet", PACKAGE, folder=folder)
     archives = [str(path) for path in folder.glob("*.deb")]
