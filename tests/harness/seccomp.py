@@ -10,7 +10,7 @@ from harness.toolchain import BuildError
 PACKAGE = "libseccomp-dev"
 
 
-class NoCompiler(BuildError):
+class NoCompiler(BuildError):  # noqa: N818 - it says what it is
     """This machine has not what runc is built with; the message says what to install."""
 
 

@@ -1,39 +1,34 @@
-"""Two real nodes that the tests of a run share."""
+"""Two real nodes that the tests of a file share; they end with it, since a kubelet at rest is not at rest."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from harness.local_cluster import LocalCluster
-from harness.node.local_node import LocalNode, why_no_nodes
-from harness.node.projects import node_programs
-from harness.seccomp import NoCompiler
+from harness.node.local_node import LocalNode
+from harness.node.projects import NoNodes, node_programs
 
 
 @pytest.fixture(scope="session")
 def node_machine(pytestconfig: pytest.Config) -> None:
     """Skips where this machine cannot run nodes, and brings their programs where it can."""
-    reason = why_no_nodes()
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     assert capture is not None
-    if reason is None:
-        with capture.global_and_fixture_disabled():  # a first build takes minutes: show its progress
-            try:
-                node_programs()
-            except NoCompiler as error:
-                reason = str(error)
-    if reason is not None:
-        pytest.skip(f"no real nodes here: {reason}")
+    with capture.global_and_fixture_disabled():  # a first build takes minutes: show its progress
+        try:
+            node_programs()
+        except NoNodes as reason:
+            pytest.skip(f"no real nodes here: {reason}")
 
 
-@pytest.fixture(scope="session")
-def node_cluster(node_machine: None) -> Iterator[LocalCluster]:
+@pytest.fixture(scope="module")
+def node_cluster(node_machine: None) -> Iterator[LocalCluster]:  # noqa: ARG001 - it skips
     """A control plane that real nodes can join."""
     with LocalCluster(with_nodes=True) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def nodes(node_cluster: LocalCluster) -> Iterator[tuple[LocalNode, LocalNode]]:
     """Two nodes; a test that starts programs on them stops them."""
     with LocalNode(node_cluster, "node-1", 1) as one, LocalNode(node_cluster, "node-2", 2) as other:

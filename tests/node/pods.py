@@ -40,7 +40,9 @@ def wait_for_phase(cluster: LocalCluster, name: str, *phases: str, namespace: st
 
 def environment(cluster: LocalCluster, name: str, namespace: str = "default") -> dict[str, str]:
     """What the Pod's program found around it; it prints that when it starts."""
-    lines = cluster.wait_for(lambda: cluster.kubectl("logs", name, f"--namespace={namespace}"), f"the log of Pod {name}")
+    lines = cluster.wait_for(
+        lambda: cluster.kubectl("logs", name, f"--namespace={namespace}"), f"the log of Pod {name}"
+    )
     return dict(line.split("=", 1) for line in lines.splitlines() if "=" in line)
 
 

@@ -22,8 +22,9 @@ with LocalCluster(with_nodes=True) as cluster, LocalNode(cluster, "node-1", 1) a
 GONE_WITHIN_S = 20  # it takes one second
 
 
+@pytest.mark.usefixtures("node_machine")
 @pytest.mark.parametrize("how", ["ends", "is killed"])
-def test_nothing_is_left_when_the_owner(node_machine: None, how: str) -> None:
+def test_nothing_is_left_when_the_owner(how: str) -> None:
     links = _links()
     owner = subprocess.Popen(
         [sys.executable, "-c", HOLD], cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -76,7 +76,9 @@ def write_image(archive: Path, name: str, layer: Layer, entrypoint: Sequence[str
     system = {"architecture": architecture() or "unknown", "os": "linux"}
     root = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"]}
     config = blob(_CONFIG, _json(system | {"config": {"Entrypoint": list(entrypoint)}, "rootfs": root}))
-    manifest = blob(_MANIFEST, _json({"schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": [packed]}))
+    manifest = blob(
+        _MANIFEST, _json({"schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": [packed]})
+    )
     named = manifest | {"annotations": {"io.containerd.image.name": name}}
     files = {
         "oci-layout": _json({"imageLayoutVersion": "1.0.0"}),

@@ -1,10 +1,10 @@
 """The first process of a node: a supervisor in namespaces of its own, with which everything of the node ends.
 
-Started as `python inside.py FOLDER NODE`, NODE being the JSON of a `Site`. It has a process, mount, network, host name
-and IPC namespace; in its view /var/lib and /var/log are those below FOLDER, and /run is empty. Requests and answers are those of
-harness/supervisor.py. Its standard input is a pipe from the owner: however that ends, the process here ends with it, and
-as it is the first of its process namespace the kernel then kills every other, the containers' too. What is left is what
-lies in files, cgroups and FOLDER, and a process outside removes that.
+Started as `python inside.py FOLDER SITE`, SITE being the JSON of a `Site`. It has a process, mount, network, host name
+and IPC namespace; in its view /var/lib and /var/log are those below FOLDER, and /run is empty. Requests and answers are
+those of harness/supervisor.py. Its standard input is a pipe from the owner: however that ends, the process here ends
+with it, and as it is the first of its process namespace the kernel then kills every other, the containers' too. What is
+left is FOLDER and cgroups, and a process outside removes them.
 """
 
 import json

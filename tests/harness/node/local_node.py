@@ -3,12 +3,11 @@
     with LocalCluster(with_nodes=True) as cluster, LocalNode(cluster, "node-1", 1) as node:
         node.offer_gpus(["GPU-1", "GPU-2"])
 
-Needs root, and the programs that `can_run_nodes` asks for. What is in it: tests/node/README.md.
+Needs root and what `harness.node.projects` asks for. What is in it: tests/node/README.md.
 """
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -22,23 +21,11 @@ from harness.local_cluster import ClusterError, LocalCluster, ask
 from harness.node import programs
 from harness.node.image import write_inmate_image
 from harness.node.projects import node_programs
-from harness.node.site import CGROUPS, Site
+from harness.node.site import Site
 from harness.supervisor import remove
 
 INSIDE = Path(__file__).parent / "inside.py"
 READY_TIMEOUT_S = 60  # it takes 5 s; a loaded machine may take ten times that
-
-
-def why_no_nodes() -> str | None:
-    """Why this machine cannot run nodes, in words for a person; None where it can."""
-    if os.geteuid() != 0:
-        return "run as root"
-    missing = [name for name in ("ip", "nsenter") if shutil.which(name) is None]
-    if missing:
-        return f"PATH has no {' and no '.join(missing)} (Debian: iproute2, util-linux)"
-    if not os.access(CGROUPS, os.W_OK):
-        return f"{CGROUPS} cannot be written"
-    return None
 
 
 class LocalNode:

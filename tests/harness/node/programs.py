@@ -35,7 +35,9 @@ def write_files(
     (folder / "resolv.conf").write_text("")
     (folder / "ca.crt").write_bytes(authority.certificate)
     login = authority.client(f"system:node:{site.name}", ["system:nodes"])
-    write_private(folder / "kubelet.kubeconfig", kubeconfig_text(f"https://{API_ADDRESS}", authority.certificate, login))
+    write_private(
+        folder / "kubelet.kubeconfig", kubeconfig_text(f"https://{API_ADDRESS}", authority.certificate, login)
+    )
 
 
 def containerd(folder: Path, programs: Mapping[str, Path]) -> list[str]:

@@ -11,7 +11,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One node's place. Addresses exist in the network namespaces of one switch, so that every cluster uses the same."""
+    """One node's place. Its addresses exist behind one switch alone, so that every cluster has the same."""
 
     name: str
     number: int

@@ -1,8 +1,8 @@
 """The switch that the nodes of a test hang on, and the two doors between its network and the machine's.
 
-Started as `python switch.py API_PORT SOCKET`. It makes a network namespace with a bridge in it, which routes between the
-Pods of all nodes; nobody outside sees it, and it is gone with this process. It prints the path of that namespace once it
-stands. Two doors lead through, both for TCP alone:
+Started as `python switch.py API_PORT SOCKET`. It makes a network namespace with a bridge in it, which routes between
+the Pods of all nodes; nobody outside sees it, and it is gone with this process. It prints the path of that namespace
+once it stands. Two doors lead through, both for TCP alone:
 
 - whoever connects in there to the address of the Service `kubernetes` gets the API server of the machine's 127.0.0.1;
 - whoever connects out here to SOCKET and says CONNECT host:port gets that address in there: how the API server reaches
@@ -67,10 +67,8 @@ async def _serve(switch: Switch, api_port: int, door: str) -> None:
     async def inwards(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = await reader.readuntil(b"\r\n\r\n")
-            method, target, _ = request.split(None, 2)
+            target = request.removeprefix(b"CONNECT ").split(maxsplit=1)[0]  # of another method it is no host and port
             host, _, port = target.decode().rpartition(":")
-            if method != b"CONNECT":
-                raise ValueError(f"only CONNECT is answered here, not {method!r}")
             there = await switch.connect(host, int(port))
         except (OSError, ValueError, EOFError, asyncio.LimitOverrunError) as error:
             writer.write(f"HTTP/1.1 502 Bad Gateway\r\n\r\n{error}".encode())

@@ -111,8 +111,7 @@ def test_a_large_answer_comes_whole(tmp_path: Path) -> None:
         (
             Lister(raising(Status.UNIMPLEMENTED, "unknown service v1.PodResourcesLister")),
             AllocationReason.KUBELET_UNSUPPORTED,
-            "the kubelet does not serve the PodResources API v1: UNIMPLEMENTED "
-            "unknown service v1.PodResourcesLister.",
+            "the kubelet does not serve the PodResources API v1: UNIMPLEMENTED unknown service v1.PodResourcesLister.",
         ),
         (
             Lister(raising(Status.RESOURCE_EXHAUSTED, "rejected by rate limit")),

@@ -21,7 +21,6 @@ from closeknit.agent.recorded import RecordedSource
 from closeknit.agent.source import Source, SourceError
 from closeknit.runtime import logs
 
-POD_RESOURCES = Path("/var/lib/kubelet/pod-resources/kubelet.sock")  # wherever the kubelet keeps its other things
 EXIT_BAD_INPUT = 2  # also where there is no driver: starting again does not help
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -60,7 +59,7 @@ def run(  # noqa: PLR0913 -- one argument for each option
     profile: Annotated[str | None, typer.Option(help="Machine profile of --source simulated.")] = None,
     root: Root = Path("/"),
     pod_resources: Annotated[
-        Path | None, typer.Option(help="The kubelet's socket; asked who holds which GPUs, always with --source nvml.")
+        Path | None, typer.Option(help="The kubelet's PodResources socket: it is then asked who holds which GPUs.")
     ] = None,
     simulate: Annotated[Path | None, typer.Option(help="Fleet file: play the agents of all its nodes.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 60.0,
@@ -72,8 +71,6 @@ def run(  # noqa: PLR0913 -- one argument for each option
         if simulate is not None:
             members = _fleet(simulate)
         else:
-            if pod_resources is None and source is SourceName.NVML:
-                pod_resources = POD_RESOURCES
             found = _source(source, node or "", root, dump_file, profile)
             members = [_member(node, kubeconfig, found, pod_resources)]
         for member in members:

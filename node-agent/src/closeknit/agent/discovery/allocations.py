@@ -77,7 +77,7 @@ def gpu_claims(holders: Sequence[Holder]) -> frozenset[DraDevice]:
 
 
 def allocations(answer: Sequence[Holder] | Unanswered, uuids: Mapping[DraDevice, str]) -> Allocations:
-    """Who holds which GPUs, in the order of namespace, Pod and container, uuids sorted. Containers without are left out.
+    """Who holds which GPUs, in the order of namespace, Pod and container, uuids sorted; not who holds none.
 
     All or nothing: whoever reads a list takes what is not in it for free.
     """
@@ -111,7 +111,10 @@ def allocations(answer: Sequence[Holder] | Unanswered, uuids: Mapping[DraDevice,
     if len(held) > MAX_ALLOCATIONS or any(len(each.devices) > MAX_DEVICES for each in held):
         return _unknown(AllocationReason.TOO_MANY, f"{len(held)} containers hold more devices than can be published.")
     finding = Finding(
-        MachineConditionType.ALLOCATIONS_KNOWN, "True", AllocationReason.LISTED, "The kubelet says who holds which GPUs."
+        MachineConditionType.ALLOCATIONS_KNOWN,
+        "True",
+        AllocationReason.LISTED,
+        "The kubelet says who holds which GPUs.",
     )
     return Allocations(tuple(held), finding)
 

@@ -1,7 +1,7 @@
 """The messages of the kubelet's PodResources API, version v1, in the fields that are read.
 
-Declared here instead of generated: nine messages of numbered fields, which never change within v1. What is not named
-here is skipped by the decoder. Origin: staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto of Kubernetes 1.36.
+Declared here instead of generated: seven messages of numbered fields, which never change within v1. What is not named
+here is skipped by the decoder. Origin: api.proto of k8s.io/kubelet/pkg/apis/podresources/v1, Kubernetes 1.36.
 """
 
 from typing import Any
