@@ -51,8 +51,7 @@ class LocalNode:
             stack.callback(remove, self.folder)  # for when its supervisor was killed, else it has done it
             programs.write_files(self.folder, self.site, self._cluster.authority, self._programs, self._host_folders)
             command = [sys.executable, "-I", "-S", str(INSIDE), str(self.folder), json.dumps(asdict(self.site))]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            self._inside = stack.enter_context(subprocess.Popen(command, text=True, start_new_session=True, **pipes))
+            self._inside = stack.enter_context(_inside(command))
             self._start_node()
             self._stack = stack.pop_all()
         return self
@@ -132,3 +131,7 @@ class LocalNode:
             tail = log.read_text(errors="replace").splitlines()[-lines:]
             tails += [f"the end of {log}:", *(f"  {line[:400]}" for line in tail)]
         return "\n".join(tails)
+
+
+def _inside(command: list[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)

@@ -93,8 +93,9 @@ def test_one_unknown_gpu_and_nothing_is_said(unknown: Holder, words: str) -> Non
         [holder((GPU, UUID), pod=f"rank-{number}") for number in range(MAX_ALLOCATIONS + 1)],
         [holder(*((GPU, f"GPU-{number}") for number in range(257)))],
         [holder(*((GPU, "x" * 5000) for _ in range(5000)))],
+        [holder((GPU, UUID), pod="x" * 300)],
     ],
-    ids=["containers", "devices", "long names"],
+    ids=["containers", "devices", "long names", "a Pod's name that none can have"],
 )
 def test_what_cannot_be_published_is_said(answer: list[Holder]) -> None:
     known = allocations(answer, {})

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pydantic import ValidationError
+
 from closeknit.agent.discovery.findings import Finding
 from closeknit.api.names import GPU_DRA_DRIVER, MachineConditionType
 from closeknit.api.nodetopology_status import Allocation
@@ -83,7 +85,7 @@ def allocations(answer: Sequence[Holder] | Unanswered, uuids: Mapping[DraDevice,
     """
     if isinstance(answer, Unanswered):
         return _unknown(answer.reason, answer.message)
-    held: list[Allocation] = []
+    held: list[tuple[Holder, list[str]]] = []
     unknown: list[str] = []
     for holder in sorted(answer, key=lambda each: (each.namespace, each.pod, each.container)):
         devices: set[str] = set()
@@ -100,23 +102,29 @@ def allocations(answer: Sequence[Holder] | Unanswered, uuids: Mapping[DraDevice,
             elif each.driver == GPU_DRA_DRIVER:
                 unknown.append(f"device {each.device!r} of pool {each.pool!r}")
         if devices:
-            named = {"namespace": holder.namespace, "pod": holder.pod, "container": holder.container}
-            held.append(Allocation.model_construct(**named, devices=sorted(devices)))
+            held.append((holder, sorted(devices)))
     if unknown:
         names = ", ".join(unknown[:_MAX_NAMED])
         return _unknown(
             AllocationReason.UNKNOWN_DEVICE,
             f"{len(unknown)} devices that the kubelet gave to containers have no known uuid: {names[:300]}.",
         )
-    if len(held) > MAX_ALLOCATIONS or any(len(each.devices) > MAX_DEVICES for each in held):
+    if len(held) > MAX_ALLOCATIONS or any(len(devices) > MAX_DEVICES for _, devices in held):
         return _unknown(AllocationReason.TOO_MANY, f"{len(held)} containers hold more devices than can be published.")
+    try:
+        published = tuple(
+            Allocation(namespace=each.namespace, pod=each.pod, container=each.container, devices=devices)
+            for each, devices in held
+        )
+    except ValidationError:
+        return _unknown(AllocationReason.KUBELET_FAILED, "The kubelet tells of names that no Pod can have.")
     finding = Finding(
         MachineConditionType.ALLOCATIONS_KNOWN,
         "True",
         AllocationReason.LISTED,
         "The kubelet says who holds which GPUs.",
     )
-    return Allocations(tuple(held), finding)
+    return Allocations(published, finding)
 
 
 def _unknown(reason: AllocationReason, message: str) -> Allocations:
