@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.toolchain import BuildError
@@ -37,12 +38,12 @@ def find_seccomp(folder: Path) -> dict[str, str]:
     return variables
 
 
-def _has_static_library(environment: "os._Environ[str] | dict[str, str]") -> bool:
-    asked = ["pkg-config", "--libs-only-L", "--variable=libdir", "libseccomp"]
+def _has_static_library(environment: Mapping[str, str]) -> bool:
+    asked = ["pkg-config", "--variable=libdir", "libseccomp"]
     said = subprocess.run(asked, capture_output=True, text=True, env=environment, check=False)
-    root = Path(environment.get("PKG_CONFIG_SYSROOT_DIR", "/"))
-    folder = said.stdout.strip()
-    return said.returncode == 0 and (root / folder.lstrip("/") / "libseccomp.a").is_file()
+    root = environment.get("PKG_CONFIG_SYSROOT_DIR", "/")
+    folder = Path(root, said.stdout.strip().removeprefix(root).lstrip("/"))  # some put the root in front, some do not
+    return said.returncode == 0 and (folder / "libseccomp.a").is_file()
 
 
 def _run(*command: str, folder: Path) -> None:
