@@ -62,7 +62,9 @@ class Layer:
         return self._buffer.getvalue()
 
 
-def write_image(archive: Path, name: str, layer: Layer, entrypoint: Sequence[str]) -> None:
+def write_image(
+    archive: Path, name: str, layer: Layer, entrypoint: Sequence[str], environment: Sequence[str] = ()
+) -> None:
     """Writes the archive that `ctr images import` takes."""
     content = layer.content()
     blobs: dict[str, bytes] = {}
@@ -75,7 +77,7 @@ def write_image(archive: Path, name: str, layer: Layer, entrypoint: Sequence[str
     packed = blob(f"{_LAYER}+gzip", gzip.compress(content, 1, mtime=0))
     system = {"architecture": architecture() or "unknown", "os": "linux"}
     root = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"]}
-    config = blob(_CONFIG, _json(system | {"config": {"Entrypoint": list(entrypoint)}, "rootfs": root}))
+    config = blob(_CONFIG, _json(system | {"config": {"Entrypoint": list(entrypoint), "Env": list(environment)}, "rootfs": root}))
     manifest = blob(
         _MANIFEST, _json({"schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": [packed]})
     )

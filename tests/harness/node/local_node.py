@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -34,10 +34,12 @@ class LocalNode:
     folder: Path  # logs/; the node's /var/lib is var/lib here
     site: Site
 
-    def __init__(self, cluster: LocalCluster, name: str, number: int, *, host_folders: Sequence[Path] = ()) -> None:
-        """`number` tells the nodes of a cluster apart, from 1."""
+    def __init__(
+        self, cluster: LocalCluster, name: str, number: int, *, host_folders: Mapping[str, Path] | None = None
+    ) -> None:
+        """`number` tells the nodes of a cluster apart, from 1; `host_folders` as harness.node.host_python gives them."""
         self._cluster = cluster
-        self._host_folders = host_folders
+        self._host_folders = host_folders or {}
         cgroup = f"{cluster.directory.name}-{name}"
         self.site = Site(name, number, cluster.switch, cgroup)
         self.folder = cluster.directory.with_name(cgroup)

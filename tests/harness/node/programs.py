@@ -20,9 +20,9 @@ POD_LOGS = "logs/pods"  # in the node's folder
 
 
 def write_files(
-    folder: Path, site: Site, authority: Authority, programs: Mapping[str, Path], host_folders: Sequence[Path]
+    folder: Path, site: Site, authority: Authority, programs: Mapping[str, Path], host_folders: Mapping[str, Path]
 ) -> None:
-    """Writes everything that the programs read. `host_folders` are read-only in containers of HOST_RUNTIME."""
+    """Writes everything that the programs read. `host_folders`: what containers of HOST_RUNTIME see, and where."""
     plugins = folder / "cni" / "bin"
     plugins.mkdir(parents=True)
     for name in ("bridge", "loopback", "host-local", "bandwidth", "portmap"):
@@ -123,13 +123,13 @@ base_runtime_spec = '{folder}/host-runtime.json'
 """
 
 
-def _base_spec(client: Path, host_folders: Sequence[Path]) -> dict[str, Any]:
+def _base_spec(client: Path, host_folders: Mapping[str, Path]) -> dict[str, Any]:
     """What containerd begins a container of the host's runtime with: its own default, and these folders."""
     said = subprocess.run([client, "oci", "spec"], capture_output=True, check=True).stdout
     spec: dict[str, Any] = json.loads(said)
     options = ["rbind", "ro", "nosuid", "nodev"]
-    for folder in map(str, host_folders):
-        spec["mounts"].append({"type": "bind", "source": folder, "destination": folder, "options": options})
+    for seen, folder in host_folders.items():
+        spec["mounts"].append({"type": "bind", "source": str(folder), "destination": seen, "options": options})
     return spec
 
 
