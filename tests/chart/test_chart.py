@@ -1,6 +1,7 @@
 """The chart: what Helm says of it, what the API server says of every object in it, and what its values refuse."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -144,14 +145,14 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
     conditions = {
         name: spec["matchConditions"][0]["expression"] for name, spec in policies.items() if "matchConditions" in spec
     }
-    account = "'system:serviceaccount:elsewhere:closeknit-{}'"
-    assert conditions == {
-        "closeknit-agent-node": f"request.userInfo.username == {account.format('agent')}",
-        "closeknit-agent-nodetopology": f"request.userInfo.username == {account.format('agent')}",
-        "closeknit-operator-children": f"request.userInfo.username == {account.format('operator')}",
-        "closeknit-operator-pods": f"request.userInfo.username == {account.format('operator')}",
-        "closeknit-prefix": f"request.userInfo.username != {account.format('operator')}",
+    account = "request.userInfo.username == 'system:serviceaccount:elsewhere:closeknit-{}'"
+    begins = {
+        "closeknit-agent-node": account.format("agent"),
+        "closeknit-agent-nodetopology": account.format("agent"),
+        "closeknit-operator-children": f"{account.format('operator')} && !(",
+        "closeknit-prefix": f"{account.format('operator')} ? request.operation == 'UPDATE' : ",
     }
+    assert {name: each[: len(begins[name])] for name, each in conditions.items()} == begins
     rules = [rule["expression"] for rule in policies["closeknit-operator-children"]["validations"]]
     assert "!request.namespace.startsWith('kube-') && request.namespace != 'elsewhere'" in rules
     bindings = {each["spec"]["policyName"] for each in rendered if each["kind"] == "ValidatingAdmissionPolicyBinding"}
@@ -161,6 +162,22 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
         ("closeknit-operator", "elsewhere"),
         ("closeknit-agent", "elsewhere"),
     }
+
+
+def test_the_condition_of_the_operators_policy_is_all_its_rules(helm_program: Path) -> None:
+    (policy,) = (
+        each["spec"]
+        for each in render(helm_program)
+        if each["kind"] == "ValidatingAdmissionPolicy" and each["metadata"]["name"] == "closeknit-operator-children"
+    )
+    (condition,) = policy["matchConditions"]
+    rules = " && ".join(f"({rule['expression']})" for rule in policy["validations"])
+    for variable in reversed(policy["variables"]):
+        stands_for = "false" if variable["name"] == "trusted" else variable["expression"]
+        literal = f"({stands_for})".replace("\\", r"\\")
+        rules = re.sub(rf"variables\.{variable['name']}\b", literal, rules)
+    assert condition["expression"].partition(" && ")[2] == f"!({rules})"
+    assert "variables" not in rules and "namespaceObject" not in rules  # a condition knows neither
 
 
 def test_an_image_has_registry_tag_and_pull_secrets(helm_program: Path) -> None:

@@ -75,6 +75,15 @@ RESERVED_ANNOTATION = (
 )
 
 
+OURS = (
+    "closeknit sets spec.hostname, spec.subdomain and spec.nodeName of each Pod itself; leave them out of the template"
+)
+PRIORITY = (
+    "the priority class of the Pods is spec.priorityClassName of the TrainingJob; set it there, and leave it out of "
+    "the template"
+)
+
+
 def test_creating_jobs_needs_the_right_to_create_pods(team: LocalCluster) -> None:
     assert create_refusal(team, job({"spec": POD}), user=WRITER) == NO_PODS
     assert create_refusal(team, job({"spec": POD}), user=WRITER, namespace=LIFTED) == NO_PODS
@@ -146,14 +155,16 @@ TEMPLATES = (
     Template("hostNetwork", keys("spec.hostNetwork"), pod={"hostNetwork": True}),
     Template("hostPID", keys("spec.hostPID"), pod={"hostPID": True}),
     Template("hostIPC", keys("spec.hostIPC"), pod={"hostIPC": True}),
-    Template("nodeName", keys("spec.nodeName"), pod={"nodeName": NODE}),
+    Template("nodeName", OURS, pod={"nodeName": NODE}, lifted=False),
+    Template("hostname", OURS, pod={"hostname": "rank-0"}, lifted=False),
     Template(
         "an affinity to Pods",
         keys("spec.affinity.podAntiAffinity"),
         pod={"affinity": {"nodeAffinity": {}, "podAntiAffinity": {}}},
     ),
     Template("a scheduler of its own", keys("spec.schedulerName"), pod={"schedulerName": "mine"}),
-    Template("a priority of its own", keys("spec.priorityClassName"), pod={"priorityClassName": "high"}),
+    Template("a priority of its own", PRIORITY, pod={"priorityClassName": "high"}, lifted=False),
+    Template("a field that nobody knows yet, set to false", keys("spec.novelty"), pod={"novelty": False}),
     Template("a field that nobody knows yet", keys("spec.novelty"), pod={"novelty": True}),
     Template(
         "hostPath",
@@ -222,6 +233,10 @@ def test_what_every_pod_has_is_allowed(team: LocalCluster) -> None:
             "affinity": {"nodeAffinity": {}},
             "resources": {"limits": {"cpu": "8", "memory": "64Gi"}},
             "restartPolicy": "Never",
+            # What generators of manifests write where nothing is set.
+            **dict.fromkeys(("hostNetwork", "hostPID", "hostIPC"), False),
+            **dict.fromkeys(("hostname", "subdomain", "nodeName", "priorityClassName"), ""),
+            "schedulerName": "default-scheduler",
         },
     }
     assert create_refusal(team, job(body)) == ""

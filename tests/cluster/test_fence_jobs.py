@@ -69,6 +69,66 @@ def test_a_job_starts_restarts_pauses_and_ends(bed: Bed, spec: dict[str, Any], n
 
 
 @pytest.mark.usefixtures("everywhere")
+def test_pods_that_the_operator_may_not_delete_any_more_are_told_of_until_they_are_gone(bed: Bed) -> None:
+    serve(bed)
+    bed.submit(**ON_PLUGIN)
+    bed.wait_for_state("Running")
+    bed.cluster.kubectl("delete", "rolebinding", CHILDREN, f"--namespace={bed.namespace}")
+    bed.cluster.wait_for(lambda: not may_create_pods(bed, bed.namespace), "the right to be gone")
+    bed.change("trainingjob", "train", {"spec": {"suspend": True}})
+    bed.cluster.wait_for(lambda: "no right to delete Pods" in placed(bed), "the status to say so")
+    assert placed(bed) == (
+        "spec.suspend is true: Pod train-a1-worker-00000 and 1 more could not be deleted, and may run on and keep "
+        f"GPUs: the operator has no right to delete Pods in namespace {bed.namespace}; have an administrator add "
+        f"{bed.namespace} to rbac.namespaces of closeknit's chart again, or delete them yourself"
+    )
+    assert len(bed.names("pods")) == 2
+    serve(bed)
+    bed.cluster.wait_for(lambda: bed.names("pods") == [], "the Pods to be gone", 60)  # asked for every 30 s by then
+    bed.cluster.wait_for(lambda: "no right" not in placed(bed), "the status to say that")
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_a_job_under_an_account_that_the_operator_may_not_use_is_refused_before_anything_is_made(bed: Bed) -> None:
+    serve(bed)
+    rbac, here = "rbac.authorization.k8s.io/v1", {"name": "robot", "namespace": bed.namespace}
+    bed.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": here})
+    container = {"name": "trainer", "image": "registry.example/train:1"}
+    bed.submit(**ON_PLUGIN, template={"spec": {"containers": [container], "serviceAccountName": "robot"}})
+    message = bed.wait_for_reason("TemplateInvalid")["message"]
+    assert message.startswith("spec.template.spec.serviceAccountName is robot, which the operator has no right to use")
+    rule = {"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["robot"], "verbs": ["use"]}
+    user = {"kind": "ServiceAccount", "name": OPERATOR, "namespace": NAMESPACE}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "robot"}
+    bed.cluster.apply(
+        {"apiVersion": rbac, "kind": "Role", "metadata": here, "rules": [rule]},
+        {"apiVersion": rbac, "kind": "RoleBinding", "metadata": here, "roleRef": role, "subjects": [user]},
+    )
+    may_use = ("auth", "can-i", "use", "serviceaccounts/robot", f"--namespace={bed.namespace}")
+    who = f"--as=system:serviceaccount:{NAMESPACE}:{OPERATOR}"
+    bed.cluster.wait_for(lambda: bed.cluster.kubectl(*may_use, who, check=False) == "yes\n", "the right to be there")
+    assert [event for event in bed.writes() + bed.writes(dry_run=True) if event.resource in {"services", "pods"}] == []
+    bed.change("trainingjob", "train", {"spec": {"queue": "again"}})  # another generation is asked about at once
+    bed.wait_for_state("Running")
+    assert {pod["spec"]["serviceAccountName"] for pod in bed.all("pods")} == {"robot"}
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_a_template_with_fields_that_say_nothing_runs_through_both_policies(bed: Bed) -> None:
+    serve(bed)
+    unset = {"hostNetwork": False, "hostPID": False, "hostIPC": False, "schedulerName": "", "nodeName": ""}
+    unset |= {"hostname": "", "subdomain": "", "priorityClassName": ""}
+    container = {"name": "trainer", "image": "registry.example/train:1"}
+    bed.submit(**ON_PLUGIN, template={"spec": {"containers": [container], **unset}})
+    bed.wait_for_state("Running")
+
+
+def placed(bed: Bed) -> str:
+    (condition,) = (each for each in bed.job()["status"]["conditions"] if each["type"] == "Placed")
+    return str(condition["message"])
+
+
+@pytest.mark.usefixtures("everywhere")
 def test_a_job_elsewhere_is_refused_by_name_and_served_once_it_may_be(bed: Bed) -> None:
     bed.submit(**ON_PLUGIN)
     message = bed.wait_for_reason("NamespaceNotServed")["message"]

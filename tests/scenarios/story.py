@@ -23,10 +23,12 @@ from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
 from closeknit.lifecycle.results import (
+    Account,
     Created,
     Deleted,
     Denial,
     Exists,
+    Failed,
     Failure,
     Judgement,
     Quotas,
@@ -67,6 +69,10 @@ class Story:
         """The same of children whose name somebody else has."""
         self.dead: set[str] = set()
         """Nodes whose kubelets confirm nothing: a Pod that is deleted there stays."""
+        self.unusable: set[str] = set()
+        """Service accounts that the operator may not use."""
+        self.undeletable: Denial | None = None
+        """What the API server says to whoever deletes a Pod."""
         self.quotas: list[Quota] = []
         """Of every namespace."""
         self.answers: dict[str, Answers] = {}
@@ -120,11 +126,9 @@ class Story:
         self.answers[plan.uid] = after(self.answers.get(plan.uid, NOTHING), plan, results, self.now)
 
     def _results(self, plan: Plan) -> list[Result]:
-        results: list[Result] = []
-        if plan.demand is not None:
-            results.append(Quotas(plan.demand, tuple(self.quotas)))
-            if judged(results[-1], plan.uid) is not Judgement.DONE:
-                return results
+        results = self._asked(plan)
+        if any(judged(result, plan.uid) is not Judgement.DONE for result in results):
+            return results
         for probe in plan.probes:
             results.append(self._create(plan, probe, is_probe=True))
             if judged(results[-1], plan.uid) is not Judgement.DONE:
@@ -146,6 +150,15 @@ class Story:
                     results += self._act(plan, action)
         if plan.notice is not None:
             self.notices.append(plan.notice)
+        return results
+
+    def _asked(self, plan: Plan) -> list[Result]:
+        """What is read before anything is written, up to the first that keeps the gang from being made."""
+        results: list[Result] = []
+        if plan.demand is not None:
+            results.append(Quotas(plan.demand, tuple(self.quotas)))
+        if plan.account and all(judged(result, plan.uid) is Judgement.DONE for result in results):
+            results.append(Account(plan.account, plan.account not in self.unusable))
         return results
 
     def status(self, name: str = "train", namespace: str = "team-b") -> TrainingJobStatus:
@@ -245,6 +258,8 @@ class Story:
                     results += [self._create(plan, owned(each, uid)) for each in owns]
                 return results
             case Delete("Pod", name, uid):
+                if self.undeletable is not None:
+                    return [Failed(action, self.undeletable)]
                 pod = self.pod(name)
                 assert pod["metadata"]["uid"] == uid
                 if pod["spec"].get("nodeName") in self.dead and pod["status"]["phase"] in {"Pending", "Running"}:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from closeknit.cluster import requests
 from closeknit.cluster.kinds import from_document
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.requests import amounts, needs
@@ -218,6 +219,23 @@ UNREADABLE: dict[str, object] = {
 @pytest.mark.parametrize("template", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_a_template_that_cannot_be_read_is_left_to_the_api_server(template: object) -> None:
     assert needs(template) == (("pods", 1),)
+
+
+def test_thousands_of_containers_are_added_up_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may make such a Pod; whoever added up all sidecars at each of them would stand still for seconds."""
+    looked_at: list[int] = []
+    real = requests._raise
+
+    def counted(most: dict[str, int], other: dict[str, int]) -> None:
+        looked_at.append(len(other))
+        real(most, other)
+
+    monkeypatch.setattr(requests, "_raise", counted)
+    count = 1000
+    each = [{f"example.com/{number}": "1"} for number in range(count)]
+    found = dict(needs(asking(container(), init=(*map(sidecar, each), *map(init, each)))))
+    assert found == {"pods": 1} | {f"example.com/{number}": 2 for number in range(count)}
+    assert sum(looked_at) <= 3 * count
 
 
 json_values = st.recursive(

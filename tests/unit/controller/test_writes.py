@@ -1,8 +1,10 @@
 """A Plan as it is written: what the API server answers, as facts, and what is learnt of them."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from closeknit.kube.api import JsonObject, Resource
 from closeknit.kube.errors import Forbidden, Unavailable
 from closeknit.lifecycle.answers import NOTHING, Answers, Refusing, after
 from closeknit.lifecycle.plan import Delete, Plan
-from closeknit.lifecycle.results import Result, unfinished
+from closeknit.lifecycle.results import Failure, Result, unfinished
 from faults import virtual_time
 from faults.fault import Delay, Fault, Refuse
 from faults.memory_api import MemoryApi
@@ -110,6 +112,27 @@ def test_a_namespace_that_is_not_served_is_told_from_what_admission_refuses(
     assert store.objects(PODS) == store.objects(SERVICES) == []
 
 
+@pytest.mark.parametrize("api", [Powerless, MemoryApi])
+def test_pods_that_may_not_be_deleted_are_remembered_with_the_reason(api: type[MemoryApi]) -> None:
+    pods = tuple(Delete("Pod", f"train-a1-worker-{number:05d}", "uid") for number in range(2))
+    plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 1, actions=pods)
+    store = Store()
+    asked: list[str] = []
+
+    class Counted(api):  # type: ignore[misc, valid-type]
+        async def create(self, resource: Resource, body: JsonObject, **options: Any) -> JsonObject:
+            asked.append(body["spec"]["resourceAttributes"]["verb"])
+            return await super().create(resource, body, **options)  # type: ignore[no-any-return]
+
+    refused = [Fault(Refuse(Forbidden("no", code=403, reason="Forbidden")), "delete", PODS)]
+    writes = Writes(Counted(store, refused), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    answers = after(NOTHING, plan, virtual_time.run(writes.apply(plan)), NOW)
+    assert answers.undeleted is not None
+    assert answers.undeleted.names == ("train-a1-worker-00000", "train-a1-worker-00001")
+    assert answers.undeleted.denial.failure is (Failure.NO_RIGHT if api is Powerless else Failure.FORBIDDEN)
+    assert set(asked) == {"delete"}
+
+
 def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:
     """The attempt may begin again under its number, and its create may fail."""
     plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 2, actions=(Delete("Service", "train-a2"),))
@@ -117,3 +140,19 @@ def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:
     for known, then in ((2, 0), (3, 3)):
         results = virtual_time.run(writes.apply(plan))
         assert after(replace(NOTHING, service_of=known), plan, results, NOW).service_of == then
+
+
+def test_a_gang_is_written_by_no_more_tasks_than_calls_may_be_under_way() -> None:
+    gone = tuple(Delete("Pod", f"train-a1-worker-{number}", f"u-{number}") for number in range(100))
+    plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 2, actions=gone)
+    api = MemoryApi(Store(), [Fault(Delay(1.0), "delete", PODS)])
+    writes = Writes(api, Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+
+    async def story() -> Sequence[Result]:
+        writing = asyncio.create_task(writes.apply(plan))
+        await asyncio.sleep(0.5)
+        assert len(api.calls) == IN_FLIGHT
+        assert len(asyncio.all_tasks()) <= IN_FLIGHT + 2  # this one and the Plan's
+        return await writing
+
+    assert len(virtual_time.run(story())) == len(gone)

@@ -40,6 +40,10 @@ def trainer(**fields: object) -> dict[str, object]:
         pytest.param({"containers": [MAIN], "volumes": None, "tolerations": None, "affinity": None}, id="nulls"),
         pytest.param({"containers": [MAIN], "hostname": "", "nodeName": ""}, id="empty strings, which mean absent"),
         pytest.param(trainer(resources={"limits": {"cpu": 8, "memory": "1Ti"}}), id="CPUs and memory"),
+        pytest.param(
+            trainer(resources={"limits": {f"example.com/{number}": 1 for number in range(64)}}),
+            id="as many resources as are looked at",
+        ),
         pytest.param(trainer(env=[{"name": "NCCL_DEBUG", "value": "INFO"}]), id="a variable that we would set"),
         pytest.param({"containers": [MAIN], "schedulingGates": [{"name": "example.com/quota"}]}, id="a user's gate"),
     ],
@@ -67,6 +71,15 @@ def required(rule: object) -> dict[str, object]:
             {},
             "spec.template.spec.containers has no container; give it the one that trains",
             id="no containers",
+        ),
+        pytest.param(
+            {
+                **trainer(**asking("requests", "a.b/1")),
+                "initContainers": [{"name": "i", **asking("limits", f"c.d/{number}")} for number in range(63)],
+                "resources": {"limits": {"cpu": 1, "a.b/1": 1}},
+            },
+            "spec.template.spec asks for 65 different resources, and at most 64 are looked at; leave some out",
+            id="more resources than are looked at",
         ),
         pytest.param(
             {"containers": "x"},

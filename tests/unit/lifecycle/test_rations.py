@@ -130,6 +130,15 @@ def test_whoever_is_not_asked_now_is_asked_a_moment_later(desk: Callable[..., De
     assert at.asked[-1] == 0
 
 
+def test_a_flood_comes_to_rest_where_nothing_changes(desk: Callable[..., Desk]) -> None:
+    at = desk(*plugin_node("gpu-1"), *plugin_node("gpu-2"), *flood())
+    for _ in range(2):
+        rounds = [at.decide().wake_at is None for _ in range(ATTEMPTS // HEAD_STEPS + 1)]
+        assert rounds[-1]
+        assert at.asked[-1] == 0
+        at.disturb()
+
+
 def test_the_last_of_a_flood_gets_its_turn_though_the_cluster_changes_all_the_time(desk: Callable[..., Desk]) -> None:
     last = job("zzz", "flood", 8, 1, created="2026-11-21T10:00:00Z")
     at = desk(*plugin_node("gpu-1"), *plugin_node("gpu-2"), *flood(), last)

@@ -1,5 +1,6 @@
 """What one machine, and all machines of a cluster, may cost a decision, whatever their agents say of them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -21,6 +22,7 @@ from scenarios.clusters import cluster_of, graph, node, wanted
 from scenarios.machines import MACHINES
 
 FULL = 20  # of so many machines one is asked for any number of GPUs, the others for a few: seconds, and milliseconds
+DIFFERENT = 500  # machines of one cluster
 LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
@@ -100,7 +102,7 @@ def check(seed: int) -> None:
     assert tables.taken <= MACHINE_STEPS + 2 * SET_STEPS
 
 
-@pytest.mark.parametrize("first", range(1, 101, 50))
+@pytest.mark.parametrize("first", range(1, 301, 50))
 def test_no_machine_takes_more_than_its_budget_and_equal_questions_have_equal_answers(first: int) -> None:
     for seed in range(first, first + 50):
         check(seed)
@@ -199,15 +201,24 @@ def test_rings_of_many_gpus_stay_within_pythons_stack() -> None:
 
 
 def test_the_many_go_before_the_one_that_differs() -> None:
-    taken = dict.fromkeys(("a", "b", "c", "d", "many"), Taken(CLUSTER_STEPS // 3 + 1, is_all=True))
+    taken = dict.fromkeys(("a", "b", "c", "d", "many"), Taken(CLUSTER_STEPS // 3 + 1, {}, is_all=True))
     listed = dict.fromkeys([*taken, "liar", "another", "0"], 1)
     assert too_dear({**dict.fromkeys(taken, 1), "many": 40}, listed, taken.__getitem__) == {"c", "d"}
     assert too_dear(dict.fromkeys(taken, 1), {**listed, "d": 0}, taken.__getitem__) == {"c", "many"}
 
 
+def test_what_machines_have_in_common_counts_once() -> None:
+    half = CLUSTER_STEPS // 2
+    taken = {name: Taken(1, {b"common": half, name.encode(): 1}, is_all=True) for name in ("a", "b", "c")}
+    ones = dict.fromkeys(taken, 1)
+    assert not too_dear(ones, ones, taken.__getitem__)
+    apart = {name: Taken(1, {name.encode(): half}, is_all=True) for name in taken}
+    assert too_dear(ones, ones, apart.__getitem__) == {"c"}
+
+
 def test_one_that_is_too_dear_takes_nothing_from_the_others() -> None:
-    dear = Taken(MACHINE_STEPS + SET_STEPS, is_all=False)
-    taken = {"0-liar": dear, "a": Taken(CLUSTER_STEPS - 1, is_all=True), "b": Taken(1, is_all=True)}
+    dear = Taken(MACHINE_STEPS + SET_STEPS, {}, is_all=False)
+    taken = {"0-liar": dear, "a": Taken(CLUSTER_STEPS - 1, {}, is_all=True), "b": Taken(1, {}, is_all=True)}
     ones = dict.fromkeys(taken, 1)
     assert too_dear(ones, ones, taken.__getitem__) == {"0-liar"}
 
@@ -217,7 +228,7 @@ def test_of_many_that_are_too_dear_few_are_searched() -> None:
 
     def taken(name: str) -> Taken:
         asked.append(name)
-        return Taken(SET_STEPS, is_all=False)
+        return Taken(SET_STEPS, {}, is_all=False)
 
     ones = {f"liar-{number}": 1 for number in range(500)}
     assert too_dear(ones, ones, taken) == ones.keys()
@@ -239,6 +250,43 @@ def test_a_cluster_of_different_machines_has_one_budget(monkeypatch: pytest.Monk
         assert view.machine is not None
         asked.learn(view.machine)
     assert place(cluster, wanted(gpus=2), asked) == answer
+
+
+@pytest.mark.parametrize("part", ["a link", "a GPU"])
+def test_a_fleet_of_which_a_dozen_machines_have_lost_different_parts_is_searched(part: str) -> None:
+    whole = graph("dgx-1v")
+    links = [(a, b) for a in range(8) for b in range(a) if whole.links[a][b]]
+    lost: list[tuple[int, int | None]] = list(links) if part == "a link" else [(gpu, None) for gpu in range(8)]
+    kinds = [replace(without_links(whole, *each), topology_class=f"{number}") for number, each in enumerate(lost[:12])]
+    views = [node(f"gpu-{number}", each, path=("r1",)) for number, each in enumerate([whole, *kinds])]
+    cluster = cluster_of(*views, levels=("rack",))
+    tables = Tables()
+    assert not tables.too_dear_in(cluster.forest.empty)
+    answer = place(cluster, wanted(gpus=4), tables)
+    assert isinstance(answer, Placement)
+    assert answer.predicted_bus_bandwidth_gb_s == 80
+
+
+MIXES: dict[str, Callable[[Random, int], Machine]] = {
+    "8 GPUs, any links": lambda random, seed: random_machine(seed, 8, random.random()),
+    "8 to 11 GPUs, all linked": lambda _, seed: random_machine(seed, 8 + seed % 4, 1.0),
+    "1 to 64 GPUs, any links": lambda random, seed: random_machine(seed, random.randint(1, 64), random.random()),
+}
+
+
+@pytest.mark.parametrize("mix", [pytest.param(mix, marks=[pytest.mark.long] if " to " in mix else []) for mix in MIXES])
+def test_five_hundred_different_machines_take_what_one_cluster_may(mix: str) -> None:
+    random = Random(1)  # noqa: S311
+    views = [node(f"gpu-{seed:03}", MIXES[mix](random, seed), path=(f"r{seed // 16}",)) for seed in range(DIFFERENT)]
+    cluster = cluster_of(*views, levels=("rack",))
+    tables = Counting()
+    answer = place(cluster, wanted(gpus=8), tables)
+    assert not isinstance(answer, NoFit)
+    assert tables.taken <= CLUSTER_STEPS + VAIN_STEPS + 2 * MACHINE_STEPS
+    assert 0 < len(tables.too_dear_in(cluster.forest.empty)) < DIFFERENT
+    asked = Tables()
+    place(cluster, wanted(gpus=4), asked)
+    assert place(cluster, wanted(gpus=8), asked) == answer
 
 
 def test_a_machine_that_is_too_dear_is_not_learned() -> None:

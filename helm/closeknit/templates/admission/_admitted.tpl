@@ -21,15 +21,18 @@ after a comma.
     ['name', 'emptyDir', 'configMap', 'secret', 'persistentVolumeClaim', 'projected', 'downwardAPI', 'ephemeral', 'image']
 {{- end }}
 
-{{/* Call with (dict "whose" "the template" "title" "a TrainingJob template"), which the refusals name. */}}
+{{/*
+Call with (dict "whose" "the template" "title" "a TrainingJob template"), which the refusals name. "spared": a condition on
+a field k of a PodSpec p, after an or, that takes it although the list does not have it.
+*/}}
 {{- define "closeknit.admitted.rules" -}}
 {{- $lifted := "an administrator allows it by labelling the namespace closeknit.dev/unrestricted-templates=true" -}}
 - reason: Forbidden
   message: {{ .whose }} sets a Pod field that is not allowed; {{ $lifted }}
   messageExpression: >-
-    'not allowed in {{ .title }}: ' + variables.pods.map(p, p.filter(k, !(k in variables.podKeys)).map(k, 'spec.' +
-    k).join(', ')).filter(names, names != '').join(', ') + '; {{ $lifted }}'
-  expression: variables.trusted || variables.pods.all(p, p.all(k, k in variables.podKeys))
+    'not allowed in {{ .title }}: ' + variables.pods.map(p, p.filter(k, !(k in variables.podKeys{{ .spared | default "" }})).map(k,
+    'spec.' + k).join(', ')).filter(names, names != '').join(', ') + '; {{ $lifted }}'
+  expression: "variables.trusted || variables.pods.all(p, p.all(k, k in variables.podKeys{{ .spared | default "" }}))"
 # What is required of nodes is read where nodes are chosen. What is asked of other Pods could keep theirs away.
 - reason: Forbidden
   message: {{ .whose }} has an affinity that is not allowed; {{ $lifted }}

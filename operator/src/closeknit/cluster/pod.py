@@ -61,6 +61,7 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
 
     pinned: str = ""  # node that a child of ours is made for
     resource_version: str = ""
+    created: str = ""  # by the API server's clock
     deletion_timestamp: str | None = None
     conditions: tuple[Condition, ...] = ()  # PodScheduled, Ready and DisruptionTarget, by type
     containers: tuple[ContainerState, ...] = ()  # init containers first
@@ -102,6 +103,11 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         if name is None:
             return None
         return next((owner for owner in self.owners if owner.is_training_job and owner.name == name), None)
+
+    @cached_property
+    def job_uids(self) -> tuple[str, ...]:
+        """Uids of the TrainingJobs that own it."""
+        return tuple(owner.uid for owner in self.owners if owner.is_training_job)
 
     @cached_property
     def child(self) -> ChildName | None:
@@ -251,6 +257,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
         others,
         pinned=pin(spec.affinity) if others.job_owner is not None else "",
         resource_version=metadata.resource_version or "",
+        created=metadata.creation_timestamp or "",
         deletion_timestamp=metadata.deletion_timestamp,
         conditions=tuple(
             sorted(

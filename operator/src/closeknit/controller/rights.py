@@ -13,9 +13,12 @@ OWN_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessre
 _log = logging.getLogger(__name__)
 
 
-async def may_create(api: Api, resource: Resource, namespace: str) -> bool:
-    """Whether RBAC lets us create these there; True where nobody can tell. Raises no ApiError."""
-    attributes = {"group": resource.group, "resource": resource.plural, "namespace": namespace, "verb": "create"}
+async def may(api: Api, verb: str, resource: Resource, namespace: str, name: str = "") -> bool:
+    """Whether RBAC lets us do this with all of these there, or with the one of this name; True where nobody can tell.
+    Raises no ApiError."""
+    attributes = {"group": resource.group, "resource": resource.plural, "namespace": namespace, "verb": verb}
+    if name:
+        attributes["name"] = name
     review = {
         "apiVersion": OWN_ACCESS_REVIEWS.api_version,
         "kind": "SelfSubjectAccessReview",

@@ -6,7 +6,7 @@ It tells what happened, and learns nothing of it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -18,30 +18,20 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.meta import Owner
 from closeknit.cluster.quota import quotas
+from closeknit.controller.denial import denial
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS
-from closeknit.controller.rights import may_create
+from closeknit.controller.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, SERVICE_ACCOUNTS, TRAINING_JOBS
+from closeknit.controller.rights import may
 from closeknit.kube.api import Api, JsonObject, Resource
-from closeknit.kube.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    TooLarge,
-    TooManyRequests,
-    Transient,
-    Unauthorized,
-)
+from closeknit.kube.errors import AlreadyExists, ApiError, NotFound
 from closeknit.launch.claim import owned
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.demand import Demand
 from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
 from closeknit.lifecycle.results import (
+    Account,
     Created,
     Deleted,
-    Denial,
     Exists,
     Failed,
     Failure,
@@ -55,17 +45,6 @@ from closeknit.lifecycle.results import (
 
 CONTROLLER = "closeknit.dev/operator"
 IN_FLIGHT = 16  # more writes at once make the API server cut our own watches (docs: operator reference, caches)
-_FAILURES: tuple[tuple[type[ApiError], Failure], ...] = (
-    (TooManyRequests, Failure.BUSY),
-    (Transient, Failure.LOST),
-    (Conflict, Failure.CONFLICT),
-    (AlreadyExists, Failure.CONFLICT),
-    (Unauthorized, Failure.UNAUTHORIZED),
-    (NotFound, Failure.NOT_FOUND),
-    (Forbidden, Failure.FORBIDDEN),
-    (Invalid, Failure.INVALID),
-    (TooLarge, Failure.TOO_LARGE),
-)
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -80,6 +59,8 @@ class _Told:
     results: list[Result] = field(default_factory=list)
     is_refused: bool = False
     """Whether one of them was refused for good: asked before each child of a gang."""
+    may_delete: bool | None = None
+    """Whether RBAC lets us delete Pods there; None while that was not asked."""
 
     def add(self, result: Result) -> Judgement:
         """Takes the next one, and tells what it means for the rest of the Plan."""
@@ -105,6 +86,8 @@ class Writes:
         read = None if plan.demand is None else await self._quotas(plan, plan.demand)
         if read is not None and told.add(read) is not Judgement.DONE:
             return told.results
+        if plan.account and told.add(await self._account(plan)) is not Judgement.DONE:
+            return told.results
         for manifest in plan.probes:
             async with self._slots:
                 probed, _ = await self._tried(plan, manifest, is_probe=True)
@@ -116,7 +99,8 @@ class Writes:
         if opened is Judgement.REFUSED:
             return told.results
         actions = plan.actions if opened is Judgement.DONE else ()
-        writes: list[Coroutine[Any, Any, Judgement | None]] = [self._act(plan, action, told) for action in actions]
+        left = iter(actions)
+        writes = [self._act_on(left, plan, told) for _ in range(min(IN_FLIGHT, len(actions)))]
         if plan.notice is not None:
             writes.append(self._tell(plan, plan.notice))
         # Every one is waited for: what is still under way after a failure would meet the next Plan.
@@ -144,6 +128,11 @@ class Writes:
                 _log.info("quotas are not read", extra={"job": plan.job, "error": error})
                 return None
         return Quotas(demand, quotas(page.items))
+
+    async def _account(self, plan: Plan) -> Account:
+        async with self._slots:
+            is_usable = await may(self._api, "use", SERVICE_ACCOUNTS, plan.job.namespace, plan.account)
+        return Account(plan.account, is_usable)
 
     async def _stored(self, plan: Plan) -> Stored | Failed:
         assert plan.status is not None  # noqa: S101 - the caller's promise, for the type checker
@@ -173,12 +162,17 @@ class Writes:
                 return judgement
         return Judgement.DONE
 
+    async def _act_on(self, left: Iterator[Action], plan: Plan, told: _Told) -> None:
+        """One action after the other, until others have taken the last: more at once would only wait for a slot."""
+        for action in left:
+            await self._act(plan, action, told)
+
     async def _act(self, plan: Plan, action: Action, told: _Told) -> Judgement:
         match action:
             case Create():
                 return await self._created(plan, action, told)
             case Delete():
-                return told.add(await self._deleted(plan, action))
+                return told.add(await self._deleted(plan, action, told))
 
     async def _created(self, plan: Plan, creation: Create, told: _Told) -> Judgement:
         """What the child owns follows it at once, before any other write. Nothing is made where another child of this
@@ -206,7 +200,8 @@ class Writes:
             return await self._found(plan, manifest, is_probe=is_probe)
         except ApiError as error:
             refused = denial(error)
-            if refused.failure is Failure.FORBIDDEN and not await may_create(self._api, resource, plan.job.namespace):
+            is_forbidden = refused.failure is Failure.FORBIDDEN
+            if is_forbidden and not await may(self._api, "create", resource, plan.job.namespace):
                 refused = replace(refused, failure=Failure.NO_RIGHT)
             return Refused(manifest, refused, is_probe), ""
         return Created(manifest, made.resourceVersion, is_probe), made.uid
@@ -222,7 +217,7 @@ class Writes:
         labels = there["metadata"].get("labels") or {}
         return Exists(manifest, _owners(there), tuple(labels.items()), _version(there), is_probe), _uid(there)
 
-    async def _deleted(self, plan: Plan, action: Delete) -> Result:
+    async def _deleted(self, plan: Plan, action: Delete, told: _Told) -> Result:
         resource, namespace = BY_KIND[action.kind], plan.job.namespace
         uid = action.uid
         try:
@@ -236,7 +231,12 @@ class Writes:
         except NotFound:
             pass
         except ApiError as error:
-            return Failed(action, denial(error))
+            refused = denial(error)
+            if refused.failure is Failure.FORBIDDEN and told.may_delete is None:  # a gang's Pods are refused alike
+                told.may_delete = await may(self._api, "delete", resource, namespace)
+            if refused.failure is Failure.FORBIDDEN and not told.may_delete:
+                refused = replace(refused, failure=Failure.NO_RIGHT)
+            return Failed(action, refused)
         return Deleted(action)
 
     async def _tell(self, plan: Plan, notice: Notice) -> None:
@@ -280,12 +280,6 @@ class Writes:
             raise
         finally:
             self._metrics.api_writes.labels(verb, str(resource), code).inc()
-
-
-def denial(error: ApiError) -> Denial:
-    """The facts of an error."""
-    failure = next((failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.OTHER)
-    return Denial(failure, error.code, error.reason, error.message, error.retry_after_s)
 
 
 def _version(stored: JsonObject) -> str:

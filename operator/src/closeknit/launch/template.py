@@ -19,8 +19,10 @@ SHM_VOLUME = "closeknit-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POSIX mean
 NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
 SPEC = "spec.template.spec"
+DEFAULT_ACCOUNT = "default"  # Kubernetes' service account of a Pod that names none
 SHOWN_NAMES = 5  # of a long list
-# Each is compared whenever jobs are told apart, and with the taints or labels of every node; people write a handful.
+# Each is compared whenever jobs are told apart, and with the taints, labels or amounts of every node; people write a
+# handful. Kubernetes has no bound of its own: 5,000 resources of one template took a decision 4.5 s.
 MOST_ENTRIES = 64
 
 # Fields of the Pod that follow from the placement, and what to do instead of setting them.
@@ -65,6 +67,12 @@ def trainer(spec: Mapping[str, Any]) -> dict[str, Any]:
     return container
 
 
+def account(spec: Mapping[str, Any]) -> str:
+    """The service account of a template that only some may use; empty where it is the one that every Pod may have."""
+    named = spec.get("serviceAccountName") or spec.get("serviceAccount")  # its old name still works in a Pod
+    return named if isinstance(named, str) and named != DEFAULT_ACCOUNT else ""
+
+
 def _check_metadata(job: TrainingJob) -> None:
     metadata = job.spec.template.metadata
     for field, keys, reserved in (
@@ -90,11 +98,17 @@ def _check_pod(spec: dict[str, Any]) -> None:
     containers = objects_at(spec, "containers", SPEC)
     if not containers:
         raise MalformedError(f"{SPEC}.containers has no container; give it the one that trains")
+    asked: set[str] = set()
     for path, container in _named(containers, f"{SPEC}.containers"):
-        _check_resources(container, path)
+        asked |= _check_resources(container, path)
     for path, container in _named(objects_at(spec, "initContainers", SPEC), f"{SPEC}.initContainers"):
-        _check_resources(container, path)
-    _check_resources(spec, SPEC)
+        asked |= _check_resources(container, path)
+    asked |= _check_resources(spec, SPEC)
+    if len(asked) > MOST_ENTRIES:
+        raise MalformedError(
+            f"{SPEC} asks for {len(asked)} different resources, and at most {MOST_ENTRIES} are looked at; "
+            "leave some out"
+        )
     index = trainer_index(spec)
     _check_trainer(containers[index], f"{SPEC}.containers[{index}]")
     _check_restart_policy(spec)
@@ -122,16 +136,21 @@ def _check_trainer(container: dict[str, Any], path: str) -> None:
     list_at(capabilities, "add", f"{path}.securityContext.capabilities")
 
 
-def _check_resources(holder: dict[str, Any], path: str) -> None:
+def _check_resources(holder: dict[str, Any], path: str) -> set[str]:
+    """The names of what it asks for. Raises MalformedError."""
     resources = object_at(holder, "resources", path)
     objects_at(resources, "claims", f"{path}.resources")
+    asked: set[str] = set()
     for field in ("limits", "requests"):
-        for resource in sorted(object_at(resources, field, f"{path}.resources")):
+        named = object_at(resources, field, f"{path}.resources")
+        asked.update(named)
+        for resource in sorted(named):
             if resource.startswith(NVIDIA_PREFIX):
                 raise MalformedError(
                     f"{path}.resources.{field} asks for {short(resource)}; closeknit asks for the job's GPUs itself: "
                     "remove it and set spec.gpus"
                 )
+    return asked
 
 
 def _check_restart_policy(spec: dict[str, Any]) -> None:

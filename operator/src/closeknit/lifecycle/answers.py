@@ -16,8 +16,11 @@ from closeknit.lifecycle.conditions import is_true
 from closeknit.lifecycle.plan import Delete, Plan
 from closeknit.lifecycle.quota import shortfalls, words
 from closeknit.lifecycle.results import (
+    FORBIDDEN,
+    Account,
     Created,
     Deleted,
+    Denial,
     Exists,
     Failed,
     Failure,
@@ -50,6 +53,10 @@ _LONGEST_PAUSE_S = {
 }
 
 
+_Refusal = Refused | Exists | Quotas | Account
+"""Results that may say that nothing comes of it until somebody changes something."""
+
+
 class Refusing(StrEnum):
     """Which write was refused."""
 
@@ -78,6 +85,14 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
+class Undeleted:
+    """Pods that were to be deleted, and that the API server forbids to delete."""
+
+    names: tuple[str, ...]
+    denial: Denial
+
+
+@dataclass(frozen=True, slots=True)
 class Answers:
     """What is remembered of one job. Attempt numbers; 0 for none."""
 
@@ -95,6 +110,8 @@ class Answers:
     """The attempt that a quota refused, and for which the job's Services of before are known to be gone."""
     ipc_lock_refused: bool = False
     """Whether the namespace's policy does not admit IPC_LOCK."""
+    undeleted: Undeleted | None = None
+    """Pods of it that the API server does not let go."""
     told_at: datetime | None = None
     """When its status was last written; of a job that waits, when it was last told why."""
 
@@ -108,7 +125,8 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     for result in results:
         if judged(result, plan.uid) is not Judgement.REFUSED:
             answers = _learned(answers, plan, result, now)
-    if not isinstance(refused, Refused | Exists | Quotas):
+    answers = _undeleted(answers, results)
+    if not isinstance(refused, _Refusal):
         return _swept(_made(answers, plan, results, now), plan, results)
     if _speaks_of_ipc_lock(plan, refused, results):
         return replace(answers, ipc_lock_refused=True)
@@ -136,6 +154,18 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
             return answers
 
 
+def _undeleted(answers: Answers, results: Sequence[Result]) -> Answers:
+    tried = [(each, each.action) for each in results if isinstance(each, Deleted | Failed)]
+    pods = [(each, action) for each, action in tried if isinstance(action, Delete) and action.kind == "Pod"]
+    stay = {
+        action.name: each.denial
+        for each, action in pods
+        if isinstance(each, Failed) and each.denial.failure in FORBIDDEN
+    }
+    found = Undeleted(tuple(sorted(stay)), stay[min(stay)]) if stay else None
+    return answers if not pods or found == answers.undeleted else replace(answers, undeleted=found)
+
+
 def _made(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
     # One that was there before, and is missed all the same, is not to be asked for without a pause either.
     is_there = any(isinstance(result, Exists) and result.manifest["kind"] == "Pod" for result in results)
@@ -155,7 +185,7 @@ def _is_made_pod(result: Result) -> bool:
     return isinstance(result, Created) and not result.is_probe and result.manifest["kind"] == "Pod"
 
 
-def _speaks_of_ipc_lock(plan: Plan, refused: Refused | Exists | Quotas, results: Sequence[Result]) -> bool:
+def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]) -> bool:
     """Whether what was refused may be the capability that we added: then the same is asked without it.
 
     A policy says no more than Forbidden. Where that is said of the same Pod without IPC_LOCK, too, it was something
@@ -170,10 +200,10 @@ def _speaks_of_ipc_lock(plan: Plan, refused: Refused | Exists | Quotas, results:
     )
 
 
-def _rejected(answers: Answers, plan: Plan, refused: Refused | Exists | Quotas, now: datetime) -> Answers:
+def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) -> Answers:
     reason, message = _why(plan, refused)
-    manifest = None if isinstance(refused, Quotas) else refused.manifest
-    of = Refusing.PROBE if not isinstance(refused, Quotas) and refused.is_probe else Refusing.CHILD
+    manifest = refused.manifest if isinstance(refused, Refused | Exists) else None
+    of = Refusing.PROBE if isinstance(refused, Refused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
     rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries)
     answers = replace(answers, rejection=rejection, rejections=tries)
@@ -184,10 +214,12 @@ def _rejected(answers: Answers, plan: Plan, refused: Refused | Exists | Quotas, 
     return answers
 
 
-def _why(plan: Plan, refused: Refused | Exists | Quotas) -> tuple[PendingReason, str]:
+def _why(plan: Plan, refused: _Refusal) -> tuple[PendingReason, str]:
     if isinstance(refused, Quotas):
         found = shortfalls(refused.demand, refused.found)
         return PendingReason.QUOTA_EXCEEDED, words(found, plan.job.namespace)
+    if isinstance(refused, Account):
+        return PendingReason.TEMPLATE_INVALID, unusable_words(refused.name, plan.job.namespace)
     metadata = refused.manifest["metadata"]
     title = f"{refused.manifest['kind']} {metadata['namespace']}/{metadata['name']}"
     if isinstance(refused, Refused) and refused.denial.failure is Failure.NO_RIGHT:
@@ -206,6 +238,28 @@ def not_served_words(manifest: Manifest) -> str:
         f"the operator has no right to create a {manifest['kind']} in namespace {namespace}; have an administrator add "
         f"{namespace} to rbac.namespaces of closeknit's chart, or create the job in a namespace that is listed there"
     )
+
+
+def unusable_words(account: str, namespace: str) -> str:
+    """What to tell of a service account that the operator may not use."""
+    return (
+        f"spec.template.spec.serviceAccountName is {account}, which the operator has no right to use in namespace "
+        f"{namespace}; have an administrator give ServiceAccount closeknit-operator the verb use on it, or leave the "
+        "name out"
+    )
+
+
+def undeleted_words(undeleted: Undeleted, namespace: str) -> str:
+    """What to tell of Pods that stay though the job gives up its GPUs."""
+    first, *others = undeleted.names
+    more = f" and {len(others)} more could" if others else " could"
+    found = f"Pod {first}{more} not be deleted, and may run on and keep GPUs: "
+    if undeleted.denial.failure is Failure.NO_RIGHT:
+        return (
+            f"{found}the operator has no right to delete Pods in namespace {namespace}; have an administrator add "
+            f"{namespace} to rbac.namespaces of closeknit's chart again, or delete them yourself"
+        )
+    return f"{found}{undeleted.denial.message}; have an administrator see to what forbids that, or delete them yourself"
 
 
 def taken_words(title: str, owner: str) -> str:

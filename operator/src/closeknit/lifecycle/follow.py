@@ -10,7 +10,7 @@ from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking import booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle import statuses
-from closeknit.lifecycle.answers import NOTHING, TOLD_AGAIN, Answers
+from closeknit.lifecycle.answers import NOTHING, TOLD_AGAIN, Answers, undeleted_words
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.avoided import avoided
 from closeknit.lifecycle.book import book
@@ -54,7 +54,8 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
         case Cause.MISTAKE:
             return empty(job, wake_after_s=BROKEN_PAUSE_S, error=refusal.error)
         case Cause.OVER:
-            return subject.plan(actions=deletions(subject.children.live))
+            status = statuses.over(job, now, _stays(subject))
+            return subject.plan(status, actions=deletions(subject.children.live))
         case Cause.SUSPENDED:
             return _suspend(subject)
         case Cause.LEFTOVERS | Cause.PAUSE:
@@ -107,6 +108,14 @@ def _undone(subject: Subject) -> tuple[Action, ...]:
     return (*deletions(subject.children.own), *(Delete("Service", service_name(name, number)) for number in services))
 
 
+def _stays(subject: Subject) -> str | None:
+    """What to tell of Pods that cannot be deleted; None where there are none."""
+    undeleted = subject.answers.undeleted
+    if undeleted is None or not deletions(subject.children.live):
+        return None
+    return undeleted_words(undeleted, subject.job.key.namespace)
+
+
 def _suspend(subject: Subject) -> Plan:
     held = booking(subject.job)
     attempt = None if held is None else Attempt(subject, held)
@@ -114,8 +123,8 @@ def _suspend(subject: Subject) -> Plan:
         return succeeded(attempt)  # nothing is left to be suspended, and resumed it would train all over again
     booked = subject.job.status.placement is not None
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
-    status = statuses.suspended(subject.job, subject.now)
-    note = "spec.suspend is true: its Pods are deleted and its GPUs are free" if booked else "spec.suspend is true"
+    status = statuses.suspended(subject.job, subject.now, _stays(subject))
+    note = f"spec.suspend is true{': its GPUs are free as soon as its Pods are gone' if booked else ''}"
     return subject.plan(
         status,
         actions=(*deletions(subject.children.live), *((service,) if booked else ())),

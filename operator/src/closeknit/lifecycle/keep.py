@@ -8,12 +8,12 @@ from closeknit.api.names import ConditionReason, ConditionType
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Gang
-from closeknit.lifecycle import creation, statuses
+from closeknit.lifecycle import creation, statuses, unjudged
 from closeknit.lifecycle.answers import TOLD_AGAIN
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.book import may_be_counted, placed
 from closeknit.lifecycle.children import own_claim
-from closeknit.lifecycle.conditions import found
+from closeknit.lifecycle.conditions import found, stated
 from closeknit.lifecycle.demand import demand
 from closeknit.lifecycle.ending import (
     child_deleted,
@@ -150,8 +150,21 @@ def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
         next_status = statuses.running if is_running else statuses.verified
         return subject.plan(next_status(subject.job, subject.now, shares, result), actions=old)
     if attempt.shares is attempt.booking.shares:
-        return subject.plan(actions=old)
+        return _start(attempt, old)
     return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
+
+
+def _start(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
+    """Not all Pods run yet. That no scheduler looks at them is said if it lasts, and taken back when one does."""
+    subject, told_at = attempt.subject, unjudged.told_at(attempt)
+    if told_at is not None and subject.now < told_at:
+        return subject.plan(actions=old, wake_after_s=seconds_until(told_at, subject.now))
+    words = statuses.BEING_STARTED if told_at is None else stated(unjudged.words(attempt))
+    running = found(subject.job.status.conditions, ConditionType.RUNNING)
+    is_starting = running is not None and running.reason == ConditionReason.STARTING
+    if running is None or running.message == words or (told_at is None and not is_starting):
+        return subject.plan(actions=old)
+    return subject.plan(statuses.starting(subject.job, subject.now, ConditionReason.STARTING, words), actions=old)
 
 
 def _is_unseen_yet(cluster: Cluster, pod: Pod) -> bool:

@@ -37,6 +37,13 @@ def over_at(began: str | None, length: timedelta, now: datetime) -> datetime:
     return now if since is None or since > now + _SKEW else since + length
 
 
+def later(began: str, begun: datetime | None, now: datetime) -> datetime | None:
+    """The later of a moment by another machine's clock and one by ours; what lies in the future, by more than clocks
+    differ, tells nothing. None where neither tells anything."""
+    told = (each for each in (_read(began), begun) if each is not None and each <= now + _SKEW)
+    return max(told, default=None)
+
+
 def lingers_from(deleted: str | None, now: datetime) -> datetime:
     """From when a Pod with this deletion timestamp is there too long; now where that cannot be read. It lies in the
     future by the Pod's grace period, so that a clock that is wrong cannot be told from a long one."""

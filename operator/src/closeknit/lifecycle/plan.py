@@ -1,6 +1,7 @@
 """What is to be written for one job, as a value: the Plan. The shell writes it, this package never does.
 
-The order of a Plan is fixed: the demand (a quota that has less left ends the Plan), the probes (stored nowhere; a
+The order of a Plan is fixed: the demand (a quota that has less left ends the Plan), the account (one that the operator
+may not use ends the Plan), the probes (stored nowhere; a
 refusal ends the Plan), the status by compare-and-swap (a failure ends the Plan), the opening, one create after the
 other (a refusal ends the Plan), then the actions in any order and the notice. So a booking is stored before any child
 exists, the end of an attempt before any child goes, and of a gang whose first Pod is refused nothing more is made or
@@ -60,6 +61,8 @@ class Plan:
     """The whole next status; None where the stored one stands, and nothing is written."""
     demand: Demand | None = None
     """Of a gang none of which is there: compared with the namespace's quotas before anything is made."""
+    account: str = ""
+    """The service account of the gang's Pods where it is one that only some may use; asked before anything is made."""
     probes: tuple[Manifest, ...] = ()
     """Sent as dry-run creates before anything is stored."""
     opening: tuple[Create, ...] = ()

@@ -29,6 +29,7 @@ class Failure(StrEnum):
     OTHER = "Other"
 
 
+FORBIDDEN = frozenset({Failure.FORBIDDEN, Failure.NO_RIGHT})
 # Nothing is wrong with what was sent: the same decision may be right a moment later.
 PASSING = frozenset({Failure.LOST, Failure.BUSY, Failure.CONFLICT, Failure.UNAUTHORIZED})
 
@@ -90,6 +91,14 @@ class Quotas:
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """Whether the operator has the right to make Pods with a service account."""
+
+    name: str
+    is_usable: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """A deletion was asked for; nothing of that name that is the job's own is just as good."""
 
@@ -105,7 +114,7 @@ class Failed:
     denial: Denial
 
 
-Result = Stored | Created | Exists | Refused | Quotas | Deleted | Failed
+Result = Stored | Created | Exists | Refused | Quotas | Account | Deleted | Failed
 
 
 class Judgement(StrEnum):
@@ -125,6 +134,8 @@ def judged(result: Result, uid: str) -> Judgement:
             return _judged_name(result, uid)
         case Quotas(demand, found):
             return _judged_quotas(demand, shortfalls(demand, found))
+        case Account(is_usable=False):
+            return Judgement.REFUSED
         case Failed():
             return Judgement.AGAIN
         case _:

@@ -20,7 +20,7 @@ from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.queue import place_of
 from closeknit.lifecycle.rations import Rations, steps_of_selection, steps_of_words
-from closeknit.lifecycle.trials import Trials
+from closeknit.lifecycle.trials import Trials, is_behind
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Wait
 from closeknit.lifecycle.words import AGAIN, renewed, wait_for, worded
 from closeknit.placement.place import can_place, place
@@ -45,7 +45,7 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
     walk = _Walk(cluster, tables, memory, now)
     entries = walk.entries()
     last = walk.last
-    refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet, is_trial=walk.is_trial)
+    refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet, is_trial=bool(walk.on_trial))
     if told.changed:
         entries = [worded(entry, walk.refused, refused) for entry in entries]
     moments = [entry.until for entry in entries if entry.until is not None]
@@ -82,8 +82,8 @@ class _Walk:
         self.left: dict[Shape, Answer] = {}
         """What is known of shapes that were not asked."""
         self.rations = Rations(last.came_to, are_bounded=memory.is_rationed)
-        self.is_trial = False
-        """Whether a job is given GPUs that was refused the last time it had some, and is likely to be so again."""
+        self.on_trial: set[str] = set()
+        """Namespaces of which a job is given GPUs that was refused the last time, and is likely to be so again."""
         self._trials = Trials(cluster, memory, now)
         self._tables = tables
         self._memory = memory
@@ -205,7 +205,8 @@ class _Walk:
             return self._kept(job, held, pods)
         if key in self._memory.put_aside:
             return Found(Wait(Refusal(Cause.PUT_ASIDE)), is_settled=False)
-        if answers.rejection is not None and (refusal := self._trials.refusal(key, answers)) is not None:
+        may_be_refused = answers.rejection is not None or is_behind(job)
+        if may_be_refused and (refusal := self._trials.refusal(key, answers)) is not None:
             return Found(Wait(refusal), until=refusal.until)
         away = avoided(job, self.cluster, self._now)
         shape = known.shape if known is not None else None
@@ -216,6 +217,8 @@ class _Walk:
             return Found(_NOT_ASKED, shape, is_settled=False)
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
+            if may_be_refused and key.namespace in self.on_trial:
+                return Found(_NOT_ASKED, shape, is_settled=False)  # it would be told so, and otherwise a moment later
             # What is left of it may come to count as free for it alone, on a node that recovers.
             has_left = bool(pods or self.cluster.claims_of(key))
             scene = None if alone is self.cluster else self.scene
@@ -228,7 +231,8 @@ class _Walk:
             refusal = Refusal(Cause.REFUSED, PendingReason.NAME_CONFLICT, words)
             return Found(Wait(refusal), shape, is_settled=False)
         self.scene = self.cluster = self.cluster.with_job(assumed(job, answer))
-        self.is_trial = self.is_trial or answers.rejection is not None
+        if may_be_refused:
+            self.on_trial.add(key.namespace)
         return Found(Book(answer), shape, is_settled=False)
 
     def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> Found:

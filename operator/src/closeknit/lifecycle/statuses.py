@@ -16,7 +16,7 @@ from closeknit.api.trainingjob_status import (
     UnfitNode,
 )
 from closeknit.cluster.booking import Share, decoded, names, with_shares
-from closeknit.lifecycle.conditions import Observation, is_true, observed, state, stated, timestamp
+from closeknit.lifecycle.conditions import Observation, found, is_true, observed, state, stated, timestamp
 
 
 class Stored(Protocol):
@@ -163,8 +163,9 @@ def restarting(
     )
 
 
-def suspended(job: Stored, now: datetime) -> TrainingJobStatus:
-    """It holds nothing because the user said so; an attempt that was booked has ended by it."""
+def suspended(job: Stored, now: datetime, stays: str | None) -> TrainingJobStatus:
+    """It holds nothing because the user said so; an attempt that was booked has ended by it. `stays` is what to tell of
+    Pods that cannot be deleted."""
     changes: dict[str, Any] = {}
     if job.status.placement is not None:
         number = job.status.attempt or 1
@@ -173,7 +174,7 @@ def suspended(job: Stored, now: datetime) -> TrainingJobStatus:
     return _next(
         job,
         now,
-        Observation(ConditionType.PLACED, False, EndReason.SUSPENDED, "holds no GPUs while spec.suspend is true"),
+        Observation(ConditionType.PLACED, False, EndReason.SUSPENDED, _given_up("spec.suspend is true", stays)),
         *_not_running(job, EndReason.SUSPENDED),
         Observation(ConditionType.SUSPENDED, True, EndReason.SUSPENDED, "spec.suspend is true"),
         placement=None,
@@ -191,13 +192,27 @@ def finished(job: Stored, now: datetime, reason: EndReason, message: str, *, suc
     return _next(
         job,
         now,
-        Observation(ConditionType.PLACED, False, ConditionReason.FINISHED, "its GPUs are free again"),
+        Observation(ConditionType.PLACED, False, ConditionReason.FINISHED, _given_up("it is over", None)),
         *_not_running(job, reason, keep_verified=True),
         Observation(end, True, reason, message),
         attempts=_with_ended(job, now, reason, message, charged=not succeeded),
         placement=placement,
         pending=None,
     )
+
+
+def over(job: Stored, now: datetime, stays: str | None) -> TrainingJobStatus:
+    """It is over, and so is told what became of its GPUs; the stored status where that is no news."""
+    placed = found(job.status.conditions, ConditionType.PLACED)
+    message = _given_up("it is over", stays)
+    if placed is None or placed.reason != ConditionReason.FINISHED or placed.message == stated(message):
+        return job.status
+    return _next(job, now, Observation(ConditionType.PLACED, False, ConditionReason.FINISHED, message))
+
+
+def _given_up(why: str, stays: str | None) -> str:
+    """What is said of the GPUs of a job that holds none: they are free with its Pods, unless these stay."""
+    return f"{why}: {stays}" if stays else f"{why}: its GPUs are free as soon as its Pods are gone"
 
 
 def _next(job: Stored, now: datetime, *observations: Observation, **changes: Any) -> TrainingJobStatus:

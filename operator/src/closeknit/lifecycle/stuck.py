@@ -17,6 +17,7 @@ from closeknit.lifecycle.ending import end
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.pauses import lingers_from, over_at
 from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.unjudged import ENDED_AFTER, own_cause, since
 from closeknit.placement.admission import admits, untolerated
 from closeknit.placement.request import Request, request
 
@@ -43,6 +44,8 @@ class _Hindrance:
     node: str
     until: datetime | None = None
     """Until when it may mend by itself; None: it will not."""
+    is_of_node: bool = True
+    """Whether it may be otherwise on another node."""
 
 
 def stuck(attempt: Attempt) -> Plan | datetime | None:
@@ -87,7 +90,9 @@ def _hindrance(attempt: Attempt, index: int, asked: Request) -> _Hindrance | Non
         return _Hindrance(EndReason.NODE_CHANGED, f"node {view.name} takes no new Pod of the job: {words}", view.name)
     if pod is None:
         return None
-    return _refused(attempt, pod, view.name) if pod.deletion_timestamp is None else _lingering(attempt, pod, view)
+    if pod.deletion_timestamp is not None:
+        return _lingering(attempt, pod, view)
+    return _refused(attempt, pod, view.name) or _ignored(attempt, pod, index)
 
 
 def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
@@ -132,6 +137,17 @@ def _refused(attempt: Attempt, pod: Pod, node: str) -> _Hindrance | None:
     return _Hindrance(EndReason.UNSCHEDULABLE, message, node, over_at(began, REFUSED_AFTER, now))
 
 
+def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
+    """A Pod that no scheduler looks at, by the template's own cause."""
+    cause = own_cause(attempt)
+    began = None if cause is None else since(attempt, index)
+    if began is None:
+        return None
+    message = f"no scheduler has looked at Pod {pod.name} for {ENDED_AFTER.total_seconds():.0f} s: {cause}"
+    node = attempt.booking.shares[index].node
+    return _Hindrance(EndReason.UNSCHEDULABLE, message, node, began + ENDED_AFTER, is_of_node=False)
+
+
 def _are_gpus_taken(attempt: Attempt, pod: Pod, words: str) -> bool:
     """Whether it says that GPUs are missing, and those of our own claim are: the user's own claims are none of them."""
     claim = own_claim(attempt.subject.cluster, pod)
@@ -144,7 +160,8 @@ def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:
     Where a node is excluded, or somebody is seen to hold the GPUs, placement sees it. GPUs that the scheduler finds
     taken by nobody we know (a preemption's nominee, a device that an admin has tainted) are bad luck once.
     """
-    refused = [each.node for each in hindrances if each.reason in {EndReason.UNSCHEDULABLE, EndReason.CHILD_DELETED}]
+    avoided = {EndReason.UNSCHEDULABLE, EndReason.CHILD_DELETED}
+    refused = [each.node for each in hindrances if each.reason in avoided and each.is_of_node]
     taken = {each.node for each in hindrances if each.reason is EndReason.GPU_TAKEN}
     job, cluster = attempt.subject.job, attempt.subject.cluster
     before = [ended.reason for ended in job.status.attempts[-1:]]

@@ -11,6 +11,7 @@ from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Manifest
+from closeknit.launch.template import account
 from closeknit.lifecycle.answers import Answers
 from closeknit.lifecycle.children import Children
 from closeknit.lifecycle.demand import Demand
@@ -62,6 +63,7 @@ class Subject:
             attempt=wanted.attempt or 1,
             status=changed,
             demand=demand,
+            account="" if demand is None else account(self.job.spec.template.spec),  # of a gang that is to be made
             probes=probes,
             opening=opening,
             actions=actions,

@@ -4,7 +4,7 @@ Sets are bit masks over positions. The choice is exact: every set of the asked s
 upper limit, up to subsets.MANY_SETS of them, which covers every machine of 16 GPUs.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from math import comb, inf
 from operator import attrgetter, sub
@@ -92,23 +92,15 @@ class Sets:
             found = self._bandwidths[mask] = set_bandwidth(self.machine, self.tree, positions_of(mask), self._search)
         return found
 
-    def search_all(self, most: int) -> tuple[int, bool]:
-        """Finds the rings of all sets, the largest first, until one was cut or they take more than `most` steps.
-
-        What they took, and whether that was all of them.
-        """
-        steps, seen = 0, set[int]()
+    def all_rings(self) -> Iterator[SetBandwidth]:
+        """Ring bandwidth of every set, the largest first; of sets that are alike that of one."""
+        seen = set[int]()
         for size in range(len(self.machine.gpus), 1, -1):
             for mask in self.of_count(self.every, size):
                 like = self._alike(mask)
-                if like in seen:
-                    continue
-                seen.add(like)
-                found = self.bandwidth(like)
-                steps += found.steps
-                if found.is_cut or steps > most:
-                    return steps, False
-        return steps, True
+                if like not in seen:
+                    seen.add(like)
+                    yield self.bandwidth(like)
 
     def nics(self, mask: int, transport: Transport) -> Nics:
         """The NICs nearest to a set."""
@@ -296,6 +288,9 @@ class Sets:
 
     def _most(self, mask: int) -> float:
         mask = self._alike(mask)
+        known = self._bandwidths.get(mask)
+        if known is not None:
+            return known.order_gb_s
         found = self._mosts.get(mask)
         if found is None:
             found = self._mosts[mask] = most_bandwidth(self.machine, self.tree, positions_of(mask))

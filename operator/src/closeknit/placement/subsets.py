@@ -1,6 +1,7 @@
 """Which sets of GPUs of a machine there are to look at, as bit masks over positions."""
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import combinations as combinations_of
 from math import comb
 
@@ -27,7 +28,7 @@ def sets_of_count(machine: Machine, runs: tuple[tuple[int, ...], ...], pool: int
     `runs` are the machine's twins. Beyond MANY_SETS one set is grown from each GPU.
     """
     inside = [here for run in runs if (here := tuple(p for p in run if pool >> p & 1))]
-    if comb(pool.bit_count(), count) > MANY_SETS and ways_of(inside, count) > MANY_SETS:
+    if comb(pool.bit_count(), count) > MANY_SETS and ways_of(tuple(map(len, inside)))[count] > MANY_SETS:
         masks = {grown(machine, pool, start, count) for start in positions_of(pool)}
     else:
         if all(len(run) == 1 for run in inside):
@@ -70,12 +71,13 @@ def taken(runs: list[tuple[int, ...]], count: int) -> Iterator[int]:
                 yield mask_of(runs[0][:some]) | rest
 
 
-def ways_of(runs: list[tuple[int, ...]], count: int) -> int:
-    """How many masks `taken` gives."""
-    ways = [1] + [0] * count
+@lru_cache(maxsize=1024)
+def ways_of(runs: tuple[int, ...]) -> tuple[int, ...]:
+    """How many masks `taken` gives of 0, 1, 2, … GPUs, from how many GPUs each run has."""
+    ways = [1]
     for run in runs:
-        ways = [sum(ways[total - some] for some in range(min(len(run), total) + 1)) for total in range(count + 1)]
-    return ways[count]
+        ways = [sum(ways[max(0, total - run) : total + 1]) for total in range(len(ways) + run)]
+    return tuple(ways)
 
 
 def grown(machine: Machine, pool: int, start: int, count: int) -> int:

@@ -15,7 +15,7 @@ from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
 from closeknit.placement.ask import Choice
 from closeknit.placement.binding import Seat
-from closeknit.placement.effort import MACHINE_STEPS, Taken, listing, too_dear
+from closeknit.placement.effort import MACHINE_STEPS, Effort, Taken, listing, too_dear
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import Area, Ground
 from closeknit.placement.offer import Offer, Terms
@@ -115,7 +115,8 @@ class Tables:
         self._taken: Kept[str, Taken] = Kept(KINDS)
         self._too_dear: tuple[Domain, frozenset[str]] | None = None
         """Of the version of the empty cluster that was seen last."""
-        self._rings: Kept[Paths, Rings] = Kept(SETS)
+        self._rings: Kept[bytes, Rings] = Kept(SETS)
+        """By the digest of their paths."""
         self._offers: Kept[Terms, Offer] = Kept(OFFERS)
         self.values: Kept[Hashable, Stage[float]] = Kept(STAGES)
         """(offers, what of a share, floor) -> the best that an offer has."""
@@ -148,7 +149,7 @@ class Tables:
     def learn(self, machine: Machine) -> None:
         """Works out what jobs ask of a machine, so that none of them waits for it; of one too dear nothing."""
         rough = self._too_dear[1] if self._too_dear else frozenset[str]()
-        if machine.topology_class not in rough and self._taken_by(machine).is_all:
+        if machine.topology_class not in rough and self.taken_by(machine).is_all:
             self.sets_of(machine).learn()
 
     def sets_of(self, machine: Machine) -> Sets:
@@ -213,24 +214,25 @@ class Tables:
                     machines[name] = group.kind.machine
                     nodes[name] = nodes.get(name, 0) + number
             listed = {name: self._listing_of(machine) for name, machine in machines.items()}
-            self._too_dear = (empty, too_dear(nodes, listed, lambda name: self._taken_by(machines[name])))
+            self._too_dear = (empty, too_dear(nodes, listed, lambda name: self.taken_by(machines[name])))
         return self._too_dear[1]
 
     def _listing_of(self, machine: Machine) -> int:
         found = self._listed.get(machine.topology_class)
         return self._listed.put(machine.topology_class, listing(machine)) if found is None else found
 
-    def _taken_by(self, machine: Machine) -> Taken:
+    def taken_by(self, machine: Machine) -> Taken:
         """What it takes to search a machine; of one that is too dear nothing is kept."""
         name = machine.topology_class
         found = self._taken.get(name)
         if found is None:
             listed = self._listing_of(machine)
-            found = Taken(listed, is_all=False)
+            found = Taken(listed, {}, is_all=False)
             if listed <= MACHINE_STEPS:
-                sets = Sets(machine, self._rings_of)
-                steps, is_all = sets.search_all(MACHINE_STEPS - listed)
-                found = Taken(listed + steps, is_all)
+                effort = Effort(self._rings_of)
+                sets = Sets(machine, effort.rings_of)
+                is_all = all(not each.is_cut and listed + effort.steps <= MACHINE_STEPS for each in sets.all_rings())
+                found = effort.taken(listed, is_all=is_all)
                 if is_all:
                     self._sets.put((name, False), sets)
             self._taken.put(name, found)
@@ -243,7 +245,8 @@ class Tables:
         return self._offers.get(terms) or self._offers.put(terms, Offer(terms, terms.pool.bit_count()))
 
     def _rings_of(self, paths: Paths) -> Rings:
-        return self._rings.get(paths) or self._rings.put(paths, rings(paths))
+        key = paths.digest()
+        return self._rings.get(key) or self._rings.put(key, rings(paths))
 
 
 def _names(cluster: Cluster, request: Request) -> frozenset[str] | None:

@@ -1,0 +1,71 @@
+"""Pods that no scheduler has looked at: not bound, and without a word why.
+
+A scheduler that runs says of a Pod within a second that it is bound, or why it is not. Where nobody says anything,
+either nobody serves the name in `schedulerName`, or the scheduler holds the Pod back for something of the template's
+own that is not there, or it does not run at all. Of the first two the job is the cause, and its GPUs are kept from jobs
+that could run: the attempt ends. Of the third it is not. No other job could start either, so that nothing is gained by
+taking the gang down, and it is bound as soon as the scheduler is back: that is only said.
+"""
+
+from datetime import datetime, timedelta
+
+from closeknit.api.opaque import short
+from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.pauses import is_between, later
+
+# Another replica of kube-scheduler takes over 15 s after the leader has gone (its leaseDuration), and works off what
+# has queued up meanwhile: some hundred Pods a second.
+TOLD_AFTER = timedelta(seconds=30)
+# The Pod of a scheduler that is installed beside the first may be drained, and its image be pulled.
+ENDED_AFTER = timedelta(minutes=2)
+DEFAULT_SCHEDULER = "default-scheduler"  # what the API server makes of a schedulerName that is not there
+
+
+def since(attempt: Attempt, index: int) -> datetime | None:
+    """From when on nobody has said anything of the Pod of a node rank, now where clocks that were set tell nothing;
+    None where somebody has, or there is none."""
+    pod = attempt.pods[index]
+    if pod is None or pod.node or pod.deletion_timestamp is not None or pod.phase not in {"", "Pending"}:
+        return None
+    if pod.condition("PodScheduled") is not None:
+        return None
+    now = attempt.subject.now
+    found = later(pod.created, attempt.begun, now)
+    return now - ENDED_AFTER if found is None else found
+
+
+def own_cause(attempt: Attempt) -> str | None:
+    """What of the job's own template may keep every scheduler silent, and what to do; None where nothing does."""
+    template = attempt.subject.job.spec.template.spec
+    name = template.get("schedulerName")
+    if isinstance(name, str) and name not in {"", DEFAULT_SCHEDULER}:
+        return (
+            f"its template names the scheduler {short(name)}, which does not seem to run; run it, or leave "
+            "schedulerName out of the template"
+        )
+    if template.get("resourceClaims"):
+        return (
+            "its template has ResourceClaims of its own, and a scheduler holds a Pod back without a word while one of "
+            "them is not there; create them, or leave them out of the template"
+        )
+    return None
+
+
+def told_at(attempt: Attempt) -> datetime | None:
+    """When it is to be said that nobody looks at the gang's Pods, or to be asked again; None where each was looked
+    at."""
+    waiting = [index for index, pod in enumerate(attempt.pods) if pod is not None and not pod.node]
+    if not waiting:
+        return None
+    if attempt.begun is not None and is_between(attempt.begun, attempt.subject.now, attempt.begun + TOLD_AFTER):
+        return attempt.begun + TOLD_AFTER  # no Pod is older than its attempt
+    moments = [began + TOLD_AFTER for index in waiting if (began := since(attempt, index)) is not None]
+    return min(moments, default=None)
+
+
+def words(attempt: Attempt) -> str:
+    """That nobody looks at the gang's Pods, and what to do."""
+    cause = own_cause(attempt)
+    if cause is None:
+        cause = "have an administrator see whether kube-scheduler runs; they start once it does"
+    return f"no scheduler has looked at its Pods for {TOLD_AFTER.total_seconds():.0f} s: {cause}"
