@@ -1,4 +1,4 @@
-"""Two real nodes that the tests of a file share; they end with it, since a kubelet at rest is not at rest."""
+"""Real nodes that the tests of a file share; they end with it, since a kubelet at rest is not at rest."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,14 @@ def node_cluster(node_machine: None) -> Iterator[LocalCluster]:  # noqa: ARG001 
 
 
 @pytest.fixture(scope="module")
+def node(node_cluster: LocalCluster) -> Iterator[LocalNode]:
+    """One node; a test that starts programs on it stops them."""
+    with LocalNode(node_cluster, "node-1", 1) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
 def nodes(node_cluster: LocalCluster) -> Iterator[tuple[LocalNode, LocalNode]]:
-    """Two nodes; a test that starts programs on them stops them."""
+    """Two nodes, as above."""
     with LocalNode(node_cluster, "node-1", 1) as one, LocalNode(node_cluster, "node-2", 2) as other:
         yield one, other

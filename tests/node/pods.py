@@ -1,4 +1,4 @@
-"""Pods for real nodes, and what they say."""
+"""Pods for real nodes, what they say, and what is published of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,3 +49,26 @@ def environment(cluster: LocalCluster, name: str, namespace: str = "default") ->
 def delete(cluster: LocalCluster, names: Sequence[str], namespace: str = "default") -> None:
     """Deletes Pods, and waits until their nodes have let go of them."""
     cluster.kubectl("delete", "pod", *names, f"--namespace={namespace}", "--wait")
+
+
+def status(cluster: LocalCluster) -> dict[str, Any]:
+    """The status of the only NodeTopology."""
+    found = cluster.get("nodetopologies")["items"]
+    status: dict[str, Any] = found[0].get("status", {}) if found else {}
+    return status
+
+
+def held(cluster: LocalCluster) -> dict[str, list[str]] | None:
+    """Container -> uuids, as the only agent has published it; None where nobody knows."""
+    allocations = status(cluster).get("allocations")
+    if allocations is None:
+        return None
+    return {f"{each['namespace']}/{each['pod']}/{each['container']}": each["devices"] for each in allocations}
+
+
+def allocations_known(cluster: LocalCluster) -> tuple[str, str, str] | None:
+    """Status, reason and message of that condition of the only NodeTopology."""
+    for each in status(cluster).get("conditions", []):
+        if each["type"] == "AllocationsKnown":
+            return each["status"], each["reason"], each["message"]
+    return None

@@ -13,7 +13,7 @@ from harness.node.image import Layer, write_image
 ROOT = Path(__file__).parents[3]
 SOURCES = ("crds/src", "operator/src", "node-agent/src")
 _HOST = "/host"  # where everything is in a container
-AGENT_IMAGE = "closeknit.dev/agent:1"
+AGENT_IMAGE = "closeknit.dev/agent:test"
 
 HOST_FOLDERS = {
     "/usr": Path("/usr"),
@@ -39,6 +39,7 @@ def write_agent_image(archive: Path) -> None:
     path = ":".join([f"{_HOST}/packages", *(f"{_HOST}/{source}" for source in SOURCES)])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     program = f"exec {_HOST}/python/bin/python{version} -B -m closeknit.agent.main"
-    script = f'#!/bin/sh\nPYTHONPATH={path} {program} "$@"\n'
+    libraries = f"{_HOST}/python/lib"  # where a Python that is not the system's has its libpython
+    script = f'#!/bin/sh\nPYTHONPATH={path} LD_LIBRARY_PATH={libraries} {program} "$@"\n'
     layer.add_file("programs/closeknit-agent", script.encode(), mode=0o755)
     write_image(archive, AGENT_IMAGE, layer, ["/programs/closeknit-agent"], environment=["PATH=/programs:/usr/bin"])

@@ -37,7 +37,7 @@ class LocalNode:
     def __init__(
         self, cluster: LocalCluster, name: str, number: int, *, host_folders: Mapping[str, Path] | None = None
     ) -> None:
-        """`number` tells the nodes of a cluster apart, from 1; `host_folders` as harness.node.host_python gives them."""
+        """`number` tells the nodes of a cluster apart, from 1; `host_folders` as harness.node.host_python has."""
         self._cluster = cluster
         self._host_folders = host_folders or {}
         cgroup = f"{cluster.directory.name}-{name}"
