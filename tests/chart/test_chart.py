@@ -270,7 +270,7 @@ def granted(role: Object) -> set[tuple[str, str]]:
     return {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
 
 
-def test_the_agent_may_read_and_patch_a_node_and_its_topology(objects: dict[str, Object]) -> None:
+def test_the_agent_may_read_and_patch_a_node_and_its_topology_and_read_slices(objects: dict[str, Object]) -> None:
     assert granted(objects["ClusterRole closeknit-agent"]) == {
         ("nodes", "get"),
         ("nodes", "patch"),
@@ -278,6 +278,7 @@ def test_the_agent_may_read_and_patch_a_node_and_its_topology(objects: dict[str,
         ("nodetopologies", "create"),
         ("nodetopologies", "patch"),
         ("nodetopologies/status", "patch"),
+        ("resourceslices", "list"),
     }
 
 

@@ -10,7 +10,7 @@ from closeknit.agent.discovery.allocations import (
     AllocationReason,
     Allocations,
     DraDevice,
-    Holder,
+    Grant,
     Unanswered,
     allocations,
 )
@@ -26,8 +26,8 @@ OLD_MIG = "MIG-GPU-8a10b6f7-077c-d51f-48f0-eba64feb5e9f/1/0"
 BUSY = Unanswered(AllocationReason.KUBELET_BUSY, "busy")
 
 
-def holder(*plugged: tuple[str, str], pod: str = "rank-0", claimed: Sequence[DraDevice] = ()) -> Holder:
-    return Holder("team", pod, "trainer", plugged, tuple(claimed))
+def grant(*plugged: tuple[str, str], pod: str = "rank-0", claimed: Sequence[DraDevice] = ()) -> Grant:
+    return Grant("team", pod, "trainer", plugged, tuple(claimed))
 
 
 def dra(device: str, driver: str = "gpu.nvidia.com") -> DraDevice:
@@ -52,13 +52,13 @@ def devices(known: Allocations) -> dict[str, list[str]] | None:
     ids=["a GPU", "MIG, new and old", "replicas of one", "a renamed resource", "beside a NIC", "only a NIC", "nothing"],
 )
 def test_devices_of_plugins(plugged: list[tuple[str, str]], expected: list[str] | None) -> None:
-    known = allocations([holder(*plugged)], {})
+    known = allocations([grant(*plugged)], {})
     assert devices(known) == ({"rank-0": expected} if expected else {})
     assert (known.finding.status, known.finding.reason) == ("True", AllocationReason.LISTED)
 
 
 def test_order_and_shape() -> None:
-    answer = [holder((GPU, "GPU-b"), (GPU, "GPU-a"), pod="rank-1"), holder((GPU, "GPU-c"))]
+    answer = [grant((GPU, "GPU-b"), (GPU, "GPU-a"), pod="rank-1"), grant((GPU, "GPU-c"))]
     known = allocations(answer, {})
     assert known == allocations(answer[::-1], {})
     assert list(devices(known) or {}) == ["rank-0", "rank-1"]
@@ -68,20 +68,20 @@ def test_order_and_shape() -> None:
 
 
 def test_devices_of_claims_are_known_by_the_slices() -> None:
-    answer = [holder(claimed=[dra("gpu-1"), dra("eth0", driver="dra.net")])]
+    answer = [grant(claimed=[dra("gpu-1"), dra("eth0", driver="dra.net")])]
     assert devices(allocations(answer, {dra("gpu-1"): UUID})) == {"rank-0": [UUID]}
 
 
 @pytest.mark.parametrize(
     ("unknown", "words"),
     [
-        (holder((GPU, "17")), "nvidia.com/gpu '17'"),
-        (holder(claimed=[dra("gpu-1")]), "device 'gpu-1' of pool 'node-1'"),
+        (grant((GPU, "17")), "nvidia.com/gpu '17'"),
+        (grant(claimed=[dra("gpu-1")]), "device 'gpu-1' of pool 'node-1'"),
     ],
     ids=["of a plugin", "of a claim"],
 )
-def test_one_unknown_gpu_and_nothing_is_said(unknown: Holder, words: str) -> None:
-    known = allocations([holder((GPU, UUID), pod="other"), unknown], {})
+def test_one_unknown_gpu_and_nothing_is_said(unknown: Grant, words: str) -> None:
+    known = allocations([grant((GPU, UUID), pod="other"), unknown], {})
     assert known.held is None
     assert (known.finding.status, known.finding.reason) == ("False", AllocationReason.UNKNOWN_DEVICE)
     assert words in known.finding.message
@@ -90,14 +90,14 @@ def test_one_unknown_gpu_and_nothing_is_said(unknown: Holder, words: str) -> Non
 @pytest.mark.parametrize(
     "answer",
     [
-        [holder((GPU, UUID), pod=f"rank-{number}") for number in range(MAX_ALLOCATIONS + 1)],
-        [holder(*((GPU, f"GPU-{number}") for number in range(257)))],
-        [holder(*((GPU, "x" * 5000) for _ in range(5000)))],
-        [holder((GPU, UUID), pod="x" * 300)],
+        [grant((GPU, UUID), pod=f"rank-{number}") for number in range(MAX_ALLOCATIONS + 1)],
+        [grant(*((GPU, f"GPU-{number}") for number in range(257)))],
+        [grant(*((GPU, "x" * 5000) for _ in range(5000)))],
+        [grant((GPU, UUID), pod="x" * 300)],
     ],
     ids=["containers", "devices", "long names", "a Pod's name that none can have"],
 )
-def test_what_cannot_be_published_is_said(answer: list[Holder]) -> None:
+def test_what_cannot_be_published_is_said(answer: list[Grant]) -> None:
     known = allocations(answer, {})
     assert known.held is None and known.finding.status == "False"
     assert len(known.finding.message) < 500
@@ -113,11 +113,11 @@ class Asked:
     """A kubelet whose answers are set by the test, and slices that count how often they are read."""
 
     def __init__(self) -> None:
-        self.answer: Sequence[Holder] | Unanswered = BUSY
+        self.answer: Sequence[Grant] | Unanswered = BUSY
         self.uuids: Mapping[DraDevice, str] | None = {}
         self.reads = 0
 
-    async def list(self) -> Sequence[Holder] | Unanswered:
+    async def list(self) -> Sequence[Grant] | Unanswered:
         return self.answer
 
     async def read_uuids(self) -> Mapping[DraDevice, str]:
@@ -132,7 +132,7 @@ def test_the_last_answer_counts_for_a_moment() -> None:
         asked = Asked()
         kubelet = Kubelet(asked, asked.read_uuids)
         assert (await kubelet.allocations()).held is None
-        asked.answer = [holder((GPU, UUID))]
+        asked.answer = [grant((GPU, UUID))]
         known = await kubelet.allocations()
         assert devices(known) == {"rank-0": [UUID]}
         asked.answer = BUSY
@@ -148,10 +148,10 @@ def test_slices_are_read_when_a_claim_is_new() -> None:
     async def main() -> None:
         asked = Asked()
         kubelet = Kubelet(asked, asked.read_uuids)
-        asked.answer = [holder((GPU, UUID))]
+        asked.answer = [grant((GPU, UUID))]
         await kubelet.allocations()
         assert asked.reads == 0  # nothing is asked where DRA is not used
-        asked.answer, asked.uuids = [holder(claimed=[dra("gpu-0")])], None
+        asked.answer, asked.uuids = [grant(claimed=[dra("gpu-0")])], None
         assert (await kubelet.allocations()).held is None
         asked.uuids = {dra("gpu-0"): "GPU-old"}
         assert [devices(await kubelet.allocations()) for _ in range(3)] == [{"rank-0": ["GPU-old"]}] * 3
@@ -159,7 +159,7 @@ def test_slices_are_read_when_a_claim_is_new() -> None:
         # Let go, and given out again: it may be another GPU by now.
         asked.answer = []
         await kubelet.allocations()
-        asked.answer, asked.uuids = [holder(claimed=[dra("gpu-0")])], {dra("gpu-0"): "GPU-new"}
+        asked.answer, asked.uuids = [grant(claimed=[dra("gpu-0")])], {dra("gpu-0"): "GPU-new"}
         assert devices(await kubelet.allocations()) == {"rank-0": ["GPU-new"]}
 
     virtual_time.run(main())

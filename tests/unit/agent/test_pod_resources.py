@@ -11,7 +11,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from grpclib.server import Server, Stream
 
-from closeknit.agent.discovery.allocations import AllocationReason, DraDevice, Holder, Unanswered
+from closeknit.agent.discovery.allocations import AllocationReason, DraDevice, Grant, Unanswered
 from closeknit.agent.kubelet.messages import LIST, ListPodResourcesRequest, ListPodResourcesResponse
 from closeknit.agent.kubelet.pod_resources import PodResources
 
@@ -44,8 +44,8 @@ async def serving(socket: Path, lister: Lister) -> AsyncIterator[None]:
         await server.wait_closed()
 
 
-def ask(socket: Path, lister: Lister, deadline_s: float = 5) -> list[Holder] | Unanswered:
-    async def main() -> list[Holder] | Unanswered:
+def ask(socket: Path, lister: Lister, deadline_s: float = 5) -> list[Grant] | Unanswered:
+    async def main() -> list[Grant] | Unanswered:
         async with serving(socket, lister):
             return await PodResources(socket, deadline_s=deadline_s).list()
 
@@ -73,14 +73,14 @@ def test_devices_of_plugins_and_of_claims(tmp_path: Path) -> None:
         return answer
 
     assert ask(tmp_path / "kubelet.sock", Lister(answers)) == [
-        Holder(
+        Grant(
             "team",
             "rank-0",
             "trainer",
             plugged=(("nvidia.com/gpu", "GPU-1"), ("nvidia.com/gpu", "GPU-0")),
             claimed=(DraDevice("gpu.nvidia.com", "node-1", "gpu-3"),),
         ),
-        Holder("team", "rank-0", "sidecar"),
+        Grant("team", "rank-0", "sidecar"),
     ]
 
 
@@ -144,7 +144,7 @@ def test_a_kubelet_that_does_not_answer(tmp_path: Path) -> None:
 def test_somebody_else_listens_there(tmp_path: Path) -> None:
     socket = tmp_path / "kubelet.sock"
 
-    async def main() -> list[Holder] | Unanswered:
+    async def main() -> list[Grant] | Unanswered:
         def say(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             writer.close()
@@ -157,7 +157,7 @@ def test_somebody_else_listens_there(tmp_path: Path) -> None:
 
 
 def test_no_socket_and_one_that_nobody_serves(tmp_path: Path) -> None:
-    async def ask_at(path: Path) -> list[Holder] | Unanswered:
+    async def ask_at(path: Path) -> list[Grant] | Unanswered:
         return await PodResources(path).list()
 
     absent = tmp_path / "absent.sock"

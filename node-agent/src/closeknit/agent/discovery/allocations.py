@@ -41,8 +41,8 @@ class DraDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """A container of an active Pod, with what the kubelet gave it."""
+class Grant:
+    """What the kubelet gave one container of an active Pod."""
 
     namespace: str
     pod: str
@@ -73,36 +73,36 @@ MAX_ALLOCATIONS = 1024  # as in NodeTopologyStatus
 MAX_DEVICES = 256  # as in Allocation
 
 
-def gpu_claims(holders: Sequence[Holder]) -> frozenset[DraDevice]:
+def gpu_claims(grants: Sequence[Grant]) -> frozenset[DraDevice]:
     """The devices of NVIDIA's DRA driver, whose uuids the node's ResourceSlices know."""
-    return frozenset(each for holder in holders for each in holder.claimed if each.driver == GPU_DRA_DRIVER)
+    return frozenset(each for grant in grants for each in grant.claimed if each.driver == GPU_DRA_DRIVER)
 
 
-def allocations(answer: Sequence[Holder] | Unanswered, uuids: Mapping[DraDevice, str]) -> Allocations:
+def allocations(answer: Sequence[Grant] | Unanswered, uuids: Mapping[DraDevice, str]) -> Allocations:
     """Who holds which GPUs, in the order of namespace, Pod and container, uuids sorted; not who holds none.
 
     All or nothing: whoever reads a list takes what is not in it for free.
     """
     if isinstance(answer, Unanswered):
         return _unknown(answer.reason, answer.message)
-    held: list[tuple[Holder, list[str]]] = []
+    held: list[tuple[Grant, list[str]]] = []
     unknown: list[str] = []
-    for holder in sorted(answer, key=lambda each: (each.namespace, each.pod, each.container)):
+    for grant in sorted(answer, key=lambda each: (each.namespace, each.pod, each.container)):
         devices: set[str] = set()
-        for resource, device in holder.plugged:
+        for resource, device in grant.plugged:
             # A replica of a shared GPU is its uuid and a number.
             uuid = device.partition("::")[0]
             if _GPU.fullmatch(uuid):
                 devices.add(uuid)
             elif resource.startswith(_NVIDIA):
                 unknown.append(f"{resource} {device!r}")
-        for each in holder.claimed:
+        for each in grant.claimed:
             if each in uuids:
                 devices.add(uuids[each])
             elif each.driver == GPU_DRA_DRIVER:
                 unknown.append(f"device {each.device!r} of pool {each.pool!r}")
         if devices:
-            held.append((holder, sorted(devices)))
+            held.append((grant, sorted(devices)))
     if unknown:
         names = ", ".join(unknown[:_MAX_NAMED])
         return _unknown(

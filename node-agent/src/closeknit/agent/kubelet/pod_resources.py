@@ -9,7 +9,7 @@ from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
-from closeknit.agent.discovery.allocations import AllocationReason, DraDevice, Holder, Unanswered
+from closeknit.agent.discovery.allocations import AllocationReason, DraDevice, Grant, Unanswered
 from closeknit.agent.kubelet.messages import LIST, ListPodResourcesRequest, ListPodResourcesResponse
 
 DEADLINE_S = 4.0  # less than the time between two questions
@@ -29,7 +29,7 @@ class PodResources:
         self._socket = socket
         self._deadline_s = deadline_s
 
-    async def list(self) -> list[Holder] | Unanswered:
+    async def list(self) -> list[Grant] | Unanswered:
         """The containers of all active Pods, or why nobody knows; never raises for what the kubelet does."""
         channel = Channel(path=str(self._socket))
         question = UnaryUnaryMethod(channel, LIST, ListPodResourcesRequest, ListPodResourcesResponse)
@@ -47,15 +47,15 @@ class PodResources:
             return self._unanswered(AllocationReason.KUBELET_UNREACHABLE, error.strerror or str(error))
         finally:
             channel.close()
-        return _holders(answer)
+        return _grants(answer)
 
     def _unanswered(self, reason: AllocationReason, words: str) -> Unanswered:
         return Unanswered(reason, f"{self._socket}: {words[:_MAX_WORDS]}.")
 
 
-def _holders(answer: Any) -> list[Holder]:
+def _grants(answer: Any) -> list[Grant]:
     return [
-        Holder(
+        Grant(
             namespace=pod.namespace,
             pod=pod.name,
             container=container.name,

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from closeknit.agent.discovery.allocations import Allocations, DraDevice, Holder, Unanswered, allocations, gpu_claims
+from closeknit.agent.discovery.allocations import Allocations, DraDevice, Grant, Unanswered, allocations, gpu_claims
 from closeknit.kube.errors import ApiError
 
 _log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ ANSWER_COUNTS_S = 10.0
 class Lister(Protocol):
     """PodResources, or what stands for it in a test."""
 
-    async def list(self) -> Sequence[Holder] | Unanswered:
+    async def list(self) -> Sequence[Grant] | Unanswered:
         """The containers of all active Pods, or why nobody knows."""
         ...
 
@@ -32,7 +32,7 @@ class Kubelet:
         self._read_uuids = uuids
         self._uuids: Mapping[DraDevice, str] = {}
         self._claims: frozenset[DraDevice] = frozenset()
-        self._answer: Sequence[Holder] = ()
+        self._answer: Sequence[Grant] = ()
         self._answered_at: float | None = None
 
     async def allocations(self) -> Allocations:
