@@ -317,3 +317,23 @@ def test_what_the_operator_writes_can_be_bound_to_namespaces(helm_program: Path)
 
     assert bound() == [("ClusterRoleBinding", "")]
     assert bound('--set-json=rbac.namespaces=["team","123"]') == [("RoleBinding", "team"), ("RoleBinding", "123")]
+
+
+def test_the_agent_is_root_only_where_it_asks_the_kubelet(helm_program: Path) -> None:
+    def agent(*options: str) -> Object:
+        (found,) = (each for each in render(helm_program, *options) if each["kind"] == "DaemonSet")
+        spec: Object = found["spec"]["template"]["spec"]
+        return spec
+
+    usual = agent()
+    assert usual["securityContext"]["runAsNonRoot"] is True
+    assert "runAsUser" not in usual["containers"][0]["securityContext"]
+    assert usual["containers"][0]["args"] == ["--source=nvml"]
+    assert not [volume for volume in usual["volumes"] if "hostPath" in volume]
+    asking = agent("--set=agent.podResources=true")
+    security = asking["containers"][0]["securityContext"]
+    assert (security["runAsUser"], security["capabilities"]) == (0, {"drop": ["ALL"]})
+    assert security["readOnlyRootFilesystem"] is True and security["allowPrivilegeEscalation"] is False
+    socket = asking["containers"][0]["args"][1].removeprefix("--pod-resources=")
+    (mount,) = (each for each in asking["containers"][0]["volumeMounts"] if each["name"] == "pod-resources")
+    assert mount["mountPath"] == socket.removesuffix("/kubelet.sock") and mount["readOnly"] is True
