@@ -2,17 +2,19 @@
 stand-in, and nothing is downloaded."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from harness import build, seccomp
+from harness import build
 from harness.build import bring
 from harness.fake_go import builds, install_go, machine
 from harness.node import projects
 from harness.node.projects import KUBELET, NODE_PROJECTS, RUNC, NoNodes, main, node_programs
 from harness.projects import GO_MODULE, KUBERNETES, NODE_MODULE, PROJECTS
 from harness.seccomp import NoCompiler, find_seccomp
+from harness.toolchain import BuildError
 
 __all__ = ["machine"]  # a fixture
 
@@ -61,7 +63,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoNodes, match=r"^PATH has no ip and no nsenter \(Debian: iproute2, util-linux\)$"):
         node_programs()
-    monkeypatch.setattr(projects.shutil, "which", lambda _: "/bin/it")
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/it")
     monkeypatch.setattr(projects, "CGROUPS", tmp_path / "absent")
     with pytest.raises(NoNodes, match=r"absent cannot be written$"):
         node_programs()
@@ -97,5 +99,5 @@ def test_debians_package_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (folder / "usr/lib/libseccomp.a").unlink()
     scripts["dpkg-deb"] = "mkdir -p $3/usr/lib/pkgconfig; touch $3/usr/lib/pkgconfig/libseccomp.pc"
     (programs / "dpkg-deb").write_text(f"#!/bin/sh\n{scripts['dpkg-deb']}\n")
-    with pytest.raises(seccomp.BuildError, match="holds no static library"):
+    with pytest.raises(BuildError, match="holds no static library"):
         find_seccomp(folder)
