@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from closeknit.agent.sysfs.kubelet import CONFIGURATION
 from harness.build import ensure_built
 from harness.chart import CHART, NAMESPACE, HelmError, helm, render
 from harness.local_cluster import LocalCluster
@@ -337,3 +338,22 @@ def test_the_agent_is_root_only_where_it_asks_the_kubelet(helm_program: Path) ->
     socket = asking["containers"][0]["args"][1].removeprefix("--pod-resources=")
     (mount,) = (each for each in asking["containers"][0]["volumeMounts"] if each["name"] == "pod-resources")
     assert mount["mountPath"] == socket.removesuffix("/kubelet.sock") and mount["readOnly"] is True
+
+
+def test_the_agent_sees_of_the_node_what_the_administrator_mounts(helm_program: Path) -> None:
+    def mounts(*values: str) -> dict[str, tuple[str, bool]]:
+        """Path on the node -> path in the agent's container, and whether it is read-only."""
+        (agent,) = (each for each in render(helm_program, *values) if each["kind"] == "DaemonSet")
+        spec = agent["spec"]["template"]["spec"]
+        volumes = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+        mounted = spec["containers"][0]["volumeMounts"]
+        return {
+            volumes[mount["name"]]: (mount["mountPath"], mount.get("readOnly", False))
+            for mount in mounted
+            if mount["name"] in volumes
+        }
+
+    assert mounts() == {}
+    assert mounts("--set=agent.hostSys=true") == {"/sys": ("/sys", True)}
+    file = "/var/lib/kubelet/config.yaml"
+    assert mounts(f"--set=agent.kubeletConfig={file}") == {file: (f"/{CONFIGURATION}", True)}
