@@ -32,6 +32,10 @@ environment: $(if $(findstring .tools,$(UV)),.tools/uv/bin/uv)
 control-plane: environment
 	@$(HARNESS) harness.build
 
+.PHONY: node-programs
+node-programs: environment
+	@$(HARNESS) harness.node.projects
+
 .PHONY: cluster
 cluster: control-plane ## Bring the test control plane once (some 9 min where it is built); KEEP=1 holds one open
 	@if [ -n "$${KEEP:-}" ]; then $(HARNESS) harness.local_cluster; fi
@@ -40,8 +44,8 @@ cluster: control-plane ## Bring the test control plane once (some 9 min where it
 demo: control-plane ## Place three jobs on eight simulated GPU nodes of a real control plane; KEEP=1 leaves it up
 	@$(HARNESS) harness.demo $(if $(KEEP),--keep)
 
-.PHONY: test test-unit test-cluster test-chart test-long
-test: control-plane ## Everything that needs no special hardware
+.PHONY: test test-unit test-cluster test-node test-chart test-long
+test: control-plane node-programs ## Everything that needs no special hardware
 	@$(PYTEST) tests $(PYTEST_FLAGS)
 
 test-unit: environment ## Pure code only: seconds
@@ -50,10 +54,13 @@ test-unit: environment ## Pure code only: seconds
 test-cluster: control-plane ## On the real control plane
 	@$(PYTEST) tests/cluster $(PYTEST_FLAGS)
 
+test-node: control-plane node-programs ## On real kubelets; needs root
+	@$(RUN) pytest tests/node $(PYTEST_FLAGS)
+
 test-chart: control-plane ## Chart: lint, schema, the API server's own opinion
 	@$(RUN) pytest tests/chart $(PYTEST_FLAGS)
 
-test-long: control-plane ## The long forms of the tests, too
+test-long: control-plane node-programs ## The long forms of the tests, too
 	@$(RUN) pytest tests --long $(PYTEST_FLAGS)
 
 .PHONY: check

@@ -271,7 +271,7 @@ def granted(role: Object) -> set[tuple[str, str]]:
     return {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
 
 
-def test_the_agent_may_read_and_patch_a_node_and_its_topology(objects: dict[str, Object]) -> None:
+def test_the_agent_may_read_and_patch_a_node_and_its_topology_and_read_slices(objects: dict[str, Object]) -> None:
     assert granted(objects["ClusterRole closeknit-agent"]) == {
         ("nodes", "get"),
         ("nodes", "patch"),
@@ -281,6 +281,7 @@ def test_the_agent_may_read_and_patch_a_node_and_its_topology(objects: dict[str,
         ("nodetopologies/status", "patch"),
         ("tokenreviews", "create"),
         ("subjectaccessreviews", "create"),
+        ("resourceslices", "list"),
     }
 
 
@@ -319,6 +320,26 @@ def test_what_the_operator_writes_can_be_bound_to_namespaces(helm_program: Path)
 
     assert bound() == [("ClusterRoleBinding", "")]
     assert bound('--set-json=rbac.namespaces=["team","123"]') == [("RoleBinding", "team"), ("RoleBinding", "123")]
+
+
+def test_the_agent_is_root_only_where_it_asks_the_kubelet(helm_program: Path) -> None:
+    def agent(*options: str) -> Object:
+        (found,) = (each for each in render(helm_program, *options) if each["kind"] == "DaemonSet")
+        spec: Object = found["spec"]["template"]["spec"]
+        return spec
+
+    usual = agent()
+    assert usual["securityContext"]["runAsNonRoot"] is True
+    assert "runAsUser" not in usual["containers"][0]["securityContext"]
+    assert usual["containers"][0]["args"] == ["--source=nvml"]
+    assert not [volume for volume in usual["volumes"] if "hostPath" in volume]
+    asking = agent("--set=agent.podResources=true")
+    security = asking["containers"][0]["securityContext"]
+    assert (security["runAsUser"], security["capabilities"]) == (0, {"drop": ["ALL"]})
+    assert security["readOnlyRootFilesystem"] is True and security["allowPrivilegeEscalation"] is False
+    socket = asking["containers"][0]["args"][1].removeprefix("--pod-resources=")
+    (mount,) = (each for each in asking["containers"][0]["volumeMounts"] if each["name"] == "pod-resources")
+    assert mount["mountPath"] == socket.removesuffix("/kubelet.sock") and mount["readOnly"] is True
 
 
 def test_the_agent_sees_of_the_node_what_the_administrator_mounts(helm_program: Path) -> None:

@@ -263,7 +263,7 @@ def test_a_field_that_is_null_is_not_set(team: LocalCluster) -> None:
     team.kubectl("delete", "trainingjob", "train", f"--namespace={TEAM}")
     deeper = container | security(**dict.fromkeys(OF_SECURITY)) | {"ports": [{"containerPort": 80, "hostPort": None}]}
     last = container | {"name": "last"} | security(capabilities={"add": None})
-    volumes = [{"name": "scratch", "emptyDir": {}, "hostPath": None}]
+    volumes: list[dict[str, Any]] = [{"name": "scratch", "emptyDir": {}, "hostPath": None}]
     spec = {"containers": [deeper, last], "volumes": volumes, "affinity": {"podAffinity": None}}
     assert create_refusal(team, job({"spec": spec})) == ""
 

@@ -96,8 +96,8 @@ def test_a_further_program_ends_with_the_cluster_and_leaves_its_output_there() -
 
 
 def test_a_program_that_ends_while_starting_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def misspelt(binaries: Binaries, port: int) -> list[str]:
-        return [str(binaries.kube_apiserver), f"--secured-port={port}"]
+    def misspelt(binaries: Binaries, port: int, *, with_nodes: bool) -> list[str]:
+        return [str(binaries.kube_apiserver), f"--secured-port={port}", *(["--nodes"] if with_nodes else [])]
 
     monkeypatch.setattr(programs, "kube_apiserver", misspelt)
     cluster = LocalCluster()

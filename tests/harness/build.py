@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TextIO
 
 from harness.progress import Progress
-from harness.projects import GO_MODULE, PROJECTS, Project
+from harness.projects import PROJECTS, Project, Recipe
 from harness.releases import WrongRelease, fetch, megabytes
+from harness.seccomp import find_seccomp
 from harness.toolchain import BuildError, find_go
 
 
@@ -37,7 +38,12 @@ class Binaries:
 
 
 def ensure_built(projects: Sequence[Project] = PROJECTS) -> Binaries:
-    """The stock programs, brought first where they are missing.
+    """The control plane's programs, brought first where they are missing. Raises BuildError."""
+    return Binaries(**{program.replace("-", "_"): path for program, path in bring(projects).items()})
+
+
+def bring(projects: Sequence[Project]) -> dict[str, Path]:
+    """Where each program of these projects is, brought first where it is missing.
 
     Says on standard error what it does and how long that took, and nothing when there is nothing to do. Safe to call
     from several processes at once: one works, the others wait and then find everything there. Raises BuildError.
@@ -49,8 +55,7 @@ def ensure_built(projects: Sequence[Project] = PROJECTS) -> Binaries:
             missing = [project for project in projects if not (cache / project.key).is_dir()]
             if missing:  # nobody else has brought them while we waited
                 _bring(missing, cache)
-    programs = {program: cache / project.key / program for project in projects for program in project.programs}
-    return Binaries(**{program.replace("-", "_"): path for program, path in programs.items()})
+    return {program: cache / project.key / program for project in projects for program in project.programs}
 
 
 def _bring(missing: Sequence[Project], cache: Path) -> None:
@@ -58,8 +63,11 @@ def _bring(missing: Sequence[Project], cache: Path) -> None:
         with ThreadPoolExecutor(len(missing)) as pool:
             fetched = pool.map(lambda each: _fetch(each, cache, progress), missing)
             left = [project for project, is_there in zip(missing, fetched, strict=True) if not is_there]
-        if left:
-            _build(left, cache, progress)
+        recipes: dict[Recipe, list[Project]] = {}
+        for project in left:
+            recipes.setdefault(project.recipe, []).append(project)
+        for recipe, projects in recipes.items():
+            _build(recipe, projects, cache, progress)
 
 
 def cache_folder() -> Path:
@@ -94,14 +102,20 @@ def _fetch(project: Project, cache: Path, progress: Progress) -> bool:
     return True
 
 
-def _build(projects: Sequence[Project], cache: Path, progress: Progress) -> None:
+def _build(recipe: Recipe, projects: Sequence[Project], cache: Path, progress: Progress) -> None:
     go = find_go()
     unfinished = _empty(cache, "build")
+    environment = {"CGO_ENABLED": "0"}
+    if recipe.with_seccomp:
+        with progress.of("looking for libseccomp", lambda: "", aloud=False):
+            environment = {"CGO_ENABLED": "1", **find_seccomp(_empty(cache, "seccomp"))}
+    workshop = _Workshop(go, recipe.module, environment)
     # The linker drops debug tables (-s -w), so the compiler need not make any: etcd's 110 s of CPU time came to 91 s.
     flags = [
         "-trimpath",
         "-buildvcs=false",
         "-gcflags=all=-dwarf=false",
+        *([f"-tags={','.join(recipe.tags)}"] if recipe.tags else []),
         *(f"-ldflags={each.package}={each.ldflags}" for each in projects),
     ]
     packages = [project.package for project in projects]
@@ -109,13 +123,13 @@ def _build(projects: Sequence[Project], cache: Path, progress: Progress) -> None
     listed = unfinished / "list"
     to_compile = ["list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", *flags, *packages]
     with progress.of("fetching the sources", lambda: f"{_lines(unfinished / 'list.log')} modules"):
-        _run(go, to_compile, out=listed, log=unfinished / "list.log")
+        workshop.run(to_compile, out=listed, log=unfinished / "list.log")
     count = _lines(listed)
 
     what = f"building {', '.join(f'{each.name} {each.version}' for each in projects)}"
     log = unfinished / "build.log"
     with progress.of(what, lambda: f"{_lines(log):,} of {count:,} packages"):
-        _run(go, ["build", "-v", *flags, "-o", f"{unfinished}/", *packages], out=log, log=log)
+        workshop.run(["build", "-v", *flags, "-o", f"{unfinished}/", *packages], out=log, log=log)
 
     for project in projects:
         folder = _empty(cache, project.key)
@@ -127,25 +141,35 @@ def _build(projects: Sequence[Project], cache: Path, progress: Progress) -> None
     shutil.rmtree(unfinished)
 
 
-def _run(go: Sequence[str], arguments: Sequence[str], *, out: Path, log: Path) -> None:
-    """Runs Go in the module. Raises BuildError."""
-    environment = {
-        "GOGC": "400",  # a fifth less compiling for memory that is there: etcd's 128 s of CPU time came to 104 s
-        **os.environ,
-        "GOTOOLCHAIN": "local",  # never download a compiler behind the user's back
-        "GOFLAGS": "-mod=readonly",
-        "GOWORK": "off",
-        "CGO_ENABLED": "0",
-    }
-    with out.open("a") as output, log.open("a") as complaints:
-        process = subprocess.Popen([*go, *arguments], cwd=GO_MODULE, env=environment, stdout=output, stderr=complaints)
-        try:
-            process.wait()
-        finally:
-            process.terminate()  # nothing to one that has ended; uv hands it on to Go, as it could not a SIGKILL
-            process.wait()
-    if process.returncode != 0:
-        raise BuildError(f"go {arguments[0]} in {GO_MODULE} failed:\n{_complaints(log)}")
+@dataclass(frozen=True, slots=True)
+class _Workshop:
+    """Go, where it works and with what."""
+
+    go: Sequence[str]
+    module: Path
+    environment: Mapping[str, str]
+
+    def run(self, arguments: Sequence[str], *, out: Path, log: Path) -> None:
+        """Runs Go in the module. Raises BuildError."""
+        environment = {
+            "GOGC": "400",  # a fifth less compiling for memory that is there: etcd's 128 s of CPU time came to 104 s
+            **os.environ,
+            "GOTOOLCHAIN": "local",  # never download a compiler behind the user's back
+            "GOFLAGS": "-mod=readonly",
+            "GOWORK": "off",
+            **self.environment,
+        }
+        with out.open("a") as output, log.open("a") as complaints:
+            process = subprocess.Popen(
+                [*self.go, *arguments], cwd=self.module, env=environment, stdout=output, stderr=complaints
+            )
+            try:
+                process.wait()
+            finally:
+                process.terminate()  # nothing to one that has ended; uv hands it on to Go, as it could not a SIGKILL
+                process.wait()
+        if process.returncode != 0:
+            raise BuildError(f"go {arguments[0]} in {self.module} failed:\n{_complaints(log)}")
 
 
 def _complaints(log: Path) -> str:

@@ -27,6 +27,7 @@ from harness import programs
 from harness.api_reader import ApiReader
 from harness.audit import AuditEvent, AuditLog
 from harness.build import Binaries, ensure_built
+from harness.certificates import Authority
 from harness.kubectl import kubeconfig_text, run_kubectl, write_private
 from harness.supervisor import remove
 from harness.toolchain import BuildError
@@ -45,6 +46,8 @@ class ClusterError(Exception):
 class LocalCluster:
     """etcd, API server, controller manager, scheduler and kwok on free ports, in a temporary folder.
 
+    One `with_nodes` has a network for real nodes as well, which `harness.node.local_node` adds; that needs root.
+
     Ready when entered, gone when left. Several can run at once. However the owning process ends, a supervisor process
     ends the programs and removes the folder.
     """
@@ -52,7 +55,12 @@ class LocalCluster:
     server: str  # https://127.0.0.1:port
     directory: Path  # logs/, certificates, kubeconfigs; removed when the cluster ends
     binaries: Binaries
+    authority: Authority  # signs whoever may log in
+    switch: str  # the path of the nodes' network, where there is one
     pids: Mapping[str, int]  # of the control plane's programs, by name
+
+    def __init__(self, *, with_nodes: bool = False) -> None:
+        self._with_nodes = with_nodes
 
     def __enter__(self) -> Self:
         self.binaries = ensure_built()
@@ -93,14 +101,7 @@ class LocalCluster:
             "argv": command,
             "environment": dict(os.environ if environment is None else environment),
         }
-        requests, replies = self._supervisor.stdin, self._supervisor.stdout
-        assert requests is not None and replies is not None  # both are PIPE
-        requests.write(json.dumps(request) + "\n")
-        requests.flush()
-        reply = json.loads(replies.readline() or '{"error": "the supervisor has ended"}')
-        if "error" in reply:
-            raise ClusterError(f"{name} did not start: {reply['error']}")
-        return int(reply["pid"])
+        return int(ask(self._supervisor, request)["pid"])
 
     def kubectl(self, *args: str, stdin: str | None = None, kubeconfig: Path | None = None, check: bool = True) -> str:
         """What kubectl prints on standard output, as the admin or as `kubeconfig` says; KubectlError where it fails."""
@@ -190,18 +191,23 @@ class LocalCluster:
         self.pids = {}
         port = self._port.getsockname()[1]
         self._start("etcd", programs.etcd(self.binaries))
-        programs.write_files(self.directory, self.server)
+        self.authority = programs.write_files(self.directory, self.server)
         self._audit = AuditLog(self.audit_log)
         self._tls = ssl.create_default_context(cafile=str(self.directory / "ca.crt"))
         self._tls.load_cert_chain(self.directory / "admin.crt", self.directory / "admin.key")
         self._reader = ApiReader(port, self._tls)
-        self._start("kube-apiserver", programs.kube_apiserver(self.binaries, port))
+        self._start("kube-apiserver", programs.kube_apiserver(self.binaries, port, with_nodes=self._with_nodes))
+        if self._with_nodes:
+            self._start("switch", programs.switch(port))
         self.wait_for(lambda: self._answers("/livez"), "the API server to answer", START_TIMEOUT_S)
         self._start("kube-controller-manager", programs.kube_controller_manager(self.binaries))
         self._start("kube-scheduler", programs.kube_scheduler(self.binaries))
         self._start("kwok", programs.kwok(self.binaries))
         self.wait_for(lambda: self._answers("/readyz"), "the API server to be ready", START_TIMEOUT_S)
         self.wait_for_default_account("default")
+        if self._with_nodes:
+            log = self.directory / "logs" / "switch.log"
+            self.switch = self.wait_for(lambda: log.read_text().strip() or None, "the nodes' switch", START_TIMEOUT_S)
 
     def _start(self, name: str, command: list[str]) -> None:
         environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(self.directory)}
@@ -227,6 +233,19 @@ class LocalCluster:
             tail = log.read_text(errors="replace").splitlines()[-lines:]
             tails += [f"the end of {log}:", *(f"  {line[:300]}" for line in tail)]
         return "\n".join(tails)
+
+
+def ask(supervisor: "subprocess.Popen[str]", request: Mapping[str, object]) -> dict[str, Any]:
+    """What a supervisor answers. Raises ClusterError where it refuses."""
+    requests, replies = supervisor.stdin, supervisor.stdout
+    assert requests is not None and replies is not None  # both are PIPE
+    requests.write(json.dumps(request) + "\n")
+    requests.flush()
+    reply: dict[str, Any] = json.loads(replies.readline() or '{"error": "the supervisor has ended"}')
+    if "error" in reply:
+        what = request.get("name", "it")
+        raise ClusterError(f"{what} did not start: {reply['error']}")
+    return reply
 
 
 def is_running(pid: int) -> bool:

@@ -5,14 +5,17 @@ and the controller manager, the scheduler and kwok on nothing, so that the API s
 """
 
 import shutil
+import sys
 from pathlib import Path
 
 from harness.build import Binaries
 from harness.certificates import Authority, signing_key
 from harness.kubectl import kubeconfig_text, write_private
+from harness.node.site import API_ADDRESS
 
 CONFIG = Path(__file__).parent / "config"
-SERVICE_ADDRESSES = "10.96.0.0/16"  # of ClusterIP Services; nothing routes them here
+SWITCH = Path(__file__).parent / "node" / "switch.py"
+SERVICE_ADDRESSES = "10.96.0.0/16"  # of ClusterIP Services; only where there are nodes something routes one of them
 ADMINS = ["system:masters"]
 KWOK_NODES = "kwok.x-k8s.io/node=fake"  # the annotation of the nodes that kwok plays; others are left alone
 
@@ -25,12 +28,25 @@ clientConnection: {kubeconfig: scheduler.kubeconfig, qps: 500, burst: 1000}
 """
 
 
-def write_files(folder: Path, server: str) -> None:
-    """Writes everything the programs read: certificates, kubeconfigs, the audit policy, the scheduler's settings."""
+# The API server reaches kubelets and webhooks by the switch (harness/node/switch.py).
+EGRESS_CONFIG = """\
+apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+  - name: cluster
+    connection: {proxyProtocol: HTTPConnect, transport: {uds: {udsName: nodes.sock}}}
+"""
+
+
+def write_files(folder: Path, server: str) -> Authority:
+    """Writes everything the programs read: certificates, kubeconfigs, the audit policy, the scheduler's settings.
+
+    Gives the authority that signed the certificates.
+    """
     authority = Authority()
     tokens = signing_key()
     admin = authority.client("admin", ADMINS)
-    serving = authority.server(["127.0.0.1", "localhost", "kubernetes.default.svc"])
+    serving = authority.server(["127.0.0.1", "localhost", "kubernetes.default.svc", API_ADDRESS])
     files: dict[str, bytes | str] = {
         "ca.crt": authority.certificate,
         "apiserver.crt": serving.public,
@@ -40,6 +56,7 @@ def write_files(folder: Path, server: str) -> None:
         "tokens.pub": tokens.public,
         "tokens.key": tokens.private,
         "scheduler.yaml": SCHEDULER_CONFIG,
+        "egress.yaml": EGRESS_CONFIG,
     }
     for name, content in files.items():
         write_private(folder / name, content)
@@ -52,6 +69,7 @@ def write_files(folder: Path, server: str) -> None:
         write_private(folder / f"{file}.kubeconfig", kubeconfig_text(server, authority.certificate, login))
     for config in ("audit-policy.yaml", "kwok.yaml"):
         shutil.copy(CONFIG / config, folder / config)
+    return authority
 
 
 def etcd(binaries: Binaries) -> list[str]:
@@ -68,8 +86,23 @@ def etcd(binaries: Binaries) -> list[str]:
     ]
 
 
-def kube_apiserver(binaries: Binaries, port: int) -> list[str]:
-    """RBAC, ServiceAccount and owner-reference admission as in a real cluster, and an audit log of all writes."""
+def kube_apiserver(binaries: Binaries, port: int, *, with_nodes: bool) -> list[str]:
+    """RBAC, ServiceAccount and owner-reference admission as in a real cluster, and an audit log of all writes.
+
+    With real nodes it knows kubelets by their names, and reaches them.
+    """
+    admission = ["OwnerReferencesPermissionEnforcement"]
+    authorizers = ["RBAC"]
+    for_nodes: list[str] = []
+    if with_nodes:
+        admission.append("NodeRestriction")
+        authorizers.insert(0, "Node")
+        for_nodes = [
+            "--egress-selector-config-file=egress.yaml",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--kubelet-client-certificate=admin.crt",
+            "--kubelet-client-key=admin.key",
+        ]
     return [
         str(binaries.kube_apiserver),
         "--etcd-servers=unix://etcd.sock",
@@ -84,14 +117,20 @@ def kube_apiserver(binaries: Binaries, port: int) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         "--service-account-key-file=tokens.pub",
         "--service-account-signing-key-file=tokens.key",
-        "--authorization-mode=RBAC",
-        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
+        f"--authorization-mode={','.join(authorizers)}",
+        f"--enable-admission-plugins={','.join(admission)}",
         "--allow-privileged",
         "--audit-policy-file=audit-policy.yaml",
         "--audit-log-path=audit.log",
         "--audit-log-maxsize=100000",  # MB; never start a second file
         "--shutdown-delay-duration=0s",
+        *for_nodes,
     ]
+
+
+def switch(port: int) -> list[str]:
+    """The network of the real nodes, which reaches the API server on this port, and which it reaches by a socket."""
+    return [sys.executable, "-I", "-S", str(SWITCH), str(port), "nodes.sock"]
 
 
 def kube_controller_manager(binaries: Binaries) -> list[str]:

@@ -1,6 +1,7 @@
 """The stock programs that the tests run against: whose they are, what is built of them, and what is published.
 
-One Go module, `harness/go`, pins them all: they share most of their code, which is then compiled once.
+The Go module `harness/go` pins those of the control plane and the kubelet: they share most of their code, which is then
+compiled once. Those of a node pin other versions of it, and have `harness/go-node`.
 """
 
 import hashlib
@@ -13,6 +14,20 @@ from harness.releases import Release
 from harness.toolchain import BuildError
 
 GO_MODULE = Path(__file__).parent / "go"
+NODE_MODULE = Path(__file__).parent / "go-node"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How Go builds a program; programs of one recipe are built by one call."""
+
+    module: Path = GO_MODULE
+    tags: tuple[str, ...] = ()
+    with_seccomp: bool = False
+    """Linked with C's libseccomp, all of it statically: needs a C compiler."""
+
+
+PLAIN = Recipe()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +42,14 @@ class Project:
     """What upstream publishes of it: every program, or none."""
     # Link-time variable -> value; "{version}" etc. are filled in. Without them the programs call themselves "master".
     stamps: Mapping[str, str]
+    recipe: Recipe = PLAIN
 
     @property
     def version(self) -> str:
-        """The version that go.mod pins, like "v1.36.3"."""
-        go_mod = GO_MODULE / "go.mod"
+        """The version that go.mod pins, like "v1.36.3"; v0.0.0 of what is our own."""
+        go_mod = self.recipe.module / "go.mod"
+        if self.package.startswith(f"{self.module}/") and f"module {self.module}\n" in go_mod.read_text():
+            return "v0.0.0"
         pinned = re.search(rf"^\s*{re.escape(self.module)} (v\S+)", go_mod.read_text(), re.MULTILINE)
         if pinned is None:
             raise BuildError(f"{go_mod} requires no {self.module}")
@@ -41,8 +59,11 @@ class Project:
     def key(self) -> str:
         """The name of the cache folder: differs whenever anything differs that the build is made from."""
         digest = hashlib.sha256(repr((self.package, self.programs, sorted(self.stamps.items()))).encode())
-        for path in sorted(path for path in GO_MODULE.rglob("*") if path.is_file()):
-            digest.update(str(path.relative_to(GO_MODULE)).encode() + b"\0" + path.read_bytes())
+        if self.recipe != PLAIN:
+            digest.update(repr((self.recipe.tags, self.recipe.with_seccomp)).encode())
+        module = self.recipe.module
+        for path in sorted(path for path in module.rglob("*") if path.is_file()):
+            digest.update(str(path.relative_to(module)).encode() + b"\0" + path.read_bytes())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
 
     @property
@@ -56,7 +77,8 @@ class Project:
         version = self.version
         major, minor, _ = version.removeprefix("v").split(".", 2)
         stamps = (f"-X {name}={value}" for name, value in self.stamps.items())
-        return " ".join(["-s", "-w", *stamps]).format(version=version, major=major, minor=minor)
+        static = ["-extldflags=-static"] if self.recipe.with_seccomp else []
+        return " ".join(["-s", "-w", *static, *stamps]).format(version=version, major=major, minor=minor)
 
 
 def _kubernetes_stamps(package: str) -> dict[str, str]:

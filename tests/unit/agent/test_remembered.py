@@ -214,11 +214,11 @@ def test_a_link_that_went_down_is_known_to_lead_where_it_led() -> None:
 @pytest.mark.parametrize("profile", profile_names())
 def test_a_lost_gpu_keeps_its_facts_and_its_neighbours_their_links(profile: str) -> None:
     whole = machine_of(profile)
-    found = discover(
-        remembered(whole, readings_of(load_profile(profile), "node-1", Faults(dead_gpus=(1,)))), Method.NVML
-    )
+    lost = len(whole.gpus) // 2
+    now = remembered(whole, readings_of(load_profile(profile), "node-1", Faults(dead_gpus=(lost,))))
+    found = discover(now, Method.NVML)
     assert found.spec == spec(whole)
-    assert [gpu.index for gpu in found.gpus] == [1]
+    assert [gpu.index for gpu in found.gpus] == [lost]
     assert found.links_down == ()
 
 

@@ -78,6 +78,7 @@ class MachineConditionType(StrEnum):
     READY = "Ready"
     FABRIC_READY = "FabricReady"
     GPU_DIRECT_RDMA_READY = "GPUDirectRDMAReady"
+    ALLOCATIONS_KNOWN = "AllocationsKnown"
 
 
 class ReadyReason(StrEnum):

@@ -1,6 +1,7 @@
 """One agent: reads its machine again and again, and publishes what changed."""
 
 import asyncio
+import dataclasses
 import logging
 from datetime import UTC, datetime
 from time import monotonic
@@ -12,6 +13,7 @@ from closeknit.agent.discovery.course import Course, followed
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.remembered import remembered
 from closeknit.agent.discovery.topology import Discovery, discover
+from closeknit.agent.kubelet.source import Kubelet
 from closeknit.agent.publish import NotYet, Publisher
 from closeknit.agent.source import Source, SourceError
 from closeknit.kube.backoff import Backoff
@@ -33,11 +35,20 @@ class Agent:
     """The agent of one node. Many run side by side on one event loop, where machines are simulated."""
 
     def __init__(
-        self, node: str, source: Source, publisher: Publisher, *, interval_s: float, backoff: Backoff = _BACKOFF
+        self,
+        node: str,
+        source: Source,
+        publisher: Publisher,
+        *,
+        interval_s: float,
+        kubelet: Kubelet | None = None,
+        backoff: Backoff = _BACKOFF,
     ) -> None:
+        """Without a kubelet nothing is said of who holds which GPUs: a simulated machine has none."""
         self._node = node
         self._source = source
         self._publisher = publisher
+        self._kubelet = kubelet
         self._interval_s = interval_s
         self._backoff = backoff
         self._read: Readings | None = None
@@ -90,7 +101,13 @@ class Agent:
     async def _discovery(self) -> Discovery:
         # In a thread: a driver that hangs must not keep this process from ending when it is told to.
         self._heard_at = monotonic()
-        read = await asyncio.to_thread(self._source.read)
+        found = self._discovered(await asyncio.to_thread(self._source.read))
+        if self._kubelet is None:
+            return found
+        known = await self._kubelet.allocations()
+        return dataclasses.replace(found, allocations=known.held, findings=(*found.findings, known.finding))
+
+    def _discovered(self, read: Readings) -> Discovery:
         if self._last is not None and read == self._read and not self._course.gpus:
             return self._last[1]  # nothing has changed, and nothing was happening that time alone could end
         readings = remembered(self._last and self._last[0], read)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -47,6 +48,8 @@ class Member:
     node: str
     source: Source
     kubeconfig: Path | None
+    pod_resources: Path | None = None
+    """Socket of the kubelet; None where nobody is to be asked who holds which GPUs."""
 
 
 Root = Annotated[Path, typer.Option(help="Folder below which the host's sys and proc are found.")]
@@ -63,6 +66,9 @@ def run(  # noqa: PLR0913 -- one argument for each option
     profile: Annotated[str | None, typer.Option(help="Machine profile of --source simulated.")] = None,
     faults: Annotated[str, typer.Option(help="What is broken in that machine, YAML: '{deadGPUs: [2]}'.")] = "{}",
     root: Root = Path("/"),
+    pod_resources: Annotated[
+        Path | None, typer.Option(help="The kubelet's PodResources socket: it is then asked who holds which GPUs.")
+    ] = None,
     simulate: Annotated[Path | None, typer.Option(help="Fleet file: play the agents of all its nodes.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 5.0,
     metrics_address: Annotated[
@@ -77,7 +83,8 @@ def run(  # noqa: PLR0913 -- one argument for each option
         if simulate is not None:
             members = _fleet(simulate)
         else:
-            members = [_member(node, kubeconfig, _source(source, node or "", root, dump_file, profile, faults))]
+            found = _source(source, node or "", root, dump_file, profile, faults)
+            members = [_member(node, kubeconfig, found, pod_resources)]
         for member in members:
             _check(member)
         address = _address(metrics_address, is_fleet=simulate is not None)
@@ -116,6 +123,9 @@ def write_dump(
 
 async def _run_all(members: Sequence[Member], interval_s: float, address: Address | None) -> None:
     from closeknit.agent.agent import Agent  # noqa: PLC0415 -- `dump` runs where the Kubernetes client is not installed
+    from closeknit.agent.kubelet.pod_resources import PodResources  # noqa: PLC0415
+    from closeknit.agent.kubelet.slices import gpu_uuids  # noqa: PLC0415
+    from closeknit.agent.kubelet.source import Kubelet  # noqa: PLC0415
     from closeknit.agent.publish import Publisher  # noqa: PLC0415
     from closeknit.kube.http import HttpApi  # noqa: PLC0415
 
@@ -131,7 +141,10 @@ async def _run_all(members: Sequence[Member], interval_s: float, address: Addres
             await stack.enter_async_context(api)
             jitter = random.random()  # noqa: S311 -- to spread load
             publisher = Publisher(api, member.node, agent_version=agent_version, jitter=jitter)
-            agents.append(Agent(member.node, member.source, publisher, interval_s=interval_s))
+            kubelet = None
+            if member.pod_resources is not None:
+                kubelet = Kubelet(PodResources(member.pod_resources), partial(gpu_uuids, api, member.node))
+            agents.append(Agent(member.node, member.source, publisher, interval_s=interval_s, kubelet=kubelet))
         for agent in agents:
             group.create_task(agent.run())
         if address is not None:
@@ -199,10 +212,10 @@ def _address(text: str | None, *, is_fleet: bool) -> Address | None:
     return None if text is None else Address.parse(text)
 
 
-def _member(node: str | None, kubeconfig: Path | None, source: Source) -> Member:
+def _member(node: str | None, kubeconfig: Path | None, source: Source, pod_resources: Path | None) -> Member:
     if not node:
         raise ValueError("which Node is this? Give --node NAME, or set NODE_NAME")
-    return Member(node, source, kubeconfig)
+    return Member(node, source, kubeconfig, pod_resources)
 
 
 def _fleet(path: Path) -> list[Member]:

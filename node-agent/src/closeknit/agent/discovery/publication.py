@@ -39,7 +39,11 @@ def publication(
     if spec is None or not found.is_blind:
         spec = found.spec
     status = NodeTopologyStatus(
-        agent_version=agent_version, gpus=list(found.gpus), nics=list(found.nics), links_down=list(found.links_down)
+        agent_version=agent_version,
+        gpus=list(found.gpus),
+        nics=list(found.nics),
+        links_down=list(found.links_down),
+        allocations=None if found.allocations is None else list(found.allocations),
     )
     findings = found.findings
     try:

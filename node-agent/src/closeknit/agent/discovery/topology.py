@@ -28,7 +28,7 @@ from closeknit.api.nodetopology import (
     Pcie,
     Provenance,
 )
-from closeknit.api.nodetopology_status import GpuStatus, LinkDown, NicStatus
+from closeknit.api.nodetopology_status import Allocation, GpuStatus, LinkDown, NicStatus
 from closeknit.machine.product import product
 
 # NVML_DEVICE_ARCH_*
@@ -61,6 +61,7 @@ class Discovery:
     findings: tuple[Finding, ...]
     is_blind: bool = False
     """Whether no GPU could be read, so that what is published of the hardware is better than this spec."""
+    allocations: tuple[Allocation, ...] | None = None  # not of readings, but of the kubelet
 
 
 def discover(readings: Readings, method: Method, course: Course = Course()) -> Discovery:  # noqa: B008 -- it is frozen

@@ -1,0 +1,1 @@
+"""The kubelet as a source: who holds which GPUs."""

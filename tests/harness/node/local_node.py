@@ -1,0 +1,139 @@
+"""A real node as a test tool: kubelet, containerd and runc as plain processes, in namespaces of their own.
+
+    with LocalCluster(with_nodes=True) as cluster, LocalNode(cluster, "node-1", 1) as node:
+        node.offer_gpus(["GPU-1", "GPU-2"])
+
+Needs root and what `harness.node.projects` asks for. What is in it: tests/node/README.md.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from harness.local_cluster import ClusterError, LocalCluster, ask
+from harness.node import programs
+from harness.node.image import write_inmate_image
+from harness.node.projects import node_programs
+from harness.node.site import Site
+from harness.supervisor import remove
+
+INSIDE = Path(__file__).parent / "inside.py"
+READY_TIMEOUT_S = 60  # it takes 5 s; a loaded machine may take ten times that
+
+
+class LocalNode:
+    """One node of a LocalCluster. Ready when entered; gone, with all its containers and its Node, when left."""
+
+    folder: Path  # logs/; the node's /var/lib is var/lib here
+    site: Site
+
+    def __init__(
+        self, cluster: LocalCluster, name: str, number: int, *, host_folders: Mapping[str, Path] | None = None
+    ) -> None:
+        """`number` tells the nodes of a cluster apart, from 1; `host_folders` as harness.node.host_python has."""
+        self._cluster = cluster
+        self._host_folders = host_folders or {}
+        cgroup = f"{cluster.directory.name}-{name}"
+        self.site = Site(name, number, cluster.switch, cgroup)
+        self.folder = cluster.directory.with_name(cgroup)
+        self._pids: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self._programs = node_programs()
+        with ExitStack() as stack:
+            for inner in ("logs", programs.POD_LOGS, "var/lib", "var/log", "cdi"):
+                (self.folder / inner).mkdir(parents=True)
+            stack.callback(remove, self.folder)  # for when its supervisor was killed, else it has done it
+            programs.write_files(self.folder, self.site, self._cluster.authority, self._programs, self._host_folders)
+            command = [sys.executable, "-I", "-S", str(INSIDE), str(self.folder), json.dumps(asdict(self.site))]
+            self._inside = stack.enter_context(_inside(command))
+            self._start_node()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        self._cluster.kubectl("delete", "node", self.site.name, "--ignore-not-found", "--wait=false")
+
+    @property
+    def pod_resources(self) -> Path:
+        """The kubelet's socket for who asks which Pod holds what, as a path of this machine."""
+        return self.folder / "var" / "lib" / "kubelet" / "pod-resources" / "kubelet.sock"
+
+    def start_program(self, name: str, *command: str) -> int:
+        """Runs a program on the node, which ends with it; its process id there. Its output is in `logs/<name>.log`."""
+        environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder)}
+        pid = int(ask(self._inside, {"name": name, "argv": command, "environment": environment})["pid"])
+        self._pids[name] = pid
+        return pid
+
+    def stop_program(self, name: str) -> None:
+        """Ends a program by SIGTERM, and by SIGKILL after a while."""
+        ask(self._inside, {"stop": self._pids.pop(name)})
+
+    def start_kubelet(self) -> None:
+        """Starts the kubelet, and waits until the node is Ready."""
+        self.start_program("kubelet", *programs.kubelet(self.folder, self.site, self._programs))
+        self._wait_for(self._is_ready, f"node {self.site.name} to be Ready")
+
+    def offer_gpus(self, uuids: Sequence[str]) -> None:
+        """Starts the device plugin, and waits until the node has that many nvidia.com/gpu."""
+        self.start_program("gpus", *programs.gpus(uuids, self._programs))
+        wanted = str(len(uuids))
+        self._wait_for(
+            lambda: self._status().get("allocatable", {}).get("nvidia.com/gpu") == wanted,
+            f"node {self.site.name} to offer {wanted} GPUs",
+        )
+
+    def import_image(self, archive: Path) -> None:
+        """Gives the node an image."""
+        pid = self.start_program("import", *programs.import_image(archive, self._programs))
+        if ask(self._inside, {"wait": pid})["status"] != 0:
+            raise ClusterError(f"{archive.name} was not imported\n{self._log_tails()}")
+
+    def _start_node(self) -> None:
+        assert self._inside.stdout is not None  # it is PIPE
+        if not self._inside.stdout.readline():
+            raise ClusterError(f"node {self.site.name} did not start; its words are above")
+        image = self.folder / "inmate.tar"
+        write_inmate_image(image, self._programs["inmate"])
+        self.start_program("containerd", *programs.containerd(self.folder, self._programs))
+        log = self.folder / "logs" / "containerd.log"
+        self._wait_for(lambda: "containerd successfully booted" in log.read_text(), "containerd to be up")
+        self.import_image(image)
+        self.start_kubelet()
+
+    def _is_ready(self) -> bool:
+        conditions = self._status().get("conditions", [])
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+    def _status(self) -> dict[str, Any]:
+        nodes = {node["metadata"]["name"]: node for node in self._cluster.get("nodes")["items"]}
+        status: dict[str, Any] = nodes.get(self.site.name, {}).get("status", {})
+        return status
+
+    def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        try:
+            self._cluster.wait_for(condition, what, READY_TIMEOUT_S)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{self._log_tails()}") from None
+
+    def _log_tails(self, lines: int = 12) -> str:
+        tails = []
+        for log in sorted((self.folder / "logs").glob("*.log")):
+            tail = log.read_text(errors="replace").splitlines()[-lines:]
+            tails += [f"the end of {log}:", *(f"  {line[:400]}" for line in tail)]
+        return "\n".join(tails)
+
+
+def _inside(command: list[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)

@@ -1,0 +1,42 @@
+"""Two real nodes: their Pods reach each other and the API server, get their own addresses and the GPUs they ask for."""
+
+import pytest
+
+from harness.local_cluster import LocalCluster
+from harness.node.local_node import LocalNode
+from node.pods import delete, environment, pod, wait_for_phase
+
+pytestmark = pytest.mark.root
+
+
+def test_pods_of_two_nodes_reach_each_other(node_cluster: LocalCluster, nodes: tuple[LocalNode, LocalNode]) -> None:
+    one, other = nodes
+    node_cluster.apply(pod("server", one.site.name, "serve", "80"))
+    address = wait_for_phase(node_cluster, "server", "Running")["podIP"]
+    assert address.startswith(one.site.pods.removesuffix("0/24"))
+    node_cluster.apply(pod("client", other.site.name, "fetch", f"http://{address}/"))
+    wait_for_phase(node_cluster, "client", "Succeeded")
+    assert node_cluster.kubectl("logs", "client").startswith("server\n")
+    delete(node_cluster, ["server", "client"])
+
+
+def test_a_pod_reaches_the_api_server(node_cluster: LocalCluster, nodes: tuple[LocalNode, LocalNode]) -> None:
+    """By the Service `kubernetes`; it answers in plain words to who does not speak TLS."""
+    node_cluster.apply(pod("asks", nodes[0].site.name, "fetch", "http://10.96.0.1:443/"))
+    wait_for_phase(node_cluster, "asks", "Succeeded")
+    assert node_cluster.kubectl("logs", "asks") == "Client sent an HTTP request to an HTTPS server.\n"
+    delete(node_cluster, ["asks"])
+
+
+def test_a_pod_gets_gpus_of_its_node(node_cluster: LocalCluster, nodes: tuple[LocalNode, LocalNode]) -> None:
+    uuids = [f"GPU-{number}" for number in range(4)]
+    node = nodes[1]
+    node.offer_gpus(uuids)
+    node_cluster.apply(pod("three", node.site.name, "pause", gpus=3), pod("one", node.site.name, "pause", gpus=1))
+    for name in ("three", "one"):
+        wait_for_phase(node_cluster, name, "Running")
+    got = [environment(node_cluster, name)["NVIDIA_VISIBLE_DEVICES"].split(",") for name in ("three", "one")]
+    assert [len(each) for each in got] == [3, 1]
+    assert sorted(got[0] + got[1]) == uuids
+    delete(node_cluster, ["three", "one"])
+    node.stop_program("gpus")
