@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import signal
 import sys
 from collections.abc import Sequence
@@ -113,8 +112,7 @@ async def _run_all(members: Sequence[Member], interval_s: float) -> None:
             except Exception as error:  # the library raises whatever its parsers raise
                 _refuse(f"node {member.node}: no way to the cluster: {error}")
             await stack.enter_async_context(api)
-            jitter = random.random()  # noqa: S311 -- to spread load
-            publisher = Publisher(api, member.node, agent_version=agent_version, jitter=jitter)
+            publisher = Publisher(api, member.node, agent_version=agent_version)
             agents.append(Agent(member.node, member.source, publisher, interval_s=interval_s))
         for agent in agents:
             group.create_task(agent.run())
