@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -180,6 +180,17 @@ class LocalCluster:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited {timeout_s:g} s for {what}\n{self._log_tails()}")
             time.sleep(POLL_INTERVAL_S)
+
+    @contextmanager
+    def without_api_server(self) -> Iterator[None]:
+        """For as long as it lasts nobody answers; the same port, certificates and data after it. Ready when it ends."""
+        os.kill(self.pids["kube-apiserver"], signal.SIGKILL)
+        self.wait_for(lambda: not is_running(self.pids["kube-apiserver"]), "the API server to end")
+        try:
+            yield
+        finally:
+            self._start("kube-apiserver", programs.kube_apiserver(self.binaries, self._port.getsockname()[1]))
+            self.wait_for(lambda: self._answers("/readyz"), "the API server to be ready again", START_TIMEOUT_S)
 
     def audit_events(self) -> list[AuditEvent]:
         """The writes that the API server has answered so far, in the order of their arrival (harness.audit)."""

@@ -5,7 +5,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -40,7 +39,6 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(function: Callable[[], Any]) -> Any:
         return function()
 
-    monkeypatch.setattr(SimulatedSource, "read", cache(SimulatedSource.read))  # the same every time, and slow
     monkeypatch.setattr(Clock, "set_by", timedelta())
     monkeypatch.setattr(module, "datetime", Clock)
     monkeypatch.setattr(asyncio, "to_thread", at_once)

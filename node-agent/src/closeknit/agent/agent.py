@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0)
 
-# The first questions of agents that start together are spread over this; a new version of the chart starts a tenth of all.
+# The first questions of agents that start together are spread over this: a new chart starts a tenth of all at once.
 # It leaves a lone one 3 s for all the rest of its first publication.
 START_SPREAD_S = 2.0
 # What nobody changed is compared with the API server once in one to two minutes, by chance anew each time: of 40,000

@@ -26,13 +26,15 @@ class SimulatedSource:
         self._profile = profile
         self._node = node
         self._faults = faults
+        self._readings: Readings | None = None  # a thousand such machines in one process read every few seconds
 
     def read(self) -> Readings:
         """The same readings every time. Raises SourceError for faults that the machine cannot have."""
         try:
-            return readings_of(self._profile, self._node, self._faults)
+            self._readings = self._readings or readings_of(self._profile, self._node, self._faults)
         except ProfileError as error:
             raise SourceError(f"node {self._node}: {error}") from error
+        return self._readings
 
 
 def profile_names() -> list[str]:
