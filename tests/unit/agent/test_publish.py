@@ -83,6 +83,37 @@ def test_the_heartbeat(minutes: float, is_written: bool) -> None:
     virtual_time.run(main())
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"spec": {"gpus": "eight"}},
+        {"spec": {"source": {"method": "Telepathy"}, "gpus": []}},
+        {"status": {"conditions": [{"type": "Ready"}]}},
+        {"status": {"heartbeatTime": "0000-01-01t00:00:00z"}},
+        {"status": {"heartbeatTime": "2026-11-21T12:00:60Z"}},
+        {"status": {"heartbeatTime": "2026-11-21T12:00:00"}},
+    ],
+    ids=str,
+)
+def test_what_is_stored_and_cannot_be_read_is_written_over(damage: dict[str, Any]) -> None:
+    async def main() -> None:
+        api = await with_node()
+        await publisher(api).publish(found(), NOW)
+        admin = MemoryApi(api.store)
+        stored = await admin.get(NODE_TOPOLOGIES, "node-1")
+        for part, value in damage.items():
+            subresource = "status" if part == "status" else None
+            patch = [{"op": "replace", "path": f"/{part}", "value": {**stored[part], **value}}]
+            await admin.json_patch(NODE_TOPOLOGIES, "node-1", patch, subresource=subresource)
+        assert await publisher(api).publish(found(), NOW + timedelta(minutes=1))
+        healed = await admin.get(NODE_TOPOLOGIES, "node-1")
+        assert healed["spec"] == stored["spec"]
+        assert healed["status"]["heartbeatTime"] == "2026-11-21T12:01:00Z"
+        assert await publisher(api).publish(found(), NOW + timedelta(minutes=2)) in ([], ["labels"])
+
+    virtual_time.run(main())
+
+
 def test_a_write_that_fails_is_made_up_for() -> None:
     async def main() -> None:
         busy = Fault(Refuse(Unavailable("etcd is busy")), "apply", nth=2)
