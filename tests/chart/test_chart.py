@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from closeknit.agent.sysfs.kubelet import CONFIGURATION
 from harness.build import ensure_built
 from harness.chart import CHART, NAMESPACE, HelmError, helm, render
 from harness.local_cluster import LocalCluster
@@ -316,3 +317,22 @@ def test_what_the_operator_writes_can_be_bound_to_namespaces(helm_program: Path)
 
     assert bound() == [("ClusterRoleBinding", "")]
     assert bound('--set-json=rbac.namespaces=["team","123"]') == [("RoleBinding", "team"), ("RoleBinding", "123")]
+
+
+def test_the_agent_sees_of_the_node_what_the_administrator_mounts(helm_program: Path) -> None:
+    def mounts(*values: str) -> dict[str, tuple[str, bool]]:
+        """Path on the node -> path in the agent's container, and whether it is read-only."""
+        (agent,) = (each for each in render(helm_program, *values) if each["kind"] == "DaemonSet")
+        spec = agent["spec"]["template"]["spec"]
+        volumes = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+        mounted = spec["containers"][0]["volumeMounts"]
+        return {
+            volumes[mount["name"]]: (mount["mountPath"], mount.get("readOnly", False))
+            for mount in mounted
+            if mount["name"] in volumes
+        }
+
+    assert mounts() == {}
+    assert mounts("--set=agent.hostSys=true") == {"/sys": ("/sys", True)}
+    file = "/var/lib/kubelet/config.yaml"
+    assert mounts(f"--set=agent.kubeletConfig={file}") == {file: (f"/{CONFIGURATION}", True)}

@@ -43,14 +43,20 @@ class Observed:
         self.batches: list[list[tuple[str, str]]] = []
         self.picture: dict[Key, Mapping[str, str] | None] = {}
         self.quarantined: list[tuple[str, str]] = []
+        self.decoded: list[Mapping[str, str]] = []
         self.reflector = Reflector(
             api,
             NODES,
-            decode,
+            self.decode,
             self.take,
             on_quarantine=lambda key, reason: self.quarantined.append((str(key), reason)),
             jitter=lambda: jitter,
         )
+
+    def decode(self, document: bytes) -> Mapping[str, str] | None:
+        labels = decode(document)
+        self.decoded.append(labels or {})
+        return labels
 
     def take(self, events: Sequence[Event[Mapping[str, str]]]) -> None:
         self.batches.append([(event.kind, str(event.key)) for event in events])

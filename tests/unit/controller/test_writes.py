@@ -1,5 +1,6 @@
 """A Plan as it is written: what the API server answers, as facts, and what is learnt of them."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -139,3 +140,19 @@ def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:
     for known, then in ((2, 0), (3, 3)):
         results = virtual_time.run(writes.apply(plan))
         assert after(replace(NOTHING, service_of=known), plan, results, NOW).service_of == then
+
+
+def test_a_gang_is_written_by_no_more_tasks_than_calls_may_be_under_way() -> None:
+    gone = tuple(Delete("Pod", f"train-a1-worker-{number}", f"u-{number}") for number in range(100))
+    plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 2, actions=gone)
+    api = MemoryApi(Store(), [Fault(Delay(1.0), "delete", PODS)])
+    writes = Writes(api, Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+
+    async def story() -> Sequence[Result]:
+        writing = asyncio.create_task(writes.apply(plan))
+        await asyncio.sleep(0.5)
+        assert len(api.calls) == IN_FLIGHT
+        assert len(asyncio.all_tasks()) <= IN_FLIGHT + 2  # this one and the Plan's
+        return await writing
+
+    assert len(virtual_time.run(story())) == len(gone)

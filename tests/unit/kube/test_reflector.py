@@ -32,9 +32,28 @@ def test_it_lists_then_follows_the_watch() -> None:
     seen = observe(story)
     assert seen.batches == [
         [("ADDED", "a"), ("ADDED", "b")],
-        [("ADDED", "c"), ("MODIFIED", "c"), ("DELETED", "a")],
+        [("ADDED", "c"), ("DELETED", "a")],
     ]
     assert seen.asked() == ["list", "watch"]
+
+
+def test_of_what_an_object_passes_through_at_once_the_last_state_alone_is_decoded() -> None:
+    async def story(seen: Observed) -> None:
+        await seen.settle()
+        seen.decoded.clear()
+        seen.store.create(NODES, node("c", broken="1"))
+        label(seen.store, "a", x="1")
+        label(seen.store, "c", x="2")
+        label(seen.store, "c", x="3")
+        seen.store.delete(NODES, Key("", "b"))
+        seen.store.create(NODES, node("b", new="1"))
+        await seen.settle()
+        assert seen.decoded == [{"x": "1"}, {"x": "3"}, {"new": "1"}]
+        assert seen.reflector.last_rv == str(seen.store.rv)
+
+    seen = observe(story)
+    told = [("MODIFIED", "a"), ("ADDED", "c"), ("DELETED", "b"), ("ADDED", "b")]
+    assert (seen.batches[1:], seen.quarantined) == ([told], [])
 
 
 def test_a_long_list_is_told_page_by_page_and_synced_is_set_after_the_last() -> None:

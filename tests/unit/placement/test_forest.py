@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeknit.api.affinity import NodeAffinity, Operator, Requirement, Term
+from closeknit.cluster import forest as forest_module
+from closeknit.cluster import group as group_module
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.forest import Forest
 from closeknit.cluster.kinds import change
@@ -130,6 +133,17 @@ def test_what_placement_does_not_read_leaves_the_forest_as_it_is() -> None:
     assert booked_too.labels is forest.labels
     moved = forest.after([(view, replace(view, labels={"zone": "y"}))])
     assert (moved.now is forest.now, moved.labels is forest.labels) == (True, False)
+
+
+def test_a_node_that_pods_come_to_is_not_looked_at_as_if_it_were_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang of 512 comes to so many at once."""
+    view = node("a", graph("a100x4"), path=("b1", "r1"))
+    forest = Forest.of((*LEVELS, "host"), [view])
+    monkeypatch.setattr(forest_module, "_emptied", None)
+    told = Mock(wraps=group_module._kind)
+    monkeypatch.setattr(group_module, "_kind", told)
+    assert forest.after([(view, held(view, 1))]).empty is forest.empty
+    assert told.call_count == 1, "of a machine that stays its kind is told once"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from closeknit.api.wire import Label, PciAddress, Uuid, Wire
 
 MAX_GPUS_PER_NODE = 64  # NVML's own bound on devices of one host
 MAX_NICS_PER_NODE = 64
+MAX_CAPTURE_DEVICES = 32
 MAX_LINKS_PER_GPU = 36  # NVML_NVLINK_MAX_LINKS of driver 610 (Rubin)
 
 GpuIndex = Annotated[int, Field(ge=0, lt=MAX_GPUS_PER_NODE)]
@@ -98,7 +99,7 @@ class Provenance(Wire):
     virtualized: bool | None = None
     """Whether the node is a virtual machine."""
     pcie_confidence: Confidence | None = None
-    """Low where a hypervisor hides the PCIe tree."""
+    """Low where a hypervisor hides the PCIe tree, or where NVML and sysfs differ about it."""
     topology_confidence: Confidence | None = None
     """Low where NVLink had to be inferred."""
 
@@ -214,7 +215,7 @@ class Pcie(Wire):
     cpu_model: Annotated[str, StringConstraints(max_length=128)] | None = None
     """Model of the CPU."""
     inter_socket_gb_s: Annotated[Bandwidth | None, Field(alias="interSocketGBps")] = None
-    """Bandwidth between sockets, in GB/s per direction."""
+    """Bandwidth between sockets that NCCL reckons with, in GB/s per direction."""
 
 
 class Nic(Wire):
@@ -285,7 +286,7 @@ class NodeTopologySpec(Wire):
     """PCIe distances between the GPUs."""
     nics: Annotated[list[Nic], Field(max_length=MAX_NICS_PER_NODE)] = []
     """RDMA NICs."""
-    capture_devices: Annotated[list[CaptureDevice], Field(max_length=32)] = []
+    capture_devices: Annotated[list[CaptureDevice], Field(max_length=MAX_CAPTURE_DEVICES)] = []
     """GPUDirect Video capture cards."""
     capabilities: Capabilities = Capabilities()
     """What kernel and drivers can do."""

@@ -22,7 +22,8 @@ from kubernetes.aio.config import ConfigException, incluster_config, kube_config
 from closeknit.kube.api import JsonObject, ListPage, Resource, WatchEvent
 from closeknit.kube.errors import ApiError, Conflict, NotFound, Unavailable, error_from_status
 from closeknit.kube.head import Head
-from closeknit.kube.replies import events_of, line_batches, made_of, object_of, page_of
+from closeknit.kube.replies import events_of, made_of, object_of, page_of
+from closeknit.kube.stream import line_batches
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
@@ -50,7 +51,10 @@ class HttpApi:
         # turns of another thread, which costs as much as all the rest of a request; and a login for every host in there
         # would have it refuse ours.
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=tls), read_bufsize=READ_BUFFER_BYTES, trust_env=False
+            connector=aiohttp.TCPConnector(ssl=tls),
+            cookie_jar=aiohttp.DummyCookieJar(),  # as client-go has it: an API server knows who asks by the login
+            read_bufsize=READ_BUFFER_BYTES,
+            trust_env=False,
         )
         self._timeout = aiohttp.ClientTimeout(total=request_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         self._log_in: Callable[[], Awaitable[Any]] | None = None
@@ -139,7 +143,7 @@ class HttpApi:
             if response.status != 200:
                 raise _error(response, await response.read())
             yield ()
-            async for lines in line_batches(response.content):
+            async for lines in line_batches(response):
                 events, error_inside = events_of(lines)
                 if events:
                     yield events

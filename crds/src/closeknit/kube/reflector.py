@@ -60,8 +60,9 @@ class Reflector(Generic[T]):
     """Runs for ever in `run`; everything else is read from the same event loop.
 
     `decode` gives the few fields that are kept of one JSON document, or None for an object of no interest. What it
-    raises quarantines the object. `on_events` gets every change exactly once, one call per list page and per batch of
-    watch events, after `objects` shows it; a change that leaves the decoded value equal is not told.
+    raises quarantines the object. `on_events` gets what each list page and each batch of watch events changed, in one
+    call after `objects` shows it: of what an object passed through within a batch, where it stands now. A change that
+    leaves the decoded value equal is not told.
     """
 
     def __init__(
@@ -200,26 +201,32 @@ class Reflector(Generic[T]):
                 self.last_error = None
                 if any(event.kind != "UNREADABLE" for event in batch):
                     self._failures = 0
-                events: list[Event[T]] = []
-                for event in batch:
-                    self._follow(event, events)
-                self._tell(events)
+                self._tell(self._followed(batch))
         if loop.time() - opened >= HEALTHY_STREAM_S:
             self._failures = 0
         else:
             self._failures += 1
 
-    def _follow(self, event: WatchEvent, events: list[Event[T]]) -> None:
-        """Takes one watch event into the copy and adds what it changed to `events`."""
-        head = self._head(event.document, is_bookmark=event.kind == "BOOKMARK")
-        if head is None:
-            self._must_list = True  # once this watch is over
-            return
-        if not is_newer(head.resourceVersion, self._last_rv):
-            return
-        self._last_rv = head.resourceVersion
-        if event.kind != "BOOKMARK":
+    def _followed(self, batch: Sequence[WatchEvent]) -> list[Event[T]]:
+        """Takes the events of a batch into the copy and gives what they changed. Of each object the last one counts
+        alone: a Pod that starts passes through three states within a moment, and it costs most to decode them."""
+        said: dict[Key, tuple[WatchEvent, Head]] = {}
+        for event in batch:
+            head = self._head(event.document, is_bookmark=event.kind == "BOOKMARK")
+            if head is None:
+                self._must_list = True  # once this watch is over
+                continue
+            if not is_newer(head.resourceVersion, self._last_rv):
+                continue
+            self._last_rv = head.resourceVersion
+            if event.kind != "BOOKMARK":
+                key = Key(head.namespace, head.name)
+                said.pop(key, None)  # it is told where its last word stands
+                said[key] = (event, head)
+        events: list[Event[T]] = []
+        for event, head in said.values():
             self._take(event.document, head, events, deleted=event.kind == "DELETED")
+        return events
 
     def _take(self, document: bytes, head: Head, events: list[Event[T]], *, deleted: bool = False) -> Key:
         """Takes one object into the copy, adds what that changed to `events`, and gives its key."""

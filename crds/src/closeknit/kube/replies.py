@@ -5,10 +5,9 @@ minds its own depth; what is nested too deeply in it is emptied. One that is no 
 stream.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
-import aiohttp
 import msgspec
 
 from closeknit.api.nesting import MAX_DEPTH, is_surely_shallow, shallow
@@ -74,25 +73,6 @@ def page_of(answer: bytes) -> ListPage:
     if not meta.resourceVersion or not is_version(meta.resourceVersion):
         raise Unavailable(f"the answer is not what an API server sends: resourceVersion {meta.resourceVersion[:40]!r}")
     return ListPage(items, meta.resourceVersion, meta.continue_ or None)
-
-
-async def line_batches(stream: aiohttp.StreamReader) -> AsyncGenerator[list[bytes], None]:
-    """The complete lines of each read, so that what came together stays together.
-
-    Not `readline`: aiohttp bounds it by its buffer, and one object may have 1.5 MiB.
-    """
-    begun: list[bytes] = []  # the line that is not complete yet
-    async for chunk in stream.iter_any():
-        *complete, rest = chunk.split(b"\n")
-        if complete:
-            complete[0] = b"".join([*begun, complete[0]])
-            begun = []
-        if rest:
-            begun.append(rest)
-        if lines := [line for line in complete if line]:
-            yield lines
-    if begun:
-        raise Unavailable("the watch was cut off inside an event")
 
 
 def events_of(lines: Sequence[bytes]) -> tuple[Sequence[WatchEvent], ApiError | None]:

@@ -34,8 +34,9 @@ class HardwareSource:
             cuda_version=nvml.cuda_version(errors),
             gpus=tuple(gpus),
             pairs=tuple(pairs),
-            pci=sysfs.pci_devices(self._root),
-            rdma=sysfs.rdma_devices(self._root),
+            pci=sysfs.pci_devices(self._root, errors),
+            lists_capture_cards="pci" not in errors,
+            rdma=sysfs.rdma_devices(self._root, errors),
             kernel=sysfs.kernel(self._root),
             errors=errors,
         )

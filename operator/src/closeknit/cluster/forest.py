@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from closeknit.api.names import HOST_LEVEL
 from closeknit.cluster.domain import NOTHING, Domain, Move, moved, only
-from closeknit.cluster.group import Group, group_of
+from closeknit.cluster.group import Group, MachineKind, group_of
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.requests import Amounts
 
@@ -53,9 +53,12 @@ class Forest:
         known: dict[Group, Group] = {}
         are_labels_moved = False
         for old, new in pairs:
-            before, after = _standing(old), _standing(new)
+            before = _standing(old)
+            is_same_machine = old is not None and new is not None and old.machine is new.machine
+            after = _standing(new, before.group.kind if before and is_same_machine else None)
             _move(now, before, after, self._known, known)
-            _move(empty, _emptied(before), _emptied(after), self._known, known)
+            if not _are_alike_empty(before, after):
+                _move(empty, _emptied(before), _emptied(after), self._known, known)
             if old is None or new is None or (old.labels is not new.labels and old.labels != new.labels):
                 are_labels_moved = True
         if not (now or empty or are_labels_moved):
@@ -84,13 +87,28 @@ class _Standing(NamedTuple):
     allocatable: Amounts | None
 
 
-def _standing(view: NodeView | None) -> _Standing | None:
+def _standing(view: NodeView | None, kind: MachineKind | None = None) -> _Standing | None:
+    """`kind`: of its machine, where that is known."""
     if view is None:
         return None
     outer = view.domains[:-1]
     path = outer[: outer.index(None)] if None in outer else outer
     domains = tuple(domain for domain in path if domain is not None)
-    return _Standing(view.name, domains, group_of(view), view.spare, view.allocatable)
+    return _Standing(view.name, domains, group_of(view, kind), view.spare, view.allocatable)
+
+
+def _are_alike_empty(before: _Standing | None, after: _Standing | None) -> bool:
+    """Whether a node is the same in an empty copy of the cluster, as it is when Pods come and go: what `_emptied` reads
+    is."""
+    return (
+        before is not None
+        and after is not None
+        and before.path == after.path
+        and before.group.kind == after.group.kind
+        and before.group.has_rdma == after.group.has_rdma
+        and before.group.taints == after.group.taints
+        and before.allocatable == after.allocatable
+    )
 
 
 def _emptied(standing: _Standing | None) -> _Standing | None:

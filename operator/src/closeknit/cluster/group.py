@@ -70,12 +70,12 @@ class Group:
         )
 
 
-def group_of(view: NodeView) -> Group:
-    """The group of a node."""
+def group_of(view: NodeView, kind: MachineKind | None = None) -> Group:
+    """The group of a node; `kind` is that of its machine, where it is known."""
     machine = view.machine
     at = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)} if machine else {}
     return Group(
-        kind=_kind(machine) if machine else None,
+        kind=kind or (_kind(machine) if machine else None),
         free=sum(at.get(index, 0) for index in view.free),
         faults=tuple((index, fault.summary) for index, fault in sorted(view.unusable.items()) if index in at),
         dra=view.dra,

@@ -105,6 +105,11 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         return next((owner for owner in self.owners if owner.is_training_job and owner.name == name), None)
 
     @cached_property
+    def job_uids(self) -> tuple[str, ...]:
+        """Uids of the TrainingJobs that own it."""
+        return tuple(owner.uid for owner in self.owners if owner.is_training_job)
+
+    @cached_property
     def child(self) -> ChildName | None:
         """What it is to the job that owns it, by its name; None for a name that the job gives to no child."""
         owner, child = self.job_owner, child_named(self.name)

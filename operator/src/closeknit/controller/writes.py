@@ -6,7 +6,7 @@ It tells what happened, and learns nothing of it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -99,7 +99,8 @@ class Writes:
         if opened is Judgement.REFUSED:
             return told.results
         actions = plan.actions if opened is Judgement.DONE else ()
-        writes: list[Coroutine[Any, Any, Judgement | None]] = [self._act(plan, action, told) for action in actions]
+        left = iter(actions)
+        writes = [self._act_on(left, plan, told) for _ in range(min(IN_FLIGHT, len(actions)))]
         if plan.notice is not None:
             writes.append(self._tell(plan, plan.notice))
         # Every one is waited for: what is still under way after a failure would meet the next Plan.
@@ -160,6 +161,11 @@ class Writes:
             if (judgement := await self._act(plan, creation, told)) is not Judgement.DONE:
                 return judgement
         return Judgement.DONE
+
+    async def _act_on(self, left: Iterator[Action], plan: Plan, told: _Told) -> None:
+        """One action after the other, until others have taken the last: more at once would only wait for a slot."""
+        for action in left:
+            await self._act(plan, action, told)
 
     async def _act(self, plan: Plan, action: Action, told: _Told) -> Judgement:
         match action:

@@ -62,8 +62,9 @@ def _actual(cluster: Cluster, share: Share, pod: Pod) -> Actual:
         return Actual.MISMATCH
     claim = own_claim(cluster, pod) if share.binding is Binding.DRA else None
     got = cluster.claimed_uuids(claim) if claim is not None and claim.devices else cluster.reported_uuids(pod)
-    view = cluster.nodes.get(share.node)
-    planned = None if view is None else uuids(view, share)
-    if got is not None and planned is not None and None not in got and all(planned):
-        return Actual.VERIFIED if sorted(filter(None, got)) == sorted(planned) else Actual.MISMATCH
+    if got is not None and None not in got:
+        view = cluster.nodes.get(share.node)
+        planned = None if view is None else uuids(view, share)
+        if planned is not None and all(planned):
+            return Actual.VERIFIED if sorted(filter(None, got)) == sorted(planned) else Actual.MISMATCH
     return Actual.VERIFIED if share.binding is Binding.WHOLE_NODE else Actual.UNKNOWN

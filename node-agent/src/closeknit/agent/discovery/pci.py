@@ -10,6 +10,7 @@ _ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 _ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$")
 
 NVIDIA_VENDOR = "0x10de"
+MELLANOX_VENDOR = "0x15b3"
 NVSWITCH_CLASS = "0x068000"
 # nvmlGpuTopologyLevel_t -> what nvidia-smi topo -m prints for it
 NVML_LEVELS: Mapping[int, str] = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
@@ -30,8 +31,13 @@ def address(bus_id: str | None) -> str | None:
     return f"{domain:04x}:{bus:02x}:{device:02x}.{function:x}"
 
 
+def is_address(text: str) -> bool:
+    """Whether sysfs could call a device so."""
+    return _ADDRESS.match(text) is not None
+
+
 def level(a: PciReading, b: PciReading) -> str | None:
-    """PCIe distance of two devices as nvidia-smi prints it; None where a path names no root.
+    """PCIe distance of two devices as nvidia-smi prints it; None where a path names no root, or both name one place.
 
     PIX: at most one bridge (one switch) between them; PXB: several; PHB: through the host bridge; NODE: host bridges of
     one NUMA node; SYS: anything farther, or NUMA nodes unknown.
@@ -44,7 +50,7 @@ def level(a: PciReading, b: PciReading) -> str | None:
         node = numa_node(a)
         return "NODE" if node is not None and node == numa_node(b) else "SYS"
     if below_a == below_b:
-        return "X"
+        return None
     shared = 0
     while shared < min(len(below_a), len(below_b)) and below_a[shared] == below_b[shared]:
         shared += 1

@@ -81,7 +81,7 @@ class PairReading(Reading, frozen=True):
 
 
 class PciReading(Reading, frozen=True):
-    """One PCI device of interest: GPUs, NVSwitches and network cards."""
+    """One PCI device of interest: GPUs, NVSwitches, network and capture cards, and what carries an RDMA device."""
 
     address: str  # 0000:1a:00.0
     path: str  # resolved, its parents are the bridges above: /sys/devices/pci0000:00/0000:00:01.0/0000:1a:00.0
@@ -89,6 +89,7 @@ class PciReading(Reading, frozen=True):
     device: str | None = None
     device_class: str | None = None  # 0x030200
     numa_node: int | None = None  # -1 where the firmware does not say
+    max_link_width: int | None = None  # lanes of the device itself, whatever the slot has; only of what carries RDMA
     errors: dict[str, str] = {}
 
 
@@ -99,6 +100,9 @@ class RdmaPortReading(Reading, frozen=True):
     state: str | None = None  # "4: ACTIVE"
     link_layer: str | None = None  # InfiniBand or Ethernet
     rate: str | None = None  # "400 Gb/sec (4X NDR)"
+    # Of an Ethernet port, the types and the network interfaces that its GIDs have, each once: "RoCE v2", eth0 or bond0.
+    gid_types: tuple[str, ...] | None = None
+    gid_netdevs: tuple[str, ...] = ()
     errors: dict[str, str] = {}
 
 
@@ -106,13 +110,31 @@ class RdmaReading(Reading, frozen=True):
     """One device of /sys/class/infiniband."""
 
     name: str
-    address: str | None = None  # of its PCI function
+    address: str | None = None  # of its PCI function, or of the one that a scalable function is a part of
     node_type: str | None = None  # "1: CA"
+    board_id: str | None = None  # the firmware's id of the board, which NVIDIA calls PSID: MT_0000000838
     driver: str | None = None  # mlx5_core, efa, irdma
     netdevs: tuple[str, ...] = ()
+    netdev_ports: dict[str, int] = {}  # network interface -> its dev_port, which counts the ports from 0
     is_virtual_function: bool = False
-    is_switch_management: bool | None = None  # its vital product data say SW_MNG
+    is_scalable_function: bool = False  # on the auxiliary bus, no PCI function itself
+    physical_address: str | None = None  # of the function whose wire a virtual or scalable function shares
+    is_software: bool = False  # rxe or siw on any network card
+    is_switch_management: bool | None = None  # its vital product data, which only root may read, say SW_MNG
     ports: tuple[RdmaPortReading, ...] = ()
+    errors: dict[str, str] = {}
+
+
+class CpuReading(Reading, frozen=True):
+    """The first CPU, as /proc/cpuinfo prints it, and how many sockets have one; other architectures, other lines."""
+
+    vendor: str | None = None  # x86, vendor_id: GenuineIntel
+    family: int | None = None  # x86
+    model: int | None = None  # x86: 143 is Sapphire Rapids
+    implementer: str | None = None  # Arm: 0x41 is Arm itself
+    part: str | None = None  # Arm: 0xd4f is Neoverse V2
+    power: str | None = None  # POWER, the line `cpu`: "POWER9, altivec supported"
+    sockets: int | None = None
     errors: dict[str, str] = {}
 
 
@@ -124,11 +146,14 @@ class KernelReading(Reading, frozen=True):
     has_peer_memory: bool | None = None  # nvidia_peermem, or its predecessor
     rdma_netns_mode: str | None = None  # parameter of ib_core: Y is shared
     kernel_release: str | None = None
-    cpu_model: str | None = None
-    has_hypervisor: bool | None = None  # the CPU says so
+    cpu_model: str | None = None  # x86, the line `model name`
+    cpu: CpuReading = CpuReading()
+    has_hypervisor: bool | None = None  # the CPU says so; only x86 can
     system_vendor: str | None = None
     product_name: str | None = None
     memlock_bytes: int | None = None  # limit that this process inherited; -1 is unlimited
+    has_imex_channels: bool | None = None  # the driver offers them to multi-node NVLink
+    topology_manager_policy: str | None = None  # of the kubelet's configuration file
     errors: dict[str, str] = {}
 
 
@@ -140,6 +165,7 @@ class Readings(Reading, frozen=True):
     gpus: tuple[GpuReading, ...] = ()
     pairs: tuple[PairReading, ...] = ()
     pci: tuple[PciReading, ...] = ()
+    lists_capture_cards: bool = False  # `pci` has them if there are any; earlier agents did not look
     rdma: tuple[RdmaReading, ...] = ()
     kernel: KernelReading = KernelReading()
     errors: dict[str, str] = {}

@@ -3,16 +3,17 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
-from closeknit.agent.discovery import nvlink, pci
+from closeknit.agent.discovery import cpus, levels, nvlink, pci
+from closeknit.agent.discovery.capabilities import capabilities
+from closeknit.agent.discovery.capture import capture_devices
 from closeknit.agent.discovery.findings import Finding, findings, unhealthy_gpus
-from closeknit.agent.discovery.nics import gpu_direct_rdma, nics
+from closeknit.agent.discovery.nics import nics, statuses
 from closeknit.agent.discovery.possible import possible
 from closeknit.agent.discovery.readings import GpuReading, MigDeviceReading, PciReading, Readings
+from closeknit.agent.discovery.virtual import virtualized
 from closeknit.api.nodetopology import (
     C2C,
-    Capabilities,
     Confidence,
     Gpu,
     KernelModule,
@@ -23,11 +24,9 @@ from closeknit.api.nodetopology import (
     NodeTopologySpec,
     Nvlink,
     Pcie,
-    PortState,
     Provenance,
-    RdmaNamespaces,
 )
-from closeknit.api.nodetopology_status import GpuStatus, Health, LinkDown, NicStatus
+from closeknit.api.nodetopology_status import GpuStatus, LinkDown, NicStatus
 
 # NVML_DEVICE_ARCH_*
 ARCHITECTURES = {
@@ -43,7 +42,6 @@ ARCHITECTURES = {
     13: "Rubin",
 }
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
-GUEST_MODES = (1, 2)  # NVML's virtualization modes of a guest: passthrough, vGPU
 MAX_FACT_LENGTH = 63  # of a short string on the wire
 
 
@@ -67,20 +65,23 @@ def discover(readings: Readings, method: Method) -> Discovery:
     links, links_down = nvlink.nvlink(gpus, readings.pci, any("handle" in gpu.errors for gpu in readings.gpus))
     found_nics = nics(readings, places)
     spec = NodeTopologySpec(
-        source=_source(readings, method, places),
+        source=_source(readings, method, gpus, places),
         gpus=[_gpu(gpu, address, devices.get(address), links) for gpu, address in located],
         nvlink=links,
-        pcie=Pcie(levels=_levels(readings, gpus, places), cpu_model=_short(readings.kernel.cpu_model, 128)),
+        pcie=Pcie(
+            levels=levels.between_gpus(readings, gpus, places),
+            cpu_model=_short(cpus.model(readings.kernel), 128),
+            inter_socket_gb_s=cpus.inter_socket_gb_s(readings.kernel.cpu),
+        ),
         nics=found_nics,
-        capabilities=_capabilities(readings),
+        capture_devices=capture_devices(readings, places),
+        capabilities=capabilities(readings),
     )
     unhealthy = unhealthy_gpus(readings, links.switched)
-    active = {nic.name for nic in found_nics if nic.state is PortState.ACTIVE}  # status names devices, not ports
-    down = dict.fromkeys(nic.name for nic in found_nics if nic.name not in active)
     return Discovery(
         spec=spec,
         gpus=tuple(unhealthy),
-        nics=tuple(NicStatus(name=name, state=Health.DOWN, reasons=["PortDown"]) for name in down),
+        nics=statuses(readings, found_nics),
         links_down=tuple(links_down),
         findings=findings(readings, spec, unhealthy),
     )
@@ -159,22 +160,21 @@ def _c2c(gpu: GpuReading) -> C2C | None:
     return C2C(links=gpu.c2c_links, bandwidth_gb_s=bandwidth)
 
 
-def _source(readings: Readings, method: Method, places: Sequence[PciReading | None]) -> Provenance:
+def _source(
+    readings: Readings, method: Method, gpus: Sequence[GpuReading], places: Sequence[PciReading | None]
+) -> Provenance:
     kernel = readings.kernel
     module = kernel.nvidia_version
     cuda = readings.cuda_version
-    modes = [gpu.virtualization_mode for gpu in readings.gpus if gpu.virtualization_mode is not None]
-    virtualized = True if any(mode in GUEST_MODES for mode in modes) else kernel.has_hypervisor
-    # A hypervisor that puts every GPU straight on a root bus hides the switches and sockets that are really there.
-    hidden = bool(virtualized) and any(place is not None and pci.is_flat(place) for place in places)
+    is_virtual = virtualized(readings)
     return Provenance(
         method=method,
         driver_version=_short(readings.driver_version),
         cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda is not None else None,
         kernel_module=_kernel_module(module),
         machine=_short(" ".join(filter(None, (kernel.system_vendor, kernel.product_name))), 128),
-        virtualized=virtualized,
-        pcie_confidence=(Confidence.LOW if hidden else Confidence.HIGH) if any(places) else None,
+        virtualized=is_virtual,
+        pcie_confidence=levels.confidence(readings, is_virtual, gpus, places),
         topology_confidence=Confidence.HIGH if readings.gpus else None,
     )
 
@@ -183,36 +183,6 @@ def _kernel_module(version: str | None) -> KernelModule | None:
     if version is None:
         return None
     return KernelModule.OPEN if "Open Kernel Module" in version else KernelModule.PROPRIETARY
-
-
-def _levels(readings: Readings, gpus: Sequence[GpuReading], places: Sequence[PciReading | None]) -> list[str]:
-    """The rows of the matrix, from sysfs, else from NVML; no rows at all unless every pair is known."""
-    ancestors = {(pair.a, pair.b): pair.common_ancestor for pair in readings.pairs}
-    rows = [["X"] * len(gpus) for _ in gpus]
-    for (i, a), (j, b) in combinations(enumerate(gpus), 2):
-        place_a, place_b = places[i], places[j]
-        found = pci.level(place_a, place_b) if place_a is not None and place_b is not None else None
-        ancestor = ancestors.get((a.index, b.index))
-        if found is None and ancestor is not None:
-            found = pci.NVML_LEVELS.get(ancestor)
-        if found is None:
-            return []
-        rows[i][j] = rows[j][i] = found
-    return [" ".join(row) for row in rows]
-
-
-def _capabilities(readings: Readings) -> Capabilities:
-    kernel = readings.kernel
-    reads = [pair.p2p_read for pair in readings.pairs if pair.p2p_read is not None]
-    storage = None if "nvidia_fs_version" in kernel.errors else kernel.nvidia_fs_version is not None
-    mode = kernel.rdma_netns_mode
-    return Capabilities(
-        gpu_direct_rdma=gpu_direct_rdma(readings),
-        gpu_direct_storage=storage,
-        gpu_direct_p2p=nvlink.P2P_OK in reads if reads else None,
-        memlock_bytes=kernel.memlock_bytes,
-        rdma_namespaces=None if mode is None else RdmaNamespaces.SHARED if mode == "Y" else RdmaNamespaces.EXCLUSIVE,
-    )
 
 
 def _short(text: str | None, length: int = MAX_FACT_LENGTH) -> str | None:
