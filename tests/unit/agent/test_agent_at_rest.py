@@ -15,6 +15,7 @@ from closeknit.agent.agent import LOOK_S, START_SPREAD_S, Agent
 from closeknit.agent.discovery.profile import Faults
 from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, Publisher
 from closeknit.agent.simulated import SimulatedSource, load_profile
+from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import TooManyRequests, Unavailable
 from faults import virtual_time
 from faults.memory_api import MemoryApi
@@ -50,6 +51,7 @@ class Watched(MemoryApi):
     def __init__(self, store: Store, asked: list[tuple[float, str]]) -> None:
         super().__init__(store)
         self.asked = asked
+        self.answers_after_s: Callable[[float], float] = lambda _: 0.0
         self.outage: Callable[[float], Exception | None] = lambda _: None
 
     async def _do(self, call: Any, work: Any) -> Any:
@@ -57,6 +59,8 @@ class Watched(MemoryApi):
         # The memory keeps no managedFields, by which an agent sees that its labels are all there.
         if (call.verb, call.resource) != ("apply", NODES) or at <= START_SPREAD_S:
             self.asked.append((at, call.verb))
+        if seconds := self.answers_after_s(at):
+            await asyncio.sleep(seconds)
         if (error := self.outage(at)) is not None:
             raise error
         return await super()._do(call, work)
@@ -74,7 +78,7 @@ async def with_nodes(count: int) -> tuple[list[tuple[float, str]], list[Watched]
 
 async def play(apis: Sequence[Watched], seconds: float, seed: int = 1, interval_s: float = 5.0) -> None:
     chance = random.Random(seed).random  # noqa: S311
-    backoff = module.Backoff(1.0, 60.0, chance)
+    backoff = Backoff(1.0, 60.0, chance)
     agents = [
         Agent(
             f"node-{number}",
@@ -210,6 +214,20 @@ def test_agents_come_back_from_an_outage_spread(refusal: Exception) -> None:
         assert busiest(asked, since=300) <= 40
         stored = MemoryApi(apis[0].store)
         assert len((await stored.list(NODE_TOPOLOGIES)).items) == 60
+
+    virtual_time.run(main())
+
+
+def test_a_crowd_that_waited_in_vain_comes_back_spread() -> None:
+    """An API server that is too busy to answer: all give up together after half a minute."""
+
+    async def main() -> None:
+        asked, apis = await with_nodes(60)
+        for api in apis:
+            api.answers_after_s = lambda at: 30.0 if at < 25 else 0.0
+            api.outage = lambda at: Unavailable("no answer") if at < 25 else None
+        await play(apis, 100)
+        assert busiest(asked, since=25) <= 60 * 5 / 8
 
     virtual_time.run(main())
 

@@ -61,6 +61,7 @@ class Agent:
         await asyncio.sleep(START_SPREAD_S * self._chance())
         while True:
             written: list[str] = []
+            began = loop.time()
             try:
                 found = await self._discovery()
                 if found != published or loop.time() >= look_at:
@@ -73,6 +74,8 @@ class Agent:
                     _log.warning("not published, trying again: %s", error, extra={"node": self._node})
                 complaint = str(error)
                 wait_s = self._backoff.pause_s(failures, error.retry_after_s if isinstance(error, ApiError) else None)
+                # Who waited half a minute for no answer waited in a crowd, and must not come back in it.
+                wait_s += (loop.time() - began) * self._chance()
             else:
                 failures, complaint = 0, ""
                 if written or is_news:
