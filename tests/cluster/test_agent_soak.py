@@ -73,7 +73,7 @@ def per_second(events: Sequence[AuditEvent]) -> list[int]:
     return [counted[second] for second in range(min(counted), max(counted) + 1)]
 
 
-@pytest.mark.parametrize("quiet_s", [20, pytest.param(3600, marks=pytest.mark.long)])
+@pytest.mark.parametrize("quiet_s", [10, pytest.param(3600, marks=pytest.mark.long)])
 def test_a_thousand_agents_start_spread_and_then_say_nothing(cluster: LocalCluster, quiet_s: int) -> None:
     fleet = make_fleet(cluster, NODES, "pcie-8")
     began = time.monotonic()
@@ -85,10 +85,11 @@ def test_a_thousand_agents_start_spread_and_then_say_nothing(cluster: LocalClust
     started_s, (cpu_s, megabytes) = time.monotonic() - began, cost(pid)
     assert published(cluster) == AGENTS
     start = writes(cluster)
-    # Nothing twice. On a machine that is too busy to answer within 30 s a write may be stored and its answer lost.
     stored = Counter((event.resource, event.subresource) for event in start if event.code < 300)
     assert stored.keys() == {("nodetopologies", ""), ("nodetopologies", "status"), ("nodes", "")}
-    assert max(stored.values()) <= AGENTS
+    # Nothing twice. On a machine too busy to answer in 30 s a write may still wait there when its agent asks again.
+    given_up = log.read_text().count("not published")
+    assert max(stored.values()) <= AGENTS + given_up
     assert {event.code for event in start if event.code >= 300} <= {429, 500, 503, 504}
     gets_before, quiet_began = gets(cluster), time.monotonic()
 
@@ -99,7 +100,8 @@ def test_a_thousand_agents_start_spread_and_then_say_nothing(cluster: LocalClust
     beats = writes(cluster)[len(start) :]
     print(
         f"\n{AGENTS} agents of one process: all had published {started_s:.1f} s after its start, "
-        f"{cpu_s:.1f} s of CPU, {megabytes:.0f} MB; writes a second {per_second(start)}\n"
+        f"{cpu_s:.1f} s of CPU, {megabytes:.0f} MB; writes a second {per_second(start)}, "
+        f"{given_up} calls without an answer in 30 s\n"
         f"{took_s:.0f} quiet seconds: {looks / took_s:.1f} GETs a second, {len(beats)} writes, "
         f"{(cpu_after_s - cpu_s) / took_s:.2f} of a core, {megabytes_after:.0f} MB"
     )

@@ -136,6 +136,20 @@ def test_a_write_whose_answer_is_lost_is_not_made_twice() -> None:
     virtual_time.run(main())
 
 
+def test_labels_whose_answer_is_lost_are_looked_at_first() -> None:
+    async def main() -> None:
+        api = await with_node(Fault(LoseReply(), "apply", nth=3))
+        ours = publisher(api)
+        with pytest.raises(Unavailable):
+            await ours.publish(found(), NOW)
+        known = len(api.calls)
+        await ours.publish(found(), NOW)
+        asked = [(call.verb, call.resource.plural) for call in api.calls[known:]]
+        assert asked[:2] == [("get", "nodetopologies"), ("get", "nodes")]
+
+    virtual_time.run(main())
+
+
 def test_without_a_node_nothing_is_written() -> None:
     async def main() -> None:
         api = MemoryApi(Store())

@@ -125,8 +125,9 @@ class Publisher:
             "kind": "Node",
             "metadata": {"name": self._node, "uid": self._uid, "labels": labels},
         }
+        uid, self._uid = self._uid, ""  # where the answer is lost, the next call sees by the Node whether it was done
         await self._api.apply(NODES, self._node, body, field_manager=FIELD_MANAGER)
-        self._labels = labels
+        self._uid, self._labels = uid, labels
 
 
 def _owned_labels(node: JsonObject) -> set[str]:
