@@ -135,7 +135,7 @@ def test_only_the_named_reach_the_operators_port(objects: dict[str, Object]) -> 
 )
 def test_who_that_is_can_be_said(helm_program: Path, option: str, ingress: list[Object] | None) -> None:
     policies = [each["spec"]["ingress"] for each in render(helm_program, option) if each["kind"] == "NetworkPolicy"]
-    assert policies == ([] if ingress is None else [ingress])
+    assert policies == ([] if ingress is None else [ingress, ingress])  # the agents', and the operator's
 
 
 def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) -> None:
@@ -279,6 +279,8 @@ def test_the_agent_may_read_and_patch_a_node_and_its_topology(objects: dict[str,
         ("nodetopologies", "create"),
         ("nodetopologies", "patch"),
         ("nodetopologies/status", "patch"),
+        ("tokenreviews", "create"),
+        ("subjectaccessreviews", "create"),
     }
 
 

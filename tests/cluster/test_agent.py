@@ -166,6 +166,26 @@ def test_a_label_goes_with_its_fact_and_others_stay(bed: Bed, tmp_path: Path) ->
     assert bed.labels("agent-change")["nvlink.islands"] == "7"
 
 
+@pytest.mark.skipif(any(Path("/proc/driver/nvidia").glob("version")), reason="there is a driver here")
+def test_a_driver_that_is_gone_is_published_and_costs_no_fact(bed: Bed, tmp_path: Path) -> None:
+    kubeconfig = bed.node("agent-blind", "hgx-a100-4")
+    options = ["--node", "agent-blind", "--kubeconfig", str(kubeconfig), "--interval", "0.2"]
+    simulated = ["--source", "simulated", "--profile", "hgx-a100-4", *options]
+    before = bed.start_and_wait("agent-blind", *simulated, log="wrote NodeTopology, status, labels")
+    topology, labels = bed.topology("agent-blind"), bed.labels("agent-blind")
+    assert topology is not None
+    os.kill(before, signal.SIGTERM)
+
+    pid = bed.start_and_wait("agent-blind-2", "--root", str(tmp_path), *options, log="wrote status, labels")
+    blind = bed.topology("agent-blind")
+    assert blind is not None
+    assert (blind["spec"], blind["metadata"]["generation"]) == (topology["spec"], topology["metadata"]["generation"])
+    ready = blind["status"]["conditions"][0]
+    assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "DriverNotFound")
+    assert bed.labels("agent-blind") == labels | {"health": "degraded"}
+    assert is_running(pid)
+
+
 def test_one_process_is_the_agents_of_a_fleet_each_with_its_own_token(bed: Bed, tmp_path: Path) -> None:
     profiles = {"agent-fleet-1": "hgx-h200", "agent-fleet-2": "dgx1-p100"}
     fleet = [{"name": n, "profile": p, "kubeconfig": str(bed.node(n, p))} for n, p in profiles.items()]

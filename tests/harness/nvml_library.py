@@ -6,13 +6,15 @@ an old driver does not have.
 
 import ctypes
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pynvml
-import pytest
 
 from closeknit.agent.discovery.readings import GpuReading, LinkReading, MigDeviceReading, PairReading, Readings
+
+if TYPE_CHECKING:
+    import pytest  # a worker of the tests has no use for it, and starts in half the time
 
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, GPU_IS_LOST, VERSION_MISMATCH = 0, 2, 3, 15, 25
 CODES = {
@@ -38,7 +40,10 @@ LINK_NUMBERS = {
 }
 STATE_FIELD, SPEED_FIELD, C2C_COUNT_FIELD, C2C_SPEED_FIELD = 165, 164, 170, 172
 OLD_SPEED_FIELDS = (*range(84, 90), *range(132, 138))
-UINT, ULONGLONG = 1, 3  # nvmlValueType_t
+HEALTH_FIELDS = {230: "recovery_action"}
+LINK_ERROR_FIELDS = (59, 162, 214)
+UINT = 1  # nvmlValueType_t
+VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 FIRST_MIG_HANDLE = 1000
 
 
@@ -62,8 +67,20 @@ class NvmlLibrary:
         self._old_speeds = old_speeds
         self._calls_left = dict(lost_after or {})
         self.sessions = 0
+        self.live = {  # of every GPU
+            "utilization_percent": 97,
+            "memory_used_bytes": 5 << 30,
+            "temperature_celsius": 54,
+            "power_milliwatts": 412_500,
+        }
+        self.value_type = UINT  # of all fields
+        self.calls = 0  # so far
+        self.events: list[tuple[int, int]] = []  # (index of the GPU, XID) that the driver has yet to tell
+        self.event_error = 10  # what it answers when there is none: TIMEOUT
+        self.watched: list[int] = []  # indexes of the GPUs whose events are told
+        self.failing: tuple[int, int] | None = None  # the number of one call, from 0, and the code that it answers
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def install(self, monkeypatch: "pytest.MonkeyPatch") -> None:
         """Puts this library below pynvml for one test."""
         monkeypatch.setattr(pynvml, "nvmlLib", self)
         monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -71,6 +88,17 @@ class NvmlLibrary:
     def __getattr__(self, name: str) -> Callable[..., int]:
         if name in self._missing:
             raise AttributeError(name)
+        call = self._function(name)
+
+        def counted(*arguments: Any) -> int:
+            self.calls += 1
+            if self.failing is not None and self.failing[0] == self.calls - 1:
+                return self.failing[1]
+            return call(*arguments)
+
+        return counted
+
+    def _function(self, name: str) -> Callable[..., int]:
         if name in NUMBERS:
             return lambda handle, number: self._put(handle, NUMBERS[name], number)
         if name in LINK_NUMBERS:
@@ -80,7 +108,7 @@ class NvmlLibrary:
 
     def _gpu(self, handle: Any) -> GpuReading | int:
         """The GPU of a handle, or the code of being lost."""
-        index = _address(handle) - 1
+        index = address(handle) - 1
         if index in self._calls_left:
             self._calls_left[index] -= 1
             if self._calls_left[index] < 0:
@@ -138,6 +166,8 @@ class NvmlLibrary:
         return SUCCESS
 
     def _nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:  # noqa: N802
+        if index.value >= len(self._readings.gpus):
+            return INVALID_ARGUMENT
         gpu = self._readings.gpus[index.value]
         _set_address(handle._obj, index.value + 1)
         return CODES[gpu.errors["handle"]] if "handle" in gpu.errors else SUCCESS
@@ -149,7 +179,7 @@ class NvmlLibrary:
         return self._text(handle, "name", text)
 
     def _text(self, handle: Any, field: str, text: Any) -> int:
-        if _address(handle) >= FIRST_MIG_HANDLE:
+        if address(handle) >= FIRST_MIG_HANDLE:
             code, value = _answer(self._mig_device(handle), field)
         else:
             code, value = self._value(handle, field)
@@ -172,8 +202,24 @@ class NvmlLibrary:
     def _nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:  # noqa: N802
         code, value = self._value(handle, "memory_bytes")
         if code == SUCCESS:
-            memory._obj.total = value
+            memory._obj.total, memory._obj.used = value, self.live["memory_used_bytes"]
         return code
+
+    def _nvmlDeviceGetUtilizationRates(self, handle: Any, rates: Any) -> int:  # noqa: N802
+        code, gpu = self._value(handle, "mig_mode")
+        if code == SUCCESS and gpu[0]:
+            return NOT_SUPPORTED
+        rates._obj.gpu, rates._obj.memory = self.live["utilization_percent"], 1
+        return SUCCESS if code == NOT_SUPPORTED else code
+
+    def _nvmlDeviceGetTemperature(self, handle: Any, sensor: Any, number: Any) -> int:  # noqa: N802
+        assert sensor.value == 0
+        number._obj.value = self.live["temperature_celsius"]
+        return self._value(handle, "index")[0]
+
+    def _nvmlDeviceGetPowerUsage(self, handle: Any, number: Any) -> int:  # noqa: N802
+        number._obj.value = self.live["power_milliwatts"]
+        return self._value(handle, "index")[0]
 
     def _nvmlDeviceGetMigMode(self, handle: Any, current: Any, pending: Any) -> int:  # noqa: N802
         code, value = self._value(handle, "mig_mode")
@@ -190,11 +236,11 @@ class NvmlLibrary:
         place = index.value - 1  # the first place is a hole, as is normal
         if not 0 <= place < len(devices):
             return 6 if index.value % 2 else INVALID_ARGUMENT  # NOT_FOUND or this: real drivers answer both
-        _set_address(device._obj, FIRST_MIG_HANDLE * _address(handle) + place)
+        _set_address(device._obj, FIRST_MIG_HANDLE * address(handle) + place)
         return SUCCESS
 
     def _mig_device(self, handle: Any) -> MigDeviceReading:
-        gpu, place = divmod(_address(handle), FIRST_MIG_HANDLE)
+        gpu, place = divmod(address(handle), FIRST_MIG_HANDLE)
         return self._readings.gpus[gpu - 1].mig_devices[place]
 
     def _nvmlDeviceGetAttributes_v2(self, handle: Any, attributes: Any) -> int:  # noqa: N802
@@ -207,11 +253,17 @@ class NvmlLibrary:
         for value in values._obj[: count.value]:
             value.nvmlReturn, found = self._field(handle, value.fieldId, value.scopeId)
             if value.nvmlReturn == SUCCESS:
-                value.valueType = UINT
-                value.value.uiVal = found
+                value.valueType = self.value_type
+                if self.value_type < len(VALUE_MEMBERS):
+                    setattr(value.value, VALUE_MEMBERS[self.value_type], found)
         return SUCCESS
 
     def _field(self, handle: Any, field: int, scope: int) -> tuple[int, Any]:
+        if field in HEALTH_FIELDS:
+            return self._health(handle, HEALTH_FIELDS[field])
+        if field in LINK_ERROR_FIELDS:  # all of them are those of link 0
+            code, count = self._health(handle, "link_errors")
+            return code, count if scope == 0 else 0
         if field in (C2C_COUNT_FIELD, C2C_SPEED_FIELD):
             return self._value(handle, "c2c_links" if field == C2C_COUNT_FIELD else "c2c_link_mb_s")
         is_old = field in OLD_SPEED_FIELDS
@@ -221,6 +273,74 @@ class NvmlLibrary:
             return NOT_SUPPORTED, None
         code, link = self._link(handle, scope)
         return (code, None) if link is None else _answer(link, "state" if field == STATE_FIELD else "speed_mb_s")
+
+    def _health(self, handle: Any, field: str) -> tuple[int, Any]:
+        code, health = self._value(handle, "health")
+        return (code, None) if health is None else _answer(health, field)
+
+    def _nvmlDeviceGetRemappedRows(self, handle: Any, *numbers: Any) -> int:  # noqa: N802
+        code, failed = self._health(handle, "rows_failed")
+        _, pending = self._health(handle, "rows_pending")
+        if code == SUCCESS:
+            for number, value in zip(numbers, (7, 7, pending, failed), strict=True):
+                number._obj.value = value
+        return code
+
+    def _nvmlDeviceGetTotalEccErrors(self, handle: Any, kind: Any, counter: Any, number: Any) -> int:  # noqa: N802
+        assert (kind.value, counter.value) == (1, 0)  # uncorrected, since the driver was loaded
+        return self._put_health(handle, "uncorrected_ecc", number)
+
+    def _nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any, number: Any) -> int:  # noqa: N802
+        return self._put_health(handle, "clocks_event_reasons", number)
+
+    _nvmlDeviceGetCurrentClocksThrottleReasons = _nvmlDeviceGetCurrentClocksEventReasons  # noqa: N815
+
+    def _put_health(self, handle: Any, field: str, number: Any) -> int:
+        code, value = self._health(handle, field)
+        if code == SUCCESS:
+            number._obj.value = value
+        return code
+
+    def _nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, processes: Any) -> int:  # noqa: N802
+        code, pids = self._health(handle, "pids")
+        if code != SUCCESS or not pids:
+            count._obj.value = 0
+            return code
+        if processes is None:
+            count._obj.value = len(pids)
+            return 7  # INSUFFICIENT_SIZE
+        for place, pid in enumerate(pids):
+            processes[place].pid = pid
+        count._obj.value = len(pids)
+        return SUCCESS
+
+    def _nvmlEventSetCreate(self, events: Any) -> int:  # noqa: N802
+        _set_address(events._obj, 77)
+        return SUCCESS
+
+    def _nvmlEventSetFree(self, _events: Any) -> int:  # noqa: N802
+        self.watched.clear()
+        return SUCCESS
+
+    def _nvmlDeviceGetSupportedEventTypes(self, handle: Any, number: Any) -> int:  # noqa: N802
+        code, _ = self._value(handle, "index")
+        number._obj.value = 0x1F
+        return code
+
+    def _nvmlDeviceRegisterEvents(self, handle: Any, kinds: Any, _events: Any) -> int:  # noqa: N802
+        assert kinds.value == 8  # XIDs
+        self.watched.append(address(handle) - 1)
+        return SUCCESS
+
+    def _nvmlEventSetWait_v2(self, _events: Any, data: Any, wait_ms: Any) -> int:  # noqa: N802
+        assert wait_ms.value == 0
+        told = next((event for event in self.events if event[0] in self.watched), None)
+        if told is None:
+            return self.event_error
+        self.events.remove(told)
+        _set_address(data._obj.device, told[0] + 1)
+        data._obj.eventType, data._obj.eventData = 8, told[1]
+        return SUCCESS
 
     def _nvmlDeviceGetGpuFabricInfoV(self, handle: Any, info: Any) -> int:  # noqa: N802
         if info._obj.version >> 24 > self._fabric_version:
@@ -256,7 +376,7 @@ class NvmlLibrary:
         return code
 
     def _pair(self, one: Any, other: Any) -> PairReading:
-        ends = tuple(sorted((_address(one) - 1, _address(other) - 1)))
+        ends = tuple(sorted((address(one) - 1, address(other) - 1)))
         return next(pair for pair in self._readings.pairs if (pair.a, pair.b) == ends)
 
     def _nvmlDeviceGetTopologyCommonAncestor(self, one: Any, other: Any, number: Any) -> int:  # noqa: N802
@@ -279,7 +399,8 @@ def _answer(reading: msgspec.Struct, field: str) -> tuple[int, Any]:
     return (NOT_SUPPORTED, None) if value is None else (SUCCESS, value)
 
 
-def _address(handle: Any) -> int:
+def address(handle: Any) -> int:
+    """Which GPU a handle is of: its index + 1."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 

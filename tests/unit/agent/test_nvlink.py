@@ -139,7 +139,7 @@ def test_a_lost_gpu_explains_the_links_of_its_neighbours() -> None:
         gpu(2, direct(0, 3), direct(1, 3)),
         gpu(3, direct(0, 2), direct(1, 2)),
     ]
-    _, down = nvlink(gpus, [], has_lost_gpu=True)
+    _, down = nvlink(gpus, [], lost=[4])
     assert down == []
 
 

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from closeknit.agent.agent import Agent
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.profile import NO_FAULTS, Faults
 from closeknit.agent.discovery.publication import publication
-from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.readings import Readings, XidReading
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, NotYet, Publisher
@@ -18,6 +19,7 @@ from closeknit.agent.simulated import load_profile
 from closeknit.agent.source import SourceError
 from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import NodeTopologyStatus
+from closeknit.cluster.report import report_from_builtins
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import Forbidden, Unavailable
 from closeknit.runtime.logs import facts
@@ -231,6 +233,41 @@ def test_a_topology_that_contradicts_itself_is_published_as_not_ready() -> None:
     assert wanted.labels == {"closeknit.dev/health": "degraded"}
 
 
+def test_a_machine_that_can_no_longer_be_read_keeps_its_spec_and_is_not_ready() -> None:
+    blind = discover(msgspec.structs.replace(MACHINE, gpus=(), errors={"driver": "LibRmVersionMismatch"}), Method.NVML)
+
+    async def main() -> None:
+        api = await with_node()
+        await publisher(api).publish(found(), NOW)
+        before = await api.get(NODE_TOPOLOGIES, "node-1")
+        restarted = publisher(api)
+        assert await restarted.publish(blind, NOW) == ["status", "labels"]
+        after = await api.get(NODE_TOPOLOGIES, "node-1")
+        assert (after["spec"], after["metadata"]["generation"]) == (before["spec"], before["metadata"]["generation"])
+        ready = after["status"]["conditions"][0]
+        assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "DriverMismatch")
+        labels = (await api.get(NODES, "node-1"))["metadata"]["labels"]
+        assert (labels["closeknit.dev/health"], labels["closeknit.dev/gpu.count"]) == ("degraded", "4")
+        assert await restarted.publish(found(), NOW) == ["status", "labels"]
+
+    virtual_time.run(main())
+
+
+def test_a_machine_that_could_never_be_read_is_published_as_such() -> None:
+    blind = discover(Readings(errors={"driver": "DriverNotLoaded"}), Method.NVML)
+
+    async def main() -> None:
+        api = await with_node()
+        assert await publisher(api).publish(blind, NOW) == ["NodeTopology", "status", "labels"]
+        topology = await api.get(NODE_TOPOLOGIES, "node-1")
+        assert (topology["spec"]["source"], topology["spec"]["gpus"]) == ({"method": "NVML"}, [])
+        report = report_from_builtins(topology)
+        assert report.not_ready is not None
+        assert report.not_ready.startswith("its agent says DriverNotLoaded: NVIDIA's kernel modules are not loaded; ")
+
+    virtual_time.run(main())
+
+
 class Flaky:
     """A machine that cannot be read the first time."""
 
@@ -244,6 +281,62 @@ class Flaky:
         if self.reads == 1:
             raise SourceError("the driver is being upgraded")
         return MACHINE
+
+    def live(self) -> tuple[LiveGpu, ...]:
+        return ()
+
+
+class Playing:
+    """A machine that is read as it is told to."""
+
+    method = Method.SIMULATED
+
+    def __init__(self, *readings: Readings) -> None:
+        self.readings = list(readings)
+        self.reads = 0
+
+    def read(self) -> Readings:
+        self.reads += 1
+        return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
+
+    def live(self) -> tuple[LiveGpu, ...]:
+        return ()
+
+
+class Listening(Publisher):
+    """Says after which reading it was called, and with what."""
+
+    def __init__(self, api: MemoryApi, source: Playing) -> None:
+        super().__init__(api, "node-1", agent_version="0.1.0")
+        self._source = source
+        self.published: list[tuple[int, list[str]]] = []
+
+    async def publish(self, found: Discovery, now: datetime) -> list[str]:
+        written = await super().publish(found, now)
+        self.published.append((self._source.reads, [reason for gpu in found.gpus for reason in gpu.reasons]))
+        return written
+
+
+def test_news_are_published_at_once_and_what_is_remembered_is_no_news() -> None:
+    event = XidReading(xid=79, uuid=MACHINE.gpus[0].uuid)
+    nameless = (msgspec.structs.replace(MACHINE.gpus[0], name=None, errors={"name": "Unknown"}), *MACHINE.gpus[1:])
+    source = Playing(
+        MACHINE,
+        msgspec.structs.replace(MACHINE, gpus=nameless),  # no news: it is remembered
+        msgspec.structs.replace(MACHINE, xids=(event,)),
+        MACHINE,
+    )
+
+    async def main() -> list[tuple[int, list[str]]]:
+        publisher = Listening(await with_node(), source)
+        running = asyncio.create_task(Agent("node-1", source, publisher, interval_s=0.001, chance=lambda: 0.0).run())
+        async with asyncio.timeout(30):
+            while source.reads < 30:  # noqa: ASYNC110 -- a thread reads, which sets no event
+                await asyncio.sleep(0.001)
+        running.cancel()
+        return publisher.published
+
+    assert asyncio.run(main()) == [(1, []), (3, ["XID79"])]
 
 
 def test_an_agent_goes_on_after_whatever_fails_and_says_it_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from closeknit.agent.metrics import GpuMetrics
+from closeknit.agent.simulated import SimulatedSource, load_profile
 from closeknit.api import names
 from closeknit.controller.metrics import Metrics
 
@@ -38,7 +40,8 @@ def closed_lists() -> dict[str, list[str]]:
 
 
 def metric_names() -> list[str]:
-    families = [family for family in Metrics().registry.collect() if family.name.startswith("closeknit_")]
+    registries = (Metrics().registry, GpuMetrics(SimulatedSource(load_profile("pcie-8"), "node-1")).registry)
+    families = [each for registry in registries for each in registry.collect() if each.name.startswith("closeknit_")]
     return [f"{family.name}_total" if family.type == "counter" else family.name for family in families]
 
 

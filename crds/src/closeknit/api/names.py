@@ -80,6 +80,42 @@ class MachineConditionType(StrEnum):
     GPU_DIRECT_RDMA_READY = "GPUDirectRDMAReady"
 
 
+class ReadyReason(StrEnum):
+    """Reasons of a NodeTopology's condition Ready: True by the first two, else False."""
+
+    READ = "Read"
+    PARTLY_READ = "PartlyRead"
+    DRIVER_NOT_FOUND = "DriverNotFound"
+    DRIVER_NOT_LOADED = "DriverNotLoaded"
+    DRIVER_MISMATCH = "DriverMismatch"
+    DRIVER_HUNG = "DriverHung"
+    DRIVER_FAILED = "DriverFailed"
+    PERMISSION_DENIED = "PermissionDenied"
+    OUT_OF_MEMORY = "OutOfMemory"
+    NO_GPU = "NoGPU"
+    NO_GPU_ANSWERS = "NoGPUAnswers"
+    INVALID_TOPOLOGY = "InvalidTopology"
+
+
+class GpuReason(StrEnum):
+    """Why a GPU is not healthy, in status.gpus; besides `XID<n>`, and NVML's own name of why it does not answer."""
+
+    GPU_LOST = "GPULost"
+    GPU_HUNG = "GPUHung"
+    DRIVER_CRASHED = "DriverCrashed"
+    FABRIC_NOT_READY = "FabricNotReady"
+    FABRIC_UNHEALTHY = "FabricUnhealthy"
+    MIG_MODE_PENDING = "MIGModePending"
+    RECOVERY_NEEDED = "RecoveryNeeded"
+    ROW_REMAP_FAILED = "RowRemapFailed"
+    ROW_REMAP_PENDING = "RowRemapPending"
+    UNCORRECTED_ECC = "UncorrectedECC"
+    NVLINK_ERRORS = "NVLinkErrors"
+    THERMAL_SLOWDOWN = "ThermalSlowdown"
+    POWER_BRAKE = "PowerBrake"
+    FOREIGN_PROCESS = "ForeignProcess"
+
+
 class ConditionType(StrEnum):
     """Condition types of a TrainingJob."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from aiohttp import web
@@ -31,7 +32,16 @@ class Vitals(Protocol):
 class WebServer:
     """Serves until stopped. `access` None: everybody who can reach it may read everything."""
 
-    def __init__(self, address: Address, vitals: Vitals, registry: CollectorRegistry, access: Access | None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        vitals: Vitals,
+        registry: CollectorRegistry,
+        access: Access | None,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`refresh` brings the registry up to date for who may read it, where it is not kept so."""
+        self._refresh = refresh
         self._address = address
         self._vitals = vitals
         self._registry = registry
@@ -84,6 +94,8 @@ class WebServer:
             status = await self._access.status(authorization, request.path, request.remote or "")
             if status != 200:
                 return web.Response(status=status)
+        if self._refresh is not None:
+            await self._refresh()
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

@@ -5,11 +5,14 @@ import logging
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
+from time import monotonic
 from typing import NoReturn
 
 from pydantic import ValidationError
 
+from closeknit.agent.discovery.course import Course, followed
 from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.remembered import remembered
 from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.publish import NotYet, Publisher
 from closeknit.agent.source import Source, SourceError
@@ -17,6 +20,9 @@ from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
 
 _log = logging.getLogger(__name__)
+
+# Two GPUs that hang, and a driver that opens slowly after each, take 2 min; a pause after failures, at most one more.
+LONGEST_READING_S = 600.0
 
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0)
 
@@ -48,7 +54,11 @@ class Agent:
         self._interval_s = interval_s
         self._backoff = backoff
         self._chance = chance
-        self._last: tuple[Readings, Discovery] | None = None
+        self._read: Readings | None = None
+        self._last: tuple[Readings, Discovery] | None = None  # with what is remembered
+        self._course = Course()
+        self._is_published = False
+        self._heard_at = monotonic()
 
     async def run(self) -> NoReturn:
         """Reads and publishes for ever. What fails is tried again, sooner at first; a failure is logged once."""
@@ -84,11 +94,27 @@ class Agent:
                 # The first by chance: those that started together are else together again at each reading.
                 wait_s = self._interval_s * (self._chance() if is_news else 1.0)
                 is_news = False
+                self._is_published = True
             await asyncio.sleep(wait_s)
+
+    def faults(self) -> list[str]:
+        """Why the process should be started anew: a reading that does not end, which each of its deadlines forbids."""
+        silence_s = monotonic() - self._heard_at
+        return [f"no reading has begun for {silence_s:.0f} s"] if silence_s > LONGEST_READING_S else []
+
+    def gaps(self) -> list[str]:
+        """What is still missing before the node's facts are there."""
+        return [] if self._is_published else ["nothing has been published yet"]
 
     async def _discovery(self) -> Discovery:
         # In a thread: a driver that hangs must not keep this process from ending when it is told to.
-        readings = await asyncio.to_thread(self._source.read)
-        if self._last is None or self._last[0] != readings:
-            self._last = readings, discover(readings, self._source.method)
+        self._heard_at = monotonic()
+        read = await asyncio.to_thread(self._source.read)
+        if self._last is not None and read == self._read and not self._course.gpus:
+            return self._last[1]  # nothing has changed, and nothing was happening that time alone could end
+        readings = remembered(self._last and self._last[0], read)
+        course = followed(self._course, readings, monotonic())
+        if self._last is None or (readings, course) != (self._last[0], self._course):
+            self._last = readings, discover(readings, self._source.method, course)
+        self._read, self._course = read, course
         return self._last[1]

@@ -1,12 +1,60 @@
 """The machine that this process runs on."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from closeknit.agent import sysfs
-from closeknit.agent.discovery.readings import Readings
-from closeknit.agent.nvml import Nvml
-from closeknit.agent.source import SourceError
+from closeknit.agent.discovery.live import LiveGpu
+from closeknit.agent.discovery.readings import GpuReading, PairReading, Readings, XidReading
+from closeknit.agent.nvml.door import Door, NoAnswer
+from closeknit.agent.nvml.identity import Identity, beating, is_due
+from closeknit.agent.nvml.messages import Ask, AskEvents, AskGpu, AskLive, AskPairs, AskPulse, AskSurvey, Pulse, Survey
 from closeknit.api.nodetopology import Method
+
+OPEN_S = 60.0  # a driver without persistence mode starts each GPU first, some seconds for each
+ANSWER_S = 3.0  # all of a GPU with 18 links takes some 10 ms; a driver that is busy with another one, a second
+# A GPU that did not answer is left alone, each time for twice as long: asking it costs the session with the others.
+SILENT_S = (60.0, 600.0)
+# GPUs that fall silent in one reading until the driver hangs rather than its GPUs; a reading that waits for each of
+# them in turn would take minutes.
+MAX_SILENCES = 2
+
+T = TypeVar("T")
+
+
+class Driver(Protocol):
+    """Whom the questions go to."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it answered before; opening it may take long."""
+        ...
+
+    def ask(self, question: Ask[T], deadline_s: float) -> T:
+        """The answer. Raises NoAnswer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """A GPU that did not answer: why, and until when on the monotonic clock it is not asked."""
+
+    error: str
+    until: float
+    length_s: float
+
+
+class _Closed(Exception):  # noqa: N818 -- it ends a reading, which tells why
+    """The driver cannot be used: as in the errors of Readings, and the GPU that was asked last, where that is why."""
+
+    def __init__(self, errors: dict[str, str], suspect: int | None) -> None:
+        super().__init__()
+        self.errors = errors
+        self.suspect = suspect
 
 
 class HardwareSource:
@@ -14,29 +62,126 @@ class HardwareSource:
 
     method = Method.NVML
 
-    def __init__(self, root: Path) -> None:
-        """Raises SourceError without a driver."""
+    def __init__(self, root: Path, driver: Driver | None = None) -> None:
         self._root = root
-        self._nvml: Nvml | None = Nvml()
+        self._driver = driver or Door()
+        self._identity: Identity | None = None
+        self._silences: dict[int, _Silence] = {}  # by index
+        self._last_pulses: dict[int, Pulse] = {}
+        self._suspect: int | None = None  # the GPU that was asked when the session was lost
+        self._fallen_silent = 0  # GPUs that did so in this reading
+        self._has_retried = False  # whether one that was silent was asked again in this reading
 
     def read(self) -> Readings:
-        """The machine as it is now. Raises SourceError; the next call then opens the driver anew."""
-        errors: dict[str, str] = {}
-        nvml = self._nvml = self._nvml or Nvml()
-        try:
-            gpus, pairs = nvml.gpus()
-        except SourceError:
-            nvml.close()
-            self._nvml = None
-            raise
-        return Readings(
-            driver_version=nvml.driver_version(errors),
-            cuda_version=nvml.cuda_version(errors),
-            gpus=tuple(gpus),
-            pairs=tuple(pairs),
-            pci=sysfs.pci_devices(self._root, errors),
-            lists_capture_cards="pci" not in errors,
-            rdma=sysfs.rdma_devices(self._root, errors),
+        """The machine as it is now; what cannot be read is part of it. A driver that failed is opened anew."""
+        unread: dict[str, str] = {}
+        around = Readings(
+            pci=sysfs.pci_devices(self._root, unread),
+            rdma=sysfs.rdma_devices(self._root, unread),
             kernel=sysfs.kernel(self._root),
-            errors=errors,
+            errors=unread,
+            lists_capture_cards="pci" not in unread,
         )
+        self._fallen_silent, self._has_retried = 0, False
+        try:
+            survey = self._survey()
+            identity = self._identity
+            pulses = {} if identity is None else self._pulses(identity)
+            is_open = self._driver.is_open
+            if identity is None or (is_open and is_due(identity, survey, pulses, monotonic() - identity.read_at)):
+                identity = self._identity = self._identified(survey)
+                self._last_pulses = {}
+                pulses = self._pulses(identity)
+            xids = self._events()
+        except _Closed as closed:
+            self._identity = None
+            return replace(around, suspect=closed.suspect, errors=unread | closed.errors)
+        return replace(
+            around,
+            driver_version=survey.driver_version,
+            cuda_version=survey.cuda_version,
+            gpus=tuple(beating(gpu, pulses[gpu.index]) for gpu in identity.gpus),
+            pairs=identity.pairs,
+            xids=xids,
+            errors=unread | survey.errors,
+        )
+
+    def live(self) -> tuple[LiveGpu, ...]:
+        """What the GPUs do at this moment; those that do not answer are left out, and told by the next reading."""
+        identity, until = self._identity, monotonic() + ANSWER_S
+        found = []
+        for gpu in identity.gpus if identity is not None and self._driver.is_open else ():
+            if gpu.index in self._silences:
+                continue
+            try:
+                found.append(self._driver.ask(AskLive(gpu.index), until - monotonic()))
+            except NoAnswer:
+                break
+        return tuple(found)
+
+    def _identified(self, survey: Survey) -> Identity:
+        gpus = tuple(self._gpu(index) for index in range(survey.gpus))
+        answered = [gpu.index for gpu in gpus if "handle" not in gpu.errors]
+        pairs = tuple(pair for index in answered for pair in self._pairs(index, answered))
+        return Identity(survey, gpus, pairs, monotonic())
+
+    def _pulses(self, identity: Identity) -> dict[int, Pulse]:
+        self._last_pulses = {gpu.index: self._pulse(gpu) for gpu in identity.gpus}
+        return self._last_pulses
+
+    def _pulse(self, gpu: GpuReading) -> Pulse:
+        if gpu.index in self._last_pulses and not self._driver.is_open:
+            # Another GPU has just cost the session. That is news, and a driver may take long to open: the others are as
+            # they were some seconds ago.
+            return self._last_pulses[gpu.index]
+        links = tuple(link.link for link in gpu.links if link.p2p)
+        answer = self._asked(gpu.index, AskPulse(gpu.index, links))
+        return Pulse(errors={"handle": answer}) if isinstance(answer, str) else answer
+
+    def _events(self) -> tuple[XidReading, ...]:
+        try:
+            return self._driver.ask(AskEvents(), ANSWER_S) if self._driver.is_open else ()
+        except NoAnswer:
+            return ()
+
+    def _survey(self) -> Survey:
+        """The driver, opened if it is not open. Raises _Closed."""
+        try:
+            survey = self._driver.ask(AskSurvey(), ANSWER_S if self._driver.is_open else OPEN_S)
+        except NoAnswer as error:
+            raise _Closed({"driver": str(error)}, self._suspect) from error
+        if survey.errors.keys() & {"driver", "gpus"}:
+            raise _Closed(survey.errors, self._suspect)
+        self._suspect = None
+        return survey
+
+    def _gpu(self, index: int) -> GpuReading:
+        answer = self._asked(index, AskGpu(index))
+        return GpuReading(index=index, errors={"handle": answer}) if isinstance(answer, str) else answer
+
+    def _pairs(self, index: int, answered: list[int]) -> tuple[PairReading, ...]:
+        answer = self._asked(index, AskPairs(index, tuple(other for other in answered if other > index)))
+        return () if isinstance(answer, str) else answer
+
+    def _asked(self, index: int, question: Ask[T]) -> T | str:
+        """What a GPU answers, or why it does not. Raises _Closed where nobody answers any more."""
+        silence = self._silences.get(index)
+        if silence is not None:
+            if self._has_retried or monotonic() < silence.until:
+                return silence.error
+            self._has_retried = True
+        if not self._driver.is_open:  # another GPU has cost the session
+            self._survey()
+        try:
+            answer = self._driver.ask(question, ANSWER_S)
+        except NoAnswer as error:
+            shortest_s, longest_s = SILENT_S
+            length_s = shortest_s if silence is None else min(2 * silence.length_s, longest_s)
+            self._silences[index] = _Silence(str(error), monotonic() + length_s, length_s)
+            self._fallen_silent += silence is None
+            if self._fallen_silent >= MAX_SILENCES:
+                raise _Closed({"driver": str(error)}, index) from error
+            self._suspect = index
+            return str(error)
+        self._silences.pop(index, None)
+        return answer

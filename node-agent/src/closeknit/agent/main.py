@@ -10,16 +10,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from closeknit.agent.discovery.driver import failure
 from closeknit.agent.discovery.dump import encode
 from closeknit.agent.recorded import RecordedSource
 from closeknit.agent.source import Source, SourceError
+from closeknit.api.nodetopology import Method
 from closeknit.runtime import logs
+from closeknit.runtime.address import Address
 
-EXIT_BAD_INPUT = 2  # also where there is no driver: starting again does not help
+if TYPE_CHECKING:
+    from closeknit.agent.agent import Agent
+
+EXIT_BAD_INPUT = 2  # starting again does not help
+REVIEW_TIMEOUT_S = 3.0  # twice that, and 3 s for the GPUs, is less than the 10 s that a scraper waits
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -55,7 +62,11 @@ def run(  # noqa: PLR0913 -- one argument for each option
     profile: Annotated[str | None, typer.Option(help="Machine profile of --source simulated.")] = None,
     root: Root = Path("/"),
     simulate: Annotated[Path | None, typer.Option(help="Fleet file: play the agents of all its nodes.")] = None,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 60.0,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 5.0,
+    metrics_address: Annotated[
+        str | None,
+        typer.Option(help="Where to serve /healthz, /readyz and /metrics; beyond localhost, /metrics needs a token."),
+    ] = None,
 ) -> None:
     """Measure this node again and again, and publish what changed as Node labels and a NodeTopology."""
     if context.invoked_subcommand is not None:
@@ -67,13 +78,14 @@ def run(  # noqa: PLR0913 -- one argument for each option
             members = [_member(node, kubeconfig, _source(source, node or "", root, dump_file, profile))]
         for member in members:
             _check(member)
+        address = _address(metrics_address, is_fleet=simulate is not None)
     except (SourceError, ValueError) as error:
         _refuse(error)
     # Nothing is left to be done: what was published stays. Not even a driver that hangs may delay the end.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     logs.configure("plain")
     try:
-        asyncio.run(_run_all(members, interval))
+        asyncio.run(_run_all(members, interval, address))
     except KeyboardInterrupt:
         os._exit(130)
 
@@ -95,9 +107,12 @@ def write_dump(
             output.write_bytes(text)
     except (SourceError, OSError) as error:
         _refuse(error)
+    failed = failure(readings)
+    if failed is not None:
+        print(f"closeknit-agent: no GPU could be read: {failed.message}", file=sys.stderr)
 
 
-async def _run_all(members: Sequence[Member], interval_s: float) -> None:
+async def _run_all(members: Sequence[Member], interval_s: float, address: Address | None) -> None:
     from closeknit.agent.agent import Agent  # noqa: PLC0415 -- `dump` runs where the Kubernetes client is not installed
     from closeknit.agent.publish import Publisher  # noqa: PLC0415
     from closeknit.kube.http import HttpApi  # noqa: PLC0415
@@ -116,10 +131,37 @@ async def _run_all(members: Sequence[Member], interval_s: float) -> None:
             agents.append(Agent(member.node, member.source, publisher, interval_s=interval_s))
         for agent in agents:
             group.create_task(agent.run())
+        if address is not None:
+            ((member, agent),) = zip(members, agents, strict=True)
+            await _serve(stack, address, member, agent, user_agent)
+
+
+async def _serve(stack: AsyncExitStack, address: Address, member: Member, agent: "Agent", user_agent: str) -> None:
+    """Serves health and live values until the stack ends."""
+    # An agent that serves nothing needs none of their memory.
+    from closeknit.agent.metrics import GpuMetrics  # noqa: PLC0415
+    from closeknit.kube.http import HttpApi  # noqa: PLC0415
+    from closeknit.runtime.access import Access  # noqa: PLC0415
+    from closeknit.runtime.web import WebServer  # noqa: PLC0415
+
+    access = None
+    if not address.is_loopback:
+        # Connections of its own: whoever asks for metrics takes none from what is published.
+        reviews = await HttpApi.connect(
+            user_agent=user_agent, kubeconfig=member.kubeconfig, request_timeout_s=REVIEW_TIMEOUT_S
+        )
+        access = Access(await stack.enter_async_context(reviews))
+    metrics = GpuMetrics(member.source)
+    server = WebServer(address, agent, metrics.registry, access, metrics.refresh)
+    try:
+        await server.start()
+    except OSError as error:
+        _refuse(f"cannot listen on {address.host}:{address.port}: {error}")
+    stack.push_async_callback(server.stop)
 
 
 def _source(name: SourceName, node: str, root: Path, dump_file: Path | None, profile: str | None) -> Source:
-    """The source that the options name. Raises ValueError and SourceError."""
+    """The source that the options name. Raises ValueError."""
     match name:
         case SourceName.NVML:
             from closeknit.agent.hardware import HardwareSource  # noqa: PLC0415 -- needs nvidia-ml-py
@@ -139,9 +181,17 @@ def _source(name: SourceName, node: str, root: Path, dump_file: Path | None, pro
 
 def _check(member: Member) -> None:
     """What cannot work at all is said before anything is written. Raises SourceError and ValueError."""
-    member.source.read()
+    if member.source.method is not Method.NVML:  # hardware that cannot be read is published as such
+        member.source.read()
     if member.kubeconfig is not None and not member.kubeconfig.is_file():
         raise ValueError(f"node {member.node}: there is no kubeconfig {member.kubeconfig}")
+
+
+def _address(text: str | None, *, is_fleet: bool) -> Address | None:
+    """Where to serve, if anywhere. Raises ValueError."""
+    if text is not None and is_fleet:
+        raise ValueError("--metrics-address serves the GPUs of one node, and --simulate plays many")
+    return None if text is None else Address.parse(text)
 
 
 def _member(node: str | None, kubeconfig: Path | None, source: Source) -> Member:

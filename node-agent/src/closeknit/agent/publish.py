@@ -47,11 +47,13 @@ class Publisher:
         if topology is not None and not self._is_ours(topology):
             topology = await self._adopted(topology)
         before = _status(topology)
-        wanted = publication(found, before, _generation(topology), self._agent_version, _timestamp(now))
-        if _spec(topology) != wanted.spec:
+        spec = _spec(topology)
+        wanted = publication(found, before, _generation(topology), self._agent_version, _timestamp(now), spec)
+        if spec != wanted.spec:
             topology = await self._apply_topology({"spec": wanted.spec.wire()})
             written.append("NodeTopology")
-            wanted = publication(found, before, _generation(topology), self._agent_version, _timestamp(now))
+            generation = _generation(topology)
+            wanted = publication(found, before, generation, self._agent_version, _timestamp(now), wanted.spec)
         is_due = self._is_heartbeat_due(before, now)
         if is_due or before.model_copy(update={"heartbeat_time": None}) != wanted.status:
             alive = wanted.status.model_copy(update={"heartbeat_time": _timestamp(now)})

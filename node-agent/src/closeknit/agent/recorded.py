@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from closeknit.agent.discovery.dump import decode
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.source import SourceError, read_bytes
 from closeknit.api.nodetopology import Method
@@ -22,3 +23,7 @@ class RecordedSource:
             return decode(read_bytes(self._path))
         except (OSError, ValueError) as error:
             raise SourceError(f"cannot read the dump {self._path}: {error}") from error
+
+    def live(self) -> tuple[LiveGpu, ...]:
+        """None: a recording does nothing."""
+        return ()

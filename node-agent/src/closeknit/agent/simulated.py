@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.profile import NO_FAULTS, Faults, Profile, ProfileError
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.simulation import readings_of
@@ -26,7 +27,7 @@ class SimulatedSource:
         self._profile = profile
         self._node = node
         self._faults = faults
-        self._readings: Readings | None = None  # a thousand such machines in one process read every few seconds
+        self._readings: Readings | None = None  # made once: a process may play a thousand machines
 
     def read(self) -> Readings:
         """The same readings every time. Raises SourceError for faults that the machine cannot have."""
@@ -35,6 +36,10 @@ class SimulatedSource:
         except ProfileError as error:
             raise SourceError(f"node {self._node}: {error}") from error
         return self._readings
+
+    def live(self) -> tuple[LiveGpu, ...]:
+        """None: a simulated GPU does nothing."""
+        return ()
 
 
 def profile_names() -> list[str]:

@@ -1,8 +1,10 @@
 """What an agent reads from."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import Readings
 from closeknit.api.nodetopology import Method
 
@@ -20,6 +22,10 @@ class Source(Protocol):
 
     def read(self) -> Readings:
         """The machine as it is now. Raises SourceError."""
+        ...
+
+    def live(self) -> Sequence[LiveGpu]:
+        """What the GPUs do at this moment, after at most some seconds; those that do not answer are left out."""
         ...
 
 

@@ -1,16 +1,14 @@
-"""What is wrong with the machine that was read: GPUs on which no job should start, and conditions. Pure."""
+"""What can be said of the machine as a whole: its conditions. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from closeknit.agent.discovery import nvlink
+from closeknit.agent.discovery.driver import failure
 from closeknit.agent.discovery.readings import Readings
-from closeknit.api.names import MachineConditionType
+from closeknit.api.names import GpuReason, MachineConditionType, ReadyReason
 from closeknit.api.nodetopology import NodeTopologySpec, Support
-from closeknit.api.nodetopology_status import GpuStatus, Health
-
-FABRIC_UNHEALTHY = 2  # NVML's fabric health summary
-FABRIC_NOT_READY = "FabricNotReady"
+from closeknit.api.nodetopology_status import GpuStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,58 +21,36 @@ class Finding:
     message: str
 
 
-def unhealthy_gpus(readings: Readings, switched: bool) -> list[GpuStatus]:
-    """The GPUs on which no job should start, with reasons; also those that could not be located."""
-    found = []
-    for gpu in sorted(readings.gpus, key=lambda gpu: gpu.index):
-        reasons = []
-        state = Health.UNHEALTHY
-        if "handle" in gpu.errors:
-            reasons.append("GPULost" if gpu.errors["handle"] == "GpuIsLost" else gpu.errors["handle"])
-        elif switched:
-            if nvlink.fabric_ready(gpu, readings.pairs) is False:
-                reasons.append(FABRIC_NOT_READY)  # CUDA does not even start there
-            elif gpu.fabric is not None and gpu.fabric.health_summary == FABRIC_UNHEALTHY:
-                state = Health.DEGRADED
-                reasons.append("FabricUnhealthy")
-        if gpu.mig_mode is not None and gpu.mig_mode[0] != gpu.mig_mode[1]:
-            state = Health.UNHEALTHY
-            reasons.append("MIGModePending")  # the GPU needs a reset before it has the mode that was asked for
-        if reasons:
-            found.append(GpuStatus(index=gpu.index, state=state, reasons=reasons))
-    return found
-
-
-def findings(readings: Readings, spec: NodeTopologySpec, unhealthy: Sequence[GpuStatus]) -> tuple[Finding, ...]:
+def findings(readings: Readings, spec: NodeTopologySpec, ailing: Sequence[GpuStatus]) -> tuple[Finding, ...]:
     """Every condition that can be told of this machine, Ready first."""
-    found = [_ready(readings, spec), _fabric_ready(readings, spec, unhealthy), _gpu_direct_rdma_ready(spec)]
+    found = [_ready(readings, spec), _fabric_ready(readings, spec, ailing), _gpu_direct_rdma_ready(spec)]
     return tuple(finding for finding in found if finding is not None)
 
 
 def _ready(readings: Readings, spec: NodeTopologySpec) -> Finding:
     kind = MachineConditionType.READY
     lost = [gpu for gpu in readings.gpus if "handle" in gpu.errors]
-    if readings.errors and not readings.gpus:
-        reasons = "; ".join(f"{what}: {error}" for what, error in sorted(readings.errors.items()))
-        return Finding(kind, "False", "Unreadable", f"No GPU could be read ({reasons}).")
+    failed = failure(readings)
+    if failed is not None:
+        return Finding(kind, "False", failed.reason, failed.message)
     if not lost:
         found = f"{_count(len(spec.gpus), 'GPU')} and {_count(len(spec.nics), 'RDMA port')}"
-        return Finding(kind, "True", "Read", f"read: {found}")
+        return Finding(kind, "True", ReadyReason.READ, f"read: {found}")
     words = ", ".join(f"{gpu.index} ({gpu.errors['handle']})" for gpu in sorted(lost, key=lambda gpu: gpu.index))
     listed = {gpu.index for gpu in spec.gpus}
     missing = [str(gpu.index) for gpu in lost if gpu.index not in listed]
     place = f" Where GPU {', '.join(missing)} sits is not known, so it is not listed." if missing else ""
     read = len(readings.gpus) - len(lost)
-    return Finding(kind, "True", "PartlyRead", f"read: {_count(read, 'GPU')}; not GPU {words}.{place}")
+    return Finding(kind, "True", ReadyReason.PARTLY_READ, f"read: {_count(read, 'GPU')}; not GPU {words}.{place}")
 
 
-def _fabric_ready(readings: Readings, spec: NodeTopologySpec, unhealthy: Sequence[GpuStatus]) -> Finding | None:
+def _fabric_ready(readings: Readings, spec: NodeTopologySpec, ailing: Sequence[GpuStatus]) -> Finding | None:
     kind = MachineConditionType.FABRIC_READY
     ready = [nvlink.fabric_ready(gpu, readings.pairs) for gpu in readings.gpus if "handle" not in gpu.errors]
     if spec.nvlink.switched and False in ready:
-        without = ", ".join(str(gpu.index) for gpu in unhealthy if FABRIC_NOT_READY in gpu.reasons)
+        without = ", ".join(str(gpu.index) for gpu in ailing if GpuReason.FABRIC_NOT_READY in gpu.reasons)
         message = f"NVSwitches do not join GPU {without}; is the fabric manager running?"
-        return Finding(kind, "False", FABRIC_NOT_READY, message)
+        return Finding(kind, "False", GpuReason.FABRIC_NOT_READY, message)
     if spec.nvlink.switched and True in ready:
         return Finding(kind, "True", "FabricReady", "The NVSwitches join all GPUs that were read.")
     return None

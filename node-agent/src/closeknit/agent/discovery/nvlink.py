@@ -4,7 +4,7 @@ docs/decisions/0005-agent-sources.md gives the reasons for each rule here.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import combinations
 from typing import TypeVar
@@ -36,19 +36,20 @@ class End(Enum):
 
 
 def nvlink(
-    gpus: Sequence[GpuReading], devices: Iterable[PciReading], has_lost_gpu: bool = False
+    gpus: Sequence[GpuReading], devices: Iterable[PciReading], lost: Collection[int] = ()
 ) -> tuple[Nvlink, list[LinkDown]]:
     """The NVLinks that this machine has between these GPUs, in their order, and which of them are down.
 
     `linksPerGPU` (into switches) and `pairs` (direct) count the links that are down, too, where it is known where they
-    lead: placement subtracts them.
+    lead: placement subtracts them. `lost`: indexes of GPUs that do not answer, of which there may be more than `gpus`.
     """
     ends = _Ends(gpus, devices)
     up = [[ends.of(link) for link in _up(gpu)] for gpu in gpus]
-    switched = any(end is End.SWITCH for found in up for end in found)
+    switched = any(ends.of(link) is End.SWITCH for gpu in gpus for link in _built(gpu))
     down = [_down(gpu, gpus, switched) for gpu in gpus]
-    if has_lost_gpu and not switched:  # it explains the links that no longer say where they led, and is reported itself
+    if lost and not switched:  # it explains the links that no longer say where they led, and is reported itself
         down = [[link for link in links if ends.of(link) is not End.UNKNOWN] for links in down]
+    gone = {position for position, gpu in enumerate(gpus) if gpu.index in lost}
     switch_links = [found.count(End.SWITCH) + len(links) for found, links in zip(up, down, strict=True)]
     cpu_links = [found.count(End.CPU) for found in up]
     return (
@@ -61,18 +62,23 @@ def nvlink(
             cpu_links_per_gpu=cpu_links if any(cpu_links) else [],
             domain=_domain(gpus),
         ),
-        [LinkDown(gpu=gpu.index, link=link.link) for gpu, links in zip(gpus, down, strict=True) for link in links],
+        [
+            LinkDown(gpu=gpu.index, link=link.link)
+            for gpu, links in zip(gpus, down, strict=True)
+            for link in links
+            if gpu.index not in lost and ends.of(link) not in gone
+        ],
     )
 
 
 def generation(gpu: GpuReading) -> int | None:
-    """NVLink generation of the GPU's links; None without a link that is up."""
-    return max((found for link in _up(gpu) if (found := GENERATIONS.get(link.version or 0))), default=None)
+    """NVLink generation of the GPU's links; None without a link that is up, or was."""
+    return max((found for link in _built(gpu) if (found := GENERATIONS.get(link.version or 0))), default=None)
 
 
 def link_bandwidth_gb_s(gpu: GpuReading) -> float | None:
-    """Bandwidth of one of the GPU's links in GB/s per direction; None without a link that is up."""
-    return max((link.speed_mb_s / 1000 for link in _up(gpu) if link.speed_mb_s), default=None)
+    """Bandwidth of one of the GPU's links in GB/s per direction; None without a link that is up, or was."""
+    return max((link.speed_mb_s / 1000 for link in _built(gpu) if link.speed_mb_s), default=None)
 
 
 def fabric_ready(gpu: GpuReading, pairs: Iterable[PairReading]) -> bool | None:
@@ -101,9 +107,9 @@ class _Ends:
             return End.CPU
         if link.remote_type == REMOTE_SWITCH:
             return End.SWITCH
-        if link.state in DOWN_STATES and remote is None:
+        if link.state in DOWN_STATES and remote is None and not link.was_up:
             return End.UNKNOWN
-        if remote is None and link.errors.get("remote_bus_id", "NotText") != "NotText":
+        if link.remote_bus_id is None and link.errors.get("remote_bus_id", "NotText") != "NotText":
             return End.UNKNOWN  # nobody said where it leads, which is not the same as a hidden switch
         if remote is None:  # virtual machines and NVL72 trays hide their switches
             return End.SWITCH
@@ -119,12 +125,13 @@ def _down(gpu: GpuReading, gpus: Sequence[GpuReading], switched: bool) -> list[L
     """The GPU's links that should be up and are not.
 
     A link that is inactive may just not be wired (a card without its bridge, an export model with fewer links). It is
-    down if the same link is up on another GPU of this product and, without switches, if this GPU has others up.
+    down if it was up before, or if the same link is up on another GPU of this product and, without switches, this GPU
+    has others up.
     """
-    if not switched and not _up(gpu):
-        return []
     wired = {link.link for other in gpus if other.name == gpu.name for link in _up(other)}
-    return [link for link in gpu.links if link.state in DOWN_STATES and link.link in wired]
+    if not switched and not _up(gpu):
+        wired = set()
+    return [link for link in gpu.links if link.state in DOWN_STATES and (link.was_up or link.link in wired)]
 
 
 def _pairs(
@@ -167,6 +174,11 @@ def _is_completed(fabric: FabricReading) -> bool:
 
 def _up(gpu: GpuReading) -> list[LinkReading]:
     return [link for link in gpu.links if link.p2p and link.state in UP_STATES]
+
+
+def _built(gpu: GpuReading) -> list[LinkReading]:
+    """The links that the GPU surely has: up, or known to have been."""
+    return [link for link in gpu.links if link.p2p and (link.state in UP_STATES or link.was_up)]
 
 
 def _most_common(values: Iterable[_T | None]) -> _T | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from closeknit.agent.discovery.findings import Finding
 from closeknit.agent.discovery.topology import Discovery
-from closeknit.api.names import MachineConditionType, NodeLabel
+from closeknit.api.names import MachineConditionType, NodeLabel, ReadyReason
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.api.wire import Condition
@@ -23,25 +23,36 @@ class Publication:
 
 
 def publication(
-    found: Discovery, before: NodeTopologyStatus, generation: int | None, agent_version: str | None, now: str
+    found: Discovery,
+    before: NodeTopologyStatus,
+    generation: int | None,
+    agent_version: str | None,
+    now: str,
+    spec: NodeTopologySpec | None = None,
 ) -> Publication:
-    """What to publish of a discovery, given the status that is there.
+    """What to publish of a discovery, given the status and the spec that are there.
 
-    A condition keeps the time of its last transition as long as its status stays. `generation` is that of the
-    NodeTopology, absent before it exists.
+    Where no GPU could be read, the spec that is there stays: condition Ready says that nobody vouches for it. A
+    condition keeps the time of its last transition as long as its status stays. `generation` is that of the
+    NodeTopology; it and `spec` are absent before it exists.
     """
+    if spec is None or not found.is_blind:
+        spec = found.spec
     status = NodeTopologyStatus(
         agent_version=agent_version, gpus=list(found.gpus), nics=list(found.nics), links_down=list(found.links_down)
     )
     findings = found.findings
     try:
-        labels = node_labels(found.spec, status)
+        labels = node_labels(spec, status)
     except InvalidTopology as error:
         # Only a dump that was edited gets here. The operator leaves such a node out; say why where people look first.
-        findings = (Finding(MachineConditionType.READY, "False", "InvalidTopology", str(error)), *findings[1:])
-        labels = {NodeLabel.HEALTH.value: "degraded"}
+        invalid = Finding(MachineConditionType.READY, "False", ReadyReason.INVALID_TOPOLOGY, str(error))
+        findings = (invalid, *findings[1:])
+        labels = {}
+    if found.is_blind or not labels:
+        labels |= {NodeLabel.HEALTH.value: "degraded"}
     conditions = _conditions(findings, before.conditions, generation, now)
-    return Publication(labels, found.spec, status.model_copy(update={"conditions": conditions}))
+    return Publication(labels, spec, status.model_copy(update={"conditions": conditions}))
 
 
 def _conditions(

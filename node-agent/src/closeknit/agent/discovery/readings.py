@@ -22,6 +22,7 @@ class LinkReading(Reading, frozen=True):
     remote_bus_id: str | None = None  # as NVML prints it; FFFFFFFF:FF:FF.0 where the remote end is hidden
     version: int | None = None  # NVML's enum, not the generation: 6 is NVLink 4
     speed_mb_s: int | None = None
+    was_up: bool = False  # of a link that is down: it was up under this driver; no source says so, only memory
     errors: dict[str, str] = {}
 
 
@@ -42,6 +43,27 @@ class MigDeviceReading(Reading, frozen=True):
     uuid: str | None = None
     name: str | None = None  # ends in "MIG 1g.18gb"
     memory_mib: int | None = None
+    errors: dict[str, str] = {}
+
+
+class HealthReading(Reading, frozen=True):
+    """How one GPU is, as its counters and states say."""
+
+    recovery_action: int | None = None  # nvmlDeviceGpuRecoveryAction_t: 0 none, 1 reset, 2 reboot, 3 drain P2P, …
+    rows_pending: bool | None = None  # memory rows wait for a reset to be replaced
+    rows_failed: bool | None = None  # a memory row could not be replaced
+    uncorrected_ecc: int | None = None  # since the driver was loaded
+    clocks_event_reasons: int | None = None  # bits of nvmlClocksEventReasons
+    link_errors: int | None = None  # times that any NVLink had to be trained anew; its failures from Blackwell on
+    pids: tuple[int, ...] | None = None  # that compute on it, of the host; None where the host's cannot be seen
+    errors: dict[str, str] = {}
+
+
+class XidReading(Reading, frozen=True):
+    """One XID event since the reading before."""
+
+    xid: int
+    uuid: str | None = None  # of the GPU
     errors: dict[str, str] = {}
 
 
@@ -66,6 +88,7 @@ class GpuReading(Reading, frozen=True):
     c2c_link_mb_s: int | None = None
     fabric: FabricReading | None = None
     links: tuple[LinkReading, ...] = ()
+    health: HealthReading | None = None
     errors: dict[str, str] = {}
 
 
@@ -168,4 +191,6 @@ class Readings(Reading, frozen=True):
     lists_capture_cards: bool = False  # `pci` has them if there are any; earlier agents did not look
     rdma: tuple[RdmaReading, ...] = ()
     kernel: KernelReading = KernelReading()
+    xids: tuple[XidReading, ...] = ()
+    suspect: int | None = None  # index of the GPU that was asked when the driver stopped to answer at all
     errors: dict[str, str] = {}

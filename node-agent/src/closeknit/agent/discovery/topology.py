@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from closeknit.agent.discovery import cpus, levels, nvlink, pci
+from closeknit.agent.discovery.ailments import ailing_gpus
 from closeknit.agent.discovery.capabilities import capabilities
 from closeknit.agent.discovery.capture import capture_devices
-from closeknit.agent.discovery.findings import Finding, findings, unhealthy_gpus
+from closeknit.agent.discovery.course import Course
+from closeknit.agent.discovery.driver import failure
+from closeknit.agent.discovery.findings import Finding, findings
 from closeknit.agent.discovery.nics import nics, statuses
 from closeknit.agent.discovery.possible import possible
 from closeknit.agent.discovery.readings import GpuReading, MigDeviceReading, PciReading, Readings
@@ -54,15 +57,21 @@ class Discovery:
     nics: tuple[NicStatus, ...]
     links_down: tuple[LinkDown, ...]
     findings: tuple[Finding, ...]
+    is_blind: bool = False
+    """Whether no GPU could be read, so that what is published of the hardware is better than this spec."""
 
 
-def discover(readings: Readings, method: Method) -> Discovery:
-    """The machine that these readings describe; every list of its spec is in the order of `gpus`, by NVML index."""
+def discover(readings: Readings, method: Method, course: Course = Course()) -> Discovery:  # noqa: B008 -- it is frozen
+    """The machine that these readings describe; every list of its spec is in the order of `gpus`, by NVML index.
+
+    `course`: what has happened to its GPUs until now.
+    """
     located = _located(readings)
     gpus = [gpu for gpu, _ in located]
     devices = {device.address: device for device in readings.pci}
     places = [devices.get(address) for _, address in located]
-    links, links_down = nvlink.nvlink(gpus, readings.pci, any("handle" in gpu.errors for gpu in readings.gpus))
+    lost = {gpu.index for gpu in readings.gpus if "handle" in gpu.errors}
+    links, links_down = nvlink.nvlink(gpus, readings.pci, lost)
     found_nics = nics(readings, places)
     spec = NodeTopologySpec(
         source=_source(readings, method, gpus, places),
@@ -77,13 +86,14 @@ def discover(readings: Readings, method: Method) -> Discovery:
         capture_devices=capture_devices(readings, places),
         capabilities=capabilities(readings),
     )
-    unhealthy = unhealthy_gpus(readings, links.switched)
+    ailing = ailing_gpus(readings, links.switched, course)
     return Discovery(
         spec=spec,
-        gpus=tuple(unhealthy),
+        gpus=tuple(ailing),
         nics=statuses(readings, found_nics),
         links_down=tuple(links_down),
-        findings=findings(readings, spec, unhealthy),
+        findings=findings(readings, spec, ailing),
+        is_blind=failure(readings) is not None,
     )
 
 

@@ -1,0 +1,84 @@
+"""Why the driver of a machine cannot be used, and what to do about it. Pure."""
+
+from dataclasses import dataclass
+
+from closeknit.agent.discovery.readings import Readings
+from closeknit.api.names import ReadyReason
+
+HUNG = "Hung"  # beside NVML's own names of errors: no answer within the deadline
+CRASHED = "Crashed"  # the process that asks NVML ended of itself
+NO_PERMISSION = "NoPermission"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why no GPU of a machine could be read."""
+
+    reason: ReadyReason
+    message: str
+
+
+# NVML's name of an error -> what it means for a node, and what to do.
+FAILURES = {
+    "LibraryNotFound": Failure(
+        ReadyReason.DRIVER_NOT_FOUND,
+        "libnvidia-ml.so.1 is not installed, or the container runtime did not put it into this container; install the "
+        "driver, and give the agent NVIDIA's runtime class or a DRA claim.",
+    ),
+    "DriverNotLoaded": Failure(
+        ReadyReason.DRIVER_NOT_LOADED,
+        "NVIDIA's kernel modules are not loaded; load them (nvidia-smi shows whether they work).",
+    ),
+    "LibRmVersionMismatch": Failure(
+        ReadyReason.DRIVER_MISMATCH,
+        "The driver's library and its kernel module are of different versions, as after an upgrade under a running "
+        "module; drain the node and restart it.",
+    ),
+    NO_PERMISSION: Failure(
+        ReadyReason.PERMISSION_DENIED,
+        "The agent may not open the GPUs' device nodes; give it NVIDIA's runtime class or a DRA admin claim.",
+    ),
+    "GpuNotFound": Failure(
+        ReadyReason.NO_GPU,
+        "The driver has no GPU; see whether lspci lists one, and whether another driver holds it.",
+    ),
+    "Memory": Failure(
+        ReadyReason.OUT_OF_MEMORY, "The driver got no memory; see what else takes it, and the agent's own limit."
+    ),
+    HUNG: Failure(
+        ReadyReason.DRIVER_HUNG,
+        "The driver does not answer; see the kernel's log for NVRM lines, drain the node and restart it.",
+    ),
+    CRASHED: Failure(
+        ReadyReason.DRIVER_FAILED,
+        "The driver's library ended the process that asked it; see the kernel's log for NVRM lines.",
+    ),
+}
+FAILURES["InsufficientResources"] = FAILURES["Memory"]
+
+
+def failure(readings: Readings) -> Failure | None:
+    """Why not one GPU of this machine could be read; None where one could."""
+    error = readings.errors.get("driver") or readings.errors.get("gpus")
+    if error is None and not readings.gpus:
+        return FAILURES["GpuNotFound"]
+    if error is None and all("handle" in gpu.errors for gpu in readings.gpus):
+        errors = {gpu.errors["handle"] for gpu in readings.gpus}
+        if len(errors) > 1 or not errors <= FAILURES.keys():
+            words = ", ".join(sorted(errors))
+            return Failure(
+                ReadyReason.NO_GPU_ANSWERS,
+                f"None of {len(readings.gpus)} GPUs answers ({words}); see the kernel's log for NVRM lines, drain the "
+                "node and reset its GPUs or restart it.",
+            )
+        (error,) = errors
+    if error is None:
+        return None
+    unknown = Failure(
+        ReadyReason.DRIVER_FAILED,
+        f"The driver cannot be used ({error}); see whether nvidia-smi works, and the kernel's log for NVRM lines.",
+    )
+    found = FAILURES.get(error, unknown)
+    if readings.suspect is None:
+        return found
+    return Failure(found.reason, f"{found.message} It stopped to answer when GPU {readings.suspect} was asked.")

@@ -1,0 +1,55 @@
+"""What the GPUs are, which is read rarely, and how they are, which is read every few seconds, as one reading. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from closeknit.agent.discovery.readings import GpuReading, LinkReading, PairReading
+from closeknit.agent.nvml.messages import ABSENT, LOST, Pulse, Survey
+
+OLDEST_S = 300.0  # what nothing else says to have changed, MIG devices say
+RETRY_S = 30.0  # where something failed that may work the next time
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the GPUs are, as it was read at a moment of the monotonic clock."""
+
+    survey: Survey
+    gpus: tuple[GpuReading, ...]
+    pairs: tuple[PairReading, ...]
+    read_at: float
+
+
+def is_due(last: Identity, survey: Survey, pulses: Mapping[int, Pulse], age_s: float) -> bool:
+    """Whether the GPUs are to be read anew: they are old, others than they were, or were read in part only."""
+    if survey != last.survey or age_s >= OLDEST_S:
+        return True
+    if any(pulses[gpu.index].uuid not in (None, gpu.uuid) for gpu in last.gpus):
+        return True
+    answers_again = any("handle" in gpu.errors and "handle" not in pulses[gpu.index].errors for gpu in last.gpus)
+    return age_s >= RETRY_S and (answers_again or any(_failed(gpu) for gpu in last.gpus))
+
+
+def beating(gpu: GpuReading, pulse: Pulse) -> GpuReading:
+    """The GPU with the states of this moment. What failed keeps the value that it was read with."""
+    if "handle" in pulse.errors or LOST in (*pulse.errors.values(), *pulse.health.errors.values()):
+        return replace(gpu, errors=gpu.errors | {"handle": pulse.errors.get("handle", LOST)})
+    states = dict(zip((link.link for link in gpu.links if link.p2p), pulse.links, strict=True))
+    return replace(
+        gpu,
+        links=tuple(_beating(link, states.get(link.link)) for link in gpu.links),
+        fabric=pulse.fabric if "fabric" not in pulse.errors else gpu.fabric,
+        health=pulse.health,
+    )
+
+
+def _beating(link: LinkReading, state: int | None) -> LinkReading:
+    return link if state is None or state == link.state else replace(link, state=state)
+
+
+def _failed(gpu: GpuReading) -> bool:
+    """Whether NVML refused anything of which it does not say that this GPU or driver has no such thing."""
+    errors = (*gpu.errors.values(), *(error for link in gpu.links for error in link.errors.values()))
+    return any(error not in (*ABSENT, "NotText") for error in errors)

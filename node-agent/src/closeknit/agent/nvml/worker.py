@@ -1,0 +1,38 @@
+"""The process that calls NVML: it answers questions from its standard input until that ends.
+
+A call into the driver may never return, and no thread can be ended from outside; a process can (docs/decisions/0009).
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import BinaryIO
+
+import msgspec
+
+from closeknit.agent.nvml.messages import LENGTH_BYTES, Question, framed
+from closeknit.agent.nvml.session import Session
+
+
+def main() -> None:
+    """Answers until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever asks ends first
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a driver's library prints is no answer
+    with suppress(AttributeError):  # not in every C library
+        ctypes.CDLL(None).malloc_trim(0)  # what importing pynvml left behind: 11 of 32 MB
+    serve(Session(), sys.stdin.buffer, answers)
+
+
+def serve(session: Session, questions: BinaryIO, answers: BinaryIO) -> None:
+    """Answers one question after the other."""
+    while len(head := questions.read(LENGTH_BYTES)) == LENGTH_BYTES:
+        question = msgspec.msgpack.decode(questions.read(int.from_bytes(head, "big")), type=Question)
+        answers.write(framed(session.answer(question)))
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
