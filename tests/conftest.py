@@ -1,9 +1,9 @@
 """What all tests share: the control plane that they run on, and the rule of what may be skipped.
 
-`root`, `hardware` and `long` are markers (pyproject.toml). `pytest` alone runs what needs only Python; whoever names a
-folder, as `make test` does, gets what is in there. The last line of a run says what was skipped or not asked for and
-why, so that a green run cannot hide that half of it did not happen; `--require-all` fails one that left out more than
-hardware.
+`root`, `nodes`, `hardware` and `long` are markers (pyproject.toml). `pytest` alone runs what needs only Python; whoever
+names a folder, as `make test` does, gets what is in there. The last line of a run says what was skipped or not asked
+for and why, so that a green run cannot hide that half of it did not happen; `--require-all` fails one that left out
+more than the machine lacks.
 """
 
 import itertools
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 HOW_TO_RUN = {
     "hardware": "no GPUs: run by hand with --hardware",
+    "nodes": "run as root on a machine that can run kubelets: tests/node/README.md",
     "root": "run as root",
     "other": "their reasons are above",
 }
+# No option and no user gives these to a machine: GPUs, and a kernel that lets a process have namespaces and cgroups.
+LACKING = {"hardware", "nodes"}
 LONG_TESTS_LEFT_OUT = "long_tests_left_out"
 long_tests_left_out = pytest.StashKey[int]()
 namespace_serials = itertools.count()
@@ -33,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--hardware", action="store_true", help="run the tests that need real GPUs, too")
     group.addoption("--long", action="store_true", help="run the long forms of the tests, too")
     group.addoption("--seed", type=int, help="tests/lives: the life of this seed alone")
-    group.addoption("--require-all", action="store_true", help="fail if anything but hardware is skipped")
+    group.addoption("--require-all", action="store_true", help="fail if anything but what the machine lacks is skipped")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,7 +65,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if hasattr(config, "workeroutput"):  # only such a process collects
         config.workeroutput[LONG_TESTS_LEFT_OUT] = config.stash.get(long_tests_left_out, 0)
-    is_whole = set(_skipped(config)) <= {"hardware"} and not _is_python_alone(config)
+    is_whole = set(_skipped(config)) <= LACKING and not _is_python_alone(config)
     if config.getoption("--require-all") and not is_whole and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -84,7 +87,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def _last_line(config: pytest.Config) -> str:
     skipped = _skipped(config)
     reasons = [f"{skipped[kind]} {kind} ({how})" for kind, how in HOW_TO_RUN.items() if skipped[kind]]
-    if set(skipped) <= {"hardware"}:
+    if set(skipped) <= LACKING:
         line = " ".join(["nothing skipped", *(f"but {reason}" for reason in reasons)])
     else:
         line = f"skipped: {', '.join(reasons)}"
@@ -106,7 +109,7 @@ def _skipped(config: pytest.Config) -> Counter[str]:
     """How many tests (or, where a whole file was skipped, files) were skipped, by the kind of reason."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     reports = reporter.stats.get("skipped", []) if reporter is not None else []
-    kinds = ("hardware", "root")
+    kinds = ("hardware", "nodes", "root")
     # The report of a file that skipped itself as a whole has no keywords.
     keywords = [getattr(report, "keywords", ()) for report in reports]
     return Counter(next((kind for kind in kinds if kind in words), "other") for words in keywords)

@@ -59,6 +59,11 @@ def kubeconfig_text(server: str, authority: bytes, login: KeyPair | str) -> str:
     )
 
 
+def token_of(kubeconfig: Path) -> str:
+    """The bearer token that a file of `kubeconfig_text` logs in with."""
+    return str(json.loads(kubeconfig.read_text())["users"][0]["user"]["token"])
+
+
 def write_private(path: Path, content: bytes | str) -> Path:
     """The path, after writing what only its owner may read."""
     raw = content.encode() if isinstance(content, str) else content

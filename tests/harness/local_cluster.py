@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -182,6 +182,17 @@ class LocalCluster:
                 raise TimeoutError(f"waited {timeout_s:g} s for {what}\n{self._log_tails()}")
             time.sleep(POLL_INTERVAL_S)
 
+    @contextmanager
+    def without_api_server(self) -> Iterator[None]:
+        """For as long as it lasts nobody answers; the same port, certificates and data after it. Ready when it ends."""
+        os.kill(self.pids["kube-apiserver"], signal.SIGKILL)
+        self.wait_for(lambda: not is_running(self.pids["kube-apiserver"]), "the API server to end")
+        try:
+            yield
+        finally:
+            self._start_api_server()
+            self.wait_for(lambda: self._answers("/readyz"), "the API server to be ready again", START_TIMEOUT_S)
+
     def audit_events(self) -> list[AuditEvent]:
         """The writes that the API server has answered so far, in the order of their arrival (harness.audit)."""
         return self._audit.events()
@@ -196,7 +207,7 @@ class LocalCluster:
         self._tls = ssl.create_default_context(cafile=str(self.directory / "ca.crt"))
         self._tls.load_cert_chain(self.directory / "admin.crt", self.directory / "admin.key")
         self._reader = ApiReader(port, self._tls)
-        self._start("kube-apiserver", programs.kube_apiserver(self.binaries, port, with_nodes=self._with_nodes))
+        self._start_api_server()
         if self._with_nodes:
             self._start("switch", programs.switch(port))
         self.wait_for(lambda: self._answers("/livez"), "the API server to answer", START_TIMEOUT_S)
@@ -208,6 +219,10 @@ class LocalCluster:
         if self._with_nodes:
             log = self.directory / "logs" / "switch.log"
             self.switch = self.wait_for(lambda: log.read_text().strip() or None, "the nodes' switch", START_TIMEOUT_S)
+
+    def _start_api_server(self) -> None:
+        port = self._port.getsockname()[1]
+        self._start("kube-apiserver", programs.kube_apiserver(self.binaries, port, with_nodes=self._with_nodes))
 
     def _start(self, name: str, command: list[str]) -> None:
         environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(self.directory)}

@@ -14,7 +14,7 @@ from harness.node.host_python import AGENT_IMAGE, HOST_FOLDERS, RUNTIME_CLASS, w
 from harness.node.local_node import LocalNode
 from node.pods import START_TIMEOUT_S, allocations_known, delete, environment, held, pod, wait_for_phase
 
-pytestmark = pytest.mark.root
+pytestmark = pytest.mark.nodes
 
 REPOSITORY, _, TAG = AGENT_IMAGE.rpartition(":")
 

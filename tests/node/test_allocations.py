@@ -15,7 +15,7 @@ from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT
 from harness.node.local_node import LocalNode
 from node.pods import allocations_known, delete, environment, held, pod, wait_for_phase
 
-pytestmark = pytest.mark.root
+pytestmark = pytest.mark.nodes
 
 PROFILE = "hgx-h200"
 SEEN_WITHIN_S = 10

@@ -9,7 +9,7 @@ import pytest
 
 from harness.node.site import cgroup_folders
 
-pytestmark = pytest.mark.root
+pytestmark = pytest.mark.nodes
 
 TESTS = Path(__file__).parents[1]
 HOLD = """

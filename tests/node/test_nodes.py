@@ -6,7 +6,7 @@ from harness.local_cluster import LocalCluster
 from harness.node.local_node import LocalNode
 from node.pods import delete, environment, pod, wait_for_phase
 
-pytestmark = pytest.mark.root
+pytestmark = pytest.mark.nodes
 
 
 def test_pods_of_two_nodes_reach_each_other(node_cluster: LocalCluster, nodes: tuple[LocalNode, LocalNode]) -> None:

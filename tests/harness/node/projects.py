@@ -5,11 +5,12 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 from harness.build import bring
-from harness.node.site import CGROUPS
+from harness.node.site import CGROUPS, cgroup_folders
 from harness.projects import KUBERNETES, NODE_MODULE, Project, Recipe
 from harness.seccomp import NoCompiler
 from harness.toolchain import BuildError
@@ -72,15 +73,32 @@ def node_programs() -> dict[str, Path]:
     """
     if os.geteuid() != 0:
         raise NoNodes("run as root")
-    missing = [name for name in ("ip", "nsenter") if shutil.which(name) is None]
+    missing = [name for name in ("ip", "nsenter", "unshare") if shutil.which(name) is None]
     if missing:
         raise NoNodes(f"PATH has no {' and no '.join(missing)} (Debian: iproute2, util-linux)")
     if not os.access(CGROUPS, os.W_OK):
         raise NoNodes(f"{CGROUPS} cannot be written")
+    _try_out()
     try:
         return bring(NODE_PROJECTS)
     except NoCompiler as error:
         raise NoNodes(str(error)) from error
+
+
+def _try_out() -> None:
+    """A container is often root and yet may not do what a node needs: it is tried. Raises NoNodes."""
+    for folder in cgroup_folders(f"closeknit-probe-{os.getpid()}"):
+        try:
+            folder.mkdir()
+            folder.rmdir()
+        except OSError as error:
+            raise NoNodes(f"no cgroup can be made: {error}") from error
+    # With a bridge in a network of its own, and a mount that nobody else sees.
+    tried = ["mount -t tmpfs probe /mnt", "ip link add probe type bridge", "ip link add one type veth peer name two"]
+    command = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "sh", "-ec", "\n".join(tried)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NoNodes(f"no namespaces with mounts, bridges and veth: {done.stderr.strip()[-200:]}")
 
 
 def main() -> int:

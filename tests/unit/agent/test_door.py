@@ -85,7 +85,7 @@ def test_a_gpu_on_which_a_call_does_not_return_costs_only_its_own_facts(
 
 def test_a_gpu_that_hangs_later_is_told_before_the_driver_is_opened_again(door: Doors, tmp_path: Path) -> None:
     file = tmp_path / "hangs"
-    ours = door(f"nvmlDeviceGetRemappedRows:1:hang@{file}")
+    ours = door(f"nvmlDeviceGetTotalEccErrors:1:hang@{file}")
     source = HardwareSource(tmp_path, ours)
     whole = source.read()
     file.touch()

@@ -51,7 +51,7 @@ def test_a_pulse(profile: str, count: int, monkeypatch: pytest.MonkeyPatch) -> N
     NvmlLibrary(readings).install(monkeypatch)
     session = Session()
     session.survey()
-    pulse = session.pulse(0, links(count))
+    pulse = session.pulse(0, links(count), counts=True)
     gpu = readings.gpus[0]
     assert (pulse.uuid, pulse.fabric, pulse.links) == (gpu.uuid, gpu.fabric, (1,) * count)
     assert pulse.health == (ILL if count else replace(ILL, link_errors=None))
@@ -60,7 +60,7 @@ def test_a_pulse(profile: str, count: int, monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_a_driver_does_not_know_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = ("nvmlDeviceGetRemappedRows", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetFieldValues")
     NvmlLibrary(machine(health=ILL), missing=missing).install(monkeypatch)
-    health = Session().pulse(0, links(2)).health
+    health = Session().pulse(0, links(2), counts=True).health
     assert health.errors == dict.fromkeys(["rows_failed", "recovery_action"], "FunctionNotFound")
     assert (health.rows_failed, health.recovery_action, health.link_errors) == (None, None, None)
     assert health.clocks_event_reasons == 64  # by its older name
@@ -69,10 +69,10 @@ def test_what_a_driver_does_not_know_is_absent(monkeypatch: pytest.MonkeyPatch) 
 def test_processes_are_read_where_the_hosts_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     NvmlLibrary(machine(health=replace(ILL, pids=(30, 7)))).install(monkeypatch)
     monkeypatch.setattr(nvml_health, "_sees_all_processes", lambda: True)
-    assert Session().pulse(0, ()).health.pids == (7, 30)
-    assert Session().pulse(1, ()).health.pids is None  # NVML does not say
+    assert Session().pulse(0, (), counts=True).health.pids == (7, 30)
+    assert Session().pulse(1, (), counts=True).health.pids is None  # NVML does not say
     monkeypatch.setattr(nvml_health, "_sees_all_processes", lambda: False)
-    assert Session().pulse(0, ()).health.pids is None
+    assert Session().pulse(0, (), counts=True).health.pids is None
 
 
 def test_xids_are_told_once_and_only_of_gpus_that_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_xids_are_told_once_and_only_of_gpus_that_are_watched(monkeypatch: pytes
     assert session._events.since_last_asked() == ()  # nobody listened
     for index in (0, 1, 0):
         session.gpu(index)
-    session.pulse(2, ())
+    session.pulse(2, (), counts=True)
     assert library.watched == [0, 1, 2]
     told = session._events.since_last_asked()
     assert told == (XidReading(xid=13, uuid=readings.gpus[0].uuid), XidReading(xid=79, uuid=readings.gpus[2].uuid))
@@ -98,11 +98,11 @@ def test_a_set_of_events_that_fails_is_made_anew(monkeypatch: pytest.MonkeyPatch
     library = NvmlLibrary(machine())
     library.install(monkeypatch)
     session = Session()
-    session.pulse(0, ())
+    session.pulse(0, (), counts=True)
     library.event_error = 999
     assert session._events.since_last_asked() == ()
     library.event_error = 10
-    session.pulse(0, ())
+    session.pulse(0, (), counts=True)
     library.events = [(0, 79)]
     assert [event.xid for event in session._events.since_last_asked()] == [79]
 
@@ -135,6 +135,25 @@ def test_what_gpus_are_is_read_rarely_and_how_they_are_always(tmp_path: Path, mo
     clock.now += 300
     assert source.read() == first
     assert asked(driver, AskGpu) == 8
+
+
+def test_what_takes_long_is_counted_once_a_minute_and_kept_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, driver = Clock(monkeypatch), InProcess()
+    NvmlLibrary(machine()).install(monkeypatch)
+    source = HardwareSource(tmp_path, driver)
+    source.read()
+    NvmlLibrary(machine(health=ILL)).install(monkeypatch)
+    early = source.read().gpus[0].health
+    assert early is not None
+    assert (early.link_errors, early.rows_failed, early.uncorrected_ecc) == (0, False, ILL.uncorrected_ecc)
+    clock.now += 60
+    assert source.read().gpus[0].health == replace(ILL, errors={})
+    driver.asked.clear()
+    for _ in range(5):
+        assert source.read().gpus[0].health == replace(ILL, errors={})
+    assert {question.counts for question in driver.asked if isinstance(question, AskPulse)} == {False}
 
 
 @pytest.mark.parametrize("change", ["uuid", "driver", "count"])
@@ -170,7 +189,8 @@ def test_links_fabric_and_xids_are_those_of_the_moment(tmp_path: Path, monkeypat
     now = source.read()
     assert [link.link for link in now.gpus[0].links if link.state == 0] == [3]
     assert now.gpus[0].fabric == after.gpus[0].fabric
-    assert (now.gpus[0].health, [event.xid for event in now.xids]) == (ILL, [79])
+    uncounted = replace(ILL, link_errors=0, rows_pending=False, rows_failed=False)  # it is no minute later
+    assert (now.gpus[0].health, [event.xid for event in now.xids]) == (uncounted, [79])
     NvmlLibrary(before).install(monkeypatch)
     assert source.read() == first  # recovery is seen, too
 

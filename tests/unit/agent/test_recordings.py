@@ -14,7 +14,7 @@ DUMPS = Path(__file__).parents[2] / "fixtures" / "dumps"
 # Cells of each source: a table that lost its rows would agree with anything.
 REAL = {
     "hgx-h200-8gpu-vm": {"nvidia-smi topo -m": 28, "nvidia-smi nvlink -s": 160, "NCCL": 45},
-    "hgx-h200-4gpu-vm": {"nvidia-smi topo -m": 6, "nvidia-smi nvlink -s": 80},
+    "hgx-h200-4gpu-vm": {"nvidia-smi topo -m": 6, "nvidia-smi nvlink -s": 80, "nvidia-smi -q": 39, "NCCL": 15},
     "hgx-h200-2gpu-vm": {"nvidia-smi topo -m": 1, "nvidia-smi nvlink -s": 40, "nvidia-smi -q": 21, "NCCL": 6},
 }
 

@@ -1,4 +1,4 @@
-"""One rule for pauses: doubling, at least half of it waited, never before the server asks for it."""
+"""One rule for pauses: doubling, at least half of it waited, beginning when the server asks for it."""
 
 from itertools import islice
 
@@ -27,16 +27,22 @@ def test_pauses(failures: int, jitter: float, expected_s: float) -> None:
 @pytest.mark.parametrize(
     ("failures", "asked_s", "expected_s"),
     [
-        pytest.param(1, 7.0, 7.0, id="the server asks for more"),
-        pytest.param(1, 0.01, 0.2, id="the server asks for less"),
+        pytest.param(1, 7.0, 7.2, id="the server asks for more"),
+        pytest.param(1, 0.01, 0.21, id="the server asks for less"),
         pytest.param(1, None, 0.2, id="the server asks for nothing"),
         pytest.param(0, 7.0, 7.0, id="the server asks, and nothing failed"),
-        pytest.param(1, 86_400.0, 60.0, id="the server asks for a day"),
+        pytest.param(1, 86_400.0, 60.2, id="the server asks for a day"),
         pytest.param(1, -5.0, 0.2, id="the server asks for the past"),
     ],
 )
 def test_what_the_server_asks_for(failures: int, asked_s: float | None, expected_s: float) -> None:
-    assert Backoff(0.2, 30.0, lambda: 1.0).pause_s(failures, asked_s) == expected_s
+    assert Backoff(0.2, 30.0, lambda: 1.0).pause_s(failures, asked_s) == pytest.approx(expected_s)
+
+
+def test_those_whom_the_server_turns_away_together_do_not_come_back_together() -> None:
+    chances = iter([0.0, 0.25, 1.0])
+    backoff = Backoff(1.0, 60.0, lambda: next(chances))
+    assert [backoff.pause_s(1, 1.0) for _ in range(3)] == [1.5, 1.625, 2.0]
 
 
 def test_kopf_is_given_pauses_without_end() -> None:

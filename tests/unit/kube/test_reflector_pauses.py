@@ -124,7 +124,7 @@ def test_the_server_says_how_long_to_wait() -> None:
     async def story(seen: Observed) -> None:
         await asyncio.sleep(7.9)
         assert seen.asked() == ["list"]
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.4)
         assert seen.reflector.synced.is_set()
 
     observe(story, Fault(Refuse(TooManyRequests("slow", code=429, retry_after_s=8)), "list", nth=1))

@@ -27,10 +27,10 @@ class Backoff:
     """Gives 0 to 1."""
 
     def pause_s(self, failures: int, asked_s: float | None = None) -> float:
-        """Seconds to wait after so many failures in a row; not less than the server asks for (retry_after_s), up to a
-        minute of that."""
+        """Seconds to wait after so many failures in a row, on top of what the server asks for (retry_after_s), up to a
+        minute of that: it asks everybody whom it turns away for the same, and they would come back together."""
         asked_s = min(LONGEST_ASKED_S, max(0.0, asked_s or 0.0))
         if failures < 1:
             return asked_s
         pause_s = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 16))  # no float overflows
-        return max(asked_s, pause_s * (0.5 + 0.5 * self.jitter()))
+        return asked_s + pause_s * (0.5 + 0.5 * self.jitter())

@@ -5,7 +5,9 @@ aiohttp's. Requests are plain dicts, answers are raw bytes that msgspec decodes 
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
@@ -15,7 +17,7 @@ import aiohttp
 import msgspec
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config import incluster_config, kube_config
+from kubernetes.aio.config import ConfigException, incluster_config, kube_config
 
 from closeknit.kube.api import JsonObject, ListPage, Resource, WatchEvent
 from closeknit.kube.errors import ApiError, Conflict, NotFound, Unavailable, error_from_status
@@ -55,6 +57,8 @@ class HttpApi:
             trust_env=False,
         )
         self._timeout = aiohttp.ClientTimeout(total=request_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+        self._log_in: Callable[[], Awaitable[Any]] | None = None
+        self._is_unauthorized = False
         self._token_refresh: asyncio.Task[None] | None = None
 
     @classmethod
@@ -67,15 +71,9 @@ class HttpApi:
         """
         # Calling the class gives a copy of a process-wide default; several Apis in one process need one each.
         configuration: Configuration = type.__call__(Configuration)
-        path = str(kubeconfig or os.environ.get("KUBECONFIG") or "")
-        loader = None
-        if not path and incluster_config.SERVICE_HOST_ENV_NAME in os.environ:
-            incluster_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-        else:
-            loader = await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=path or "~/.kube/config", client_configuration=configuration, persist_config=False
-            )
+        loader = await _log_in(configuration, kubeconfig)
         api = cls(configuration, user_agent=user_agent, request_timeout_s=request_timeout_s)
+        api._log_in = partial(_log_in, configuration, kubeconfig)
         if loader is not None and loader.current_context["context"].get("user"):
             refresh = kube_config.refresh_token(  # type: ignore[no-untyped-call]
                 loader, configuration, interval=TOKEN_REFRESH_S
@@ -272,12 +270,16 @@ class HttpApi:
             url = f"{url}?{parameters}"
         headers = dict(self._headers)
         try:
+            if self._is_unauthorized and self._log_in is not None:
+                # The library reads a Pod's token once a minute by the wall clock, a kubeconfig's file never again.
+                self._is_unauthorized = False
+                await self._log_in()
             login = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
             if login is not None:
                 headers["Authorization"] = login
             if body is not None:
                 headers["Content-Type"] = content_type
-            return await self._session.request(
+            response = await self._session.request(
                 method,
                 url,
                 data=None if body is None else msgspec.json.encode(body),
@@ -286,8 +288,21 @@ class HttpApi:
                 proxy=self._proxy,
                 server_hostname=self._configuration.tls_server_name,
             )
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ConfigException) as error:
             raise _unavailable(error) from error
+        self._is_unauthorized = response.status == HTTPStatus.UNAUTHORIZED
+        return response
+
+
+async def _log_in(configuration: Configuration, kubeconfig: Path | None) -> Any:
+    """Reads how to reach the cluster, and who asks, into `configuration`; the loader of a kubeconfig, None in a Pod."""
+    path = str(kubeconfig or os.environ.get("KUBECONFIG") or "")
+    if not path and incluster_config.SERVICE_HOST_ENV_NAME in os.environ:
+        incluster_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+        return None
+    return await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
+        config_file=path or "~/.kube/config", client_configuration=configuration, persist_config=False
+    )
 
 
 def _proxy_of_environment(host: str) -> str | None:

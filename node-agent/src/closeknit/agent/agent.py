@@ -3,6 +3,8 @@
 import asyncio
 import dataclasses
 import logging
+import random
+from collections.abc import Callable
 from datetime import UTC, datetime
 from time import monotonic
 from typing import NoReturn
@@ -21,14 +23,17 @@ from closeknit.kube.errors import ApiError
 
 _log = logging.getLogger(__name__)
 
-# What nobody changed is compared with the API server once a minute at the usual interval: an object that was deleted by
-# hand comes back, and a heartbeat is written when it is due.
-READINGS_PER_LOOK = 12
-
 # Two GPUs that hang, and a driver that opens slowly after each, take 2 min; a pause after failures, at most one more.
 LONGEST_READING_S = 600.0
 
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0)
+
+# The first questions of agents that start together are spread over this: a new chart starts a tenth of all at once.
+# It leaves a lone one 3 s for all the rest of its first publication.
+START_SPREAD_S = 2.0
+# What nobody changed is compared with the API server once in one to two minutes, by chance anew each time: of 40,000
+# agents come 450 requests a second, however they started. An object that was deleted by hand comes back within that.
+LOOK_S = 60.0
 
 
 class Agent:
@@ -43,14 +48,19 @@ class Agent:
         interval_s: float,
         kubelet: Kubelet | None = None,
         backoff: Backoff = _BACKOFF,
+        chance: Callable[[], float] = random.random,
     ) -> None:
-        """Without a kubelet nothing is said of who holds which GPUs: a simulated machine has none."""
+        """Without a kubelet nothing is said of who holds which GPUs: a simulated machine has none.
+
+        `chance` gives 0 to 1, to spread load.
+        """
         self._node = node
         self._source = source
         self._publisher = publisher
         self._kubelet = kubelet
         self._interval_s = interval_s
         self._backoff = backoff
+        self._chance = chance
         self._read: Readings | None = None
         self._last: tuple[Readings, Discovery] | None = None  # with what is remembered
         self._course = Course()
@@ -62,31 +72,36 @@ class Agent:
         failures = 0
         complaint = ""
         published: Discovery | None = None
-        readings = 0  # since then
+        look_at = 0.0  # on the loop's clock, which nobody sets
         is_news = True  # what the first round found to do, and what each later one wrote
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(START_SPREAD_S * self._chance())
         while True:
             written: list[str] = []
+            began = loop.time()
             try:
                 found = await self._discovery()
-                readings += 1
-                if found != published or readings >= READINGS_PER_LOOK:
+                if found != published or loop.time() >= look_at:
+                    published = None  # until all of it is
                     written = await self._publisher.publish(found, datetime.now(UTC))
-                    published, readings = found, 0
+                    published, look_at = found, loop.time() + LOOK_S * (1.0 + self._chance())
             except (ApiError, NotYet, SourceError, ValidationError) as error:  # the last: what no NodeTopology can hold
                 failures += 1
-                published = None
                 if str(error) != complaint:
                     _log.warning("not published, trying again: %s", error, extra={"node": self._node})
                 complaint = str(error)
                 wait_s = self._backoff.pause_s(failures, error.retry_after_s if isinstance(error, ApiError) else None)
+                # Who waited half a minute for no answer waited in a crowd, and must not come back in it.
+                wait_s += (loop.time() - began) * self._chance()
             else:
                 failures, complaint = 0, ""
                 if written or is_news:
                     words = ", ".join(written) or "nothing, all is up to date"
                     _log.info("wrote %s", words, extra={"node": self._node})
+                # The first by chance: those that started together are else together again at each reading.
+                wait_s = self._interval_s * (self._chance() if is_news else 1.0)
                 is_news = False
                 self._is_published = True
-                wait_s = self._interval_s
             await asyncio.sleep(wait_s)
 
     def faults(self) -> list[str]:

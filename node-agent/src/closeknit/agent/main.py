@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import signal
 import sys
 from collections.abc import Sequence
@@ -139,8 +138,7 @@ async def _run_all(members: Sequence[Member], interval_s: float, address: Addres
             except Exception as error:  # the library raises whatever its parsers raise
                 _refuse(f"node {member.node}: no way to the cluster: {error}")
             await stack.enter_async_context(api)
-            jitter = random.random()  # noqa: S311 -- to spread load
-            publisher = Publisher(api, member.node, agent_version=agent_version, jitter=jitter)
+            publisher = Publisher(api, member.node, agent_version=agent_version)
             kubelet = None
             if member.pod_resources is not None:
                 kubelet = Kubelet(PodResources(member.pod_resources), partial(gpu_uuids, api, member.node))

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pydantic import ValidationError
+
 from closeknit.agent.discovery.publication import publication
 from closeknit.agent.discovery.topology import Discovery
 from closeknit.api.names import API_VERSION, GROUP, NODE_TOPOLOGY, VERSION
@@ -14,9 +16,9 @@ from closeknit.kube.errors import Forbidden, NotFound
 FIELD_MANAGER = "closeknit-agent"
 NODES = Resource("", "v1", "nodes", namespaced=False)
 NODE_TOPOLOGIES = Resource(GROUP, VERSION, "nodetopologies", namespaced=False)
-# The operator gives up on an agent after 15 minutes, so that it may miss one heartbeat.
+# Due at the first look after that, which comes within two minutes more. The operator gives up on an agent after 15, so
+# that it may miss one.
 HEARTBEAT = timedelta(minutes=5)
-HEARTBEAT_JITTER = timedelta(seconds=30)  # so that agents that started together drift apart
 
 
 class NotYet(Exception):  # noqa: N818 -- it is no error
@@ -26,12 +28,10 @@ class NotYet(Exception):  # noqa: N818 -- it is no error
 class Publisher:
     """Publishes for one node. What it remembers is only what the API server can tell it again."""
 
-    def __init__(self, api: Api, node: str, *, agent_version: str | None, jitter: float) -> None:
-        """`jitter` from 0 to 1 places this agent's heartbeat among those of all others."""
+    def __init__(self, api: Api, node: str, *, agent_version: str | None) -> None:
         self._api = api
         self._node = node
         self._agent_version = agent_version
-        self._heartbeat = HEARTBEAT + jitter * HEARTBEAT_JITTER
         self._uid = ""  # of the Node; empty until it was read
         self._labels: dict[str, str] = {}  # those of the Node that are ours
 
@@ -46,8 +46,8 @@ class Publisher:
             await self._read_node()
         if topology is not None and not self._is_ours(topology):
             topology = await self._adopted(topology)
-        before = NodeTopologyStatus.parse(topology.get("status", {}) if topology else {})
-        spec = NodeTopologySpec.parse(topology.get("spec", {})) if topology else None
+        before = _status(topology)
+        spec = _spec(topology)
         wanted = publication(found, before, _generation(topology), self._agent_version, _timestamp(now), spec)
         if spec != wanted.spec:
             topology = await self._apply_topology({"spec": wanted.spec.wire()})
@@ -103,11 +103,10 @@ class Publisher:
                 f"({error}); delete it and it is made anew: kubectl delete nodetopology {self._node}"
             ) from error
 
-    def _is_heartbeat_due(self, before: NodeTopologyStatus, now: datetime) -> bool:
-        if before.heartbeat_time is None:
-            return True
-        age = now - datetime.fromisoformat(before.heartbeat_time.replace("Z", "+00:00"))
-        return not timedelta() <= age < self._heartbeat  # negative: the clock was set back
+    @staticmethod
+    def _is_heartbeat_due(before: NodeTopologyStatus, now: datetime) -> bool:
+        last = _moment(before.heartbeat_time)
+        return last is None or not timedelta() <= now - last < HEARTBEAT  # negative: the clock was set back
 
     async def _apply_topology(self, part: dict[str, Any], subresource: str | None = None) -> JsonObject:
         # Always the same owner: a change of it would ask for the right to delete the object.
@@ -128,8 +127,9 @@ class Publisher:
             "kind": "Node",
             "metadata": {"name": self._node, "uid": self._uid, "labels": labels},
         }
+        uid, self._uid = self._uid, ""  # where the answer is lost, the next call sees by the Node whether it was done
         await self._api.apply(NODES, self._node, body, field_manager=FIELD_MANAGER)
-        self._labels = labels
+        self._uid, self._labels = uid, labels
 
 
 def _owned_labels(node: JsonObject) -> set[str]:
@@ -140,6 +140,31 @@ def _owned_labels(node: JsonObject) -> set[str]:
             fields = entry.get("fieldsV1", {}).get("f:metadata", {}).get("f:labels", {})
             keys |= {key.removeprefix("f:") for key in fields if key.startswith("f:")}
     return keys
+
+
+def _spec(topology: JsonObject | None) -> NodeTopologySpec | None:
+    """None where there is none, or none that can be read: one of another version of the CRD is written over."""
+    try:
+        return NodeTopologySpec.parse(topology["spec"]) if topology and "spec" in topology else None
+    except ValidationError:
+        return None
+
+
+def _status(topology: JsonObject | None) -> NodeTopologyStatus:
+    """An empty one where there is none, or none that can be read."""
+    try:
+        return NodeTopologyStatus.parse(topology.get("status", {}) if topology else {})
+    except ValidationError:
+        return NodeTopologyStatus()
+
+
+def _moment(written: str | None) -> datetime | None:
+    """None where it is absent, or no moment that Python can hold: the API server takes `0000-01-01t00:00:00z`."""
+    try:
+        moment = datetime.fromisoformat((written or "").upper().replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
 
 
 def _generation(topology: JsonObject | None) -> int | None:

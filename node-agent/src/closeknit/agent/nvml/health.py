@@ -23,8 +23,12 @@ INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # the kernel's PROC_PID_INIT_INO
 _T = TypeVar("_T")
 
 
-def pulse(handle: Any, capability: tuple[int, int] | None, links: Sequence[int]) -> Pulse:
-    """The state of a GPU, and of these links of it."""
+def pulse(handle: Any, capability: tuple[int, int] | None, links: Sequence[int], *, counts: bool) -> Pulse:
+    """The state of a GPU, and of these links of it.
+
+    Without `counts` the errors of links and the rows of memory are left out. On an H200 the errors of one link take
+    0.4 ms of a core, and the rows of a GPU 1 ms; all the rest takes 2 ms (docs/measurements/2026-11-22-agent-on-h200).
+    """
     errors: dict[str, str] = {}
     unwell: dict[str, str] = {}
 
@@ -35,17 +39,18 @@ def pulse(handle: Any, capability: tuple[int, int] | None, links: Sequence[int])
     wanted: list[int | tuple[int, int]] = [RECOVERY_ACTION]
     counter = BLACKWELL_LINK_ERRORS if generation >= BLACKWELL else HOPPER_LINK_ERRORS
     if generation >= HOPPER:
-        wanted += [(counter, link) for link in links]
         wanted += [(pynvml.NVML_FI_DEV_NVLINK_GET_STATE, link) for link in links]
-    elif links:
+        wanted += [(counter, link) for link in links] if counts else []
+    elif links and counts:
         wanted.append(OLD_LINK_ERRORS)
     action, *values = fields(handle, unwell, "recovery_action", wanted)
-    counts = [value for value in values[: len(links)] if isinstance(value, int)]
+    told = len(links) if generation >= HOPPER else 0
+    counted = [value for value in values[told:] if isinstance(value, int)]
     if generation >= HOPPER:
-        states = tuple(value if isinstance(value, int) else None for value in values[len(links) :])
+        states = tuple(value if isinstance(value, int) else None for value in values[:told])
     else:
         states = tuple(ask({}, "state", pynvml.nvmlDeviceGetNvLinkState, handle, link) for link in links)
-    rows = asked("rows_failed", pynvml.nvmlDeviceGetRemappedRows)
+    rows = asked("rows_failed", pynvml.nvmlDeviceGetRemappedRows) if counts else None
     processes = asked("pids", pynvml.nvmlDeviceGetComputeRunningProcesses_v3) if _sees_all_processes() else None
     health = HealthReading(
         recovery_action=action if isinstance(action, int) else None,
@@ -53,7 +58,7 @@ def pulse(handle: Any, capability: tuple[int, int] | None, links: Sequence[int])
         rows_failed=None if rows is None else bool(rows[3]),
         uncorrected_ecc=asked("uncorrected_ecc", pynvml.nvmlDeviceGetTotalEccErrors, UNCORRECTED, VOLATILE),
         clocks_event_reasons=_clocks_event_reasons(handle, unwell),
-        link_errors=sum(counts) if counts else None,
+        link_errors=sum(counted) if counted else None,
         pids=None if processes is None else tuple(sorted(process.pid for process in processes)),
         errors=unwell,
     )

@@ -32,6 +32,14 @@ def is_due(last: Identity, survey: Survey, pulses: Mapping[int, Pulse], age_s: f
     return age_s >= RETRY_S and (answers_again or any(_failed(gpu) for gpu in last.gpus))
 
 
+def with_counts(last: Pulse, pulse: Pulse) -> Pulse:
+    """The pulse with what was not counted this time as it was counted last."""
+    names = ("link_errors", "rows_pending", "rows_failed")
+    errors = {name: error for name, error in last.health.errors.items() if name in names}
+    kept = {name: getattr(last.health, name) for name in names}
+    return replace(pulse, health=replace(pulse.health, errors=pulse.health.errors | errors, **kept))
+
+
 def beating(gpu: GpuReading, pulse: Pulse) -> GpuReading:
     """The GPU with the states of this moment. What failed keeps the value that it was read with."""
     if "handle" in pulse.errors or LOST in (*pulse.errors.values(), *pulse.health.errors.values()):

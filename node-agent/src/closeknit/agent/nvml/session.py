@@ -41,8 +41,8 @@ class Session:
                 return self.gpu(index)
             case AskPairs(index, others):
                 return self.pairs(index, others)
-            case AskPulse(index, links):
-                return self.pulse(index, links)
+            case AskPulse(index, links, counts):
+                return self.pulse(index, links, counts=counts)
             case AskEvents():
                 return self._events.since_last_asked()
             case AskLive(index):
@@ -82,8 +82,8 @@ class Session:
             return ()
         return tuple(gpu.pair(index, other, found[index], found[other]) for other in others if found[other] is not None)
 
-    def pulse(self, index: int, links: tuple[int, ...]) -> Pulse:
-        """How a GPU is."""
+    def pulse(self, index: int, links: tuple[int, ...], *, counts: bool) -> Pulse:
+        """How a GPU is; with `counts`, also what takes long to count."""
         errors: dict[str, str] = {}
         handle = self._handle(index, errors)
         if handle is None:
@@ -93,7 +93,7 @@ class Session:
             if capability is not None:
                 self._capabilities[index] = (capability[0], capability[1])
         self._events.watch(index, handle)
-        return health.pulse(handle, self._capabilities.get(index), links)
+        return health.pulse(handle, self._capabilities.get(index), links, counts=counts)
 
     def close(self) -> None:
         """Ends the session; its handles are no longer valid."""
