@@ -331,13 +331,14 @@ def test_the_agent_is_root_only_where_it_asks_the_kubelet(helm_program: Path) ->
     usual = agent()
     assert usual["securityContext"]["runAsNonRoot"] is True
     assert "runAsUser" not in usual["containers"][0]["securityContext"]
-    assert usual["containers"][0]["args"] == ["--source=nvml"]
+    assert not any("pod-resources" in argument for argument in usual["containers"][0]["args"])
     assert not [volume for volume in usual["volumes"] if "hostPath" in volume]
     asking = agent("--set=agent.podResources=true")
     security = asking["containers"][0]["securityContext"]
     assert (security["runAsUser"], security["capabilities"]) == (0, {"drop": ["ALL"]})
     assert security["readOnlyRootFilesystem"] is True and security["allowPrivilegeEscalation"] is False
-    socket = asking["containers"][0]["args"][1].removeprefix("--pod-resources=")
+    (option,) = (argument for argument in asking["containers"][0]["args"] if "pod-resources" in argument)
+    socket = option.removeprefix("--pod-resources=")
     (mount,) = (each for each in asking["containers"][0]["volumeMounts"] if each["name"] == "pod-resources")
     assert mount["mountPath"] == socket.removesuffix("/kubelet.sock") and mount["readOnly"] is True
 
