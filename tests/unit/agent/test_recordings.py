@@ -16,6 +16,7 @@ REAL = {
     "hgx-h200-8gpu-vm": {"nvidia-smi topo -m": 28, "nvidia-smi nvlink -s": 160, "NCCL": 45},
     "hgx-h200-4gpu-vm": {"nvidia-smi topo -m": 6, "nvidia-smi nvlink -s": 80, "nvidia-smi -q": 39, "NCCL": 15},
     "hgx-h200-2gpu-vm": {"nvidia-smi topo -m": 1, "nvidia-smi nvlink -s": 40, "nvidia-smi -q": 21, "NCCL": 6},
+    "hgx-h200-1gpu-vm": {"nvidia-smi -q": 12, "NCCL": 2},
 }
 
 
