@@ -18,7 +18,8 @@ from closeknit.agent.discovery.dump import decode
 from closeknit.agent.nvml import worker
 from closeknit.agent.nvml.messages import Ask
 from closeknit.agent.nvml.session import Session
-from harness.nvml_library import NvmlLibrary, address
+from harness.nvml_handles import address
+from harness.nvml_library import NvmlLibrary
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ import msgspec
 import pynvml
 
 from closeknit.agent.discovery.readings import GpuReading, LinkReading, MigDeviceReading, PairReading, Readings
+from harness.nvml_handles import address, set_address
 
 if TYPE_CHECKING:
     import pytest  # a worker of the tests has no use for it, and starts in half the time
@@ -169,7 +170,7 @@ class NvmlLibrary:
         if index.value >= len(self._readings.gpus):
             return INVALID_ARGUMENT
         gpu = self._readings.gpus[index.value]
-        _set_address(handle._obj, index.value + 1)
+        set_address(handle._obj, index.value + 1)
         return CODES[gpu.errors["handle"]] if "handle" in gpu.errors else SUCCESS
 
     def _nvmlDeviceGetUUID(self, handle: Any, text: Any, _length: Any) -> int:  # noqa: N802
@@ -236,7 +237,7 @@ class NvmlLibrary:
         place = index.value - 1  # the first place is a hole, as is normal
         if not 0 <= place < len(devices):
             return 6 if index.value % 2 else INVALID_ARGUMENT  # NOT_FOUND or this: real drivers answer both
-        _set_address(device._obj, FIRST_MIG_HANDLE * address(handle) + place)
+        set_address(device._obj, FIRST_MIG_HANDLE * address(handle) + place)
         return SUCCESS
 
     def _mig_device(self, handle: Any) -> MigDeviceReading:
@@ -315,7 +316,7 @@ class NvmlLibrary:
         return SUCCESS
 
     def _nvmlEventSetCreate(self, events: Any) -> int:  # noqa: N802
-        _set_address(events._obj, 77)
+        set_address(events._obj, 77)
         return SUCCESS
 
     def _nvmlEventSetFree(self, _events: Any) -> int:  # noqa: N802
@@ -338,7 +339,7 @@ class NvmlLibrary:
         if told is None:
             return self.event_error
         self.events.remove(told)
-        _set_address(data._obj.device, told[0] + 1)
+        set_address(data._obj.device, told[0] + 1)
         data._obj.eventType, data._obj.eventData = 8, told[1]
         return SUCCESS
 
@@ -397,12 +398,3 @@ def _answer(reading: msgspec.Struct, field: str) -> tuple[int, Any]:
         return CODES[errors[field]], None
     value = getattr(reading, field)
     return (NOT_SUPPORTED, None) if value is None else (SUCCESS, value)
-
-
-def address(handle: Any) -> int:
-    """Which GPU a handle is of: its index + 1."""
-    return ctypes.cast(handle, ctypes.c_void_p).value or 0
-
-
-def _set_address(handle: Any, address: int) -> None:
-    ctypes.memmove(ctypes.addressof(handle), ctypes.byref(ctypes.c_size_t(address)), ctypes.sizeof(ctypes.c_size_t))

@@ -10,9 +10,8 @@ from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.cluster.cluster import Cluster
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement import effort
-from closeknit.placement.bandwidth import set_bandwidth
 from closeknit.placement.effort import CLUSTER_STEPS, MACHINE_STEPS, RING_STEPS, VAIN_STEPS, Taken, listing, too_dear
-from closeknit.placement.paths import Paths, pcie_tree
+from closeknit.placement.paths import Paths
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.request import Request
@@ -207,14 +206,6 @@ def test_two_liars_cost_an_honest_node_nothing() -> None:
 def test_two_kinds_that_are_too_dear_leave_something_for_the_next() -> None:
     most = RING_STEPS + SET_STEPS + listing(graph("dgx-1v"))
     assert 2 * most < VAIN_STEPS
-
-
-def test_rings_of_many_gpus_stay_within_pythons_stack() -> None:
-    count = 64
-    mesh = replace(random_machine(1, count, 1.0), switched=False, links=tuple(
-        tuple(0 if a == b else 36 for b in range(count)) for a in range(count)
-    ))  # fmt: skip
-    assert set_bandwidth(mesh, pcie_tree(mesh), tuple(range(count))).order_gb_s > 0
 
 
 def test_the_many_go_before_the_one_that_differs() -> None:

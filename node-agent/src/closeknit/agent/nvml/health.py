@@ -27,7 +27,7 @@ def pulse(handle: Any, capability: tuple[int, int] | None, links: Sequence[int],
     """The state of a GPU, and of these links of it.
 
     Without `counts` the errors of links and the rows of memory are left out. On an H200 the errors of one link take
-    0.4 ms of a core, and the rows of a GPU 1 ms; all the rest takes 2 ms (docs/measurements/2026-11-22-agent-on-h200).
+    0.4 ms of a core, and the rows of a GPU 1 ms; all the rest takes 3 ms (docs/measurements/2026-11-22-agent-on-h200).
     """
     errors: dict[str, str] = {}
     unwell: dict[str, str] = {}
