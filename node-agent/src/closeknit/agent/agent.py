@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from pydantic import ValidationError
 
+from closeknit.agent.discovery.allocations import Allocations, held_lately
 from closeknit.agent.discovery.course import Course, followed
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.remembered import remembered
@@ -61,7 +62,8 @@ class Agent:
         self._interval_s = interval_s
         self._backoff = backoff
         self._chance = chance
-        self._read: Readings | None = None
+        self._read: tuple[Readings, frozenset[str] | None] | None = None  # with the GPUs that Pods held
+        self._known: Allocations | None = None
         self._last: tuple[Readings, Discovery] | None = None  # with what is remembered
         self._course = Course()
         self._is_published = False
@@ -116,18 +118,22 @@ class Agent:
     async def _discovery(self) -> Discovery:
         # In a thread: a driver that hangs must not keep this process from ending when it is told to.
         self._heard_at = monotonic()
-        found = self._discovered(await asyncio.to_thread(self._source.read))
+        read = await asyncio.to_thread(self._source.read)
         if self._kubelet is None:
-            return found
+            return self._discovered(read, None)
+        # After the reading: a program that computes was given its GPU before.
         known = await self._kubelet.allocations()
+        found = self._discovered(read, held_lately(self._known, known))
+        self._known = known
         return dataclasses.replace(found, allocations=known.held, findings=(*found.findings, known.finding))
 
-    def _discovered(self, read: Readings) -> Discovery:
-        if self._last is not None and read == self._read and not self._course.gpus:
+    def _discovered(self, read: Readings, held: frozenset[str] | None) -> Discovery:
+        if self._last is not None and (read, held) == self._read and not self._course.gpus:
             return self._last[1]  # nothing has changed, and nothing was happening that time alone could end
         readings = remembered(self._last and self._last[0], read)
         course = followed(self._course, readings, monotonic())
-        if self._last is None or (readings, course) != (self._last[0], self._course):
-            self._last = readings, discover(readings, self._source.method, course)
-        self._read, self._course = read, course
+        before = self._read and self._read[1]
+        if self._last is None or (readings, course, held) != (self._last[0], self._course, before):
+            self._last = readings, discover(readings, self._source.method, course, held)
+        self._read, self._course = (read, held), course
         return self._last[1]

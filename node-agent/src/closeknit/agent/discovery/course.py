@@ -80,13 +80,18 @@ def followed(course: Course, readings: Readings, now_s: float) -> Course:
 
 
 def is_foreign(gpu: GpuReading, held: Set[str] | None) -> bool | None:
-    """Whether programs compute on a GPU that no Pod holds; None where that cannot be told.
+    """Whether programs compute on a GPU that no Pod holds; None where that cannot be told: by a list of processes that
+    could not be read, nor of a GPU with a MIG device that has no known uuid and may be the one that is held.
 
     `held`: uuids of GPUs and MIG devices that the kubelet gave away; None where nobody could ask it.
     """
     if held is None or gpu.uuid is None or gpu.health is None or gpu.health.pids is None:
         return None
-    return bool(gpu.health.pids) and not held & {gpu.uuid, *(device.uuid for device in gpu.mig_devices)}
+    if "handle" in gpu.errors or "pids" in gpu.health.errors:  # what is remembered may have ended
+        return None
+    if held & {gpu.uuid, *(device.uuid for device in gpu.mig_devices)} or not gpu.health.pids:
+        return False
+    return None if any(device.uuid is None for device in gpu.mig_devices) else True
 
 
 def _followed(course: GpuCourse, gpu: GpuReading, now_s: float) -> GpuCourse:
