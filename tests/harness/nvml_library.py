@@ -79,6 +79,7 @@ class NvmlLibrary:
         self.events: list[tuple[int, int]] = []  # (index of the GPU, XID) that the driver has yet to tell
         self.event_error = 10  # what it answers when there is none: TIMEOUT
         self.watched: list[int] = []  # indexes of the GPUs whose events are told
+        self.unread_link: int | None = None  # the link of every GPU whose errors are not told
         self.failing: tuple[int, int] | None = None  # the number of one call, from 0, and the code that it answers
 
     def install(self, monkeypatch: "pytest.MonkeyPatch") -> None:
@@ -263,6 +264,8 @@ class NvmlLibrary:
         if field in HEALTH_FIELDS:
             return self._health(handle, HEALTH_FIELDS[field])
         if field in LINK_ERROR_FIELDS:  # all of them are those of link 0
+            if scope == self.unread_link:
+                return CODES["Unknown"], None
             code, count = self._health(handle, "link_errors")
             return code, count if scope == 0 else 0
         if field in (C2C_COUNT_FIELD, C2C_SPEED_FIELD):

@@ -60,7 +60,10 @@ def played() -> Played:
     return Played()
 
 
-def reported(played: Played, *steps: tuple[Readings, Sequence[Grant] | Unanswered]) -> list[list[str]]:
+Step = tuple[Readings, Sequence[Grant] | Unanswered]
+
+
+def reported(played: Played, *steps: Step) -> list[list[str]]:
     """The reasons of the first GPU after each of these readings and answers."""
 
     async def nothing() -> dict[Any, str]:
@@ -82,18 +85,18 @@ HELD = [Grant("team", "rank-0", "trainer", (("nvidia.com/gpu", UUID),))]
 
 
 def test_a_program_that_no_pod_brought_is_seen_at_once_and_so_is_its_end(played: Played) -> None:
-    steps = [(with_pids(), []), (with_pids(17), []), (with_pids(17), []), (with_pids(), [])]
+    steps: list[Step] = [(with_pids(), []), (with_pids(17), []), (with_pids(17), []), (with_pids(), [])]
     assert reported(played, *steps) == [[], ["ForeignProcess"], ["ForeignProcess"], []]
 
 
 def test_a_pods_own_program_is_not_foreign_while_the_pod_comes_and_goes(played: Played) -> None:
     # It ended between the reading of the GPUs and the kubelet's answer.
-    steps = [(with_pids(), []), (with_pids(17), HELD), (with_pids(17), []), (with_pids(), [])]
+    steps: list[Step] = [(with_pids(), []), (with_pids(17), HELD), (with_pids(17), []), (with_pids(), [])]
     assert reported(played, *steps) == [[], [], [], []]
 
 
 def test_a_program_that_outlives_its_pod_is_foreign(played: Played) -> None:
-    steps = [(with_pids(17), HELD), (with_pids(17), []), (with_pids(17), [])]
+    steps: list[Step] = [(with_pids(17), HELD), (with_pids(17), []), (with_pids(17), [])]
     assert reported(played, *steps) == [[], [], ["ForeignProcess"]]
 
 
@@ -106,7 +109,7 @@ def test_a_list_of_programs_that_is_only_remembered_tells_nothing(played: Played
     failed = replace(with_pids().gpus[0], health=HealthReading(errors={"pids": "Unknown"}))
     lost = replace(MACHINE.gpus[0], health=None, errors={"handle": "Hung"})
     unread = [replace(MACHINE, gpus=(gpu, *MACHINE.gpus[1:])) for gpu in (failed, lost)]
-    steps = [(with_pids(17), HELD), (unread[0], []), (unread[0], []), (unread[1], []), (unread[1], [])]
+    steps: list[Step] = [(with_pids(17), HELD), (unread[0], []), (unread[0], []), (unread[1], []), (unread[1], [])]
     assert reported(played, *steps) == [[], [], [], ["GPUHung"], ["GPUHung"]]
 
 

@@ -17,11 +17,11 @@ from closeknit.api.nodetopology import Method
 
 OPEN_S = 60.0  # a driver without persistence mode starts each GPU first, some seconds for each
 ANSWER_S = 3.0  # all of a GPU with 18 links takes some 10 ms; a driver that is busy with another one, a second
-# A GPU that did not answer is left alone, each time for twice as long: asking it costs the session with the others.
-# Between two counts of errors of links and of replaced rows, which are rates or come with an XID. On four H200 counting
-# with each reading took 1.4% of a core, and this takes 0.32% (docs/measurements/2026-11-22-agent-on-h200.md).
-COUNT_S = 60.0
+# Between two counts of the errors of links, which matter as a rate over 10 min. Those of 8 H200 take 112 ms of a core
+# (docs/measurements/2026-11-22-agent-calls-on-h200.md), so 0.04% of it; a link that goes down is seen in each reading.
+COUNT_S = 300.0
 SURROUNDINGS_S = 60.0  # between two readings of PCI devices and of the kernel's files
+# A GPU that did not answer is left alone, each time for twice as long: asking it costs the session with the others.
 SILENT_S = (60.0, 600.0)
 # GPUs that fall silent in one reading until the driver hangs rather than its GPUs; a reading that waits for each of
 # them in turn would take minutes.

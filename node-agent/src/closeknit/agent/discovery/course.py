@@ -17,7 +17,7 @@ LASTS_S = 60.0  # a slowdown that shows in every reading for so long is no momen
 LINK_WINDOW_S = 600.0
 # Trainings of links that a GPU may have in the window: one comes with a cable or a reset, a bad link has them in rows.
 MAX_LINK_ERRORS = 4
-MAX_SAMPLES = 128  # of a counter that moves with every reading, the window's 600 s at 5 s each
+MAX_SAMPLES = 128  # of a counter that moves with every reading, the window's 600 s and more
 # Bits of nvmlClocksEventReasons that are not the work of a job's own load or of somebody's limit.
 SLOWDOWNS: Mapping[GpuReason, int] = {
     GpuReason.THERMAL_SLOWDOWN: 0x20 | 0x40,  # by software, by hardware

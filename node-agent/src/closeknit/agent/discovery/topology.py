@@ -72,8 +72,7 @@ def discover(
 ) -> Discovery:
     """The machine that these readings describe; every list of its spec is in the order of `gpus`, by NVML index.
 
-    `course`: what has happened to its GPUs until now. `held`: uuids that the kubelet gave to Pods; None where nobody could
-    ask it.
+    `course`: what has happened to its GPUs until now. `held`: uuids of GPUs that Pods hold; None where nobody knows.
     """
     located = _located(readings)
     gpus = [gpu for gpu, _ in located]

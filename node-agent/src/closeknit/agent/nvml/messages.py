@@ -66,7 +66,7 @@ class AskPulse(Ask[Pulse], frozen=True):
     index: int
     links: tuple[int, ...]
     counts: bool
-    """Also what counts its links' errors and replaced memory rows: five times as dear as all the rest."""
+    """Also how many errors its links had: five times as dear as all the rest."""
 
 
 class AskEvents(Ask[tuple[XidReading, ...]], frozen=True):
