@@ -14,6 +14,7 @@ from closeknit.agent.discovery.course import is_foreign
 from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import HealthReading, MigDeviceReading, Readings
 from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.traffic import NO_TRAFFIC, Traffic
 from closeknit.agent.hardware import HardwareSource
 from closeknit.agent.kubelet.source import Kubelet
 from closeknit.agent.nvml import health
@@ -50,6 +51,9 @@ class Played:
 
     def live(self) -> tuple[LiveGpu, ...]:
         return ()
+
+    def traffic(self, gpus: Sequence[str]) -> Traffic:  # noqa: ARG002 -- it is the protocol's
+        return NO_TRAFFIC
 
     async def list(self) -> Sequence[Grant] | Unanswered:
         return self.answer

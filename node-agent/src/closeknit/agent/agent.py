@@ -4,13 +4,14 @@ import asyncio
 import dataclasses
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from time import monotonic
 from typing import NoReturn
 
 from pydantic import ValidationError
 
+from closeknit.agent.discovery import trail
 from closeknit.agent.discovery.allocations import Allocations, held_lately
 from closeknit.agent.discovery.course import Course, followed
 from closeknit.agent.discovery.readings import Readings
@@ -19,6 +20,8 @@ from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.kubelet.source import Kubelet
 from closeknit.agent.publish import NotYet, Publisher
 from closeknit.agent.source import Source, SourceError
+from closeknit.api.nodetopology import NodeTopologySpec
+from closeknit.api.nodetopology_status import Allocation
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
 
@@ -66,6 +69,8 @@ class Agent:
         self._known: Allocations | None = None
         self._last: tuple[Readings, Discovery] | None = None  # with what is remembered
         self._course = Course()
+        self._trail = trail.Trail()
+        self._counted_at = 0.0  # on the loop's clock
         self._is_published = False
         self._heard_at = monotonic()
 
@@ -125,7 +130,17 @@ class Agent:
         known = await self._kubelet.allocations()
         found = self._discovered(read, held_lately(self._known, known))
         self._known = known
-        return dataclasses.replace(found, allocations=known.held, findings=(*found.findings, known.finding))
+        held = None if known.held is None else await self._with_paths(known.held, found.spec)
+        return dataclasses.replace(found, allocations=held, findings=(*found.findings, known.finding))
+
+    async def _with_paths(self, held: Sequence[Allocation], spec: NodeTopologySpec) -> tuple[Allocation, ...]:
+        """These containers' allocations with the ways that their data has moved."""
+        now = asyncio.get_running_loop().time()
+        if trail.is_due(self._trail, held, now - self._counted_at):
+            traffic = await asyncio.to_thread(self._source.traffic, trail.wanted(self._trail, held))
+            self._trail = trail.after(self._trail, held, traffic, trail.rdma_ports(spec))
+            self._counted_at = now
+        return tuple(each.model_copy(update={"paths": self._trail.paths(each)}) for each in held)
 
     def _discovered(self, read: Readings, held: frozenset[str] | None) -> Discovery:
         if self._last is not None and (read, held) == self._read and not self._course.gpus:
