@@ -20,28 +20,36 @@ def test_torchrun_gives_every_process_the_rank_of_the_plan(ask: Ask, debian: Cal
     gangs = [MANY, UNEQUAL, ALONE, ELASTIC]
     many, unequal, alone, elastic = ask(python, "torch_launcher.py", [environments(each) for each in gangs])
     assert [told["ranks"] for told in (many, unequal, alone, elastic)] == [first_ranks(each) for each in gangs]
-    assert many["nodes"] == [
-        {
-            "minimum": 12,
-            "maximum": 12,
-            "processes": 2,
-            "backend": "static",
-            "endpoint": f"{COORDINATOR}:29500",
-            "run": "none",
-        }
-    ] * 12
+    assert (
+        many["nodes"]
+        == [
+            {
+                "minimum": 12,
+                "maximum": 12,
+                "processes": 2,
+                "backend": "static",
+                "endpoint": f"{COORDINATOR}:29500",
+                "run": "none",
+            }
+        ]
+        * 12
+    )
     assert [node["processes"] for node in unequal["nodes"]] == [2, 3, 1]
     assert alone["nodes"][0]["maximum"] == 1
-    assert elastic["nodes"] == [
-        {
-            "minimum": 3,
-            "maximum": 12,
-            "processes": 2,
-            "backend": "c10d",
-            "endpoint": f"{COORDINATOR}:29400",
-            "run": "b3e7a5c0-0000-4000-8000-000000000000-1",
-        }
-    ] * 12
+    assert (
+        elastic["nodes"]
+        == [
+            {
+                "minimum": 3,
+                "maximum": 12,
+                "processes": 2,
+                "backend": "c10d",
+                "endpoint": f"{COORDINATOR}:29400",
+                "run": "b3e7a5c0-0000-4000-8000-000000000000-1",
+            }
+        ]
+        * 12
+    )
     assert elastic["node_ranks"] == list(range(12))
 
 

@@ -24,7 +24,7 @@ PYTHON = Path("/usr/bin/python3")
 CONFIG = Path(__file__).parent / "config" / "frameworks"
 DEBIAN = ("python3-torch", "openmpi-bin", "openssh-server", "python3-mpi4py", "numactl")
 """What comes from Debian's packages: PyTorch 1.13 and its torchrun, Open MPI 4.1, sshd. `apt-get install` them."""
-HOROVOD_NEEDS = ("libtorch-dev", "cmake", "g++")
+HOROVOD_NEEDS = ("libtorch-dev", "pybind11-dev", "cmake", "g++")
 """What Horovod is built with, beside them."""
 
 

@@ -40,7 +40,7 @@ def ranks(configs: list[Any], order: list[int]) -> list[list[int]]:
     def of(index: int) -> list[int]:
         config = configs[index]
         spec = WorkerSpec(config.role, config.nproc_per_node, SimpleNamespace(), entrypoint="true")
-        workers = Agent(spec)._assign_worker_ranks(store, order[index], len(configs), spec)  # noqa: SLF001
+        workers = Agent(spec)._assign_worker_ranks(store, order[index], len(configs), spec)
         return [worker.global_rank for worker in workers]
 
     with ThreadPoolExecutor(len(configs)) as pool:

@@ -22,7 +22,6 @@ from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
 from closeknit.launch.pod import pods
 from closeknit.launch.service import service
-from closeknit.launch.variable import Variable
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 

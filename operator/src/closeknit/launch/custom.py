@@ -1,7 +1,7 @@
 """The contract of whatever else: the family of RANK, as far as it is true of a whole Pod.
 
-RANK is that of the Pod's first GPU. With one GPU in each Pod (topology.gpusPerNode: 1) that is all that a process needs;
-with more of them the script starts one process for each, and adds what it counts to RANK and LOCAL_RANK.
+RANK is that of the Pod's first GPU. With one GPU in each Pod (topology.gpusPerNode: 1) that is all that a process
+needs; with more of them the script starts one process for each, and adds what it counts to RANK and LOCAL_RANK.
 """
 
 from closeknit.launch.contract import Contract

@@ -63,7 +63,7 @@ def own_processes(gang: Gang, member: Member) -> tuple[Variable, ...]:
     return (
         Variable("MASTER_ADDR", gang.coordinator, "the same for launchers other than torchrun"),
         Variable("MASTER_PORT", str(MASTER_PORT), "the same for launchers other than torchrun"),
-        Variable("CLOSEKNIT_WORLD_SIZE", str(gang.world_size), "all ranks, for scripts that start processes themselves"),
+        Variable("CLOSEKNIT_WORLD_SIZE", str(gang.world_size), "all ranks, for scripts that start processes"),
         Variable("CLOSEKNIT_FIRST_RANK", str(member.first_rank), "rank of this node's first process, likewise"),
         Variable("CLOSEKNIT_LOCAL_WORLD_SIZE", str(member.rank_count), "processes of this node, likewise"),
     )
