@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from harness.local_cluster import LocalCluster
@@ -29,6 +30,9 @@ LACKING = {"hardware", "nodes"}
 LONG_TESTS_LEFT_OUT = "long_tests_left_out"
 long_tests_left_out = pytest.StashKey[int]()
 namespace_serials = itertools.count()
+# How long a machine takes to draw or to try an example says how busy it is, nothing of what is tested.
+settings.register_profile("closeknit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("closeknit")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
