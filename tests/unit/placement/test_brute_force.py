@@ -46,7 +46,7 @@ SHAPES = {"quad": QUAD, "a100x4": graph("a100x4"), "pcie-only": graph("pcie-only
 
 BEST: dict[tuple[str, tuple[int, ...], int], float] = {}  # of each pool
 TREES: dict[tuple[str, tuple[int, ...]], float] = {}
-TENANTS = st.sampled_from(["a", "a", "b", "c"])
+HOLDERS = st.sampled_from(["a", "a", "b", "c"])
 RINGS: dict[tuple[str, tuple[int, ...]], float] = {}  # by class of machine: there are three, and few sets in each
 
 
@@ -181,7 +181,7 @@ class Used:
         return tree_bound(machine_of(view), positions)
 
     def broken(self) -> tuple[int, int]:
-        """Whole nodes broken, and how many tenants the nodes lack of four."""
+        """Whole nodes broken, and how many holders the nodes lack of four."""
         whole = sum(len(view.free) == 4 != len(positions) for _, view, positions in self.nodes)
         return whole, sum(4 - len(set(view.holders.values())) for _, view, _ in self.nodes)
 
@@ -281,7 +281,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
             node(
                 f"gpu-{number}",
                 SHAPES[shapes[0] if same else shape],
-                gpus=" ".join(draw(TENANTS) if held >> index & 1 else str(index) for index in range(4)),
+                gpus=" ".join(draw(HOLDERS) if held >> index & 1 else str(index) for index in range(4)),
                 path=(draw(st.sampled_from(["b1", "b2"])), draw(st.sampled_from(["r1", "r2", None]))),
                 rdma=draw(st.sampled_from([True, True, False])),
             )

@@ -45,7 +45,12 @@ class Measure(IntEnum):
 
 def reaches(value: Value | None, floor: Value) -> bool:
     """Whether a set is a candidate and nowhere worth less than the floor."""
-    return value is not None and all(part >= least for part, least in zip(value, floor, strict=True))
+    return (
+        value is not None
+        and value.block_gb_s >= floor.block_gb_s
+        and value.bus_gb_s >= floor.bus_gb_s
+        and value.tree_gb_s >= floor.tree_gb_s
+    )
 
 
 class Choice(NamedTuple):

@@ -14,7 +14,7 @@ class Cost(NamedTuple):
     broken: int = 0
     """Whole nodes of which only a part is taken."""
     vacancy: int = 0
-    """Summed over the nodes, how many tenants a node lacks of so many that it will not be whole again soon."""
+    """Summed over the nodes, how many holders a node lacks of so many that it will not be whole again soon."""
     free_gpus: tuple[int, ...] = ()
     """Of the domains that are used, outermost first, without hosts."""
     left_gpus: int = 0

@@ -12,8 +12,8 @@ from operator import attrgetter
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
 from closeknit.machine.islands import islands
-from closeknit.placement.ask import ANY, Ask, Choice, Measure, Value, rank, reaches
 from closeknit.placement import speeds
+from closeknit.placement.ask import ANY, Ask, Choice, Measure, Value, rank, reaches
 from closeknit.placement.bandwidth import (
     ASSUMED_SM,
     Nics,

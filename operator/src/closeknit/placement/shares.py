@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
-from closeknit.cluster.group import MANY_TENANTS
+from closeknit.cluster.group import MANY_HOLDERS
 from closeknit.placement.ask import ANY, Ask, Measure, Value
 from closeknit.placement.binding import Seat, seat
 from closeknit.placement.cost import Scale
@@ -82,9 +82,7 @@ class Shares:
         this mask have; others may be in it."""
         key = (self.key(shape, floor), by)
         stage = self._tables.values.get(key) or self._tables.values.put(key, Stage())
-        self._ask_new(
-            stage, offers, shape, partial(self._value, shape=shape, floor=floor, by=by), lambda worth: worth
-        )
+        self._ask_new(stage, offers, shape, partial(self._value, shape=shape, floor=floor, by=by), lambda worth: worth)
         return stage
 
     def _ask_new(
@@ -133,7 +131,7 @@ class Shares:
             return None
         cost = self._scale.of_share(
             broken=int(terms.free == terms.sets.every != choice.mask),
-            vacancy=MANY_TENANTS - terms.tenants,
+            vacancy=MANY_HOLDERS - terms.holders,
             left_gpus=terms.free.bit_count() - ask.gpus,
             loss_gb_s=choice.loss_gb_s,
             nic_distance=choice.nic_distance,

@@ -1,9 +1,9 @@
 """What no way of using the NVLinks of a set can exceed: how much of the set's data they can spread at all.
 
-A collective brings what each GPU has to all others, along spanning trees of the set. Trees pack as tightly as the worst
-way of cutting the set into parts allows (Nash-Williams, Tutte): the links between the parts, shared by the trees, each of
-which crosses at least one time less than there are parts. NCCL's rings are one way of using the links; of sets whose
-rings are equal the one with more room is better for trees, for point-to-point traffic and for other libraries.
+A collective brings what each GPU has to all others, along spanning trees of the set. Trees pack as tightly as the
+worst way of cutting the set into parts allows (Nash-Williams, Tutte): they share the links between the parts, and each
+of them crosses one time less than there are parts, at least. NCCL's rings are one way of using the links; of sets
+whose rings are equal the one with more room is better for trees, for point-to-point traffic and for other libraries.
 """
 
 from collections.abc import Sequence
