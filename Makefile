@@ -84,6 +84,13 @@ privileges: control-plane ## Ask the API server what each identity may do, and w
 bench-scale: environment ## One decision and one event on 5,000 and on 40,000 nodes: one JSON line
 	@PYTHONPATH=tests $(RUN) python -m bench.scale
 
+.PHONY: bench-node-gpu bench-joint
+bench-node-gpu: environment ## Which GPUs in one node, beside what others choose: docs/benchmarks.md and one JSON line
+	@$(HARNESS) bench.node_gpu --write
+
+bench-joint: environment ## Which node and GPUs together, beside node first, GPUs second: the same
+	@$(HARNESS) bench.joint --write
+
 .PHONY: bench-plan
 bench-plan: environment ## closeknit plan on a 100-node file of real size: one JSON line
 	@$(HARNESS) harness.bench_plan

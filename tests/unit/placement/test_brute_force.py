@@ -1,7 +1,7 @@
 """The search against every choice there is, on clusters of up to three nodes with four GPUs each."""
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import combinations, product
 from math import ceil, inf
 from typing import Any
 
@@ -44,6 +44,9 @@ QUAD = machine(  # half a DGX-1V, whose pairs differ
 SHAPES = {"quad": QUAD, "a100x4": graph("a100x4"), "pcie-only": graph("pcie-only")}
 
 
+BEST: dict[tuple[str, tuple[int, ...], int], float] = {}  # of each pool
+TREES: dict[tuple[str, tuple[int, ...]], float] = {}
+HOLDERS = st.sampled_from(["a", "a", "b", "c"])
 RINGS: dict[tuple[str, tuple[int, ...]], float] = {}  # by class of machine: there are three, and few sets in each
 
 
@@ -59,11 +62,34 @@ def nics_of(graph: Machine, transport: Transport, positions: Sequence[int]) -> f
 
 
 def best_of(graph: Machine, pool: Sequence[int], count: int) -> float:
-    return max((ring(graph, chosen) for chosen in subsets(pool) if len(chosen) == count), default=0.0)
+    of = graph.topology_class, tuple(pool), count
+    if of not in BEST:
+        BEST[of] = max((ring(graph, chosen) for chosen in subsets(pool) if len(chosen) == count), default=0.0)
+    return BEST[of]
 
 
 def subsets(pool: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(member for number, member in enumerate(pool) if mask >> number & 1) for mask in range(1 << len(pool))]
+
+
+def tree_bound(graph: Machine, positions: Sequence[int]) -> float:
+    """What trees over the NVLinks of a set can carry at most."""
+    of = graph.topology_class, tuple(positions)
+    if of not in TREES:
+        TREES[of] = worst_division(graph, positions)
+    return TREES[of]
+
+
+def worst_division(graph: Machine, positions: Sequence[int]) -> float:
+    """The links between the parts of a set for each part beyond the first, in its worst division into parts."""
+    found = inf
+    for owners in product(range(len(positions)), repeat=len(positions)):
+        parts = len(set(owners))
+        if parts > 1:
+            pairs = combinations(zip(positions, owners, strict=True), 2)
+            cut = sum(graph.links[a][b] for (a, mine), (b, other) in pairs if mine != other)
+            found = min(found, cut / (parts - 1))
+    return found
 
 
 class Used:
@@ -147,16 +173,27 @@ class Used:
         few_hosts = len(self.nodes) <= 2 * ceil(self.request.gpus / max(able))
         return self.alone or self.request.gpus_per_node is not None or (equal and few_hosts)
 
-    def harm(self) -> list[float]:
-        """Whole nodes broken, and what the best remaining sets of 8, 4 and 2 lose."""
-        harm = [0.0] * 4
+    def tree(self) -> float:
+        """What no way of using the NVLinks of the one node can exceed, in links."""
+        if not self.alone or self.request.gpus == 1:
+            return 0.0
+        _, view, positions = self.nodes[0]
+        return tree_bound(machine_of(view), positions)
+
+    def broken(self) -> tuple[int, int]:
+        """Whole nodes broken, and how many holders the nodes lack of four."""
+        whole = sum(len(view.free) == 4 != len(positions) for _, view, positions in self.nodes)
+        return whole, sum(4 - len(set(view.holders.values())) for _, view, _ in self.nodes)
+
+    def loss(self) -> float:
+        """What the best sets of later jobs lose, of what is free now and of all of each machine."""
+        loss = 0.0
         for _, view, positions in self.nodes:
-            rest = [index for index in view.free if index not in positions]
-            harm[0] += len(view.free) == 4 != len(positions)
-            for at, size in enumerate((8, 4, 2), start=1):
-                graph = machine_of(view)
-                harm[at] += best_of(graph, view.free, size) - best_of(graph, rest, size)
-        return harm
+            for pool in (view.free, range(4)):
+                rest = [index for index in pool if index not in positions]
+                for size in (2, 3, 4):
+                    loss += best_of(machine_of(view), pool, size) - best_of(machine_of(view), rest, size)
+        return loss
 
     def free_in_domains(self) -> list[int]:
         found = []
@@ -165,11 +202,11 @@ class Used:
             found.append(sum(len(view.free) for view in self.views if domain(view, level) in touched))
         return found
 
-    def fit(self) -> tuple[int, int, int]:
+    def fit(self) -> tuple[float, ...]:
         left = sum(len(view.free) - len(positions) for _, view, positions in self.nodes)
         distance = sum(nic_distance(machine_of(view), positions) for _, view, positions in self.nodes)
         cpus = [{pcie_tree(machine_of(view)).cpu[position] for position in p} for _, view, p in self.nodes]
-        return left, distance, sum(map(len, cpus))
+        return left, self.loss(), distance, sum(map(len, cpus))
 
 
 def merit(cluster: Cluster, request: Request, chosen: Chosen) -> tuple[Any, ...] | None:
@@ -198,7 +235,8 @@ def merit_over(
         not equal,
         -used.slowest_block(),
         -used.bus(),
-        *used.harm(),
+        -used.tree(),
+        *used.broken(),
         *used.free_in_domains(),
         *used.fit(),
         tuple((number, len(positions)) for number, _, positions in used.nodes),
@@ -243,7 +281,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
             node(
                 f"gpu-{number}",
                 SHAPES[shapes[0] if same else shape],
-                gpus=" ".join("a" if held >> index & 1 else str(index) for index in range(4)),
+                gpus=" ".join(draw(HOLDERS) if held >> index & 1 else str(index) for index in range(4)),
                 path=(draw(st.sampled_from(["b1", "b2"])), draw(st.sampled_from(["r1", "r2", None]))),
                 rdma=draw(st.sampled_from([True, True, False])),
             )

@@ -1,8 +1,9 @@
 """What one machine, and all machines of a cluster, may cost a decision, whatever their agents say of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -10,12 +11,12 @@ from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.cluster.cluster import Cluster
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement import effort
-from closeknit.placement.effort import CLUSTER_STEPS, MACHINE_STEPS, RING_STEPS, VAIN_STEPS, Taken, listing, too_dear
+from closeknit.placement.effort import CLUSTER_STEPS, FIRST_STEPS, MACHINE_STEPS, Effort, too_dear
 from closeknit.placement.paths import Paths
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.request import Request
-from closeknit.placement.rings import SET_STEPS, Rings
+from closeknit.placement.rings import SET_STEPS, Rings, rings
 from closeknit.placement.tables import Tables
 from scenarios.clusters import cluster_of, graph, node, wanted
 from scenarios.machines import MACHINES
@@ -78,7 +79,7 @@ def random_situation(seed: int) -> tuple[Cluster, Request]:
 
 
 class Counting(Tables):
-    """Tables that count what is searched."""
+    """Tables that count what is searched, and not found in them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,9 +87,10 @@ class Counting(Tables):
         self.taken = 0
 
     def _rings_of(self, paths: Paths) -> Rings:
+        is_known = self._rings.get(paths.digest()) is not None
         found = super()._rings_of(paths)
         self.most = max(self.most, found.steps)
-        self.taken += found.steps
+        self.taken += 0 if is_known else found.steps
         return found
 
 
@@ -179,7 +181,10 @@ def test_a_machine_of_random_links_gets_its_gpus_placed_at_once_and_the_placemen
     assert isinstance(answer, Placement)
     assert answer.ended_at_budget
     assert answer.predicted_bus_bandwidth_gb_s is None
-    assert answer.limited_by == "the GPUs of gpu-0 are joined in too many ways to be searched"
+    assert (
+        answer.limited_by
+        == "nothing is predicted for gpu-0: the cluster's machines join their GPUs in more ways than are searched"
+    )
     assert tables.taken == 0
 
 
@@ -191,57 +196,91 @@ def test_a_liar_is_taken_last_and_costs_an_honest_node_nothing() -> None:
     assert not answer.ended_at_budget
 
 
-def test_two_liars_cost_an_honest_node_nothing() -> None:
-    liars = [random_machine(seed, 7, 1.0) for seed in (4, 8)]  # of few sets, so that they are searched first
+def test_liars_cost_an_honest_node_nothing() -> None:
+    liars = [random_machine(seed, 7, 1.0) for seed in (4, 8, 4, 8, 4, 8)]  # six agents
     nodes = [node(f"gpu-{number}", each, path=("r1",)) for number, each in enumerate([*liars, graph("hgx-h200")])]
     tables = Tables()
     topology = {"nvlink": "Required", "minBusBandwidthGBps": 100}
     answer = place(cluster_of(*nodes, levels=("rack",)), wanted(gpus=8, topology=topology), tables)
-    assert not any(tables.taken_by(liar).is_all for liar in liars)
+    assert not any(tables.effort_of(liar).is_all for liar in liars)
     assert isinstance(answer, Placement)
-    assert [share.node for share in answer.shares] == ["gpu-2"]
+    assert [share.node for share in answer.shares] == ["gpu-6"]
     assert answer.predicted_bus_bandwidth_gb_s == 360
 
 
-def test_two_kinds_that_are_too_dear_leave_something_for_the_next() -> None:
-    most = RING_STEPS + SET_STEPS + listing(graph("dgx-1v"))
-    assert 2 * most < VAIN_STEPS
+def efforts(monkeypatch: pytest.MonkeyPatch, **kinds: tuple[int, list[tuple[str, int]]]) -> dict[str, Effort]:
+    """Kinds that take so many steps for their lists, and for the rings of each of these sets; SET_STEPS cut one."""
+
+    class Sought(NamedTuple):
+        is_cut: bool
+
+    class Drawn(Effort):
+        def __init__(self, listed: int, sets: list[tuple[str, int]]) -> None:
+            super().__init__(graph("a100x4"), listed, rings)
+            self._left = iter([])
+            self._drawn = sets
+
+        def searched(self, most: int) -> tuple[int, bool]:
+            self._left = self._left if self._sums else self._each()
+            return super().searched(most)
+
+        def _each(self) -> Iterator[Any]:
+            for key, steps in self._drawn:
+                self.rings.append((key.encode(), steps))
+                self._sums.append(steps + (self._sums[-1] if self._sums else 0))
+                yield Sought(steps >= SET_STEPS)
+
+    monkeypatch.setattr(effort, "RING_STEPS", MACHINE_STEPS)
+    return {name: Drawn(listed, sets) for name, (listed, sets) in kinds.items()}
 
 
-def test_the_many_go_before_the_one_that_differs() -> None:
-    taken = dict.fromkeys(("a", "b", "c", "d", "many"), Taken(CLUSTER_STEPS // 3 + 1, {}, is_all=True))
-    listed = dict.fromkeys([*taken, "liar", "another", "0"], 1)
-    assert too_dear({**dict.fromkeys(taken, 1), "many": 40}, listed, taken.__getitem__) == {"c", "d"}
-    assert too_dear(dict.fromkeys(taken, 1), {**listed, "d": 0}, taken.__getitem__) == {"c", "many"}
+def test_the_many_go_before_the_one_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = CLUSTER_STEPS // 40
+    each: Any = {name: (1, [(f"{name}-{n}", part) for n in range(10)]) for name in ("a", "b", "c", "d", "many")}
+    found = efforts(monkeypatch, **each)
+    left_out = too_dear({**dict.fromkeys("abcd", 1), "many": 40}, found.__getitem__)
+    assert left_out
+    assert "many" not in left_out
+    assert "many" in too_dear(dict.fromkeys(found, 1), efforts(monkeypatch, **each).__getitem__)
 
 
-def test_what_machines_have_in_common_counts_once() -> None:
-    half = CLUSTER_STEPS // 2
-    taken = {name: Taken(1, {b"common": half, name.encode(): 1}, is_all=True) for name in ("a", "b", "c")}
-    ones = dict.fromkeys(taken, 1)
-    assert not too_dear(ones, ones, taken.__getitem__)
-    apart = {name: Taken(1, {name.encode(): half}, is_all=True) for name in taken}
-    assert too_dear(ones, ones, apart.__getitem__) == {"c"}
+def test_what_machines_have_in_common_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [SET_STEPS - 1] * 10
+    common: Any = {name: (1, [(f"{n}", each) for n, each in enumerate(steps)]) for name in "abcde"}
+    assert not too_dear(dict.fromkeys("abcde", 1), efforts(monkeypatch, **common).__getitem__)
+    apart: Any = {name: (1, [(f"{name}-{n}", each) for n, each in enumerate(steps)]) for name in "abcde"}
+    assert too_dear(dict.fromkeys("abcde", 1), efforts(monkeypatch, **apart).__getitem__)
 
 
-def test_one_that_is_too_dear_takes_nothing_from_the_others() -> None:
-    dear = Taken(MACHINE_STEPS + SET_STEPS, {}, is_all=False)
-    taken = {"0-liar": dear, "a": Taken(CLUSTER_STEPS - 1, {}, is_all=True), "b": Taken(1, {}, is_all=True)}
-    ones = dict.fromkeys(taken, 1)
-    assert too_dear(ones, ones, taken.__getitem__) == {"0-liar"}
+def test_cheap_kinds_are_searched_whoever_claims_to_be_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    dear = [(f"{n}", FIRST_STEPS) for n in range(MACHINE_STEPS // FIRST_STEPS)]
+    liars: Any = {f"0-liar-{n}": (0, [(f"{n}-{key}", steps) for key, steps in dear]) for n in range(20)}
+    honest: Any = {"honest": (1, [(f"h{n}", FIRST_STEPS) for n in range(10)])}
+    left_out = too_dear(dict.fromkeys([*liars, *honest], 1), efforts(monkeypatch, **liars, **honest).__getitem__)
+    assert left_out
+    assert "honest" not in left_out
 
 
-def test_of_many_that_are_too_dear_few_are_searched() -> None:
-    asked: list[str] = []
+def test_what_has_been_searched_before_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: Any = {
+        "even": (3, [("x", FIRST_STEPS), ("y", FIRST_STEPS)]),
+        "cut": (3, [("z", 10), ("cut", SET_STEPS)]),
+        "long": (3, [(f"l{n}", SET_STEPS - 1) for n in range(8)]),
+    }
+    for most in (1, FIRST_STEPS, FIRST_STEPS + 3, 2 * FIRST_STEPS + 3, SET_STEPS, MACHINE_STEPS):
+        fresh, known = efforts(monkeypatch, **kinds), efforts(monkeypatch, **kinds)
+        for name in kinds:
+            known[name].searched(MACHINE_STEPS)
+            assert known[name].searched(most) == fresh[name].searched(most)
 
-    def taken(name: str) -> Taken:
-        asked.append(name)
-        return Taken(SET_STEPS, {}, is_all=False)
 
-    ones = {f"liar-{number}": 1 for number in range(500)}
-    assert too_dear(ones, ones, taken) == ones.keys()
-    assert len(asked) == VAIN_STEPS // SET_STEPS
-    assert too_dear({"dear": 40}, {"dear": MACHINE_STEPS + 1}, dict[str, Taken]().__getitem__) == {"dear"}
+def test_of_many_that_are_too_dear_few_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    liars: Any = {f"liar-{n}": (0, [(f"cut-{n}", SET_STEPS)]) for n in range(500)}
+    found = efforts(monkeypatch, **liars)
+    assert too_dear(dict.fromkeys(liars, 1), found.__getitem__) == liars.keys()
+    assert sum(bool(each.rings) for each in found.values()) == CLUSTER_STEPS // SET_STEPS
+    unlisted = efforts(monkeypatch, dear=(MACHINE_STEPS + 1, []))
+    assert too_dear({"dear": 40}, unlisted.__getitem__) == {"dear"}
 
 
 def test_a_cluster_of_different_machines_has_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +329,7 @@ def test_five_hundred_different_machines_take_what_one_cluster_may(mix: str) -> 
     tables = Counting()
     answer = place(cluster, wanted(gpus=8), tables)
     assert not isinstance(answer, NoFit)
-    assert tables.taken <= CLUSTER_STEPS + VAIN_STEPS + 2 * MACHINE_STEPS
+    assert tables.taken <= CLUSTER_STEPS + 2 * MACHINE_STEPS
     assert 0 < len(tables.too_dear_in(cluster.forest.empty)) < DIFFERENT
     asked = Tables()
     place(cluster, wanted(gpus=4), asked)

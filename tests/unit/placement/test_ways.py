@@ -89,7 +89,7 @@ def test_without_limits_the_rings_are_the_same(name: str, monkeypatch: pytest.Mo
 def test_a_machine_with_a_gpu_out_of_the_fabric_takes_few_steps(name: str, most: int) -> None:
     tables = Tables()
     tables.learn(out_of_fabric(name, 0))
-    assert tables.taken_by(out_of_fabric(name, 0)).steps <= most
+    assert tables.effort_of(out_of_fabric(name, 0)).steps <= most
 
 
 def test_the_digest_of_paths_stands_for_all_of_them() -> None:

@@ -8,6 +8,8 @@ from closeknit.api.names import ExclusionReason
 from closeknit.cluster.node import NodeView, PluginOffer, Taint
 from closeknit.machine.graph import Machine
 
+MANY_HOLDERS = 4  # as many jobs and Pods on a node, and more, count alike: it will not be whole again soon
+
 
 @dataclass(frozen=True, slots=True)
 class MachineKind:
@@ -32,6 +34,9 @@ class Group:
     """None exactly where the node has no valid NodeTopology."""
     free: int
     """Mask of the positions that are usable and that nobody holds."""
+    holders: int
+    """How many jobs, Pods and claims hold GPUs of the node, as far as is known, MANY_HOLDERS at most; 0 where no GPU is
+    free, because then nothing is chosen."""
     faults: tuple[tuple[int, str], ...]
     """(NVML index, why) of each GPU that is not usable, in short."""
     dra: bool
@@ -45,7 +50,7 @@ class Group:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        facts = (self.kind, self.free, self.faults, self.plugin, self.taints, self.excluded)
+        facts = (self.kind, self.free, self.holders, self.faults, self.plugin, self.taints, self.excluded)
         object.__setattr__(self, "_hash", hash(facts))
 
     def __hash__(self) -> int:
@@ -60,6 +65,7 @@ class Group:
         return Group(
             kind=self.kind,
             free=every & ~self.kind.mig,
+            holders=0,
             faults=(),
             dra=True,
             plugin=None,
@@ -77,6 +83,7 @@ def group_of(view: NodeView, kind: MachineKind | None = None) -> Group:
     return Group(
         kind=kind or (_kind(machine) if machine else None),
         free=sum(at.get(index, 0) for index in view.free),
+        holders=min(MANY_HOLDERS, len(set(view.holders.values()))) if view.free else 0,
         faults=tuple((index, fault.summary) for index, fault in sorted(view.unusable.items()) if index in at),
         dra=view.dra,
         plugin=view.plugin,

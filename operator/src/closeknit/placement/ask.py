@@ -1,5 +1,6 @@
 """What a job asks of its share of one node, and what a set of GPUs is worth to it."""
 
+from enum import IntEnum
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
@@ -16,6 +17,8 @@ class Ask(NamedTuple):
     """Whether each block, or without blocks the whole share, must be joined over NVLink alone."""
     transport: Transport | None = None
     """RDMA transport between the nodes, whose NICs then count."""
+    alone: bool = False
+    """Whether it is all that the job asks for, so that nothing but this node limits it."""
 
 
 class Value(NamedTuple):
@@ -25,22 +28,38 @@ class Value(NamedTuple):
     """Bandwidth inside the slowest block; infinite without blocks."""
     bus_gb_s: float
     """What the gang gets through this node: its rings and, where they are known, its NICs."""
+    tree_gb_s: float = 0.0
+    """What no way of using its NVLinks can exceed (trees.py); 0 where that is not asked."""
 
 
 ANY = Value(0.0, 0.0)
 
 
+class Measure(IntEnum):
+    """A part of a Value, by its place in it."""
+
+    BLOCK = 0
+    BUS = 1
+    TREE = 2
+
+
 def reaches(value: Value | None, floor: Value) -> bool:
     """Whether a set is a candidate and nowhere worth less than the floor."""
-    return value is not None and value.block_gb_s >= floor.block_gb_s and value.bus_gb_s >= floor.bus_gb_s
+    return (
+        value is not None
+        and value.block_gb_s >= floor.block_gb_s
+        and value.bus_gb_s >= floor.bus_gb_s
+        and value.tree_gb_s >= floor.tree_gb_s
+    )
 
 
 class Choice(NamedTuple):
     """The set to take. Every cost is better when lower."""
 
     mask: int
-    loss_gb_s: tuple[float, ...]
-    """By how much the best remaining set of 8, of 4 and of 2 gets slower."""
+    loss_gb_s: float
+    """By how much the best sets of later jobs get slower: among what is left free, and among what is left of the
+    machine once those that hold the rest have gone."""
     nic_distance: int
     numa_nodes: int
 

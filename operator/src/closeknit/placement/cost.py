@@ -1,6 +1,5 @@
 """What a spread of a gang costs, in one integer that compares, adds up and multiplies as the list of its parts does."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 WIDTH = 48  # bits of one part: 65,536 nodes that each lose 1,000 GB/s, in MB/s, are 36; one is for the sign
@@ -14,12 +13,14 @@ class Cost(NamedTuple):
     """How many of each level are used, outermost first, host last."""
     broken: int = 0
     """Whole nodes of which only a part is taken."""
-    loss_mb_s: tuple[int, int, int] = (0, 0, 0)
-    """By how much the best remaining set of 8, of 4 and of 2 gets slower, summed over the nodes."""
+    vacancy: int = 0
+    """Summed over the nodes, how many holders a node lacks of so many that it will not be whole again soon."""
     free_gpus: tuple[int, ...] = ()
     """Of the domains that are used, outermost first, without hosts."""
     left_gpus: int = 0
     """Free GPUs that stay on the nodes used."""
+    loss_mb_s: int = 0
+    """By how much the best sets of later jobs get slower, summed over the nodes."""
     nic_distance: int = 0
     numa_nodes: int = 0
 
@@ -29,8 +30,8 @@ class Scale:
 
     def __init__(self, levels: int) -> None:
         self._levels = levels
-        self._below = WIDTH * (4 + levels - 1 + 3)  # bits of all parts but the domains
-        self._left, self._loss = WIDTH * 2, WIDTH * (3 + levels - 1)
+        self._below = WIDTH * (2 + levels - 1 + 4)  # bits of all parts but the domains
+        self._vacancy = WIDTH * (4 + levels - 1)
         nothing = (0,) * (levels - 1)
         steps = range(levels - 1)
         self.of_domain = tuple(
@@ -49,9 +50,10 @@ class Scale:
         for part in (
             *cost.domains,
             cost.broken,
-            *cost.loss_mb_s,
+            cost.vacancy,
             *cost.free_gpus,
             cost.left_gpus,
+            cost.loss_mb_s,
             cost.nic_distance,
             cost.numa_nodes,
         ):
@@ -59,12 +61,12 @@ class Scale:
         return whole
 
     def of_share(
-        self, broken: int, loss_gb_s: Sequence[float], left_gpus: int, nic_distance: int, numa_nodes: int
+        self, broken: int, vacancy: int, left_gpus: int, loss_gb_s: float, nic_distance: int, numa_nodes: int
     ) -> int:
         """What a share of one node costs by itself."""
-        first, second, third = loss_gb_s
-        loss = (((broken << WIDTH) + mb_s(first) << WIDTH) + mb_s(second) << WIDTH) + mb_s(third)
-        return self.of_host + (loss << self._loss) + (left_gpus << self._left) + (nic_distance << WIDTH) + numa_nodes
+        outer = (broken << WIDTH) + vacancy << self._vacancy
+        inner = ((left_gpus << WIDTH) + mb_s(loss_gb_s) << WIDTH) + nic_distance << WIDTH
+        return self.of_host + outer + inner + numa_nodes
 
     def domains(self, packed: int) -> tuple[int, ...]:
         """How many domains of each level a cost counts."""

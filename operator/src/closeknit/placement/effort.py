@@ -4,66 +4,74 @@ An agent may claim any graph. How many different sets of GPUs a machine has is k
 what their rings take is not, so that they are searched until it is too much. That is a function of the machine alone.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
 from math import comb, prod
-from typing import NamedTuple
 
 from closeknit.machine.graph import Machine
 from closeknit.placement.paths import Paths
 from closeknit.placement.rings import Rings
-from closeknit.placement.sets import KEPT_SIZES, MANY_SEARCHES
+from closeknit.placement.sets import KEPT_SIZES, MANY_SEARCHES, Sets
 from closeknit.placement.subsets import twins, ways_of
 
 MANY_SETS = 1 << 16  # that are listed, of all sizes: any sixteen GPUs
 # Of real machines sixteen GPUs behind switches of which one has lost a link take the most, 2,798,445 steps.
 MACHINE_STEPS = 11 << 18  # of one kind of machine, 0.5 to 0.9 s
-# Of these for its rings: a DGX-1V of which two GPUs are out of the mesh takes 1,126,773. Two kinds that claim more
-# leave something of VAIN_STEPS, so that what comes after them is searched.
+# Of these for its rings: a DGX-1V of which two GPUs are out of the mesh takes 1,126,773.
 RING_STEPS = 5 << 18
-CLUSTER_STEPS = 6 << 20  # of all kinds of one cluster; the last one may go beyond
-VAIN_STEPS = 13 << 18  # of those kinds that turn out to be too dear; the last one may go beyond
+CLUSTER_STEPS = 37 << 18  # of all kinds of one cluster, 2.4 s; the last one may go beyond
+FIRST_STEPS = 1 << 14  # that each node brings its kind at first, doubled until all kinds are searched or too dear
 # Of a set; of a path in it, where its rings are its own; of a GPU and a NIC in question for it; of a set left over.
 SET_STEPS, PATH_STEPS, NIC_STEPS, REST_STEPS = 100, 16, 2, 3
 
 
-class Taken(NamedTuple):
-    """What it took to search a machine."""
+class Effort:
+    """The search of one machine's rings, as far as it has come; goes on where it stopped, and equal sets count once."""
 
-    listed: int
-    """Steps for the lists of its sets."""
-    rings: Mapping[bytes, int]
-    """Steps for the rings of each set, by the digest of its paths: other machines have the same ones."""
-    is_all: bool
-    """Whether it was searched to the end, and no set of it was cut."""
+    def __init__(self, machine: Machine, listed: int, search: Callable[[Paths], Rings]) -> None:
+        """`listed` is what `listing` says of it; `search` finds the rings of a set."""
+        self.listed = listed
+        """Steps for the lists of its sets."""
+        self.sets = Sets(machine, self._rings_of)
+        """What has been found; to be used where `is_all`."""
+        self.rings: list[tuple[bytes, int]] = []
+        """Steps for the rings of each set, in the order of the search, by the digest of its paths."""
+        self.is_all = False
+        """Whether it was searched to the end, no set of it was cut, and it did not take too much."""
+        self._search = search
+        self._seen = set[bytes]()
+        self._left = self.sets.all_rings()
+        self._sums: list[int] = []
+        self._is_over = listed > MACHINE_STEPS
 
     @property
     def steps(self) -> int:
-        """All of it, as if no other machine had been searched."""
-        return self.listed + sum(self.rings.values())
+        """So far, as if no other machine had been searched."""
+        return self.listed + (self._sums[-1] if self._sums else 0)
 
+    def searched(self, most: int) -> tuple[int, bool]:
+        """How many of `rings` are searched with so many steps, the one that goes beyond them included, and whether
+        there is nothing more to search then; both as if it had not been searched before."""
+        limit = min(MACHINE_STEPS, self.listed + RING_STEPS)
+        within = min(most, limit) - self.listed
+        while not self._is_over and (not self._sums or self._sums[-1] <= within):
+            found = next(self._left, None)
+            self.is_all = found is None
+            self._is_over = found is None or found.is_cut or self.steps > limit
+            if self._is_over and not self.is_all:
+                self.sets, self._left = Sets(self.sets.machine, self._search), iter(())
+        number = min(len(self._sums), bisect_right(self._sums, within) + 1)
+        is_within = not self._sums or self._sums[-1] <= within
+        return number, self._is_over and number == len(self._sums) and (is_within or not self.is_all)
 
-class Effort:
-    """What the rings of one machine take, while they are searched; those of equal sets once."""
-
-    def __init__(self, search: Callable[[Paths], Rings]) -> None:
-        """`search` finds the rings of a set."""
-        self._search = search
-        self._rings: dict[bytes, int] = {}
-        self.steps = 0
-        """So far."""
-
-    def rings_of(self, paths: Paths) -> Rings:
-        """The rings of a set."""
+    def _rings_of(self, paths: Paths) -> Rings:
         found, key = self._search(paths), paths.digest()
-        if key not in self._rings:
-            self._rings[key] = found.steps
-            self.steps += found.steps
+        if key not in self._seen:
+            self._seen.add(key)
+            self.rings.append((key, found.steps))
+            self._sums.append(found.steps + (self._sums[-1] if self._sums else 0))
         return found
-
-    def taken(self, listed: int, *, is_all: bool) -> Taken:
-        """What it was in the end. Of a machine that is not searched nothing is shared."""
-        return Taken(listed if is_all else listed + self.steps, self._rings if is_all else {}, is_all)
 
 
 def listing(machine: Machine) -> int:
@@ -88,25 +96,33 @@ def listing(machine: Machine) -> int:
     return listed + PATH_STEPS * paths + REST_STEPS * left
 
 
-def too_dear(nodes: Mapping[str, int], listed: Mapping[str, int], taken: Callable[[str], Taken]) -> frozenset[str]:
-    """Those topology classes of a cluster that are not searched, from how many nodes have each and what each takes.
+def too_dear(nodes: Mapping[str, int], effort_of: Callable[[str], Effort]) -> frozenset[str]:
+    """Those topology classes of a cluster that are not searched, from how many nodes have each.
 
-    What many nodes have comes first, then what has few sets. What one of them has in common with another, as two meshes
-    with different links down have, counts once. A class that is too dear by itself takes nothing from the others'
-    budget, but from one of its own: so that a node that says what no other says costs these nothing.
+    All are searched at once, in rounds: each node brings its class so many steps, and in the next round twice as many,
+    until the steps of the cluster are spent. So what takes little is searched before anything takes much, what many
+    nodes have may take more, and whoever claims a graph that is too dear costs the others no more than they take
+    themselves. What one class has in common with another, as two meshes with different links down have, counts once.
     """
-    left, vain = CLUSTER_STEPS, VAIN_STEPS
-    found = set[str]()
-    searched = set[bytes]()
-    for name in sorted(nodes, key=lambda name: (-nodes[name], listed[name], name)):
-        if left <= 0 or vain <= 0 or listed[name] > MACHINE_STEPS:
-            found.add(name)
-            continue
-        kind = taken(name)
-        if kind.is_all:
-            left -= kind.listed + sum(steps for key, steps in kind.rings.items() if key not in searched)
-            searched |= kind.rings.keys()
-        else:
-            found.add(name)
-            vain -= kind.steps
-    return frozenset(found)
+    left, each = CLUSTER_STEPS, FIRST_STEPS
+    efforts = {name: effort_of(name) for name in nodes}
+    found = {name for name, effort in efforts.items() if effort.listed > MACHINE_STEPS}
+    waiting = sorted(nodes.keys() - found, key=lambda name: (-nodes[name], efforts[name].listed, name))
+    charged = dict.fromkeys(waiting, 0)
+    searched, over = set[bytes](), set[str]()
+    while waiting and left > 0:
+        for name in waiting:
+            effort, most = efforts[name], each * nodes[name]
+            if effort.listed > most or left <= 0:
+                continue
+            before = charged[name]
+            charged[name], is_over = effort.searched(most)
+            for key, steps in effort.rings[before : charged[name]]:
+                left -= 0 if key in searched else steps
+                searched.add(key)
+            if is_over:
+                over.add(name)
+                left -= effort.listed if effort.is_all else 0
+        waiting = [name for name in waiting if name not in over]
+        each *= 2
+    return frozenset(found.union(waiting, (name for name in over if not efforts[name].is_all)))

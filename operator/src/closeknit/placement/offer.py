@@ -20,6 +20,8 @@ class Terms(NamedTuple):
     """Mask of GPUs that nobody holds."""
     pool: int
     """Mask of those that the job may take."""
+    holders: int
+    """How many hold GPUs of the node, group.MANY_HOLDERS at most."""
     dra: bool
     whole: bool
     """Whether a device plugin can give all GPUs of the node at once."""
@@ -50,6 +52,7 @@ def terms(group: Group, kind: MachineKind, sets: Sets, matches: int, *, asks_for
         kind=_mixable(kind),
         free=group.free,
         pool=group.free & matches,
+        holders=group.holders,
         dra=group.dra,
         whole=plugin is not None
         and plugin.requested == 0

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from closeknit.api.names import HOST_LEVEL
 from closeknit.api.nodetopology import Transport
-from closeknit.placement.ask import Value
+from closeknit.placement.ask import Measure, Value
 from closeknit.placement.cost import Scale
 from closeknit.placement.fabric import EXACT_NODES, Filling
 from closeknit.placement.ground import Ground, numbers_of
@@ -160,7 +160,7 @@ class Pool:
         units_of: Callable[[int], Units],
         *,
         at_least: float = 0.0,
-        block: bool = False,
+        by: Measure = Measure.BUS,
         counts_free: bool,
     ) -> Filling | None:
         """The search for shares that cost so much; None where there are too few of them at all."""
@@ -174,7 +174,7 @@ class Pool:
         whole_at = None if self._groups_on_hosts else self._group_at
         whole_units = self._group // gcd(self._group, shape.unit)
         key = (
-            *(self._values.key(shape, floor), self._kind, block, at_least),
+            *(self._values.key(shape, floor), self._kind, by, at_least),
             *(counts_free, is_equal, is_exact, whole_at, whole_units),
         )
         make = partial(
@@ -192,7 +192,7 @@ class Pool:
         return filling if filling.capacity * shape.unit >= self._request.gpus else None
 
     def _domains(
-        self, shape: Shape, floor: Value, stage: Stage[float], at_least: float = 0.0, *, block: bool = False
+        self, shape: Shape, floor: Value, stage: Stage[float], at_least: float = 0.0, by: Measure = Measure.BUS
     ) -> int | None:
         """The fewest domains of each level, with shares that are worth this; None where there are too few."""
         host = self._site.scale.of_host
@@ -200,33 +200,43 @@ class Pool:
         def units_of(number: int) -> Units:
             return {given: host for given, value in stage.of[number].items() if value >= at_least}
 
-        filling = self._filling(shape, floor, stage, units_of, at_least=at_least, block=block, counts_free=False)
+        filling = self._filling(shape, floor, stage, units_of, at_least=at_least, by=by, counts_free=False)
         return filling.cost(self._request.gpus // shape.unit) if filling else None
 
-    def _highest(self, counted: Counted, floor: Value, *, block: bool = False) -> float:
+    def _highest(self, counted: Counted, floor: Value, by: Measure) -> float:
         """The highest worth that every share can have with no more domains."""
         shape = counted.shape
-        stage = self._values.worth(self._mask, shape, floor, block=block)
+        stage = self._values.worth(self._mask, shape, floor, by)
         values = stage.worths(self._mask)
+        if self._is_alone(shape):  # one node is one domain of each level, whichever it is
+            return values[-1]
         low, high = 0, len(values) - 1  # values[low] is known to do
         while low < high:
             middle = (low + high + 1) // 2
-            if self._domains(shape, floor, stage, values[middle], block=block) == counted.cost:
+            if self._domains(shape, floor, stage, values[middle], by) == counted.cost:
                 low = middle
             else:
                 high = middle - 1
         return values[low]
 
     def _floor(self, counted: Counted, counts: tuple[int, ...]) -> Value:
-        """What every share can be worth with no more domains: first its slowest block, then its bus bandwidth."""
+        """What every share can be worth with no more domains: first its slowest block, then its bus bandwidth, and
+        where nothing but one node limits it what its NVLinks can carry at all."""
         site = self._site
-        block = self._highest(counted, self._minimum, block=True) if self._values.has_blocks else inf
+        block = self._highest(counted, self._minimum, Measure.BLOCK) if self._values.has_blocks else inf
         floor = self._minimum._replace(block_gb_s=block)
-        bus = self._highest(counted, floor)
+        bus = self._highest(counted, floor, Measure.BUS)
         cap = level_cap(site.levels, site.level_bandwidth_gb_s, counts)
         if cap is not None:  # faster shares than the network would be wasted
             bus = max(self._minimum.bus_gb_s, min(bus, cap.gb_s))
-        return floor._replace(bus_gb_s=bus)
+        floor = floor._replace(bus_gb_s=bus)
+        if self._is_alone(counted.shape):
+            floor = floor._replace(tree_gb_s=self._highest(counted, floor, Measure.TREE))
+        return floor
+
+    def _is_alone(self, shape: Shape) -> bool:
+        """Whether one share is all of the gang."""
+        return shape.equal and shape.unit == self._request.gpus
 
     def _sketch(self, counted: Counted) -> Sketch | None:
         """The best layout of one shape, as far as it has to be known to compare it."""

@@ -9,6 +9,8 @@ from closeknit.placement.sets import Sets
 
 UNDESCRIBED = "network between nodes is not described: set fabric.levelBandwidthGBps in ClusterTopology default"
 
+UNSEARCHED = "the cluster's machines join their GPUs in more ways than are searched"
+
 
 class Prediction(NamedTuple):
     """Bus bandwidth of an all-reduce of 1 GiB over the whole gang; None where a part of its way is unknown."""
@@ -72,7 +74,7 @@ def predict(
     for (sets, mask), node in different.items():
         rings = sets.bandwidth(mask)
         if sets.is_rough:
-            return Prediction(None, f"the GPUs of {node} are joined in too many ways to be searched")
+            return Prediction(None, f"nothing is predicted for {node}: {UNSEARCHED}")
         if not rings.known:
             return Prediction(None, f"the compute capability of GPUs of {node} is unknown")
         if rings.worst is not None:

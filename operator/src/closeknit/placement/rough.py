@@ -10,7 +10,7 @@ from closeknit.placement.bandwidth import ALONE, Nics, SetBandwidth
 from closeknit.placement.known import Known
 from closeknit.placement.paths import UNIT, Paths, PathType
 from closeknit.placement.rings import NO_RING, Rings
-from closeknit.placement.sets import KEPT_SIZES, Sets
+from closeknit.placement.sets import Sets
 from closeknit.placement.subsets import positions_of
 
 _UNKNOWN = SetBandwidth(NO_RING / UNIT, known=False, worst=PathType.SYS)
@@ -51,7 +51,7 @@ class RoughSets(Sets):
 
     def judge(self, mask: int, free: int) -> Choice:  # noqa: ARG002 - whatever else is free
         """As if it cost nothing: there is no other to compare with."""
-        return Choice(mask, (0.0,) * len(KEPT_SIZES), 0, 1)
+        return Choice(mask, 0.0, 0, 1)
 
     def is_indifferent(self, pool: int, ask: Ask) -> bool:
         """Only where there is nothing to choose."""

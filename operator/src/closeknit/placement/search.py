@@ -2,7 +2,8 @@
 
 A layout on one node comes first: it needs no network. Of layouts on several nodes these are better, in this order:
 groups whole on their nodes; machines of one kind; RDMA between all; fewer domains, outermost level first, hosts last;
-equal shares; the better slowest group; the better bandwidth; less taken from later jobs; nearer NICs; first names.
+equal shares; the better slowest group; the better bandwidth; nodes that will not be whole again soon; fuller domains
+and nodes; less taken from later jobs; nearer NICs; first names.
 """
 
 from collections.abc import Iterator, Sequence

@@ -7,13 +7,15 @@ upper limit, up to subsets.MANY_SETS of them, which covers every machine of 16 G
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from math import comb, inf
-from operator import attrgetter, sub
+from operator import attrgetter
 
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
 from closeknit.machine.islands import islands
-from closeknit.placement.ask import ANY, Ask, Choice, Value, rank, reaches
+from closeknit.placement import speeds
+from closeknit.placement.ask import ANY, Ask, Choice, Measure, Value, rank, reaches
 from closeknit.placement.bandwidth import (
+    ASSUMED_SM,
     Nics,
     SetBandwidth,
     most_bandwidth,
@@ -24,13 +26,14 @@ from closeknit.placement.bandwidth import (
     set_bandwidth,
 )
 from closeknit.placement.known import Known
-from closeknit.placement.paths import Paths, PcieTree, pcie_tree
+from closeknit.placement.paths import Paths, PcieTree, compute_capability, pcie_tree
 from closeknit.placement.rings import Rings
 from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, twins
+from closeknit.placement.trees import Trees
 
 MANY_SEARCHES = 500  # ring searches, at up to 10 ms each; 8 over 4 is 70, 16 over 2 is 120
 LEARNED_GPUS = 8  # every pool of so many is learned: 256 at most
-KEPT_SIZES = (8, 4, 2)  # what later jobs ask for most, largest first: the largest is the hardest to come by again
+KEPT_SIZES = (2, 3, 4, 5)  # of later jobs on part of a machine
 MANY_LISTED = 1 << 20  # sets in lists, 40 MB
 
 
@@ -52,17 +55,18 @@ class Sets:
         self._values: Known[tuple[int, Ask], Value | None] = Known()
         self._of_count: Known[tuple[int, int], tuple[int, ...]] = Known()
         self._best_rings: Known[tuple[int, int], float] = Known()
-        self._best_values: Known[tuple[int, Ask, Value, bool], Value | None] = Known()
+        self._best_values: Known[tuple[int, Ask, Value, Measure], Value | None] = Known()
         self._choices: Known[tuple[int, int, Ask, Value], Choice | None] = Known()
         self._ranked: Known[tuple[int, int], tuple[Choice, ...]] = Known()
         self._likes: Known[int, int] = Known()
-        self._kept_rings: Known[int, tuple[float, ...]] = Known()
+        self._kept_rings: Known[int, float] = Known()
         self._fits: Known[int, tuple[int, int]] = Known()
         self._indexes: Known[int, tuple[int, ...]] = Known()
         self._orders: Known[int, tuple[int, ...]] = Known()
         self._nics: Known[tuple[int, Transport], Nics] = Known()
         self._near: dict[Transport, list[frozenset[int]]] = {}
         self._listed = 0
+        self._trees = Trees(machine.links)
         self._is_small = len(machine.gpus) <= LEARNED_GPUS
 
     @cached_property
@@ -135,7 +139,8 @@ class Sets:
         """Works out what the jobs of an empty machine ask, so that none of them waits for it."""
         for transport in (None, *self.transports):
             for gpus in range(1, len(self.machine.gpus) + 1):
-                self.choose(self.every, self.every, Ask(gpus, transport=transport), ANY)
+                ask = Ask(gpus, transport=transport, alone=transport is None)
+                self.choose(self.every, self.every, ask, ANY)
         pools = range(1, 1 << len(self.machine.gpus)) if self._is_small else ()
         for pool in pools:  # every part of a pool comes before it
             self._most(pool)
@@ -148,14 +153,14 @@ class Sets:
 
     def _learn_best(self, pool: int, transport: Transport | None) -> None:
         """The best of a pool whose parts are known: that of all of it, or of a part that is one smaller."""
-        count = pool.bit_count()
-        ask = Ask(count, transport=transport)
-        self._best_values[pool, ask, ANY, False] = self.value(pool, ask)
+        count, alone = pool.bit_count(), transport is None
+        ask = Ask(count, transport=transport, alone=alone)
+        self._best_values[pool, ask, ANY, Measure.BUS] = self.value(pool, ask)
         parts = [pool & ~(1 << position) for position in positions_of(pool)]
         for gpus in range(1, count):
-            ask = Ask(gpus, transport=transport)
-            found = (self._best(part, ask, ANY, by_block=False) for part in parts)
-            self._best_values[pool, ask, ANY, False] = max(filter(None, found), key=attrgetter("bus_gb_s"))
+            ask = Ask(gpus, transport=transport, alone=alone)
+            found = (self._best(part, ask, ANY, Measure.BUS) for part in parts)
+            self._best_values[pool, ask, ANY, Measure.BUS] = max(filter(None, found), key=attrgetter("bus_gb_s"))
 
     def value(self, mask: int, ask: Ask) -> Value | None:
         """What a set is worth; None where it is no candidate: a block would leave its NVLink island."""
@@ -164,16 +169,14 @@ class Sets:
             self._values[key] = self._value(mask, ask)
         return self._values[key]
 
-    def best_block(self, pool: int, ask: Ask, floor: Value = ANY) -> float | None:
-        """The best slowest block among sets out of `pool` that reach the floor; None where there is no such set."""
-        return best.block_gb_s if (best := self._best(pool, ask, floor, by_block=True)) else None
-
-    def best_bus(self, pool: int, ask: Ask, floor: Value = ANY) -> float | None:
-        """The best bus bandwidth among sets out of `pool` that reach the floor; None where there is no such set."""
-        return best.bus_gb_s if (best := self._best(pool, ask, floor, by_block=False)) else None
+    def best(self, pool: int, ask: Ask, floor: Value, by: Measure) -> float | None:
+        """The best slowest block, bus bandwidth, … among sets out of `pool` that reach the floor; None where there is
+        no such set."""
+        return best[by] if (best := self._best(pool, ask, floor, by)) else None
 
     def is_indifferent(self, pool: int, ask: Ask) -> bool:
         """Whether every set out of `pool` is a candidate and all are worth the same."""
+        ask = ask._replace(alone=False)  # what trees could use beyond the rings is not worth waiting for
         values = {self.value(mask, ask) for mask in self.of_count(pool, ask.gpus)}
         return len(values) == 1 and None not in values
 
@@ -204,17 +207,15 @@ class Sets:
 
     def judge(self, mask: int, free: int) -> Choice:
         """What it costs to take this set from the free GPUs."""
-        return Choice(
-            mask,
-            tuple(map(sub, self._kept(free), self._kept(free & ~mask))),
-            *self._fit(mask),
-        )
+        now = self._kept(free) - self._kept(free & ~mask)
+        once_all_others_have_gone = self._kept(self.every) - self._kept(self.every & ~mask)
+        return Choice(mask, now + once_all_others_have_gone, *self._fit(mask))
 
-    def _kept(self, pool: int) -> tuple[float, ...]:
-        """Bandwidth of the best set of each of KEPT_SIZES in a pool."""
+    def _kept(self, pool: int) -> float:
+        """Bandwidth of the best sets of KEPT_SIZES in a pool, summed."""
         found = self._kept_rings.get(pool)
         if found is None:
-            found = self._kept_rings[pool] = tuple(self.best_ring(pool, size) for size in KEPT_SIZES)
+            found = self._kept_rings[pool] = sum(self.best_ring(pool, size) for size in KEPT_SIZES)
         return found
 
     def _fit(self, mask: int) -> tuple[int, int]:
@@ -309,22 +310,32 @@ class Sets:
         if ask.transport:
             nics = self.nics(mask, ask.transport).gb_s
             bus = bus if nics is None else min(bus, nics)
-        return Value(min((self.bandwidth(mask_of(block)).order_gb_s for block in blocks), default=inf), bus)
+        block = min((self.bandwidth(mask_of(block)).order_gb_s for block in blocks), default=inf)
+        return Value(block, bus, self._tree(mask) if ask.alone else ANY.tree_gb_s)
 
-    def _best(self, pool: int, ask: Ask, floor: Value, *, by_block: bool) -> Value | None:
+    def _tree(self, mask: int) -> float:
+        """What no way of using the NVLinks of a set can exceed, in GB/s."""
+        machine, positions = self.machine, positions_of(mask)
+        link_gb_s = speeds.nvlink_gb_s(compute_capability(machine, positions) or ASSUMED_SM)
+        if machine.switched:
+            return link_gb_s * min(machine.switch_links[position] for position in positions)
+        return link_gb_s * self._trees.most(mask)
+
+    def _best(self, pool: int, ask: Ask, floor: Value, by: Measure) -> Value | None:
         if ask.block == 1:  # and its slowest block is as fast as any
-            floor = Value(ANY.block_gb_s, floor.bus_gb_s)
-            by_block = False
-        key = (pool, ask, floor, by_block)
+            floor = floor._replace(block_gb_s=ANY.block_gb_s)
+            by = Measure.BUS if by is Measure.BLOCK else by
+        key = (pool, ask, floor, by)
         if key not in self._best_values:
-            rank = Value._fields.index("block_gb_s" if by_block else "bus_gb_s")
             best: Value | None = None
-            most = self._most if not by_block else lambda _: inf
+            most = self._most if by is Measure.BUS else lambda _: inf
             for mask in sorted(self.of_count(pool, ask.gpus), key=most, reverse=True):
-                if best is not None and best[rank] >= most(mask):
+                if best is not None and best[by] >= most(mask):
                     break
+                if self._most(mask) < floor.bus_gb_s:
+                    continue
                 value = self.value(mask, ask)
-                if reaches(value, floor) and value and (best is None or value[rank] > best[rank]):
+                if reaches(value, floor) and value and (best is None or value[by] > best[by]):
                     best = value
             self._best_values[key] = best
         return self._best_values[key]

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
-from closeknit.placement.ask import ANY, Ask, Value
+from closeknit.cluster.group import MANY_HOLDERS
+from closeknit.placement.ask import ANY, Ask, Measure, Value
 from closeknit.placement.binding import Seat, seat
 from closeknit.placement.cost import Scale
 from closeknit.placement.ground import numbers_of
@@ -52,6 +53,7 @@ class Shares:
             block=request.group if blocks else 1,
             joined=request.nvlink is NvlinkPolicy.REQUIRED,
             transport=self._transport,
+            alone=gpus == request.gpus,
         )
 
     def _sizes(self, shape: Shape) -> range:
@@ -71,17 +73,16 @@ class Shares:
     def key(self, shape: Shape, floor: Value) -> Hashable:
         """Equal for equal shares of equal offers, from decision to decision."""
         if not self.has_blocks:
-            floor = Value(ANY.block_gb_s, floor.bus_gb_s)
-        return (self._family, shape, floor, shape.unit if shape.equal else self._most)
+            floor = floor._replace(block_gb_s=ANY.block_gb_s)
+        sizes = self._sizes(shape)
+        return (self._family, shape, floor, sizes.stop, self._request.gpus in sizes)
 
-    def worth(self, offers: int, shape: Shape, floor: Value, *, block: bool = False) -> Stage[float]:
-        """The best bus bandwidth, or slowest block, of every share at or above a floor that the offers of this mask
-        have; others may be in it."""
-        key = (self.key(shape, floor), block)
+    def worth(self, offers: int, shape: Shape, floor: Value, by: Measure = Measure.BUS) -> Stage[float]:
+        """The best bus bandwidth, or other part of its value, of every share at or above a floor that the offers of
+        this mask have; others may be in it."""
+        key = (self.key(shape, floor), by)
         stage = self._tables.values.get(key) or self._tables.values.put(key, Stage())
-        self._ask_new(
-            stage, offers, shape, partial(self._value, shape=shape, floor=floor, block=block), lambda worth: worth
-        )
+        self._ask_new(stage, offers, shape, partial(self._value, shape=shape, floor=floor, by=by), lambda worth: worth)
         return stage
 
     def _ask_new(
@@ -106,12 +107,12 @@ class Shares:
             }
             stage.add(number, found, {units: worth(share) for units, share in found.items()})
 
-    def _value(self, terms: Terms, ask: Ask, shape: Shape, floor: Value, *, block: bool) -> float | None:
+    def _value(self, terms: Terms, ask: Ask, shape: Shape, floor: Value, by: Measure) -> float | None:
         found = self._seat(terms, ask, shape)
         if found is None:
             return None
         pool = terms.pool if found.only is None else found.only
-        return (terms.sets.best_block if block else terms.sets.best_bus)(pool, ask, floor)
+        return terms.sets.best(pool, ask, floor, by)
 
     def shares(self, offers: int, shape: Shape, floor: Value) -> Stage[Share]:
         """The shares to take of the offers of this mask at or above the floor, and what each costs."""
@@ -130,8 +131,9 @@ class Shares:
             return None
         cost = self._scale.of_share(
             broken=int(terms.free == terms.sets.every != choice.mask),
-            loss_gb_s=choice.loss_gb_s,
+            vacancy=MANY_HOLDERS - terms.holders,
             left_gpus=terms.free.bit_count() - ask.gpus,
+            loss_gb_s=choice.loss_gb_s,
             nic_distance=choice.nic_distance,
             numa_nodes=choice.numa_nodes,
         )

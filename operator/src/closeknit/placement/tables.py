@@ -15,7 +15,7 @@ from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
 from closeknit.placement.ask import Choice
 from closeknit.placement.binding import Seat
-from closeknit.placement.effort import MACHINE_STEPS, RING_STEPS, Effort, Taken, listing, too_dear
+from closeknit.placement.effort import MACHINE_STEPS, Effort, listing, too_dear
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import Area, Ground
 from closeknit.placement.offer import Offer, Terms
@@ -111,8 +111,7 @@ class Tables:
 
     def __init__(self) -> None:
         self._sets: Kept[tuple[str, bool], Sets] = Kept(KINDS)
-        self._listed: Kept[str, int] = Kept(KINDS)
-        self._taken: Kept[str, Taken] = Kept(KINDS)
+        self._efforts: Kept[str, Effort] = Kept(KINDS)
         self._too_dear: tuple[Domain, frozenset[str]] | None = None
         """Of the version of the empty cluster that was seen last."""
         self._rings: Kept[bytes, Rings] = Kept(SETS)
@@ -149,7 +148,11 @@ class Tables:
     def learn(self, machine: Machine) -> None:
         """Works out what jobs ask of a machine, so that none of them waits for it; of one too dear nothing."""
         rough = self._too_dear[1] if self._too_dear else frozenset[str]()
-        if machine.topology_class not in rough and self.taken_by(machine).is_all:
+        if machine.topology_class in rough:
+            return
+        effort = self.effort_of(machine)
+        effort.searched(MACHINE_STEPS)
+        if effort.is_all:
             self.sets_of(machine).learn()
 
     def sets_of(self, machine: Machine) -> Sets:
@@ -159,7 +162,11 @@ class Tables:
     def _sets_of(self, machine: Machine, *, is_rough: bool) -> Sets:
         key = (machine.topology_class, is_rough)
         found = self._sets.get(key)
-        return found or self._sets.put(key, (RoughSets if is_rough else Sets)(machine, self._rings_of))
+        if found is None:
+            effort = self.effort_of(machine)
+            sets = effort.sets if effort.is_all else Sets(machine, self._rings_of)
+            found = self._sets.put(key, RoughSets(machine, self._rings_of) if is_rough else sets)
+        return found
 
     def ground(self, cluster: Cluster, request: Request, *, empty: bool = False) -> Ground:
         """What there is for a request in a cluster, or in an empty, healthy copy of it."""
@@ -213,31 +220,13 @@ class Tables:
                     name = group.kind.topology_class
                     machines[name] = group.kind.machine
                     nodes[name] = nodes.get(name, 0) + number
-            listed = {name: self._listing_of(machine) for name, machine in machines.items()}
-            self._too_dear = (empty, too_dear(nodes, listed, lambda name: self.taken_by(machines[name])))
+            self._too_dear = (empty, too_dear(nodes, lambda name: self.effort_of(machines[name])))
         return self._too_dear[1]
 
-    def _listing_of(self, machine: Machine) -> int:
-        found = self._listed.get(machine.topology_class)
-        return self._listed.put(machine.topology_class, listing(machine)) if found is None else found
-
-    def taken_by(self, machine: Machine) -> Taken:
-        """What it takes to search a machine; of one that is too dear nothing is kept."""
+    def effort_of(self, machine: Machine) -> Effort:
+        """The search of a machine's rings, as far as it has come."""
         name = machine.topology_class
-        found = self._taken.get(name)
-        if found is None:
-            listed = self._listing_of(machine)
-            found = Taken(listed, {}, is_all=False)
-            if listed <= MACHINE_STEPS:
-                effort = Effort(self._rings_of)
-                sets = Sets(machine, effort.rings_of)
-                most = min(RING_STEPS, MACHINE_STEPS - listed)
-                is_all = all(not each.is_cut and effort.steps <= most for each in sets.all_rings())
-                found = effort.taken(listed, is_all=is_all)
-                if is_all:
-                    self._sets.put((name, False), sets)
-            self._taken.put(name, found)
-        return found
+        return self._efforts.get(name) or self._efforts.put(name, Effort(machine, listing(machine), self._rings_of))
 
     def _sets_of_kind(self, rough: frozenset[str], kind: MachineKind) -> Sets:
         return self._sets_of(kind.machine, is_rough=kind.topology_class in rough)

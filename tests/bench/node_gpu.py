@@ -1,0 +1,183 @@
+"""Which GPUs in one node, beside what others choose: one JSON line. `--write` also writes docs/benchmarks.md.
+
+    PYTHONPATH=tests uv run python -m bench.node_gpu [--write]
+
+Two questions. For every mask of free GPUs and every size: what the chosen set is worth beside the best free one
+(`ratio_to_exhaustive`, `share_short`). And what becomes of a machine while jobs come and go: a saturated queue of JOBS
+jobs, first in first out, of 1 to 5 GPUs (summit: 4) with equal chance, running for exponential times, on SEEDS seeds
+that all choosers share; jobs of one GPU are not judged. Judges, peers and machines are those of bench/traced.py.
+
+`first_ms_16_gpus` is what the first decision takes on machines of 16 GPUs with any links between them, eight asked,
+with empty Tables; `p99_ms_16_gpus` what later ones take under other masks of free GPUs; CPU time. `searched_16_gpus`
+says of how many of these machines the sets are searched: the others are too dear (docs/decisions/0004-place.md).
+"""
+
+import json
+import sys
+import time
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from bench.chart import Bars, table, write
+from bench.traced import (
+    SWITCHED,
+    Chooser,
+    Traced,
+    at_random,
+    first_fit,
+    go_gpuallocator,
+    ours,
+    summary,
+    traced,
+)
+from closeknit.machine.graph import Machine, machine
+from closeknit.placement.place import place
+from closeknit.placement.placement import Placement
+from closeknit.placement.tables import Tables
+from scenarios.clusters import cluster_of, node, wanted
+from scenarios.machines import INTEL_2017, spec, tree
+
+MACHINES = ("dgx-v", "dgx-p", "summit", "pairs-8", SWITCHED)
+JUDGES = ("tree", "ring")
+SEEDS = 100
+JOBS = 300
+MOST_GPUS = {"summit": 4}
+MEAN_RUN = 60.0
+IRREGULAR = 5  # machines of 16 GPUs
+MASKS = 40  # of free GPUs of each
+
+
+Row = dict[str, Any]
+
+
+def choosers(of: Traced) -> dict[str, Chooser]:
+    """Ours and the peers."""
+    peers: dict[str, Chooser] = {"closeknit": ours(of), "first-fit": first_fit, "random": at_random(1)}
+    if of.name != SWITCHED:
+        peers["go-gpuallocator"] = go_gpuallocator(of.name)
+    return peers
+
+
+def arrivals(of: Traced, choose: Chooser, seed: int) -> list[int]:
+    """The sets that the jobs of one queue get, of those with two GPUs and more."""
+    random = Random(seed)  # noqa: S311 - the same jobs every time
+    free, now, taken = of.every, 0.0, []
+    running: list[tuple[float, int]] = []
+    for _ in range(JOBS):
+        size, run = random.randint(1, MOST_GPUS.get(of.name, 5)), random.expovariate(1 / MEAN_RUN)
+        while free.bit_count() < size:
+            now, ended = heappop(running)
+            free |= ended
+        mask = choose(free, size)
+        free &= ~mask
+        heappush(running, (now + run, mask))
+        if size > 1:
+            taken.append(mask)
+    return taken
+
+
+def every_mask(of: Traced, choose: Chooser, judge: str) -> dict[str, float]:
+    """What is chosen of every mask of free GPUs beside the best that is free."""
+    ratios = [
+        of.worth[judge][choose(free, size)] / of.best(judge, free, size)
+        for free in range(1, of.every + 1)
+        for size in range(2, free.bit_count() + 1)
+    ]
+    short = sum(ratio < 1 - 1e-9 for ratio in ratios)
+    return {"ratio_to_exhaustive": round(sum(ratios) / len(ratios), 4), "share_short": round(short / len(ratios), 4)}
+
+
+def measured(name: str) -> dict[str, Row]:
+    """The figures of one machine, by judge."""
+    of = traced(name)
+    every = choosers(of)
+    taken = {who: [mask for seed in range(SEEDS) for mask in arrivals(of, by, seed)] for who, by in every.items()}
+    found: dict[str, Row] = {}
+    for judge in JUDGES:
+        rows = {
+            who: {**every_mask(of, by, judge), **summary([of.ideal(judge, mask) for mask in taken[who]])}
+            for who, by in every.items()
+        }
+        own = rows.pop("closeknit")
+        best = max(row["at_ideal"] for row in rows.values())
+        found[judge] = {**own, "at_ideal_to_best_peer": round(own["at_ideal"] / best, 3), "peers": rows}
+    return found
+
+
+def irregular(seed: int) -> Machine:
+    """Sixteen GPUs of which any two may share links: no factory has made it."""
+    random = Random(seed)  # noqa: S311 - the same machines every time
+    pairs = [(a, b) for b in range(16) for a in range(b) if random.random() < 0.5]
+    sockets = [position // 8 for position in range(16)]
+    return machine(
+        spec(
+            count=16,
+            product="irregular",
+            capability="7.0",
+            memory_gib=16,
+            sockets=sockets,
+            levels=tree(sockets, [position // 2 for position in range(16)]),
+            pairs=" ".join(f"{a}-{b}:{random.randint(1, 3)}" for a, b in pairs),
+            pcie=3,
+            cpu=INTEL_2017,
+        )
+    )
+
+
+def sixteen() -> dict[str, float]:
+    """What decisions on machines of 16 GPUs take, in ms."""
+    first, later, searched = [], [], 0
+    for seed in range(IRREGULAR):
+        of, tables, random = irregular(seed), Tables(), Random(seed)  # noqa: S311
+        for turn in range(MASKS):
+            held = random.sample(range(16), turn and 4)
+            cluster = cluster_of(node("gpu-0", of, gpus=" ".join("a" if g in held else str(g) for g in range(16))))
+            start = time.process_time()
+            placed = place(cluster, wanted(gpus=8), tables)
+            (later if turn else first).append((time.process_time() - start) * 1e3)
+            assert isinstance(placed, Placement)
+            searched += not turn and not placed.ended_at_budget
+    return {
+        "first_ms_16_gpus": round(max(first), 1),
+        "p99_ms_16_gpus": round(sorted(later)[int(len(later) * 0.99)], 1),
+        "searched_16_gpus": searched,
+        "machines_16_gpus": IRREGULAR,
+    }
+
+
+def report(machines: dict[str, dict[str, Row]]) -> None:
+    """The section of docs/benchmarks.md."""
+    bars, rows = Bars("Share of jobs at the best set of their size, tree judge"), []
+    columns = ("ratio_to_exhaustive", "share_short", "at_ideal", "p5", "mean")
+    for name, judges in machines.items():
+        bars.add(name, {who: row["at_ideal"] for who, row in by_chooser(judges["tree"]).items()})
+        for judge, found in judges.items():
+            rows += [(name, judge, who, *(row[key] for key in columns)) for who, row in by_chooser(found).items()]
+    text = (
+        f"One machine, a saturated queue of {JOBS} jobs of 1 to 5 GPUs, {SEEDS} seeds. The first two "
+        "columns of figures are over every mask of free GPUs and every size: what is chosen beside the best free set, "
+        "and how often it is less. The others are beside the best set of the empty machine. Behind NVSwitches all sets "
+        "are alike."
+    )
+    header = ("machine", "judge", "chooser", "to the best free set", "short of it", "at ideal", "p5", "mean")
+    write("node-gpu", "Which GPUs in one node", f"{text}\n\n{table(header, rows)}", bars)
+
+
+def by_chooser(found: Row) -> dict[str, Row]:
+    """Ours and the peers' figures."""
+    peers: dict[str, Row] = found["peers"]
+    return {"closeknit": found, **peers}
+
+
+def main() -> None:
+    """Prints the figures; with --write also into docs/benchmarks.md."""
+    machines = {name: measured(name) for name in MACHINES}
+    figures = {"bench": "node-gpu", "seeds": SEEDS, "jobs": JOBS, "machines": machines, **sixteen()}
+    if "--write" in sys.argv[1:]:
+        report(machines)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
