@@ -64,7 +64,7 @@ def _of_topo(spec: NodeTopologySpec, text: str) -> Iterator[Cell]:
         level = spec.pcie.levels[a].split()[b] if spec.pcie.levels else None
         ours = f"NV{links[a, b]}" if links[a, b] else level
         yield Cell(source, f"GPU {a}-{b}", "cell", ours, theirs)
-    for index, nic in product(range(len(spec.gpus)), spec.nics):
+    for index, nic in product(range(len(spec.gpus)), spec.nics or ()):
         if nic.name in rows[f"GPU{index}"]:
             theirs = rows[f"GPU{index}"][nic.name].strip()
             yield Cell(source, f"GPU {index} to {nic.name}", "cell", nic.gpu_levels[index], theirs)

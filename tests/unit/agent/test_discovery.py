@@ -102,7 +102,7 @@ def test_levels_come_from_nvml_where_there_is_no_sysfs() -> None:
     assert blind.pcie.levels == discover(whole, Method.NVML).spec.pcie.levels
     assert blind.source.pcie_confidence is None
     assert blind.gpus[0].numa_node is None
-    assert all(nic.gpu_levels == [] for nic in blind.nics)
+    assert all(nic.gpu_levels == [] for nic in blind.nics or ())
 
 
 def test_levels_are_absent_as_a_whole_where_one_is_unknown() -> None:
@@ -255,7 +255,7 @@ def adapter(*ports: RdmaPortReading, node_type: str = "1: CA", driver: str = "ml
     ],
 )
 def test_nics(device: RdmaReading, expected: list[str]) -> None:
-    nics = discover(Readings(rdma=(device,)), Method.NVML).spec.nics
+    nics = discover(Readings(rdma=(device,)), Method.NVML).spec.nics or ()
     assert [f"{nic.transport} {nic.state} {nic.rate_gb_per_s}" for nic in nics] == expected
 
 
@@ -263,7 +263,7 @@ def test_nics_are_in_the_order_of_their_numbers() -> None:
     devices = tuple(
         RdmaReading(name=name, node_type="1: CA", ports=(port(),)) for name in ("mlx5_10", "mlx5_2", "mlx5_bond_0")
     )
-    nics = discover(Readings(rdma=devices), Method.NVML).spec.nics
+    nics = discover(Readings(rdma=devices), Method.NVML).spec.nics or ()
     assert [nic.name for nic in nics] == ["mlx5_2", "mlx5_10", "mlx5_bond_0"]
 
 
@@ -292,7 +292,7 @@ def test_a_device_with_one_port_down_is_not_down() -> None:
     device = readings.rdma[0]
     ports = (replace(device.ports[0], port=1), replace(device.ports[0], port=2, state="1: DOWN"))
     one = discover(replace(readings, rdma=(replace(device, ports=ports),)), Method.NVML)
-    assert ([str(nic.state) for nic in one.spec.nics], one.nics) == (["Active", "Down"], ())
+    assert ([str(nic.state) for nic in one.spec.nics or ()], one.nics) == (["Active", "Down"], ())
     both = tuple(replace(port, state="1: DOWN") for port in ports)
     none = discover(replace(readings, rdma=(replace(device, ports=both),)), Method.NVML)
     assert [nic.name for nic in none.nics] == [device.name]

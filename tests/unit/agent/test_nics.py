@@ -7,9 +7,12 @@ import pytest
 
 from closeknit.agent import sysfs
 from closeknit.agent.discovery.nics import nics, statuses
-from closeknit.agent.discovery.readings import PciReading, RdmaPortReading, RdmaReading, Readings
+from closeknit.agent.discovery.readings import KernelReading, PciReading, RdmaPortReading, RdmaReading, Readings
 from closeknit.agent.discovery.switch_management import BOARD_IDS, is_switch_management
-from closeknit.api.nodetopology import MAX_NICS_PER_NODE, Nic, PortState, Transport
+from closeknit.agent.discovery.topology import discover
+from closeknit.api.nodetopology import MAX_NICS_PER_NODE, Method, Nic, PortState, Transport
+from closeknit.api.nodetopology_status import NodeTopologyStatus
+from closeknit.machine.labels import node_labels
 from harness.sysfs_tree import GPU, Device, HostBridge, Machine, Port, Rdma, Tree, nic, write
 
 IB = RdmaPortReading(port=1, state="4: ACTIVE", link_layer="InfiniBand", rate="400 Gb/sec (4X NDR)")
@@ -193,3 +196,24 @@ def test_managers_of_nvswitches(device: RdmaReading, place: PciReading | None, e
 
 def test_a_dump_of_an_earlier_agent_tells_of_virtual_functions_only_that_they_are() -> None:
     assert found(changed(CARD, is_virtual_function=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "errors", "expected"),
+    [
+        ("Y", {}, []),
+        (None, {}, []),
+        ("N", {}, None),  # in network namespaces, and none in the agent's own
+        ("Y", {"rdma": "EACCES"}, None),
+    ],
+)
+def test_no_nic_is_told_only_by_whoever_could_see_one(
+    mode: str | None, errors: dict[str, str], expected: list[Nic] | None
+) -> None:
+    readings = Readings(kernel=KernelReading(rdma_netns_mode=mode), errors=errors)
+    found = discover(readings, Method.NVML)
+    assert found.spec.nics == expected
+    labels = node_labels(found.spec, NodeTopologyStatus())
+    assert ("closeknit.dev/rdma.transport" in labels) == (expected is not None)
+    seen = msgspec.structs.replace(readings, rdma=(RdmaReading(name="mlx5_0", is_software=True),))
+    assert discover(seen, Method.NVML).spec.nics == []

@@ -51,7 +51,7 @@ def test_numa_nodes_may_count_against_the_gpus() -> None:
 
 
 def test_each_h200_has_a_nic_beside_it() -> None:
-    nics = discover(readings_of(load_profile("hgx-h200"), "n"), Method.SIMULATED).spec.nics
+    nics = discover(readings_of(load_profile("hgx-h200"), "n"), Method.SIMULATED).spec.nics or ()
     assert [nic.gpu_levels.index("PIX") for nic in nics] == list(range(8))
 
 

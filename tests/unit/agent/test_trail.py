@@ -26,7 +26,7 @@ from closeknit.agent.nvml import health
 from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, Publisher
 from closeknit.agent.simulated import load_profile
 from closeknit.agent.sysfs import interface_bytes, rdma_bytes, rdma_devices
-from closeknit.api.nodetopology import Method, NodeTopologySpec, RdmaNamespaces
+from closeknit.api.nodetopology import Method, RdmaNamespaces
 from closeknit.api.nodetopology_status import Allocation, NodeTopologyStatus, TrafficPath
 from faults.memory_api import MemoryApi
 from harness.nvml_driver import InProcess
@@ -105,10 +105,11 @@ def test_where_ports_may_be_out_of_sight_the_network_is_not_told() -> None:
     assert told((one, at()), (one, at(1, 1, 1)), ports=None) == {"one": [NVLINK]}
     spec = discover(readings_of(load_profile("hgx-h200"), "node-1"), Method.SIMULATED).spec
     ports = trail.rdma_ports(spec)
-    assert ports is not None and len(ports) == len(spec.nics) > 0
+    assert ports is not None and len(ports) == len(spec.nics or ()) > 0
     exclusive = spec.capabilities.model_copy(update={"rdma_namespaces": RdmaNamespaces.EXCLUSIVE})
     assert trail.rdma_ports(spec.model_copy(update={"capabilities": exclusive})) is None
-    assert trail.rdma_ports(NodeTopologySpec(source=spec.source, gpus=[])) == frozenset()
+    assert trail.rdma_ports(spec.model_copy(update={"nics": []})) == frozenset()
+    assert trail.rdma_ports(spec.model_copy(update={"nics": None})) is None
 
 
 def test_when_to_look_and_at_which_gpus() -> None:

@@ -284,8 +284,8 @@ class NodeTopologySpec(Wire):
     """NVLink between the GPUs."""
     pcie: Pcie = Pcie()
     """PCIe distances between the GPUs."""
-    nics: Annotated[list[Nic], Field(max_length=MAX_NICS_PER_NODE)] = []
-    """RDMA NICs."""
+    nics: Annotated[list[Nic], Field(max_length=MAX_NICS_PER_NODE)] | None = None
+    """RDMA NICs; absent where nobody could look for them."""
     capture_devices: Annotated[list[CaptureDevice], Field(max_length=MAX_CAPTURE_DEVICES)] = []
     """GPUDirect Video capture cards."""
     capabilities: Capabilities = Capabilities()

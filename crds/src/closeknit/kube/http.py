@@ -67,6 +67,10 @@ class HttpApi:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def text(self, path: str, headers: Mapping[str, str]) -> str:
+        """What a GET of any path answers, with these headers besides; bytes that are no text are replaced."""
+        return (await self._call("GET", path, headers=headers)).decode(errors="replace")
+
     async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> JsonObject:
         """See `Api.get`."""
         return object_of(await self._call("GET", resource.path(namespace, name)))
@@ -213,10 +217,11 @@ class HttpApi:
         *,
         body: Any = None,
         content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """Body of a successful answer. Raises ApiError."""
         response = await self._send(
-            method, path, query or {}, body=body, content_type=content_type, timeout=self._timeout
+            method, path, query or {}, body=body, content_type=content_type, headers=headers, timeout=self._timeout
         )
         try:
             answer = await response.read()
@@ -235,27 +240,28 @@ class HttpApi:
         *,
         body: Any = None,
         content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own, it knows connecting from reading
     ) -> aiohttp.ClientResponse:
         """The answer's head, whatever its status; its body is still to be read. Raises Unavailable."""
         url = f"{self._login.host}{path}"
         if parameters := urlencode({name: value for name, value in query.items() if value is not None}):
             url = f"{url}?{parameters}"
-        headers = dict(self._headers)
+        sent = self._headers | dict(headers or {})
         try:
             if self._is_unauthorized:
                 self._is_unauthorized = False
                 await self._login.renew()
             authorization = await self._login.authorization()
             if authorization is not None:
-                headers["Authorization"] = authorization
+                sent["Authorization"] = authorization
             if body is not None:
-                headers["Content-Type"] = content_type
+                sent["Content-Type"] = content_type
             response = await self._session.request(
                 method,
                 url,
                 data=None if body is None else msgspec.json.encode(body),
-                headers=headers,
+                headers=sent,
                 timeout=timeout,
                 proxy=self._proxy,
                 server_hostname=self._login.server_name,

@@ -29,8 +29,8 @@ def check(spec: NodeTopologySpec) -> None:
     _unique("gpus[{}].pciAddress", [gpu.pci_address for gpu in spec.gpus])
     _check_nvlink(spec)
     _check_pcie(spec)
-    _unique("nics[{}]", [f"{nic.name}:{nic.port}" for nic in spec.nics])
-    for number, nic in enumerate(spec.nics):
+    _unique("nics[{}]", [f"{nic.name}:{nic.port}" for nic in spec.nics or ()])
+    for number, nic in enumerate(spec.nics or ()):
         _check_words(f"nics[{number}].gpuLevels", nic.gpu_levels, len(spec.gpus))
     for number, card in enumerate(spec.capture_devices):
         _check_words(f"captureDevices[{number}].gpuLevels", card.gpu_levels, len(spec.gpus))

@@ -163,7 +163,7 @@ def _gpu(gpu: Gpu, link_bandwidth_gb_s: float | None) -> MachineGpu:
 
 def _nics(spec: NodeTopologySpec, order: list[int], nics_down: tuple[str, ...]) -> Iterator[MachineNic]:
     """Those that somebody knows to be there and what they speak: what is not known is not counted on."""
-    for nic in spec.nics:
+    for nic in spec.nics or ():
         if nic.transport is None or nic.state is None:
             continue
         yield MachineNic(

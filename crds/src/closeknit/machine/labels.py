@@ -27,7 +27,9 @@ def node_labels(spec: NodeTopologySpec, status: NodeTopologyStatus) -> dict[str,
     A fact that is unknown, or on which the GPUs of the node differ, has no label. Source: docs/decisions/0005.
     """
     machine = working_machine(spec, status)
-    facts = _gpu_facts(spec) | _nvlink_facts(spec, machine, status) | _mig_facts(spec) | _rdma_facts(machine)
+    facts = _gpu_facts(spec) | _nvlink_facts(spec, machine, status) | _mig_facts(spec)
+    if spec.nics is not None:
+        facts |= _rdma_facts(machine)
     capabilities = spec.capabilities
     facts |= {
         NodeLabel.GPUDIRECT_RDMA: capabilities.gpu_direct_rdma.lower() if capabilities.gpu_direct_rdma else None,

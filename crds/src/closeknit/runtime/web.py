@@ -12,6 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
+from closeknit.runtime.proxied import PROXIED
 from closeknit.runtime.turnstile import Turnstile
 
 _log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class WebServer:
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         if self._access is not None:
-            authorization = request.headers.get("Authorization")
+            authorization = request.headers.get("Authorization") or request.headers.get(PROXIED)
             status = await self._access.status(authorization, request.path, request.remote or "")
             if status != 200:
                 return web.Response(status=status)

@@ -91,6 +91,9 @@ def topology(
         Path | None, typer.Option("--from-smi", metavar="FILE", help="What nvidia-smi topo -m printed; - is stdin.")
     ] = None,
     kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="How to reach the cluster.")] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Also what its GPUs do at the moment, until interrupted.")
+    ] = False,
     form: Annotated[
         Form, typer.Option("--output", "-o", help="For people, for programs, or as a picture.")
     ] = Form.TABLE,
@@ -102,6 +105,7 @@ def topology(
     \b
       closeknit topology
       closeknit topology gpu-01
+      closeknit topology gpu-01 --live
       kubectl get nodetopology gpu-01 -o yaml | closeknit topology -f -
       nvidia-smi topo -m | closeknit topology --from-smi -
       closeknit topology --from-smi topo.txt -o svg > topo.svg
@@ -112,10 +116,12 @@ def topology(
     from closeknit.cli.topology.not_there import NotThere  # noqa: PLC0415
 
     try:
-        asyncio.run(show(Asked(node, file, smi, kubeconfig), form.value))
+        asyncio.run(show(Asked(node, file, smi, kubeconfig, live), form.value))
     except (BadInput, NotThere) as error:
         print(f"closeknit: {error}", file=sys.stderr)
         raise typer.Exit(BAD_INPUT) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
 
 
 def main() -> None:

@@ -19,13 +19,19 @@ def capabilities(readings: Readings) -> Capabilities:
     return possible(
         Capabilities,
         gpu_direct_rdma=gpu_direct_rdma(kernel),
-        gpu_direct_storage=None if "nvidia_fs_version" in kernel.errors else kernel.nvidia_fs_version is not None,
+        gpu_direct_storage=_has_storage(kernel),
         gpu_direct_p2p=nvlink.P2P_OK in reads if reads else None,
         gpu_direct_video=any(map(is_capture, readings.pci)) if readings.lists_capture_cards else None,
         memlock_bytes=kernel.memlock_bytes,
         rdma_namespaces=NAMESPACES.get(kernel.rdma_netns_mode or ""),
         topology_manager_policy=kernel.topology_manager_policy,
     )
+
+
+def _has_storage(kernel: KernelReading) -> bool | None:
+    if kernel.nvidia_fs_version is not None:
+        return True
+    return None if "nvidia_fs_version" in kernel.errors else False
 
 
 def gpu_direct_rdma(kernel: KernelReading) -> Support | None:

@@ -34,7 +34,8 @@ def _ready(readings: Readings, spec: NodeTopologySpec) -> Finding:
     if failed is not None:
         return Finding(kind, "False", failed.reason, failed.message)
     if not lost:
-        found = f"{_count(len(spec.gpus), 'GPU')} and {_count(len(spec.nics), 'RDMA port')}"
+        ports = "no word of RDMA ports" if spec.nics is None else _count(len(spec.nics), "RDMA port")
+        found = f"{_count(len(spec.gpus), 'GPU')} and {ports}"
         return Finding(kind, "True", ReadyReason.READ, f"read: {found}")
     words = ", ".join(f"{gpu.index} ({gpu.errors['handle']})" for gpu in sorted(lost, key=lambda gpu: gpu.index))
     listed = {gpu.index for gpu in spec.gpus}

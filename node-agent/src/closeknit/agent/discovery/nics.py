@@ -15,6 +15,7 @@ ACTIVE = "4:"  # state "4: ACTIVE"
 LINK_LAYERS = {"InfiniBand": Transport.INFINIBAND, "Ethernet": Transport.ROCE}
 # Of a virtual machine's NIC only the device's id says that it is a virtual function: those of mlx4 and mlx5.
 VIRTUAL_FUNCTIONS = ("0x1002", "0x1004", "0x1012", "0x1014", "0x1016", "0x1018", "0x101a", "0x101c", "0x101e", "0xa2d3")
+EXCLUSIVE = "N"  # parameter netns_mode of ib_core: whether devices are shared among network namespaces
 ROCE_V2 = "RoCE v2"
 MAX_NAME_LENGTH, PORTS = 63, range(1, 256)  # of the kernel, and of verbs
 # No function has more wires. A card in switchdev mode adds ports for its virtual functions after the one with the wire.
@@ -42,6 +43,15 @@ def nics(readings: Readings, gpus: Sequence[PciReading | None]) -> list[Nic]:
                 found.append(_nic(device, port, transport, place, gpus))
     by_merit = sorted(range(len(found)), key=lambda row: (found[row].state is not PortState.ACTIVE, row))
     return [found[row] for row in sorted(by_merit[:MAX_NICS_PER_NODE])]
+
+
+def could_look(readings: Readings) -> bool:
+    """Whether there is none where there seems to be none.
+
+    Not where the folder of devices could not be read; nor where devices belong to network namespaces and the agent's
+    own has none, as that of every Pod without the node's /sys.
+    """
+    return bool(readings.rdma) or not ("rdma" in readings.errors or readings.kernel.rdma_netns_mode == EXCLUSIVE)
 
 
 def statuses(readings: Readings, found: Sequence[Nic]) -> tuple[NicStatus, ...]:

@@ -6,11 +6,12 @@ would lose its place. So a fact that was read once of this GPU, under this drive
 """
 
 from collections.abc import Mapping
-from typing import TypeVar
 
 import msgspec
 
 from closeknit.agent.discovery import pci
+from closeknit.agent.discovery.around import around
+from closeknit.agent.discovery.kept import kept
 from closeknit.agent.discovery.nvlink import DOWN_STATES, UP_STATES
 from closeknit.agent.discovery.readings import (
     GpuReading,
@@ -18,7 +19,6 @@ from closeknit.agent.discovery.readings import (
     LinkReading,
     MigDeviceReading,
     PairReading,
-    Reading,
     Readings,
 )
 
@@ -26,18 +26,19 @@ from closeknit.agent.discovery.readings import (
 BUILT = ("remote_type", "remote_bus_id")
 RATED = ("version", "speed_mb_s")
 
-R = TypeVar("R", bound=Reading)
-
 
 def remembered(last: Readings | None, new: Readings) -> Readings:
     """`new`, with what failed in it as `last` has it, which may itself be remembered.
 
-    Nothing is remembered over a change of the driver, nor of a GPU over a change of its MIG mode, which resets it. A
+    Nothing of NVML is remembered over a change of the driver, nor of a GPU over one of its MIG mode, which resets it. A
     GPU is known by its uuid, without one by its PCI address, and without either by its index, if nobody else claims it.
     """
-    if last is None or _differ(last.driver_version, new.driver_version):
+    if last is None:
         return new
-    new = _kept(last, new, ("driver_version", "cuda_version"), is_silent="driver" in new.errors)
+    new = around(last, new)
+    if _differ(last.driver_version, new.driver_version):
+        return new
+    new = kept(last, new, ("driver_version", "cuda_version"), is_silent="driver" in new.errors)
     if not new.gpus and new.errors.keys() & {"driver", "gpus"}:
         return msgspec.structs.replace(new, gpus=last.gpus, pairs=last.pairs)
     before = _matched(last.gpus, new.gpus)
@@ -75,7 +76,7 @@ def _gpu(last: GpuReading, new: GpuReading) -> GpuReading:
         for name in GpuReading.__struct_fields__
         if name not in ("errors", "links", "health", "mig_devices", *follows)
     ]
-    kept = _kept(last, new, simple, is_silent)
+    known = kept(last, new, simple, is_silent)
     c2c_link_mb_s = new.c2c_link_mb_s
     if c2c_link_mb_s is None and (new.errors.keys() & {"c2c_links", "c2c_link_mb_s"} or is_silent):
         c2c_link_mb_s = last.c2c_link_mb_s
@@ -85,9 +86,9 @@ def _gpu(last: GpuReading, new: GpuReading) -> GpuReading:
         mig_devices = _mig_devices(last.mig_devices, new.mig_devices)
     health = new.health if not is_silent else last.health
     if health is not None and last.health is not None:
-        health = _kept(last.health, health, [name for name in HealthReading.__struct_fields__ if name != "errors"])
+        health = kept(last.health, health, [name for name in HealthReading.__struct_fields__ if name != "errors"])
     return msgspec.structs.replace(
-        kept,
+        known,
         health=health,
         c2c_link_mb_s=c2c_link_mb_s,
         mig_devices=mig_devices,
@@ -104,7 +105,7 @@ def _mig_devices(last: tuple[MigDeviceReading, ...], new: tuple[MigDeviceReading
         for name in names
     ):
         return new
-    return tuple(_kept(old, device, names) for old, device in zip(last, new, strict=True))
+    return tuple(kept(old, device, names) for old, device in zip(last, new, strict=True))
 
 
 def _links(last: tuple[LinkReading, ...], new: tuple[LinkReading, ...], is_silent: bool) -> tuple[LinkReading, ...]:
@@ -118,17 +119,17 @@ def _links(last: tuple[LinkReading, ...], new: tuple[LinkReading, ...], is_silen
 def _link(last: LinkReading, new: LinkReading) -> LinkReading:
     if new.p2p is None:
         return msgspec.structs.replace(last, errors=new.errors)
-    kept = _kept(last, new, ("state", *BUILT, *RATED))
-    if kept.state not in DOWN_STATES:
-        return kept
-    kept = msgspec.structs.replace(kept, was_up=last.was_up or last.state in UP_STATES)
-    is_lost = pci.address(kept.remote_bus_id) is None  # a link that is down may name any remote end
+    found = kept(last, new, ("state", *BUILT, *RATED))
+    if found.state not in DOWN_STATES:
+        return found
+    found = msgspec.structs.replace(found, was_up=last.was_up or last.state in UP_STATES)
+    is_lost = pci.address(found.remote_bus_id) is None  # a link that is down may name any remote end
     known = {
         name: getattr(last, name)
         for name in (*(BUILT if is_lost else ()), *RATED)
-        if getattr(last, name) is not None and (is_lost or not getattr(kept, name))
+        if getattr(last, name) is not None and (is_lost or not getattr(found, name))
     }
-    return msgspec.structs.replace(kept, **known)
+    return msgspec.structs.replace(found, **known)
 
 
 def _pairs(last: tuple[PairReading, ...], new: tuple[PairReading, ...], same: set[int]) -> tuple[PairReading, ...]:
@@ -138,19 +139,8 @@ def _pairs(last: tuple[PairReading, ...], new: tuple[PairReading, ...], same: se
         ends = old.a, old.b
         if same.issuperset(ends):
             names = ("common_ancestor", "p2p_nvlink", "p2p_read")
-            pairs[ends] = _kept(old, pairs[ends], names) if ends in pairs else old
+            pairs[ends] = kept(old, pairs[ends], names) if ends in pairs else old
     return tuple(pairs[ends] for ends in sorted(pairs))
-
-
-def _kept(last: R, new: R, names: tuple[str, ...] | list[str], is_silent: bool = False) -> R:
-    """`new`, with those of these facts that it lacks for an error as `last` has them; all it lacks, if it is silent."""
-    errors: dict[str, str] = getattr(new, "errors", {})
-    facts = {
-        name: getattr(last, name)
-        for name in names
-        if getattr(new, name) is None and (is_silent or name in errors) and getattr(last, name) is not None
-    }
-    return msgspec.structs.replace(new, **facts) if facts else new
 
 
 def _differ(one: object, other: object) -> bool:

@@ -10,7 +10,7 @@ from closeknit.agent.discovery.capture import capture_devices
 from closeknit.agent.discovery.course import Course
 from closeknit.agent.discovery.driver import failure
 from closeknit.agent.discovery.findings import Finding, findings
-from closeknit.agent.discovery.nics import nics, statuses
+from closeknit.agent.discovery.nics import could_look, nics, statuses
 from closeknit.agent.discovery.possible import possible
 from closeknit.agent.discovery.readings import GpuReading, MigDeviceReading, PciReading, Readings
 from closeknit.agent.discovery.virtual import virtualized
@@ -90,7 +90,7 @@ def discover(
             cpu_model=_short(cpus.model(readings.kernel), 128),
             inter_socket_gb_s=cpus.inter_socket_gb_s(readings.kernel.cpu),
         ),
-        nics=found_nics,
+        nics=found_nics if could_look(readings) else None,
         capture_devices=capture_devices(readings, places),
         capabilities=capabilities(readings),
     )

@@ -70,12 +70,15 @@ def _cpu(lines: str, top: Folder) -> CpuReading:
 
 
 def _sockets(top: Folder) -> int | None:
-    """How many sockets have a CPU that is on; None where no CPU says in which it sits."""
+    """How many sockets have a CPU that is on; None where none says which it is in, or one cannot be read."""
     quiet = top.with_errors()  # a CPU that is off has no such file
     found = set()
     for name in top.names(CPUS, "sockets"):
         if re.fullmatch("cpu[0-9]+", name):
             socket = quiet.number(f"{CPUS}/{name}/topology/physical_package_id", "sockets")
+            if quiet.errors.get("sockets", "ENOENT") != "ENOENT":
+                top.errors["sockets"] = quiet.errors["sockets"]
+                return None
             if socket is not None and socket >= 0:  # virtual machines on Arm print -1
                 found.add(socket)
     if not found:

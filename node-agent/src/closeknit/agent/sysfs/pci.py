@@ -21,9 +21,14 @@ def pci_devices(root: Path, errors: dict[str, str]) -> tuple[PciReading, ...]:
         if not ADDRESS.fullmatch(name):
             continue
         entry = top.folder(f"{DEVICES}/{name}", f"pci/{name}" if len(errors) < MAX_ERRORS else None)
-        reading = None if entry is None else _device(name, entry.with_errors())
+        if entry is None:
+            continue
+        entry = entry.with_errors()
+        reading = _device(name, entry)
         if reading is not None:
             found.append(reading)
+        elif entry.errors and len(errors) < MAX_ERRORS:  # it may be one of ours: nobody said that it is not
+            errors[f"pci/{name}"] = next(iter(entry.errors.values()))
     return tuple(found)
 
 

@@ -25,10 +25,14 @@ class Asked:
     file: Path | None
     smi: Path | None
     kubeconfig: Path | None
+    live: bool = False
 
 
 async def show(asked: Asked, form: str) -> None:
     """Prints one machine, or all that there are: as `table`, `json`, `yaml` or `svg`. Raises BadInput and NotThere."""
+    if asked.live:
+        await _watch(asked, form)
+        return
     found = await _found(asked)
     is_one = asked.node is not None or len(found) == 1
     match form:
@@ -46,6 +50,14 @@ async def show(asked: Asked, form: str) -> None:
             print_sheet(_sheet(found[0]))
         case _:
             print_sheets([_sheet(topology) for topology in found])
+
+
+async def _watch(asked: Asked, form: str) -> None:
+    if asked.node is None or asked.file is not None or asked.smi is not None or form != "table":
+        raise NotThere("--live shows one node of the cluster as a table; give its name, and no file")
+    from closeknit.cli.topology.watching import watch  # noqa: PLC0415 - files need not wait for its libraries
+
+    await watch(asked.node, asked.kubeconfig, _sheet)
 
 
 async def _found(asked: Asked) -> list[NodeTopology]:

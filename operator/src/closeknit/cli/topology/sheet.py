@@ -89,7 +89,7 @@ def sheet(topology: NodeTopology) -> Sheet:
         links=links,
         words=tuple(tuple(_word(graph, links, a, b) for b in range(len(graph.gpus))) for a in range(len(graph.gpus))),
         is_switched=spec.nvlink.switched,
-        nics=tuple(_nic_line(nic, order, status) for nic in spec.nics),
+        nics=tuple(_nic_line(nic, order, status) for nic in spec.nics or ()),
         islands=tuple(tuple(graph.gpus[position].index for position in island) for island in islands(graph, usable)),
         pcie_groups=tuple(_pcie_groups(graph)),
         notes=tuple(_notes(spec, status)),
@@ -205,6 +205,8 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
         notes.append("low confidence in NVLink: from what was read, there may be some")
     if source.pcie_confidence is Confidence.LOW:
         notes.append("low confidence in PCIe levels: they may be nearer than shown")
+    if spec.nics is None:
+        notes.append("its RDMA NICs are not known")
     if spec.nvlink.domain is not None:
         notes.append(f"of NVLink domain {spec.nvlink.domain.cluster_uuid}, clique {spec.nvlink.domain.clique_id}")
     notes += [

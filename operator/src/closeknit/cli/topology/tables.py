@@ -1,27 +1,30 @@
 """Machines as tables for people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from closeknit.api.printable import printable
+from closeknit.cli.topology.moment import Moment
 from closeknit.cli.topology.sheet import Sheet
 
 # As wide as 64 GPUs: a terminal's user would rather have long lines than cut-off words, as from nvidia-smi itself.
-_WIDTH = 600
+WIDTH = 600
 
 
 def print_sheet(sheet: Sheet) -> None:
     """One machine: summary, matrix, islands, notes."""
-    console = Console(width=_WIDTH)
-    console.print(_text(f"{sheet.name}: ", "bold") + _text(sheet.summary))
+    Console(width=WIDTH).print(page(sheet))
+
+
+def page(sheet: Sheet, moments: Mapping[int, Moment] | None = None) -> Group:
+    """The same to be shown, with what its GPUs do where that is known, by NVML index."""
+    parts: list[Text | Table] = [_text(f"{sheet.name}: ", "bold") + _text(sheet.summary)]
     if sheet.gpus:
-        console.print(_matrix(sheet))
-        console.print(_text(sheet.island_words))
-    for note in sheet.notes:
-        console.print(_text(f"- {note}"))
+        parts += [_matrix(sheet, moments), _text(sheet.island_words)]
+    return Group(*parts, *(_text(f"- {note}") for note in sheet.notes))
 
 
 def print_sheets(sheets: Sequence[Sheet]) -> None:
@@ -34,18 +37,31 @@ def print_sheets(sheets: Sequence[Sheet]) -> None:
             [f"GPU{gpu.index}" for gpu in sheet.gpus if gpu.is_out] + [nic.name for nic in sheet.nics if nic.is_down]
         )
         table.add_row(*map(_text, (sheet.name, gpus, sizes, str(len(sheet.nics) or "-"), out or "-")))
-    Console(width=_WIDTH).print(table)
+    Console(width=WIDTH).print(table)
 
 
-def _matrix(sheet: Sheet) -> Table:
+def _matrix(sheet: Sheet, moments: Mapping[int, Moment] | None) -> Table:
     names = [f"GPU{gpu.index}" for gpu in sheet.gpus]
-    table = _table("", *names, "NUMA", "STATE")
+    doing = () if moments is None else ("BUSY", "MEMORY", "HEAT", "POWER")
+    table = _table("", *names, "NUMA", *doing, "STATE")
     for name, gpu, words in zip(names, sheet.gpus, sheet.words, strict=True):
         style = "red" if gpu.is_out else "yellow" if gpu.state else ""
-        table.add_row(name, *words, gpu.numa, _text(gpu.state, style), style="dim" if gpu.is_out else "")
+        live = () if moments is None else _live(moments.get(gpu.index, Moment()))
+        table.add_row(name, *words, gpu.numa, *live, _text(gpu.state, style), style="dim" if gpu.is_out else "")
     for nic in sheet.nics:
-        table.add_row(_text(nic.name), *nic.levels, nic.numa, _text(nic.facts, "red" if nic.is_down else ""))
+        facts = _text(nic.facts, "red" if nic.is_down else "")
+        table.add_row(_text(nic.name), *nic.levels, nic.numa, *[""] * len(doing), facts)
     return table
+
+
+def _live(moment: Moment) -> tuple[str, ...]:
+    values = (
+        (moment.utilization_ratio, 100, "%"),
+        (moment.memory_used_bytes, 2**-30, " GiB"),
+        (moment.temperature_celsius, 1, " °C"),
+        (moment.power_watts, 1, " W"),
+    )
+    return tuple("-" if value is None else f"{value * scale:.0f}{unit}" for value, scale, unit in values)
 
 
 def _table(*headings: str) -> Table:
