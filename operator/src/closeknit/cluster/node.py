@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from closeknit.api.names import ExclusionReason
+from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.requests import Amounts
 from closeknit.machine.graph import Machine
 
@@ -103,11 +104,16 @@ class PluginOffer:
 
 @dataclass(frozen=True, slots=True)
 class RdmaOffer:
-    """The `rdma/*` resource of the node that a Pod would be given, by count; it exposes every NIC behind it. The first
-    by name of those that are left, else of all."""
+    """The resource of the node by which a Pod would be given NICs, by count. The first by name of those that are left,
+    else of all; for a Pod that is given all of several networks the first of them."""
 
     resource: str
     free: int
+
+    @property
+    def exposure(self) -> Exposure | None:
+        """How the NICs come into the Pod."""
+        return exposure(self.resource)
 
 
 @dataclass(frozen=True, slots=True)

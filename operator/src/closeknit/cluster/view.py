@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from closeknit.api.names import GPU_RESOURCE, RDMA_RESOURCE_PREFIX, ExclusionReason
+from closeknit.api.names import GPU_RESOURCE, ExclusionReason
 from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.dra import ResourceClaim
+from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.holders import BookedShare, Holding, any_of, holding
 from closeknit.cluster.levels import Place
 from closeknit.cluster.node import (
@@ -276,10 +277,16 @@ def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
 
 
 def _rdma(node: Node | None, spare: Amounts | None) -> RdmaOffer | None:
-    """NICs that a device plugin hands out."""
-    offers = [
-        RdmaOffer(resource, amount)
-        for resource, amount in (spare or {}).items()
-        if resource.startswith(RDMA_RESOURCE_PREFIX) and node and node.allocatable.get(resource, 0) > 0
-    ]
-    return min(offers, key=lambda offer: (offer.free == 0, offer.resource), default=None)
+    """NICs that a device plugin hands out; None where it offers none to Pods."""
+    found: dict[Exposure, list[RdmaOffer]] = {}
+    for resource, amount in (spare or {}).items():
+        kind = exposure(resource)
+        if kind is not None and node and node.allocatable.get(resource, 0) > 0:
+            found.setdefault(kind, []).append(RdmaOffer(resource, amount))
+    for kind in Exposure:
+        offers = found.get(kind)
+        if offers and kind is Exposure.GKE:  # a Pod is given all of them
+            return RdmaOffer(min(offer.resource for offer in offers), min(offer.free for offer in offers))
+        if offers:
+            return min(offers, key=lambda offer: (offer.free == 0, offer.resource))
+    return None

@@ -47,7 +47,7 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
     if is_gone and (attempt.has_run or has_failed):  # without it the others fail, which is not their fault
         return child_deleted(attempt, is_fit=is_fit)
     if has_failed:
-        return failed(attempt)
+        return failed(attempt, is_fit=is_fit)
     if all(share.succeeded for share in attempt.shares):
         return succeeded(attempt)
     held_up = None if attempt.has_run else stuck(attempt)

@@ -47,6 +47,8 @@ class Request:
     """The required node affinity; the preferred one chooses among nodes, of which placement leaves one for each Pod."""
     avoided: frozenset[str] = frozenset()
     """Nodes that this job leaves alone for a while, by name."""
+    traffic_class: str | None = None
+    """Name of a traffic class that the site must have declared."""
     needs: Needs = ()
     """What each of its Pods, of which a node has one at most, needs besides GPUs."""
 
@@ -88,6 +90,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         min_memory_bytes=int(quantity(spec.gpu.min_memory)) if spec.gpu.min_memory else None,
         binding=spec.gpu.binding,
         rdma=spec.network.rdma,
+        traffic_class=spec.network.traffic_class,
         tolerations=tuple(toleration(entry) for entry in tolerations if isinstance(entry, dict))
         if isinstance(tolerations, list)
         else (),
