@@ -6,7 +6,7 @@ import pytest
 
 from closeknit.api.wire import Condition
 from closeknit.lifecycle.answers import Answers
-from scenarios.manifests import node, node_topology, resource_slice, training_job
+from scenarios.manifests import node, node_topology, pod, resource_slice, training_job
 from scenarios.stories import WHOLE
 from scenarios.story import Story
 
@@ -162,3 +162,185 @@ def test_a_gang_without_rdma_is_told_of_its_nics_and_not_of_a_capability_that_it
     found = degraded(story)
     assert found is not None
     assert found.reason == "RDMANotOffered"
+
+
+def pods(story: Story) -> list[dict[str, Any]]:
+    return [manifest for (kind, *_), manifest in sorted(story.objects.items()) if kind == "Pod"]
+
+
+def two(ports: list[dict[str, Any]], *, labels: dict[str, str] | None = None, **offers: str) -> list[dict[str, Any]]:
+    nodes = [*machine("gpu-1", ports, **offers), *machine("gpu-2", ports, **offers)]
+    for manifest in nodes:
+        if manifest["kind"] == "Node":
+            manifest["metadata"]["labels"].update(labels or {})
+    return nodes
+
+
+@pytest.mark.parametrize(
+    ("ports", "offers", "resources", "net"),
+    [
+        pytest.param(
+            nics("EFA", 4),
+            {"vpc.amazonaws.com/efa": "4"},
+            {"vpc.amazonaws.com/efa": "4"},
+            "AWS Libfabric",
+            id="EFA: one for each adapter",
+        ),
+        pytest.param(
+            nics("RoCE", 2), {"aliyun/erdma": "8"}, {"aliyun/erdma": "1"}, "IB", id="eRDMA: one stands for all"
+        ),
+        pytest.param(
+            nics("RoCE", 2),
+            {"networking.gke.io.networks/rdma-0": "1", "networking.gke.io.networks/rdma-1": "1",
+             "networking.gke.io.networks/rdma-1.IP": "1", "networking.gke.io.networks/gvnic-1": "1"},
+            {"networking.gke.io.networks/rdma-0": "1", "networking.gke.io.networks/rdma-1": "1"},
+            "IB",
+            id="GKE: one of each network",
+        ),
+    ],
+)  # fmt: skip
+def test_nics_come_into_pods_as_their_nodes_offer_them(
+    ports: list[dict[str, Any]], offers: dict[str, str], resources: dict[str, str], net: str
+) -> None:
+    story = Story(*two(ports, **offers), job("Required"))
+    story.settle()
+    assert environment(story)["NCCL_NET"] == net
+    for pod in pods(story):
+        limits = pod["spec"]["containers"][0]["resources"]["limits"]
+        assert {name: amount for name, amount in limits.items() if name in offers} == resources
+        assert pod["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+    assert degraded(story) is None
+
+
+def test_gke_networks_become_interfaces_and_the_vendors_script_has_the_word() -> None:
+    offers = {f"networking.gke.io.networks/rdma-{number}": "1" for number in range(2)}
+    story = Story(*two(nics("RoCE"), labels={"node.kubernetes.io/instance-type": "a3-ultragpu-8g"}, **offers), job())
+    story.settle()
+    assert "NCCL_NET" not in environment(story)
+    assert pods(story)[0]["metadata"]["annotations"]["networking.gke.io/interfaces"] == (
+        '[{"interfaceName":"eth0","network":"default"},{"interfaceName":"eth2","network":"rdma-0"},'
+        '{"interfaceName":"eth3","network":"rdma-1"}]'
+    )
+
+
+def test_efa_adapters_that_others_hold_are_not_promised() -> None:
+    taken = [pod_of_others(name, "vpc.amazonaws.com/efa", "1") for name in ("gpu-1", "gpu-2")]
+    story = Story(*two(nics("EFA", 4), **{"vpc.amazonaws.com/efa": "4"}), *taken, job("Required"))
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason == "RDMAUnavailable"
+
+
+def pod_of_others(on: str, resource: str, amount: str) -> dict[str, Any]:
+    return pod(f"other-{on}", node=on, requests={resource: amount})
+
+
+MIXED = {
+    "NICs on one node alone": (
+        [*machine("gpu-1", []), *machine("gpu-2", nics("RoCE"), hca="8")],
+        "not every node has a NIC that NCCL could use: gpu-1: no RDMA NIC; gpu-2: 2 RoCE NICs",
+    ),
+    "transports that differ": (
+        [*machine("gpu-1", nics("InfiniBand"), hca="8"), *machine("gpu-2", nics("RoCE"), hca="8")],
+        "the nodes' NICs have no transport in common: gpu-1: 2 InfiniBand NICs; gpu-2: 2 RoCE NICs",
+    ),
+    "ways into Pods that differ": (
+        [*machine("gpu-1", nics("RoCE"), hca="8"),
+         *machine("gpu-2", nics("RoCE"), **{"networking.gke.io.networks/rdma-0": "1"})],
+        "the nodes' NICs come into Pods in different ways: gpu-1: 2 RoCE NICs by Shared; gpu-2: 2 RoCE NICs by GKE",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "message"), MIXED.values(), ids=MIXED.keys())
+def test_over_mixed_fabrics_preferred_goes_by_sockets_everywhere_and_says_so(
+    nodes: list[dict[str, Any]], message: str
+) -> None:
+    story = Story(*nodes, job())
+    story.settle()
+    for made in pods(story):
+        env = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
+        assert env["NCCL_NET"] == "Socket"
+        assert "NCCL_IB_HCA" not in env
+    found = degraded(story)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "OverSockets")
+    assert found.message == (
+        f"all ranks talk over sockets, because {message}; set network.rdma: Required to wait for nodes that have them "
+        "alike"
+    )
+
+
+@pytest.mark.parametrize("nodes", [nodes for nodes, _ in MIXED.values()], ids=MIXED.keys())
+def test_over_mixed_fabrics_required_is_refused(nodes: list[dict[str, Any]]) -> None:
+    story = Story(*nodes, job("Required"))
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason == "RDMAUnavailable"
+    assert "network.rdma: Preferred" in pending.message
+
+
+def with_class(ports: str, *, declared: dict[str, Any] | None, **spec: Any) -> Story:
+    asked = job()
+    asked["spec"]["network"] = {"trafficClass": "training", **spec}
+    fabric = {"trafficClasses": declared} if declared is not None else {}
+    topology = {
+        "apiVersion": "closeknit.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": "default"},
+        "spec": {"fabric": fabric},
+    }  # fmt: skip
+    story = Story(*two(nics(ports), hca="8"), topology, asked)
+    story.settle()
+    return story
+
+
+QOS = {"training": {"dscp": 26, "serviceLevel": 3}}
+
+
+@pytest.mark.parametrize(("ports", "name", "value"), [("RoCE", "NCCL_IB_TC", "104"), ("InfiniBand", "NCCL_IB_SL", "3")])
+def test_a_traffic_class_marks_as_the_site_declares(ports: str, name: str, value: str) -> None:
+    assert environment(with_class(ports, declared=QOS))[name] == value
+
+
+@pytest.mark.parametrize(("declared", "has"), [(None, "none"), ({"bulk": {"dscp": 8}}, "bulk")])
+def test_a_traffic_class_that_nobody_declares_is_refused(declared: dict[str, Any] | None, has: str) -> None:
+    pending = with_class("RoCE", declared=declared).status().pending
+    assert pending is not None
+    assert (pending.reason, pending.message) == (
+        "UnknownTrafficClass",
+        f"needs traffic class training; this cluster has {has}; name one that it has, or declare it in ClusterTopology "
+        "default, spec.fabric.trafficClasses",
+    )
+
+
+def test_a_traffic_class_without_a_value_for_the_fabric_is_told() -> None:
+    found = degraded(with_class("InfiniBand", declared={"training": {"dscp": 26}}))
+    assert found is not None
+    assert (found.reason, found.message) == (
+        "TrafficClassNotMarked",
+        "traffic class training marks nothing, because it is declared without a value for InfiniBand",
+    )
+
+
+def test_egress_bandwidth_is_an_annotation_of_every_pod_and_the_templates_own_wins() -> None:
+    asked = job()
+    asked["spec"]["network"] = {"egressBandwidth": "10G"}
+    story = Story(*two([]), asked)
+    story.settle()
+    assert {made["metadata"]["annotations"]["kubernetes.io/egress-bandwidth"] for made in pods(story)} == {"10G"}
+    own = job()
+    own["spec"]["network"] = {"egressBandwidth": "10G"}
+    own["spec"]["template"]["metadata"] = {"annotations": {"kubernetes.io/egress-bandwidth": "1G"}}
+    story = Story(*two([]), own)
+    story.settle()
+    assert {made["metadata"]["annotations"]["kubernetes.io/egress-bandwidth"] for made in pods(story)} == {"1G"}
+
+
+def test_harmful_settings_are_told_in_the_status() -> None:
+    story = Story(*two([]), job(env=[{"name": "NCCL_ALGO", "value": "Ring"}, {"name": "NCCL_NET", "value": "IB"}]))
+    story.settle()
+    found = story.status().environment
+    assert found is not None
+    assert found.skipped == ["NCCL_NET"]
+    assert [warning.partition(":")[0] for warning in found.warnings] == ["NCCL_ALGO=Ring"]

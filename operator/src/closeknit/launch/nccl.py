@@ -1,5 +1,5 @@
-"""NCCL's variables: discovered fact -> setting, as one table. What no fact calls for is left to NCCL, whose defaults are
-measured."""
+"""NCCL's variables: discovered fact -> setting, as one table. What no fact calls for is left to NCCL, whose defaults
+are measured."""
 
 from closeknit.api.nodetopology import Transport
 from closeknit.launch.gang import Gang

@@ -106,16 +106,13 @@ def _exposures(site: Site, numbers: Sequence[int], transport: Transport | None) 
     return sorted({terms.exposure for terms in offered if terms.exposure and transport in terms.transports})
 
 
-def _able(
-    site: Site, numbers: Sequence[int], transport: Transport | None, exposure: Exposure | None
-) -> Sequence[int]:
+def _able(site: Site, numbers: Sequence[int], transport: Transport | None, exposure: Exposure | None) -> Sequence[int]:
     """Those offers that have a transport by an exposure; none where they are too few for the gang."""
     offers, counts = site.ground.offers, site.ground.counts
     able = [
         number
         for number in numbers
-        if transport is None
-        or (transport in (terms := offers[number].terms).transports and terms.exposure is exposure)
+        if transport is None or (transport in (terms := offers[number].terms).transports and terms.exposure is exposure)
     ]
     enough = sum(offers[number].gpus * counts[number] for number in able) >= site.request.gpus
     return able if enough else ()
