@@ -88,7 +88,9 @@ def test_a_job_that_is_only_a_file_shows_what_it_would_get(tmp_path: Path) -> No
     ],
     ids=["a rank too many", "a rank below 0", "no such job", "not booked", "no name", "a lost machine"],
 )
-def test_what_cannot_be_shown_is_refused(tmp_path: Path, found: list[Manifest], arguments: list[str], words: str) -> None:
+def test_what_cannot_be_shown_is_refused(
+    tmp_path: Path, found: list[Manifest], arguments: list[str], words: str
+) -> None:
     result = run(tmp_path, found, *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr

@@ -168,7 +168,7 @@ def pods(story: Story) -> list[dict[str, Any]]:
     return [manifest for (kind, *_), manifest in sorted(story.objects.items()) if kind == "Pod"]
 
 
-def two(ports: list[dict[str, Any]], *, labels: dict[str, str] | None = None, **offers: str) -> list[dict[str, Any]]:
+def two(ports: list[dict[str, Any]], *, labels: Any = None, **offers: str) -> list[dict[str, Any]]:
     nodes = [*machine("gpu-1", ports, **offers), *machine("gpu-2", ports, **offers)]
     for manifest in nodes:
         if manifest["kind"] == "Node":
@@ -205,10 +205,10 @@ def test_nics_come_into_pods_as_their_nodes_offer_them(
     story = Story(*two(ports, **offers), job("Required"))
     story.settle()
     assert environment(story)["NCCL_NET"] == net
-    for pod in pods(story):
-        limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    for made in pods(story):
+        limits = made["spec"]["containers"][0]["resources"]["limits"]
         assert {name: amount for name, amount in limits.items() if name in offers} == resources
-        assert pod["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+        assert made["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
     assert degraded(story) is None
 
 

@@ -54,8 +54,8 @@ _HARMS: Mapping[str, _Harm] = {
                               _NOT_ZERO),
     "NCCL_NET_GDR_LEVEL": _Harm("with SYS, GPUs and NICs of different sockets talk over the link between them; leave "
                                 "it out", _is("SYS", "5")),
-    "NCCL_IB_GID_INDEX": _Harm("the index differs from node to node and from Pod to Pod (error 12); NCCL 2.21 and later "
-                               "find it themselves; leave it out", lambda value, _gang: value.strip() != "-1"),
+    "NCCL_IB_GID_INDEX": _Harm("the index differs from node to node and from Pod to Pod (error 12); NCCL 2.21 and "
+                               "later find it themselves; leave it out", lambda value, _gang: value.strip() != "-1"),
     "NCCL_GRAPH_FILE": _Harm("a given graph keeps NCCL from searching the GPUs that the job has; leave it out"),
     "NCCL_NVB_DISABLE": _Harm("GPUs without a direct NVLink no longer use one through a third; leave it out",
                               _NOT_ZERO),
