@@ -95,6 +95,7 @@ class PluginOffer:
     requested: int  # by live Pods of anybody
     holders_known: bool  # whether every requested GPU is known by index
     shared: bool  # time-sliced, MPS or single-strategy MIG: one count is not one GPU
+    is_narrowed: bool = False  # the kubelet's Topology Manager lets it choose among some of the free GPUs alone
 
     @property
     def free(self) -> int:

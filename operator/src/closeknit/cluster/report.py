@@ -48,6 +48,8 @@ class AgentReport:
     """Last sign of life; None where the object has none."""
     allocations: tuple[Allocation, ...] | None
     """None where nobody could ask the kubelet."""
+    topology_manager: str | None = None
+    """Policy of the kubelet's Topology Manager; None where it is not told."""
 
 
 class _Head(WireStruct, frozen=True):
@@ -88,6 +90,7 @@ def report(topology: NodeTopology) -> AgentReport:
         not_ready=_not_ready(status),
         heartbeat=moment(status.heartbeat_time),
         allocations=_allocations(status),
+        topology_manager=topology.spec.capabilities.topology_manager_policy,
     )
 
 

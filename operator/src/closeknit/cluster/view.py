@@ -1,7 +1,7 @@
 """One NodeView from everything that speaks of the node. A function of its arguments and of nothing else."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from closeknit.api.names import GPU_RESOURCE, ExclusionReason
@@ -27,6 +27,7 @@ from closeknit.cluster.report import AgentReport
 from closeknit.cluster.requests import MOST, Amounts, is_needed
 from closeknit.machine.graph import Machine
 
+NO_ALIGNMENT = "none"  # the Topology Manager's default policy
 SHARED_RESOURCE = f"{GPU_RESOURCE}.shared"  # what the device plugin's renameByDefault makes of a shared GPU
 
 
@@ -232,7 +233,14 @@ def _plugin(facts: NodeFacts, machine: Machine, held: Holding, *, nodes_are_know
         return None
     if allocatable == 0 and facts.pools.incomplete:
         return None  # the kubelet remembers a device plugin that DRA has replaced, and DRA is not ready yet
-    return PluginOffer(allocatable, capacity, held.requested, not held.unexplained, _shares(node, machine))
+    return PluginOffer(
+        allocatable,
+        capacity,
+        held.requested,
+        not held.unexplained,
+        _shares(node, machine),
+        is_narrowed=report is not None and report.topology_manager not in {None, NO_ALIGNMENT},
+    )
 
 
 def _shares(node: Node, machine: Machine) -> bool:
@@ -256,7 +264,7 @@ def _explained_by_count(
     if held.unexplained_gpus < len(remaining) or plugin.free > 0:
         return plugin, held.holders
     holders = {**held.holders, **dict.fromkeys(remaining, any_of(held.unexplained))}
-    offer = PluginOffer(plugin.allocatable, plugin.capacity, plugin.requested, holders_known=True, shared=False)
+    offer = replace(plugin, holders_known=True)
     return offer, dict(sorted(holders.items()))
 
 

@@ -30,6 +30,8 @@ class Terms(NamedTuple):
     """RDMA transports that a Pod can get here."""
     exposure: Exposure | None
     """How it gets them; None where it gets none."""
+    is_foreseen: bool
+    """Whether it is known what the device plugin picks from: all that is free, and that alone."""
     beyond: bool
     """Whether the device plugin could also hand out GPUs that are not free: it does not know that they are broken."""
 
@@ -63,6 +65,7 @@ def terms(group: Group, kind: MachineKind, sets: Sets, matches: int, *, asks_for
         part=min(plugin.free, group.free.bit_count()) if plugin and plugin.holders_known else 0,
         transports=transports,
         exposure=group.exposure if transports else None,
+        is_foreseen=plugin is not None and not plugin.is_narrowed and plugin.free == group.free.bit_count(),
         beyond=plugin is not None and plugin.free > group.free.bit_count(),
     )
 
