@@ -120,6 +120,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
         {},
         "NCCL_IB_HCA",
     ),
+    "ENV:1753 hostNetwork=true: RAS_ADDR on a port of the job's own": (
+        {"network": {"allowHostNetwork": True}, **ROCE},
+        {**VERBS, "NCCL_RAS_ADDR": "localhost:23246"},
+        "NCCL_SOCKET_IFNAME",
+    ),
+    "hostNetwork is for RoCE alone": ({"network": {"allowHostNetwork": True}, **IB}, VERBS, "NCCL_IB_GID_INDEX"),
     "Azure ND nccl.conf: relaxed ordering, affinity": (
         {"platform": Platform.AZURE_ND, **IB},
         {**VERBS, "NCCL_IB_PCI_RELAXED_ORDERING": "1", "NCCL_IGNORE_CPU_AFFINITY": "1"},

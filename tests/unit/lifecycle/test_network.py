@@ -344,3 +344,51 @@ def test_harmful_settings_are_told_in_the_status() -> None:
     assert found is not None
     assert found.skipped == ["NCCL_NET"]
     assert [warning.partition(":")[0] for warning in found.warnings] == ["NCCL_ALGO=Ring"]
+
+
+def with_network(ports: str, container: dict[str, Any] | None = None, **spec: Any) -> Story:
+    asked = job(**(container or {}))
+    asked["spec"]["network"] = spec
+    nodes = two(nics(ports), hca="8")
+    for manifest in nodes:
+        if manifest["kind"] == "NodeTopology":
+            manifest["spec"]["capabilities"] = {"memlockBytes": 8 << 20}
+    story = Story(*nodes, asked)
+    story.settle()
+    return story
+
+
+def test_shared_roce_goes_over_the_nodes_network_by_consent_alone() -> None:
+    for ports, consent, expected in (("RoCE", True, True), ("RoCE", False, None), ("InfiniBand", True, None)):
+        spec = pods(with_network(ports, allowHostNetwork=consent))[0]["spec"]
+        assert spec.get("hostNetwork") == expected
+        assert spec.get("dnsPolicy") == ("ClusterFirstWithHostNet" if expected else None)
+
+
+@pytest.mark.parametrize(
+    ("security", "reason"),
+    [
+        ({"runAsUser": 1000}, "MemoryLockBounded"),
+        ({"runAsNonRoot": True}, "MemoryLockBounded"),
+        ({"runAsUser": 0}, None),
+        ({}, None),
+        ({"runAsUser": "root"}, None),
+    ],
+    ids=["a user", "any user", "root", "the image says it", "the API server's matter"],
+)
+def test_a_trainer_that_may_not_lock_memory_is_told(security: dict[str, Any], reason: str | None) -> None:
+    found = degraded(with_network("RoCE", {"securityContext": security}, rdma="Preferred"))
+    assert (None if found is None else found.reason) == reason
+    if found is not None:
+        assert "on gpu-1, gpu-2 containers may lock little memory" in found.message
+
+
+def test_gpu_direct_storage_takes_nodes_that_have_it_and_brings_it_into_the_container() -> None:
+    asked = job()
+    asked["spec"]["storage"] = {"gpuDirect": True}
+    story = Story(*two([]), asked)
+    story.settle()
+    assert story.status().pending is not None
+    story = Story(*two([], labels={"closeknit.dev/gpudirect.storage": "true"}), asked)
+    story.settle()
+    assert environment(story)["NVIDIA_GDS"] == "enabled"

@@ -1,6 +1,6 @@
 """What NVIDIA's device plugin picks: held to what its own code returned, for every free set and every size of four
-machines (tests/fixtures/plugin: go-gpuallocator 876e7b7, best-effort policy, asked in index order), and to its rule, told
-a second time, where it is asked in another order."""
+machines (tests/fixtures/plugin: go-gpuallocator 876e7b7, best-effort policy, asked in index order), and to its rule,
+told a second time, where it is asked in another order."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -82,7 +82,7 @@ def told_again(found: Sequence[Sequence[int]], order: Sequence[int], count: int)
 
 def test_in_whatever_order_the_plugin_is_asked_its_pick_is_among_those_foreseen() -> None:
     """The kubelet asks in no order. Whatever is foreseen is picked in some order, too."""
-    chance = Random(7)
+    chance = Random(7)  # noqa: S311 - no secret
     for _ in range(30):
         size = chance.randint(2, 6)
         found = [[0] * size for _ in range(size)]

@@ -199,6 +199,7 @@ class ConditionReason(StrEnum):
     RDMA_NOT_OFFERED = "RDMANotOffered"
     OVER_SOCKETS = "OverSockets"
     WITHOUT_MULTICAST = "WithoutMulticast"
+    MEMORY_LOCK_BOUNDED = "MemoryLockBounded"
     TRAFFIC_CLASS_NOT_MARKED = "TrafficClassNotMarked"
     AS_PLANNED = "AsPlanned"
 

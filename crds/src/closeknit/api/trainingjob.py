@@ -155,14 +155,14 @@ class NetworkRequest(Wire):
     """Limit of what each Pod sends over the Pod network, in bits per second, from 1k to 1P, for example 10G. It takes a
     network with the CNI bandwidth plugin; RDMA does not pass it."""
     allow_host_network: bool = False
-    """Whether Pods may use the host's network where RDMA cannot be had otherwise. Default false."""
+    """Whether Pods may use the host's network where RoCE NICs have their addresses there alone. Default false."""
 
 
 class StorageRequest(Wire):
     """What the job asks of storage."""
 
     gpu_direct: bool = False
-    """Only nodes with GPUDirect Storage. Default false."""
+    """Only nodes with GPUDirect Storage, whose devices come into the Pods (NVIDIA_GDS). Default false."""
 
 
 class TemplateMetadata(Wire):

@@ -117,6 +117,22 @@ class RdmaOffer:
         return exposure(self.resource)
 
 
+def rdma_offer(allocatable: Amounts, spare: Amounts) -> RdmaOffer | None:
+    """What device plugins hand out of a node's NICs; None where they offer none to Pods."""
+    found: dict[Exposure, list[RdmaOffer]] = {}
+    for resource, amount in spare.items():
+        kind = exposure(resource)
+        if kind is not None and allocatable.get(resource, 0) > 0:
+            found.setdefault(kind, []).append(RdmaOffer(resource, amount))
+    for kind in Exposure:
+        offers = found.get(kind)
+        if offers and kind is Exposure.GKE:  # a Pod is given all of them
+            return RdmaOffer(min(offer.resource for offer in offers), min(offer.free for offer in offers))
+        if offers:
+            return min(offers, key=lambda offer: (offer.free == 0, offer.resource))
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """One node. GPU indexes are NVML indexes of `machine`, ascending. Versions of the Cluster share it."""
@@ -145,6 +161,8 @@ class NodeView:
     plugin: PluginOffer | None
     """What the device plugin offers; None where there is none."""
     rdma: RdmaOffer | None
+    memlock_bytes: int | None = None
+    """Memory that containers may lock, -1 where that is unlimited; None where it is not told."""
     allocatable: Amounts | None = None
     """What Pods can have of it altogether, of every resource that it has; None where nobody knows, and nobody judges:
     without a machine, and where the input holds no Nodes."""

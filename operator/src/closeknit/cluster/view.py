@@ -7,7 +7,6 @@ from datetime import datetime
 from closeknit.api.names import GPU_RESOURCE, ExclusionReason
 from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.dra import ResourceClaim
-from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.holders import BookedShare, Holding, any_of, holding
 from closeknit.cluster.levels import Place
 from closeknit.cluster.node import (
@@ -18,7 +17,7 @@ from closeknit.cluster.node import (
     HolderKind,
     NodeView,
     PluginOffer,
-    RdmaOffer,
+    rdma_offer,
 )
 from closeknit.cluster.objects import Node
 from closeknit.cluster.pod import Pod
@@ -119,7 +118,8 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         unusable=unusable,
         dra=dra,
         plugin=plugin,
-        rdma=_rdma(node, spare),
+        rdma=rdma_offer(node.allocatable, spare) if node and spare else None,
+        memlock_bytes=report.memlock_bytes,
         allocatable=node.allocatable if node else None,
         spare=spare,
     )
@@ -282,19 +282,3 @@ def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
         if amount > 0 and is_needed(resource)
     }
     return {**dict.fromkeys(sorted(facts.claimable), MOST), **found} if facts.claimable else found
-
-
-def _rdma(node: Node | None, spare: Amounts | None) -> RdmaOffer | None:
-    """NICs that a device plugin hands out; None where it offers none to Pods."""
-    found: dict[Exposure, list[RdmaOffer]] = {}
-    for resource, amount in (spare or {}).items():
-        kind = exposure(resource)
-        if kind is not None and node and node.allocatable.get(resource, 0) > 0:
-            found.setdefault(kind, []).append(RdmaOffer(resource, amount))
-    for kind in Exposure:
-        offers = found.get(kind)
-        if offers and kind is Exposure.GKE:  # a Pod is given all of them
-            return RdmaOffer(min(offer.resource for offer in offers), min(offer.free for offer in offers))
-        if offers:
-            return min(offers, key=lambda offer: (offer.free == 0, offer.resource))
-    return None

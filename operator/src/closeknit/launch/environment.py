@@ -44,6 +44,7 @@ def environment(gang: Gang, index: int) -> Environment:
     container = trainer(spec)
     ours = (
         *_devices(member),
+        *_storage(gang, member),
         *nccl.variables(gang, member),
         *_threads(spec, container, member),
         *contract(gang).variables(gang, member),
@@ -81,6 +82,13 @@ def _devices(member: Member) -> tuple[Variable, ...]:
     if not member.uuids:
         return ()
     return (Variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "local ranks count GPUs in PCI order, as placement does"),)
+
+
+def _storage(gang: Gang, member: Member) -> tuple[Variable, ...]:
+    """NVIDIA's container toolkit brings nvidia-fs, udev and cufile.json into containers that have this."""
+    if not (member.uuids and gang.job.spec.storage.gpu_direct):
+        return ()
+    return (Variable("NVIDIA_GDS", "enabled", "storage.gpuDirect is true"),)
 
 
 def _threads(pod: Mapping[str, Any], container: Mapping[str, Any], member: Member) -> tuple[Variable, ...]:

@@ -78,6 +78,18 @@ class Gang:
         by_gke = self.uses_rdma and any(worker.networks for worker in self.workers)
         return by_gke or any(name in named for name in NETWORK_ANNOTATIONS)
 
+    @cached_property
+    def on_host_network(self) -> bool:
+        """Whether its Pods use the network of their nodes: the job consents, and RoCE NICs that Pods share have their
+        addresses there, where no interface of its own brings one into a Pod."""
+        return (
+            self.job.spec.network.allow_host_network
+            and self.net is Net.VERBS
+            and Transport.ROCE in self.transports
+            and all(worker.nic_resources and not worker.networks for worker in self.workers)
+            and not self.has_more_interfaces
+        )
+
     @property
     def traffic_class(self) -> TrafficClass | None:
         """The site's marking of the traffic class that the job names; None where it names none, or none is declared."""

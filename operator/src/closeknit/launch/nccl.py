@@ -1,6 +1,8 @@
 """NCCL's variables: discovered fact -> setting, as one table. What no fact calls for is left to NCCL, whose defaults
 are measured."""
 
+from hashlib import sha256
+
 from closeknit.api.nodetopology import Transport
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
@@ -72,9 +74,18 @@ def _azure(_gang: Gang, _member: Member) -> tuple[Variable, ...]:
     )
 
 
+def _ras_port(gang: Gang, _member: Member) -> tuple[Variable, ...]:
+    """NCCL's own port would be taken by another job's ranks on the same node."""
+    digest = sha256((gang.job.metadata.uid or "").encode()).digest()
+    port = _FIRST_PORT + int.from_bytes(digest[:4]) % _PORTS
+    return (Variable("NCCL_RAS_ADDR", f"localhost:{port}", "jobs share the node's network; each has a port"),)
+
+
 def _is_verbs(gang: Gang, transport: Transport) -> bool:
     return gang.net is Net.VERBS and transport in gang.transports
 
+
+_FIRST_PORT, _PORTS = 20_000, 10_000  # below those that Linux gives to connections
 
 TABLE = (
     Row(
@@ -95,7 +106,12 @@ TABLE = (
     ),
     Row(
         "the Pods have one interface, as far as is known",
-        lambda gang: gang.is_spread and not gang.has_more_interfaces and gang.net is not Net.EFA,
+        lambda gang: (
+            gang.is_spread
+            and not gang.has_more_interfaces
+            and not gang.on_host_network
+            and gang.net is not Net.EFA
+        ),
         leaves=("NCCL_SOCKET_IFNAME",),
     ),
     Row(
@@ -103,6 +119,12 @@ TABLE = (
         lambda gang: gang.is_spread and gang.has_more_interfaces and gang.net not in (Net.EFA, Net.VENDOR),
         _interface,
         leaves=("NCCL_SOCKET_FAMILY",),
+    ),
+    Row(
+        "the Pods are on their nodes' network",  # whose interfaces nobody has told
+        lambda gang: gang.on_host_network,
+        _ras_port,
+        leaves=("NCCL_SOCKET_IFNAME",),
     ),
     Row(
         "every node has InfiniBand, and its NICs come into the Pods",

@@ -80,6 +80,9 @@ def _common_spec(gang: Gang, role: Role, template: Manifest, container: Manifest
     tolerations = template.get("tolerations") or []
     if role is Role.WORKER and GPU_TOLERATION not in tolerations:
         spec["tolerations"] = [*tolerations, GPU_TOLERATION]
+    if role is Role.WORKER and gang.on_host_network:
+        spec["hostNetwork"] = True
+        spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # else the ranks' host names mean nothing
     if not _mounts_shm(container):
         # No sizeLimit: the kubelet sizes it to the Pod's memory limit, or to the node's memory without one. What is
         # written there counts as the container's memory, so that limit stays the one number that bounds both.

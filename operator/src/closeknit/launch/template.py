@@ -67,6 +67,17 @@ def trainer(spec: Mapping[str, Any]) -> dict[str, Any]:
     return container
 
 
+def runs_as(spec: Mapping[str, Any]) -> int | None:
+    """The user that the trainer runs as: 0 is root; None where the image says it. One of which only that it is not root
+    is known is 1."""
+    holders = [trainer(spec).get("securityContext"), spec.get("securityContext")]
+    for holder in holders:
+        user = holder.get("runAsUser") if isinstance(holder, dict) else None
+        if isinstance(user, int) and not isinstance(user, bool):
+            return user
+    return 1 if any(isinstance(each, dict) and each.get("runAsNonRoot") is True for each in holders) else None
+
+
 def account(spec: Mapping[str, Any]) -> str:
     """The service account of a template that only some may use; empty where it is the one that every Pod may have."""
     named = spec.get("serviceAccountName") or spec.get("serviceAccount")  # its old name still works in a Pod

@@ -13,7 +13,7 @@ from closeknit.cluster.node import NodeView
 from closeknit.launch.gang import Gang
 from closeknit.launch.network import NCCL_TRANSPORTS, Net
 from closeknit.launch.remedy import Remedy
-from closeknit.launch.template import trainer
+from closeknit.launch.template import runs_as, trainer
 
 MIXED = frozenset({Net.NO_NICS, Net.NO_COMMON_TRANSPORT, Net.NO_COMMON_EXPOSURE})
 
@@ -48,6 +48,8 @@ def _found(gang: Gang, cluster: Cluster) -> Iterator[Shortcoming]:
         yield Shortcoming(ConditionReason.RDMA_NOT_OFFERED, words)
     if (words := _unmarked(gang)) is not None:
         yield Shortcoming(ConditionReason.TRAFFIC_CLASS_NOT_MARKED, words)
+    if (words := _unlocked(gang, cluster)) is not None:
+        yield Shortcoming(ConditionReason.MEMORY_LOCK_BOUNDED, words)
     if gang.uses_rdma and not gang.ipc_lock:
         yield NO_IPC_LOCK
 
@@ -67,6 +69,22 @@ def _mixed(gang: Gang, cluster: Cluster) -> str:
     return (
         f"all ranks talk over sockets, because {gang.net.value}: {found}; "
         f"set network.rdma: {RdmaPolicy.REQUIRED} to wait for nodes that have them alike"
+    )
+
+
+def _unlocked(gang: Gang, cluster: Cluster) -> str | None:
+    """Nodes where a trainer that is not root may not lock the memory that RDMA registers: IPC_LOCK is root's alone."""
+    user = runs_as(gang.job.spec.template.spec)
+    if not gang.uses_rdma or user in (None, 0):
+        return None
+    views = (cluster.nodes[worker.node] for worker in gang.workers)
+    bounded = [view.name for view in views if view.memlock_bytes is not None and view.memlock_bytes >= 0]
+    if not bounded:
+        return None
+    return (
+        f"its trainer is not root, for whom IPC_LOCK means nothing, and on {names(bounded)} containers may lock little "
+        "memory, so that RDMA may fail to register it; have the container runtime started with LimitMEMLOCK=infinity, "
+        "or let the trainer run as root"
     )
 
 

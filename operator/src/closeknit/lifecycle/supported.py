@@ -20,8 +20,6 @@ _NOT_BUILT = (
     _Field("topology.fabric.patience", lambda spec: duration_s(spec.topology.fabric.patience) != 0),
     _Field("gpu.allowShared", lambda spec: spec.gpu.allow_shared),
     _Field("gpu.mig", lambda spec: spec.gpu.mig is not None),
-    _Field("network.allowHostNetwork", lambda spec: spec.network.allow_host_network),
-    _Field("storage.gpuDirect", lambda spec: spec.storage.gpu_direct),
     _Field("parameterServers", lambda spec: spec.parameter_servers is not None),
     _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
     _Field("elastic", lambda spec: spec.elastic is not None),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from closeknit.api.affinity import NodeAffinity, required_node_affinity
-from closeknit.api.names import JobKey
+from closeknit.api.names import JobKey, NodeLabel
 from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, RdmaPolicy, TrainingJobSpec
@@ -94,12 +94,18 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         tolerations=tuple(toleration(entry) for entry in tolerations if isinstance(entry, dict))
         if isinstance(tolerations, list)
         else (),
-        node_selector=tuple(sorted((str(key), str(value)) for key, value in selector.items()))
-        if isinstance(selector, dict)
-        else (),
+        node_selector=_selector(spec, selector if isinstance(selector, dict) else {}),
         needs=needs(template),
         affinity=_affinity(template),
     )
+
+
+def _selector(spec: TrainingJobSpec, selector: Mapping[Any, Any]) -> tuple[tuple[str, str], ...]:
+    """The template's, and what the job asks of its nodes by other fields: their agents say it in labels."""
+    found = {str(key): str(value) for key, value in selector.items()}
+    if spec.storage.gpu_direct:
+        found[NodeLabel.GPUDIRECT_STORAGE.value] = "true"
+    return tuple(sorted(found.items()))
 
 
 def _affinity(template: dict[str, Any]) -> NodeAffinity | None:
