@@ -29,7 +29,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
         ({"elastic": {"minGPUs": 4}}, "elastic"),
         ({"restart": {"limit": 3}}, "restart"),
         ({"defragment": "OnRestart"}, "defragment"),
-        ({"preflight": "Warn"}, "preflight"),
         ({"ttlSecondsAfterFinished": 60}, "ttlSecondsAfterFinished"),
         ({"activeDeadlineSeconds": 60}, "activeDeadlineSeconds"),
     ],
@@ -51,6 +50,7 @@ def test_everything_else_is_built() -> None:
         "gpu": {"products": ["NVIDIA-H200"], "minMemory": "80Gi", "binding": "DRA"},
         "network": {"rdma": "Required", "trafficClass": "training", "egressBandwidth": "10G", "allowHostNetwork": True},
         "storage": {"gpuDirect": True},
+        "preflight": "Enforce",
         "queue": "research",
         "priorityClassName": "high",
         "suspend": True,
@@ -74,11 +74,13 @@ def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
     [
         pytest.param({"framework": "JAX"}, "spec.framework: JAX is not built yet; use PyTorch", id="another framework"),
         pytest.param(
-            {"preflight": "Warn"}, "not built yet: spec.preflight; remove it or leave the default", id="one field"
+            {"expectedDuration": "6h"},
+            "not built yet: spec.expectedDuration; remove it or leave the default",
+            id="one field",
         ),
         pytest.param(
-            {"preflight": "Warn", "elastic": {"minGPUs": 4}},
-            "not built yet: spec.elastic, spec.preflight; remove them or leave the default",
+            {"defragment": "Planned", "elastic": {"minGPUs": 4}},
+            "not built yet: spec.elastic, spec.defragment; remove them or leave the default",
             id="several fields, in the order of the spec",
         ),
     ],

@@ -178,6 +178,7 @@ class EndReason(StrEnum):
     DISRUPTED = "Disrupted"
     MULTICAST_FAILED = "MulticastFailed"
     RDMA_FAILED = "RDMAFailed"
+    PREFLIGHT_FAILED = "PreflightFailed"
 
 
 class ConditionReason(StrEnum):
@@ -199,6 +200,8 @@ class ConditionReason(StrEnum):
     RDMA_NOT_OFFERED = "RDMANotOffered"
     OVER_SOCKETS = "OverSockets"
     WITHOUT_MULTICAST = "WithoutMulticast"
+    PREFLIGHT_FAILED = "PreflightFailed"
+    PREFLIGHT_SKIPPED = "PreflightSkipped"
     MEMORY_LOCK_BOUNDED = "MemoryLockBounded"
     TRAFFIC_CLASS_NOT_MARKED = "TrafficClassNotMarked"
     AS_PLANNED = "AsPlanned"

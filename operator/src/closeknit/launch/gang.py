@@ -45,6 +45,8 @@ class Gang:
     """Whether the namespace's Pod Security level admits the capability IPC_LOCK (baseline and restricted do not)."""
     remedies: frozenset[Remedy] = frozenset()
     """What attempts before have called for."""
+    predicted_gb_s: float | None = None
+    """Bus bandwidth of an all-reduce over all ranks, as placement predicts it; None where that is unknown."""
 
     @cached_property
     def workers(self) -> tuple[Member, ...]:

@@ -15,6 +15,7 @@ from closeknit.launch.environment import environment
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
+from closeknit.launch.preflight import with_preflight
 from closeknit.launch.template import CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
 
 
@@ -139,7 +140,7 @@ def _spec(gang: Gang, index: int, common: _Common) -> Manifest:
     if member.binding is Binding.DRA:
         claim = {"name": CLAIM, "resourceClaimName": name}
         spec["resourceClaims"] = [*(spec.get("resourceClaims") or []), claim]
-    return spec
+    return with_preflight(gang, member, containers[common.trainer], spec)
 
 
 def _resources(gang: Gang, member: Member, common: _Common) -> Manifest:

@@ -17,6 +17,7 @@ from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES
 CLAIM = "gpus"  # name of our claim inside the Pod
 SHM_VOLUME = "closeknit-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POSIX mean
+PREFLIGHT = "closeknit-preflight"  # the init container that tries the GPUs
 NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
 SPEC = "spec.template.spec"
 DEFAULT_ACCOUNT = "default"  # Kubernetes' service account of a Pod that names none
@@ -127,6 +128,7 @@ def _check_pod(spec: dict[str, Any]) -> None:
         if spec.get(field) not in (None, ""):
             raise MalformedError(f"{SPEC}.{field} is {found(spec[field])}, but {instead}")
     _check_no_name(spec, "volumes", SHM_VOLUME)
+    _check_no_name(spec, "initContainers", PREFLIGHT)
     _check_no_name(spec, "resourceClaims", CLAIM)
     _check_node_selector(spec)
     _check_count("tolerations", objects_at(spec, "tolerations", SPEC))

@@ -1,5 +1,6 @@
 """A job that gets GPUs: the booking is stored, and then its children are made."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, PendingReason
@@ -41,6 +42,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
     made = gang(job, booking, subject.cluster, ipc_lock=ipc_lock)
     if isinstance(made, Lost):  # placement chose from this very cluster
         raise RuntimeError(made.message)  # noqa: TRY004 - no matter of types
+    made = replace(made, predicted_gb_s=booked.predicted_bus_bandwidth_gb_s)
     status = statuses.booked(
         job,
         subject.now,

@@ -115,11 +115,14 @@ def starting(job: Stored, now: datetime, reason: ConditionReason, message: str) 
     return _next(job, now, Observation(ConditionType.RUNNING, False, reason, message))
 
 
-def running(job: Stored, now: datetime, shares: Sequence[Share], verified: Observation) -> TrainingJobStatus:
-    """All its Pods run."""
+def running(
+    job: Stored, now: datetime, shares: Sequence[Share], verified: Observation, lacks: Shortcoming | None
+) -> TrainingJobStatus:
+    """All its Pods run; `lacks` is what they found on the way."""
     message = f"{len(shares)} of {len(shares)} Pods run"
     observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
-    return _next(job, now, observation, verified, placement=_with(job, shares))
+    found = [] if lacks is None else _degraded(job, lacks)
+    return _next(job, now, observation, verified, *found, placement=_with(job, shares))
 
 
 def verified(job: Stored, now: datetime, shares: Sequence[Share], result: Observation) -> TrainingJobStatus:

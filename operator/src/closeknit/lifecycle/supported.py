@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from closeknit.api.quantity import duration_s
-from closeknit.api.trainingjob import Defragment, Preflight, Restart, TrainingJobSpec
+from closeknit.api.trainingjob import Defragment, Restart, TrainingJobSpec
 from closeknit.launch.frameworks import CONTRACTS
 
 
@@ -25,7 +25,6 @@ _NOT_BUILT = (
     _Field("elastic", lambda spec: spec.elastic is not None),
     _Field("restart", lambda spec: spec.restart is not None and spec.restart != Restart()),
     _Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),
-    _Field("preflight", lambda spec: spec.preflight is not Preflight.NEVER),
     _Field("ttlSecondsAfterFinished", lambda spec: spec.ttl_seconds_after_finished is not None),
     _Field("activeDeadlineSeconds", lambda spec: spec.active_deadline_seconds is not None),
 )
