@@ -225,6 +225,33 @@ def test_a_booked_job_keeps_its_booking_and_others_see_it(bed: Bed) -> None:
     bed.agree("second", refused)
 
 
+def test_the_environment_that_is_shown_is_that_of_the_pod(bed: Bed) -> None:
+    """`closeknit env` asks the cluster by itself, and says of each variable what the Pod has."""
+    asked = job("train", gpus=16, gpu=H200, network={"rdma": "Required"})
+    answer = bed.plan(asked)
+    bed.cluster.apply(asked)
+    bed.agree("train", answer)
+    files = ["--kubeconfig", str(bed.cluster.kubeconfig), "-o", "json"]
+    shown = CliRunner().invoke(app, ["env", "train", "--node-rank", "1", *files])
+    assert shown.exit_code == 0, shown.output
+    name = "train-a1-worker-00001"
+    pod = bed.cluster.wait_for(
+        lambda: next(
+            (
+                each
+                for each in bed.cluster.get("pods", namespace="default")["items"]
+                if each["metadata"]["name"] == name
+            ),
+            None,
+        ),
+        f"Pod {name}",
+    )
+    (trainer,) = pod["spec"]["containers"]
+    variables = {each["name"]: each["value"] for each in json.loads(shown.stdout)["variables"]}
+    assert variables == {each["name"]: each["value"] for each in trainer["env"]}
+    assert variables["NCCL_NET"] == "IB"
+
+
 def test_jobs_of_one_queue_are_decided_in_its_order(bed: Bed) -> None:
     """All are there before the operator is; each sees those before it, and one that does not fit reserves nothing."""
     jobs = [

@@ -195,6 +195,14 @@ CASES = (
     ),
     job("a MIG device for one rank is accepted", gpus=1, gpu={"mig": "1g.18gb"}),
     job("MIG devices for several ranks are refused", "spec.gpu.mig", "gpu.mig needs gpus: 1", gpu={"mig": "1g.18gb"}),
+    job("the least egress bandwidth is accepted", network={"egressBandwidth": "1k"}),
+    job("the most egress bandwidth is accepted", network={"egressBandwidth": "1P"}),
+    job(
+        "an egress bandwidth that no Pod starts with is refused",
+        "spec.network.egressBandwidth",
+        "network.egressBandwidth is from 1k to 1P",
+        network={"egressBandwidth": "999"},
+    ),
     # Names.
     named("a name of one letter is accepted", "t"),
     named("a name of 40 characters is accepted", "t" + "-8" * 19 + "t"),

@@ -6,7 +6,7 @@ import pytest
 
 from closeknit.api.wire import Condition
 from closeknit.lifecycle.answers import Answers
-from scenarios.manifests import node, node_topology, resource_slice, training_job
+from scenarios.manifests import node, node_topology, pod, resource_slice, training_job
 from scenarios.stories import WHOLE
 from scenarios.story import Story
 
@@ -54,18 +54,18 @@ ADVICE = (
     [
         pytest.param(
             [*machine("gpu-1", nics("EFA")), *machine("gpu-2", nics("EFA"))],
-            "gpu-1, gpu-2: 2 EFA NICs, which no rdma/ resource offers",
+            "gpu-1, gpu-2: 2 EFA NICs, which no resource offers to Pods",
             id="EFA",
         ),
         pytest.param(
             [*machine("gpu-1", nics("InfiniBand")), *machine("gpu-2", nics("InfiniBand"), hca="8")],
-            "gpu-1: 2 InfiniBand NICs, which no rdma/ resource offers",
+            "gpu-1: 2 InfiniBand NICs, which no resource offers to Pods",
             id="offered on one of two nodes",
         ),
         pytest.param(
             [*machine("gpu-1", nics("RoCE") + nics("EFA", 1)), *machine("gpu-2", nics("RoCE", 1))],
-            "gpu-1: 2 RoCE and 1 EFA NICs, which no rdma/ resource offers; "
-            "gpu-2: 1 RoCE NICs, which no rdma/ resource offers",
+            "gpu-1: 2 RoCE and 1 EFA NICs, which no resource offers to Pods; "
+            "gpu-2: 1 RoCE NICs, which no resource offers to Pods",
             id="nodes that differ",
         ),
     ],
@@ -81,25 +81,25 @@ def test_nics_that_pods_do_not_get_are_told_and_nothing_is_forced(nodes: list[di
 
 
 def test_what_the_template_asks_for_itself_is_named() -> None:
-    asked = job(resources={"limits": {"vpc.amazonaws.com/efa": "2", "cpu": "8"}})
-    offered = {"vpc.amazonaws.com/efa": "2"}
-    story = Story(*machine("gpu-1", nics("EFA"), **offered), *machine("gpu-2", nics("EFA"), **offered), asked)
+    asked = job(resources={"limits": {"example.com/vf": "2", "cpu": "8"}})
+    offered = {"example.com/vf": "2"}
+    story = Story(*machine("gpu-1", nics("RoCE"), **offered), *machine("gpu-2", nics("RoCE"), **offered), asked)
     story.settle()
     found = degraded(story)
     assert found is not None
     assert (found.status, found.message) == (
         "True",
-        "RDMA NICs come into its Pods only by vpc.amazonaws.com/efa, which its template asks for: "
-        "gpu-1, gpu-2: 2 EFA NICs, which no rdma/ resource offers",
+        "RDMA NICs come into its Pods only by example.com/vf, which its template asks for: "
+        "gpu-1, gpu-2: 2 RoCE NICs, which no resource offers to Pods",
     )
 
 
 @pytest.mark.parametrize(
     ("nodes", "rdma", "net"),
     [
-        pytest.param([*machine("gpu-1", []), *machine("gpu-2", nics("EFA"))], "Preferred", "Socket", id="no NICs"),
+        pytest.param([*machine("gpu-1", []), *machine("gpu-2", [])], "Preferred", "Socket", id="no NICs"),
         pytest.param(
-            [*machine("gpu-1", nics("EFA", state="Down")), *machine("gpu-2", nics("EFA"))],
+            [*machine("gpu-1", nics("EFA", state="Down")), *machine("gpu-2", [])],
             "Preferred",
             "Socket",
             id="NICs that are down",
@@ -162,3 +162,233 @@ def test_a_gang_without_rdma_is_told_of_its_nics_and_not_of_a_capability_that_it
     found = degraded(story)
     assert found is not None
     assert found.reason == "RDMANotOffered"
+
+
+def pods(story: Story) -> list[dict[str, Any]]:
+    return [manifest for (kind, *_), manifest in sorted(story.objects.items()) if kind == "Pod"]
+
+
+def two(ports: list[dict[str, Any]], *, labels: Any = None, **offers: str) -> list[dict[str, Any]]:
+    nodes = [*machine("gpu-1", ports, **offers), *machine("gpu-2", ports, **offers)]
+    for manifest in nodes:
+        if manifest["kind"] == "Node":
+            manifest["metadata"]["labels"].update(labels or {})
+    return nodes
+
+
+@pytest.mark.parametrize(
+    ("ports", "offers", "resources", "net"),
+    [
+        pytest.param(
+            nics("EFA", 4),
+            {"vpc.amazonaws.com/efa": "4"},
+            {"vpc.amazonaws.com/efa": "4"},
+            "AWS Libfabric",
+            id="EFA: one for each adapter",
+        ),
+        pytest.param(
+            nics("RoCE", 2), {"aliyun/erdma": "8"}, {"aliyun/erdma": "1"}, "IB", id="eRDMA: one stands for all"
+        ),
+        pytest.param(
+            nics("RoCE", 2),
+            {"networking.gke.io.networks/rdma-0": "1", "networking.gke.io.networks/rdma-1": "1",
+             "networking.gke.io.networks/rdma-1.IP": "1", "networking.gke.io.networks/gvnic-1": "1"},
+            {"networking.gke.io.networks/rdma-0": "1", "networking.gke.io.networks/rdma-1": "1"},
+            "IB",
+            id="GKE: one of each network",
+        ),
+    ],
+)  # fmt: skip
+def test_nics_come_into_pods_as_their_nodes_offer_them(
+    ports: list[dict[str, Any]], offers: dict[str, str], resources: dict[str, str], net: str
+) -> None:
+    story = Story(*two(ports, **offers), job("Required"))
+    story.settle()
+    assert environment(story)["NCCL_NET"] == net
+    for made in pods(story):
+        limits = made["spec"]["containers"][0]["resources"]["limits"]
+        assert {name: amount for name, amount in limits.items() if name in offers} == resources
+        assert made["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+    assert degraded(story) is None
+
+
+def test_gke_networks_become_interfaces_and_the_vendors_script_has_the_word() -> None:
+    offers = {f"networking.gke.io.networks/rdma-{number}": "1" for number in range(2)}
+    story = Story(*two(nics("RoCE"), labels={"node.kubernetes.io/instance-type": "a3-ultragpu-8g"}, **offers), job())
+    story.settle()
+    assert "NCCL_NET" not in environment(story)
+    assert pods(story)[0]["metadata"]["annotations"]["networking.gke.io/interfaces"] == (
+        '[{"interfaceName":"eth0","network":"default"},{"interfaceName":"eth2","network":"rdma-0"},'
+        '{"interfaceName":"eth3","network":"rdma-1"}]'
+    )
+
+
+def test_efa_adapters_that_others_hold_are_not_promised() -> None:
+    taken = [pod_of_others(name, "vpc.amazonaws.com/efa", "1") for name in ("gpu-1", "gpu-2")]
+    story = Story(*two(nics("EFA", 4), **{"vpc.amazonaws.com/efa": "4"}), *taken, job("Required"))
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason == "RDMAUnavailable"
+
+
+def pod_of_others(on: str, resource: str, amount: str) -> dict[str, Any]:
+    return pod(f"other-{on}", node=on, requests={resource: amount})
+
+
+MIXED = {
+    "NICs on one node alone": (
+        [*machine("gpu-1", []), *machine("gpu-2", nics("RoCE"), hca="8")],
+        "not every node has a NIC that NCCL could use: gpu-1: no RDMA NIC; gpu-2: 2 RoCE NICs",
+    ),
+    "transports that differ": (
+        [*machine("gpu-1", nics("InfiniBand"), hca="8"), *machine("gpu-2", nics("RoCE"), hca="8")],
+        "the nodes' NICs have no transport in common: gpu-1: 2 InfiniBand NICs; gpu-2: 2 RoCE NICs",
+    ),
+    "ways into Pods that differ": (
+        [*machine("gpu-1", nics("RoCE"), hca="8"),
+         *machine("gpu-2", nics("RoCE"), **{"networking.gke.io.networks/rdma-0": "1"})],
+        "the nodes' NICs come into Pods in different ways: gpu-1: 2 RoCE NICs by Shared; gpu-2: 2 RoCE NICs by GKE",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "message"), MIXED.values(), ids=MIXED.keys())
+def test_over_mixed_fabrics_preferred_goes_by_sockets_everywhere_and_says_so(
+    nodes: list[dict[str, Any]], message: str
+) -> None:
+    story = Story(*nodes, job())
+    story.settle()
+    for made in pods(story):
+        env = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
+        assert env["NCCL_NET"] == "Socket"
+        assert "NCCL_IB_HCA" not in env
+    found = degraded(story)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "OverSockets")
+    assert found.message == (
+        f"all ranks talk over sockets, because {message}; set network.rdma: Required to wait for nodes that have them "
+        "alike"
+    )
+
+
+@pytest.mark.parametrize("nodes", [nodes for nodes, _ in MIXED.values()], ids=MIXED.keys())
+def test_over_mixed_fabrics_required_is_refused(nodes: list[dict[str, Any]]) -> None:
+    story = Story(*nodes, job("Required"))
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason == "RDMAUnavailable"
+    assert "network.rdma: Preferred" in pending.message
+
+
+def with_class(ports: str, *, declared: dict[str, Any] | None, **spec: Any) -> Story:
+    asked = job()
+    asked["spec"]["network"] = {"trafficClass": "training", **spec}
+    fabric = {"trafficClasses": declared} if declared is not None else {}
+    topology = {
+        "apiVersion": "closeknit.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": "default"},
+        "spec": {"fabric": fabric},
+    }  # fmt: skip
+    story = Story(*two(nics(ports), hca="8"), topology, asked)
+    story.settle()
+    return story
+
+
+QOS = {"training": {"dscp": 26, "serviceLevel": 3}}
+
+
+@pytest.mark.parametrize(("ports", "name", "value"), [("RoCE", "NCCL_IB_TC", "104"), ("InfiniBand", "NCCL_IB_SL", "3")])
+def test_a_traffic_class_marks_as_the_site_declares(ports: str, name: str, value: str) -> None:
+    assert environment(with_class(ports, declared=QOS))[name] == value
+
+
+@pytest.mark.parametrize(("declared", "has"), [(None, "none"), ({"bulk": {"dscp": 8}}, "bulk")])
+def test_a_traffic_class_that_nobody_declares_is_refused(declared: dict[str, Any] | None, has: str) -> None:
+    pending = with_class("RoCE", declared=declared).status().pending
+    assert pending is not None
+    assert (pending.reason, pending.message) == (
+        "UnknownTrafficClass",
+        f"needs traffic class training; this cluster has {has}; name one that it has, or declare it in ClusterTopology "
+        "default, spec.fabric.trafficClasses",
+    )
+
+
+def test_a_traffic_class_without_a_value_for_the_fabric_is_told() -> None:
+    found = degraded(with_class("InfiniBand", declared={"training": {"dscp": 26}}))
+    assert found is not None
+    assert (found.reason, found.message) == (
+        "TrafficClassNotMarked",
+        "traffic class training marks nothing, because it is declared without a value for InfiniBand",
+    )
+
+
+def test_egress_bandwidth_is_an_annotation_of_every_pod_and_the_templates_own_wins() -> None:
+    asked = job()
+    asked["spec"]["network"] = {"egressBandwidth": "10G"}
+    story = Story(*two([]), asked)
+    story.settle()
+    assert {made["metadata"]["annotations"]["kubernetes.io/egress-bandwidth"] for made in pods(story)} == {"10G"}
+    own = job()
+    own["spec"]["network"] = {"egressBandwidth": "10G"}
+    own["spec"]["template"]["metadata"] = {"annotations": {"kubernetes.io/egress-bandwidth": "1G"}}
+    story = Story(*two([]), own)
+    story.settle()
+    assert {made["metadata"]["annotations"]["kubernetes.io/egress-bandwidth"] for made in pods(story)} == {"1G"}
+
+
+def test_harmful_settings_are_told_in_the_status() -> None:
+    story = Story(*two([]), job(env=[{"name": "NCCL_ALGO", "value": "Ring"}, {"name": "NCCL_NET", "value": "IB"}]))
+    story.settle()
+    found = story.status().environment
+    assert found is not None
+    assert found.skipped == ["NCCL_NET"]
+    assert [warning.partition(":")[0] for warning in found.warnings] == ["NCCL_ALGO=Ring"]
+
+
+def with_network(ports: str, container: dict[str, Any] | None = None, **spec: Any) -> Story:
+    asked = job(**(container or {}))
+    asked["spec"]["network"] = spec
+    nodes = two(nics(ports), hca="8")
+    for manifest in nodes:
+        if manifest["kind"] == "NodeTopology":
+            manifest["spec"]["capabilities"] = {"memlockBytes": 8 << 20}
+    story = Story(*nodes, asked)
+    story.settle()
+    return story
+
+
+def test_shared_roce_goes_over_the_nodes_network_by_consent_alone() -> None:
+    for ports, consent, expected in (("RoCE", True, True), ("RoCE", False, None), ("InfiniBand", True, None)):
+        spec = pods(with_network(ports, allowHostNetwork=consent))[0]["spec"]
+        assert spec.get("hostNetwork") == expected
+        assert spec.get("dnsPolicy") == ("ClusterFirstWithHostNet" if expected else None)
+
+
+@pytest.mark.parametrize(
+    ("security", "reason"),
+    [
+        ({"runAsUser": 1000}, "MemoryLockBounded"),
+        ({"runAsNonRoot": True}, "MemoryLockBounded"),
+        ({"runAsUser": 0}, None),
+        ({}, None),
+        ({"runAsUser": "root"}, None),
+    ],
+    ids=["a user", "any user", "root", "the image says it", "the API server's matter"],
+)
+def test_a_trainer_that_may_not_lock_memory_is_told(security: dict[str, Any], reason: str | None) -> None:
+    found = degraded(with_network("RoCE", {"securityContext": security}, rdma="Preferred"))
+    assert (None if found is None else found.reason) == reason
+    if found is not None:
+        assert "on gpu-1, gpu-2 containers may lock little memory" in found.message
+
+
+def test_gpu_direct_storage_takes_nodes_that_have_it_and_brings_it_into_the_container() -> None:
+    asked = job()
+    asked["spec"]["storage"] = {"gpuDirect": True}
+    story = Story(*two([]), asked)
+    story.settle()
+    assert story.status().pending is not None
+    story = Story(*two([], labels={"closeknit.dev/gpudirect.storage": "true"}), asked)
+    story.settle()
+    assert environment(story)["NVIDIA_GDS"] == "enabled"

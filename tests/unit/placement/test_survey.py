@@ -78,6 +78,8 @@ def bound(view: NodeView, request: Request) -> Binding | PendingReason:
 H200, V100 = graph("hgx-h200"), graph("dgx-1v")
 PLUGIN_H200 = node("a", H200, offer="plugin")
 PLUGIN_V100 = node("a", V100, offer="plugin")
+UNSURE_V100 = node("a", V100, gpus="0 x 2 3 x x 6 7", offer="plugin")
+NARROWED_V100 = replace(PLUGIN_V100, plugin=PluginOffer(8, 8, 0, holders_known=True, shared=False, is_narrowed=True))
 # The agent knows that GPU 0 is broken, and the plugin does not.
 BROKEN_H200 = replace(
     PLUGIN_H200,
@@ -100,7 +102,10 @@ REFUSED = PendingReason.INSUFFICIENT_GPUS
         pytest.param(PLUGIN_V100, 8, "WholeNode", Binding.WHOLE_NODE, id="a whole node by word"),
         pytest.param(PLUGIN_V100, 4, "WholeNode", REFUSED, id="a part is no whole node"),
         pytest.param(PLUGIN_V100, 8, "BestEffort", Binding.BEST_EFFORT, id="best effort takes all, too"),
-        pytest.param(PLUGIN_V100, 4, "Auto", REFUSED, id="auto leaves no bad choice to a plugin"),
+        pytest.param(PLUGIN_V100, 4, "Auto", Binding.BEST_EFFORT, id="auto takes what a plugin is sure to pick well"),
+        pytest.param(UNSURE_V100, 4, "Auto", REFUSED, id="auto leaves no bad choice to a plugin"),
+        pytest.param(NARROWED_V100, 4, "Auto", REFUSED, id="nor where the kubelet narrows what it picks from"),
+        pytest.param(NARROWED_V100, 4, "BestEffort", Binding.BEST_EFFORT, id="unless the job takes any there"),
         pytest.param(PLUGIN_V100, 1, "Auto", Binding.BEST_EFFORT, id="one GPU is as good as another"),
         pytest.param(PLUGIN_V100, 4, "BestEffort", Binding.BEST_EFFORT, id="unless the job takes any"),
         pytest.param(PLUGIN_H200, 4, "Auto", Binding.BEST_EFFORT, id="behind switches no choice is bad"),

@@ -31,6 +31,10 @@ UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 GPU_RESOURCE = "nvidia.com/gpu"  # NVIDIA's device plugin
 GPU_DRA_DRIVER = "gpu.nvidia.com"  # NVIDIA's DRA driver, and its DeviceClass
 RDMA_RESOURCE_PREFIX = "rdma/"  # k8s-rdma-shared-dev-plugin's default prefix
+ERDMA_RESOURCE = "aliyun/erdma"  # Alibaba's eRDMA controller: one stands for the node's eRDMA devices
+EFA_RESOURCE = "vpc.amazonaws.com/efa"  # AWS' EFA device plugin: one for each adapter
+GKE_NETWORK_PREFIX = "networking.gke.io.networks/"  # GKE's multi-networking: one for each network of the node
+GKE_RDMA_NETWORK = "rdma-"  # how the names of those begin that are RDMA NICs
 POD_COUNT = "pods"  # the resource of a Node of which every Pod takes one
 TRAINER_CONTAINER = "trainer"
 
@@ -138,6 +142,7 @@ class PendingReason(StrEnum):
     NO_NVLINK_ISLAND = "NoNVLinkIsland"
     NO_DOMAIN = "NoDomain"
     UNKNOWN_LEVEL = "UnknownLevel"
+    UNKNOWN_TRAFFIC_CLASS = "UnknownTrafficClass"
     NO_MATCHING_GPU = "NoMatchingGPU"
     BANDWIDTH_BELOW_MINIMUM = "BandwidthBelowMinimum"
     RDMA_UNAVAILABLE = "RDMAUnavailable"
@@ -171,6 +176,9 @@ class EndReason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
+    MULTICAST_FAILED = "MulticastFailed"
+    RDMA_FAILED = "RDMAFailed"
+    PREFLIGHT_FAILED = "PreflightFailed"
 
 
 class ConditionReason(StrEnum):
@@ -190,6 +198,12 @@ class ConditionReason(StrEnum):
     VERIFIED = "Verified"
     IPC_LOCK_REFUSED = "IPCLockRefused"
     RDMA_NOT_OFFERED = "RDMANotOffered"
+    OVER_SOCKETS = "OverSockets"
+    WITHOUT_MULTICAST = "WithoutMulticast"
+    PREFLIGHT_FAILED = "PreflightFailed"
+    PREFLIGHT_SKIPPED = "PreflightSkipped"
+    MEMORY_LOCK_BOUNDED = "MemoryLockBounded"
+    TRAFFIC_CLASS_NOT_MARKED = "TrafficClassNotMarked"
     AS_PLANNED = "AsPlanned"
 
 

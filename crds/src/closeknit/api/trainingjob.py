@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, model_validator
 
-from closeknit.api.quantity import DURATION_PATTERN, QUANTITY_PATTERN
+from closeknit.api.quantity import DURATION_PATTERN, QUANTITY_PATTERN, quantity
 from closeknit.api.wire import FieldError, Label, Name, Wire
 
 MAX_GPUS = 65_536  # so that a status of 8,192 nodes fits an object: tests/unit/api/test_sizes.py
@@ -23,6 +23,8 @@ JOB_NAME_MESSAGE = (
 
 Duration = Annotated[str, StringConstraints(max_length=32, pattern=DURATION_PATTERN)]
 Quantity = Annotated[str, StringConstraints(max_length=32, pattern=QUANTITY_PATTERN)]
+LEAST_EGRESS, MOST_EGRESS = "1k", "1P"  # of the CNI bandwidth plugin; with another no Pod starts
+EGRESS_MESSAGE = f"network.egressBandwidth is from {LEAST_EGRESS} to {MOST_EGRESS}"
 Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
 
 
@@ -150,16 +152,17 @@ class NetworkRequest(Wire):
     traffic_class: Label | None = None
     """Name of a traffic class of ClusterTopology, for example training."""
     egress_bandwidth: Quantity | None = None
-    """Limit of each Pod's TCP traffic in bits per second, for example 10G."""
+    """Limit of what each Pod sends over the Pod network, in bits per second, from 1k to 1P, for example 10G. It takes a
+    network with the CNI bandwidth plugin; RDMA does not pass it."""
     allow_host_network: bool = False
-    """Whether Pods may use the host's network where RDMA cannot be had otherwise. Default false."""
+    """Whether Pods may use the host's network where RoCE NICs have their addresses there alone. Default false."""
 
 
 class StorageRequest(Wire):
     """What the job asks of storage."""
 
     gpu_direct: bool = False
-    """Only nodes with GPUDirect Storage. Default false."""
+    """Only nodes with GPUDirect Storage, whose devices come into the Pods (NVIDIA_GDS). Default false."""
 
 
 class TemplateMetadata(Wire):
@@ -277,6 +280,9 @@ class TrainingJobSpec(Wire):
             raise FieldError("elastic.minGPUs", "elastic.minGPUs must not exceed gpus")
         if self.topology.gpus_per_node and self.gpus % self.topology.gpus_per_node:
             raise FieldError("topology.gpusPerNode", "topology.gpusPerNode must divide gpus")
+        egress = self.network.egress_bandwidth
+        if egress and not quantity(LEAST_EGRESS) <= quantity(egress) <= quantity(MOST_EGRESS):
+            raise FieldError("network.egressBandwidth", EGRESS_MESSAGE)
         if self.gpu.mig and self.gpus != 1:
             raise FieldError("gpu.mig", "gpu.mig needs gpus: 1")
         return self

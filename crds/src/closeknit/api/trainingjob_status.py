@@ -132,10 +132,12 @@ class Attempt(Wire):
 
 
 class EnvironmentStatus(Wire):
-    """What closeknit did not set, because the user had."""
+    """What of the user's own environment matters."""
 
     skipped: Annotated[list[Label], Field(max_length=256)] = []
     """Variables of ours that the user's own value kept out."""
+    warnings: Annotated[list[Message], Field(max_length=64)] = []
+    """Variables of the user's own that make training slow, wrong or impossible, each with why and what to do."""
 
 
 class TrainingJobStatus(Wire):
@@ -156,7 +158,7 @@ class TrainingJobStatus(Wire):
     epoch: Annotated[int, Field(ge=0)] | None = None
     """Leader epoch that wrote the booking."""
     environment: EnvironmentStatus | None = None
-    """What the user's own environment kept out."""
+    """What of the user's own environment matters."""
     placement: PlacementStatus | None = None
     """Where the job sits."""
     pending: Pending | None = None

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from closeknit.api.names import JobKey
 from closeknit.cli import objects, report
 from closeknit.cli.bad_input import BadInput
 from closeknit.cli.plan import Refused
@@ -78,6 +79,44 @@ def plan(
         print_table(answer, Console())
     if isinstance(answer, Refused):
         raise typer.Exit(DOES_NOT_FIT)
+
+
+@app.command()
+def env(
+    job: Annotated[str | None, typer.Argument(help="Name of a TrainingJob of the cluster.")] = None,
+    *,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where that job is.")] = "default",
+    node_rank: Annotated[int, typer.Option(help="Which of its Pods.")] = 0,
+    file: Annotated[
+        Path | None,
+        typer.Option("--filename", "-f", metavar="FILE", help="A TrainingJob instead; takes --cluster."),
+    ] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The cluster's objects, as `closeknit plan` takes them.")
+    ] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="How to reach the cluster.")] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
+) -> None:
+    """Every environment variable of a job's trainer: its value, who set it, and why.
+
+    With warnings of settings that slow training down, and what is better left to NCCL.
+
+    \b
+      closeknit env my-job -n ml
+      closeknit env my-job -n ml --node-rank 3
+      closeknit env -f job.yaml --cluster cluster.yaml
+
+    Exit code 0: it is shown. 2: there is nothing to show, or a file cannot be used.
+    """
+    from closeknit.cli.env.command import Asked, show  # noqa: PLC0415 - `plan` need not wait for it
+    from closeknit.cli.topology.not_there import NotThere  # noqa: PLC0415
+
+    key = JobKey(namespace, job) if job is not None else None
+    try:
+        asyncio.run(show(Asked(key, file, cluster, kubeconfig, node_rank), is_json=output is Output.JSON))
+    except (BadInput, NotThere) as error:
+        print(f"closeknit: {error}", file=sys.stderr)
+        raise typer.Exit(BAD_INPUT) from None
 
 
 @app.command()

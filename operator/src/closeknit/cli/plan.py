@@ -56,7 +56,28 @@ class Refused:
     pending: Pending
 
 
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """A job with its booking, and the cluster it sits in."""
+
+    job: TrainingJob
+    placement: PlacementStatus
+    cluster: Cluster
+
+    def gang(self) -> Gang | None:
+        """What its Pods are made of; None where a booked node is no longer what was booked."""
+        held = booking(self.job)
+        made = gang(self.job, held, self.cluster, ipc_lock=True) if held is not None else None
+        return made if isinstance(made, Gang) else None
+
+
 def plan(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) -> Placed | Refused:
+    """The decision on `asked`, as `decided` has it, with ranks and environment."""
+    found = decided(asked, objects, clock)
+    return found if isinstance(found, Refused) else _placed(found)
+
+
+def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) -> Sitting | Refused:
     """The decision on `asked`, after the unbooked jobs among `objects` that come before it in the queue.
 
     Now is the newest heartbeat that is not after `clock`: what lies further ahead is no sign of when this was recorded.
@@ -71,7 +92,7 @@ def plan(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) 
     asked = asked.model_copy(update={"metadata": metadata, "status": TrainingJobStatus()})
     stored = cluster.jobs.get(asked.key)
     if stored is not None and stored.status.placement is not None and booking(stored) is not None:
-        return _placed(stored, stored.status.placement, cluster)
+        return Sitting(stored, stored.status.placement, cluster)
     if stored is not None:
         cluster = _without_children(cluster, stored)
         asked = _waiting(asked, stored)
@@ -85,7 +106,7 @@ def plan(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) 
             raise next_step.error
         status = next_step.status
         if status is not None and status.placement is not None:
-            return _placed(asked.model_copy(update={"status": status}), status.placement, cluster)
+            return Sitting(asked.model_copy(update={"status": status}), status.placement, cluster)
         if status is not None and status.pending is not None:
             return Refused(asked.key, status.pending)
     raise AssertionError(f"{asked.key} is neither placed nor refused")
@@ -110,14 +131,13 @@ def _without_children(cluster: Cluster, job: TrainingJob) -> Cluster:
     )
 
 
-def _placed(job: TrainingJob, placement: PlacementStatus, cluster: Cluster) -> Placed:
-    held = booking(job)
-    made = gang(job, held, cluster, ipc_lock=True) if held is not None else None
+def _placed(found: Sitting) -> Placed:
+    made = found.gang()
     return Placed(
-        job=job.key,
-        placement=placement,
-        ranks=_ranks(job, placement, made if isinstance(made, Gang) else None),
-        environment=container_environment(made, 0) if isinstance(made, Gang) else {},
+        job=found.job.key,
+        placement=found.placement,
+        ranks=_ranks(found.job, found.placement, made),
+        environment=container_environment(made, 0) if made is not None else {},
     )
 
 

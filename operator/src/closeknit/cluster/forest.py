@@ -105,7 +105,7 @@ def _are_alike_empty(before: _Standing | None, after: _Standing | None) -> bool:
         and after is not None
         and before.path == after.path
         and before.group.kind == after.group.kind
-        and before.group.has_rdma == after.group.has_rdma
+        and before.group.exposure is after.group.exposure
         and before.group.taints == after.group.taints
         and before.allocatable == after.allocatable
     )

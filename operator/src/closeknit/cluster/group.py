@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from closeknit.api.names import ExclusionReason
+from closeknit.cluster.exposure import Exposure
 from closeknit.cluster.node import NodeView, PluginOffer, Taint
 from closeknit.machine.graph import Machine
 
@@ -41,8 +42,8 @@ class Group:
     """(NVML index, why) of each GPU that is not usable, in short."""
     dra: bool
     plugin: PluginOffer | None
-    has_rdma: bool
-    """Whether the node offers RDMA NICs to Pods at all."""
+    exposure: Exposure | None
+    """How the node offers RDMA NICs to Pods; None where it offers none."""
     is_rdma_free: bool
     """Whether one Pod more can have them."""
     taints: tuple[Taint, ...]
@@ -69,8 +70,8 @@ class Group:
             faults=(),
             dra=True,
             plugin=None,
-            has_rdma=self.has_rdma,
-            is_rdma_free=self.has_rdma,
+            exposure=self.exposure,
+            is_rdma_free=self.exposure is not None,
             taints=self.taints,
             excluded=None,
         )
@@ -87,8 +88,8 @@ def group_of(view: NodeView, kind: MachineKind | None = None) -> Group:
         faults=tuple((index, fault.summary) for index, fault in sorted(view.unusable.items()) if index in at),
         dra=view.dra,
         plugin=view.plugin,
-        has_rdma=view.rdma is not None,
-        is_rdma_free=view.rdma is not None and view.rdma.free >= 1,
+        exposure=view.rdma.exposure if view.rdma else None,
+        is_rdma_free=_is_rdma_free(view),
         taints=view.taints,
         excluded=view.exclusion.reason if view.exclusion else None,
     )
@@ -102,3 +103,12 @@ def _kind(machine: Machine) -> MachineKind:
         mig=sum(1 << position for position, gpu in enumerate(machine.gpus) if gpu.mig_enabled),
         machine=machine,
     )
+
+
+def _is_rdma_free(view: NodeView) -> bool:
+    """Of adapters that are given one by one, as many as the free GPUs have beside them must be left."""
+    offer = view.rdma
+    if offer is None or offer.exposure is not Exposure.EFA or view.machine is None:
+        return offer is not None and offer.free >= 1
+    adapters = (view.allocatable or {}).get(offer.resource, 0)
+    return offer.free >= 1 and offer.free * len(view.machine.gpus) >= adapters * len(view.free)

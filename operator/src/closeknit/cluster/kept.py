@@ -12,12 +12,13 @@ from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, JobKey
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.booking import Booking, booking
 from closeknit.cluster.dra import ResourceClaim, ResourceSlice
+from closeknit.cluster.exposure import with_nics
 from closeknit.cluster.holders import BookedShare
 from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.objects import DeviceClass, Node, PriorityClass
 from closeknit.cluster.pod import Lodger, Pod
 from closeknit.cluster.report import AgentReport, Allocation
-from closeknit.cluster.requests import Needs, needs, with_nics
+from closeknit.cluster.requests import Needs, needs
 from closeknit.cluster.table import Index, ObjectKey, Reader, Table, by_key, by_name
 
 
@@ -54,10 +55,12 @@ def _booked(job: TrainingJob | InvalidJob) -> Booked | None:
 def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]:
     held = booked.booking
     wanted = {
-        resource: with_nics(booked.needs, resource) for resource in {share.rdma_resource for share in held.shares}
+        (resource, nics): with_nics(booked.needs, resource, nics)
+        for resource, nics in {(share.rdma_resource, len(share.nics)) for share in held.shares}
     }
     for index, share in enumerate(held.shares):
-        pod = () if share.succeeded else wanted[share.rdma_resource]  # it has ended, whether it is still there or not
+        ended = share.succeeded  # whether its Pod is still there or not
+        pod = () if ended else wanted[share.rdma_resource, len(share.nics)]
         yield (
             share.node,
             BookedShare(share.node, job, index, held.uid, held.attempt, tuple(share.gpus), share.binding, pod),

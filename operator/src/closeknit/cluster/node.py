@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from closeknit.api.names import ExclusionReason
+from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.requests import Amounts
 from closeknit.machine.graph import Machine
 
@@ -94,6 +95,7 @@ class PluginOffer:
     requested: int  # by live Pods of anybody
     holders_known: bool  # whether every requested GPU is known by index
     shared: bool  # time-sliced, MPS or single-strategy MIG: one count is not one GPU
+    is_narrowed: bool = False  # the kubelet's Topology Manager lets it choose among some of the free GPUs alone
 
     @property
     def free(self) -> int:
@@ -103,11 +105,32 @@ class PluginOffer:
 
 @dataclass(frozen=True, slots=True)
 class RdmaOffer:
-    """The `rdma/*` resource of the node that a Pod would be given, by count; it exposes every NIC behind it. The first
-    by name of those that are left, else of all."""
+    """The resource of the node by which a Pod would be given NICs, by count. The first by name of those that are left,
+    else of all; for a Pod that is given all of several networks the first of them."""
 
     resource: str
     free: int
+
+    @property
+    def exposure(self) -> Exposure | None:
+        """How the NICs come into the Pod."""
+        return exposure(self.resource)
+
+
+def rdma_offer(allocatable: Amounts, spare: Amounts) -> RdmaOffer | None:
+    """What device plugins hand out of a node's NICs; None where they offer none to Pods."""
+    found: dict[Exposure, list[RdmaOffer]] = {}
+    for resource, amount in spare.items():
+        kind = exposure(resource)
+        if kind is not None and allocatable.get(resource, 0) > 0:
+            found.setdefault(kind, []).append(RdmaOffer(resource, amount))
+    for kind in Exposure:
+        offers = found.get(kind)
+        if offers and kind is Exposure.GKE:  # a Pod is given all of them
+            return RdmaOffer(min(offer.resource for offer in offers), min(offer.free for offer in offers))
+        if offers:
+            return min(offers, key=lambda offer: (offer.free == 0, offer.resource))
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +161,8 @@ class NodeView:
     plugin: PluginOffer | None
     """What the device plugin offers; None where there is none."""
     rdma: RdmaOffer | None
+    memlock_bytes: int | None = None
+    """Memory that containers may lock, -1 where that is unlimited; None where it is not told."""
     allocatable: Amounts | None = None
     """What Pods can have of it altogether, of every resource that it has; None where nobody knows, and nobody judges:
     without a machine, and where the input holds no Nodes."""

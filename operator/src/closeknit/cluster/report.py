@@ -48,6 +48,10 @@ class AgentReport:
     """Last sign of life; None where the object has none."""
     allocations: tuple[Allocation, ...] | None
     """None where nobody could ask the kubelet."""
+    memlock_bytes: int | None = None
+    """Memory that containers may lock, -1 where that is unlimited; None where it is not told."""
+    topology_manager: str | None = None
+    """Policy of the kubelet's Topology Manager; None where it is not told."""
 
 
 class _Head(WireStruct, frozen=True):
@@ -88,6 +92,8 @@ def report(topology: NodeTopology) -> AgentReport:
         not_ready=_not_ready(status),
         heartbeat=moment(status.heartbeat_time),
         allocations=_allocations(status),
+        memlock_bytes=topology.spec.capabilities.memlock_bytes,
+        topology_manager=topology.spec.capabilities.topology_manager_policy,
     )
 
 

@@ -11,7 +11,7 @@ from sys import intern
 
 import msgspec
 
-from closeknit.api.names import POD_COUNT, RDMA_RESOURCE_PREFIX
+from closeknit.api.names import POD_COUNT
 from closeknit.api.quantity import quantity
 from closeknit.cluster.meta import Condition, Quantities, WireStruct
 
@@ -134,18 +134,6 @@ def needs(template: object) -> Needs:
 def is_needed(resource: str) -> bool:
     """Whether the nodes' amounts of it say who fits: those of GPUs do not, and change with every Pod."""
     return not resource.startswith((_HANDED_OUT_PREFIX, _BY_DRA_PREFIX))
-
-
-def asks_for_nics(wanted: Needs) -> bool:
-    """Whether the template itself asks for NICs: then what it says holds, and nothing is added."""
-    return any(name.startswith(RDMA_RESOURCE_PREFIX) for name, _ in wanted)
-
-
-def with_nics(wanted: Needs, resource: str) -> Needs:
-    """The needs of a Pod that is given NICs by one of this resource, none where it is empty."""
-    if not resource or asks_for_nics(wanted):
-        return wanted
-    return tuple(sorted((*wanted, (resource, 1))))  # one exposes every NIC behind it
 
 
 def _together(asked: Asked, given: Mapping[str, ContainerGiven], *, is_infeasible: bool) -> _Milli:

@@ -1,10 +1,10 @@
 """One NodeView from everything that speaks of the node. A function of its arguments and of nothing else."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from closeknit.api.names import GPU_RESOURCE, RDMA_RESOURCE_PREFIX, ExclusionReason
+from closeknit.api.names import GPU_RESOURCE, ExclusionReason
 from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.holders import BookedShare, Holding, any_of, holding
@@ -17,7 +17,7 @@ from closeknit.cluster.node import (
     HolderKind,
     NodeView,
     PluginOffer,
-    RdmaOffer,
+    rdma_offer,
 )
 from closeknit.cluster.objects import Node
 from closeknit.cluster.pod import Pod
@@ -26,6 +26,7 @@ from closeknit.cluster.report import AgentReport
 from closeknit.cluster.requests import MOST, Amounts, is_needed
 from closeknit.machine.graph import Machine
 
+NO_ALIGNMENT = "none"  # the Topology Manager's default policy
 SHARED_RESOURCE = f"{GPU_RESOURCE}.shared"  # what the device plugin's renameByDefault makes of a shared GPU
 
 
@@ -117,7 +118,8 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         unusable=unusable,
         dra=dra,
         plugin=plugin,
-        rdma=_rdma(node, spare),
+        rdma=rdma_offer(node.allocatable, spare) if node and spare else None,
+        memlock_bytes=report.memlock_bytes,
         allocatable=node.allocatable if node else None,
         spare=spare,
     )
@@ -231,7 +233,14 @@ def _plugin(facts: NodeFacts, machine: Machine, held: Holding, *, nodes_are_know
         return None
     if allocatable == 0 and facts.pools.incomplete:
         return None  # the kubelet remembers a device plugin that DRA has replaced, and DRA is not ready yet
-    return PluginOffer(allocatable, capacity, held.requested, not held.unexplained, _shares(node, machine))
+    return PluginOffer(
+        allocatable,
+        capacity,
+        held.requested,
+        not held.unexplained,
+        _shares(node, machine),
+        is_narrowed=report is not None and report.topology_manager not in {None, NO_ALIGNMENT},
+    )
 
 
 def _shares(node: Node, machine: Machine) -> bool:
@@ -255,7 +264,7 @@ def _explained_by_count(
     if held.unexplained_gpus < len(remaining) or plugin.free > 0:
         return plugin, held.holders
     holders = {**held.holders, **dict.fromkeys(remaining, any_of(held.unexplained))}
-    offer = PluginOffer(plugin.allocatable, plugin.capacity, plugin.requested, holders_known=True, shared=False)
+    offer = replace(plugin, holders_known=True)
     return offer, dict(sorted(holders.items()))
 
 
@@ -273,13 +282,3 @@ def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
         if amount > 0 and is_needed(resource)
     }
     return {**dict.fromkeys(sorted(facts.claimable), MOST), **found} if facts.claimable else found
-
-
-def _rdma(node: Node | None, spare: Amounts | None) -> RdmaOffer | None:
-    """NICs that a device plugin hands out."""
-    offers = [
-        RdmaOffer(resource, amount)
-        for resource, amount in (spare or {}).items()
-        if resource.startswith(RDMA_RESOURCE_PREFIX) and node and node.allocatable.get(resource, 0) > 0
-    ]
-    return min(offers, key=lambda offer: (offer.free == 0, offer.resource), default=None)

@@ -9,6 +9,7 @@ from closeknit.api.quantity import quantity
 from closeknit.launch import nccl
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang
+from closeknit.launch.harmful import Hazard, hazards
 from closeknit.launch.member import Member
 from closeknit.launch.template import trainer
 from closeknit.launch.variable import Variable
@@ -22,8 +23,15 @@ class Environment:
 
     variables: tuple[Variable, ...]
     """In the order of the manifest."""
-    skipped: tuple[str, ...]
-    """Names of ours that the user sets himself, sorted; the same on every node of a gang."""
+    overridden: tuple[Variable, ...]
+    """Ours that the user's own value keeps out, by name."""
+    hazards: tuple[Hazard, ...]
+    """Harmful settings of the user's, by name; the same on every node of a gang."""
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Names of ours that the user sets himself, sorted; the same on every node of a gang."""
+        return tuple(variable.name for variable in self.overridden)
 
 
 def environment(gang: Gang, index: int) -> Environment:
@@ -36,14 +44,17 @@ def environment(gang: Gang, index: int) -> Environment:
     container = trainer(spec)
     ours = (
         *_devices(member),
+        *_storage(gang, member),
         *nccl.variables(gang, member),
         *_threads(spec, container, member),
         *contract(gang).variables(gang, member),
     )
-    users = {entry["name"] for entry in container.get("env") or []}
+    users = gang.users_environment(member.role)
+    kept_out = (variable for variable in ours if variable.name in users)
     return Environment(
         variables=tuple(variable for variable in ours if variable.name not in users),
-        skipped=tuple(sorted(variable.name for variable in ours if variable.name in users)),
+        overridden=tuple(sorted(kept_out, key=lambda variable: variable.name)),
+        hazards=hazards(gang, users),
     )
 
 
@@ -53,12 +64,13 @@ def container_environment(gang: Gang, index: int) -> dict[str, str]:
     A value that Kubernetes fills in later is shown by its source, for example `<secretKeyRef>`.
     """
     flat = {variable.name: variable.value for variable in environment(gang, index).variables}
-    for entry in trainer(gang.template(gang.members[index].role).spec).get("env") or []:
-        flat[entry["name"]] = _value(entry)
+    for name, entry in gang.users_environment(gang.members[index].role).items():
+        flat[name] = shown(entry)
     return flat
 
 
-def _value(entry: Mapping[str, Any]) -> str:
+def shown(entry: Mapping[str, Any]) -> str:
+    """The value of a variable of the user's; of one that Kubernetes fills in later its source."""
     source = entry.get("valueFrom")
     if isinstance(source, dict) and source:
         return f"<{min(source)}>"
@@ -70,6 +82,13 @@ def _devices(member: Member) -> tuple[Variable, ...]:
     if not member.uuids:
         return ()
     return (Variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "local ranks count GPUs in PCI order, as placement does"),)
+
+
+def _storage(gang: Gang, member: Member) -> tuple[Variable, ...]:
+    """NVIDIA's container toolkit brings nvidia-fs, udev and cufile.json into containers that have this."""
+    if not (member.uuids and gang.job.spec.storage.gpu_direct):
+        return ()
+    return (Variable("NVIDIA_GDS", "enabled", "storage.gpuDirect is true"),)
 
 
 def _threads(pod: Mapping[str, Any], container: Mapping[str, Any], member: Member) -> tuple[Variable, ...]:

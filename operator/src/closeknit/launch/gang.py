@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from closeknit.api.clustertopology import Fabric
+from closeknit.api.clustertopology import Fabric, TrafficClass
 from closeknit.api.names import (
     API_VERSION,
     ATTEMPT_LABEL,
@@ -22,7 +22,12 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import PodTemplate
 from closeknit.launch.member import Member
 from closeknit.launch.network import Net, net, share_nvlink
+from closeknit.launch.platform import Platform
+from closeknit.launch.remedy import Remedy
+from closeknit.launch.template import trainer
 
+# Annotations by which people and GKE give a Pod further interfaces; Multus reads the first.
+NETWORK_ANNOTATIONS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON. Manifests of one gang may share parts: they are read and sent, never changed."""
 
@@ -38,6 +43,10 @@ class Gang:
     fabric: Fabric
     ipc_lock: bool = True
     """Whether the namespace's Pod Security level admits the capability IPC_LOCK (baseline and restricted do not)."""
+    remedies: frozenset[Remedy] = frozenset()
+    """What attempts before have called for."""
+    predicted_gb_s: float | None = None
+    """Bus bandwidth of an all-reduce over all ranks, as placement predicts it; None where that is unknown."""
 
     @cached_property
     def workers(self) -> tuple[Member, ...]:
@@ -51,8 +60,13 @@ class Gang:
 
     @cached_property
     def uses_rdma(self) -> bool:
-        """Whether ranks of different nodes talk over verbs: on every node or on none, as all must speak one net."""
-        return self.net is Net.VERBS
+        """Whether its Pods are given RDMA NICs: on every node or on none, as all must speak one net."""
+        return self.is_spread and all(worker.nics and worker.rdma_resource for worker in self.workers)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether it has ranks on more than one node."""
+        return len(self.workers) > 1
 
     @cached_property
     def net(self) -> Net:
@@ -63,6 +77,46 @@ class Gang:
     def shares_nvlink(self) -> bool:
         """Whether some of its nodes reach each other over NVLink."""
         return share_nvlink(self.workers)
+
+    @cached_property
+    def has_more_interfaces(self) -> bool:
+        """Whether its Pods are known to have more network interfaces than that of the Pod network."""
+        named = self.template(Role.WORKER).metadata.annotations
+        by_gke = self.uses_rdma and any(worker.networks for worker in self.workers)
+        return by_gke or any(name in named for name in NETWORK_ANNOTATIONS)
+
+    @cached_property
+    def on_host_network(self) -> bool:
+        """Whether its Pods use the network of their nodes: the job consents, and RoCE NICs that Pods share have their
+        addresses there, where no interface of its own brings one into a Pod."""
+        return (
+            self.job.spec.network.allow_host_network
+            and self.net is Net.VERBS
+            and Transport.ROCE in self.transports
+            and all(worker.nic_resources and not worker.networks for worker in self.workers)
+            and not self.has_more_interfaces
+        )
+
+    @property
+    def traffic_class(self) -> TrafficClass | None:
+        """The site's marking of the traffic class that the job names; None where it names none, or none is declared."""
+        named = self.job.spec.network.traffic_class
+        return None if named is None else self.fabric.traffic_classes.get(named)
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether that marking has a value for the transport that the ranks talk over."""
+        marking = self.traffic_class
+        if marking is None or self.net is not Net.VERBS:
+            return False
+        return (Transport.ROCE in self.transports and marking.dscp is not None) or (
+            Transport.INFINIBAND in self.transports and marking.service_level is not None
+        )
+
+    @cached_property
+    def platforms(self) -> frozenset[Platform | None]:
+        """Platforms of the workers' nodes."""
+        return frozenset(worker.platform for worker in self.workers)
 
     @cached_property
     def transports(self) -> frozenset[Transport | None]:
@@ -92,6 +146,17 @@ class Gang:
         """The user's Pod template for the members of one role. Parameter servers have one of their own."""
         servers = self.job.spec.parameter_servers
         return servers.template if role is Role.PARAMETER_SERVER and servers else self.job.spec.template
+
+    def users_environment(self, role: Role) -> Mapping[str, Manifest]:
+        """The variables that the user sets in the trainers of one role, name -> entry of env; the last of a name, as
+        in Kubernetes."""
+        return self._users[role]
+
+    @cached_property
+    def _users(self) -> Mapping[Role, Mapping[str, Manifest]]:
+        roles = {member.role for member in self.members}
+        env = {role: trainer(self.template(role).spec).get("env") or [] for role in roles}
+        return {role: {entry["name"]: entry for entry in entries} for role, entries in env.items()}
 
     @cached_property
     def labels(self) -> Mapping[str, str]:

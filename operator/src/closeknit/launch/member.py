@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
-from closeknit.api.names import Role
+from closeknit.api.names import GKE_NETWORK_PREFIX, Role
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.exposure import Exposure, exposure
+from closeknit.launch.platform import Platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +25,28 @@ class Member:
     nics: tuple[str, ...] = ()
     """RDMA NICs of these ranks as name:port; empty where the gang does not use RDMA."""
     rdma_resource: str | None = None
-    """The node's resource that exposes the NICs, for example rdma/hca_shared_devices_a."""
+    """The node's resource that exposes the NICs, for example rdma/hca_shared_devices_a; of several networks one."""
+    networks: tuple[str, ...] = ()
+    """The node's GKE networks, all of which its Pod gets where it gets NICs by them."""
     transport: Transport | None = None
     """Transport of the NICs."""
     usable: frozenset[Transport] = frozenset()
     """Transports of all the node's NICs that NCCL could use, whether its Pod gets them or not."""
+    offered: Exposure | None = None
+    """How the node offers NICs to Pods, whether this one gets them or not."""
+    platform: Platform | None = None
     nvlink_domain: str | None = None
     """The node's multi-node NVLink domain, as NCCL would find it."""
     role: Role = Role.WORKER
+
+    @property
+    def nic_resources(self) -> tuple[str, ...]:
+        """The resources that its Pod gets its NICs by."""
+        if self.rdma_resource is None:
+            return ()
+        if exposure(self.rdma_resource) is Exposure.GKE:
+            return tuple(f"{GKE_NETWORK_PREFIX}{network}" for network in self.networks)
+        return (self.rdma_resource,)
 
     @property
     def rank_count(self) -> int:

@@ -8,11 +8,14 @@ from closeknit.api.affinity import REQUIRED
 from closeknit.api.names import GPU_RESOURCE, GPUS_ANNOTATION, Role
 from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.requests import asks_for_nics, needs
+from closeknit.cluster.exposure import asks_for_nics, share
+from closeknit.cluster.requests import needs
+from closeknit.launch.annotations import network_annotations
 from closeknit.launch.environment import environment
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
+from closeknit.launch.preflight import with_preflight
 from closeknit.launch.template import CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
 
 
@@ -78,6 +81,9 @@ def _common_spec(gang: Gang, role: Role, template: Manifest, container: Manifest
     tolerations = template.get("tolerations") or []
     if role is Role.WORKER and GPU_TOLERATION not in tolerations:
         spec["tolerations"] = [*tolerations, GPU_TOLERATION]
+    if role is Role.WORKER and gang.on_host_network:
+        spec["hostNetwork"] = True
+        spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # else the ranks' host names mean nothing
     if not _mounts_shm(container):
         # No sizeLimit: the kubelet sizes it to the Pod's memory limit, or to the node's memory without one. What is
         # written there counts as the container's memory, so that limit stays the one number that bounds both.
@@ -87,7 +93,8 @@ def _common_spec(gang: Gang, role: Role, template: Manifest, container: Manifest
 
 
 def _common_container(gang: Gang, role: Role, container: Manifest) -> Manifest:
-    trainer = {**container, "env": [], "resources": {}}
+    # What a trainer said last tells why it failed: it stands in the status, and some errors call for another setting.
+    trainer = {"terminationMessagePolicy": "FallbackToLogsOnError", **container, "env": [], "resources": {}}
     if not _mounts_shm(container):
         # The runtime's own /dev/shm has 64 MiB, too little for NCCL and for data loaders.
         mount = {"name": SHM_VOLUME, "mountPath": SHM_PATH}
@@ -101,7 +108,7 @@ def _pod(gang: Gang, index: int, common: _Common) -> Manifest:
     member = gang.members[index]
     name = gang.name(member)
     metadata = gang.metadata(name, {**common.labels, **gang.member_labels(member)}, gang.owner)
-    annotations = {**common.annotations, **_annotations(member)}
+    annotations = {**network_annotations(gang, member), **common.annotations, **_annotations(member)}
     if annotations:
         metadata["annotations"] = annotations
     spec = contract(gang).containers(gang, member, _spec(gang, index, common))
@@ -133,7 +140,7 @@ def _spec(gang: Gang, index: int, common: _Common) -> Manifest:
     if member.binding is Binding.DRA:
         claim = {"name": CLAIM, "resourceClaimName": name}
         spec["resourceClaims"] = [*(spec.get("resourceClaims") or []), claim]
-    return spec
+    return with_preflight(gang, member, containers[common.trainer], spec)
 
 
 def _resources(gang: Gang, member: Member, common: _Common) -> Manifest:
@@ -143,7 +150,8 @@ def _resources(gang: Gang, member: Member, common: _Common) -> Manifest:
     if member.binding in {Binding.WHOLE_NODE, Binding.BEST_EFFORT}:
         ours[GPU_RESOURCE] = str(member.rank_count)
     if gang.uses_rdma and member.rdma_resource and not common.asks_for_nics:
-        ours[member.rdma_resource] = "1"  # one share exposes every NIC behind it
+        for resource in member.nic_resources:
+            ours[resource] = str(share(resource, len(member.nics)))
     wanted = dict(resources)
     if ours:
         wanted |= {field: {**(resources.get(field) or {}), **ours} for field in ("limits", "requests")}

@@ -17,6 +17,7 @@ from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES
 CLAIM = "gpus"  # name of our claim inside the Pod
 SHM_VOLUME = "closeknit-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POSIX mean
+PREFLIGHT = "closeknit-preflight"  # the init container that tries the GPUs
 NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
 SPEC = "spec.template.spec"
 DEFAULT_ACCOUNT = "default"  # Kubernetes' service account of a Pod that names none
@@ -65,6 +66,17 @@ def trainer(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The container that gets the GPUs. Raises MalformedError."""
     container: dict[str, Any] = spec["containers"][trainer_index(spec)]
     return container
+
+
+def runs_as(spec: Mapping[str, Any]) -> int | None:
+    """The user that the trainer runs as: 0 is root; None where the image says it. One of which only that it is not root
+    is known is 1."""
+    holders = [trainer(spec).get("securityContext"), spec.get("securityContext")]
+    for holder in holders:
+        user = holder.get("runAsUser") if isinstance(holder, dict) else None
+        if isinstance(user, int) and not isinstance(user, bool):
+            return user
+    return 1 if any(isinstance(each, dict) and each.get("runAsNonRoot") is True for each in holders) else None
 
 
 def account(spec: Mapping[str, Any]) -> str:
@@ -116,6 +128,7 @@ def _check_pod(spec: dict[str, Any]) -> None:
         if spec.get(field) not in (None, ""):
             raise MalformedError(f"{SPEC}.{field} is {found(spec[field])}, but {instead}")
     _check_no_name(spec, "volumes", SHM_VOLUME)
+    _check_no_name(spec, "initContainers", PREFLIGHT)
     _check_no_name(spec, "resourceClaims", CLAIM)
     _check_node_selector(spec)
     _check_count("tolerations", objects_at(spec, "tolerations", SPEC))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-from closeknit.api.names import RDMA_RESOURCE_PREFIX
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Attempt, UnfitNode
 from closeknit.cluster.booking import names
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.exposure import exposure
 from closeknit.cluster.node import NodeView
 from closeknit.lifecycle.conditions import moment, timestamp
 from closeknit.lifecycle.pauses import is_between
@@ -81,7 +81,7 @@ def _state(view: NodeView) -> str:
     """What of a node people and agents change. What Pods hold is left out: our own leave it with the attempt."""
     plugin = view.plugin and (view.plugin.allocatable, view.plugin.capacity, view.plugin.shared)
     offered = (view.allocatable or {}).items()  # which of these a Pod would be given depends on what others hold
-    rdma = sorted(name for name, amount in offered if amount and name.startswith(RDMA_RESOURCE_PREFIX))
+    rdma = sorted(name for name, amount in offered if amount and exposure(name))
     facts = (
         sorted(view.labels.items()),
         [(taint.key, taint.value, taint.effect) for taint in view.taints],

@@ -1,10 +1,11 @@
 """A job that gets GPUs: the booking is stored, and then its children are made."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, PendingReason
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob_status import PlacementStatus, TrainingJobStatus
+from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking import Booking, Share, encoded, names
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang, Manifest
@@ -16,8 +17,8 @@ from closeknit.lifecycle.gangs import Lost, gang
 from closeknit.lifecycle.obstacles import obstacles
 from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Notice, Plan
+from closeknit.lifecycle.shortcoming import shortcoming
 from closeknit.lifecycle.subject import Subject
-from closeknit.lifecycle.unoffered import unoffered
 from closeknit.placement.placement import Placement
 
 # A quota's count follows the end of a Pod within a second on a quiet control plane; on a busy one that may take longer.
@@ -41,15 +42,15 @@ def book(subject: Subject, placement: Placement) -> Plan:
     made = gang(job, booking, subject.cluster, ipc_lock=ipc_lock)
     if isinstance(made, Lost):  # placement chose from this very cluster
         raise RuntimeError(made.message)  # noqa: TRY004 - no matter of types
+    made = replace(made, predicted_gb_s=booked.predicted_bus_bandwidth_gb_s)
     status = statuses.booked(
         job,
         subject.now,
         booked,
         attempt=number,
         epoch=subject.epoch,
-        skipped=environment(made, 0).skipped,
-        ipc_lock_refused=made.uses_rdma and not ipc_lock,
-        rdma_not_offered=unoffered(made, subject.cluster),
+        environment=_environment(made),
+        lacks=shortcoming(made, subject.cluster),
     )
     indexes = range(len(made.members))
     is_free = not obstacles(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
@@ -114,6 +115,14 @@ def _placement_status(placement: Placement) -> PlacementStatus:
 def _rounded(bandwidth_gb_s: float | None) -> float | None:
     """One decimal, for a printer column formats nothing."""
     return None if bandwidth_gb_s is None else round(bandwidth_gb_s, 1)
+
+
+def _environment(gang: Gang) -> EnvironmentStatus | None:
+    """What of the user's variables matters; None where nothing does."""
+    found = environment(gang, 0)
+    if not (found.skipped or found.hazards):
+        return None
+    return EnvironmentStatus(skipped=list(found.skipped), warnings=[stated(str(each)) for each in found.hazards])
 
 
 def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:

@@ -3,15 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from closeknit.api.names import EndReason, EventAction, service_name
+from closeknit.api.names import EndReason, EventAction, Role, service_name
 from closeknit.cluster.booking import Share
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.pod import Pod
+from closeknit.launch.nccl import NVLS
+from closeknit.launch.remedy import Remedy
 from closeknit.lifecycle import avoided, statuses
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.obstacles import Obstacle, told
 from closeknit.lifecycle.plan import Delete, Plan
+from closeknit.lifecycle.remedies import called_for, end_reason
+from closeknit.lifecycle.shortcoming import Shortcoming, shortcoming
 from closeknit.lifecycle.subject import deletions
 
 DISRUPTION = "DisruptionTarget"  # the condition by which Kubernetes marks a Pod before it ends it
@@ -25,12 +29,13 @@ def end(
     *,
     again: Sequence[Share] | None = None,
     unfit: Sequence[str] = (),
+    lacks: Shortcoming | None = None,
 ) -> Plan:
     """The attempt ends uncharged, its Pods go, and the next one follows: on the shares of `again` if there are any, for
     a while not on the nodes of `unfit`."""
     subject = attempt.subject
     seen = avoided.unfit(unfit, subject.cluster)
-    status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen)
+    status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen, lacks=lacks)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     notice = subject.notice(reason, message, action=EventAction.RESTART, warning=True)
     return subject.plan(status, actions=(*deletions(subject.children.own), service), notice=notice)
@@ -117,7 +122,7 @@ def refused(attempt: Attempt, pods: Sequence[Pod]) -> Plan:
     return end(attempt, EndReason.NODE_REFUSED, message, unfit=[pod.node for pod in pods])
 
 
-def failed(attempt: Attempt) -> Plan:
+def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
     """A Pod has failed, and so has the job, unless that was no fault of its own."""
     if others := [pod for pod in attempt.present if is_disrupted(pod)]:
         return disrupted(attempt, others)
@@ -125,12 +130,33 @@ def failed(attempt: Attempt) -> Plan:
         return refused(attempt, others)
     subject = attempt.subject
     pods = [pod for pod in attempt.present if pod.phase == "Failed"]
+    if (made := _remedied(attempt, pods, is_fit=is_fit)) is not None:
+        return made
     message = _end_of(pods[0])
     if len(pods) > 1:
         message += f"; {len(pods) - 1} more failed"
     status = statuses.finished(subject.job, subject.now, EndReason.POD_FAILED, message, succeeded=False)
     notice = subject.notice(EndReason.POD_FAILED, message, action=EventAction.FINISH, warning=True)
     return subject.plan(status, actions=deletions(subject.children.live), notice=notice)
+
+
+def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | None:
+    """The next attempt with another setting, or elsewhere, where the error calls for it; a setting of the user's own
+    stays as it is."""
+    subject = attempt.subject
+    called = called_for(pods, subject.job.status)
+    if called is None:
+        return None
+    made, pod = called
+    gang = attempt.gang()
+    if isinstance(gang, Lost) or (made is Remedy.WITHOUT_NVLS and NVLS in gang.users_environment(Role.WORKER)):
+        return None
+    message = f"Pod {pod.name} of node {pod.node}: {made.value}"
+    if made is Remedy.ELSEWHERE:
+        return end(attempt, end_reason(made), message, unfit=[each.node for each in pods])
+    again = [replace(share, actual=None, succeeded=False) for share in attempt.booking.shares] if is_fit else None
+    lacks = shortcoming(replace(gang, remedies=gang.remedies | {made}), subject.cluster)
+    return end(attempt, end_reason(made), message, again=again, lacks=lacks)
 
 
 def _end_of(pod: Pod) -> str:

@@ -6,11 +6,14 @@ from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.exposure import networks
 from closeknit.cluster.levels import Place, nvlink_domain
 from closeknit.cluster.node import NodeView
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
 from closeknit.launch.network import NCCL_TRANSPORTS
+from closeknit.launch.platform import platform
+from closeknit.lifecycle.remedies import remedies
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,21 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 rdma_resource=share.rdma_resource or None,
                 transport=_transport(view, share.nics),
                 usable=_usable(view),
+                networks=networks(view.allocatable or {}),
+                offered=view.rdma.exposure if view.rdma else None,
+                platform=platform(view.labels),
                 nvlink_domain=_nvlink_domain(view),
             )
         )
-    return Gang(job=job, attempt=booking.attempt, members=tuple(members), fabric=cluster.fabric, ipc_lock=ipc_lock)
+    return Gang(
+        job=job,
+        attempt=booking.attempt,
+        members=tuple(members),
+        fabric=cluster.fabric,
+        ipc_lock=ipc_lock,
+        remedies=remedies(job.status),
+        predicted_gb_s=job.status.placement.predicted_bus_bandwidth_gb_s if job.status.placement else None,
+    )
 
 
 def uuids(view: NodeView, share: Share) -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ from closeknit.api.names import ConditionReason, ConditionType
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Gang
-from closeknit.lifecycle import creation, statuses, unjudged
+from closeknit.lifecycle import creation, preflight, statuses, unjudged
 from closeknit.lifecycle.answers import TOLD_AGAIN
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.book import may_be_counted, placed
@@ -47,7 +47,8 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
     if is_gone and (attempt.has_run or has_failed):  # without it the others fail, which is not their fault
         return child_deleted(attempt, is_fit=is_fit)
     if has_failed:
-        return failed(attempt)
+        failing = [pod for pod in attempt.present if pod.phase == "Failed"]
+        return preflight.failed(attempt, failing) or failed(attempt, is_fit=is_fit)
     if all(share.succeeded for share in attempt.shares):
         return succeeded(attempt)
     held_up = None if attempt.has_run else stuck(attempt)
@@ -147,8 +148,10 @@ def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     is_running = attempt.phases <= _STARTED
     if is_running or is_mismatched(subject.cluster, attempt.shares, attempt.pods):
         shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
-        next_status = statuses.running if is_running else statuses.verified
-        return subject.plan(next_status(subject.job, subject.now, shares, result), actions=old)
+        if is_running:
+            lacks = preflight.shown(attempt)
+            return subject.plan(statuses.running(subject.job, subject.now, shares, result, lacks), actions=old)
+        return subject.plan(statuses.verified(subject.job, subject.now, shares, result), actions=old)
     if attempt.shares is attempt.booking.shares:
         return _start(attempt, old)
     return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)

@@ -17,6 +17,7 @@ from closeknit.api.trainingjob_status import (
 )
 from closeknit.cluster.booking import Share, decoded, names, with_shares
 from closeknit.lifecycle.conditions import Observation, found, is_true, observed, state, stated, timestamp
+from closeknit.lifecycle.shortcoming import NO_IPC_LOCK, Shortcoming
 
 
 class Stored(Protocol):
@@ -84,11 +85,10 @@ def booked(
     *,
     attempt: int,
     epoch: int,
-    skipped: tuple[str, ...],
-    ipc_lock_refused: bool,
-    rdma_not_offered: str | None,
+    environment: EnvironmentStatus | None,
+    lacks: Shortcoming | None,
 ) -> TrainingJobStatus:
-    """It holds GPUs, and has no children yet. `rdma_not_offered` is what to tell of NICs that its Pods do not get."""
+    """It holds GPUs, and has no children yet."""
     return _next(
         job,
         now,
@@ -96,10 +96,10 @@ def booked(
         Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement)),
         Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
         Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
-        *_degraded(job, ipc_lock_refused=ipc_lock_refused, rdma_not_offered=rdma_not_offered),
+        *_degraded(job, lacks),
         attempt=attempt,
         epoch=epoch,
-        environment=EnvironmentStatus(skipped=list(skipped)) if skipped else None,
+        environment=environment,
         placement=placement,
         pending=None,
     )
@@ -107,7 +107,7 @@ def booked(
 
 def without_ipc_lock(job: Stored, now: datetime) -> TrainingJobStatus:
     """Its Pods were refused with IPC_LOCK, and taken without."""
-    return _next(job, now, *_degraded(job, ipc_lock_refused=True))
+    return _next(job, now, *_degraded(job, NO_IPC_LOCK))
 
 
 def starting(job: Stored, now: datetime, reason: ConditionReason, message: str) -> TrainingJobStatus:
@@ -115,11 +115,14 @@ def starting(job: Stored, now: datetime, reason: ConditionReason, message: str) 
     return _next(job, now, Observation(ConditionType.RUNNING, False, reason, message))
 
 
-def running(job: Stored, now: datetime, shares: Sequence[Share], verified: Observation) -> TrainingJobStatus:
-    """All its Pods run."""
+def running(
+    job: Stored, now: datetime, shares: Sequence[Share], verified: Observation, lacks: Shortcoming | None
+) -> TrainingJobStatus:
+    """All its Pods run; `lacks` is what they found on the way."""
     message = f"{len(shares)} of {len(shares)} Pods run"
     observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
-    return _next(job, now, observation, verified, placement=_with(job, shares))
+    found = [] if lacks is None else _degraded(job, lacks)
+    return _next(job, now, observation, verified, *found, placement=_with(job, shares))
 
 
 def verified(job: Stored, now: datetime, shares: Sequence[Share], result: Observation) -> TrainingJobStatus:
@@ -141,9 +144,10 @@ def restarting(
     *,
     again: Sequence[Share] | None,
     unfit: list[UnfitNode] | None = None,
+    lacks: Shortcoming | None = None,
 ) -> TrainingJobStatus:
-    """The attempt ended through no fault of the job's. The next one takes the shares of `again`, if there are any, and
-    avoids the nodes of `unfit`."""
+    """The attempt ended through no fault of the job's. The next one takes the shares of `again`, if there are any,
+    avoids the nodes of `unfit`, and has to do without what it lacks, if anything new."""
     number = job.status.attempt or 1
     placement = None if again is None else _with(job, again)
     if placement is None:
@@ -156,6 +160,7 @@ def restarting(
         now,
         placed,
         *_not_running(job, reason, message),
+        *([] if lacks is None else _degraded(job, lacks)),
         attempts=_with_ended(job, now, reason, message, charged=False, unfit=unfit),
         attempt=number + 1,
         placement=placement,
@@ -250,12 +255,10 @@ def _not_running(
     return taken_back
 
 
-def _degraded(job: Stored, *, ipc_lock_refused: bool, rdma_not_offered: str | None = None) -> list[Observation]:
-    if rdma_not_offered is not None:
-        return [Observation(ConditionType.DEGRADED, True, ConditionReason.RDMA_NOT_OFFERED, rdma_not_offered)]
-    if ipc_lock_refused:
-        message = "the namespace's Pod Security level refuses IPC_LOCK; RDMA may fail to register memory"
-        return [Observation(ConditionType.DEGRADED, True, ConditionReason.IPC_LOCK_REFUSED, message)]
+def _degraded(job: Stored, lacks: Shortcoming | None) -> list[Observation]:
+    """Nothing where nothing is missing, and nothing was said to be."""
+    if lacks is not None:
+        return [Observation(ConditionType.DEGRADED, True, lacks.reason, lacks.message)]
     if is_true(job.status.conditions, ConditionType.DEGRADED):
         return [Observation(ConditionType.DEGRADED, False, ConditionReason.AS_PLANNED, "")]
     return []

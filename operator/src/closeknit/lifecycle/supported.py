@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from closeknit.api.quantity import duration_s
-from closeknit.api.trainingjob import Defragment, Preflight, Restart, TrainingJobSpec
+from closeknit.api.trainingjob import Defragment, Restart, TrainingJobSpec
 from closeknit.launch.frameworks import CONTRACTS
 
 
@@ -20,16 +20,11 @@ _NOT_BUILT = (
     _Field("topology.fabric.patience", lambda spec: duration_s(spec.topology.fabric.patience) != 0),
     _Field("gpu.allowShared", lambda spec: spec.gpu.allow_shared),
     _Field("gpu.mig", lambda spec: spec.gpu.mig is not None),
-    _Field("network.trafficClass", lambda spec: spec.network.traffic_class is not None),
-    _Field("network.egressBandwidth", lambda spec: spec.network.egress_bandwidth is not None),
-    _Field("network.allowHostNetwork", lambda spec: spec.network.allow_host_network),
-    _Field("storage.gpuDirect", lambda spec: spec.storage.gpu_direct),
     _Field("parameterServers", lambda spec: spec.parameter_servers is not None),
     _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
     _Field("elastic", lambda spec: spec.elastic is not None),
     _Field("restart", lambda spec: spec.restart is not None and spec.restart != Restart()),
     _Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),
-    _Field("preflight", lambda spec: spec.preflight is not Preflight.NEVER),
     _Field("ttlSecondsAfterFinished", lambda spec: spec.ttl_seconds_after_finished is not None),
     _Field("activeDeadlineSeconds", lambda spec: spec.active_deadline_seconds is not None),
 )

@@ -14,7 +14,8 @@ from closeknit.placement.paths import Paths, PathType, PcieTree, compute_capabil
 from closeknit.placement.rings import SET_STEPS, Rings, most, rings
 
 ASSUMED_SM = 80  # plans sets of unknown compute capability, so that they can be ordered; nothing is predicted for them
-RDMA_TRANSPORTS = (Transport.INFINIBAND, Transport.ROCE)  # what NCCL's own verbs transport speaks
+# What NCCL speaks: InfiniBand and RoCE by itself, EFA by a plugin in the image.
+RDMA_TRANSPORTS = (Transport.INFINIBAND, Transport.ROCE, Transport.EFA)
 _LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")  # nearest first
 
 

@@ -7,6 +7,7 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.group import Group
 from closeknit.placement.ask import Ask
 from closeknit.placement.offer import Offer, Terms
+from closeknit.placement.plugin_pick import Pick
 from closeknit.placement.subsets import mask_of, positions_of
 
 
@@ -39,10 +40,23 @@ def seat(terms: Terms, ask: Ask, policy: BindingPolicy) -> Seat | None:
         return None
     if ask.gpus > terms.part:
         return None
-    # The plugin picks. Without the job's word that is good only where it cannot pick badly.
-    if policy is BindingPolicy.AUTO and (terms.beyond or not terms.sets.is_indifferent(terms.free, ask)):
+    # The plugin picks. Without the job's word that is good only where it cannot pick badly, or is known to pick well.
+    picks = terms.sets.picks if terms.is_foreseen else None
+    picked = None if picks is None else picks.pick(terms.free, ask.gpus)
+    if policy is BindingPolicy.AUTO and (
+        terms.beyond or not (terms.sets.is_indifferent(terms.free, ask) or _is_sure(terms, ask, picked))
+    ):
         return None
-    return Seat(Binding.BEST_EFFORT, mask_of(positions_of(terms.free)[: ask.gpus]))
+    first = mask_of(positions_of(terms.free)[: ask.gpus]) if picked is None else picked.first
+    return Seat(Binding.BEST_EFFORT, first)
+
+
+def _is_sure(terms: Terms, ask: Ask, picked: Pick | None) -> bool:
+    """Whether all that the plugin may pick is worth the same, and is a candidate."""
+    if picked is None or terms.sets.is_rough:
+        return False
+    values = {terms.sets.value(mask, ask) for mask in picked.all}
+    return len(values) == 1 and None not in values
 
 
 def bindable(offer: Offer, policy: BindingPolicy) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
+from closeknit.cluster.exposure import Exposure
 from closeknit.cluster.group import Group, MachineKind
 from closeknit.placement.request import Request
 from closeknit.placement.sets import Sets
@@ -29,6 +30,10 @@ class Terms(NamedTuple):
     """How many GPUs a device plugin can give out of `free`, where it is known what it has given; else 0."""
     transports: tuple[Transport, ...]
     """RDMA transports that a Pod can get here."""
+    exposure: Exposure | None
+    """How it gets them; None where it gets none."""
+    is_foreseen: bool
+    """Whether it is known what the device plugin picks from: all that is free, and that alone."""
     beyond: bool
     """Whether the device plugin could also hand out GPUs that are not free: it does not know that they are broken."""
 
@@ -46,6 +51,8 @@ def terms(group: Group, kind: MachineKind, sets: Sets, matches: int, *, asks_for
     """What nodes of a group, of this kind, have for a job, which takes the GPUs of this mask, and whose Pods ask for
     NICs themselves or are given them."""
     count = len(kind.products)
+    exposed = group.exposure.transports if group.exposure and (asks_for_nics or group.is_rdma_free) else ()
+    transports = tuple(transport for transport in sets.transports if transport in exposed)
     plugin = group.plugin if group.plugin and not group.plugin.shared else None
     return Terms(
         sets=sets,
@@ -59,7 +66,9 @@ def terms(group: Group, kind: MachineKind, sets: Sets, matches: int, *, asks_for
         and plugin.allocatable == plugin.capacity == count
         and group.free == sets.every,
         part=min(plugin.free, group.free.bit_count()) if plugin and plugin.holders_known else 0,
-        transports=sets.transports if (group.has_rdma if asks_for_nics else group.is_rdma_free) else (),
+        transports=transports,
+        exposure=group.exposure if transports else None,
+        is_foreseen=plugin is not None and not plugin.is_narrowed and plugin.free == group.free.bit_count(),
         beyond=plugin is not None and plugin.free > group.free.bit_count(),
     )
 

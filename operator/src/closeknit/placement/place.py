@@ -3,16 +3,17 @@
 from collections.abc import Hashable
 from dataclasses import replace
 
-from closeknit.api.names import RDMA_RESOURCE_PREFIX, JobKey
+from closeknit.api.names import JobKey
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.exposure import exposure
 from closeknit.cluster.node import NodeView
 from closeknit.placement.layout import Layout, Part
 from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice
 from closeknit.placement.ranks import in_fabric_order
-from closeknit.placement.refusal import refusal, unknown_level
+from closeknit.placement.refusal import refusal, unknown
 from closeknit.placement.request import Request
 from closeknit.placement.search import best_layout, fits
 from closeknit.placement.tables import Same, Tables
@@ -27,9 +28,8 @@ def place(cluster: Cluster, request: Request, tables: Tables) -> Placement | NoF
     The order of merit is that of docs/decisions/0004-place.md. Equal clusters and requests give equal answers, byte
     for byte, whatever the order of the nodes and whatever the tables hold.
     """
-    unknown = unknown_level(cluster, request)
-    if unknown:
-        return unknown
+    if (missing := unknown(cluster, request)) is not None:
+        return missing
     ground = tables.ground(cluster, request)
     layout = best_layout(cluster.levels, cluster.fabric, ground, request, tables)
     if layout is None:
@@ -39,7 +39,7 @@ def place(cluster: Cluster, request: Request, tables: Tables) -> Placement | NoF
 
 def can_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
     """Whether `place` gives a Placement: what a waiting job asks. Jobs that ask the same share one answer."""
-    if unknown_level(cluster, request) is not None:
+    if unknown(cluster, request) is not None:
         return False
     ground = tables.ground(cluster, request)
     kept = tables.fits(ground.root)
@@ -118,7 +118,7 @@ def _share(
 
 def _rdma_resource(view: NodeView, request: Request) -> str:
     """What the Pod gets its NICs by: the template's own word, else what the node has left."""
-    asked = next((name for name, _ in request.needs if name.startswith(RDMA_RESOURCE_PREFIX)), "")
+    asked = next((name for name, _ in request.needs if exposure(name)), "")
     return asked or (view.rdma.resource if view.rdma else "")
 
 

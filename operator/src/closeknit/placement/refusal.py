@@ -12,8 +12,8 @@ from closeknit.placement.tables import Tables
 from closeknit.placement.words import listed
 
 
-def unknown_level(cluster: Cluster, request: Request) -> NoFit | None:
-    """The refusal of a level that this cluster does not have."""
+def unknown(cluster: Cluster, request: Request) -> NoFit | None:
+    """The refusal of a level, or of a traffic class, that this cluster does not have."""
     for level in (request.required_level, request.preferred_level):
         if level is not None and level not in cluster.levels:
             return NoFit(
@@ -21,6 +21,13 @@ def unknown_level(cluster: Cluster, request: Request) -> NoFit | None:
                 f"needs level {level}; this cluster has {listed(cluster.levels, 'and')}; "
                 "name one of these, or describe the level in ClusterTopology default",
             )
+    name, declared = request.traffic_class, cluster.fabric.traffic_classes
+    if name is not None and name not in declared:
+        return NoFit(
+            PendingReason.UNKNOWN_TRAFFIC_CLASS,
+            f"needs traffic class {name}; this cluster has {listed(sorted(declared), 'and') or 'none'}; "
+            "name one that it has, or declare it in ClusterTopology default, spec.fabric.trafficClasses",
+        )
     return None
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from closeknit.api.affinity import NodeAffinity, required_node_affinity
-from closeknit.api.names import JobKey
+from closeknit.api.names import JobKey, NodeLabel
 from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, RdmaPolicy, TrainingJobSpec
@@ -47,6 +47,8 @@ class Request:
     """The required node affinity; the preferred one chooses among nodes, of which placement leaves one for each Pod."""
     avoided: frozenset[str] = frozenset()
     """Nodes that this job leaves alone for a while, by name."""
+    traffic_class: str | None = None
+    """Name of a traffic class that the site must have declared."""
     needs: Needs = ()
     """What each of its Pods, of which a node has one at most, needs besides GPUs."""
 
@@ -88,15 +90,22 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         min_memory_bytes=int(quantity(spec.gpu.min_memory)) if spec.gpu.min_memory else None,
         binding=spec.gpu.binding,
         rdma=spec.network.rdma,
+        traffic_class=spec.network.traffic_class,
         tolerations=tuple(toleration(entry) for entry in tolerations if isinstance(entry, dict))
         if isinstance(tolerations, list)
         else (),
-        node_selector=tuple(sorted((str(key), str(value)) for key, value in selector.items()))
-        if isinstance(selector, dict)
-        else (),
+        node_selector=_selector(spec, selector if isinstance(selector, dict) else {}),
         needs=needs(template),
         affinity=_affinity(template),
     )
+
+
+def _selector(spec: TrainingJobSpec, selector: Mapping[Any, Any]) -> tuple[tuple[str, str], ...]:
+    """The template's, and what the job asks of its nodes by other fields: their agents say it in labels."""
+    found = {str(key): str(value) for key, value in selector.items()}
+    if spec.storage.gpu_direct:
+        found[NodeLabel.GPUDIRECT_STORAGE.value] = "true"
+    return tuple(sorted(found.items()))
 
 
 def _affinity(template: dict[str, Any]) -> NodeAffinity | None:

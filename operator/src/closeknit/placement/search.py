@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
+from closeknit.cluster.exposure import Exposure
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.cost import Scale
 from closeknit.placement.ground import Ground
@@ -92,14 +93,28 @@ def _ways(site: Site) -> Iterator[Iterator[Pool]]:
                     Pool(site, able, transport, whole=whole, kind=kind)
                     for kind, members in mixtures
                     for transport in transports
-                    if (able := _able(site, members, transport))
+                    for exposure in _exposures(site, members, transport)
+                    if (able := _able(site, members, transport, exposure))
                 )
 
 
-def _able(site: Site, numbers: Sequence[int], transport: Transport | None) -> Sequence[int]:
-    """Those offers that have a transport; none where they are too few for the gang."""
+def _exposures(site: Site, numbers: Sequence[int], transport: Transport | None) -> Sequence[Exposure | None]:
+    """How NICs of a transport come into Pods: all Pods of a gang get theirs in the same way, or their networks differ,
+    too. None for sockets, which all have."""
+    if transport is None:
+        return (None,)
+    offered = (site.ground.offers[number].terms for number in numbers)
+    return sorted({terms.exposure for terms in offered if terms.exposure and transport in terms.transports})
+
+
+def _able(site: Site, numbers: Sequence[int], transport: Transport | None, exposure: Exposure | None) -> Sequence[int]:
+    """Those offers that have a transport by an exposure; none where they are too few for the gang."""
     offers, counts = site.ground.offers, site.ground.counts
-    able = [number for number in numbers if transport is None or transport in offers[number].terms.transports]
+    able = [
+        number
+        for number in numbers
+        if transport is None or (transport in (terms := offers[number].terms).transports and terms.exposure is exposure)
+    ]
     enough = sum(offers[number].gpus * counts[number] for number in able) >= site.request.gpus
     return able if enough else ()
 

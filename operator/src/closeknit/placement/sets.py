@@ -27,6 +27,7 @@ from closeknit.placement.bandwidth import (
 )
 from closeknit.placement.known import Known
 from closeknit.placement.paths import Paths, PcieTree, compute_capability, pcie_tree
+from closeknit.placement.plugin_pick import Picks, scores
 from closeknit.placement.rings import Rings
 from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, twins
 from closeknit.placement.trees import Trees
@@ -73,6 +74,12 @@ class Sets:
     def tree(self) -> PcieTree:
         """Where each GPU hangs."""
         return pcie_tree(self.machine)
+
+    @cached_property
+    def picks(self) -> Picks | None:
+        """What a device plugin would give out of it; None where that cannot be told."""
+        pairs = scores(self.machine)
+        return None if pairs is None else Picks(pairs)
 
     @cached_property
     def _twins(self) -> tuple[tuple[int, ...], ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from closeknit.cluster.domain import Domain
+from closeknit.cluster.exposure import asks_for_nics
 from closeknit.cluster.group import Group, MachineKind
-from closeknit.cluster.requests import asks_for_nics
 from closeknit.placement.admission import untolerated
 from closeknit.placement.ground import Area, Ground, Members
 from closeknit.placement.needs import with_room

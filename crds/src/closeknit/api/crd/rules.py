@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from closeknit.api.clustertopology import EQUAL_LEVELS_MESSAGE, RESERVED_LEVEL_MESSAGE, RESERVED_LEVELS
-from closeknit.api.trainingjob import JOB_NAME_MAX_LENGTH, JOB_NAME_MESSAGE, JOB_NAME_PATTERN, TrainingJobSpec
+from closeknit.api.trainingjob import (
+    EGRESS_MESSAGE,
+    JOB_NAME_MAX_LENGTH,
+    JOB_NAME_MESSAGE,
+    JOB_NAME_PATTERN,
+    LEAST_EGRESS,
+    MOST_EGRESS,
+    TrainingJobSpec,
+)
 
 ITEM: Final = "[]"  # in a path: every item of the list
 
@@ -105,6 +113,13 @@ _NUMBERS: Final = (
         "!has(self.topology) || !has(self.topology.gpusPerNode) || self.gpus % self.topology.gpusPerNode == 0",
         "topology.gpusPerNode must divide gpus",
         ".topology.gpusPerNode",
+    ),
+    Rule(
+        f"!has(self.network) || !has(self.network.egressBandwidth) || ("
+        f"quantity(self.network.egressBandwidth).compareTo(quantity('{LEAST_EGRESS}')) >= 0 && "
+        f"quantity(self.network.egressBandwidth).compareTo(quantity('{MOST_EGRESS}')) <= 0)",
+        EGRESS_MESSAGE,
+        ".network.egressBandwidth",
     ),
     Rule("self.?gpu.?mig.orValue('') == '' || self.gpus == 1", "gpu.mig needs gpus: 1", ".gpu.mig"),
 )

@@ -1,0 +1,1 @@
+"""`closeknit env`: what is set in a job's trainers, and why."""

@@ -1,0 +1,72 @@
+"""`closeknit env`: finds the job that was asked for, and prints what is set in its trainers."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from closeknit.api.names import JobKey
+from closeknit.api.objects import TrainingJob
+from closeknit.cli import objects
+from closeknit.cli.env.output import as_json, print_sheet
+from closeknit.cli.env.sheet import sheet
+from closeknit.cli.plan import Refused, Sitting, decided
+from closeknit.cli.topology.not_there import NotThere
+from closeknit.cluster.cluster import Cluster, build
+from closeknit.cluster.job import InvalidJob
+from closeknit.lifecycle.bars import is_finished
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which trainer, and where its job is described: in files, or in the cluster."""
+
+    job: JobKey | None
+    file: Path | None
+    """Of a job that need not be in the cluster yet."""
+    cluster: Path | None
+    kubeconfig: Path | None
+    node_rank: int
+
+
+async def show(asked: Asked, *, is_json: bool) -> None:
+    """Prints the environment of one trainer. Raises BadInput and NotThere."""
+    found = sheet(await _found(asked), asked.node_rank)
+    if is_json:
+        print(as_json(found))
+    else:
+        print_sheet(found)
+
+
+async def _found(asked: Asked) -> Sitting:
+    if asked.file is not None:
+        if asked.cluster is None or asked.job is not None:
+            raise NotThere("give --filename together with --cluster, and without the name of a job")
+        answer = decided(objects.training_job(asked.file), objects.cluster_objects(asked.cluster), datetime.now(UTC))
+        if isinstance(answer, Refused):
+            raise NotThere(f"{answer.job} does not fit: {answer.pending.reason}: {answer.pending.message}")
+        return answer
+    if asked.job is None:
+        raise NotThere("give the name of a job, or --filename and --cluster")
+    if asked.cluster is not None:
+        return _booked(build(objects.cluster_objects(asked.cluster)), asked.job, f"{asked.cluster}")
+    from closeknit.cli.env import live  # noqa: PLC0415 - files need not wait for its libraries
+
+    return _booked(build(await live.objects(asked.job, asked.kubeconfig)), asked.job, "the cluster")
+
+
+def _booked(cluster: Cluster, key: JobKey, where: str) -> Sitting:
+    job = cluster.jobs.get(key)
+    if job is None:
+        invalid: InvalidJob | None = cluster.invalid_jobs.get(key)
+        raise NotThere(f"{key} cannot be read: {invalid.error}" if invalid else f"{where} has no TrainingJob {key}")
+    placement = job.status.placement
+    if placement is None or cluster.booking_of(key) is None:
+        raise NotThere(f"{key} holds no GPUs: {_why(job)}; `closeknit plan` shows where it would go")
+    return Sitting(job, placement, cluster)
+
+
+def _why(job: TrainingJob) -> str:
+    if is_finished(job):
+        return "it is over"
+    pending = job.status.pending
+    return f"{pending.reason}: {pending.message}" if pending is not None else "nothing is booked for it"

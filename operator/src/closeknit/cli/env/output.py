@@ -1,0 +1,39 @@
+"""What `closeknit env` prints."""
+
+import json
+from dataclasses import asdict
+
+from closeknit.api.printable import printable
+from closeknit.cli.env.sheet import Sheet
+
+
+def as_json(sheet: Sheet) -> str:
+    """One JSON object, of ASCII alone."""
+    variables = [{**asdict(line), "setter": line.setter.value} for line in sheet.lines]
+    body = {
+        "job": str(sheet.job),
+        "node": sheet.node,
+        "nodeRank": sheet.node_rank,
+        "variables": variables,
+        "warnings": sheet.warnings,
+        "lacks": sheet.lacks,
+        "leftToNCCL": sheet.left,
+    }
+    return json.dumps(body, indent=2)
+
+
+def print_sheet(sheet: Sheet) -> None:
+    """A table for people, whole lines however wide the terminal is: values are there to be copied."""
+    print(printable(f"{sheet.job}, node rank {sheet.node_rank} on {sheet.node}"))
+    rows = [("VARIABLE", "VALUE", "SET BY", "WHY")]
+    rows += [(printable(line.name), printable(line.value), line.setter.value, printable(line.why))
+             for line in sheet.lines]  # fmt: skip
+    name, value = (max(min(len(row[column]), 48) for row in rows) for column in (0, 1))
+    for row in rows:
+        print(f"{row[0]:<{name}}  {row[1]:<{value}}  {row[2]:<9}  {row[3]}".rstrip())
+    for warning in sheet.warnings:
+        print(printable(f"warning: {warning}"))
+    if sheet.lacks is not None:
+        print(printable(f"lacks: {sheet.lacks}"))
+    if sheet.left:
+        print(f"left to NCCL: {', '.join(sheet.left)}")

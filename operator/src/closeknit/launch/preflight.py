@@ -1,0 +1,50 @@
+"""The preflight of a gang: an init container of each worker that runs a short all-reduce on the booked GPUs.
+
+The program travels in the Pod: a ConfigMap of it would need a right of its own, and a Pod alone shows what it ran.
+"""
+
+from closeknit.api.names import Role
+from closeknit.api.trainingjob import Preflight
+from closeknit.launch.gang import Gang, Manifest
+from closeknit.launch.member import Member
+from closeknit.launch.preflight_script import SCRIPT
+from closeknit.launch.template import PREFLIGHT
+
+PORT = 29_399  # ranks meet there before any launcher does
+# Of the prediction, which is within a tenth of what was measured, and is of larger messages.
+FLOOR = 0.7
+_NO_PYTHON = '{"skipped": "the image has no python"}'
+_SHELL = (
+    "for python in python3 python; do "
+    'command -v $python >/dev/null 2>&1 && exec $python -c "$CLOSEKNIT_PREFLIGHT"; done; '
+    f"echo '{_NO_PYTHON}' > /dev/termination-log"
+)
+
+
+def with_preflight(gang: Gang, member: Member, trainer: Manifest, spec: Manifest) -> Manifest:
+    """The Pod's spec with the preflight last of its init containers; as it is where the job wants none. `trainer` is
+    the finished container, whose image, GPUs, NICs, variables and mounts it has."""
+    wanted = gang.job.spec.preflight
+    if wanted is Preflight.NEVER or member.role is not Role.WORKER:
+        return spec
+    kept = ("image", "imagePullPolicy", "resources", "securityContext", "volumeMounts", "envFrom")
+    container = {
+        "name": PREFLIGHT,
+        **{field: trainer[field] for field in kept if trainer.get(field) is not None},
+        "command": ["/bin/sh", "-c", _SHELL],
+        "env": [*trainer["env"], *_variables(gang, member, is_enforced=wanted is Preflight.ENFORCE)],
+    }
+    return {**spec, "initContainers": [*(spec.get("initContainers") or []), container]}
+
+
+def _variables(gang: Gang, member: Member, *, is_enforced: bool) -> list[Manifest]:
+    predicted = gang.predicted_gb_s
+    values = {
+        "CLOSEKNIT_PREFLIGHT": SCRIPT,
+        "CLOSEKNIT_PREFLIGHT_RANKS": ",".join(str(worker.rank_count) for worker in gang.workers),
+        "CLOSEKNIT_PREFLIGHT_NODE": str(member.index),
+        "CLOSEKNIT_PREFLIGHT_MEET": f"{gang.coordinator}:{PORT}",
+        "CLOSEKNIT_PREFLIGHT_FLOOR": "" if predicted is None else f"{FLOOR * predicted:.1f}",
+        "CLOSEKNIT_PREFLIGHT_ENFORCE": "1" if is_enforced else "0",
+    }
+    return [{"name": name, "value": value} for name, value in values.items()]

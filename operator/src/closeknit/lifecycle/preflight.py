@@ -1,0 +1,109 @@
+"""What the preflights of a gang have found, as their containers said it last, and what comes of it."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from closeknit.api.names import ConditionReason, EndReason
+from closeknit.api.printable import printable
+from closeknit.api.trainingjob import Preflight
+from closeknit.cluster.booking import Share, names
+from closeknit.cluster.pod import Pod
+from closeknit.launch.template import PREFLIGHT
+from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.ending import end
+from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.shortcoming import Shortcoming
+
+MOST_IN_A_ROW = 3  # attempts; the one after fails the job
+_SHOWN = 300  # characters of what a container said
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What one node's preflight said; what it did not measure is absent. Of others' making, so that nothing of it is
+    taken for more than words and numbers."""
+
+    inside: float | None = None
+    """GB/s of bus bandwidth among the ranks of this node."""
+    world: float | None = None
+    """GB/s of bus bandwidth among all ranks."""
+    slow: tuple[int, ...] = ()
+    """Node ranks that are slower inside than the others."""
+    link: tuple[int, ...] = ()
+    """Node ranks of the slowest two neighbours, where all ranks together are slow."""
+    skipped: str = ""
+    """Why nothing was measured."""
+    error: str = ""
+    """Why it failed."""
+
+
+_decode = msgspec.json.Decoder(Finding).decode
+
+
+def finding(pod: Pod) -> Finding | None:
+    """What a Pod's preflight said; None where it has not ended, or said nothing that can be read."""
+    for container in pod.containers:
+        if container.name == PREFLIGHT and container.init and container.exit_code is not None:
+            try:
+                return _decode(container.message)
+            except (msgspec.DecodeError, ValueError):
+                return Finding(error=container.message) if container.exit_code else None
+    return None
+
+
+def shown(attempt: Attempt) -> Shortcoming | None:
+    """What is to be told of a gang whose preflights have ended; None where all is well, or the job wanted none."""
+    if attempt.subject.job.spec.preflight is Preflight.NEVER:
+        return None
+    found = [each for pod in attempt.present if (each := finding(pod)) is not None]
+    if skipped := next((each.skipped for each in found if each.skipped), ""):
+        words = f"no preflight was run: {printable(skipped, _SHOWN)}"
+        return Shortcoming(ConditionReason.PREFLIGHT_SKIPPED, words)
+    wrong = _words(attempt.booking.shares, found)
+    return None if wrong is None else Shortcoming(ConditionReason.PREFLIGHT_FAILED, f"preflight: {wrong}")
+
+
+def failed(attempt: Attempt, pods: Sequence[Pod]) -> Plan | None:
+    """The next attempt without the nodes that a preflight found wanting, where it was to be enforced; None where no
+    failed Pod failed by its preflight, or too many attempts did."""
+    mine = [pod for pod in pods if any(each.name == PREFLIGHT and each.exit_code for each in pod.containers)]
+    if not mine or _in_a_row(attempt) >= MOST_IN_A_ROW:
+        return None
+    shares = attempt.booking.shares
+    found = [each for pod in mine if (each := finding(pod)) is not None]
+    unfit = sorted({shares[rank].node for rank in _named(shares, found)})
+    if not unfit and any(each.error for each in found):
+        unfit = sorted({pod.node for pod in mine if pod.node})
+    message = f"preflight: {_words(shares, found) or 'it failed without a word'}; the job is placed anew"
+    return end(attempt, EndReason.PREFLIGHT_FAILED, message, unfit=unfit)
+
+
+def _named(shares: Sequence[Share], found: Sequence[Finding]) -> set[int]:
+    """Node ranks that are to blame: slow nodes, else both ends of a slow link."""
+    slow = {rank for each in found for rank in each.slow}
+    blamed = slow or {rank for each in found for rank in each.link}
+    return {rank for rank in blamed if 0 <= rank < len(shares)}
+
+
+def _words(shares: Sequence[Share], found: Sequence[Finding]) -> str | None:
+    """What is wrong, naming nodes; None where nothing is."""
+    if error := next((each.error for each in found if each.error), ""):
+        return f"the all-reduce failed: {printable(error.strip()[-_SHOWN:])}"
+    named = sorted(_named(shares, found))
+    if not named:
+        return None
+    nodes = names([shares[rank].node for rank in named])
+    if any(each.slow for each in found):
+        return f"{nodes} is slower inside than the other nodes of the gang"
+    reached = next((each.world for each in found if each.world is not None), None)
+    got = "" if reached is None else f": all ranks reach {reached:.1f} GB/s together"
+    return f"the slowest link is that between {nodes}{got}"
+
+
+def _in_a_row(attempt: Attempt) -> int:
+    count = 0
+    for ended in reversed(attempt.subject.job.status.attempts):
+        if ended.reason != EndReason.PREFLIGHT_FAILED:
+            break
+        count += 1
+    return count

@@ -1,0 +1,156 @@
+"""What a gang has to do without, and what its owner is told of it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from closeknit.api.names import ConditionReason
+from closeknit.api.nodetopology import PortState
+from closeknit.api.trainingjob import RdmaPolicy
+from closeknit.cluster.booking import names
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import NodeView
+from closeknit.launch.gang import Gang
+from closeknit.launch.network import NCCL_TRANSPORTS, Net
+from closeknit.launch.remedy import Remedy
+from closeknit.launch.template import runs_as, trainer
+
+MIXED = frozenset({Net.NO_NICS, Net.NO_COMMON_TRANSPORT, Net.NO_COMMON_EXPOSURE})
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcoming:
+    """What is missing, for the condition Degraded."""
+
+    reason: ConditionReason
+    message: str
+
+
+NO_IPC_LOCK = Shortcoming(
+    ConditionReason.IPC_LOCK_REFUSED,
+    "the namespace's Pod Security level refuses IPC_LOCK; RDMA may fail to register memory",
+)
+
+
+def shortcoming(gang: Gang, cluster: Cluster) -> Shortcoming | None:
+    """All that a gang lacks, under the reason of what weighs most; None where nothing is missing."""
+    found = tuple(_found(gang, cluster))
+    return Shortcoming(found[0].reason, "; ".join(each.message for each in found)) if found else None
+
+
+def _found(gang: Gang, cluster: Cluster) -> Iterator[Shortcoming]:
+    """The first must stay the first: it is read again when the attempt that called for it is no longer told of."""
+    if Remedy.WITHOUT_NVLS in gang.remedies:
+        yield Shortcoming(ConditionReason.WITHOUT_MULTICAST, Remedy.WITHOUT_NVLS.value)
+    if gang.net in MIXED and any(_has_nics(cluster, worker.node) for worker in gang.workers):
+        yield Shortcoming(ConditionReason.OVER_SOCKETS, _mixed(gang, cluster))
+    if (words := _unoffered(gang, cluster)) is not None:
+        yield Shortcoming(ConditionReason.RDMA_NOT_OFFERED, words)
+    if (words := _unmarked(gang)) is not None:
+        yield Shortcoming(ConditionReason.TRAFFIC_CLASS_NOT_MARKED, words)
+    if (words := _unlocked(gang, cluster)) is not None:
+        yield Shortcoming(ConditionReason.MEMORY_LOCK_BOUNDED, words)
+    if gang.uses_rdma and not gang.ipc_lock:
+        yield NO_IPC_LOCK
+
+
+def _has_nics(cluster: Cluster, node: str) -> bool:
+    return bool(_kinds(cluster.nodes[node]))
+
+
+def _mixed(gang: Gang, cluster: Cluster) -> str:
+    """Which nodes keep the others from RDMA, and what to do."""
+    alike: dict[str, list[str]] = {}
+    for worker in gang.workers:
+        view = cluster.nodes[worker.node]
+        how = f" by {worker.offered}" if worker.offered is not None and gang.net is Net.NO_COMMON_EXPOSURE else ""
+        alike.setdefault(f"{_kinds(view) or 'no RDMA NIC'}{how}", []).append(worker.node)
+    found = "; ".join(f"{names(nodes)}: {words}" for words, nodes in alike.items())
+    return (
+        f"all ranks talk over sockets, because {gang.net.value}: {found}; "
+        f"set network.rdma: {RdmaPolicy.REQUIRED} to wait for nodes that have them alike"
+    )
+
+
+def _unlocked(gang: Gang, cluster: Cluster) -> str | None:
+    """Nodes where a trainer that is not root may not lock the memory that RDMA registers: IPC_LOCK is root's alone."""
+    user = runs_as(gang.job.spec.template.spec)
+    if not gang.uses_rdma or user in (None, 0):
+        return None
+    views = (cluster.nodes[worker.node] for worker in gang.workers)
+    bounded = [view.name for view in views if view.memlock_bytes is not None and view.memlock_bytes >= 0]
+    if not bounded:
+        return None
+    return (
+        f"its trainer is not root, for whom IPC_LOCK means nothing, and on {names(bounded)} containers may lock little "
+        "memory, so that RDMA may fail to register it; have the container runtime started with LimitMEMLOCK=infinity, "
+        "or let the trainer run as root"
+    )
+
+
+def _unmarked(gang: Gang) -> str | None:
+    """Why a traffic class changes nothing."""
+    name = gang.job.spec.network.traffic_class
+    if name is None or not gang.is_spread:
+        return None
+    if gang.net is not Net.VERBS:
+        return f"traffic class {name} marks nothing, because its ranks do not talk over InfiniBand or RoCE"
+    if gang.traffic_class is None:
+        return (
+            f"traffic class {name} marks nothing, because ClusterTopology default no longer declares it; have an "
+            "administrator add it to spec.fabric.trafficClasses"
+        )
+    if not gang.is_marked:
+        kinds = " and ".join(sorted(transport for transport in gang.transports if transport))
+        return f"traffic class {name} marks nothing, because it is declared without a value for {kinds}"
+    return None
+
+
+def _unoffered(gang: Gang, cluster: Cluster) -> str | None:
+    """Which NICs its Pods do not get, why they go without, and what to do; None where none is missing."""
+    if gang.net is Net.VENDOR and not gang.uses_rdma and not gang.has_more_interfaces:
+        return (
+            f"its Pods get no interface of the fabric of {_platforms(gang)}; give them its networks, its libraries and "
+            "its script in the template, as its maker describes, or set network.rdma: Disabled"
+        )
+    if gang.net is not Net.OPEN:
+        return None
+    lacking: dict[str, list[str]] = {}
+    for worker in gang.workers:
+        view = cluster.nodes[worker.node]
+        if why := _lacks(view):
+            lacking.setdefault(f"{_kinds(view)}, which {why}", []).append(worker.node)
+    if not lacking:
+        return None
+    found = "; ".join(f"{names(nodes)}: {words}" for words, nodes in lacking.items())
+    if asked := _asked(gang):
+        return f"RDMA NICs come into its Pods only by {', '.join(asked)}, which its template asks for: {found}"
+    return (
+        f"its Pods get no RDMA NIC, so that NCCL may fall back to TCP: {found}; have a device plugin offer them as "
+        "rdma/..., ask for them in the template by the name that they have, or set network.rdma: Disabled"
+    )
+
+
+def _platforms(gang: Gang) -> str:
+    return " and ".join(sorted(platform.value for platform in gang.platforms if platform is not None))
+
+
+def _lacks(view: NodeView) -> str | None:
+    if view.rdma is None:
+        return "no resource offers to Pods"
+    return f"have no share left in {view.rdma.resource}" if view.rdma.free < 1 else None
+
+
+def _kinds(view: NodeView) -> str:
+    """`8 EFA NICs`, or `4 InfiniBand and 2 RoCE NICs`, of one node; empty where NCCL could use none."""
+    nics = view.machine.nics if view.machine else ()
+    found = Counter(nic.transport for nic in nics if nic.state is PortState.ACTIVE)
+    kinds = [f"{found[transport]} {transport}" for transport in NCCL_TRANSPORTS if found[transport]]
+    return f"{' and '.join(kinds)} NICs" if kinds else ""
+
+
+def _asked(gang: Gang) -> list[str]:
+    """Extended resources that the user's container asks for: one of them may be the NICs'."""
+    resources = trainer(gang.job.spec.template.spec).get("resources") or {}
+    asked = {name for field in ("limits", "requests") for name in resources.get(field) or {}}
+    return sorted(name for name in asked if "/" in name)

@@ -1,0 +1,139 @@
+"""A preflight: what runs before the trainer, what its words come to, and what of them is believed."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from closeknit.launch.preflight_script import SCRIPT
+from scenarios.manifests import training_job
+from scenarios.stories import conditions, ended
+from scenarios.story import Story, plugin_node
+
+PREFLIGHT = "closeknit-preflight"
+
+
+def begun(kind: str, nodes: int = 2) -> Story:
+    machines = [manifest for number in range(1, nodes + 1) for manifest in plugin_node(f"gpu-{number}")]
+    story = Story(*machines, training_job(spec={"gpus": 16, "preflight": kind}))
+    story.settle()
+    return story
+
+
+def state(result: Any, code: int = 0) -> dict[str, Any]:
+    message = result if isinstance(result, str) else json.dumps(result)
+    terminated = {"terminated": {"exitCode": code, "reason": "Completed", "message": message}}
+    return {"initContainerStatuses": [{"name": PREFLIGHT, "state": terminated}]}
+
+
+def says(story: Story, result: Any, code: int = 0) -> None:
+    """All Pods of the attempt end their preflight so, and run if that was well."""
+    attempt = story.status().attempt
+    for rank in range(2):
+        phase = {"phase": "Failed"} if code else {}
+        story.change_pod(f"train-a{attempt}-worker-{rank:05d}", **state(result, code), **phase)
+    if not code:
+        story.run_all()
+    for _ in range(3):
+        story.settle()
+
+
+def degraded(story: Story) -> tuple[str, str] | None:
+    found = next((each for each in story.status().conditions if each.type == "Degraded"), None)
+    return None if found is None or found.status != "True" else (found.reason, found.message)
+
+
+def test_it_has_the_trainers_image_gpus_and_variables_and_comes_last() -> None:
+    story = begun("Enforce")
+    spec = story.pod("train-a1-worker-00001")["spec"]
+    (made,), (trainer,) = spec["initContainers"], spec["containers"]
+    assert (made["name"], made["image"], made["resources"]) == (PREFLIGHT, trainer["image"], trainer["resources"])
+    env = {entry["name"]: entry["value"] for entry in made["env"]}
+    assert {entry["name"] for entry in trainer["env"]} <= env.keys()
+    assert env["CLOSEKNIT_PREFLIGHT_RANKS"] == "8,8"
+    assert env["CLOSEKNIT_PREFLIGHT_NODE"] == "1"
+    assert env["CLOSEKNIT_PREFLIGHT_MEET"] == "train-a1-worker-00000.train-a1.team-b.svc:29399"
+    assert env["CLOSEKNIT_PREFLIGHT_ENFORCE"] == "1"
+    assert "$(" not in SCRIPT  # Kubernetes would take it for a variable
+
+
+def test_a_job_that_wants_none_has_none() -> None:
+    assert "initContainers" not in begun("Never").pod("train-a1-worker-00000")["spec"]
+
+
+def test_a_good_one_says_nothing() -> None:
+    story = begun("Warn")
+    says(story, {"inside": 358.1, "world": 340.2, "slow": [], "link": []})
+    assert (conditions(story)["Running"], degraded(story)) == ("True", None)
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (
+            {"inside": 90.0, "world": 80.0, "slow": [1], "link": []},
+            ("PreflightFailed", "preflight: gpu-2 is slower inside than the other nodes of the gang"),
+        ),
+        (
+            {"inside": 350.0, "world": 12.5, "slow": [], "link": [0, 1]},
+            (
+                "PreflightFailed",
+                "preflight: the slowest link is that between gpu-1, gpu-2: all ranks reach 12.5 GB/s together",
+            ),
+        ),
+        (
+            {"skipped": "the image has no python"},
+            ("PreflightSkipped", "no preflight was run: the image has no python"),
+        ),
+        (
+            {"error": "RuntimeError: NCCL error"},
+            ("PreflightFailed", "preflight: the all-reduce failed: RuntimeError: NCCL error"),
+        ),
+        ("no JSON at all", None),
+        ({"slow": [99, -1]}, None),
+        ({"slow": "x"}, None),
+        ("[" * 5000, None),
+        ({"error": "\x1b[2J" + "x" * 9000}, ("PreflightFailed", "preflight: the all-reduce failed: " + "x" * 300)),
+    ],
+    ids=["a node", "a link", "skipped", "an error", "no JSON", "no such node", "no list", "depth", "a terminal's code"],
+)
+def test_what_it_says_is_told_and_the_job_runs(result: Any, expected: tuple[str, str] | None) -> None:
+    story = begun("Warn")
+    says(story, result)
+    assert conditions(story)["Running"] == "True"
+    assert degraded(story) == expected
+
+
+def test_enforced_it_sends_the_job_to_other_nodes() -> None:
+    story = begun("Enforce", nodes=3)
+    says(story, {"inside": 90.0, "world": 80.0, "slow": [1], "link": []}, code=1)
+    assert ended(story) == [(1, "PreflightFailed", False)]
+    placement = story.status().placement
+    assert placement is not None
+    assert "gpu-2" not in [node.name for node in placement.nodes]
+
+
+def test_enforced_it_ends_after_a_few_attempts() -> None:
+    story = begun("Enforce")
+    for _ in range(4):
+        says(story, {"slow": [], "link": []}, code=1)
+        story.pass_time(600)
+        story.settle()
+    assert [reason for _, reason, _ in ended(story)] == ["PreflightFailed"] * 3 + ["PodFailed"]
+    assert conditions(story)["Failed"] == "True"
+
+
+def test_an_image_without_torch_skips_it(tmp_path: Any) -> None:
+    """The program itself, under a python that has no torch."""
+    env = {
+        "CLOSEKNIT_PREFLIGHT": SCRIPT,
+        "CLOSEKNIT_PREFLIGHT_RANKS": "1",
+        "CLOSEKNIT_PREFLIGHT_NODE": "0",
+        "CLOSEKNIT_PREFLIGHT_ENFORCE": "1",
+        "CLOSEKNIT_PREFLIGHT_RESULT": str(tmp_path / "result"),
+    }
+    done = subprocess.run([sys.executable, "-I", "-c", SCRIPT], env=env, check=False, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "result").read_text())["skipped"].startswith("the image's python cannot import torch")
