@@ -10,11 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import uvloop
-from kubernetes.aio.config import ConfigException
 
 from closeknit.controller import shell
 from closeknit.controller.process import Process
 from closeknit.kube.http import HttpApi
+from closeknit.kube.login import LoginError
 from closeknit.runtime import logs
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(options.metrics_address))
-    except (ConfigException, OSError) as error:
+    except (LoginError, OSError) as error:
         print(f"closeknit-operator: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
