@@ -162,6 +162,37 @@ def test_a_pod_that_does_not_go_has_its_gang_run_elsewhere(kind: Any) -> None:
 
 
 @KINDS
+def test_a_node_is_taken_again_once_what_did_not_go_is_gone(kind: Any) -> None:
+    story = running(kind, "train", nodes=2)
+    story.mark_deleted("train-a1-worker-00000")
+    story.settle()
+    while story.status().placement is not None:
+        story.pass_time(10)
+        story.settle()
+    assert ended(story)[-1] == (2, "GPUTaken", False)
+    story.pass_time(5)  # the pause after two attempts that others ended
+    story.settle()
+    assert story.status().placement is None
+    story.remove_pod("train-a1-worker-00000")
+    story.settle()
+    assert nodes(story) == ["gpu-1", "gpu-2"]
+
+
+@KINDS
+def test_so_it_is_where_the_pod_was_deleted_before_its_gang_had_run(kind: Any) -> None:
+    story = Story(*kind("gpu-1"), *kind("gpu-2"), training_job(spec={"gpus": 16}))
+    story.settle()
+    story.mark_deleted("train-a1-worker-00000", grace_s=0)
+    while story.status().attempt == 1:
+        story.pass_time(10)
+        story.settle()
+    assert (ended(story), story.status().placement) == ([(1, "ChildDeleted", False)], None)
+    story.remove_pod("train-a1-worker-00000")
+    story.settle()
+    assert nodes(story) == ["gpu-1", "gpu-2"]
+
+
+@KINDS
 @pytest.mark.parametrize("grace_s", [30, 10**9])
 def test_a_gang_whose_pod_does_not_go_holds_nothing_while_it_waits(kind: Any, grace_s: int) -> None:
     story = running(kind, "train", nodes=2)

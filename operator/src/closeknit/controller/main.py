@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 
+import uvloop
+
 from closeknit.controller import shell
 from closeknit.controller.process import Process
 from closeknit.kube.http import HttpApi
@@ -32,7 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         os.environ["KUBECONFIG"] = str(options.kubeconfig)  # where kopf and the kubernetes library look
     try:
-        asyncio.run(_run(options.metrics_address))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(options.metrics_address))
     except (LoginError, OSError) as error:
         print(f"closeknit-operator: {error}", file=sys.stderr)
         return 2

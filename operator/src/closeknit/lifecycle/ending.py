@@ -34,7 +34,7 @@ def end(
     """The attempt ends uncharged, its Pods go, and the next one follows: on the shares of `again` if there are any, for
     a while not on the nodes of `unfit`."""
     subject = attempt.subject
-    seen = avoided.unfit(unfit, subject.cluster)
+    seen = avoided.unfit(unfit, subject.job, subject.cluster, subject.now)
     status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen, lacks=lacks)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     notice = subject.notice(reason, message, action=EventAction.RESTART, warning=True)
