@@ -149,7 +149,7 @@ def closeknit(of: Traced) -> Policy:
 
 def policies(of: Traced) -> dict[str, Policy]:
     """Ours and the peers."""
-    choosers = {"first-fit": first_fit}
+    choosers: dict[str, Chooser] = {"first-fit": first_fit}
     if of.name != SWITCHED:
         choosers["go-gpuallocator"] = go_gpuallocator(of.name)
     orders: dict[str, Callable[[int], int]] = {"spread": lambda free: -free, "binpack": lambda free: free}

@@ -127,7 +127,9 @@ def irregular(seed: int) -> Machine:
 
 def sixteen() -> dict[str, float]:
     """What decisions on machines of 16 GPUs take, in ms."""
-    first, later, searched = [], [], 0
+    first: list[float] = []
+    later: list[float] = []
+    searched = 0
     for seed in range(IRREGULAR):
         of, tables, random = irregular(seed), Tables(), Random(seed)  # noqa: S311
         for turn in range(MASKS):
