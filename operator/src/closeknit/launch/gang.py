@@ -54,6 +54,11 @@ class Gang:
         return tuple(member for member in self.members if member.role is Role.WORKER)
 
     @cached_property
+    def world_size(self) -> int:
+        """Ranks of all workers."""
+        return sum(worker.rank_count for worker in self.workers)
+
+    @cached_property
     def uses_rdma(self) -> bool:
         """Whether its Pods are given RDMA NICs: on every node or on none, as all must speak one net."""
         return self.is_spread and all(worker.nics and worker.rdma_resource for worker in self.workers)
