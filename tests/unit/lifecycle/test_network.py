@@ -392,3 +392,16 @@ def test_gpu_direct_storage_takes_nodes_that_have_it_and_brings_it_into_the_cont
     story = Story(*two([], labels={"closeknit.dev/gpudirect.storage": "true"}), asked)
     story.settle()
     assert environment(story)["NVIDIA_GDS"] == "enabled"
+
+
+def test_adapters_that_a_job_has_booked_are_not_given_twice() -> None:
+    """Before any Pod is bound: the booking counts one of the resource for each adapter."""
+    first, second = job("Required"), job("Required")
+    for asked, name in ((first, "train"), (second, "later")):
+        asked["metadata"].update(name=name, uid=f"uid-of-{name}")
+        asked["spec"].update(gpus=8, topology={"gpusPerNode": 4})
+    second["metadata"]["creationTimestamp"] = "2026-11-21T09:59:59Z"
+    story = Story(*two(nics("EFA", 4), **{"vpc.amazonaws.com/efa": "4"}), first, second)
+    story.settle()
+    reasons = [pending.reason if (pending := story.status(name).pending) else None for name in ("train", "later")]
+    assert sorted(map(str, reasons)) == ["None", "RDMAUnavailable"]
