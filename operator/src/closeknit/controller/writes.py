@@ -19,13 +19,15 @@ from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.meta import Owner
 from closeknit.cluster.quota import quotas
 from closeknit.controller.denial import denial
+from closeknit.controller.keys import with_key_pair
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, SERVICE_ACCOUNTS, TRAINING_JOBS
 from closeknit.controller.rights import may
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import AlreadyExists, ApiError, NotFound
-from closeknit.launch.claim import owned
 from closeknit.launch.gang import Manifest
+from closeknit.launch.owner import owned
+from closeknit.lifecycle.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.demand import Demand
 from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
 from closeknit.lifecycle.results import (
@@ -40,6 +42,7 @@ from closeknit.lifecycle.results import (
     Refused,
     Result,
     Stored,
+    Unseen,
     judged,
 )
 
@@ -185,7 +188,7 @@ class Writes:
             if judgement is not Judgement.DONE:
                 return judgement
             owns = [
-                told.add((await self._tried(plan, owned(manifest, uid), is_probe=False))[0])
+                told.add((await self._tried(plan, owned(manifest, creation.manifest, uid), is_probe=False))[0])
                 for manifest in creation.owns
             ]
             return next((each for each in owns if each is not Judgement.DONE), Judgement.DONE)
@@ -193,10 +196,13 @@ class Writes:
     async def _tried(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
         """What came of a create, and the uid of what has the name now."""
         resource = BY_KIND[manifest["kind"]]
-        creation = self._api.make(resource, manifest, namespace=plan.job.namespace, dry_run=is_probe)
+        whole = manifest if manifest["kind"] != "Secret" or is_probe else with_key_pair(manifest)
+        creation = self._api.make(resource, whole, namespace=plan.job.namespace, dry_run=is_probe)
         try:
             made = await self._counted("dry-run" if is_probe else "create", resource, creation)
         except AlreadyExists:
+            if CHILD_KINDS[manifest["kind"]].is_secret:
+                return Unseen(manifest), ""
             return await self._found(plan, manifest, is_probe=is_probe)
         except ApiError as error:
             refused = denial(error)

@@ -22,6 +22,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import PodTemplate
 from closeknit.launch.member import Member
 from closeknit.launch.network import Net, net, share_nvlink
+from closeknit.launch.template import trainer_index
 
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON. Manifests of one gang may share parts: they are read and sent, never changed."""
@@ -93,10 +94,19 @@ class Gang:
         servers = self.job.spec.parameter_servers
         return servers.template if role is Role.PARAMETER_SERVER and servers else self.job.spec.template
 
+    def trainer_index(self, role: Role) -> int:
+        """Index of the container that gets the GPUs, in the template of that role and in its Pods."""
+        return trainer_index(self.template(role).spec)
+
     @cached_property
     def labels(self) -> Mapping[str, str]:
         """Labels of everything that this attempt has."""
-        return {JOB_LABEL: self.job.metadata.name, ATTEMPT_LABEL: str(self.attempt)}
+        return {**self.job_labels, ATTEMPT_LABEL: str(self.attempt)}
+
+    @cached_property
+    def job_labels(self) -> Mapping[str, str]:
+        """Labels of what the job has once, for all its attempts."""
+        return {JOB_LABEL: self.job.metadata.name}
 
     def member_labels(self, member: Member) -> dict[str, str]:
         """Labels of one Pod and of its claim."""

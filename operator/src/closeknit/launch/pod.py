@@ -10,6 +10,7 @@ from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.requests import asks_for_nics, needs
 from closeknit.launch.environment import environment
+from closeknit.launch.files import FILES_PATH, FILES_VOLUME, files_name
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
@@ -83,6 +84,10 @@ def _common_spec(gang: Gang, role: Role, template: Manifest, container: Manifest
         # written there counts as the container's memory, so that limit stays the one number that bounds both.
         shm = {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}
         spec["volumes"] = [*(template.get("volumes") or []), shm]
+    name = files_name(contract(gang), gang)
+    if name is not None:
+        config = {"name": FILES_VOLUME, "configMap": {"name": name}}
+        spec["volumes"] = [*(spec.get("volumes") or []), config]
     return spec
 
 
@@ -92,6 +97,9 @@ def _common_container(gang: Gang, role: Role, container: Manifest) -> Manifest:
         # The runtime's own /dev/shm has 64 MiB, too little for NCCL and for data loaders.
         mount = {"name": SHM_VOLUME, "mountPath": SHM_PATH}
         trainer["volumeMounts"] = [*(container.get("volumeMounts") or []), mount]
+    if contract(gang).files(gang):
+        mount = {"name": FILES_VOLUME, "mountPath": FILES_PATH, "readOnly": True}
+        trainer["volumeMounts"] = [*(trainer.get("volumeMounts") or []), mount]
     if role is Role.WORKER and gang.uses_rdma and gang.ipc_lock:
         trainer["securityContext"] = _with_ipc_lock(container.get("securityContext") or {})
     return trainer

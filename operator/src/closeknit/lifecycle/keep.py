@@ -48,7 +48,7 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
         return child_deleted(attempt, is_fit=is_fit)
     if has_failed:
         return failed(attempt)
-    if all(share.succeeded for share in attempt.shares):
+    if attempt.is_over:
         return succeeded(attempt)
     held_up = None if attempt.has_run else stuck(attempt)
     if isinstance(held_up, Plan):
