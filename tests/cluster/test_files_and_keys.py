@@ -38,7 +38,7 @@ def test_keys_go_with_the_job_files_with_the_attempt_and_the_launcher_ends_it(be
         f"train-a1-worker-0000{index}.train-a1.{bed.namespace}.svc slots=8" for index in range(2)
     ]
     made = [event.resource for event in bed.writes() if event.verb == "create" and event.resource != "events"]
-    assert made == ["services", "configmaps", "secrets", "pods", "pods"]
+    assert sorted(made) == ["configmaps", "pods", "pods", "secrets", "services"]
     bed.finish("train-a1-worker-00000", "succeed")
     bed.wait_for_state("Succeeded")
     bed.cluster.wait_for(lambda: bed.names("pods") == ["train-a1-worker-00000"], "the server to be gone")

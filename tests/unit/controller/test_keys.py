@@ -11,7 +11,7 @@ from closeknit.controller.keys import with_key_pair
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import BY_KIND, TRAINING_JOBS
 from closeknit.controller.writes import Writes
-from closeknit.kube.api import JsonObject, Resource
+from closeknit.kube.api import JsonObject, Key, Resource
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.results import Judgement, Result, Unseen, judged
 from faults import virtual_time
@@ -58,7 +58,7 @@ def test_the_stored_secret_has_a_key_pair_that_fits_and_the_plan_has_none() -> N
     secret = secret_of(plan)
     write(plan, store)
     assert "data" not in secret
-    stored = store.get(SECRETS, ("team-b", secret["metadata"]["name"]))
+    stored = store.get(SECRETS, Key("team-b", secret["metadata"]["name"]))
     private, public = (b64decode(stored["data"][f"ssh-{half}key"]) for half in ("private", "public"))
     assert load_ssh_private_key(private, None).public_key() == load_ssh_public_key(public)
     assert public.endswith(b"\n")
@@ -75,13 +75,13 @@ def test_one_that_is_there_is_left_as_it_is() -> None:
     results = write(plan, store)
     assert [judged(each, plan.uid) for each in results if isinstance(each, Unseen)] == [Judgement.DONE]
     assert {judged(each, plan.uid) for each in results} == {Judgement.DONE}
-    assert store.get(SECRETS, ("team-b", secret["metadata"]["name"])) == before
+    assert store.get(SECRETS, Key("team-b", secret["metadata"]["name"])) == before
 
 
 def test_the_files_of_an_attempt_go_with_its_service() -> None:
     plan, store = booked()
     write(plan, store)
-    service = store.get(BY_KIND["Service"], ("team-b", "train-a1"))
+    service = store.get(BY_KIND["Service"], Key("team-b", "train-a1"))
     (config,) = store.objects(BY_KIND["ConfigMap"])
     (owner,) = config["metadata"]["ownerReferences"]
     assert owner == {

@@ -98,8 +98,8 @@ def _common_container(gang: Gang, role: Role, container: Manifest) -> Manifest:
         mount = {"name": SHM_VOLUME, "mountPath": SHM_PATH}
         trainer["volumeMounts"] = [*(container.get("volumeMounts") or []), mount]
     if contract(gang).files(gang):
-        mount = {"name": FILES_VOLUME, "mountPath": FILES_PATH, "readOnly": True}
-        trainer["volumeMounts"] = [*(trainer.get("volumeMounts") or []), mount]
+        config = {"name": FILES_VOLUME, "mountPath": FILES_PATH, "readOnly": True}
+        trainer["volumeMounts"] = [*(trainer.get("volumeMounts") or []), config]
     if role is Role.WORKER and gang.uses_rdma and gang.ipc_lock:
         trainer["securityContext"] = _with_ipc_lock(container.get("securityContext") or {})
     return trainer

@@ -129,7 +129,7 @@ def containers(gang: Gang, member: Member, spec: Manifest) -> Manifest:
     index = gang.trainer_index(member.role)
     trainer = spec["containers"][index]
     is_first = member.index == 0
-    mounts = [
+    mounts: list[Manifest] = [
         {"name": SSH_VOLUME, "mountPath": SSH_PATH},
         {"name": KEYS_VOLUME, "mountPath": KEYS_PATH, "readOnly": True},
     ]
