@@ -151,6 +151,7 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
         "closeknit-agent-node": account.format("agent"),
         "closeknit-agent-nodetopology": account.format("agent"),
         "closeknit-operator-children": f"{account.format('operator')} && !(",
+        "closeknit-operator-files": account.format("operator"),
         "closeknit-prefix": f"{account.format('operator')} ? request.operation == 'UPDATE' : ",
     }
     assert {name: each[: len(begins[name])] for name, each in conditions.items()} == begins
@@ -293,7 +294,7 @@ def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: di
     assert not {verb for _, verb in may} & {"escalate", "bind", "impersonate", "deletecollection"}
     assert {verb for resource, verb in may if resource == "trainingjobs"} == {"get", "list", "watch"}
     assert {verb for resource, verb in may if resource == "nodes"} == {"list", "watch"}
-    # What it writes of Pods, Services and claims is a role of its own.
+    # What it writes of a job's children is a role of its own.
     assert {resource for resource, verb in may if verb not in ("get", "list", "watch")} == {
         "trainingjobs/status",
         "events",
@@ -306,6 +307,9 @@ def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: di
         ("services", "create"),
         ("services", "delete"),
         ("resourceclaims", "create"),
+        ("configmaps", "create"),
+        ("configmaps", "get"),
+        ("secrets", "create"),
     }
 
 

@@ -30,7 +30,7 @@ def ask() -> Ask:
             timeout=TIMEOUT_S,
         )
         assert done.returncode == 0, done.stderr[-4000:]
-        return json.loads(done.stdout)
+        return json.loads(done.stdout.splitlines()[-1])  # libraries talk before
 
     return asked
 

@@ -6,6 +6,8 @@ from typing import Any
 
 _PODS = "/api/v1/namespaces/{team}/pods"
 _CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{team}/resourceclaims"
+_CONFIG_MAPS = "/api/v1/namespaces/{team}/configmaps"
+_SECRETS = "/api/v1/namespaces/{team}/secrets"
 _JOBS = "/apis/closeknit.dev/v1alpha1/namespaces/{team}/trainingjobs"
 _LABELS = {"closeknit.dev/job": "gone", "closeknit.dev/attempt": "1"}
 _MEMBER = {**_LABELS, "closeknit.dev/role": "worker", "closeknit.dev/index": "0"}
@@ -16,6 +18,7 @@ _OWNER = {
     "uid": "b3e7a5c0-0000-4000-8000-000000000000",
     "controller": True,
 }
+_SERVICE_OWNER = {**_OWNER, "apiVersion": "v1", "kind": "Service", "name": "gone-a1"}
 _NAME = "gone-a1-worker-00000"
 
 
@@ -40,6 +43,17 @@ def _pod(owners: Sequence[Any] = (), **container: Any) -> dict[str, Any]:
 def _service(**spec: Any) -> dict[str, Any]:
     metadata = {"name": "gone-a1", "labels": _LABELS, "ownerReferences": [_OWNER]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": _LABELS, **spec}}
+
+
+def _config_map(owners: Sequence[Any]) -> dict[str, Any]:
+    metadata = {"name": "gone-a1-0123456789", "labels": _LABELS, "ownerReferences": list(owners)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, "data": {"hostfile": ""}}
+
+
+def _secret(name: str) -> dict[str, Any]:
+    metadata = {"name": name, "labels": {"closeknit.dev/job": "gone"}, "ownerReferences": [_OWNER]}
+    data = {"ssh-privatekey": "", "ssh-publickey": ""}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "immutable": True, "data": data}
 
 
 def _claim(**exactly: Any) -> dict[str, Any]:
@@ -84,6 +98,11 @@ ATTEMPTS = (
     ),
     Attempt("operator", "a claim of a child", _CLAIMS, _claim()),
     Attempt("operator", "a claim of another device class", _CLAIMS, _claim(deviceClassName="another.example.com")),
+    Attempt("operator", "the files of an attempt", _CONFIG_MAPS, _config_map([_SERVICE_OWNER])),
+    Attempt("operator", "a ConfigMap that is nobody's", _CONFIG_MAPS, _config_map([])),
+    Attempt("operator", "the key pair of a job", _SECRETS, _secret(f"gone-ssh-{_OWNER['uid']}")),
+    Attempt("operator", "a Secret under another name", _SECRETS, _secret("bank")),
+    Attempt("operator", "the end of another's Secret", f"{_SECRETS}/bank", method="DELETE"),
     Attempt(
         "agent",
         "a label of another node",

@@ -16,7 +16,7 @@ from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import from_document
 from closeknit.cluster.meta import Owner
 from closeknit.cluster.quota import Quota
-from closeknit.launch.claim import owned
+from closeknit.launch.owner import owned
 from closeknit.lifecycle.answers import NOTHING, Answers, after
 from closeknit.lifecycle.conditions import timestamp
 from closeknit.lifecycle.decision import Decision, decide
@@ -255,7 +255,7 @@ class Story:
                 if judged(results[0], plan.uid) is Judgement.DONE:
                     key = (manifest["kind"], plan.job.namespace, manifest["metadata"]["name"])
                     uid = self.objects[key]["metadata"]["uid"]
-                    results += [self._create(plan, owned(each, uid)) for each in owns]
+                    results += [self._create(plan, owned(each, manifest, uid)) for each in owns]
                 return results
             case Delete("Pod", name, uid):
                 if self.undeletable is not None:
@@ -268,9 +268,16 @@ class Story:
                     self.remove_pod(name)
                 self.written.append(f"delete Pod {name}")
             case Delete(kind, name):
-                if self.objects.pop((kind, plan.job.namespace, name), None) is not None:
+                if (gone := self.objects.pop((kind, plan.job.namespace, name), None)) is not None:
                     self.written.append(f"delete {kind} {name}")
+                    self._collect(gone["metadata"]["uid"])
         return [Deleted(action)]
+
+    def _collect(self, uid: str) -> None:
+        """What the garbage collector does once something is gone."""
+        for key, left in list(self.objects.items()):
+            if any(owner["uid"] == uid for owner in left["metadata"].get("ownerReferences", ())):
+                del self.objects[key]
 
     def _create(self, plan: Plan, manifest: dict[str, Any], *, is_probe: bool = False) -> Result:
         name, kind = manifest["metadata"]["name"], manifest["kind"]

@@ -1,9 +1,7 @@
-"""A framework is one file with a Contract and one line in CONTRACTS: shown with those that come next, each sketched.
-
-What the sketches set is made up as far as this test needs it; what closeknit makes of it is not.
-"""
+"""What each framework's contract adds to a gang beside variables; tests/contracts asks the frameworks themselves."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +12,15 @@ from closeknit.api.names import Role
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import Framework
 from closeknit.api.trainingjob_status import Binding
-from closeknit.launch.children import children
-from closeknit.launch.contract import Contract
+from closeknit.launch.children import Children, children
 from closeknit.launch.environment import container_environment
-from closeknit.launch.frameworks import CONTRACTS
-from closeknit.launch.gang import Gang, Manifest
+from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
 from closeknit.launch.pod import pods
 from closeknit.launch.service import service
+from closeknit.launch.template import SHM_PATH
 
+FIRST, SECOND = (f"train-a1-worker-0000{index}.train-a1.ml.svc" for index in range(2))
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -45,67 +43,104 @@ def gang(framework: Framework, *servers: str) -> Gang:
     return Gang(job, 1, (*workers, *on_cpus), Fabric())
 
 
-def build(monkeypatch: pytest.MonkeyPatch, framework: Framework, contract: Contract) -> None:
-    monkeypatch.setitem(CONTRACTS, framework, contract)
+@pytest.mark.parametrize("framework", [Framework.PYTORCH, Framework.TENSORFLOW, Framework.JAX])
+def test_most_have_a_service_and_nothing_else_beside_their_pods(framework: Framework) -> None:
+    of = gang(framework)
+    assert children(of) == Children(service(of))
 
 
-def test_pytorch_has_a_service_and_nothing_else_beside_its_pods() -> None:
-    of = gang(Framework.PYTORCH)
-    assert children(of) == (service(of),)
+@pytest.mark.parametrize(
+    ("framework", "files"),
+    [
+        (Framework.DEEPSPEED, {"hostfile": f"{FIRST} slots=2\n{SECOND} slots=2\n"}),
+        (Framework.CUSTOM, {"ranks": f"0 2 {FIRST}\n2 2 {SECOND}\n"}),
+    ],
+)
+def test_files_are_a_config_map_that_goes_with_the_service(framework: Framework, files: dict[str, str]) -> None:
+    of = gang(framework)
+    (config,) = children(of).of_service
+    assert (config["kind"], config["data"], config["immutable"]) == ("ConfigMap", files, True)
+    assert "ownerReferences" not in config["metadata"]
+    assert config["metadata"]["labels"] == {"closeknit.dev/job": "train", "closeknit.dev/attempt": "1"}
+    for made in pods(of, range(2)):
+        assert made["spec"]["volumes"][-1] == {
+            "name": "closeknit-files",
+            "configMap": {"name": config["metadata"]["name"]},
+        }
+        assert made["spec"]["containers"][0]["volumeMounts"][-1] == {
+            "name": "closeknit-files",
+            "mountPath": "/etc/closeknit",
+            "readOnly": True,
+        }
 
 
-def test_a_framework_that_is_not_built_gets_what_every_trainer_gets() -> None:
-    of = gang(Framework.HOROVOD)
-    assert children(of) == (service(of),)
-    assert container_environment(of, 1) == {
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "NCCL_DEBUG": "WARN",
-        "NCCL_NET": "Socket",
+def test_other_files_have_another_name() -> None:
+    """An attempt that is taken back begins again under its number, perhaps with other shares."""
+    of = gang(Framework.CUSTOM)
+    first, second = of.members
+    fewer = replace(of, members=(first, replace(second, uuids=("GPU-10",))))
+    names = {each.of_service[0]["metadata"]["name"] for each in (children(of), children(fewer))}
+    assert len(names) == 2
+    assert all(re.fullmatch("train-a1-[0-9a-f]{10}", name) for name in names)
+    assert children(gang(Framework.CUSTOM)) == children(of)
+
+
+@pytest.mark.parametrize("framework", [Framework.MPI, Framework.HOROVOD])
+def test_over_ssh_the_first_launches_and_the_others_serve(framework: Framework) -> None:
+    of = gang(framework)
+    (secret,) = children(of).of_job
+    assert secret["metadata"] == {
+        "name": "train-ssh-u",
+        "namespace": "ml",
+        "labels": {"closeknit.dev/job": "train"},
+        "ownerReferences": [of.owner],
     }
-
-
-def hostfile(of: Gang) -> Manifest:
-    lines = "".join(f"{of.host(worker)} slots={worker.rank_count}\n" for worker in of.workers)
-    metadata = of.metadata(f"{of.service}-hosts", of.labels, of.owner)
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"hostfile": lines}}
-
-
-def keys(of: Gang) -> Manifest:
-    metadata = of.metadata(f"{of.service}-ssh", of.labels, of.owner)
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/ssh-auth"}
-
-
-def with_launcher(of: Gang, member: Member, spec: Manifest) -> Manifest:
-    mounts = [{"name": "hosts", "mountPath": "/etc/mpi"}]
-    containers = [
-        {**spec["containers"][0], "volumeMounts": [*spec["containers"][0]["volumeMounts"], *mounts]},
-        *({"name": "launcher", "image": container["image"]} for container in spec["containers"] if member.index == 0),
-    ]
-    volume = {"name": "hosts", "configMap": {"name": f"{of.service}-hosts"}}
-    return {**spec, "containers": containers, "volumes": [*spec["volumes"], volume]}
-
-
-def test_mpi_has_a_hostfile_in_rank_order_a_secret_and_a_launcher_at_node_rank_0(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    contract = Contract(children=lambda of: (hostfile(of), keys(of)), containers=with_launcher)
-    build(monkeypatch, Framework.MPI, contract)
-    of = gang(Framework.MPI)
-    assert [(child["kind"], child["metadata"]["name"]) for child in children(of)] == [
-        ("Service", "train-a1"),
-        ("ConfigMap", "train-a1-hosts"),
-        ("Secret", "train-a1-ssh"),
-    ]
-    assert children(of)[1]["data"]["hostfile"] == (
-        "train-a1-worker-00000.train-a1.ml.svc slots=2\ntrain-a1-worker-00001.train-a1.ml.svc slots=2\n"
-    )
-    assert {json.dumps(child["metadata"]["ownerReferences"]) for child in children(of)} == {json.dumps([of.owner])}
+    assert "data" not in secret and "stringData" not in secret
+    (config,) = children(of).of_service
+    assert config["data"]["hostfile"] == f"{FIRST} slots=2\n{SECOND} slots=2\n"
+    assert config["data"]["machinefile"] == f"{FIRST}:2\n{SECOND}:2\n"
     first, second = (made["spec"] for made in pods(of, range(2)))
-    assert [container["name"] for container in first["containers"]] == ["main", "launcher"]
-    assert [container["name"] for container in second["containers"]] == ["main"]
-    for spec in (first, second):
-        assert [mount["name"] for mount in spec["containers"][0]["volumeMounts"]] == ["closeknit-shm", "hosts"]
-        assert [volume["name"] for volume in spec["volumes"]] == ["closeknit-shm", "hosts"]
+    (launcher,), (server,) = first["containers"], second["containers"]
+    assert "command" not in launcher  # the user's own, which is the image's here
+    assert server["command"] == ["/bin/sh", "/etc/closeknit/serve.sh"]
+    for spec, role in ((first, "wait"), (second, "serve")):
+        (container,) = spec["containers"]
+        assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
+        paths = [mount["mountPath"] for mount in container["volumeMounts"]]
+        assert paths == [SHM_PATH, "/etc/closeknit", "/run/closeknit", "/etc/closeknit-keys", "/etc/ssh/ssh_config"]
+        (prepare,) = spec["initContainers"]
+        assert prepare["command"] == ["/bin/sh", "/etc/closeknit/prepare.sh", role]
+        assert (prepare["image"], prepare["resources"]) == ("train", {})
+        assert prepare["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        assert volumes["closeknit-keys"]["secret"] == {"secretName": "train-ssh-u", "defaultMode": 0o444}
+
+
+def test_a_server_has_nothing_of_the_launchers_command() -> None:
+    of = gang(Framework.MPI)
+    container = of.job.spec.template.spec["containers"][0]
+    container |= {
+        "command": ["mpirun"],
+        "args": ["train"],
+        "livenessProbe": {"exec": {"command": ["pgrep", "mpirun"]}},
+        "resources": {"limits": {"cpu": "8", "memory": "64Gi", "example.com/disk": "1"}},
+        "securityContext": {"runAsUser": 1000},
+    }
+    first, second = (made["spec"] for made in pods(of, range(2)))
+    assert (first["containers"][0]["command"], first["containers"][0]["args"]) == (["mpirun"], ["train"])
+    assert not {"args", "livenessProbe"} & set(second["containers"][0])
+    (prepare,) = second["initContainers"]
+    assert prepare["resources"] == {"limits": {"cpu": "8", "memory": "64Gi"}}
+    assert prepare["securityContext"] == {"runAsUser": 1000}
+
+
+def test_a_gang_on_one_node_needs_no_ssh() -> None:
+    of = gang(Framework.MPI)
+    alone = replace(of, members=of.members[:1])
+    assert children(alone).of_job == ()
+    (made,) = pods(alone, (0,))
+    assert "initContainers" not in made["spec"]
+    assert [volume["name"] for volume in made["spec"]["volumes"]] == ["closeknit-shm", "closeknit-files"]
 
 
 def test_parameter_servers_are_members_on_cpus_with_a_template_of_their_own() -> None:

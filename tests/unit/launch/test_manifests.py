@@ -12,9 +12,10 @@ from closeknit.api.clustertopology import Fabric
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.children import children
-from closeknit.launch.claim import claim, owned
+from closeknit.launch.claim import claim
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
+from closeknit.launch.owner import owned
 from closeknit.launch.pod import pod, pods
 from closeknit.launch.template import check_template
 
@@ -29,8 +30,13 @@ def test_the_objects_of_an_attempt_are_those_of_the_fixture(name: str) -> None:
     picture = yaml.safe_load((FIXTURES / f"{name}.yaml").read_text())
     gang = TypeAdapter(Gang).validate_python(picture["gang"])
     assert check_template(gang.job) is None
-    made = [*children(gang), *pods(gang, range(len(gang.members)))]
-    made += [owned(claim(gang, member.index), "c0ffee") for member in gang.members if member.binding is Binding.DRA]
+    own_pods = pods(gang, range(len(gang.members)))
+    made = [children(gang).service, *own_pods]
+    made += [
+        owned(claim(gang, member.index), own_pods[member.index], "c0ffee")
+        for member in gang.members
+        if member.binding is Binding.DRA
+    ]
     assert made == picture["made"]
 
 

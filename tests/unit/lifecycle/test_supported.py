@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.affinity import REQUIRED
-from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.api.trainingjob import Framework, TrainingJobSpec
 from closeknit.lifecycle.supported import not_supported, refusal
 from scenarios.manifests import training_job
 from scenarios.story import Story, plugin_node
@@ -20,7 +20,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"framework": "Horovod"}, "framework"),
         ({"topology": {"fabric": {"preferred": "rack", "patience": "10m"}}}, "topology.fabric.patience"),
         ({"gpu": {"allowShared": True}}, "gpu.allowShared"),
         ({"gpus": 1, "gpu": {"mig": "1g.18gb"}}, "gpu.mig"),
@@ -38,8 +37,10 @@ def test_a_field_that_is_not_built_is_named(fields: dict[str, Any], path: str) -
     assert not_supported(spec(**fields)) == (path,)
 
 
-def test_everything_else_is_built() -> None:
+@pytest.mark.parametrize("framework", list(Framework))
+def test_everything_else_is_built(framework: Framework) -> None:
     built = {
+        "framework": framework,
         "parallelism": {"tensor": 2, "context": 2, "pipeline": 2},
         "topology": {
             "nvlink": "Required",
@@ -72,11 +73,6 @@ def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        pytest.param(
-            {"framework": "Horovod"},
-            "spec.framework: Horovod is not built yet; use PyTorch or TensorFlow or JAX or Custom",
-            id="another framework",
-        ),
         pytest.param(
             {"expectedDuration": "6h"},
             "not built yet: spec.expectedDuration; remove it or leave the default",

@@ -20,13 +20,15 @@ from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.meta import Owner
 from closeknit.cluster.quota import quotas
 from closeknit.controller.denial import denial
+from closeknit.controller.keys import with_key_pair
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, SERVICE_ACCOUNTS, TRAINING_JOBS
 from closeknit.controller.rights import may
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import AlreadyExists, ApiError, NotFound
-from closeknit.launch.claim import owned
 from closeknit.launch.gang import Manifest
+from closeknit.launch.owner import owned
+from closeknit.lifecycle.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.demand import Demand
 from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
 from closeknit.lifecycle.results import (
@@ -41,6 +43,7 @@ from closeknit.lifecycle.results import (
     Refused,
     Result,
     Stored,
+    Unseen,
     judged,
 )
 
@@ -67,7 +70,7 @@ class _Told:
     may_delete: bool | None = None
     """Whether RBAC lets us delete Pods there; None while that was not asked."""
     owed: deque[Manifest] = field(default_factory=deque)
-    """What Pods own that are made, and what is still to be made itself, the oldest first."""
+    """What children own that are made, and what is still to be made itself, the oldest first."""
 
     def add(self, result: Result) -> Judgement:
         """Takes the next one, and tells what it means for the rest of the Plan."""
@@ -197,16 +200,19 @@ class Writes:
             made, uid = await self._tried(plan, manifest, is_probe=False)
         judgement = told.add(made)
         if judgement is Judgement.DONE:
-            told.owed.extend(owned(each, uid) for each in owns)
+            told.owed.extend(owned(each, manifest, uid) for each in owns)
         return judgement
 
     async def _tried(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
         """What came of a create, and the uid of what has the name now."""
         resource = BY_KIND[manifest["kind"]]
-        creation = self._api.make(resource, manifest, namespace=plan.job.namespace, dry_run=is_probe)
+        whole = manifest if manifest["kind"] != "Secret" or is_probe else with_key_pair(manifest)
+        creation = self._api.make(resource, whole, namespace=plan.job.namespace, dry_run=is_probe)
         try:
             made = await self._counted("dry-run" if is_probe else "create", resource, creation)
         except AlreadyExists:
+            if CHILD_KINDS[manifest["kind"]].is_secret:
+                return Unseen(manifest), ""
             return await self._found(plan, manifest, is_probe=is_probe)
         except ApiError as error:
             refused = denial(error)

@@ -1,11 +1,32 @@
 """Everything that an attempt has beside its Pods and their claims."""
 
+from dataclasses import dataclass
+
+from closeknit.launch.files import files
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.service import service
+from closeknit.launch.ssh import is_used, keys
 
 
-def children(gang: Gang) -> tuple[Manifest, ...]:
-    """What must exist for the Pods of the gang to find each other and to start: its Service, and what its framework
-    adds. All of it is named by the attempt and owned by the job."""
-    return (service(gang), *contract(gang).children(gang))
+@dataclass(frozen=True, slots=True)
+class Children:
+    """What must exist for the Pods of a gang to find each other and to start."""
+
+    service: Manifest
+    """Named by the attempt and owned by the job; it is made first."""
+    of_service: tuple[Manifest, ...] = ()
+    """What goes with the Service, which owns it: without its owner, whose uid is not known yet."""
+    of_job: tuple[Manifest, ...] = ()
+    """What the job has once, for all its attempts."""
+
+
+def children(gang: Gang) -> Children:
+    """Those of the gang."""
+    launch = contract(gang)
+    config = files(launch, gang)
+    return Children(
+        service(gang),
+        () if config is None else (config,),
+        (keys(gang),) if launch.uses_ssh and is_used(gang) else (),
+    )

@@ -7,7 +7,8 @@ REQUEST_NAME = "gpus"
 
 
 def claim(gang: Gang, index: int) -> Manifest:
-    """The claim of one Pod, named like the Pod. Its owner is that Pod, which must have a uid first: see `owned`.
+    """The claim of one Pod, named like the Pod. Its owner is that Pod, which must have a uid first:
+    see `closeknit.launch.owner`.
 
     One request with a count and the uuids: where a GPU is missing or taken it allocates nothing, while allocationMode
     All would allocate fewer. has() comes first, because a device without that attribute fails the whole Pod (both seen
@@ -33,10 +34,3 @@ def claim(gang: Gang, index: int) -> Manifest:
         "metadata": gang.metadata(name, gang.member_labels(member)),
         "spec": {"devices": {"requests": [request]}},
     }
-
-
-def owned(manifest: Manifest, pod_uid: str) -> Manifest:
-    """The claim as the Pod of this uid owns it, so that it goes when the Pod goes."""
-    metadata = manifest["metadata"]
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": pod_uid, "controller": True}
-    return {**manifest, "metadata": {**metadata, "ownerReferences": [owner]}}

@@ -1,6 +1,6 @@
 """What one framework needs of a gang beyond Pods with GPUs: how its processes find each other, and what starts them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from closeknit.launch.gang import Gang, Manifest
@@ -13,9 +13,9 @@ def no_variables(_gang: Gang, _member: Member) -> tuple[Variable, ...]:
     return ()
 
 
-def no_children(_gang: Gang) -> tuple[Manifest, ...]:
+def no_files(_gang: Gang) -> Mapping[str, str]:
     """None."""
-    return ()
+    return {}
 
 
 def same_containers(_gang: Gang, _member: Member, spec: Manifest) -> Manifest:
@@ -27,15 +27,18 @@ def same_containers(_gang: Gang, _member: Member, spec: Manifest) -> Manifest:
 class Contract:
     """A framework's launch contract: one of these in a file of its own, and its line in frameworks.CONTRACTS.
 
-    Its functions are pure like all of launch. What chance decides, as a key pair for ssh, the shell brings with the
-    Gang.
+    Its functions are pure like all of launch. What chance decides, as a key pair for ssh, the shell puts in where it
+    writes.
     """
 
     variables: Callable[[Gang, Member], tuple[Variable, ...]] = no_variables
     """What it sets in one member's trainer, in the order of the manifest; the user's own of the same name win."""
-    children: Callable[[Gang], tuple[Manifest, ...]] = no_children
-    """What it needs beside the Pods and their Service: a hostfile in a ConfigMap, keys in a Secret. Named by the
-    attempt and owned by the job (Gang.metadata)."""
+    files: Callable[[Gang], Mapping[str, str]] = no_files
+    """What every trainer finds under files.FILES_PATH, name -> text: the same for all members."""
     containers: Callable[[Gang, Member, Manifest], Manifest] = same_containers
-    """The spec of one member's Pod with what it needs in there: a launcher beside the trainer of node rank 0, an init
-    container, the mounts of its children. It is given the finished spec, and changes nothing of it in place."""
+    """The spec of one member's Pod with what it needs in there: an init container, another command, mounts. It is given
+    the finished spec, and changes nothing of it in place."""
+    uses_ssh: bool = False
+    """Whether node rank 0 starts processes on the others over ssh, for which the job gets a key pair."""
+    ends_with_first: bool = False
+    """Whether the job is over when the Pod of node rank 0 is: the others serve it, and do not end by themselves."""

@@ -24,7 +24,7 @@ from closeknit.launch.member import Member
 from closeknit.launch.network import Net, net, share_nvlink
 from closeknit.launch.platform import Platform
 from closeknit.launch.remedy import Remedy
-from closeknit.launch.template import trainer
+from closeknit.launch.template import trainer, trainer_index
 
 # Annotations by which people and GKE give a Pod further interfaces; Multus reads the first.
 NETWORK_ANNOTATIONS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
@@ -158,10 +158,19 @@ class Gang:
         env = {role: trainer(self.template(role).spec).get("env") or [] for role in roles}
         return {role: {entry["name"]: entry for entry in entries} for role, entries in env.items()}
 
+    def trainer_index(self, role: Role) -> int:
+        """Index of the container that gets the GPUs, in the template of that role and in its Pods."""
+        return trainer_index(self.template(role).spec)
+
     @cached_property
     def labels(self) -> Mapping[str, str]:
         """Labels of everything that this attempt has."""
-        return {JOB_LABEL: self.job.metadata.name, ATTEMPT_LABEL: str(self.attempt)}
+        return {**self.job_labels, ATTEMPT_LABEL: str(self.attempt)}
+
+    @cached_property
+    def job_labels(self) -> Mapping[str, str]:
+        """Labels of what the job has once, for all its attempts."""
+        return {JOB_LABEL: self.job.metadata.name}
 
     def member_labels(self, member: Member) -> dict[str, str]:
         """Labels of one Pod and of its claim."""

@@ -12,6 +12,7 @@ from closeknit.cluster.exposure import asks_for_nics, share
 from closeknit.cluster.requests import needs
 from closeknit.launch.annotations import network_annotations
 from closeknit.launch.environment import environment
+from closeknit.launch.files import FILES_PATH, FILES_VOLUME, files_name
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
@@ -89,6 +90,10 @@ def _common_spec(gang: Gang, role: Role, template: Manifest, container: Manifest
         # written there counts as the container's memory, so that limit stays the one number that bounds both.
         shm = {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}
         spec["volumes"] = [*(template.get("volumes") or []), shm]
+    name = files_name(contract(gang), gang)
+    if name is not None:
+        config = {"name": FILES_VOLUME, "configMap": {"name": name}}
+        spec["volumes"] = [*(spec.get("volumes") or []), config]
     return spec
 
 
@@ -99,6 +104,9 @@ def _common_container(gang: Gang, role: Role, container: Manifest) -> Manifest:
         # The runtime's own /dev/shm has 64 MiB, too little for NCCL and for data loaders.
         mount = {"name": SHM_VOLUME, "mountPath": SHM_PATH}
         trainer["volumeMounts"] = [*(container.get("volumeMounts") or []), mount]
+    if contract(gang).files(gang):
+        config = {"name": FILES_VOLUME, "mountPath": FILES_PATH, "readOnly": True}
+        trainer["volumeMounts"] = [*(trainer.get("volumeMounts") or []), config]
     if role is Role.WORKER and gang.uses_rdma and gang.ipc_lock:
         trainer["securityContext"] = _with_ipc_lock(container.get("securityContext") or {})
     return trainer

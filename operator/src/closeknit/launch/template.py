@@ -16,6 +16,7 @@ from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES
 
 CLAIM = "gpus"  # name of our claim inside the Pod
 SHM_VOLUME = "closeknit-shm"
+OUR_VOLUMES = (SHM_VOLUME, "closeknit-files", "closeknit-keys", "closeknit-ssh")
 SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POSIX mean
 PREFLIGHT = "closeknit-preflight"  # the init container that tries the GPUs
 NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
@@ -127,7 +128,8 @@ def _check_pod(spec: dict[str, Any]) -> None:
     for field, instead in OURS.items():
         if spec.get(field) not in (None, ""):
             raise MalformedError(f"{SPEC}.{field} is {found(spec[field])}, but {instead}")
-    _check_no_name(spec, "volumes", SHM_VOLUME)
+    for volume in OUR_VOLUMES:
+        _check_no_name(spec, "volumes", volume)
     _check_no_name(spec, "initContainers", PREFLIGHT)
     _check_no_name(spec, "resourceClaims", CLAIM)
     _check_node_selector(spec)

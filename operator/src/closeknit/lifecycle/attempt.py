@@ -7,6 +7,7 @@ from closeknit.api.names import ConditionType
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.pod import Pod
+from closeknit.launch.frameworks import CONTRACTS
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle import gangs
 from closeknit.lifecycle.children import own_claim
@@ -90,6 +91,13 @@ class Attempt:
             and pod.deletion_timestamp is None
             and own_claim(self.subject.cluster, pod) is None
         ]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left to be done: all Pods have succeeded, or the one that the others only serve."""
+        launch = CONTRACTS[self.subject.job.spec.framework]
+        shares = self.shares[:1] if launch.ends_with_first else self.shares
+        return all(share.succeeded for share in shares)
 
     @property
     def has_run(self) -> bool:

@@ -17,6 +17,9 @@ class ChildKind:
     """What shows it; None: nobody reads it, and what is known of it is what was answered to our writes."""
     is_awaited: bool
     """Whether its job is left alone after a deletion until that is seen: it holds what the next attempt needs."""
+    is_secret: bool = False
+    """Whether the operator may not look at one: what has the name that a new one is to get is taken for the job's own,
+    for the job's uid is in that name."""
 
 
 CHILD_KINDS = {
@@ -24,6 +27,8 @@ CHILD_KINDS = {
     for each in (
         ChildKind("Pod", "", "v1", "pods", Stream.CHILD_PODS, is_awaited=True),
         ChildKind("Service", "", "v1", "services", None, is_awaited=False),
+        ChildKind("ConfigMap", "", "v1", "configmaps", None, is_awaited=False),
+        ChildKind("Secret", "", "v1", "secrets", None, is_awaited=False, is_secret=True),
         ChildKind("ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", Stream.RESOURCE_CLAIMS, is_awaited=False),
     )
 }

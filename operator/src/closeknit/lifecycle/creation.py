@@ -7,8 +7,9 @@ from closeknit.api.names import service_name
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.pod import Pod
 from closeknit.launch.children import children
-from closeknit.launch.claim import claim, owned
+from closeknit.launch.claim import claim
 from closeknit.launch.gang import Gang, Manifest
+from closeknit.launch.owner import owned
 from closeknit.launch.pod import pods
 from closeknit.lifecycle.plan import Action, Create, Delete
 
@@ -46,7 +47,7 @@ def missing(gang: Gang, indexes: Sequence[int], *, with_others: bool) -> Creatio
 
 def claim_of(gang: Gang, index: int, pod: Pod) -> Create:
     """The claim alone of a Pod that is there."""
-    return Create(owned(claim(gang, index), pod.uid))
+    return Create(owned(claim(gang, index), {"kind": "Pod", "metadata": {"name": pod.name}}, pod.uid))
 
 
 def _pods(gang: Gang, indexes: Sequence[int]) -> tuple[Create, ...]:
@@ -58,6 +59,7 @@ def _pods(gang: Gang, indexes: Sequence[int]) -> tuple[Create, ...]:
 
 def _others(gang: Gang) -> tuple[tuple[Create, ...], tuple[Delete, ...]]:
     """What the attempt has beside its Pods, its Service first; and the Service of the attempt before, which goes."""
-    made = tuple(Create(manifest) for manifest in children(gang))
+    there = children(gang)
+    made = (Create(there.service, there.of_service), *map(Create, there.of_job))
     before = Delete("Service", service_name(gang.job.metadata.name, gang.attempt - 1))
     return made, (before,) if gang.attempt > 1 else ()

@@ -25,7 +25,7 @@ class Demand:
     pods: Mapping[str, int]
     """What its Pods ask for, for example {"pods": 2, "requests.nvidia.com/gpu": 16}."""
     others: Mapping[str, int]
-    """What Services and claims do; quotas with a scope do not count it."""
+    """What Services, claims, ConfigMaps and Secrets do; quotas with a scope do not count it."""
     priority_class: str = ""
     """Of its Pods; empty where they name none."""
     has_deadline: bool = False
@@ -55,6 +55,10 @@ def demand(manifests: Iterable[Manifest], *, may_be_counted: bool) -> Demand:
                 pods.update(known[key])
             case "Service":
                 others.update({"services": 1, "count/services": 1})
+            case "ConfigMap":
+                others.update({"configmaps": 1, "count/configmaps": 1})
+            case "Secret":
+                others.update({"secrets": 1, "count/secrets": 1})
             case "ResourceClaim":
                 others.update(_of_claim(manifest))
     deadline = spec.get("activeDeadlineSeconds")

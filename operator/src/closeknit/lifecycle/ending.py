@@ -98,9 +98,11 @@ def replaced(attempt: Attempt) -> Plan:
 
 
 def succeeded(attempt: Attempt) -> Plan:
-    """Every Pod has succeeded, and so has the job."""
+    """Every Pod has succeeded, or the one that the others serve, and so has the job."""
     subject = attempt.subject
     message = f"all {len(attempt.pods)} Pods ended with exit code 0"
+    if not all(share.succeeded for share in attempt.shares):
+        message = f"the launcher on node {attempt.shares[0].node} ended with exit code 0"
     status = statuses.finished(subject.job, subject.now, EndReason.SUCCEEDED, message, succeeded=True)
     return subject.plan(status, notice=subject.notice(EndReason.SUCCEEDED, message, action=EventAction.FINISH))
 

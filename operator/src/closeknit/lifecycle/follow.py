@@ -119,7 +119,7 @@ def _stays(subject: Subject) -> str | None:
 def _suspend(subject: Subject) -> Plan:
     held = booking(subject.job)
     attempt = None if held is None else Attempt(subject, held)
-    if attempt is not None and all(share.succeeded for share in attempt.shares):
+    if attempt is not None and attempt.is_over:
         return succeeded(attempt)  # nothing is left to be suspended, and resumed it would train all over again
     booked = subject.job.status.placement is not None
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))

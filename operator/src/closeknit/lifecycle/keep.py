@@ -49,7 +49,7 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
     if has_failed:
         failing = [pod for pod in attempt.present if pod.phase == "Failed"]
         return preflight.failed(attempt, failing) or failed(attempt, is_fit=is_fit)
-    if all(share.succeeded for share in attempt.shares):
+    if attempt.is_over:
         return succeeded(attempt)
     held_up = None if attempt.has_run else stuck(attempt)
     if isinstance(held_up, Plan):

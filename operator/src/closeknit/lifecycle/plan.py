@@ -22,7 +22,8 @@ class Create:
 
     manifest: Manifest
     owns: tuple[Manifest, ...] = ()
-    """Of a Pod: its claims, without their owner, whose uid is not known yet (`closeknit.launch.claim.owned`)."""
+    """Of a Pod its claims, of a Service its ConfigMap, without their owner, whose uid is not known yet
+    (`closeknit.launch.owner`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from closeknit.api.names import JOB_LABEL
+from closeknit.api.names import JOB_LABEL, TRAINING_JOB
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.meta import Owner
 from closeknit.cluster.quota import Quota
@@ -74,6 +74,13 @@ class Exists:
 
 
 @dataclass(frozen=True, slots=True)
+class Unseen:
+    """Something has the name already that nobody but this job gives, and is not to be looked at."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A child was not made."""
 
@@ -114,7 +121,7 @@ class Failed:
     denial: Denial
 
 
-Result = Stored | Created | Exists | Refused | Quotas | Account | Deleted | Failed
+Result = Stored | Created | Exists | Unseen | Refused | Quotas | Account | Deleted | Failed
 
 
 class Judgement(StrEnum):
@@ -156,8 +163,9 @@ def _judged_name(found: Exists, uid: str) -> Judgement:
     is_known = labels.get(JOB_LABEL) == metadata["labels"][JOB_LABEL]  # without it, it is not seen
     if not found.is_probe and owners == [owner["uid"] for owner in metadata["ownerReferences"]] and is_known:
         return Judgement.DONE  # made before, its answer lost
-    # The claim of a Pod of ours that had the name before is about to be collected.
-    is_left_over = is_known and [(owner.kind, owner.name) for owner in found.owners] == [("Pod", metadata["name"])]
+    # What a Pod or a Service of ours owned that had the name before is about to be collected.
+    wanted = [(owner["kind"], owner["name"]) for owner in metadata["ownerReferences"] if owner["kind"] != TRAINING_JOB]
+    is_left_over = is_known and bool(wanted) and [(owner.kind, owner.name) for owner in found.owners] == wanted
     is_own_probe = found.is_probe and any(owner.is_job(uid) for owner in found.owners)  # ours, and not gone yet
     return Judgement.AGAIN if is_left_over or is_own_probe else Judgement.REFUSED
 
@@ -168,5 +176,5 @@ def unfinished(results: Sequence[Result], uid: str) -> Denial | None:
         if judged(result, uid) is Judgement.AGAIN:
             if isinstance(result, Refused | Failed):
                 return result.denial
-            return Denial(Failure.CONFLICT, 409, "", "what is left of its Pods of before is not gone yet")
+            return Denial(Failure.CONFLICT, 409, "", "what is left of it from before is not gone yet")
     return None

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from closeknit.api.quantity import duration_s
 from closeknit.api.trainingjob import Defragment, Restart, TrainingJobSpec
-from closeknit.launch.frameworks import CONTRACTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +15,6 @@ class _Field:
 
 # In the order of the spec; a field that gets built leaves this table.
 _NOT_BUILT = (
-    _Field("framework", lambda spec: spec.framework not in CONTRACTS),
     _Field("topology.fabric.patience", lambda spec: duration_s(spec.topology.fabric.patience) != 0),
     _Field("gpu.allowShared", lambda spec: spec.gpu.allow_shared),
     _Field("gpu.mig", lambda spec: spec.gpu.mig is not None),
@@ -41,6 +39,4 @@ def refusal(spec: TrainingJobSpec) -> str | None:
     if not paths:
         return None
     named = ", ".join(f"spec.{path}" for path in paths)
-    if paths == ("framework",):
-        return f"{named}: {spec.framework} is not built yet; use {' or '.join(CONTRACTS)}"
     return f"not built yet: {named}; remove {'it' if len(paths) == 1 else 'them'} or leave the default"

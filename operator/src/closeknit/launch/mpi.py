@@ -1,0 +1,48 @@
+"""The contract of MPI, and of Horovod, which starts its ranks the same way: ssh from node rank 0.
+
+The Pod of node rank 0 runs the template's command, which is mpirun, mpiexec or horovodrun; the others run the sshd of
+the same image (ssh.py). Launchers read the hostfile by the variables of their family and give ranks in its order; a
+variable of another family means nothing to them. A gang on one node needs no ssh and gets none.
+"""
+
+from collections.abc import Mapping
+
+from closeknit.launch import ssh
+from closeknit.launch.contract import Contract
+from closeknit.launch.gang import Gang
+from closeknit.launch.hosts import HOSTFILE_PATH, MACHINEFILE_PATH, hostfile, machinefile
+from closeknit.launch.member import Member
+from closeknit.launch.variable import Variable
+
+INTERFACE = "eth0"  # what containerd and CRI-O call a Pod's first interface, whatever the network
+
+
+def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
+    """Where the launchers find the hosts; the same in every Pod, for they start launchers of their own there."""
+    if not member.uuids:
+        return ()
+    return (
+        # Open MPI 4: ORTE.
+        Variable("OMPI_MCA_orte_default_hostfile", HOSTFILE_PATH, "hosts in node-rank order"),
+        Variable("OMPI_MCA_orte_keep_fqdn_hostnames", "true", "hosts are known by their full names alone"),
+        # Open MPI 5: PRRTE, which does not read the names above.
+        Variable("PRTE_MCA_prte_default_hostfile", HOSTFILE_PATH, "the same for Open MPI 5"),
+        Variable("PRTE_MCA_prte_keep_fqdn_hostnames", "true", "the same for Open MPI 5"),
+        Variable("OMPI_ALLOW_RUN_AS_ROOT", "1", "a container's root is nobody outside"),
+        Variable("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", "it wants to be told twice"),
+        # MPICH and Intel MPI: Hydra.
+        Variable("HYDRA_HOST_FILE", MACHINEFILE_PATH, "the same for MPICH"),
+        Variable("HYDRA_LAUNCHER", "ssh", "MPICH would take what it finds"),
+        Variable("HYDRA_IFACE", INTERFACE, "others cannot look up a Pod's bare host name, which it would tell"),
+        Variable("I_MPI_HYDRA_HOST_FILE", MACHINEFILE_PATH, "the same for Intel MPI"),
+        Variable("I_MPI_HYDRA_BOOTSTRAP", "ssh", "Intel MPI would take what it finds"),
+        Variable("I_MPI_HYDRA_IFACE", INTERFACE, "the same for Intel MPI"),
+        Variable("CLOSEKNIT_WORLD_SIZE", str(gang.world_size), "for the launchers that want a number"),
+    )
+
+
+def _files(gang: Gang) -> Mapping[str, str]:
+    return {**hostfile(gang), **machinefile(gang), **ssh.files(gang)}
+
+
+CONTRACT = Contract(variables, files=_files, containers=ssh.containers, uses_ssh=True, ends_with_first=True)
