@@ -36,6 +36,10 @@ control-plane: environment
 node-programs: environment
 	@$(HARNESS) harness.node.projects
 
+.PHONY: frameworks
+frameworks: environment
+	@$(HARNESS) harness.frameworks
+
 .PHONY: cluster
 cluster: control-plane ## Bring the test control plane once (some 9 min where it is built); KEEP=1 holds one open
 	@if [ -n "$${KEEP:-}" ]; then $(HARNESS) harness.local_cluster; fi
@@ -45,7 +49,7 @@ demo: control-plane ## Place three jobs on eight simulated GPU nodes of a real c
 	@$(HARNESS) harness.demo $(if $(KEEP),--keep)
 
 .PHONY: test test-unit test-cluster test-node test-chart test-long
-test: control-plane node-programs ## Everything that needs no special hardware
+test: control-plane node-programs frameworks ## Everything that needs no special hardware
 	@$(PYTEST) tests $(PYTEST_FLAGS)
 
 test-unit: environment ## Pure code only: seconds
