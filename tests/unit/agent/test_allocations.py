@@ -163,3 +163,16 @@ def test_slices_are_read_when_a_claim_is_new() -> None:
         assert devices(await kubelet.allocations()) == {"rank-0": ["GPU-new"]}
 
     virtual_time.run(main())
+
+
+def test_the_agents_own_pod_looks_at_gpus_and_holds_none() -> None:
+    async def main() -> None:
+        asked = Asked()
+        asked.uuids = {dra("gpu-0"): UUID}
+        asked.answer = [grant(claimed=[dra("gpu-0")], pod="closeknit-agent-x"), grant((GPU, "GPU-b"))]
+        ours = Kubelet(asked, asked.read_uuids, ("team", "closeknit-agent-x"))
+        assert devices(await ours.allocations()) == {"rank-0": ["GPU-b"]}
+        namesake = Kubelet(asked, asked.read_uuids, ("other", "closeknit-agent-x"))
+        assert len(devices(await namesake.allocations()) or {}) == 2
+
+    virtual_time.run(main())

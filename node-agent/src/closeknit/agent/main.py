@@ -51,6 +51,8 @@ class Member:
     kubeconfig: Path | None
     pod_resources: Path | None = None
     """Socket of the kubelet; None where nobody is to be asked who holds which GPUs."""
+    pod: tuple[str, str] | None = None
+    """Namespace and name of the Pod that this runs in."""
 
 
 Root = Annotated[Path, typer.Option(help="Folder below which the host's sys and proc are found.")]
@@ -70,6 +72,9 @@ def run(  # noqa: PLR0913 -- one argument for each option
     pod_resources: Annotated[
         Path | None, typer.Option(help="The kubelet's PodResources socket: it is then asked who holds which GPUs.")
     ] = None,
+    pod: Annotated[
+        str | None, typer.Option(envvar="POD", help="NAMESPACE/NAME of the agent's own Pod, whose GPUs nobody holds.")
+    ] = None,
     simulate: Annotated[Path | None, typer.Option(help="Fleet file: play the agents of all its nodes.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = READING_S,
     metrics_address: Annotated[
@@ -85,7 +90,7 @@ def run(  # noqa: PLR0913 -- one argument for each option
             members = _fleet(simulate)
         else:
             found = _source(source, node or "", root, dump_file, profile, faults)
-            members = [_member(node, kubeconfig, found, pod_resources)]
+            members = [_member(node, kubeconfig, found, pod_resources, pod)]
         for member in members:
             _check(member)
         address = _address(metrics_address, is_fleet=simulate is not None)
@@ -145,7 +150,7 @@ async def _run_all(members: Sequence[Member], interval_s: float, address: Addres
             if member.pod_resources is not None:
                 pods = PodResources(member.pod_resources)
                 stack.callback(pods.close)
-                kubelet = Kubelet(pods, partial(gpu_uuids, api, member.node))
+                kubelet = Kubelet(pods, partial(gpu_uuids, api, member.node), member.pod)
             agents.append(Agent(member.node, member.source, publisher, interval_s=interval_s, kubelet=kubelet))
         for agent in agents:
             group.create_task(agent.run())
@@ -214,10 +219,15 @@ def _address(text: str | None, *, is_fleet: bool) -> Address | None:
     return None if text is None else Address.parse(text)
 
 
-def _member(node: str | None, kubeconfig: Path | None, source: Source, pod_resources: Path | None) -> Member:
+def _member(
+    node: str | None, kubeconfig: Path | None, source: Source, pod_resources: Path | None, pod: str | None
+) -> Member:
     if not node:
         raise ValueError("which Node is this? Give --node NAME, or set NODE_NAME")
-    return Member(node, source, kubeconfig, pod_resources)
+    namespace, parted, name = (pod or "").partition("/")
+    if pod is not None and not (namespace and parted and name):
+        raise ValueError(f"--pod wants NAMESPACE/NAME, and not {pod!r}")
+    return Member(node, source, kubeconfig, pod_resources, (namespace, name) if pod is not None else None)
 
 
 def _fleet(path: Path) -> list[Member]:

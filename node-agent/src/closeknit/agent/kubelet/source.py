@@ -27,9 +27,19 @@ class Lister(Protocol):
 class Kubelet:
     """The kubelet source of one agent."""
 
-    def __init__(self, pods: Lister, uuids: Callable[[], Awaitable[Mapping[DraDevice, str]]]) -> None:
-        """`uuids` reads those of all GPUs that the node offers by DRA; asked only where a container got another one."""
+    def __init__(
+        self,
+        pods: Lister,
+        uuids: Callable[[], Awaitable[Mapping[DraDevice, str]]],
+        own: tuple[str, str] | None = None,
+    ) -> None:
+        """`uuids` reads those of all GPUs that the node offers by DRA; asked only where a container got another one.
+
+        `own`: namespace and name of the Pod of this agent. Where it sees the GPUs by a DRA claim for administrators,
+        the kubelet lists them as given to it, and does not say that they are given to look at only.
+        """
         self._pods = pods
+        self._own = own
         self._read_uuids = uuids
         self._uuids: Mapping[DraDevice, str] = {}
         self._claims: frozenset[DraDevice] = frozenset()
@@ -40,6 +50,8 @@ class Kubelet:
         """Who holds which GPUs now."""
         answer = await self._pods.list()
         is_old = isinstance(answer, Unanswered)
+        if not isinstance(answer, Unanswered):
+            answer = [each for each in answer if (each.namespace, each.pod) != self._own]
         now = asyncio.get_running_loop().time()
         if not isinstance(answer, Unanswered):
             self._answer, self._answered_at = answer, now
