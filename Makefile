@@ -84,6 +84,10 @@ privileges: control-plane ## Ask the API server what each identity may do, and w
 bench-scale: environment ## One decision and one event on 5,000 and on 40,000 nodes: one JSON line
 	@PYTHONPATH=tests $(RUN) python -m bench.scale
 
+.PHONY: bench-rankmap
+bench-rankmap: environment ## Bytes that rank orders send across racks, beside the least there is: one JSON line
+	@$(HARNESS) bench.rankmap
+
 .PHONY: bench-plan
 bench-plan: environment ## closeknit plan on a 100-node file of real size: one JSON line
 	@$(HARNESS) harness.bench_plan

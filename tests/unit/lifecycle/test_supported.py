@@ -21,7 +21,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
     ("fields", "path"),
     [
         ({"framework": "JAX"}, "framework"),
-        ({"topology": {"fabric": {"preferred": "rack", "patience": "10m"}}}, "topology.fabric.patience"),
         ({"gpu": {"allowShared": True}}, "gpu.allowShared"),
         ({"gpus": 1, "gpu": {"mig": "1g.18gb"}}, "gpu.mig"),
         ({"network": {"trafficClass": "training"}}, "network.trafficClass"),
@@ -48,7 +47,7 @@ def test_everything_else_is_built() -> None:
         "parallelism": {"tensor": 2, "context": 2, "pipeline": 2},
         "topology": {
             "nvlink": "Required",
-            "fabric": {"required": "block", "preferred": "rack", "patience": "0m"},
+            "fabric": {"required": "block", "preferred": "rack", "patience": "10m"},
             "gpusPerNode": 8,
             "minBusBandwidthGBps": 100,
         },

@@ -106,7 +106,7 @@ class Pool:
 
     def can(self, shapes: Sequence[Shape]) -> bool:
         """Whether there is a layout of one of these shapes."""
-        if self._request.required_level is None and self._minimum.bus_gb_s == 0:
+        if self._request.level is None and self._minimum.bus_gb_s == 0:
             return any(self._is_possible(shape) for shape in shapes)
         if self._minimum.bus_gb_s == 0:
             return bool(self._fewest(shapes))
@@ -149,7 +149,7 @@ class Pool:
 
     def _is_inside_required_level(self, cost: int) -> bool:
         """Fewest domains from the outside in means one domain of the required level, wherever one can do."""
-        required = self._request.required_level
+        required = self._request.level
         return required is None or self._site.scale.domains(cost)[self._site.levels.index(required)] == 1
 
     def _filling(
