@@ -69,7 +69,14 @@ class Filling:
             whole_at=self._whole_at,
             whole_units=self._whole_units,
         )
-        self._plans = Plans(self._hosts, self._room, self._innermost, with_use=self._with_use, cheapest=self._cheapest)
+        self._plans = Plans(
+            self._hosts,
+            self._room,
+            self._innermost,
+            with_use=self._with_use,
+            cheapest=self._cheapest,
+            is_count=self._hosts.uniform is not None,
+        )
         self._seen = 0
         self.is_proven = True
         """Whether the picks that were asked for last need the fewest domains for certain."""

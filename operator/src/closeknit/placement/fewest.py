@@ -49,6 +49,8 @@ class Fewest:
         self._room = room
         self._innermost = innermost
         self._steps: dict[Area, tuple[Step, ...]] = {}
+        self._used: dict[Area, tuple[Step, ...]] = {}
+        """The same with the area's own use."""
         self._alike: dict[object, tuple[tuple[Step, ...], bool]] = {}
         """By the steps of the children: many areas hold the same. With whether they are exact."""
         self._unproven: set[Area] = set()
@@ -57,8 +59,7 @@ class Fewest:
     def split(self, area: Area, units: int) -> Split:
         """How the units, of no more than the area holds, come of the fewest children and the fewest domains inside."""
         children = [child for child in area.children if self._room.capacity(child)]
-        choice = _Choice([self._of_child(child) for child in children], units)
-        found, is_proven = choice.best()
+        found, is_proven = _Choice([self._of_child(child) for child in children], units).best()
         taken = [(children[number], step) for number, step in found]
         surplus = sum(step.units for _, step in taken) - units
         # A child less would not do: so each gives more than the surplus, and the last can give that less.
@@ -78,8 +79,11 @@ class Fewest:
         return sum(map(self._weight, levels))
 
     def _of_child(self, area: Area) -> tuple[Step, ...]:
-        use = self._use(area)
-        return tuple(Step(step.cost + use, step.units) for step in self._of(area))
+        known = self._used.get(area)
+        if known is None:
+            use = self._use(area)
+            known = self._used[area] = tuple(Step(step.cost + use, step.units) for step in self._of(area))
+        return known
 
     def _of(self, area: Area) -> tuple[Step, ...]:
         """The steps inside an area, which holds something, without its own use."""
@@ -162,39 +166,46 @@ class _Choice:
 
     def best(self) -> tuple[list[tuple[int, Step]], bool]:
         """(child, step) of the best choice that was found, by child, and whether there is none better."""
+        fullest = nlargest(self._number, range(len(self._children)), key=lambda child: self._children[child][-1].units)
+        found, slope = self._of_those(fullest)
+        if slope and self._is_least(found, 1 / slope):  # mostly the price of the step that comes next will do
+            return found, True
         price = self._price()
         gains = self._gains(price)
         order = sorted(range(len(self._children)), key=lambda child: -gains[child])
-        found = min((self._of_those(some) for some in self._first_choices(order)), key=_cost)
-        least = price.numerator * self._units - sum(gains[child] for child in order[: self._number])
-        if (_cost(found) - 1) * price.denominator < least:
+        worth = order[: self._number]
+        if sum(self._children[child][-1].units for child in worth) >= self._units:
+            found = min(found, self._of_those(worth)[0], key=_cost)
+        if self._is_least(found, price):
             return found, True
         better, is_all = self._gone_through(order, price, _cost(found))
         return better or found, is_all
 
-    def _first_choices(self, order: Sequence[int]) -> list[list[int]]:
-        """Children to begin with: the fullest, and those that are worth the most at the price."""
-        fullest = nlargest(self._number, range(len(self._children)), key=lambda child: self._children[child][-1].units)
-        worth = list(order[: self._number])
-        gives = sum(self._children[child][-1].units for child in worth)
-        return [fullest, worth] if gives >= self._units else [fullest]
+    def _is_least(self, found: Sequence[tuple[int, Step]], price: Fraction) -> bool:
+        """Whether nothing that costs less can give enough, by what the units are worth at a price."""
+        least = price.numerator * self._units - sum(nlargest(self._number, self._gains(price)))
+        return (_cost(found) - 1) * price.denominator < least
 
-    def _of_those(self, chosen: Sequence[int]) -> list[tuple[int, Step]]:
-        """Steps of just these children that give enough: from everything down, by the step that saves most a unit."""
+    def _of_those(self, chosen: Sequence[int]) -> tuple[list[tuple[int, Step]], Fraction | None]:
+        """Steps of just these children that give enough: from everything down, by the step that saves most a unit; and
+        the units for each domain of the first step that could not be given up."""
+        slope: Fraction | None = None
         at = {child: len(self._children[child]) - 1 for child in chosen}
         surplus = sum(self._children[child][-1].units for child in chosen) - self._units
         downs: list[tuple[Fraction, int]] = []
         for child in chosen:
             self._add_down(downs, child, at[child])
         while downs:
-            _, child = heappop(downs)
+            saved, child = heappop(downs)
             steps, number = self._children[child], at[child]
             lost = steps[number].units - steps[number - 1].units
             if lost <= surplus:
                 surplus -= lost
                 at[child] -= 1
                 self._add_down(downs, child, at[child])
-        return sorted((child, self._children[child][number]) for child, number in at.items())
+            elif slope is None:
+                slope = saved
+        return sorted((child, self._children[child][number]) for child, number in at.items()), slope
 
     def _add_down(self, downs: list[tuple[Fraction, int]], child: int, number: int) -> None:
         if number:
@@ -209,13 +220,12 @@ class _Choice:
 
     def _price(self) -> Fraction:
         """A price at which the children that are worth the most give about what is asked."""
-        prices = sorted(
-            {
-                Fraction(upper.cost - lower.cost, upper.units - lower.units)
-                for steps in self._different
-                for lower, upper in pairwise((Step(0, 0), *steps))
-            }
-        )
+        slopes = {
+            (upper.cost - lower.cost, upper.units - lower.units)
+            for steps in self._different
+            for lower, upper in pairwise((Step(0, 0), *steps))
+        }
+        prices = sorted({Fraction(*slope) for slope in slopes})
         place = bisect_left(prices, self._units, key=self._given)
         return max(prices[max(0, place - 1) : place + 1], key=self._bound)
 

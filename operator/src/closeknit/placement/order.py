@@ -16,15 +16,19 @@ ORDER_STEPS = 400_000  # looks at what one position exchanges with another: some
 NEAR = 1e-9  # sums of fractions: no swap is for less
 
 
+def has_order(request: Request, hosts: int) -> bool:
+    """Whether ranks of so many hosts exchange anything but what goes round one ring of all of them."""
+    is_one_ring = request.pipeline == request.expert == 1 and request.gpus % (hosts * request.group) == 0
+    return hosts > 2 and not is_one_ring
+
+
 def ordered(domains: Sequence[tuple[str, ...]], request: Request) -> list[int]:
     """Positions of the hosts of `domains` (outermost first, in fabric order, equal shares) in rank order."""
     hosts = len(domains)
     standing = list(range(hosts))
-    if hosts < 3 or len(set(domains)) == 1:
+    if not has_order(request, hosts) or len(set(domains)) == 1:
         return standing
     edges = between_hosts(request, request.gpus // hosts)
-    if not edges or _is_one_ring(edges, hosts):
-        return standing
     places = _Places(domains, edges)
     lines = _lines(request, hosts)
     starts = [list(places.labels), *(laid for length, stride in lines for laid in _laid_out(places, length, stride))]
@@ -41,10 +45,6 @@ def crossing(domains: Sequence[tuple[str, ...]], edges: Edges) -> float:
 def _apart(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     """At how many levels two hosts are in different domains."""
     return sum(1 for a, b in zip(one, other, strict=True) if a != b)
-
-
-def _is_one_ring(edges: Edges, hosts: int) -> bool:
-    return all(other - one in (1, hosts - 1) for one, other in edges)
 
 
 def _lines(request: Request, hosts: int) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import NodeView
 from closeknit.placement.layout import Layout, Part
-from closeknit.placement.order import ordered
+from closeknit.placement.order import has_order, ordered
 from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice
 from closeknit.placement.ranks import in_fabric_order
 from closeknit.placement.refusal import refusal, unknown_level
@@ -86,11 +86,12 @@ def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tab
 
 def _in_rank_order(cluster: Cluster, request: Request, by_name: Mapping[str, Part]) -> list[str]:
     """The nodes so that what ranks exchange crosses few domains; unequal shares in the fabric's order."""
-    domains = {name: _outer_domains(cluster, name) for name in by_name}
-    order = in_fabric_order((domains[name], name, part.mask.bit_count()) for name, part in by_name.items())
-    if len({part.mask.bit_count() for part in by_name.values()}) > 1:
+    order = in_fabric_order(
+        (_outer_domains(cluster, name), name, part.mask.bit_count()) for name, part in by_name.items()
+    )
+    if not has_order(request, len(order)) or len({part.mask.bit_count() for part in by_name.values()}) > 1:
         return order
-    return [order[host] for host in ordered([domains[name] for name in order], request)]
+    return [order[host] for host in ordered([_outer_domains(cluster, name) for name in order], request)]
 
 
 def _outer_domains(cluster: Cluster, name: str) -> tuple[str, ...]:

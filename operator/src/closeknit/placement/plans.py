@@ -43,8 +43,11 @@ class Plans:
         *,
         with_use: Costs,
         cheapest: Callable[[Sequence[Area], int], int | None],
+        is_count: bool,
     ) -> None:
-        """What a child costs that gives so much, its use included, and what the one of several does that suits best."""
+        """What a child costs that gives so much, its use included, and what the one of several does that suits best;
+        and whether that is a count of domains and hosts alone."""
+        self._is_count = is_count
         self._hosts = hosts
         self._room = room
         self._fewest = Fewest(room, innermost)
@@ -55,6 +58,8 @@ class Plans:
     def plan(self, area: Area, units: int, *, in_multiples: bool) -> Plan | None:
         """The fullest children first, or the fewest domains inside them, too, whichever costs less."""
         split = None if in_multiples else self._split(area, units)
+        if split is not None and split.is_proven and self._is_count:
+            return split
         fullest = self._fullest(area, units)
         if split is None or (fullest is not None and fullest.cost <= split.cost):
             return fullest._replace(is_proven=split is not None and split.is_proven) if fullest else None
