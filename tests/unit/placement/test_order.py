@@ -130,10 +130,21 @@ def test_what_a_job_says_of_its_traffic_decides() -> None:
     assert by_row == ["r1", "r2"] * 4
 
 
-def test_twelve_hundred_hosts_take_less_than_a_second() -> None:
-    domains = [(f"b{number % 3}", f"b{number % 3}/r{number % 97}") for number in range(1200)]
-    names = in_fabric_order([(each, f"{number:05}", 8) for number, each in enumerate(domains)])
-    request = wanted(gpus=9600, parallelism={"tensor": 8, "pipeline": 8, "expert": 5})
+@pytest.mark.parametrize(
+    ("hosts", "racks", "gpus", "parallelism"),
+    [
+        pytest.param(1200, 97, 9600, {"tensor": 8, "pipeline": 8, "expert": 5}, id="of the bench"),
+        pytest.param(2048, 2048, 16384, {"tensor": 8, "pipeline": 8, "expert": 8}, id="each in a rack of its own"),
+        pytest.param(2048, 400, 16384, {"tensor": 8, "pipeline": 16, "expert": 8}, id="few in a rack"),
+        pytest.param(2048, 400, 2048, {"pipeline": 2, "expert": 1024}, id="experts everywhere"),
+        pytest.param(65536, 4096, 65536, {"pipeline": 2, "expert": 1024}, id="as many as can be"),
+    ],
+)
+def test_so_many_hosts_take_less_than_a_second(hosts: int, racks: int, gpus: int, parallelism: dict[str, int]) -> None:
+    domains = [(f"b{number % racks % 3}", f"b{number % racks % 3}/r{number % racks}") for number in range(hosts)]
+    names = in_fabric_order([(each, f"{number:05}", gpus // hosts) for number, each in enumerate(domains)])
+    request = wanted(gpus=gpus, parallelism=parallelism)
     before = process_time()
-    ordered([domains[int(name)] for name in names], request)
+    order = ordered([domains[int(name)] for name in names], request)
     assert process_time() - before < 1
+    assert sorted(order) == list(range(hosts))

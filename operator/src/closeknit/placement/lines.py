@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+LINE_STEPS = 100_000  # looks at what adds up, for one order: some 20 ms
+
 
 def filled(labels: Sequence[int], outer: Sequence[int], length: int) -> list[int]:
     """The domains of all hosts, line after line, from those of the hosts in fabric order.
@@ -16,9 +18,10 @@ def filled(labels: Sequence[int], outer: Sequence[int], length: int) -> list[int
     for label, count in left.items():
         lines += [[label] * length] * (count // length)
         left[label] = count % length
+    steps = LINE_STEPS
     for group in sorted({outer[label] for label in left}):
-        _add_up(left, [label for label in left if outer[label] == group], length, lines)
-    _add_up(left, list(left), length, lines)
+        steps = _add_up(left, [label for label in left if outer[label] == group], length, lines, steps)
+    _add_up(left, list(left), length, lines, steps)
     first = {label: at for at, label in reversed(list(enumerate(labels)))}
     lines.sort(key=lambda line: [first[label] for label in line])
     rest = [label for label in labels if left[label]]
@@ -32,9 +35,13 @@ def _taken(rest: Sequence[int], left: dict[int, int]) -> list[int]:
     return found
 
 
-def _add_up(left: dict[int, int], some: Sequence[int], length: int, lines: list[list[int]]) -> None:
-    """Fills lines with what is left of some domains where it adds up exactly, of as few domains as can be."""
+def _add_up(left: dict[int, int], some: Sequence[int], length: int, lines: list[list[int]], steps: int) -> int:
+    """Fills lines with what is left of some domains where it adds up exactly, of as few domains as can be; gives back
+    the steps that are left."""
     while True:
+        steps -= length * len(some)
+        if steps < 0:
+            return steps
         best: list[tuple[int, ...] | None] = [None] * (length + 1)
         best[0] = ()
         for label in some:
@@ -47,7 +54,7 @@ def _add_up(left: dict[int, int], some: Sequence[int], length: int, lines: list[
                     best[reached] = (*base, label)
         found = best[length]
         if not found:
-            return
+            return steps
         lines.append([label for label in found for _ in range(left[label])])
         for label in found:
             left[label] = 0

@@ -13,11 +13,18 @@ from closeknit.placement.request import Request
 from closeknit.placement.traffic import Edges, between_hosts
 
 ORDER_STEPS = 400_000  # looks at what one position exchanges with another: some 0.25 s
+MANY_HOSTS = 2048  # more of them keep the fabric's order
+MANY_DOMAINS = 400  # of the innermost level: how far apart any two are is a table
+MANY_PAIRS = 500_000  # of ranks that exchange tokens: beyond them, too
 NEAR = 1e-9  # sums of fractions: no swap is for less
 
 
 def has_order(request: Request, hosts: int) -> bool:
-    """Whether ranks of so many hosts exchange anything but what goes round one ring of all of them."""
+    """Whether ranks of so many hosts exchange anything but what goes round one ring of all of them, and are no more
+    than can be ordered in some tenths of a second."""
+    pairs = request.gpus // request.expert * min(request.expert, hosts) ** 2 // 2
+    if hosts > MANY_HOSTS or pairs > MANY_PAIRS:
+        return False
     is_one_ring = request.pipeline == request.expert == 1 and request.gpus % (hosts * request.group) == 0
     return hosts > 2 and not is_one_ring
 
@@ -26,7 +33,7 @@ def ordered(domains: Sequence[tuple[str, ...]], request: Request) -> list[int]:
     """Positions of the hosts of `domains` (outermost first, in fabric order, equal shares) in rank order."""
     hosts = len(domains)
     standing = list(range(hosts))
-    if not has_order(request, hosts) or len(set(domains)) == 1:
+    if not has_order(request, hosts) or not 1 < len(set(domains)) <= MANY_DOMAINS:
         return standing
     edges = between_hosts(request, request.gpus // hosts)
     places = _Places(domains, edges)
@@ -179,6 +186,7 @@ class _Places:
         else:
             moved = {a: order[b] for a, b in zip(row, other, strict=True)}
             moved.update({b: order[a] for a, b in zip(row, other, strict=True)})
+        self._steps -= len(moved)
         if all(order[at] == label for at, label in moved.items()):
             return False
         before = self._sent(order, moved)
