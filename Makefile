@@ -95,6 +95,10 @@ bench-node-gpu: environment ## Which GPUs in one node, beside what others choose
 bench-joint: environment ## Which node and GPUs together, beside node first, GPUs second: the same
 	@$(HARNESS) bench.joint --write
 
+.PHONY: bench-rankmap
+bench-rankmap: environment ## Bytes that rank orders send across racks, beside the least there is: one JSON line
+	@$(HARNESS) bench.rankmap
+
 .PHONY: bench-plan
 bench-plan: environment ## closeknit plan on a 100-node file of real size: one JSON line
 	@$(HARNESS) harness.bench_plan

@@ -90,7 +90,7 @@ JOBS = [
         "an unknown field of the spec",
         edited(JOB, "gpus: 8", "gpus: 8\n  parallelism:\n    tensors: 8"),
         "closeknit: job.yaml:9: TrainingJob ml/train: spec.parallelism.tensors: unknown field; allowed: "
-        "tensor, context, pipeline, expert",
+        "tensor, context, pipeline, expert, traffic",
     ),
     (
         "an unknown field beside the spec",

@@ -65,7 +65,7 @@ def test_a_resource_is_stored_once_for_all_nodes_that_have_it() -> None:
         share("gpu-4", nics=("mlx5_0:1",), rdma_resource="rdma/a"),
         share("gpu-5", nics=("mlx5_1:1",), rdma_resource="rdma/b"),
     )
-    nodes = encoded(shares)
+    nodes = encoded(shares).nodes
     assert [each.rdma_resource for each in nodes] == ["rdma/a", None, None, None, "rdma/b"]
     job = training_job(placement={"nodeCount": 5, "nodes": [each.wire() for each in nodes]})
     stored = TrainingJob.parse(job).status.placement

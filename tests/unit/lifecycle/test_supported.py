@@ -20,7 +20,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"topology": {"fabric": {"preferred": "rack", "patience": "10m"}}}, "topology.fabric.patience"),
         ({"gpu": {"allowShared": True}}, "gpu.allowShared"),
         ({"gpus": 1, "gpu": {"mig": "1g.18gb"}}, "gpu.mig"),
         ({"parameterServers": {"replicas": 2, "template": TEMPLATE}}, "parameterServers"),
@@ -44,7 +43,7 @@ def test_everything_else_is_built(framework: Framework) -> None:
         "parallelism": {"tensor": 2, "context": 2, "pipeline": 2},
         "topology": {
             "nvlink": "Required",
-            "fabric": {"required": "block", "preferred": "rack", "patience": "0m"},
+            "fabric": {"required": "block", "preferred": "rack", "patience": "10m"},
             "gpusPerNode": 8,
             "minBusBandwidthGBps": 100,
         },

@@ -89,6 +89,20 @@ class RestartAction(StrEnum):
     RESTART_FREE = "RestartFree"
 
 
+Bytes = Annotated[float, Field(ge=0, le=1_000_000)]
+
+
+class Traffic(Wire):
+    """What a rank sends in one step on each axis, relative to the other axes: it decides the order of nodes."""
+
+    data: Bytes | None = None
+    """Gradients, round the data-parallel group. Default 1; with experts 0.3."""
+    pipeline: Bytes | None = None
+    """Activations, to the next stage. Default 0.1."""
+    expert: Bytes | None = None
+    """Tokens, to the other experts. Default 1."""
+
+
 class Parallelism(Wire):
     """Degrees of model parallelism; data parallelism is what remains of gpus."""
 
@@ -100,6 +114,8 @@ class Parallelism(Wire):
     """Pipeline-parallel degree: number of stages. Default 1."""
     expert: Degree = 1
     """Expert-parallel degree; divides context times data, that is gpus / (tensor x pipeline). Default 1."""
+    traffic: Traffic | None = None
+    """How much is sent on each axis, where it is known better than the defaults."""
 
 
 class FabricRequest(Wire):

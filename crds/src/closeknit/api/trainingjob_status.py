@@ -1,13 +1,18 @@
 """What a TrainingJob's status says: conditions, placement, and why it waits."""
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from closeknit.api.trainingjob import MAX_GPUS
 from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Wire
 
+_LONG = 1 << 20
+_PART = r"^[-.a-z0-9]*$"
+_NAMES = r"^[-.a-z0-9]*:[-.a-z0-9]*(,[-.a-z0-9]*)*$"
+_RUNS = r"^[0-9]{1,18}([*][0-9]{1,5})?(,[0-9]{1,18}([*][0-9]{1,5})?)*$"
 _RANGES = r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"
 
 
@@ -60,6 +65,59 @@ class NodeAssignment(Wire):
     """Whether the Pod really got these GPUs: Verified, Mismatch or Unknown."""
 
 
+class NodeKind(Wire):
+    """What many nodes of a gang have in common."""
+
+    gpus: Annotated[list[Annotated[int, Field(ge=0, le=63)]], Field(max_length=64)]
+    """NVML indexes of the chosen GPUs in local-rank order."""
+    nics: Annotated[list[Label], Field(max_length=64)] | None = None
+    """RDMA NICs that the Pod uses."""
+    rdma_resource: Annotated[str, StringConstraints(max_length=128)] | None = None
+    """The node's resource by which the Pod gets them, for example rdma/hca."""
+    binding: Binding
+    """DRA, WholeNode or BestEffort."""
+    actual: Actual | None = None
+    """Whether the Pod really got these GPUs: Verified, Mismatch or Unknown."""
+
+
+class PackedNodes(Wire):
+    """The nodes of a gang over so many that one by one they would not fit an object, in rank order."""
+
+    names: Annotated[
+        list[Annotated[str, StringConstraints(max_length=_LONG, pattern=_NAMES)]], Field(max_length=MAX_GPUS)
+    ]
+    """Of some nodes what their names have in common, and what of each follows it: a-:00001,00002."""
+    start: Annotated[str, StringConstraints(max_length=253, pattern=_PART)] = ""
+    """What every name begins with, before that."""
+    end: Annotated[str, StringConstraints(max_length=253, pattern=_PART)] = ""
+    """What every name ends with, for example .example.com."""
+    kinds: Annotated[list[NodeKind], Field(max_length=MAX_GPUS)]
+    """What nodes have in common."""
+    kind: Annotated[str, StringConstraints(max_length=_LONG, pattern=_RUNS)]
+    """The position in kinds of each node, from 0, and how many times it comes: 0*3,1."""
+    generation: Annotated[str, StringConstraints(max_length=_LONG, pattern=_RUNS)]
+    """metadata.generation of each node's NodeTopology that the indexes speak of, and how many times it comes."""
+
+    @model_validator(mode="after")
+    def _columns_agree(self) -> Self:
+        count = sum(run.count(",") + 1 for run in self.names)
+        if count > MAX_GPUS:
+            raise ValueError(f"{count} nodes are more than {MAX_GPUS}")
+        for column in (self.kind, self.generation):
+            if sum(times for _, times in runs(column)) != count:
+                raise ValueError(f"{count} nodes have names, and another number has the rest")
+        if any(value >= len(self.kinds) for value, _ in runs(self.kind)):
+            raise ValueError(f"a kind is none of the {len(self.kinds)}")
+        return self
+
+
+def runs(text: str) -> Iterator[tuple[int, int]]:
+    """(value, how many times it comes) of a column."""
+    for run in text.split(","):
+        value, _, times = run.partition("*")
+        yield int(value), int(times or 1)
+
+
 class ParameterServerAssignment(Wire):
     """Node of one parameter server."""
 
@@ -75,7 +133,9 @@ class PlacementStatus(Wire):
     node_count: Annotated[int, Field(ge=0)]
     """Number of nodes."""
     nodes: Annotated[list[NodeAssignment], Field(max_length=MAX_GPUS)]
-    """Share of each node, in rank order."""
+    """Share of each node, in rank order; empty where packed tells them."""
+    packed: PackedNodes | None = None
+    """The nodes of a gang over more than 1,024 of them, in columns."""
     succeeded: Annotated[str, StringConstraints(max_length=65536, pattern=_RANGES)] | None = None
     """Positions in nodes, from 0 (for example 0-3,7), whose Pods ended with success: they are over though removed."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None

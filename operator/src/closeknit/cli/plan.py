@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJobStatus
-from closeknit.cluster.booking import booking
+from closeknit.cluster.booking import assignments, booking
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import Change, ClusterObject, Stream, pod_stream
 from closeknit.launch.environment import container_environment
@@ -144,7 +144,7 @@ def _placed(found: Sitting) -> Placed:
 def _ranks(job: TrainingJob, placement: PlacementStatus, gang: Gang | None) -> tuple[Rank, ...]:
     asked = request(job.key, job.spec)
     ranks: list[Rank] = []
-    for index, node in enumerate(placement.nodes):
+    for index, node in enumerate(assignments(placement)):
         uuids = gang.members[index].uuids if gang is not None else ("",) * len(node.gpus)
         for gpu, uuid in zip(node.gpus, uuids, strict=True):
             ranks.append(Rank(len(ranks), node.name, gpu, uuid, coordinates(len(ranks), asked)))

@@ -7,6 +7,7 @@ from rich.text import Text
 from closeknit.api.printable import printable
 from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cli.plan import Placed, Refused
+from closeknit.cluster.booking import assignments
 
 
 def print_table(answer: Placed | Refused, console: Console) -> None:
@@ -34,7 +35,7 @@ def _nodes(placement: PlacementStatus) -> Table:
         table.add_column(heading, no_wrap=True)
     table.add_column("NICS")
     nics: list[str] = []
-    for node in placement.nodes:
+    for node in assignments(placement):
         nics = node.nics if node.nics is not None else nics
         gpus = ",".join(map(str, node.gpus))
         table.add_row(_text(node.name), gpus, node.ranks, str(node.binding), _text(", ".join(nics) or "-"))
@@ -47,7 +48,7 @@ def _text(words: str, style: str = "") -> Text:
 
 
 def _summary(placement: PlacementStatus) -> str:
-    gpus = sum(len(node.gpus) for node in placement.nodes)
+    gpus = sum(len(node.gpus) for node in assignments(placement))
     spans = [_count(count, level) for level, count in (placement.levels or {}).items()]
     on = f"{_count(gpus, 'GPU')} on {_count(placement.node_count, 'node')}"
     return f"{on} in {', '.join(spans)}" if spans else on

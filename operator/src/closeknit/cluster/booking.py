@@ -1,20 +1,23 @@
 """What a job holds by its status: the one form of a booking inside the process, and the one place that knows its wire.
 
 On the wire (status.placement) ranks are text, a node's NICs and their resource are left out where they are those of the
-node before, and a NIC is named without its port where that is the usual one. Nothing but this module reads or writes
-that.
+node before, and a NIC is named without its port where that is the usual one. A gang over very many nodes is told in
+columns (packing.py). Nothing but this module reads or writes that.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from closeknit.api.names import ConditionType
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob_status import Actual, Binding, NodeAssignment, PlacementStatus
+from closeknit.api.trainingjob_status import Actual, Binding, NodeAssignment, NodeKind, PackedNodes, PlacementStatus
 from closeknit.cluster.job import InvalidJob
+from closeknit.cluster.packing import packed, unpacked
 
 # A job in one of these states holds nothing by its booking; what its Pods still hold, they hold by themselves.
 RELEASED = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED, ConditionType.SUSPENDED})
+ONE_BY_ONE = 1024  # so many nodes are told one by one, at some 110 bytes each; an object holds 1.5 MiB
 DEFAULT_PORT = ":1"  # almost every RDMA NIC has one port; the wire names it by the NIC alone
 
 
@@ -62,7 +65,7 @@ class Booking:
 def booking(job: TrainingJob | InvalidJob) -> Booking | None:
     """What the job holds by its status: the placement of an attempt that has not ended; None where it holds nothing."""
     status = job.status
-    if status.placement is None or not status.placement.nodes:
+    if status.placement is None or not (status.placement.nodes or status.placement.packed):
         return None
     if any(condition.type in RELEASED and condition.status == "True" for condition in status.conditions):
         return None
@@ -74,6 +77,8 @@ def booking(job: TrainingJob | InvalidJob) -> Booking | None:
 
 def decoded(placement: PlacementStatus) -> tuple[Share, ...]:
     """The shares of a stored placement."""
+    if placement.packed is not None:
+        return _from_columns(placement.packed, placement.succeeded or "")
     shares: list[Share] = []
     nics: tuple[str, ...] = ()
     resource = ""
@@ -81,7 +86,7 @@ def decoded(placement: PlacementStatus) -> tuple[Share, ...]:
     succeeded = _positions(placement.succeeded or "", len(placement.nodes))
     for position, node in enumerate(placement.nodes):
         if node.nics is not None:  # absent: as the node before
-            nics = tuple(nic if ":" in nic else f"{nic}{DEFAULT_PORT}" for nic in node.nics)
+            nics = _nics(node.nics)
         resource = resource if node.rdma_resource is None else node.rdma_resource
         gpus = tuple(node.gpus)
         shares.append(
@@ -101,8 +106,73 @@ def decoded(placement: PlacementStatus) -> tuple[Share, ...]:
     return tuple(shares)
 
 
-def encoded(shares: Iterable[Share]) -> list[NodeAssignment]:
-    """The nodes of status.placement that tell these shares."""
+class Told(NamedTuple):
+    """Shares as status.placement tells them."""
+
+    nodes: list[NodeAssignment]
+    packed: PackedNodes | None
+
+
+def encoded(shares: Sequence[Share]) -> Told:
+    """What of status.placement tells these shares: the nodes one by one, or where they are too many the columns."""
+    return Told(_one_by_one(shares), None) if len(shares) <= ONE_BY_ONE else Told([], _in_columns(shares))
+
+
+def assignments(placement: PlacementStatus) -> list[NodeAssignment]:
+    """The nodes of a stored placement one by one, however it tells them."""
+    return placement.nodes if placement.packed is None else _one_by_one(decoded(placement))
+
+
+def _in_columns(shares: Sequence[Share]) -> PackedNodes:
+    alike = [(share.gpus, share.nics, share.rdma_resource, share.binding, share.actual) for share in shares]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(alike))}
+    first = {number: share for share, number in zip(reversed(shares), map(numbers.get, reversed(alike)), strict=True)}
+    kinds = [
+        NodeKind(
+            gpus=list(share.gpus),
+            nics=_told_nics(share) or None,
+            rdma_resource=share.rdma_resource or None,
+            binding=share.binding,
+            actual=share.actual,
+        )
+        for share in map(first.__getitem__, numbers.values())
+    ]
+    generations = [share.topology_generation for share in shares]
+    return packed([share.node for share in shares], kinds, map(numbers.__getitem__, alike), generations)
+
+
+def _from_columns(nodes: PackedNodes, succeeded: str) -> tuple[Share, ...]:
+    shares: list[Share] = []
+    first_rank = 0
+    columns = list(unpacked(nodes))
+    ended = _positions(succeeded, len(columns))
+    for position, (name, kind, generation) in enumerate(columns):
+        shares.append(
+            Share(
+                node=name,
+                gpus=tuple(kind.gpus),
+                first_rank=first_rank,
+                binding=kind.binding,
+                nics=_nics(kind.nics or ()),
+                rdma_resource=kind.rdma_resource or "",
+                topology_generation=generation,
+                actual=kind.actual,
+                succeeded=position in ended,
+            )
+        )
+        first_rank += len(kind.gpus)
+    return tuple(shares)
+
+
+def _nics(told: Iterable[str]) -> tuple[str, ...]:
+    return tuple(nic if ":" in nic else f"{nic}{DEFAULT_PORT}" for nic in told)
+
+
+def _told_nics(share: Share) -> list[str]:
+    return [nic.removesuffix(DEFAULT_PORT) for nic in share.nics]
+
+
+def _one_by_one(shares: Iterable[Share]) -> list[NodeAssignment]:
     nodes: list[NodeAssignment] = []
     before: tuple[str, ...] = ()
     resource = ""
@@ -114,7 +184,7 @@ def encoded(shares: Iterable[Share]) -> list[NodeAssignment]:
                 name=share.node,
                 gpus=list(share.gpus),
                 ranks=_rank_range(share.ranks),
-                nics=None if share.nics == before else [nic.removesuffix(DEFAULT_PORT) for nic in share.nics],
+                nics=None if share.nics == before else _told_nics(share),
                 rdma_resource=resource if is_another else None,
                 binding=share.binding,
                 topology_generation=share.topology_generation,
@@ -130,7 +200,7 @@ def with_shares(placement: PlacementStatus, shares: Sequence[Share]) -> Placemen
     if tuple(shares) == decoded(placement):
         return placement
     succeeded = _ranges([position for position, share in enumerate(shares) if share.succeeded])
-    return placement.model_copy(update={"nodes": encoded(shares), "succeeded": succeeded or None})
+    return placement.model_copy(update={**encoded(shares)._asdict(), "succeeded": succeeded or None})
 
 
 def names(nodes: Sequence[str]) -> str:

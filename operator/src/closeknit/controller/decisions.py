@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from closeknit.api.trainingjob_status import TrainingJobStatus
-from closeknit.cluster.booking import names
+from closeknit.cluster.booking import assignments, names
 from closeknit.lifecycle.plan import Plan
 
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ def log_decision(plan: Plan, before: TrainingJobStatus) -> None:
     elif plan.notice is not None:
         facts["reason"] = plan.notice.reason
     if status.placement is not None:
-        facts["nodes"] = names([node.name for node in status.placement.nodes])
+        facts["nodes"] = names([node.name for node in assignments(status.placement)])
         if status.placement.predicted_bus_bandwidth_gb_s is not None:
             facts["predicted_gb_s"] = status.placement.predicted_bus_bandwidth_gb_s
     if plan.notice is not None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
-from closeknit.cluster.booking import Booking, Share, encoded, names
+from closeknit.cluster.booking import Booking, Share, assignments, encoded, names
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.pod import pod
@@ -78,10 +78,11 @@ def may_be_counted(subject: Subject) -> bool:
 
 def placed(subject: Subject, booked: PlacementStatus) -> Notice:
     """The Event that tells of a booking."""
-    gpus = sum(len(node.gpus) for node in booked.nodes)
+    nodes = assignments(booked)
+    gpus = sum(len(node.gpus) for node in nodes)
     bandwidth = booked.predicted_bus_bandwidth_gb_s
     predicted = "" if bandwidth is None else f", {bandwidth:g} GB/s predicted"
-    note = f"{gpus} GPUs on {names([node.name for node in booked.nodes])}{predicted}"
+    note = f"{gpus} GPUs on {names([node.name for node in nodes])}{predicted}"
     return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE)
 
 
@@ -101,9 +102,11 @@ def _shares(placement: Placement) -> tuple[Share, ...]:
 
 
 def _placement_status(placement: Placement) -> PlacementStatus:
+    told = encoded(_shares(placement))
     return PlacementStatus(
         node_count=len(placement.shares),
-        nodes=encoded(_shares(placement)),
+        nodes=told.nodes,
+        packed=told.packed,
         levels=dict(placement.levels) or None,
         predicted_bus_bandwidth_gb_s=_rounded(placement.predicted_bus_bandwidth_gb_s),
         ideal_bus_bandwidth_gb_s=_rounded(placement.ideal_bus_bandwidth_gb_s),

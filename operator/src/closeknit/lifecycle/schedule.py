@@ -18,6 +18,7 @@ from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.children import is_own, taken
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.patience import asked_again_at, patient, patient_until
 from closeknit.lifecycle.queue import place_of
 from closeknit.lifecycle.rations import Rations, steps_of_selection, steps_of_words
 from closeknit.lifecycle.trials import Trials
@@ -209,9 +210,10 @@ class _Walk:
         if may_be_refused and (refusal := self._trials.refusal(key, answers, is_trial=True)) is not None:
             return Found(Wait(refusal), until=refusal.until)
         away = avoided(job, self.cluster, self._now)
+        patience = patient_until(job, self._now)
         shape = known.shape if known is not None else None
-        if shape is None or shape.request.avoided != away.nodes:
-            shape = self._shape(job, away)
+        if shape is None or shape.request.avoided != away.nodes or patience is not None:
+            shape = self._shape(job, away, is_patient=patience is not None)
         alone = freed(job, pods, self.cluster)
         if not self._may_ask(shape, place, alone):
             return Found(_NOT_ASKED, shape, is_settled=False)
@@ -219,10 +221,11 @@ class _Walk:
         if isinstance(answer, Wait):
             if may_be_refused and self.is_trial:
                 return Found(_NOT_ASKED, shape, is_settled=False)  # it would be told so, and otherwise a moment later
+            again = asked_again_at(shape.request, patience, away.until)
             # What is left of it may come to count as free for it alone, on a node that recovers.
             has_left = bool(pods or self.cluster.claims_of(key))
             scene = None if alone is self.cluster else self.scene
-            return Found(answer, shape, until=away.until, is_settled=not (has_left or away.nodes), scene=scene)
+            return Found(answer, shape, until=again, is_settled=not (has_left or away.nodes), scene=scene)
         if (refusal := self._trials.refusal(key, answers, is_trial=may_be_refused)) is not None:
             return Found(Wait(refusal), shape, until=refusal.until, is_settled=False)
         number = job.status.attempt or 1
@@ -246,8 +249,10 @@ class _Walk:
             return Found(Keep(held))
         return Found(Keep(held, is_fit_again(job, held, self.cluster, self._now)), is_settled=False)
 
-    def _shape(self, job: TrainingJob, away: Avoided) -> Shape:
+    def _shape(self, job: TrainingJob, away: Avoided, *, is_patient: bool) -> Shape:
         asked: Request = replace(request(_ANYBODY, job.spec), avoided=away.nodes)
+        if is_patient:
+            asked = patient(asked, self.cluster, self._tables) or asked
         return self._shapes.setdefault(asked, Shape(asked))
 
     def _may_ask(self, shape: Shape, place: QueuePlace, alone: Cluster) -> bool:

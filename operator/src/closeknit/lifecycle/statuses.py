@@ -15,7 +15,7 @@ from closeknit.api.trainingjob_status import (
     TrainingJobStatus,
     UnfitNode,
 )
-from closeknit.cluster.booking import Share, decoded, names, with_shares
+from closeknit.cluster.booking import Share, assignments, decoded, names, with_shares
 from closeknit.lifecycle.conditions import Observation, found, is_true, observed, state, stated, timestamp
 from closeknit.lifecycle.shortcoming import NO_IPC_LOCK, Shortcoming
 
@@ -270,7 +270,7 @@ def _with(job: Stored, shares: Sequence[Share]) -> PlacementStatus | None:
 
 
 def _booked_on(placement: PlacementStatus) -> str:
-    return f"booked on {names([node.name for node in placement.nodes])}"
+    return f"booked on {names([node.name for node in assignments(placement)])}"
 
 
 def _with_ended(

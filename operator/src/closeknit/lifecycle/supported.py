@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from closeknit.api.quantity import duration_s
 from closeknit.api.trainingjob import Defragment, Restart, TrainingJobSpec
 
 
@@ -15,7 +14,6 @@ class _Field:
 
 # In the order of the spec; a field that gets built leaves this table.
 _NOT_BUILT = (
-    _Field("topology.fabric.patience", lambda spec: duration_s(spec.topology.fabric.patience) != 0),
     _Field("gpu.allowShared", lambda spec: spec.gpu.allow_shared),
     _Field("gpu.mig", lambda spec: spec.gpu.mig is not None),
     _Field("parameterServers", lambda spec: spec.parameter_servers is not None),

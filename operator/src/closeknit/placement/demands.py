@@ -43,6 +43,10 @@ def _any_domains(request: Request) -> Request:
     return replace(request, required_level=None)
 
 
+def _any_patience(request: Request) -> Request:
+    return replace(request, patient_level=None)
+
+
 def _any_transport(request: Request) -> Request:
     return request if request.rdma is RdmaPolicy.DISABLED else replace(request, rdma=RdmaPolicy.PREFERRED)
 
@@ -56,6 +60,7 @@ DEMANDS = (
     Demand(_any_room, PendingReason.INSUFFICIENT_RESOURCES, cramped),
     Demand(_any_links, PendingReason.NO_NVLINK_ISLAND, reasons.no_island),
     Demand(_any_domains, PendingReason.NO_DOMAIN, reasons.no_domain),
+    Demand(_any_patience, PendingReason.NO_DOMAIN, reasons.patient),
     Demand(_any_transport, PendingReason.RDMA_UNAVAILABLE, reasons.no_rdma),
     Demand(_any_bandwidth, PendingReason.BANDWIDTH_BELOW_MINIMUM, reasons.too_slow),
 )

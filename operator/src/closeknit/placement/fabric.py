@@ -11,16 +11,17 @@ What a spread costs is worked out first, once for all domains of one content; wh
 win. Of spreads that cost the same the one with the first nodes is taken, and of domains that are alike the first one.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from closeknit.placement.cost import Scale
 from closeknit.placement.ground import Area, numbers_of
 from closeknit.placement.hosts import Hosts, Units
+from closeknit.placement.plans import Plan, Plans
 from closeknit.placement.room import Room
 from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums
 
-# Beyond these sizes the fullest domains are filled first, which is the fewest of each but need not be the cheapest:
+# Beyond these sizes it is the fewest of each (fewest.py), or the fullest first, which need not be the cheapest:
 # combinations tried for one domain (about 2 ms), and nodes that may give unequal shares.
 EXACT_STEPS = 20_000
 EXACT_NODES = 16
@@ -68,8 +69,20 @@ class Filling:
             whole_at=self._whole_at,
             whole_units=self._whole_units,
         )
+        self._plans = Plans(
+            self._hosts,
+            self._room,
+            self._innermost,
+            with_use=self._with_use,
+            cheapest=self._cheapest,
+            is_count=self._hosts.uniform is not None,
+        )
         self._seen = 0
+        self.is_proven = True
+        """Whether the picks that were asked for last need the fewest domains for certain."""
         self._costs: dict[tuple[int, int], int | None] = {}
+        self._heaped: set[tuple[int, int]] = set()
+        """Which of them are what a heap costs that was made up of all nodes."""
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
 
@@ -98,6 +111,7 @@ class Filling:
 
     def picks(self, units: int) -> tuple[Pick, ...]:
         """(node, units) of the cheapest spread, by node. There is one."""
+        self.is_proven = True
         return self._picks(self._root, units)
 
     def _exactly(self, area: Area, units: int) -> int | None:
@@ -112,11 +126,16 @@ class Filling:
             return found
 
     def _worked_out(self, area: Area, units: int) -> int | None:
-        if not area.children:
-            return self._hosts.cost(area, units)
-        # One child is cheaper than any two, since it counts 1 at its level and the levels inside come later.
-        alone = self._cheapest(area.children, units)
-        return alone if alone is not None else self._over_children(area, units)
+        found = self._over_children(area, units) if area.children else self._hosts.cost(area, units)
+        if found is not None or self._whole_at is not None or not self._hosts.has_gaps(area):
+            return found
+        if self._is_exact and (not area.children or self._is_combined(area, units)):
+            return None
+        heap = self._plans.change.heap(area, units)
+        if heap is None:
+            return None
+        self._heaped.add((self._room.content(area), units))
+        return heap.cost
 
     def _with_use(self, area: Area, units: int) -> int | None:
         cost = self._exactly(area, units)
@@ -159,9 +178,13 @@ class Filling:
         return (self._is_equal or self._is_exact) and self._steps(area, units) <= EXACT_STEPS
 
     def _over_children(self, area: Area, units: int) -> int | None:
+        # One child is cheaper than any two, since it counts 1 at its level and the levels inside come later.
+        alone = self._cheapest(area.children, units)
+        if alone is not None:
+            return alone
         if not self._is_combined(area, units):
-            left = self._fullest_first(area)
-            return self._fullest_children(left, units)
+            plan = self._plan(area, units)
+            return plan.cost if plan else None
         if self._hosts.uniform is not None and not self._counts_free and area.level + 1 == self._innermost:
             return self._fewest_children(area, units)
         known = self._sums.get(self._room.content(area))
@@ -196,6 +219,9 @@ class Filling:
             return None
         return self._room.fewest(area, units) * self._room.used(child) + units * (self._hosts.uniform or 0)
 
+    def _plan(self, area: Area, units: int) -> Plan | None:
+        return self._plans.plan(area, units, in_multiples=self._whole_at is not None)
+
     def _most_combined(self, area: Area, units: int) -> int:
         """The most units, up to these, for which all combinations of an area's children are tried; 0 for none."""
         if not area.children or not (self._is_equal or self._is_exact):
@@ -212,43 +238,12 @@ class Filling:
             tables = [self._table(child, 1, units) for child in area.children if self._room.capacity(child)]
             self._sums[key] = cheapest_sums(tables, units)
 
-    def _fullest_first(self, area: Area) -> list[Area]:
-        children = [child for child in area.children if self._room.capacity(child)]
-        return sorted(children, key=self._room.capacity, reverse=True)
-
-    def _with_room(self, left: Sequence[Area], start: int, units: int) -> Sequence[Area]:
-        """Those children from `start` on, the fullest first, that could give all of the units."""
-        return left[start : bisect_left(left, -units + 1, lo=start, key=lambda child: -self._room.capacity(child))]
-
-    def _fullest_steps(self, left: Sequence[Area], units: int) -> tuple[list[tuple[Area, int]], int] | None:
-        """Whole domains, the largest first, as (child, units), and the units that one child of the rest gives.
-
-        None where the units cannot be made up so.
-        """
-        taken: list[tuple[Area, int]] = []
-        for start, child in enumerate(left):
-            room = self._with_room(left, start, units)
-            if room and self._cheapest(room, units) is not None:
-                return taken, units
-            most = min(self._room.capacity(child), units)
-            if self._exactly(child, most) is not None:
-                taken.append((child, most))
-                units -= most
-            else:
-                taken.append((child, 0))
-        return None
-
-    def _fullest_children(self, left: Sequence[Area], units: int) -> int | None:
-        """Whole domains, the largest first, and the rest in the one that suits it best."""
-        found = self._fullest_steps(left, units)
-        if found is None:
-            return None
-        taken, rest = found
-        last = self._cheapest(self._with_room(left, len(taken), rest), rest) or 0
-        return last + sum(self._with_use(child, most) or 0 for child, most in taken if most)
-
     def _picks(self, area: Area, units: int) -> tuple[Pick, ...]:
         """The nodes of the cheapest spread of exactly these units inside one area, by name."""
+        if (self._room.content(area), units) in self._heaped:
+            self.is_proven = False
+            heap = self._plans.change.heap(area, units)
+            return heap.picks if heap else ()
         if not area.children:
             return self._hosts.picks(area, units)
         alone = self._cheapest(area.children, units)
@@ -256,13 +251,13 @@ class Filling:
             return self._picks_of_one(area.children, units, alone)
         if self._is_combined(area, units):
             return self._named_over(area, units, self._least(area, units))[units] or ()
-        left = self._fullest_first(area)
-        taken, rest = self._fullest_steps(left, units) or ([], 0)
-        room = self._with_room(left, len(taken), rest)
-        found = list(self._picks_of_one(room, rest, self._cheapest(room, rest) or 0))
-        for child, most in taken:
-            if most:
-                found += self._picks(child, most)
+        plan = self._plan(area, units)
+        if plan is None:
+            return ()
+        self.is_proven = self.is_proven and plan.is_proven
+        found = [pick for child, given in plan.parts for pick in self._picks(child, given)]
+        if plan.rest:
+            found += self._picks_of_one(plan.rest.room, plan.rest.units, plan.rest.cost)
         return tuple(sorted(found))
 
     def _picks_of_one(self, children: Sequence[Area], units: int, cost: int) -> tuple[Pick, ...]:

@@ -35,6 +35,8 @@ class Hosts:
         self.is_equal = is_equal
         self.offers = 0
         """Mask of the offers that can give anything, by number."""
+        self._gaps = 0
+        """Of those that give only some of the numbers up to their most."""
         self._is_exact = is_exact
         self._most: dict[int, int] = {}
         self._ranks: dict[int, tuple[int, int]] = {}
@@ -53,6 +55,8 @@ class Hosts:
         self._units[offer] = units
         self.offers |= 1 << offer
         most = self._most[offer] = max(units)
+        if len(units) < most:
+            self._gaps |= 1 << offer
         self._ranks[offer] = (-most, units[most])
         self._tables_of[offer] = self._different.setdefault(tuple(units.items()), len(self._different))
         if self.is_equal:
@@ -64,6 +68,14 @@ class Hosts:
 
     def _able(self, area: Area) -> list[Members]:
         return [entry for entry in area.members if entry.offer in self._units]
+
+    def units(self, offer: int) -> Units:
+        """What each node of an offer gives, and for what; nothing where it gives nothing."""
+        return self._units.get(offer, {})
+
+    def has_gaps(self, area: Area) -> bool:
+        """Whether nodes of an area give only some of the numbers up to their most."""
+        return bool(area.offers & self._gaps)
 
     def capacity(self, area: Area) -> int:
         """How many units the nodes can give together."""

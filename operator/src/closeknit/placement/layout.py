@@ -29,10 +29,14 @@ class Layout:
     counts: tuple[int, ...]
     """How many domains of each level it uses, host last."""
     prediction: Prediction
+    is_fewest: bool = True
+    """Whether it is certain that no other uses fewer domains."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether the search in one of its nodes ended at its budget, so that there may be a better one."""
+        """Whether a search ended at its budget, in one of its nodes or over them, so that there may be a better one."""
+        if not self.is_fewest:
+            return True
         different = {(part.offer.terms.sets, part.mask) for part in self.parts}
         return any(sets.is_rough or sets.bandwidth(mask).is_cut for sets, mask in different)
 

@@ -1,6 +1,6 @@
 """The decision for one gang: place(cluster, request, tables)."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
 from closeknit.api.names import JobKey
@@ -11,10 +11,11 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.exposure import exposure
 from closeknit.cluster.node import NodeView
 from closeknit.placement.layout import Layout, Part
+from closeknit.placement.order import has_order, ordered
 from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice
 from closeknit.placement.ranks import in_fabric_order
 from closeknit.placement.refusal import refusal, unknown
-from closeknit.placement.request import Request
+from closeknit.placement.request import DENSE_TRAFFIC, Request
 from closeknit.placement.search import best_layout, fits
 from closeknit.placement.tables import Same, Tables
 
@@ -43,19 +44,29 @@ def can_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
         return False
     ground = tables.ground(cluster, request)
     kept = tables.fits(ground.root)
-    key = (_asked(cluster, request), replace(request, job=_NOBODY, pipeline=1, expert=1))
+    key = (_asked(cluster, request), replace(request, job=_NOBODY, pipeline=1, expert=1, traffic=DENSE_TRAFFIC))
     known = kept.get(key)
     if known is None:
         known = kept.put(key, (fits(cluster.levels, cluster.fabric, ground, request, tables),))
     return known[0]
 
 
+def could_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
+    """Whether `place` would give a Placement in an empty, healthy copy of the cluster."""
+    free = replace(request, job=_NOBODY, pipeline=1, expert=1, traffic=DENSE_TRAFFIC, avoided=frozenset())
+    ground = tables.ground(cluster, free, empty=True)
+    kept = tables.fits(ground.root)
+    key = ("empty", _asked(cluster, request), free)
+    known = kept.get(key)
+    if known is None:
+        known = kept.put(key, (fits(cluster.levels, cluster.fabric, ground, free, tables),))
+    return known[0]
+
+
 def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tables) -> Placement:
     """A layout as the value that is booked: shares in rank order, with ranks, NICs and bandwidth."""
     by_name = {part.node: part for part in layout.parts}
-    order = in_fabric_order(
-        (_outer_domains(cluster, name), name, part.mask.bit_count()) for name, part in by_name.items()
-    )
+    order = _in_rank_order(cluster, request, by_name)
     named: _Named = {}
     shares, first_rank = [], 0
     for name in order:
@@ -71,6 +82,16 @@ def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tab
         limited_by=layout.prediction.limited_by,
         ended_at_budget=layout.is_cut,
     )
+
+
+def _in_rank_order(cluster: Cluster, request: Request, by_name: Mapping[str, Part]) -> list[str]:
+    """The nodes so that what ranks exchange crosses few domains; unequal shares in the fabric's order."""
+    order = in_fabric_order(
+        (_outer_domains(cluster, name), name, part.mask.bit_count()) for name, part in by_name.items()
+    )
+    if not has_order(request, len(order)) or len({part.mask.bit_count() for part in by_name.values()}) > 1:
+        return order
+    return [order[host] for host in ordered([_outer_domains(cluster, name) for name in order], request)]
 
 
 def _outer_domains(cluster: Cluster, name: str) -> tuple[str, ...]:
@@ -129,7 +150,9 @@ def _ideal(cluster: Cluster, request: Request, predicted: float | None, tables: 
         job=_NOBODY,
         pipeline=1,
         expert=1,
+        traffic=DENSE_TRAFFIC,
         preferred_level=None,
+        patient_level=None,
         min_bus_bandwidth_gb_s=None,
         binding=BindingPolicy.AUTO,
         avoided=frozenset(),

@@ -106,7 +106,7 @@ class Pool:
 
     def can(self, shapes: Sequence[Shape]) -> bool:
         """Whether there is a layout of one of these shapes."""
-        if self._request.required_level is None and self._minimum.bus_gb_s == 0:
+        if self._request.level is None and self._minimum.bus_gb_s == 0:
             return any(self._is_possible(shape) for shape in shapes)
         if self._minimum.bus_gb_s == 0:
             return bool(self._fewest(shapes))
@@ -149,7 +149,7 @@ class Pool:
 
     def _is_inside_required_level(self, cost: int) -> bool:
         """Fewest domains from the outside in means one domain of the required level, wherever one can do."""
-        required = self._request.required_level
+        required = self._request.level
         return required is None or self._site.scale.domains(cost)[self._site.levels.index(required)] == 1
 
     def _filling(
@@ -253,15 +253,16 @@ class Pool:
         cost = filling.cost(total) if filling else None
         if filling is None or cost is None:
             return None
+        drawn = self._site.scale.domains(cost)
         merit = Merit(
             is_far=not self._shapes.is_near(shape),
-            domains=counts,
+            domains=drawn,
             is_unequal=not shape.equal,
             minus_block_gb_s=-floor.block_gb_s,
             minus_bus_gb_s=-floor.bus_gb_s,
             cost=cost,
         )
-        return Sketch(merit, shape.rail, partial(self._layout, filling, total, stage.of, counts))
+        return Sketch(merit, shape.rail, partial(self._layout, filling, total, stage.of, drawn))
 
     def _layout(
         self, filling: Filling, total: int, shares: Mapping[int, Mapping[int, Share]], counts: tuple[int, ...]
@@ -271,6 +272,7 @@ class Pool:
             Part(name, self._offers[number], shares[number][given].choice.mask, shares[number][given].seat.binding)
             for name, given, number in filling.picks(total)
         )
+        is_fewest = filling.is_proven
         network = (self._site.levels, self._site.level_bandwidth_gb_s, counts)
         prediction = predict(
             [(part.node, part.offer.terms.sets, part.mask) for part in parts],
@@ -281,4 +283,4 @@ class Pool:
         sure = prediction.gb_s if prediction.gb_s is not None else prediction.at_least_gb_s
         if self._minimum.bus_gb_s and self._request.gpus > 1 and (sure is None or sure < self._minimum.bus_gb_s):
             return None
-        return Layout(parts, self._transport if len(parts) > 1 else None, counts, prediction)
+        return Layout(parts, self._transport if len(parts) > 1 else None, counts, prediction, is_fewest)

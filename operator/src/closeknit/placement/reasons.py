@@ -142,8 +142,17 @@ def no_island(case: Case) -> str:
 
 def no_domain(case: Case) -> str:
     """No domain of the required level has room."""
+    return _over_domains(case, case.request.required_level or HOST_LEVEL, "needs", "it would fit", "")
+
+
+def patient(case: Case) -> str:
+    """No domain of the preferred level has room, and the job waits for one."""
+    level = case.request.patient_level or HOST_LEVEL
+    return _over_domains(case, level, "prefers", "it fits", ", which it takes once fabric.patience is over")
+
+
+def _over_domains(case: Case, level: str, verb: str, loosely: str, until: str) -> str:
     cluster, request, loose = case.cluster, case.request, _known(case)
-    level = request.required_level or HOST_LEVEL
     at = cluster.levels.index(level)
     free: Counter[str] = Counter()
     nodes: Counter[str] = Counter()
@@ -157,8 +166,8 @@ def no_domain(case: Case) -> str:
     domain, most = min(free.items(), key=lambda entry: (-entry[1], entry[0]))
     enough = ", but not in shares that meet the other demands" if most >= request.gpus else ""
     return (
-        f"needs {_gpus(request)} in one {level}; {domain} has the most free, {most} on {count(nodes[domain], 'node')}"
-        f"{enough}; it would fit over {loose.counts[at]} domains of level {level}"
+        f"{verb} {_gpus(request)} in one {level}; {domain} has the most free, {most} on {count(nodes[domain], 'node')}"
+        f"{enough}; {loosely} over {loose.counts[at]} domains of level {level}{until}"
         f"{excluded(cluster, request, case.ground)}"
     )
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from closeknit.api.affinity import NodeAffinity, required_node_affinity
 from closeknit.api.names import JobKey, NodeLabel
 from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
-from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, RdmaPolicy, TrainingJobSpec
+from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, Parallelism, RdmaPolicy, TrainingJobSpec
 from closeknit.cluster.requests import Needs, needs
 
 
@@ -22,6 +22,20 @@ class Toleration:
     effect: str
 
 
+class Traffic(NamedTuple):
+    """What a rank sends on each axis between hosts, relative to the others."""
+
+    data: float
+    pipeline: float
+    expert: float
+
+
+# One gradient is as large as the model's share of a rank, activations at a stage's end are some tenth of it, and tokens
+# go to experts and back in every layer.
+DENSE_TRAFFIC = Traffic(1.0, 0.1, 1.0)
+EXPERT_TRAFFIC = Traffic(0.3, 0.1, 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One gang: gpus ranks, one GPU each."""
@@ -32,9 +46,12 @@ class Request:
     context: int = 1
     pipeline: int = 1
     expert: int = 1
+    traffic: Traffic = DENSE_TRAFFIC
     nvlink: NvlinkPolicy = NvlinkPolicy.PREFERRED
     required_level: str | None = None
     preferred_level: str | None = None
+    patient_level: str | None = None
+    """The preferred level while it is waited for as if it were required; inside the required one."""
     gpus_per_node: int | None = None
     min_bus_bandwidth_gb_s: float | None = None
     products: tuple[str, ...] = ()
@@ -51,6 +68,11 @@ class Request:
     """Name of a traffic class that the site must have declared."""
     needs: Needs = ()
     """What each of its Pods, of which a node has one at most, needs besides GPUs."""
+
+    @property
+    def level(self) -> str | None:
+        """The level inside one domain of which it must lie now."""
+        return self.patient_level if self.patient_level is not None else self.required_level
 
     @property
     def selects(self) -> bool:
@@ -81,6 +103,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         context=spec.parallelism.context,
         pipeline=spec.parallelism.pipeline,
         expert=spec.parallelism.expert,
+        traffic=_traffic(spec.parallelism),
         nvlink=spec.topology.nvlink,
         required_level=spec.topology.fabric.required,
         preferred_level=spec.topology.fabric.preferred,
@@ -106,6 +129,17 @@ def _selector(spec: TrainingJobSpec, selector: Mapping[Any, Any]) -> tuple[tuple
     if spec.storage.gpu_direct:
         found[NodeLabel.GPUDIRECT_STORAGE.value] = "true"
     return tuple(sorted(found.items()))
+
+
+def _traffic(parallelism: Parallelism) -> Traffic:
+    usual = EXPERT_TRAFFIC if parallelism.expert > 1 else DENSE_TRAFFIC
+    said = parallelism.traffic
+    return Traffic(
+        *(
+            (own if own is not None else each)
+            for own, each in zip((said.data, said.pipeline, said.expert) if said else (None,) * 3, usual, strict=True)
+        )
+    )
 
 
 def _affinity(template: dict[str, Any]) -> NodeAffinity | None:

@@ -47,7 +47,7 @@ def fits(levels: Sequence[str], fabric: Fabric, ground: Ground, request: Request
 
 def _site(levels: Sequence[str], fabric: Fabric, ground: Ground, request: Request, tables: Tables) -> Site | None:
     """What the search begins with; None where no domain of the required level has GPUs enough."""
-    level = levels.index(request.required_level) if request.required_level is not None else -1
+    level = levels.index(request.level) if request.level is not None else -1
     if ground.most_gpus(level) < request.gpus:
         return None
     return Site(

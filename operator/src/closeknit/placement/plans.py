@@ -1,0 +1,95 @@
+"""How the children of an area share in units where not all combinations are tried."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from closeknit.placement.change import Change
+from closeknit.placement.fewest import Fewest
+from closeknit.placement.ground import Area
+from closeknit.placement.hosts import Hosts
+from closeknit.placement.room import Room
+
+Costs = Callable[[Area, int], int | None]
+
+
+class Rest(NamedTuple):
+    """Units that one of several domains gives, the one which suits them best."""
+
+    room: Sequence[Area]
+    units: int
+    cost: int
+    """With the use of that domain."""
+
+
+class Plan(NamedTuple):
+    """Who gives how much."""
+
+    cost: int
+    parts: tuple[tuple[Area, int], ...]
+    rest: Rest | None
+    is_proven: bool
+    """Whether no other needs fewer domains."""
+
+
+class Plans:
+    """The plans of one search."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        room: Room,
+        innermost: int,
+        *,
+        with_use: Costs,
+        cheapest: Callable[[Sequence[Area], int], int | None],
+        is_count: bool,
+    ) -> None:
+        """What a child costs that gives so much, its use included, and what the one of several does that suits best;
+        and whether that is a count of domains and hosts alone."""
+        self._is_count = is_count
+        self._hosts = hosts
+        self._room = room
+        self._fewest = Fewest(room, innermost)
+        self._with_use = with_use
+        self._cheapest = cheapest
+        self.change = Change(hosts, room)
+
+    def plan(self, area: Area, units: int, *, in_multiples: bool) -> Plan | None:
+        """The fullest children first, or the fewest domains inside them, too, whichever costs less."""
+        split = None if in_multiples else self._split(area, units)
+        if split is not None and split.is_proven and self._is_count:
+            return split
+        fullest = self._fullest(area, units)
+        if split is None or (fullest is not None and fullest.cost <= split.cost):
+            return fullest._replace(is_proven=split is not None and split.is_proven) if fullest else None
+        return split
+
+    def _split(self, area: Area, units: int) -> Plan | None:
+        split = self._fewest.split(area, units)
+        costs = [self._with_use(child, given) for child, given in split.parts]
+        known = [cost for cost in costs if cost is not None]
+        return Plan(sum(known), split.parts, None, split.is_proven) if len(known) == len(costs) else None
+
+    def _fullest(self, area: Area, units: int) -> Plan | None:
+        """Whole domains, the largest first, and the rest in the one that suits it best."""
+        left = sorted(filter(self._room.capacity, area.children), key=self._room.capacity, reverse=True)
+        parts: list[tuple[Area, int]] = []
+        total = 0
+        for start, child in enumerate(left):
+            room = self._with_room(left, start, units)
+            last = self._cheapest(room, units) if room else None
+            if last is not None:
+                return Plan(total + last, tuple(parts), Rest(room, units, last), is_proven=False)
+            most = min(self._room.capacity(child), units)
+            if self._hosts.has_gaps(child):
+                most = self.change.most(child, most)
+            cost = self._with_use(child, most) if most else None
+            if cost is not None:
+                parts.append((child, most))
+                total, units = total + cost, units - most
+        return None
+
+    def _with_room(self, left: Sequence[Area], start: int, units: int) -> Sequence[Area]:
+        """Those children from `start` on, the fullest first, that could give all of the units."""
+        return left[start : bisect_left(left, -units + 1, lo=start, key=lambda child: -self._room.capacity(child))]

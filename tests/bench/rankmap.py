@@ -1,0 +1,159 @@
+"""Which host gets which ranks: bytes across domains beside the least that any order sends, as one JSON line.
+
+    PYTHONPATH=tests uv run python -m bench.rankmap [GANGS]
+
+Hosts of eight GPUs that happen to be free in a Clos of pods and racks, and trays of four in NVLink domains of eighteen,
+as many of a domain as chance has it; 8 to 64 hosts, tensor 4 or 8, 2 to 8 stages. What is sent is `parallelism.traffic`
+of the job: the default of dense jobs (gradients 1, activations 0.1), that of jobs with experts (tokens 1, gradients
+0.3, activations 0.1), and one that says the opposite (gradients 0.1, activations 1).
+
+`ratio_to_exact_max` is the worst ratio to what a mixed-integer program (rank_oracle.py) proves that every order sends,
+over the gangs of which it reached its optimum; the others, of which it ran out of time, are counted in `unproven`, with
+the worst ratio to what it had proven. Peers are ratios of the sums: ours and theirs to the same bounds. Kueue hands out
+pod indexes through domains in the order of their names; host-name order is what a StatefulSet or an Indexed Job gets.
+`spread_max` is the most racks that one data-parallel group spans, the mean over all gangs, as Arnold counts them.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+
+from bench.rank_oracle import least_crossing
+from closeknit.placement.order import crossing, ordered
+from closeknit.placement.ranks import in_fabric_order
+from closeknit.placement.request import Request
+from closeknit.placement.traffic import between_hosts
+from harness.progress import Progress
+from scenarios.clusters import wanted
+
+GANGS = 32  # of each traffic
+HOSTS = (8, 12, 16, 24, 32, 48, 64)
+STAGES = (2, 3, 4, 6, 8)
+EXPERTS = (2, 4, 8, 16)
+TRAFFIC = {"dense": None, "experts": None, "pipeline": {"data": 0.1, "pipeline": 1.0}}
+
+Domains = Sequence[tuple[str, ...]]
+
+
+class Gang:
+    """Free hosts by name, and a job for them."""
+
+    def __init__(self, traffic: str, hosts: int, seed: int) -> None:
+        random = Random(seed)  # noqa: S311 - the same gangs every time
+        self.ranks = random.choice((8, 8, 4))
+        domain = self._racks(random, hosts) if self.ranks == 8 else self._trays(random, hosts)
+        found: list[tuple[str, ...]] = []
+        while len(found) < hosts:
+            found += [random.choice(domain)] * random.randint(1, max(1, 2 * hosts // len(domain)))
+        random.shuffle(found)
+        self.domains = found[:hosts]
+        self.request = self._job(random, traffic, hosts)
+
+    @staticmethod
+    def _racks(random: Random, hosts: int) -> list[tuple[str, ...]]:
+        return [(f"p{rack % 3}", f"p{rack % 3}/r{rack:02}") for rack in range(random.randint(2, max(2, hosts // 4)))]
+
+    @staticmethod
+    def _trays(random: Random, hosts: int) -> list[tuple[str, ...]]:
+        return [(f"n{rack:02}",) for rack in range(random.randint(2, max(2, hosts // 6)))]
+
+    def _job(self, random: Random, traffic: str, hosts: int) -> Request:
+        gpus = hosts * self.ranks
+        pipeline = random.choice([stages for stages in STAGES if hosts % stages == 0])
+        tensor = random.choice([degree for degree in (4, 8) if degree <= self.ranks])
+        data, stage = gpus // pipeline // tensor, hosts // pipeline
+        able = [
+            degree for degree in EXPERTS if data % degree == 0 and stage % max(1, tensor * degree // self.ranks) == 0
+        ]
+        expert = random.choice(able) if traffic == "experts" and able else 1
+        parallelism = {"tensor": tensor, "pipeline": pipeline, "expert": expert, "traffic": TRAFFIC[traffic]}
+        return wanted(gpus=gpus, parallelism=parallelism)
+
+    def in_fabric_order(self) -> Domains:
+        """As `place` has them before it orders them: nodes have names that say nothing."""
+        names = in_fabric_order([(each, f"{number:05}", self.ranks) for number, each in enumerate(self.domains)])
+        return [self.domains[int(name)] for name in names]
+
+    def ours(self) -> Domains:
+        domains = self.in_fabric_order()
+        return [domains[host] for host in ordered(domains, self.request)]
+
+    def sent(self, domains: Domains) -> float:
+        return crossing(domains, between_hosts(self.request, self.ranks))
+
+    def spread(self, domains: Domains) -> int:
+        stage = len(domains) // self.request.pipeline
+        return max(len(set(domains[first : first + stage])) for first in range(0, len(domains), stage))
+
+
+PEERS: dict[str, Callable[[Gang], Domains]] = {
+    "host_name_order": lambda gang: gang.domains,
+    "kueue_domain_order": lambda gang: sorted(gang.domains),
+    "fabric_order": Gang.in_fabric_order,
+}
+
+
+def ratio(sent: float, least: float) -> float:
+    return 1.0 if sent <= least + 1e-6 else sent / least if least > 0 else float("inf")
+
+
+def measured(traffic: str, gangs: int, done: list[str]) -> dict[str, object]:
+    proven: list[float] = [1.0]
+    unproven: list[float] = []
+    sums = dict.fromkeys(("ours", "least", *PEERS), 0.0)
+    spreads = dict.fromkeys(("ours", *PEERS), 0.0)
+    for number in range(gangs):
+        gang = Gang(traffic, HOSTS[number % len(HOSTS)], number)
+        ours = gang.ours()
+        least, is_reached = least_crossing(ours, gang.request)
+        (proven if is_reached else unproven).append(ratio(gang.sent(ours), least))
+        orders = {"ours": ours, **{name: peer(gang) for name, peer in PEERS.items()}}
+        sums["least"] += least
+        for name, domains in orders.items():
+            sums[name] += gang.sent(domains)
+            spreads[name] += gang.spread(domains) / gangs
+        done.append(traffic)
+    return {
+        "ratio_to_exact_max": round(max(proven), 3),
+        "ratio_to_exact_mean": round(sum(proven[1:]) / max(1, len(proven) - 1), 3),
+        "unproven": {"gangs": len(unproven), "ratio_to_bound_max": round(max(unproven, default=1.0), 3)},
+        "peers": {name: round(sums[name] / sums["ours"], 2) for name in PEERS},
+        "spread_max": {name: round(value, 2) for name, value in spreads.items()},
+    }
+
+
+def seconds_of_1200_hosts() -> dict[str, float]:
+    found = {}
+    for traffic, said in TRAFFIC.items():
+        random = Random(1)  # noqa: S311 - the same hosts every time
+        racks = [(f"p{rack % 3}", f"p{rack % 3}/r{rack:03}") for rack in range(97)]
+        domains = [random.choice(racks) for _ in range(1200)]
+        names = in_fabric_order([(each, f"{number:05}", 8) for number, each in enumerate(domains)])
+        expert = 5 if traffic == "experts" else 1
+        request = wanted(gpus=9600, parallelism={"tensor": 8, "pipeline": 8, "expert": expert, "traffic": said})
+        before = time.process_time()
+        ordered([domains[int(name)] for name in names], request)
+        found[traffic] = round(time.process_time() - before, 3)
+    return found
+
+
+def main(gangs: int) -> None:
+    """Prints the figures."""
+    done: list[str] = []
+    with Progress(sys.stderr) as progress, progress.of("rank orders", lambda: f"{len(done)} of {gangs * len(TRAFFIC)}"):
+        by_traffic = {traffic: measured(traffic, gangs, done) for traffic in TRAFFIC}
+    seconds = seconds_of_1200_hosts()
+    worst = {traffic: found["ratio_to_exact_max"] for traffic, found in by_traffic.items()}
+    figures = {
+        "ratio_to_exact_max": worst,
+        "seconds_1200_hosts": max(seconds.values()),
+        "seconds_1200_hosts_by_traffic": seconds,
+        "by_traffic": by_traffic,
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else GANGS)

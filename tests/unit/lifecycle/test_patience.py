@@ -1,0 +1,128 @@
+"""A job that prefers a level waits for it as long as its patience lasts, and then takes the best there is."""
+
+from typing import Any
+
+import pytest
+
+from closeknit.api.trainingjob_status import State
+from scenarios.manifests import (
+    cluster_topology,
+    condition,
+    node,
+    node_topology,
+    resource_claim,
+    resource_slice,
+    training_job,
+)
+from scenarios.stories import booked_nodes
+from scenarios.story import Story
+
+GPUS = range(8)
+
+
+def racked(name: str, block: str, rack: str) -> list[dict[str, Any]]:
+    labels = {"net.example/block": block, "net.example/rack": rack}
+    return [node(name, gpus=None, labels=labels), node_topology(name, count=8), resource_slice(name, GPUS)]
+
+
+def held(name: str) -> dict[str, Any]:
+    return resource_claim(f"on-{name}", *((name, index) for index in GPUS))
+
+
+def story(*, gpus: int = 16, fabric: dict[str, str] | None = None, **status: Any) -> Story:
+    """Two racks of two nodes in each of two blocks; in each rack of the first one node is held, the second is full."""
+    machines = [
+        machine
+        for number in range(1, 9)
+        for machine in racked(f"gpu-{number}", "b1" if number < 5 else "b2", f"r{(number + 1) // 2}")
+    ]
+    spec = {"gpus": gpus, "topology": {"fabric": fabric or {"preferred": "rack", "patience": "10m"}}}
+    holders = [held(f"gpu-{number}") for number in (2, 4, 5, 6, 7, 8)]
+    job = training_job(spec=spec, **status)
+    job["metadata"]["creationTimestamp"] = "2026-11-21T10:00:00Z"
+    return Story(cluster_topology("block", "rack"), *machines, *holders, job)
+
+
+def free(waiting: Story, claim: str) -> None:
+    del waiting.objects["ResourceClaim", "ml", claim]
+
+
+def nodes(found: Story) -> list[str]:
+    return [each.name for each in booked_nodes(found)]
+
+
+def test_it_waits_and_says_for_what() -> None:
+    waiting = story()
+    waiting.settle()
+    pending = waiting.status().pending
+    assert pending is not None
+    assert (pending.reason, pending.message) == (
+        "NoDomain",
+        "prefers 16 GPUs in one rack; b1/r1 has the most free, 8 on 1 node; it fits over 2 domains of level rack, "
+        "which it takes once fabric.patience is over; 48 excluded: 48 held by 6 claims",
+    )
+    assert waiting.status().state is State.QUEUED
+    waiting.pass_time(599)
+    waiting.settle()
+    assert waiting.status().state is State.QUEUED
+
+
+def test_when_its_patience_is_over_it_takes_the_best_there_is() -> None:
+    waiting = story()
+    waiting.settle()
+    wake_at = waiting.decide().wake_at
+    assert wake_at is not None
+    assert (wake_at - waiting.now).total_seconds() == 600
+    waiting.pass_time(600)
+    waiting.settle()
+    assert nodes(waiting) == ["gpu-1", "gpu-3"]
+
+
+def test_what_it_prefers_is_taken_as_soon_as_it_is_free() -> None:
+    waiting = story()
+    waiting.settle()
+    waiting.pass_time(300)
+    free(waiting, "on-gpu-4")
+    waiting.settle()
+    assert nodes(waiting) == ["gpu-3", "gpu-4"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "fabric"),
+    [
+        pytest.param(32, {"preferred": "rack", "patience": "10m"}, id="no rack is so large"),
+        pytest.param(16, {"preferred": "rack"}, id="it has no patience"),
+        pytest.param(16, {"preferred": "block", "patience": "10m"}, id="it lies in one block anyhow"),
+    ],
+)
+def test_it_does_not_wait_where_that_would_gain_nothing(gpus: int, fabric: dict[str, str]) -> None:
+    at_once = story(gpus=gpus, fabric=fabric)
+    if gpus == 32:
+        for name in ("gpu-2", "gpu-4"):
+            free(at_once, f"on-{name}")
+    at_once.settle()
+    assert at_once.status().state is State.STARTING
+
+
+def test_the_required_level_stays_required() -> None:
+    """The blocks have a free node each: it does not fit inside one, with patience or without."""
+    waiting = story(fabric={"required": "block", "preferred": "rack", "patience": "10m"})
+    free(waiting, "on-gpu-8")
+    waiting.add(held("gpu-3"))
+    for _ in range(2):
+        waiting.settle()
+        pending = waiting.status().pending
+        assert pending is not None
+        assert pending.message.startswith("needs 16 GPUs in one block; b1 has the most free, 8 on 1 node")
+        waiting.pass_time(600)
+
+
+def test_patience_begins_anew_with_the_end_of_a_suspension() -> None:
+    resumed = {**condition("Suspended", "False", "Resumed"), "lastTransitionTime": "2026-11-21T10:05:00Z"}
+    waiting = story(conditions=[resumed])
+    waiting.pass_time(600)
+    waiting.settle()
+    assert waiting.status().state is State.QUEUED
+    waiting.pass_time(300)
+    waiting.settle()
+    assert waiting.status().state is State.STARTING

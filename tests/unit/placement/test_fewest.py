@@ -1,0 +1,192 @@
+"""Beyond the sizes where all combinations are tried: the fewest domains all the same, and no false refusal."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from time import process_time
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from closeknit.placement import fewest
+from closeknit.placement.cost import Cost, Scale
+from closeknit.placement.fabric import EXACT_NODES, Filling
+from closeknit.placement.ground import Area, Members
+from closeknit.placement.hosts import Units
+from closeknit.placement.place import place
+from closeknit.placement.placement import Placement
+from closeknit.placement.tables import Tables
+from scenarios.clusters import cluster_of, graph, node, wanted
+
+SCALE = Scale(3)  # block, rack, host
+HOST = SCALE.packed(Cost((0, 0, 1), free_gpus=(0, 0)))
+
+Racks = Sequence[Sequence[dict[int, int]]]  # of each block, of each of its racks: offer -> nodes
+
+
+def area(level: int, first: str, children: Sequence[Area], members: Sequence[Members]) -> Area:
+    counts: dict[int, int] = {}
+    for child in children:
+        for offer, number in child.counted():
+            counts[offer] = counts.get(offer, 0) + number
+    offers = 0
+    for offer in (*counts, *(entry.offer for entry in members)):
+        offers |= 1 << offer
+    return Area(
+        level,
+        is_lone=False,
+        free_gpus=sum(child.free_gpus for child in children) + sum(entry.nodes for entry in members),
+        gpus=0,
+        first=first,
+        children=tuple(children),
+        members=tuple(members),
+        offers=offers,
+        areas=1 + sum(child.areas for child in children),
+        counts=counts,
+    )
+
+
+def tree(blocks: Racks) -> Area:
+    """The tree of nodes that are called block, rack, offer, number."""
+    inside = []
+    for block, racks in enumerate(blocks):
+        leaves = []
+        for rack, nodes in enumerate(racks):
+            first = f"{block:03}-{rack:03}"
+            members = [
+                Members(offer, number, (tuple(f"{first}-{offer}-{each:03}" for each in range(number)),))
+                for offer, number in nodes.items()
+            ]
+            leaves.append(area(1, first, (), members))
+        inside.append(area(0, f"{block:03}", leaves, ()))
+    return area(-1, "", inside, ())
+
+
+def search(blocks: Racks, offers: Sequence[Units], *, counts_free: bool = False) -> Filling:
+    total = sum(number for racks in blocks for nodes in racks for number in nodes.values())
+    is_equal = all(tuple(units) == (1,) for units in offers)
+    filling = Filling(SCALE, is_equal=is_equal, is_exact=total <= EXACT_NODES, counts_free=counts_free)
+    filling.follow(tree(blocks), (1 << len(offers)) - 1, lambda number: offers[number])
+    return filling
+
+
+def fewest_domains(capacities: Sequence[Sequence[int]], units: int) -> tuple[int, int]:
+    """The fewest blocks that hold so many nodes, and the fewest racks in so many blocks: of every number of both the
+    most that they hold."""
+    most = {(0, 0): 0}
+    for racks in capacities:
+        held = [0, *accumulate(sorted(racks, reverse=True))]
+        for (blocks, used), reached in list(most.items()):
+            for number in range(1, len(held)):
+                key = (blocks + 1, used + number)
+                most[key] = max(most.get(key, 0), reached + held[number])
+    return min(key for key, reached in most.items() if reached >= units)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(1, 16), min_size=1, max_size=14), min_size=2, max_size=6),
+    st.floats(0.3, 1.0),
+    st.booleans(),
+)
+def test_no_spread_of_a_large_gang_needs_fewer_racks(
+    capacities: list[list[int]], part: float, counts_free: bool
+) -> None:
+    units = max(2, int(part * sum(map(sum, capacities))))
+    filling = search([[{0: number} for number in racks] for racks in capacities], [{1: HOST}], counts_free=counts_free)
+    cost = filling.cost(units)
+    assert cost is not None
+    picks = filling.picks(units)
+    used = {name.rsplit("-", 2)[0] for name, *_ in picks}
+    assert (len({rack.split("-")[0] for rack in used}), len(used)) == fewest_domains(capacities, units)
+    assert SCALE.domains(cost)[:2] == fewest_domains(capacities, units)
+    assert len({name for name, *_ in picks}) == units
+    assert filling.is_proven
+
+
+def test_a_hundred_and_one_nodes_over_two_blocks_need_seven_racks() -> None:
+    """Each block has a hundred nodes; filled one after the other, the first gives its four racks of one node, too."""
+    capacities = [[16, 16, 16, 16, 16, 16, 1, 1, 1, 1]] * 2
+    filling = search([[{0: number} for number in racks] for racks in capacities], [{1: HOST}])
+    cost = filling.cost(101)
+    assert cost is not None
+    assert SCALE.domains(cost) == (2, 7, 101)
+    assert len({name.rsplit("-", 2)[0] for name, *_ in filling.picks(101)}) == 7
+
+
+@pytest.mark.parametrize("steps", [fewest.FEWEST_STEPS, 0], ids=["all gone through", "nothing gone through"])
+def test_beyond_its_budget_it_says_that_there_may_be_fewer(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """104 of 205 nodes: the bound by itself does not tell that eleven racks are the fewest."""
+    monkeypatch.setattr(fewest, "FEWEST_STEPS", steps)
+    capacities = [[16, 3], [16, 11, 11], [7, 5, 5], [16, 5, 3], [3, 3, 3], [16, 11, 11, 3], [11, 7, 5, 3], [16, 7]]
+    filling = search([[{0: number} for number in racks] for racks in capacities], [{1: HOST}])
+    cost = filling.cost(104)
+    assert cost is not None
+    assert SCALE.domains(cost) == (3, 11, 104)
+    assert len(filling.picks(104)) == 104
+    assert filling.is_proven == (steps > 0)
+
+
+def can_add_up(nodes: Sequence[Sequence[int]], units: int) -> bool:
+    """Whether units can be had of nodes, each of which gives one of its numbers or nothing."""
+    sums = 1
+    for givens in nodes:
+        before = sums
+        for given_units in givens:
+            sums |= before << given_units
+    return bool(sums >> units & 1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.sets(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=3),
+    st.lists(st.lists(st.integers(0, 7), min_size=3, max_size=3), min_size=6, max_size=9),
+    st.integers(1, 90),
+)
+def test_units_are_refused_only_where_no_nodes_add_up_to_them(
+    kinds: list[set[int]], racks: list[list[int]], units: int
+) -> None:
+    offers = [dict.fromkeys(sorted(givens), HOST) for givens in kinds]
+    inside = [{offer: number for offer, number in enumerate(nodes[: len(offers)]) if number} for nodes in racks]
+    blocks = [[nodes for nodes in inside[start::2] if nodes] for start in (0, 1)]
+    nodes = [tuple(offers[offer]) for rack in inside for offer, number in rack.items() for _ in range(number)]
+    assume(17 <= len(nodes) <= 64)
+    filling = search([racks for racks in blocks if racks], offers)
+    cost = filling.cost(units)
+    assert (cost is not None) == can_add_up(nodes, units)
+    if cost is not None:
+        picks = filling.picks(units)
+        assert sum(given_units for _, given_units, _ in picks) == units
+        assert len({name for name, *_ in picks}) == len(picks) == SCALE.domains(cost)[2]
+        assert all(given_units in offers[offer] for _, given_units, offer in picks)
+        assert SCALE.domains(cost)[1] == len({name.rsplit("-", 2)[0] for name, *_ in picks})
+
+
+def test_change_of_many_nodes_is_made_in_bounded_time() -> None:
+    """Twelve thousand nodes that give six units or ten; an odd number cannot be had, and 2 more than tens can."""
+    blocks = [[{0: 20, 1: 20} for _ in range(20)] for _ in range(15)]
+    filling = search(blocks, [{6: HOST}, {10: HOST}])
+    before = process_time()
+    assert filling.cost(50_001) is None
+    cost = filling.cost(50_002)
+    assert cost is not None
+    assert sum(units for _, units, _ in filling.picks(50_002)) == 50_002
+    assert process_time() - before < 1
+
+
+@pytest.mark.parametrize("nodes", [14, 15, 40])
+@pytest.mark.parametrize("levels", [(), ("rack",)], ids=["flat", "racks"])
+def test_twenty_gpus_of_whole_nodes_are_two_of_eight_and_one_of_four(nodes: int, levels: tuple[str, ...]) -> None:
+    views = [
+        node(
+            f"big-{number:02}", graph("hgx-h200", f"{number}"), offer="plugin", path=(f"r{number % 4}",)[: len(levels)]
+        )
+        for number in range(nodes)
+    ]
+    views += [
+        node(f"small-{number}", graph("a100x4", f"s{number}"), offer="plugin", path=("r9",)[: len(levels)])
+        for number in range(2)
+    ]
+    decision = place(cluster_of(*views, levels=levels), wanted(gpus=20, gpu={"binding": "WholeNode"}), Tables())
+    assert isinstance(decision, Placement)
+    assert sorted(len(share.gpus) for share in decision.shares) == [4, 8, 8]
