@@ -15,6 +15,7 @@ from harness.toolchain import BuildError
 
 GO_MODULE = Path(__file__).parent / "go"
 NODE_MODULE = Path(__file__).parent / "go-node"
+DNS_MODULE = Path(__file__).parent / "go-dns"
 
 
 @dataclass(frozen=True, slots=True)
