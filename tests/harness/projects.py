@@ -183,3 +183,13 @@ HELM = Project(
     ),
 )
 PROJECTS = (KUBERNETES, ETCD, KWOK, HELM)
+DNS = Project(
+    name="coredns",
+    module="github.com/coredns/coredns",
+    package="closeknit.dev/harness/dns/coredns",  # upstream's, with the plugins that a test cluster needs
+    programs=("coredns",),
+    stamps={},
+    releases=(),
+    recipe=Recipe(DNS_MODULE),
+)
+"""The DNS of a cluster with real nodes."""

@@ -2,7 +2,9 @@ module closeknit.dev/harness/dns
 
 go 1.26.6
 
-require github.com/coredns/coredns v1.14.7
+require (
+	github.com/coredns/coredns v1.14.7
+)
 
 require (
 	github.com/apparentlymart/go-cidr v1.1.1 // indirect

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.build import bring
 from harness.node.site import CGROUPS, cgroup_folders
-from harness.projects import DNS_MODULE, KUBERNETES, NODE_MODULE, Project, Recipe
+from harness.projects import DNS, KUBERNETES, NODE_MODULE, Project, Recipe
 from harness.seccomp import NoCompiler
 from harness.toolchain import BuildError
 
@@ -44,15 +44,6 @@ RUNC = Project(
     stamps={"main.version": "{version}"},
     releases=(),
     recipe=_C,
-)
-DNS = Project(
-    name="coredns",
-    module="github.com/coredns/coredns",
-    package="closeknit.dev/harness/dns/coredns",
-    programs=("coredns",),
-    stamps={},
-    releases=(),
-    recipe=Recipe(DNS_MODULE),
 )
 NETWORK_PLUGINS = tuple(
     _of(_PLUGINS, f"plugins/{package}")

@@ -171,6 +171,7 @@ class EndReason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
+    MISPLACED = "Misplaced"
 
 
 class ConditionReason(StrEnum):

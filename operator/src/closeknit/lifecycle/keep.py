@@ -25,6 +25,7 @@ from closeknit.lifecycle.ending import (
     succeeded,
 )
 from closeknit.lifecycle.gangs import Lost
+from closeknit.lifecycle.misplaced import misplaced
 from closeknit.lifecycle.obstacles import Obstacle, obstacles, stays_from, told
 from closeknit.lifecycle.pauses import is_between, restart_at
 from closeknit.lifecycle.plan import Action, Delete, Plan
@@ -146,6 +147,8 @@ def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
         return subject.plan(actions=old)
     is_running = attempt.phases <= _STARTED
     if is_running or is_mismatched(subject.cluster, attempt.shares, attempt.pods):
+        if (elsewhere := misplaced(attempt)) is not None:
+            return elsewhere
         shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
         next_status = statuses.running if is_running else statuses.verified
         return subject.plan(next_status(subject.job, subject.now, shares, result), actions=old)

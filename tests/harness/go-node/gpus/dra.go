@@ -52,6 +52,7 @@ func drive(ctx context.Context, m *machine, node, kubeconfig, kubelet string) er
 		kubeletplugin.KubeClient(client),
 		kubeletplugin.PluginDataDirectoryPath(data),
 		kubeletplugin.RegistrarDirectoryPath(registry),
+		kubeletplugin.HealthService(false),
 	)
 	if err != nil {
 		return err
@@ -156,6 +157,12 @@ func (d *driver) UnprepareResourceClaims(
 		}
 	}
 	return results, nil
+}
+
+// WatchHealthStatus is asked of nobody: the service is off, so that the kubelet knows nothing of a device's health.
+func (d *driver) WatchHealthStatus(ctx context.Context, _ chan<- kubeletplugin.DeviceHealthReport) error {
+	<-ctx.Done()
+	return nil
 }
 
 // HandleError ends the driver where no retry will help.
