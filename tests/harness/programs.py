@@ -38,13 +38,16 @@ egressSelections:
 """
 
 
-# Names of Services and of the Pods behind headless ones. Nothing outside the cluster is asked for.
+# Names of Services and of the Pods behind headless ones; there are no others, and nobody outside is asked.
 COREFILE = f"""\
 .:53 {{
   errors
   kubernetes {CLUSTER_DOMAIN} {{
     kubeconfig dns.kubeconfig
     ttl 1
+  }}
+  template ANY ANY {{
+    rcode NXDOMAIN
   }}
 }}
 """

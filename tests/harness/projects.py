@@ -51,7 +51,7 @@ class Project:
         go_mod = self.recipe.module / "go.mod"
         if self.package.startswith(f"{self.module}/") and f"module {self.module}\n" in go_mod.read_text():
             return "v0.0.0"
-        pinned = re.search(rf"^\s*{re.escape(self.module)} (v\S+)", go_mod.read_text(), re.MULTILINE)
+        pinned = re.search(rf"^(?:require)?\s*{re.escape(self.module)} (v\S+)", go_mod.read_text(), re.MULTILINE)
         if pinned is None:
             raise BuildError(f"{go_mod} requires no {self.module}")
         return pinned[1]

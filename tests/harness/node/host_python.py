@@ -43,9 +43,15 @@ def write_agent_image(archive: Path) -> None:
     write_image(archive, AGENT_IMAGE, layer, ["/programs/closeknit-agent"], environment=["PATH=/programs:/usr/bin"])
 
 
+# Debian's torchrun 1.13 does not start a process where these have their default, for Python 3.11 no longer counts 0
+# among the values of a flag: so something is said of a local rank that nobody has.
+_TORCHRUN = ("PET_REDIRECTS=99:1", "PET_TEE=99:1")
+
+
 def write_python_image(archive: Path, name: str) -> None:
     """An image of the machine's own programs, Debian's Python among them, under any name; for nodes with HOST_FOLDERS."""
-    write_image(archive, name, _system(), ["/bin/sh"], environment=["PATH=/usr/bin:/usr/sbin", "HOME=/tmp"])
+    environment = ("PATH=/usr/bin:/usr/sbin", "HOME=/tmp", *_TORCHRUN)
+    write_image(archive, name, _system(), ["/bin/sh"], environment=environment)
 
 
 def _system() -> Layer:

@@ -6,10 +6,12 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/template"
 
 	"github.com/coredns/coredns/coremain"
 )
 
-func init() { dnsserver.Directives = []string{"errors", "kubernetes"} }
+// A request goes through the plugins in this order.
+func init() { dnsserver.Directives = []string{"errors", "kubernetes", "template"} }
 
 func main() { coremain.Run() }
