@@ -31,7 +31,27 @@ def pod(name: str, node: str, *arguments: str, gpus: int = 0, namespace: str = "
 def wait_for_phase(cluster: LocalCluster, name: str, *phases: str, namespace: str = "default") -> Mapping[str, Any]:
     """The Pod's status once it is in one of these phases."""
 
-    def status(cluster: LocalCluster, node: str) -> dict[str, Any]:
+    def status() -> Mapping[str, Any] | None:
+        found: Mapping[str, Any] = cluster.get("pod", name, namespace)["status"]
+        return found if found.get("phase") in phases else None
+
+    return cluster.wait_for(status, f"Pod {name} to be {' or '.join(phases)}", START_TIMEOUT_S)
+
+
+def environment(cluster: LocalCluster, name: str, namespace: str = "default") -> dict[str, str]:
+    """What the Pod's program found around it; it prints that when it starts."""
+    lines = cluster.wait_for(
+        lambda: cluster.kubectl("logs", name, f"--namespace={namespace}"), f"the log of Pod {name}"
+    )
+    return dict(line.split("=", 1) for line in lines.splitlines() if "=" in line)
+
+
+def delete(cluster: LocalCluster, names: Sequence[str], namespace: str = "default") -> None:
+    """Deletes Pods, and waits until their nodes have let go of them."""
+    cluster.kubectl("delete", "pod", *names, f"--namespace={namespace}", "--wait")
+
+
+def status(cluster: LocalCluster, node: str) -> dict[str, Any]:
     """The status of the node's NodeTopology."""
     found = [each for each in cluster.get("nodetopologies")["items"] if each["metadata"]["name"] == node]
     status: dict[str, Any] = found[0].get("status", {}) if found else {}

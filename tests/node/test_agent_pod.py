@@ -1,6 +1,7 @@
 """The chart's agent as a Pod of a real node: who may ask the kubelet, and that the agent does."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ NODE = "node-1"
 
 @pytest.fixture(scope="module", autouse=True)
 def gpus(stand: Stand) -> Iterator[None]:
-    """Of one of the nodes; none of a plugin's uuids is known on the other, where the agent's answer does not matter."""
+    """Of one of the nodes."""
     node = stand.nodes[0]
     node.offer_gpus(stand.machine(node))
     yield
@@ -23,12 +24,19 @@ def gpus(stand: Stand) -> Iterator[None]:
     stand.cluster.kubectl("delete", "daemonset", "closeknit-agent", f"--namespace={AGENT_NAMESPACE}", "--wait")
 
 
+def agent(stand: Stand) -> dict[str, Any]:
+    """The chart's DaemonSet, on that node alone."""
+    found = stand.agents("agent.podResources=true")
+    found["spec"]["template"]["spec"]["nodeSelector"] |= {"kubernetes.io/hostname": NODE}
+    return found
+
+
 def test_the_agent_pod_says_who_holds_which_gpus(stand: Stand) -> None:
     cluster = stand.cluster
     cluster.apply(pod("three", NODE, "pause", gpus=3))
     wait_for_phase(cluster, "three", "Running")
     expected = sorted(environment(cluster, "three")["NVIDIA_VISIBLE_DEVICES"].split(","))
-    cluster.apply(stand.agents("agent.podResources=true"))
+    cluster.apply(agent(stand))
     wanted = {"default/three/main": expected}
     cluster.wait_for(lambda: held(cluster, NODE) == wanted, "the Pod's GPUs to be named", START_TIMEOUT_S)
     delete(cluster, ["three"])
@@ -37,7 +45,7 @@ def test_the_agent_pod_says_who_holds_which_gpus(stand: Stand) -> None:
 
 def test_whoever_is_not_root_may_not_ask(stand: Stand) -> None:
     """Why the chart makes the container root where it asks; a group of root's is not enough."""
-    changed = stand.agents("agent.podResources=true")
+    changed = agent(stand)
     spec = changed["spec"]["template"]["spec"]
     spec["containers"][0]["securityContext"] |= {"runAsNonRoot": True, "runAsUser": 65532}
     spec["securityContext"]["supplementalGroups"] = [0]

@@ -53,7 +53,9 @@ class Agent:
 
     def wait_until_held(self, expected: dict[str, list[str]] | None, timeout_s: float = SEEN_WITHIN_S) -> None:
         node = self._node.site.name
-        self._cluster.wait_for(lambda: held(self._cluster, node) == expected, f"allocations to be {expected}", timeout_s)
+        self._cluster.wait_for(
+            lambda: held(self._cluster, node) == expected, f"allocations to be {expected}", timeout_s
+        )
 
     def condition(self) -> tuple[str, str]:
         known = allocations_known(self._cluster, self._node.site.name)

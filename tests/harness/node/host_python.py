@@ -45,11 +45,11 @@ def write_agent_image(archive: Path) -> None:
 
 # Debian's torchrun 1.13 does not start a process where these have their default, for Python 3.11 no longer counts 0
 # among the values of a flag: so something is said of a local rank that nobody has.
-_TORCHRUN = ("PET_REDIRECTS=99:1", "PET_TEE=99:1")
+_TORCHRUN = ("PET_REDIRECTS=9:1", "PET_TEE=9:1")
 
 
 def write_python_image(archive: Path, name: str) -> None:
-    """An image of the machine's own programs, Debian's Python among them, under any name; for nodes with HOST_FOLDERS."""
+    """An image of the machine's own programs, Debian's Python among them; for nodes with HOST_FOLDERS."""
     environment = ("PATH=/usr/bin:/usr/sbin", "HOME=/tmp", *_TORCHRUN)
     write_image(archive, name, _system(), ["/bin/sh"], environment=environment)
 

@@ -167,7 +167,7 @@ def _kubelet_config(folder: Path, site: Site) -> dict[str, Any]:
         "resolvConf": f"{folder}/resolv.conf",
         "clusterDNS": [DNS_ADDRESS],
         "clusterDomain": CLUSTER_DOMAIN,
-        # What a device plugin offers is told so often; as the default of 10 s has it, every change would cost a test 5 s.
+        # How often it is told what a device plugin offers; with the default of 10 s every change costs a test 5 s.
         "nodeStatusUpdateFrequency": "1s",
         "podLogsDir": f"{folder}/{POD_LOGS}",
         "volumePluginDir": f"{folder}/volume-plugins",

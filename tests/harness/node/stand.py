@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness.chart import render
@@ -42,9 +43,8 @@ class Stand:
     def agents_running(self) -> Iterator[None]:
         """The chart's agents on both nodes, which tell who holds which GPUs."""
         self.cluster.apply(self.agents("agent.podResources=true"))
-        for node in self.nodes:
-            name = node.site.name
-            self.cluster.wait_for(lambda name=name: self._tells(name), f"the agent of {name} to tell who holds what", 60)
+        names = [node.site.name for node in self.nodes]
+        self.cluster.wait_for(lambda: all(map(self._tells, names)), "the agents to tell who holds what", 60)
         yield
         self.cluster.kubectl("delete", "daemonset", "closeknit-agent", f"--namespace={AGENT_NAMESPACE}", "--wait=true")
 
@@ -96,5 +96,5 @@ def standing() -> Iterator[Stand]:
         yield Stand(cluster, (one, other))
 
 
-def _write_trainer_image(archive: Any) -> None:
+def _write_trainer_image(archive: Path) -> None:
     write_python_image(archive, TRAINER_IMAGE)

@@ -1,9 +1,9 @@
 """What a rank sees of itself, as one line of JSON."""
 
-import glob
 import json
 import os
 import socket
+from pathlib import Path
 
 
 def report(rank: int, world_size: int, local_rank: int, **more: object) -> None:
@@ -12,7 +12,7 @@ def report(rank: int, world_size: int, local_rank: int, **more: object) -> None:
         "rank": rank,
         "world_size": world_size,
         "local_rank": local_rank,
-        "devices": sorted(glob.glob("/dev/nvidia[0-9]*")),
+        "devices": sorted(str(each) for each in Path("/dev").glob("nvidia[0-9]*")),
         "host": socket.gethostname(),
         "environment": dict(os.environ),
         **more,

@@ -2,9 +2,9 @@
 
 import os
 
-import torch
-import torch.distributed as distributed
-from report import report
+import torch  # type: ignore[import-not-found] # the Pod's Python has it
+from report import report  # type: ignore[import-not-found] # they are in one folder there
+from torch import distributed
 
 distributed.init_process_group("gloo")
 total = torch.tensor(float(distributed.get_rank()))

@@ -16,9 +16,7 @@ SLOWER, AS_FAST, FASTER = (0, 5), (0, 2), (0, 3)
 def running(*given: int) -> Story:
     """A job of two GPUs of one machine, which runs; the kubelet tells what it gave."""
     machine = {**node_topology("gpu-1"), "spec": dgx1v(tag="gpu-1").wire()}
-    story = Story(
-        node("gpu-1", gpus=8), machine, training_job(spec={"gpus": 2, "gpu": {"binding": "BestEffort"}})
-    )
+    story = Story(node("gpu-1", gpus=8), machine, training_job(spec={"gpus": 2, "gpu": {"binding": "BestEffort"}}))
     run(story, *given)
     return story
 

@@ -184,6 +184,7 @@ class ConditionReason(StrEnum):
     FINISHED = "Finished"
     RESUMED = "Resumed"
     STARTING = "Starting"
+    NOT_STARTING = "NotStarting"
     ALL_PODS_RUNNING = "AllPodsRunning"
     NOT_BOUND = "NotBound"
     NOT_REPORTED = "NotReported"
@@ -198,6 +199,7 @@ class EventReason(StrEnum):
     """Reasons of Events, where it is neither an EndReason nor a PendingReason."""
 
     PLACED = "Placed"
+    NOT_STARTING = "NotStarting"
 
 
 class EventAction(StrEnum):
@@ -205,6 +207,7 @@ class EventAction(StrEnum):
 
     QUEUE = "Queue"
     PLACE = "Place"
+    START = "Start"
     RESTART = "Restart"
     SUSPEND = "Suspend"
     FINISH = "Finish"
