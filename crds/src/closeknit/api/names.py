@@ -171,6 +171,7 @@ class EndReason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
+    MISPLACED = "Misplaced"
 
 
 class ConditionReason(StrEnum):
@@ -183,6 +184,7 @@ class ConditionReason(StrEnum):
     FINISHED = "Finished"
     RESUMED = "Resumed"
     STARTING = "Starting"
+    NOT_STARTING = "NotStarting"
     ALL_PODS_RUNNING = "AllPodsRunning"
     NOT_BOUND = "NotBound"
     NOT_REPORTED = "NotReported"
@@ -197,6 +199,7 @@ class EventReason(StrEnum):
     """Reasons of Events, where it is neither an EndReason nor a PendingReason."""
 
     PLACED = "Placed"
+    NOT_STARTING = "NotStarting"
 
 
 class EventAction(StrEnum):
@@ -204,6 +207,7 @@ class EventAction(StrEnum):
 
     QUEUE = "Queue"
     PLACE = "Place"
+    START = "Start"
     RESTART = "Restart"
     SUSPEND = "Suspend"
     FINISH = "Finish"
