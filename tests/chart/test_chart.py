@@ -358,5 +358,12 @@ def test_the_agent_sees_of_the_node_what_the_administrator_mounts(helm_program: 
 
     assert mounts() == {}
     assert mounts("--set=agent.hostSys=true") == {"/sys": ("/sys", True)}
+    sees_processes = [
+        each["spec"]["template"]["spec"].get("hostPID", False)
+        for values in ((), ("--set=agent.hostPID=true",))
+        for each in render(helm_program, *values)
+        if each["kind"] == "DaemonSet"
+    ]
+    assert sees_processes == [False, True]
     file = "/var/lib/kubelet/config.yaml"
     assert mounts(f"--set=agent.kubeletConfig={file}") == {file: (f"/{CONFIGURATION}", True)}

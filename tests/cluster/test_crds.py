@@ -128,6 +128,10 @@ SWAPS = {
         {"metadata": METADATA, "spec": POD},
         {"metadata": {"annotations": {"team": "a"}}, "spec": POD},
     ),
+    "a label for nothing": (
+        {"metadata": {"creationTimestamp": None}, "spec": POD},
+        {"metadata": METADATA, "spec": POD},
+    ),
     "a label for another": ({"metadata": METADATA, "spec": POD}, {"metadata": {"labels": {"crew": "a"}}, "spec": POD}),
     "a field of the Pod for another": (
         {"spec": POD | {"restartPolicy": "Never"}},

@@ -129,6 +129,15 @@ def test_no_way_round_leads_to_a_pods_metadata(team: Bed) -> None:
     assert "closeknit.dev/gpus" not in team.all("pods")[0]["metadata"].get("annotations", {})
 
 
+def test_no_way_round_leads_to_a_claims_metadata(team: Bed) -> None:
+    team.cluster.apply(made("ResourceClaim", "mine", CLAIM, namespace=team.namespace))
+    forged = json.dumps({"metadata": {"annotations": {"closeknit.dev/gpus": "GPU-0"}, "labels": FORGED}})
+    status = ("--subresource=status", "--type=merge", f"--patch={forged}")
+    team.cluster.kubectl("patch", "resourceclaim", "mine", f"--namespace={team.namespace}", *status)
+    metadata = team.all("resourceclaims")[0]["metadata"]
+    assert "closeknit.dev" not in json.dumps([metadata.get("annotations"), metadata.get("labels")])
+
+
 def test_what_was_forged_before_the_fence_stood_lives_and_goes_like_any_pod(team: Bed) -> None:
     with prefix_lifted(team.cluster):
         forged = made("Pod", "forged", POD | {"nodeName": "gpu-1"}, namespace=team.namespace, labels=FORGED)

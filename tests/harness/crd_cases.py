@@ -132,6 +132,13 @@ CASES = (
         schema_words='Invalid value: "string": spec.template in body must be of type object: "string"',
     ),
     job("a template without a spec is refused", "spec.template.spec", template={}, schema_words="Required value"),
+    job("a template as generators write it is accepted", template={"metadata": {"creationTimestamp": None}} | TEMPLATE),
+    job(
+        "a time in a template is refused",
+        "spec.template.metadata.creationTimestamp",
+        template={"metadata": {"creationTimestamp": "2026-11-22T12:00:00Z"}} | TEMPLATE,
+        schema_words="Too long: may not be more than 0 bytes",
+    ),
     job(
         "an unknown framework is refused",
         "spec.framework",

@@ -41,6 +41,7 @@ LINK_NUMBERS = {
 }
 STATE_FIELD, SPEED_FIELD, C2C_COUNT_FIELD, C2C_SPEED_FIELD = 165, 164, 170, 172
 OLD_SPEED_FIELDS = (*range(84, 90), *range(132, 138))
+SENT_FIELD, ALL_LINKS = 138, 0xFFFFFFFF
 HEALTH_FIELDS = {230: "recovery_action"}
 LINK_ERROR_FIELDS = (59, 162, 214)
 UINT = 1  # nvmlValueType_t
@@ -79,6 +80,8 @@ class NvmlLibrary:
         self.events: list[tuple[int, int]] = []  # (index of the GPU, XID) that the driver has yet to tell
         self.event_error = 10  # what it answers when there is none: TIMEOUT
         self.watched: list[int] = []  # indexes of the GPUs whose events are told
+        self.sent_kib: dict[int, int] = {}  # over all links of a GPU, by its index
+        self.unread_link: int | None = None  # the link of every GPU whose errors are not told
         self.failing: tuple[int, int] | None = None  # the number of one call, from 0, and the code that it answers
 
     def install(self, monkeypatch: "pytest.MonkeyPatch") -> None:
@@ -260,9 +263,14 @@ class NvmlLibrary:
         return SUCCESS
 
     def _field(self, handle: Any, field: int, scope: int) -> tuple[int, Any]:
+        if field == SENT_FIELD:
+            gpu = self._gpu(handle)
+            return (gpu, None) if isinstance(gpu, int) else self._sent(gpu.index, scope)
         if field in HEALTH_FIELDS:
             return self._health(handle, HEALTH_FIELDS[field])
         if field in LINK_ERROR_FIELDS:  # all of them are those of link 0
+            if scope == self.unread_link:
+                return CODES["Unknown"], None
             code, count = self._health(handle, "link_errors")
             return code, count if scope == 0 else 0
         if field in (C2C_COUNT_FIELD, C2C_SPEED_FIELD):
@@ -274,6 +282,11 @@ class NvmlLibrary:
             return NOT_SUPPORTED, None
         code, link = self._link(handle, scope)
         return (code, None) if link is None else _answer(link, "state" if field == STATE_FIELD else "speed_mb_s")
+
+    def _sent(self, index: int, scope: int) -> tuple[int, Any]:
+        if scope != ALL_LINKS or index not in self.sent_kib:
+            return NOT_SUPPORTED, None
+        return SUCCESS, self.sent_kib[index]
 
     def _health(self, handle: Any, field: str) -> tuple[int, Any]:
         code, health = self._value(handle, "health")

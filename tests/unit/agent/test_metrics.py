@@ -13,6 +13,7 @@ from closeknit.agent.agent import LONGEST_READING_S, Agent
 from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.traffic import NO_TRAFFIC, Traffic
 from closeknit.agent.hardware import HardwareSource
 from closeknit.agent.metrics import GpuMetrics
 from closeknit.agent.nvml.door import NoAnswer
@@ -40,6 +41,9 @@ class Gpus:
     def live(self) -> Sequence[LiveGpu]:
         self.asked += 1
         return self.gpus
+
+    def traffic(self, gpus: Sequence[str]) -> Traffic:  # noqa: ARG002 -- it is the protocol's
+        return NO_TRAFFIC
 
 
 def shown(metrics: GpuMetrics) -> list[str]:

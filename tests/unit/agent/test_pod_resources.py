@@ -1,8 +1,8 @@
 """The kubelet is asked over its socket, and whatever it does is an answer or a reason. A gRPC server stands for it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +44,11 @@ async def serving(socket: Path, lister: Lister) -> AsyncIterator[None]:
         await server.wait_closed()
 
 
-def ask(socket: Path, lister: Lister, deadline_s: float = 5) -> list[Grant] | Unanswered:
-    async def main() -> list[Grant] | Unanswered:
+def ask(socket: Path, lister: Lister, deadline_s: float = 5) -> Sequence[Grant] | Unanswered:
+    async def main() -> Sequence[Grant] | Unanswered:
         async with serving(socket, lister):
-            return await PodResources(socket, deadline_s=deadline_s).list()
+            with closing(PodResources(socket, deadline_s=deadline_s)) as kubelet:
+                return await kubelet.list()
 
     return asyncio.run(main())
 
@@ -144,7 +145,7 @@ def test_a_kubelet_that_does_not_answer(tmp_path: Path) -> None:
 def test_somebody_else_listens_there(tmp_path: Path) -> None:
     socket = tmp_path / "kubelet.sock"
 
-    async def main() -> list[Grant] | Unanswered:
+    async def main() -> Sequence[Grant] | Unanswered:
         def say(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             writer.close()
@@ -157,7 +158,7 @@ def test_somebody_else_listens_there(tmp_path: Path) -> None:
 
 
 def test_no_socket_and_one_that_nobody_serves(tmp_path: Path) -> None:
-    async def ask_at(path: Path) -> list[Grant] | Unanswered:
+    async def ask_at(path: Path) -> Sequence[Grant] | Unanswered:
         return await PodResources(path).list()
 
     absent = tmp_path / "absent.sock"
@@ -166,3 +167,31 @@ def test_no_socket_and_one_that_nobody_serves(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     assert asyncio.run(ask_at(file)) == Unanswered(unreachable, f"{file}: Connection refused.")
+
+
+def test_one_connection_serves_until_it_fails_and_then_another(tmp_path: Path) -> None:
+    """A kubelet that starts anew makes a new socket of the same name."""
+    socket = tmp_path / "kubelet.sock"
+
+    async def answers() -> Any:
+        return ListPodResourcesResponse()
+
+    class Counted(Lister):
+        async def _list(self, stream: "Stream[Any, Any]") -> None:
+            connections.add(id(stream._stream.connection))
+            await super()._list(stream)
+
+    async def main() -> None:
+        kubelet = PodResources(socket)
+        for _ in range(2):
+            connections.clear()
+            async with serving(socket, Counted(answers)):
+                found = [await kubelet.list() for _ in range(4)]
+                assert found == [[], [], [], []] and len(connections) == 1
+                assert kubelet._channel is not None and kubelet._channel._protocol is not None
+                kubelet._channel._protocol.connection._transport.abort()  # as the end of a kubelet does
+            socket.unlink(missing_ok=True)
+            assert isinstance(await kubelet.list(), Unanswered)
+
+    connections: set[int] = set()
+    asyncio.run(main())

@@ -1,6 +1,7 @@
 """What is written when: every write is the answer to a change, and none is lost when the API server refuses."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from closeknit.agent.discovery.publication import publication
 from closeknit.agent.discovery.readings import Readings, XidReading
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.topology import Discovery, discover
+from closeknit.agent.discovery.traffic import NO_TRAFFIC, Traffic
 from closeknit.agent.publish import NODE_TOPOLOGIES, NODES, NotYet, Publisher
 from closeknit.agent.simulated import load_profile
 from closeknit.agent.source import SourceError
@@ -285,6 +287,9 @@ class Flaky:
     def live(self) -> tuple[LiveGpu, ...]:
         return ()
 
+    def traffic(self, gpus: Sequence[str]) -> Traffic:  # noqa: ARG002 -- it is the protocol's
+        return NO_TRAFFIC
+
 
 class Playing:
     """A machine that is read as it is told to."""
@@ -301,6 +306,9 @@ class Playing:
 
     def live(self) -> tuple[LiveGpu, ...]:
         return ()
+
+    def traffic(self, gpus: Sequence[str]) -> Traffic:  # noqa: ARG002 -- it is the protocol's
+        return NO_TRAFFIC
 
 
 class Listening(Publisher):

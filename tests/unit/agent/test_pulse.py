@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from closeknit.agent import hardware
+from closeknit.agent.discovery.course import Course, followed
 from closeknit.agent.discovery.readings import HealthReading, Readings, XidReading
+from closeknit.agent.discovery.remembered import remembered
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.hardware import HardwareSource
 from closeknit.agent.nvml import health as nvml_health
@@ -137,9 +139,7 @@ def test_what_gpus_are_is_read_rarely_and_how_they_are_always(tmp_path: Path, mo
     assert asked(driver, AskGpu) == 8
 
 
-def test_what_takes_long_is_counted_once_a_minute_and_kept_between(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_takes_long_is_counted_rarely_and_kept_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, driver = Clock(monkeypatch), InProcess()
     NvmlLibrary(machine()).install(monkeypatch)
     source = HardwareSource(tmp_path, driver)
@@ -147,13 +147,32 @@ def test_what_takes_long_is_counted_once_a_minute_and_kept_between(
     NvmlLibrary(machine(health=ILL)).install(monkeypatch)
     early = source.read().gpus[0].health
     assert early is not None
-    assert (early.link_errors, early.rows_failed, early.uncorrected_ecc) == (0, False, ILL.uncorrected_ecc)
-    clock.now += 60
+    assert (early.link_errors, early.rows_failed, early.uncorrected_ecc) == (0, True, ILL.uncorrected_ecc)
+    clock.now += hardware.COUNT_S
     assert source.read().gpus[0].health == replace(ILL, errors={})
     driver.asked.clear()
     for _ in range(5):
         assert source.read().gpus[0].health == replace(ILL, errors={})
     assert {question.counts for question in driver.asked if isinstance(question, AskPulse)} == {False}
+
+
+def test_errors_of_links_are_told_of_all_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum that lacks a link falls, and rises again with it: five errors that nobody made."""
+    clock = Clock(monkeypatch)
+    library = NvmlLibrary(machine(health=replace(WELL, link_errors=9)))
+    library.install(monkeypatch)
+    source = HardwareSource(tmp_path, InProcess())
+    last: Readings | None = None
+    course = Course()
+    for unread, expected in ((None, 9), (0, 9), (None, 9)):
+        library.unread_link = unread
+        last = remembered(last, source.read())
+        course = followed(course, last, clock.now)
+        assert last.gpus[0].health is not None and last.gpus[0].health.link_errors == expected
+        assert (last.gpus[0].health.errors.get("link_errors") is None) == (unread is None)
+        source.read()
+        clock.now += hardware.COUNT_S
+    assert not any(gpu.has_link_errors for gpu in course.gpus.values())
 
 
 @pytest.mark.parametrize("change", ["uuid", "driver", "count"])
@@ -189,7 +208,7 @@ def test_links_fabric_and_xids_are_those_of_the_moment(tmp_path: Path, monkeypat
     now = source.read()
     assert [link.link for link in now.gpus[0].links if link.state == 0] == [3]
     assert now.gpus[0].fabric == after.gpus[0].fabric
-    uncounted = replace(ILL, link_errors=0, rows_pending=False, rows_failed=False)  # it is no minute later
+    uncounted = replace(ILL, link_errors=0)  # which is counted later
     assert (now.gpus[0].health, [event.xid for event in now.xids]) == (uncounted, [79])
     NvmlLibrary(before).install(monkeypatch)
     assert source.read() == first  # recovery is seen, too

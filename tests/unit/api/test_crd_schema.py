@@ -81,7 +81,7 @@ def test_a_model_becomes_a_structural_schema() -> None:
 def test_a_pod_template_leaves_its_spec_undeclared_and_has_no_room_for_a_third_key() -> None:
     schema = structural_schema(PodTemplate)
     assert list(schema["properties"]) == ["metadata"]
-    assert sorted(schema["properties"]["metadata"]["properties"]) == ["annotations", "labels"]
+    assert sorted(schema["properties"]["metadata"]["properties"]) == ["annotations", "creationTimestamp", "labels"]
     assert schema["required"] == ["spec"]
     assert schema["maxProperties"] == 2
     assert schema["x-kubernetes-preserve-unknown-fields"] is True

@@ -1,7 +1,7 @@
 """A Plan as it is written: what the API server answers, as facts, and what is learnt of them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -10,9 +10,9 @@ import pytest
 
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.resources import EVENTS, PODS, SERVICES, TRAINING_JOBS
+from closeknit.controller.resources import EVENTS, PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.controller.rights import OWN_ACCESS_REVIEWS
-from closeknit.controller.writes import IN_FLIGHT, Writes
+from closeknit.controller.writes import IN_FLIGHT, PODS_AHEAD, Writes
 from closeknit.kube.api import JsonObject, Resource
 from closeknit.kube.errors import Forbidden, Unavailable
 from closeknit.lifecycle.answers import NOTHING, Answers, Refusing, after
@@ -23,7 +23,7 @@ from faults.fault import Delay, Fault, Refuse
 from faults.memory_api import MemoryApi
 from faults.store import Store
 from scenarios.manifests import training_job
-from scenarios.story import NOW, Story, plugin_node
+from scenarios.story import NOW, Story, dra_node, plugin_node
 
 QUOTA = Forbidden("pods is forbidden: exceeded quota: one", code=403, reason="Forbidden")
 
@@ -39,14 +39,17 @@ class Powerless(MemoryApi):
 
 
 def written(
-    *faults: Fault, nodes: int = 4, api: type[MemoryApi] = MemoryApi
+    *faults: Fault,
+    nodes: int = 4,
+    api: type[MemoryApi] = MemoryApi,
+    node: Callable[[str], list[dict[str, Any]]] = plugin_node,
 ) -> tuple[Answers, Sequence[Result], Store]:
     """The booking of a gang of so many Pods, written over an API server with these faults."""
     store = Store()
     body = training_job(spec={"gpus": 8 * nodes})
     body["metadata"] = {key: body["metadata"][key] for key in ("name", "namespace")}
     job = store.create(TRAINING_JOBS, body, namespace="team-b")
-    story = Story(*(each for number in range(nodes) for each in plugin_node(f"gpu-{number}")), job)
+    story = Story(*(each for number in range(nodes) for each in node(f"gpu-{number}")), job)
     story.objects[("TrainingJob", "team-b", "train")] = job  # with the store's own resourceVersion
     (booking,) = story.plans()
     writes = Writes(api(store, faults), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
@@ -79,6 +82,30 @@ def test_after_a_refused_child_no_more_of_its_gang_is_made() -> None:
     answers, _, store = written(*refused, nodes=24)
     assert answers.rejection is not None
     assert len(store.objects(PODS)) <= 1 + IN_FLIGHT
+
+
+def test_a_claim_comes_when_many_pods_after_its_own_are_there() -> None:
+    """Else the garbage collector hears of a claim before its Pod, and reads that Pod and the TrainingJob."""
+    nodes = PODS_AHEAD + 2 * IN_FLIGHT
+    _, _, store = written(Fault(Delay(1.0), "create", PODS), nodes=nodes, node=dra_node)
+    made = [write for write in store.writes if write.resource in {PODS, RESOURCE_CLAIMS}]
+    owing = {
+        write.key.name: sum(each.resource == PODS for each in made[:at])
+        for at, write in enumerate(made)
+        if write.resource == RESOURCE_CLAIMS
+    }
+    assert len(owing) == len(store.objects(PODS)) == nodes
+    first, *others = sorted(owing)
+    assert owing[first] == 1  # it shows whether claims are taken at all
+    for index, name in enumerate(others, start=1):
+        assert owing[name] >= min(nodes, index + PODS_AHEAD) - IN_FLIGHT
+
+
+def test_after_a_refused_claim_no_more_of_its_gang_is_made() -> None:
+    refused = Fault(Refuse(QUOTA), "create", RESOURCE_CLAIMS, nth=2)
+    answers, _, store = written(refused, nodes=3 * IN_FLIGHT, node=dra_node)
+    assert answers.rejection is not None
+    assert len(store.objects(RESOURCE_CLAIMS)) <= 1 + IN_FLIGHT
 
 
 def test_where_the_first_pod_is_refused_nothing_more_is_made_or_told() -> None:

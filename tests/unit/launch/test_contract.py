@@ -22,7 +22,6 @@ from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
 from closeknit.launch.pod import pods
 from closeknit.launch.service import service
-from closeknit.launch.variable import Variable
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
@@ -56,7 +55,7 @@ def test_pytorch_has_a_service_and_nothing_else_beside_its_pods() -> None:
 
 
 def test_a_framework_that_is_not_built_gets_what_every_trainer_gets() -> None:
-    of = gang(Framework.JAX)
+    of = gang(Framework.HOROVOD)
     assert children(of) == (service(of),)
     assert container_environment(of, 1) == {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -109,18 +108,10 @@ def test_mpi_has_a_hostfile_in_rank_order_a_secret_and_a_launcher_at_node_rank_0
         assert [volume["name"] for volume in spec["volumes"]] == ["closeknit-shm", "hosts"]
 
 
-def tf_config(of: Gang, member: Member) -> tuple[Variable, ...]:
-    kinds = {Role.WORKER: "worker", Role.PARAMETER_SERVER: "ps"}
-    hosts = {kind: [of.host(one) for one in of.members if one.role is role] for role, kind in kinds.items()}
-    task = {"type": kinds[member.role], "index": member.index}
-    return (Variable("TF_CONFIG", json.dumps({"cluster": hosts, "task": task}), "the whole cluster, and who this is"),)
-
-
-def test_parameter_servers_are_members_on_cpus_with_a_template_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    build(monkeypatch, Framework.TENSORFLOW, Contract(tf_config))
+def test_parameter_servers_are_members_on_cpus_with_a_template_of_their_own() -> None:
     of = gang(Framework.TENSORFLOW, "cpu-0")
     _, second, server = pods(of, range(3))
-    host = "train-a1-{}.train-a1.ml.svc".format
+    host = "train-a1-{}.train-a1.ml.svc:2222".format
     assert json.loads(container_environment(of, 2)["TF_CONFIG"]) == {
         "cluster": {"worker": [host("worker-00000"), host("worker-00001")], "ps": [host("ps-00000")]},
         "task": {"type": "ps", "index": 0},
@@ -143,10 +134,15 @@ def test_parameter_servers_are_members_on_cpus_with_a_template_of_their_own(monk
     assert not {"tolerations", "resourceClaims", "schedulingGates"} & set(server["spec"])
 
 
-def test_servers_are_no_node_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    build(monkeypatch, Framework.CUSTOM, CONTRACTS[Framework.PYTORCH])
+def test_servers_are_no_ranks() -> None:
     of = gang(Framework.CUSTOM, "cpu-0", "cpu-1")
-    assert container_environment(of, 0)["PET_NNODES"] == "2"
+    first, second, *servers = (container_environment(of, index) for index in range(4))
+    meeting = {"MASTER_ADDR": "train-a1-worker-00000.train-a1.ml.svc", "MASTER_PORT": "29500", "WORLD_SIZE": "4"}
+    assert {name: first[name] for name in meeting} == meeting
+    assert [each["RANK"] for each in (first, second)] == ["0", "2"]
+    assert [each["NODE_RANK"] for each in (first, second)] == ["0", "1"]
+    assert [each["LOCAL_WORLD_SIZE"] for each in (first, second)] == ["2", "2"]
+    assert servers == [meeting, meeting]
 
 
 def test_one_worker_beside_servers_has_nobody_to_talk_to_over_rdma() -> None:

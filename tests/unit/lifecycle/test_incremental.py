@@ -31,7 +31,7 @@ SPECS = (
     {"gpus": 16},
     {"gpus": 16, "topology": {"gpusPerNode": 8}},
     {"gpus": 8, "topology": {"nvlink": "Required"}, "parallelism": {"tensor": 8}},
-    {"gpus": 8, "framework": "JAX"},
+    {"gpus": 8, "framework": "Horovod"},
 )
 
 

@@ -20,7 +20,7 @@ def spec(**fields: Any) -> TrainingJobSpec:
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"framework": "JAX"}, "framework"),
+        ({"framework": "Horovod"}, "framework"),
         ({"topology": {"fabric": {"preferred": "rack", "patience": "10m"}}}, "topology.fabric.patience"),
         ({"gpu": {"allowShared": True}}, "gpu.allowShared"),
         ({"gpus": 1, "gpu": {"mig": "1g.18gb"}}, "gpu.mig"),
@@ -75,7 +75,11 @@ def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        pytest.param({"framework": "JAX"}, "spec.framework: JAX is not built yet; use PyTorch", id="another framework"),
+        pytest.param(
+            {"framework": "Horovod"},
+            "spec.framework: Horovod is not built yet; use PyTorch or TensorFlow or JAX or Custom",
+            id="another framework",
+        ),
         pytest.param(
             {"preflight": "Warn"}, "not built yet: spec.preflight; remove it or leave the default", id="one field"
         ),

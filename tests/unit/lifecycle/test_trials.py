@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import change, from_document
@@ -64,6 +66,19 @@ def test_a_namespace_waits_a_moment_after_another_ones_refusals_and_no_longer() 
     over, other = [job("first", "a"), job("second", "b")], job("train", "c")
     assert booked(NOW + REST / 2, *over, other) == [JobKey("c", "train")]
     assert booked(NOW + REST, *over) == [JobKey("b", "second")]
+
+
+@pytest.mark.parametrize(("ago_s", "new_waits"), [(3, True), (60, False)])
+def test_a_new_job_beside_one_that_was_refused_lately_waits_as_if_it_had_been(ago_s: float, new_waits: bool) -> None:
+    """Its status says so later, when hundreds of others are written: until then each would be tried in its turn."""
+    behind, new = job("second", "b"), job("new", "b")
+    objects = [
+        value for each in (*plugin_node("gpu-1"), job("first", "a"), behind, new) if (value := from_document(each))
+    ]
+    memory = Memory({"uid-of-first": refused(0), "uid-of-second": refused(ago_s)})
+    cluster = Cluster.empty().after(map(change, objects))
+    schedule = decide(cluster, Tables(), memory, NOW + REST / 2).schedule
+    assert isinstance(schedule[JobKey("b", "new")], Book) is not new_waits
 
 
 def test_while_one_is_on_trial_the_others_that_were_refused_keep_their_words() -> None:

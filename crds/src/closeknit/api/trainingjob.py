@@ -169,6 +169,12 @@ class TemplateMetadata(Wire):
     """Labels of the Pods."""
     annotations: Annotated[dict[str, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=64)] = {}
     """Annotations of the Pods."""
+    # Generators of manifests write it into every template, always null; under strict validation kubectl refuses a field
+    # that is not declared.
+    creation_timestamp: (
+        Annotated[str, StringConstraints(max_length=0), Field(json_schema_extra={"nullable": True})] | None
+    ) = None
+    """Null, as generators of manifests write it; the Pods' own is the API server's."""
 
 
 class PodTemplate(Wire):

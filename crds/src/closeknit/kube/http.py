@@ -1,12 +1,8 @@
-"""`Api` over HTTP. kubernetes.aio reads configurations, logs in, renews tokens and sets TLS up; the connections are
-aiohttp's. Requests are plain dicts, answers are raw bytes that msgspec decodes into what is needed.
+"""`Api` over HTTP. `log_in` says how to reach the API server and who asks; the connections are aiohttp's. Requests are
+plain dicts, answers are raw bytes that msgspec decodes into what is needed.
 """
 
-import asyncio
-import logging
-import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
@@ -15,23 +11,17 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
-from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config import ConfigException, incluster_config, kube_config
 
 from closeknit.kube.api import JsonObject, ListPage, Resource, WatchEvent
 from closeknit.kube.errors import ApiError, Conflict, NotFound, Unavailable, error_from_status
 from closeknit.kube.head import Head
+from closeknit.kube.login import Login, LoginError, log_in
 from closeknit.kube.replies import events_of, made_of, object_of, page_of
 from closeknit.kube.stream import line_batches
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
-# How often the library is asked to renew a token that a kubeconfig's exec plugin or provider issued: its own default.
-TOKEN_REFRESH_S = 60
 READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
-
-_log = logging.getLogger(__name__)
 
 
 class HttpApi:
@@ -40,26 +30,21 @@ class HttpApi:
     `async with await HttpApi.connect(user_agent="closeknit-operator/0.1.0") as api: ...`
     """
 
-    def __init__(
-        self, configuration: Configuration, *, user_agent: str, request_timeout_s: float = REQUEST_TIMEOUT_S
-    ) -> None:
-        self._configuration = configuration
+    def __init__(self, login: Login, *, user_agent: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self._login = login
         self._headers = {"Accept": "application/json", "User-Agent": user_agent}
-        self._proxy = configuration.proxy or _proxy_of_environment(configuration.host)
-        tls = RESTClientObject(configuration).ssl_context
+        self._proxy = login.proxy or _proxy_of_environment(login.host)
         # Not the library's own session: it looks into the environment and into ~/.netrc before every request, in two
         # turns of another thread, which costs as much as all the rest of a request; and a login for every host in there
         # would have it refuse ours.
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=tls),
+            connector=aiohttp.TCPConnector(ssl=login.tls),
             cookie_jar=aiohttp.DummyCookieJar(),  # as client-go has it: an API server knows who asks by the login
             read_bufsize=READ_BUFFER_BYTES,
             trust_env=False,
         )
         self._timeout = aiohttp.ClientTimeout(total=request_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
-        self._log_in: Callable[[], Awaitable[Any]] | None = None
         self._is_unauthorized = False
-        self._token_refresh: asyncio.Task[None] | None = None
 
     @classmethod
     async def connect(
@@ -67,25 +52,13 @@ class HttpApi:
     ) -> Self:
         """The Api of `kubeconfig`, else of $KUBECONFIG, else of the Pod this runs in, else of ~/.kube/config.
 
-        No request is sent. Raises kubernetes.aio.config.ConfigException or OSError if the configuration is unusable.
+        No request is sent. Raises LoginError or OSError if the configuration is unusable.
         """
-        # Calling the class gives a copy of a process-wide default; several Apis in one process need one each.
-        configuration: Configuration = type.__call__(Configuration)
-        loader = await _log_in(configuration, kubeconfig)
-        api = cls(configuration, user_agent=user_agent, request_timeout_s=request_timeout_s)
-        api._log_in = partial(_log_in, configuration, kubeconfig)
-        if loader is not None and loader.current_context["context"].get("user"):
-            refresh = kube_config.refresh_token(  # type: ignore[no-untyped-call]
-                loader, configuration, interval=TOKEN_REFRESH_S
-            )
-            api._token_refresh = asyncio.create_task(refresh)  # ends at once where there is nothing to renew
-            api._token_refresh.add_done_callback(_report_end_of_refresh)
-        return api
+        return cls(await log_in(kubeconfig), user_agent=user_agent, request_timeout_s=request_timeout_s)
 
     async def close(self) -> None:
         """Closes the pool and what reads from it."""
-        if self._token_refresh is not None:
-            self._token_refresh.cancel()
+        self._login.close()
         await self._session.close()
 
     async def __aenter__(self) -> Self:
@@ -265,18 +238,17 @@ class HttpApi:
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own, it knows connecting from reading
     ) -> aiohttp.ClientResponse:
         """The answer's head, whatever its status; its body is still to be read. Raises Unavailable."""
-        url = f"{self._configuration.host}{path}"
+        url = f"{self._login.host}{path}"
         if parameters := urlencode({name: value for name, value in query.items() if value is not None}):
             url = f"{url}?{parameters}"
         headers = dict(self._headers)
         try:
-            if self._is_unauthorized and self._log_in is not None:
-                # The library reads a Pod's token once a minute by the wall clock, a kubeconfig's file never again.
+            if self._is_unauthorized:
                 self._is_unauthorized = False
-                await self._log_in()
-            login = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-            if login is not None:
-                headers["Authorization"] = login
+                await self._login.renew()
+            authorization = await self._login.authorization()
+            if authorization is not None:
+                headers["Authorization"] = authorization
             if body is not None:
                 headers["Content-Type"] = content_type
             response = await self._session.request(
@@ -286,23 +258,12 @@ class HttpApi:
                 headers=headers,
                 timeout=timeout,
                 proxy=self._proxy,
-                server_hostname=self._configuration.tls_server_name,
+                server_hostname=self._login.server_name,
             )
-        except (aiohttp.ClientError, TimeoutError, OSError, ConfigException) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, LoginError) as error:
             raise _unavailable(error) from error
         self._is_unauthorized = response.status == HTTPStatus.UNAUTHORIZED
         return response
-
-
-async def _log_in(configuration: Configuration, kubeconfig: Path | None) -> Any:
-    """Reads how to reach the cluster, and who asks, into `configuration`; the loader of a kubeconfig, None in a Pod."""
-    path = str(kubeconfig or os.environ.get("KUBECONFIG") or "")
-    if not path and incluster_config.SERVICE_HOST_ENV_NAME in os.environ:
-        incluster_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-        return None
-    return await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
-        config_file=path or "~/.kube/config", client_configuration=configuration, persist_config=False
-    )
 
 
 def _proxy_of_environment(host: str) -> str | None:
@@ -328,8 +289,3 @@ def _error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:
 
 def _unavailable(error: Exception) -> Unavailable:
     return Unavailable(f"no answer from the API server: {error or type(error).__name__}")
-
-
-def _report_end_of_refresh(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.warning("the kubeconfig's login is no longer renewed: %s", error)

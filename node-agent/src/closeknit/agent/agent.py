@@ -4,13 +4,15 @@ import asyncio
 import dataclasses
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from time import monotonic
 from typing import NoReturn
 
 from pydantic import ValidationError
 
+from closeknit.agent.discovery import trail
+from closeknit.agent.discovery.allocations import Allocations, held_lately
 from closeknit.agent.discovery.course import Course, followed
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.remembered import remembered
@@ -18,6 +20,8 @@ from closeknit.agent.discovery.topology import Discovery, discover
 from closeknit.agent.kubelet.source import Kubelet
 from closeknit.agent.publish import NotYet, Publisher
 from closeknit.agent.source import Source, SourceError
+from closeknit.api.nodetopology import NodeTopologySpec
+from closeknit.api.nodetopology_status import Allocation
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
 
@@ -61,9 +65,12 @@ class Agent:
         self._interval_s = interval_s
         self._backoff = backoff
         self._chance = chance
-        self._read: Readings | None = None
+        self._read: tuple[Readings, frozenset[str] | None] | None = None  # with the GPUs that Pods held
+        self._known: Allocations | None = None
         self._last: tuple[Readings, Discovery] | None = None  # with what is remembered
         self._course = Course()
+        self._trail = trail.Trail()
+        self._counted_at = 0.0  # on the loop's clock
         self._is_published = False
         self._heard_at = monotonic()
 
@@ -116,18 +123,32 @@ class Agent:
     async def _discovery(self) -> Discovery:
         # In a thread: a driver that hangs must not keep this process from ending when it is told to.
         self._heard_at = monotonic()
-        found = self._discovered(await asyncio.to_thread(self._source.read))
+        read = await asyncio.to_thread(self._source.read)
         if self._kubelet is None:
-            return found
+            return self._discovered(read, None)
+        # After the reading: a program that computes was given its GPU before.
         known = await self._kubelet.allocations()
-        return dataclasses.replace(found, allocations=known.held, findings=(*found.findings, known.finding))
+        found = self._discovered(read, held_lately(self._known, known))
+        self._known = known
+        held = None if known.held is None else await self._with_paths(known.held, found.spec)
+        return dataclasses.replace(found, allocations=held, findings=(*found.findings, known.finding))
 
-    def _discovered(self, read: Readings) -> Discovery:
-        if self._last is not None and read == self._read and not self._course.gpus:
+    async def _with_paths(self, held: Sequence[Allocation], spec: NodeTopologySpec) -> tuple[Allocation, ...]:
+        """These containers' allocations with the ways that their data has moved."""
+        now = asyncio.get_running_loop().time()
+        if trail.is_due(self._trail, held, now - self._counted_at):
+            traffic = await asyncio.to_thread(self._source.traffic, trail.wanted(self._trail, held))
+            self._trail = trail.after(self._trail, held, traffic, trail.rdma_ports(spec))
+            self._counted_at = now
+        return tuple(each.model_copy(update={"paths": self._trail.paths(each)}) for each in held)
+
+    def _discovered(self, read: Readings, held: frozenset[str] | None) -> Discovery:
+        if self._last is not None and (read, held) == self._read and not self._course.gpus:
             return self._last[1]  # nothing has changed, and nothing was happening that time alone could end
         readings = remembered(self._last and self._last[0], read)
         course = followed(self._course, readings, monotonic())
-        if self._last is None or (readings, course) != (self._last[0], self._course):
-            self._last = readings, discover(readings, self._source.method, course)
-        self._read, self._course = read, course
+        before = self._read and self._read[1]
+        if self._last is None or (readings, course, held) != (self._last[0], self._course, before):
+            self._last = readings, discover(readings, self._source.method, course, held)
+        self._read, self._course = (read, held), course
         return self._last[1]

@@ -1,5 +1,6 @@
 """The machine that this process runs on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -9,19 +10,33 @@ from msgspec.structs import replace
 
 from closeknit.agent import sysfs
 from closeknit.agent.discovery.live import LiveGpu
-from closeknit.agent.discovery.readings import GpuReading, PairReading, Readings, XidReading
+from closeknit.agent.discovery.readings import GpuReading, PairReading, RdmaReading, Readings, XidReading
+from closeknit.agent.discovery.traffic import NO_TRAFFIC, Traffic
 from closeknit.agent.nvml.door import Door, NoAnswer
 from closeknit.agent.nvml.identity import Identity, beating, is_due, with_counts
-from closeknit.agent.nvml.messages import Ask, AskEvents, AskGpu, AskLive, AskPairs, AskPulse, AskSurvey, Pulse, Survey
+from closeknit.agent.nvml.messages import (
+    Ask,
+    AskEvents,
+    AskGpu,
+    AskLive,
+    AskPairs,
+    AskPulse,
+    AskSent,
+    AskSurvey,
+    Pulse,
+    Sent,
+    Survey,
+)
 from closeknit.api.nodetopology import Method
 
 OPEN_S = 60.0  # a driver without persistence mode starts each GPU first, some seconds for each
 ANSWER_S = 3.0  # all of a GPU with 18 links takes some 10 ms; a driver that is busy with another one, a second
-# A GPU that did not answer is left alone, each time for twice as long: asking it costs the session with the others.
-# Between two counts of errors of links and of replaced rows, which are rates or come with an XID. On four H200 counting
-# with each reading took 1.4% of a core, and this takes 0.32% (docs/measurements/2026-11-22-agent-on-h200.md).
-COUNT_S = 60.0
+# Between two counts of the errors of links, which matter as a rate over 10 min. Those of 8 H200 take 112 ms of a core
+# (docs/measurements/2026-11-22-agent-calls-on-h200.md), so 0.04% of it; a link that goes down is seen in each reading.
+COUNT_S = 300.0
+MAX_PIDS = 4  # programs of one GPU that are tried
 SURROUNDINGS_S = 60.0  # between two readings of PCI devices and of the kernel's files
+# A GPU that did not answer is left alone, each time for twice as long: asking it costs the session with the others.
 SILENT_S = (60.0, 600.0)
 # GPUs that fall silent in one reading until the driver hangs rather than its GPUs; a reading that waits for each of
 # them in turn would take minutes.
@@ -72,6 +87,7 @@ class HardwareSource:
         self._identity: Identity | None = None
         self._around: Readings | None = None  # without its RDMA devices
         self._around_at = 0.0
+        self._rdma: tuple[RdmaReading, ...] = ()
         self._silences: dict[int, _Silence] = {}  # by index
         self._last_pulses: dict[int, Pulse] = {}
         self._counted_at = -COUNT_S
@@ -115,7 +131,8 @@ class HardwareSource:
             self._around = Readings(pci=pci, lists_capture_cards="pci" not in errors, kernel=kernel, errors=errors)
             self._around_at = monotonic()
         errors = dict(self._around.errors)
-        return replace(self._around, rdma=sysfs.rdma_devices(self._root, errors), errors=errors)
+        self._rdma = sysfs.rdma_devices(self._root, errors)
+        return replace(self._around, rdma=self._rdma, errors=errors)
 
     def live(self) -> tuple[LiveGpu, ...]:
         """What the GPUs do at this moment; those that do not answer are left out, and told by the next reading."""
@@ -129,6 +146,32 @@ class HardwareSource:
             except NoAnswer:
                 break
         return tuple(found)
+
+    def traffic(self, gpus: Sequence[str]) -> Traffic:
+        """See `Source.traffic`. A GPU that does not answer is told by the next reading."""
+        identity, until = self._identity, monotonic() + ANSWER_S
+        if identity is None:
+            return NO_TRAFFIC
+        nvlink: dict[str, int] = {}
+        sockets: dict[str, dict[str, int]] = {}
+        for gpu in identity.gpus:
+            if gpu.uuid is None or gpu.uuid not in gpus or not gpu.links or gpu.index in self._silences:
+                continue
+            try:
+                sent = self._driver.ask(AskSent(gpu.index), until - monotonic()) if self._driver.is_open else Sent()
+            except NoAnswer:
+                break
+            if sent.kib is not None:
+                nvlink[gpu.uuid] = sent.kib << 10
+        for gpu in identity.gpus:
+            pulse = self._last_pulses.get(gpu.index)
+            # Programs of one container are in one network; the first may have ended since.
+            for pid in ((pulse and pulse.health.pids) or ())[:MAX_PIDS]:
+                interfaces = sysfs.interface_bytes(self._root, pid)
+                if gpu.uuid is not None and interfaces is not None:
+                    sockets[gpu.uuid] = interfaces
+                    break
+        return Traffic(nvlink, sysfs.rdma_bytes(self._root, self._rdma), sockets)
 
     def _identified(self, survey: Survey) -> Identity:
         gpus = tuple(self._gpu(index) for index in range(survey.gpus))

@@ -1,10 +1,12 @@
 """Machines that were dumped earlier, here or elsewhere."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from closeknit.agent.discovery.dump import decode
 from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.traffic import NO_TRAFFIC, Traffic
 from closeknit.agent.source import SourceError, read_bytes
 from closeknit.api.nodetopology import Method
 
@@ -27,3 +29,7 @@ class RecordedSource:
     def live(self) -> tuple[LiveGpu, ...]:
         """None: a recording does nothing."""
         return ()
+
+    def traffic(self, gpus: Sequence[str]) -> Traffic:  # noqa: ARG002 -- it is the protocol's
+        """None, as well."""
+        return NO_TRAFFIC

@@ -1,6 +1,7 @@
 """Simulated machines, for demos and tests without GPUs, and the files that describe them."""
 
 import re
+from collections.abc import Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -11,6 +12,7 @@ from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.profile import NO_FAULTS, Faults, Profile, ProfileError
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.traffic import NO_TRAFFIC, Traffic
 from closeknit.agent.source import SourceError
 from closeknit.api.nesting import MAX_DEPTH, is_deeper
 from closeknit.api.nodetopology import Method
@@ -40,6 +42,10 @@ class SimulatedSource:
     def live(self) -> tuple[LiveGpu, ...]:
         """None: a simulated GPU does nothing."""
         return ()
+
+    def traffic(self, gpus: Sequence[str]) -> Traffic:  # noqa: ARG002 -- it is the protocol's
+        """None, as well."""
+        return NO_TRAFFIC
 
 
 def profile_names() -> list[str]:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.traffic import Traffic
 from closeknit.api.nodetopology import Method
 
 MAX_FILE_BYTES = 16 << 20  # the dump of 8 H200s has 37 KB, a fleet file of 40,000 nodes 5 MB
@@ -26,6 +27,12 @@ class Source(Protocol):
 
     def live(self) -> Sequence[LiveGpu]:
         """What the GPUs do at this moment, after at most some seconds; those that do not answer are left out."""
+        ...
+
+    def traffic(self, gpus: Sequence[str]) -> Traffic:
+        """The counters of what has moved: over the NVLinks of these GPUs, by uuid, and otherwise of all that the last
+        reading told of. What does not answer is left out.
+        """
         ...
 
 

@@ -9,11 +9,10 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 
-from kubernetes.aio.config import ConfigException
-
 from closeknit.controller import shell
 from closeknit.controller.process import Process
 from closeknit.kube.http import HttpApi
+from closeknit.kube.login import LoginError
 from closeknit.runtime import logs
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
@@ -34,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ["KUBECONFIG"] = str(options.kubeconfig)  # where kopf and the kubernetes library look
     try:
         asyncio.run(_run(options.metrics_address))
-    except (ConfigException, OSError) as error:
+    except (LoginError, OSError) as error:
         print(f"closeknit-operator: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

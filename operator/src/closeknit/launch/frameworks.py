@@ -3,11 +3,16 @@
 from collections.abc import Mapping
 
 from closeknit.api.trainingjob import Framework
-from closeknit.launch import pytorch
+from closeknit.launch import custom, jax, pytorch, tensorflow
 from closeknit.launch.contract import Contract
 from closeknit.launch.gang import Gang
 
-CONTRACTS: Mapping[Framework, Contract] = {Framework.PYTORCH: pytorch.CONTRACT}
+CONTRACTS: Mapping[Framework, Contract] = {
+    Framework.PYTORCH: pytorch.CONTRACT,
+    Framework.TENSORFLOW: tensorflow.CONTRACT,
+    Framework.JAX: jax.CONTRACT,
+    Framework.CUSTOM: custom.CONTRACT,
+}
 """A framework that is not here is refused before anything is booked for it (lifecycle)."""
 
 _NOTHING = Contract()

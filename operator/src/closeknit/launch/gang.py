@@ -45,6 +45,11 @@ class Gang:
         return tuple(member for member in self.members if member.role is Role.WORKER)
 
     @cached_property
+    def world_size(self) -> int:
+        """Ranks of all workers."""
+        return sum(worker.rank_count for worker in self.workers)
+
+    @cached_property
     def uses_rdma(self) -> bool:
         """Whether ranks of different nodes talk over verbs: on every node or on none, as all must speak one net."""
         return self.net is Net.VERBS

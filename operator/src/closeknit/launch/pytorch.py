@@ -1,12 +1,14 @@
-"""torchrun's contract: static rendezvous at node rank 0.
+"""PyTorch's contract: static rendezvous at node rank 0; of an elastic job, one that nodes may join and leave.
 
-Every argument of torchrun has a variable PET_<ARGUMENT> (torch/distributed/run.py), so that `torchrun train.py` is all
-that a template has to run. Static, because the c10d rendezvous sorts nodes by host name and forgets our order.
+Every argument of torchrun but --numa-binding has a variable PET_<ARGUMENT> (torch/distributed/run.py), so that
+`torchrun train.py` is all that a template has to run. Static, because the c10d rendezvous sorts nodes by host name and
+forgets our order; where a job is elastic it has to be that one, and our host names sort as the node ranks do.
 Global ranks are counted over the nodes before in node-rank order, also where nodes have unequal shares: torchrun's
 documentation says that shares must be equal, its code adds them up (SimpleElasticAgent._assign_worker_ranks), and two
 agents of torch 1.13 with 2 and 3 processes ran as ranks 0-1 and 2-4. TORCH_ELASTIC_WORKER_IDENTICAL=1 is the exception.
 RANK, WORLD_SIZE and LOCAL_RANK belong to the processes that torchrun starts. They are not set here: a script that is
 started without torchrun would take one value for all of a Pod's GPUs as its own rank, and wait for the others for ever.
+One that starts its processes itself counts from CLOSEKNIT_FIRST_RANK.
 """
 
 from closeknit.launch.contract import Contract
@@ -15,21 +17,55 @@ from closeknit.launch.member import Member
 from closeknit.launch.variable import Variable
 
 MASTER_PORT = 29500  # torchrun's own default
+RENDEZVOUS_PORT = 29400  # that of its c10d rendezvous
 
 
 def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
-    """Variables of torchrun on one node, and those of the flight recorder, which is cheap and tells who hung."""
-    coordinator, port = gang.coordinator, str(MASTER_PORT)
+    """Variables of torchrun on one node, and those of the flight recorder, which is cheap and tells who hung; none
+    where there are no ranks."""
+    if not member.uuids:
+        return ()
+    rendezvous = _static if gang.job.spec.elastic is None else _elastic
+    return (
+        *rendezvous(gang, member),
+        *own_processes(gang, member),
+        Variable("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", "a hung collective names its stragglers"),
+        Variable("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000", "collectives that the flight recorder keeps"),
+    )
+
+
+def _static(gang: Gang, member: Member) -> tuple[Variable, ...]:
     return (
         Variable("PET_NNODES", str(len(gang.workers)), "fixed number of nodes"),
         Variable("PET_NPROC_PER_NODE", str(member.rank_count), "one process for each GPU of this node"),
         Variable("PET_NODE_RANK", str(member.index), "nodes are ordered so that neighbours are near"),
-        Variable("PET_MASTER_ADDR", coordinator, "ranks meet at node rank 0"),
-        Variable("PET_MASTER_PORT", port, "torchrun's default"),
-        Variable("MASTER_ADDR", coordinator, "the same for launchers other than torchrun"),
-        Variable("MASTER_PORT", port, "the same for launchers other than torchrun"),
-        Variable("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", "a hung collective names its stragglers"),
-        Variable("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000", "collectives that the flight recorder keeps"),
+        Variable("PET_MASTER_ADDR", gang.coordinator, "ranks meet at node rank 0"),
+        Variable("PET_MASTER_PORT", str(MASTER_PORT), "torchrun's default"),
+    )
+
+
+def _elastic(gang: Gang, member: Member) -> tuple[Variable, ...]:
+    """torchrun gives node ranks by itself, in the order of the host names, which have leading zeros."""
+    elastic = gang.job.spec.elastic
+    least = 1 if elastic is None else -(-elastic.min_gpus // max(worker.rank_count for worker in gang.workers))
+    return (
+        Variable("PET_NNODES", f"{least}:{len(gang.workers)}", "the nodes of minGPUs, and all of them"),
+        Variable("PET_NPROC_PER_NODE", str(member.rank_count), "one process for each GPU of this node"),
+        Variable("PET_RDZV_BACKEND", "c10d", "the rendezvous that nodes may join and leave"),
+        Variable("PET_RDZV_ENDPOINT", f"{gang.coordinator}:{RENDEZVOUS_PORT}", "nodes meet at the first one"),
+        Variable("PET_RDZV_ID", f"{gang.job.metadata.uid or ''}-{gang.attempt}", "one rendezvous for each attempt"),
+        Variable("PET_LOCAL_ADDR", gang.host(member), "nodes are sorted by this name"),
+    )
+
+
+def own_processes(gang: Gang, member: Member) -> tuple[Variable, ...]:
+    """What a script that starts a process for each GPU itself needs, under names that mean nothing to any library."""
+    return (
+        Variable("MASTER_ADDR", gang.coordinator, "the same for launchers other than torchrun"),
+        Variable("MASTER_PORT", str(MASTER_PORT), "the same for launchers other than torchrun"),
+        Variable("CLOSEKNIT_WORLD_SIZE", str(gang.world_size), "all ranks, for scripts that start processes"),
+        Variable("CLOSEKNIT_FIRST_RANK", str(member.first_rank), "rank of this node's first process, likewise"),
+        Variable("CLOSEKNIT_LOCAL_WORLD_SIZE", str(member.rank_count), "processes of this node, likewise"),
     )
 
 

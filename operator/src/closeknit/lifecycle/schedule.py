@@ -20,7 +20,7 @@ from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.queue import place_of
 from closeknit.lifecycle.rations import Rations, steps_of_selection, steps_of_words
-from closeknit.lifecycle.trials import Trials, is_behind
+from closeknit.lifecycle.trials import Trials
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Wait
 from closeknit.lifecycle.words import AGAIN, renewed, wait_for, worded
 from closeknit.placement.place import can_place, place
@@ -205,7 +205,7 @@ class _Walk:
             return self._kept(job, held, pods)
         if key in self._memory.put_aside:
             return Found(Wait(Refusal(Cause.PUT_ASIDE)), is_settled=False)
-        may_be_refused = answers.rejection is not None or is_behind(job)
+        may_be_refused = self._trials.may_be_refused(job, answers)
         if may_be_refused and (refusal := self._trials.refusal(key, answers, is_trial=True)) is not None:
             return Found(Wait(refusal), until=refusal.until)
         away = avoided(job, self.cluster, self._now)

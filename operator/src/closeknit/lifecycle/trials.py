@@ -22,6 +22,10 @@ from closeknit.lifecycle.verdict import Cause, Refusal
 BETWEEN = timedelta(seconds=2)
 # Time for one decision at least, in which nothing is on trial: four are made a second where all is busy.
 REST = timedelta(seconds=1)
+# For so long after a refusal all of its namespace are likely to be refused. That they wait behind another stands in
+# their statuses, but those of hundreds are written one after the other: 300 took 20 s on a busy control plane, and
+# meanwhile jobs that were not told yet took turns on all GPUs.
+TOLD_WITHIN = timedelta(seconds=30)
 # What is refused for these is refused to the namespace rather than to the one job.
 _OF_NAMESPACE = frozenset({PendingReason.QUOTA_EXCEEDED, PendingReason.NAMESPACE_NOT_SERVED})
 
@@ -36,6 +40,15 @@ class Trials:
         self._now = now
         self._newest: dict[str, Rejection] | None = None
         self._rest_until: datetime | None = None
+
+    def may_be_refused(self, job: TrainingJob, answers: Answers) -> bool:
+        """Whether the API server is likely to refuse the job: as it did before, or others of its namespace."""
+        if answers.rejection is not None or _is_behind(job):
+            return True
+        here = self._newest_by_namespace().get(job.key.namespace)
+        return (
+            here is not None and here.reason in _OF_NAMESPACE and is_between(here.at, self._now, here.at + TOLD_WITHIN)
+        )
 
     def refusal(self, job: JobKey, answers: Answers, *, is_trial: bool) -> Refusal | None:
         """Why a job is not given GPUs now; None where it may be. `is_trial`: it is likely to be refused again."""
@@ -72,7 +85,7 @@ class Trials:
         return self._newest
 
 
-def is_behind(job: TrainingJob) -> bool:
+def _is_behind(job: TrainingJob) -> bool:
     """Whether its status says that it waits for what its namespace as a whole was refused, or it itself was."""
     pending = job.status.pending
     return pending is not None and pending.reason in _OF_NAMESPACE

@@ -24,6 +24,7 @@ _KEPT: Final = (
     "maxItems",
     "minProperties",
     "maxProperties",
+    "nullable",
 )
 _READ: Final = {"type", "items", "properties", "required", "additionalProperties", "exclusiveMaximum", "$defs"}
 _DROPPED: Final = {"title", "default", "description"}

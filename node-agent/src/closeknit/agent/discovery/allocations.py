@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pydantic import ValidationError
@@ -67,6 +67,8 @@ class Allocations:
 
     held: tuple[Allocation, ...] | None
     finding: Finding
+    is_old: bool = field(default=False, compare=False)
+    """Whether it is what was known before, as the kubelet did not answer this time."""
 
 
 MAX_ALLOCATIONS = 1024  # as in NodeTopologyStatus
@@ -125,6 +127,17 @@ def allocations(answer: Sequence[Grant] | Unanswered, uuids: Mapping[DraDevice, 
         "The kubelet says who holds which GPUs.",
     )
     return Allocations(published, finding)
+
+
+def held_lately(before: Allocations | None, now: Allocations) -> frozenset[str] | None:
+    """The devices that containers hold, or held one answer ago; None where nobody knows who holds which now.
+
+    A container that ends between a reading of the GPUs and the kubelet's answer is in no other list than the last.
+    """
+    if now.held is None or now.is_old:
+        return None
+    known = (*now.held, *((before and before.held) or ()))
+    return frozenset(device for allocation in known for device in allocation.devices)
 
 
 def _unknown(reason: AllocationReason, message: str) -> Allocations:

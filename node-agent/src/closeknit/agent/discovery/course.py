@@ -17,7 +17,7 @@ LASTS_S = 60.0  # a slowdown that shows in every reading for so long is no momen
 LINK_WINDOW_S = 600.0
 # Trainings of links that a GPU may have in the window: one comes with a cable or a reset, a bad link has them in rows.
 MAX_LINK_ERRORS = 4
-MAX_SAMPLES = 128  # of a counter that moves with every reading, the window's 600 s at 5 s each
+MAX_SAMPLES = 128  # of a counter that moves with every reading, the window's 600 s and more
 # Bits of nvmlClocksEventReasons that are not the work of a job's own load or of somebody's limit.
 SLOWDOWNS: Mapping[GpuReason, int] = {
     GpuReason.THERMAL_SLOWDOWN: 0x20 | 0x40,  # by software, by hardware
@@ -80,13 +80,18 @@ def followed(course: Course, readings: Readings, now_s: float) -> Course:
 
 
 def is_foreign(gpu: GpuReading, held: Set[str] | None) -> bool | None:
-    """Whether programs compute on a GPU that no Pod holds; None where that cannot be told.
+    """Whether programs compute on a GPU that no Pod holds; None where that cannot be told: by a list of processes that
+    could not be read, nor of a GPU with a MIG device that has no known uuid and may be the one that is held.
 
     `held`: uuids of GPUs and MIG devices that the kubelet gave away; None where nobody could ask it.
     """
     if held is None or gpu.uuid is None or gpu.health is None or gpu.health.pids is None:
         return None
-    return bool(gpu.health.pids) and not held & {gpu.uuid, *(device.uuid for device in gpu.mig_devices)}
+    if "handle" in gpu.errors or "pids" in gpu.health.errors:  # what is remembered may have ended
+        return None
+    if held & {gpu.uuid, *(device.uuid for device in gpu.mig_devices)} or not gpu.health.pids:
+        return False
+    return None if any(device.uuid is None for device in gpu.mig_devices) else True
 
 
 def _followed(course: GpuCourse, gpu: GpuReading, now_s: float) -> GpuCourse:

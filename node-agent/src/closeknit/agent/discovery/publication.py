@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from closeknit.agent.discovery import trail
 from closeknit.agent.discovery.findings import Finding
 from closeknit.agent.discovery.topology import Discovery
 from closeknit.api.names import MachineConditionType, NodeLabel, ReadyReason
 from closeknit.api.nodetopology import NodeTopologySpec
-from closeknit.api.nodetopology_status import NodeTopologyStatus
+from closeknit.api.nodetopology_status import Allocation, NodeTopologyStatus, TrafficPath
 from closeknit.api.wire import Condition
 from closeknit.machine.checks import InvalidTopology
 from closeknit.machine.labels import node_labels
@@ -43,7 +44,7 @@ def publication(
         gpus=list(found.gpus),
         nics=list(found.nics),
         links_down=list(found.links_down),
-        allocations=None if found.allocations is None else list(found.allocations),
+        allocations=None if found.allocations is None else _with_paths(found.allocations, before.allocations or ()),
     )
     findings = found.findings
     try:
@@ -57,6 +58,16 @@ def publication(
         labels |= {NodeLabel.HEALTH.value: "degraded"}
     conditions = _conditions(findings, before.conditions, generation, now)
     return Publication(labels, spec, status.model_copy(update={"conditions": conditions}))
+
+
+def _with_paths(held: Sequence[Allocation], before: Sequence[Allocation]) -> list[Allocation]:
+    """These allocations with the ways that were seen before, too: an agent that starts anew has seen none of them."""
+    seen = {trail.key(each): set(each.paths) for each in before}
+    return [
+        each.model_copy(update={"paths": [path for path in TrafficPath if path in known | {*each.paths}]})
+        for each in held
+        for known in [seen.get(trail.key(each), set())]
+    ]
 
 
 def _conditions(

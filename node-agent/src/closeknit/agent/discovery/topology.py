@@ -1,6 +1,6 @@
 """What a NodeTopology says of the machine that was read. Pure; nothing is guessed: an unreadable fact is absent."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from closeknit.agent.discovery import cpus, levels, nvlink, pci
@@ -64,10 +64,15 @@ class Discovery:
     allocations: tuple[Allocation, ...] | None = None  # not of readings, but of the kubelet
 
 
-def discover(readings: Readings, method: Method, course: Course = Course()) -> Discovery:  # noqa: B008 -- it is frozen
+def discover(
+    readings: Readings,
+    method: Method,
+    course: Course = Course(),  # noqa: B008 -- it is frozen
+    held: Set[str] | None = None,
+) -> Discovery:
     """The machine that these readings describe; every list of its spec is in the order of `gpus`, by NVML index.
 
-    `course`: what has happened to its GPUs until now.
+    `course`: what has happened to its GPUs until now. `held`: uuids of GPUs that Pods hold; None where nobody knows.
     """
     located = _located(readings)
     gpus = [gpu for gpu, _ in located]
@@ -89,7 +94,7 @@ def discover(readings: Readings, method: Method, course: Course = Course()) -> D
         capture_devices=capture_devices(readings, places),
         capabilities=capabilities(readings),
     )
-    ailing = ailing_gpus(readings, links.switched, course)
+    ailing = ailing_gpus(readings, links.switched, course, held)
     return Discovery(
         spec=spec,
         gpus=tuple(ailing),

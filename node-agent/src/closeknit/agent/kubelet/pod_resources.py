@@ -1,6 +1,7 @@
 """Asks the kubelet which container holds which devices: its PodResources API, gRPC over a socket file."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,30 @@ _REASONS = {
 
 
 class PodResources:
-    """The kubelet of this node. A connection lasts for one question: there is one every few seconds."""
+    """The kubelet of this node, over one connection, which ends with the first question that fails."""
 
     def __init__(self, socket: Path, *, deadline_s: float = DEADLINE_S) -> None:
         self._socket = socket
         self._deadline_s = deadline_s
+        self._channel: Channel | None = None
 
-    async def list(self) -> list[Grant] | Unanswered:
+    async def list(self) -> Sequence[Grant] | Unanswered:
         """The containers of all active Pods, or why nobody knows; never raises for what the kubelet does."""
-        channel = Channel(path=str(self._socket))
-        question = UnaryUnaryMethod(channel, LIST, ListPodResourcesRequest, ListPodResourcesResponse)
+        answer = await self._answered()
+        if isinstance(answer, Unanswered):
+            self.close()
+        return answer
+
+    def close(self) -> None:
+        """Ends the connection; the next question makes another."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    async def _answered(self) -> Sequence[Grant] | Unanswered:
+        if self._channel is None:
+            self._channel = Channel(path=str(self._socket))
+        question = UnaryUnaryMethod(self._channel, LIST, ListPodResourcesRequest, ListPodResourcesResponse)
         try:
             async with asyncio.timeout(self._deadline_s):  # also of the connection, which grpclib's own does not count
                 answer = await question(ListPodResourcesRequest(), timeout=self._deadline_s)
@@ -45,8 +60,6 @@ class PodResources:
             return self._unanswered(AllocationReason.KUBELET_FAILED, f"this is no PodResources API: {error}")
         except OSError as error:
             return self._unanswered(AllocationReason.KUBELET_UNREACHABLE, error.strerror or str(error))
-        finally:
-            channel.close()
         return _grants(answer)
 
     def _unanswered(self, reason: AllocationReason, words: str) -> Unanswered:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from closeknit.agent.discovery.allocations import Allocations, DraDevice, Grant, Unanswered, allocations, gpu_claims
@@ -38,6 +39,7 @@ class Kubelet:
     async def allocations(self) -> Allocations:
         """Who holds which GPUs now."""
         answer = await self._pods.list()
+        is_old = isinstance(answer, Unanswered)
         now = asyncio.get_running_loop().time()
         if not isinstance(answer, Unanswered):
             self._answer, self._answered_at = answer, now
@@ -53,4 +55,4 @@ class Kubelet:
                     _log.warning("the node's ResourceSlices cannot be read: %s", error)
                     claims = frozenset()
             self._claims = claims
-        return allocations(answer, self._uuids)
+        return replace(allocations(answer, self._uuids), is_old=is_old)

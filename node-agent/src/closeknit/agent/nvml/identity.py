@@ -33,11 +33,11 @@ def is_due(last: Identity, survey: Survey, pulses: Mapping[int, Pulse], age_s: f
 
 
 def with_counts(last: Pulse, pulse: Pulse) -> Pulse:
-    """The pulse with what was not counted this time as it was counted last."""
-    names = ("link_errors", "rows_pending", "rows_failed")
-    errors = {name: error for name, error in last.health.errors.items() if name in names}
-    kept = {name: getattr(last.health, name) for name in names}
-    return replace(pulse, health=replace(pulse.health, errors=pulse.health.errors | errors, **kept))
+    """The pulse with the errors of links, which were not counted this time, as they were counted last."""
+    name = "link_errors"
+    errors = {name: last.health.errors[name]} if name in last.health.errors else {}
+    kept = replace(pulse.health, link_errors=last.health.link_errors, errors=pulse.health.errors | errors)
+    return replace(pulse, health=kept)
 
 
 def beating(gpu: GpuReading, pulse: Pulse) -> GpuReading:

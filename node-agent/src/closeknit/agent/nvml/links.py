@@ -13,6 +13,7 @@ MAX_LINKS = 36  # Rubin's; NVML_NVLINK_MAX_LINKS differs between releases of the
 # Ids of the speed of links 0 to 11 before Hopper, which has one id for all links.
 OLD_LINK_SPEEDS = (84, 85, 86, 87, 88, 89, 132, 133, 134, 135, 136, 137)
 HOPPER = (9, 0)  # the compute capability from which the state of a link is a field that knows sleep
+ALL_LINKS = 0xFFFFFFFF  # the scope in which NVML's throughput counters are those of all links
 BEYOND_LAST = ("InvalidArgument", "NotSupported")  # of the last link, and of a GPU without any
 
 
@@ -30,6 +31,12 @@ def links(handle: Any, capability: Sequence[int] | None) -> tuple[LinkReading, .
         if LOST in reading.errors.values():
             break
     return tuple(found)
+
+
+def sent_kib(handle: Any) -> int | None:
+    """What the GPU has sent over all of its NVLinks; None without a handle, and where it has no such counter."""
+    number = pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
+    return None if handle is None else field(handle, {}, "sent", number, ALL_LINKS)
 
 
 def _link(handle: Any, link: int, capability: Sequence[int] | None) -> LinkReading:

@@ -66,7 +66,7 @@ class AskPulse(Ask[Pulse], frozen=True):
     index: int
     links: tuple[int, ...]
     counts: bool
-    """Also what counts its links' errors and replaced memory rows: five times as dear as all the rest."""
+    """Also how many errors its links had: five times as dear as all the rest."""
 
 
 class AskEvents(Ask[tuple[XidReading, ...]], frozen=True):
@@ -79,8 +79,20 @@ class AskLive(Ask[LiveGpu], frozen=True):
     index: int
 
 
-Question = AskSurvey | AskGpu | AskPairs | AskPulse | AskEvents | AskLive
-Answer = Survey | GpuReading | Pulse | LiveGpu | tuple[PairReading, ...] | tuple[XidReading, ...]
+class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a GPU has sent over all of its NVLinks; None where it does not say."""
+
+    kib: int | None = None
+
+
+class AskSent(Ask[Sent], frozen=True):
+    """How much has a GPU sent over its NVLinks?"""
+
+    index: int
+
+
+Question = AskSurvey | AskSent | AskGpu | AskPairs | AskPulse | AskEvents | AskLive
+Answer = Survey | GpuReading | Pulse | LiveGpu | Sent | tuple[PairReading, ...] | tuple[XidReading, ...]
 ANSWERS = {
     AskSurvey: Survey,
     AskGpu: GpuReading,
@@ -88,6 +100,7 @@ ANSWERS = {
     AskPulse: Pulse,
     AskEvents: tuple[XidReading, ...],
     AskLive: LiveGpu,
+    AskSent: Sent,
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pynvml
 
 from closeknit.agent.discovery.readings import GpuReading, PairReading
-from closeknit.agent.nvml import gpu, health, live
+from closeknit.agent.nvml import gpu, health, links, live
 from closeknit.agent.nvml.calls import ask, word
 from closeknit.agent.nvml.events import Events
 from closeknit.agent.nvml.messages import (
@@ -16,9 +16,11 @@ from closeknit.agent.nvml.messages import (
     AskLive,
     AskPairs,
     AskPulse,
+    AskSent,
     AskSurvey,
     Pulse,
     Question,
+    Sent,
     Survey,
 )
 
@@ -41,12 +43,14 @@ class Session:
                 return self.gpu(index)
             case AskPairs(index, others):
                 return self.pairs(index, others)
-            case AskPulse(index, links, counts):
-                return self.pulse(index, links, counts=counts)
+            case AskPulse(index, wanted, counts):
+                return self.pulse(index, wanted, counts=counts)
             case AskEvents():
                 return self._events.since_last_asked()
             case AskLive(index):
                 return live.live(index, self._handle(index, {}))
+            case AskSent(index):
+                return Sent(links.sent_kib(self._handle(index, {})))
 
     def survey(self) -> Survey:
         """Which driver is there, and how many GPUs. It asks no GPU: one that hangs must not hide the others."""
@@ -82,18 +86,18 @@ class Session:
             return ()
         return tuple(gpu.pair(index, other, found[index], found[other]) for other in others if found[other] is not None)
 
-    def pulse(self, index: int, links: tuple[int, ...], *, counts: bool) -> Pulse:
-        """How a GPU is; with `counts`, also what takes long to count."""
+    def pulse(self, index: int, wanted: tuple[int, ...], *, counts: bool) -> Pulse:
+        """How a GPU is, and these links of it; with `counts`, also what takes long to count."""
         errors: dict[str, str] = {}
         handle = self._handle(index, errors)
         if handle is None:
-            return Pulse(links=(None,) * len(links), errors=errors)
+            return Pulse(links=(None,) * len(wanted), errors=errors)
         if index not in self._capabilities:
             capability = ask({}, "capability", pynvml.nvmlDeviceGetCudaComputeCapability, handle)
             if capability is not None:
                 self._capabilities[index] = (capability[0], capability[1])
         self._events.watch(index, handle)
-        return health.pulse(handle, self._capabilities.get(index), links, counts=counts)
+        return health.pulse(handle, self._capabilities.get(index), wanted, counts=counts)
 
     def close(self) -> None:
         """Ends the session; its handles are no longer valid."""

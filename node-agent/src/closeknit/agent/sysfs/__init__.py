@@ -7,5 +7,6 @@ endless or misplaced one, raises: it costs its own fact, and `errors` of the rea
 from closeknit.agent.sysfs.kernel import kernel
 from closeknit.agent.sysfs.pci import pci_devices
 from closeknit.agent.sysfs.rdma import rdma_devices
+from closeknit.agent.sysfs.traffic import interface_bytes, rdma_bytes
 
-__all__ = ["kernel", "pci_devices", "rdma_devices"]
+__all__ = ["interface_bytes", "kernel", "pci_devices", "rdma_bytes", "rdma_devices"]

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import msgspec
-from kubernetes.aio.config import ConfigException
 from pydantic import ValidationError
 
 from closeknit.api.names import GROUP, VERSION
@@ -13,6 +12,7 @@ from closeknit.cli.topology.not_there import NotThere
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import ApiError, NotFound
 from closeknit.kube.http import HttpApi
+from closeknit.kube.login import LoginError
 
 NODE_TOPOLOGIES = Resource(GROUP, VERSION, "nodetopologies", namespaced=False)
 
@@ -35,7 +35,7 @@ async def node_topologies(node: str | None, kubeconfig: Path | None) -> list[Nod
         what = f"no NodeTopology {node}" if node is not None else "no NodeTopologies"
         words = f"the cluster has {what}: is closeknit installed, and does its agent run on that node?"
         raise NotThere(printable(words)) from None
-    except (ConfigException, ApiError, OSError) as error:
+    except (LoginError, ApiError, OSError) as error:
         raise NotThere(printable(f"cannot ask the cluster: {' '.join(str(error).split())}")) from None
     except (msgspec.DecodeError, ValidationError) as error:
         raise NotThere(printable(f"a NodeTopology cannot be read: {' '.join(str(error).split())}")) from None

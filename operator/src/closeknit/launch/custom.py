@@ -1,0 +1,30 @@
+"""The contract of whatever else: the family of RANK, as far as it is true of a whole Pod.
+
+RANK is that of the Pod's first GPU. With one GPU in each Pod (topology.gpusPerNode: 1) that is all that a process
+needs; with more of them the script starts one process for each, and adds what it counts to RANK and LOCAL_RANK.
+"""
+
+from closeknit.launch.contract import Contract
+from closeknit.launch.gang import Gang
+from closeknit.launch.member import Member
+from closeknit.launch.pytorch import MASTER_PORT
+from closeknit.launch.variable import Variable
+
+
+def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
+    """Who this Pod is among the ranks, and where they meet; of a Pod without ranks only where."""
+    ranks = (
+        Variable("RANK", str(member.first_rank), "of this Pod's first GPU; its process k adds k"),
+        Variable("LOCAL_RANK", "0", "likewise"),
+        Variable("LOCAL_WORLD_SIZE", str(member.rank_count), "GPUs of this Pod"),
+        Variable("NODE_RANK", str(member.index), "nodes are ordered so that neighbours are near"),
+    )
+    return (
+        Variable("MASTER_ADDR", gang.coordinator, "ranks meet at node rank 0"),
+        Variable("MASTER_PORT", str(MASTER_PORT), "PyTorch's default"),
+        Variable("WORLD_SIZE", str(gang.world_size), "all ranks"),
+        *(ranks if member.uuids else ()),
+    )
+
+
+CONTRACT = Contract(variables)
