@@ -47,7 +47,7 @@ def start_operator(cluster: LocalCluster, port: int) -> int:
         f"--kubeconfig={kubeconfig}",
         f"--metrics-address=127.0.0.1:{port}",
     )
-    cluster.wait_for(lambda: _is_ready(port), "the operator to be ready")
+    cluster.wait_for(lambda: is_ready(port), "the operator to be ready")
     return pid
 
 
@@ -67,7 +67,8 @@ def _agent_kubeconfig(cluster: LocalCluster, node: str) -> Path:
     return cluster.service_account_kubeconfig(NAMESPACE, AGENT_SERVICE_ACCOUNT, pod=agent_pod_name(node))
 
 
-def _is_ready(port: int) -> bool:
+def is_ready(port: int) -> bool:
+    """Whether the operator that serves on this port of 127.0.0.1 is ready."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
             return bool(answer.status == 200)

@@ -26,9 +26,10 @@ from typing import Any, Self, TypeVar
 from harness import programs
 from harness.api_reader import ApiReader
 from harness.audit import AuditEvent, AuditLog
-from harness.build import Binaries, ensure_built
+from harness.build import Binaries, bring, ensure_built
 from harness.certificates import Authority
 from harness.kubectl import kubeconfig_text, run_kubectl, write_private
+from harness.projects import DNS
 from harness.supervisor import remove
 from harness.toolchain import BuildError
 
@@ -219,6 +220,7 @@ class LocalCluster:
         if self._with_nodes:
             log = self.directory / "logs" / "switch.log"
             self.switch = self.wait_for(lambda: log.read_text().strip() or None, "the nodes' switch", START_TIMEOUT_S)
+            self._start("coredns", programs.dns(bring((DNS,))["coredns"], self.switch))
 
     def _start_api_server(self) -> None:
         port = self._port.getsockname()[1]

@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.build import Binaries
 from harness.certificates import Authority, signing_key
 from harness.kubectl import kubeconfig_text, write_private
-from harness.node.site import API_ADDRESS
+from harness.node.site import API_ADDRESS, CLUSTER_DOMAIN
 
 CONFIG = Path(__file__).parent / "config"
 SWITCH = Path(__file__).parent / "node" / "switch.py"
@@ -38,6 +38,21 @@ egressSelections:
 """
 
 
+# Names of Services and of the Pods behind headless ones; there are no others, and nobody outside is asked.
+COREFILE = f"""\
+.:53 {{
+  errors
+  kubernetes {CLUSTER_DOMAIN} {{
+    kubeconfig dns.kubeconfig
+    ttl 1
+  }}
+  template ANY ANY {{
+    rcode NXDOMAIN
+  }}
+}}
+"""
+
+
 def write_files(folder: Path, server: str) -> Authority:
     """Writes everything the programs read: certificates, kubeconfigs, the audit policy, the scheduler's settings.
 
@@ -57,6 +72,11 @@ def write_files(folder: Path, server: str) -> Authority:
         "tokens.key": tokens.private,
         "scheduler.yaml": SCHEDULER_CONFIG,
         "egress.yaml": EGRESS_CONFIG,
+        "Corefile": COREFILE,
+        # It runs where the API server is known by its Service's address.
+        "dns.kubeconfig": kubeconfig_text(
+            f"https://{API_ADDRESS}", authority.certificate, authority.client("coredns", ADMINS)
+        ),
     }
     for name, content in files.items():
         write_private(folder / name, content)
@@ -131,6 +151,11 @@ def kube_apiserver(binaries: Binaries, port: int, *, with_nodes: bool) -> list[s
 def switch(port: int) -> list[str]:
     """The network of the real nodes, which reaches the API server on this port, and which it reaches by a socket."""
     return [sys.executable, "-I", "-S", str(SWITCH), str(port), "nodes.sock"]
+
+
+def dns(coredns: Path, network: str) -> list[str]:
+    """The cluster's DNS, in the nodes' network."""
+    return ["nsenter", f"--net={network}", str(coredns), "-conf=Corefile", "-quiet"]
 
 
 def kube_controller_manager(binaries: Binaries) -> list[str]:

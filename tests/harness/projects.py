@@ -15,6 +15,7 @@ from harness.toolchain import BuildError
 
 GO_MODULE = Path(__file__).parent / "go"
 NODE_MODULE = Path(__file__).parent / "go-node"
+DNS_MODULE = Path(__file__).parent / "go-dns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Project:
         go_mod = self.recipe.module / "go.mod"
         if self.package.startswith(f"{self.module}/") and f"module {self.module}\n" in go_mod.read_text():
             return "v0.0.0"
-        pinned = re.search(rf"^\s*{re.escape(self.module)} (v\S+)", go_mod.read_text(), re.MULTILINE)
+        pinned = re.search(rf"^(?:require)?\s*{re.escape(self.module)} (v\S+)", go_mod.read_text(), re.MULTILINE)
         if pinned is None:
             raise BuildError(f"{go_mod} requires no {self.module}")
         return pinned[1]
@@ -182,3 +183,13 @@ HELM = Project(
     ),
 )
 PROJECTS = (KUBERNETES, ETCD, KWOK, HELM)
+DNS = Project(
+    name="coredns",
+    module="github.com/coredns/coredns",
+    package="closeknit.dev/harness/dns/coredns",  # upstream's, with the plugins that a test cluster needs
+    programs=("coredns",),
+    stamps={},
+    releases=(),
+    recipe=Recipe(DNS_MODULE),
+)
+"""The DNS of a cluster with real nodes."""

@@ -1,12 +1,15 @@
-"""Real nodes that the tests of a file share; they end with it, since a kubelet at rest is not at rest."""
+"""Real nodes that all tests of this folder share; they end with the last of them, since a kubelet is never at rest."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from harness.install import free_port, start_operator
 from harness.local_cluster import LocalCluster
 from harness.node.local_node import LocalNode
 from harness.node.projects import NoNodes, node_programs
+from harness.node.stand import Stand, standing
+from node.jobs import Jobs
 
 
 @pytest.fixture(scope="session")
@@ -21,22 +24,35 @@ def node_machine(pytestconfig: pytest.Config) -> None:
             pytest.skip(f"no real nodes here: {reason}")
 
 
-@pytest.fixture(scope="module")
-def node_cluster(node_machine: None) -> Iterator[LocalCluster]:  # noqa: ARG001 - it skips
-    """A control plane that real nodes can join."""
-    with LocalCluster(with_nodes=True) as cluster:
-        yield cluster
+@pytest.fixture(scope="package")
+def stand(node_machine: None) -> Iterator[Stand]:  # noqa: ARG001 - it skips
+    """Two nodes with the chart. A test ends what it starts there, and offers GPUs for as long as it needs them."""
+    with standing() as stand:
+        yield stand
 
 
-@pytest.fixture(scope="module")
-def node(node_cluster: LocalCluster) -> Iterator[LocalNode]:
-    """One node; a test that starts programs on it stops them."""
-    with LocalNode(node_cluster, "node-1", 1) as node:
-        yield node
+@pytest.fixture(scope="package")
+def node_cluster(stand: Stand) -> LocalCluster:
+    """Its control plane."""
+    return stand.cluster
 
 
-@pytest.fixture(scope="module")
-def nodes(node_cluster: LocalCluster) -> Iterator[tuple[LocalNode, LocalNode]]:
-    """Two nodes, as above."""
-    with LocalNode(node_cluster, "node-1", 1) as one, LocalNode(node_cluster, "node-2", 2) as other:
-        yield one, other
+@pytest.fixture(scope="package")
+def node(stand: Stand) -> LocalNode:
+    """The first of its nodes."""
+    return stand.nodes[0]
+
+
+@pytest.fixture(scope="package")
+def nodes(stand: Stand) -> tuple[LocalNode, LocalNode]:
+    """Both."""
+    return stand.nodes
+
+
+@pytest.fixture(scope="package")
+def jobs(stand: Stand) -> Iterator[Jobs]:
+    """The chart's agents on both nodes, and an operator."""
+    with stand.agents_running():
+        jobs = Jobs(stand.cluster, free_port(), stand=stand)
+        jobs.pid = start_operator(stand.cluster, jobs.port)
+        yield jobs

@@ -51,24 +51,24 @@ def delete(cluster: LocalCluster, names: Sequence[str], namespace: str = "defaul
     cluster.kubectl("delete", "pod", *names, f"--namespace={namespace}", "--wait")
 
 
-def status(cluster: LocalCluster) -> dict[str, Any]:
-    """The status of the only NodeTopology."""
-    found = cluster.get("nodetopologies")["items"]
+def status(cluster: LocalCluster, node: str) -> dict[str, Any]:
+    """The status of the node's NodeTopology."""
+    found = [each for each in cluster.get("nodetopologies")["items"] if each["metadata"]["name"] == node]
     status: dict[str, Any] = found[0].get("status", {}) if found else {}
     return status
 
 
-def held(cluster: LocalCluster) -> dict[str, list[str]] | None:
-    """Container -> uuids, as the only agent has published it; None where nobody knows."""
-    allocations = status(cluster).get("allocations")
+def held(cluster: LocalCluster, node: str) -> dict[str, list[str]] | None:
+    """Container -> uuids, as the node's agent has published it; None where nobody knows."""
+    allocations = status(cluster, node).get("allocations")
     if allocations is None:
         return None
     return {f"{each['namespace']}/{each['pod']}/{each['container']}": each["devices"] for each in allocations}
 
 
-def allocations_known(cluster: LocalCluster) -> tuple[str, str, str] | None:
-    """Status, reason and message of that condition of the only NodeTopology."""
-    for each in status(cluster).get("conditions", []):
+def allocations_known(cluster: LocalCluster, node: str) -> tuple[str, str, str] | None:
+    """Status, reason and message of that condition of the node's NodeTopology."""
+    for each in status(cluster, node).get("conditions", []):
         if each["type"] == "AllocationsKnown":
             return each["status"], each["reason"], each["message"]
     return None

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from closeknit.agent.discovery.simulation import gpu_uuid
-from harness.install import install
 from harness.local_cluster import LocalCluster, is_running
 from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT
 from harness.node.local_node import LocalNode
+from harness.node.stand import PROFILE, Stand
 from node.pods import allocations_known, delete, environment, held, pod, wait_for_phase
 
 pytestmark = pytest.mark.nodes
 
-PROFILE = "hgx-h200"
 SEEN_WITHIN_S = 10
 KNOWN = ("True", "Listed")
 
@@ -54,21 +52,23 @@ class Agent:
         self._cluster.wait_for(lambda: not is_running(self._pid), "the agent to end")
 
     def wait_until_held(self, expected: dict[str, list[str]] | None, timeout_s: float = SEEN_WITHIN_S) -> None:
-        self._cluster.wait_for(lambda: held(self._cluster) == expected, f"allocations to be {expected}", timeout_s)
+        node = self._node.site.name
+        self._cluster.wait_for(
+            lambda: held(self._cluster, node) == expected, f"allocations to be {expected}", timeout_s
+        )
 
     def condition(self) -> tuple[str, str]:
-        known = allocations_known(self._cluster)
+        known = allocations_known(self._cluster, self._node.site.name)
         return known[:2] if known else ("", "")
 
 
 @pytest.fixture(scope="module")
-def agent(node_cluster: LocalCluster, node: LocalNode) -> Iterator[Agent]:
-    node.offer_gpus([gpu_uuid(node.site.name, index) for index in range(8)])
-    install(node_cluster)
-    node_cluster.wait_for_default_account(AGENT_NAMESPACE)
+def agent(stand: Stand, node_cluster: LocalCluster, node: LocalNode) -> Iterator[Agent]:
+    node.offer_gpus(stand.machine(node))
     yield (agent := Agent(node_cluster, node))
     agent.stop()
-    node.stop_program("gpus")
+    delete(node_cluster, ["agent"], AGENT_NAMESPACE)
+    node.withdraw_gpus()
 
 
 def test_two_pods_hold_gpus(node_cluster: LocalCluster, node: LocalNode, agent: Agent) -> None:

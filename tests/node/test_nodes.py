@@ -3,10 +3,14 @@
 import pytest
 
 from harness.local_cluster import LocalCluster
+from harness.node.gpus import pretended, uuids
 from harness.node.local_node import LocalNode
+from harness.node.stand import TRAINER_IMAGE
 from node.pods import delete, environment, pod, wait_for_phase
 
 pytestmark = pytest.mark.nodes
+
+PYTHON_FETCH = "python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())'"
 
 
 def test_pods_of_two_nodes_reach_each_other(node_cluster: LocalCluster, nodes: tuple[LocalNode, LocalNode]) -> None:
@@ -28,15 +32,36 @@ def test_a_pod_reaches_the_api_server(node_cluster: LocalCluster, nodes: tuple[L
     delete(node_cluster, ["asks"])
 
 
+def test_a_host_name_behind_a_headless_service_is_known(
+    node_cluster: LocalCluster, nodes: tuple[LocalNode, LocalNode]
+) -> None:
+    """As the ranks of a job find each other."""
+    server = pod("server", nodes[0].site.name, "serve", "80")
+    server["metadata"]["labels"] = {"app": "server"}
+    server["spec"] |= {"hostname": "first", "subdomain": "ranks"}
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": "server"}}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "ranks"}, "spec": spec}
+    node_cluster.apply(service, server)
+    wait_for_phase(node_cluster, "server", "Running")
+    url = "http://first.ranks.default.svc/"
+    client = pod("client", nodes[1].site.name, "-c", f"until {PYTHON_FETCH} {url}; do :; done")
+    client["spec"]["containers"][0] |= {"image": TRAINER_IMAGE}
+    node_cluster.apply(client)
+    wait_for_phase(node_cluster, "client", "Succeeded")
+    assert node_cluster.kubectl("logs", "client").startswith("first\n")
+    delete(node_cluster, ["server", "client"])
+    node_cluster.kubectl("delete", "service", "ranks")
+
+
 def test_a_pod_gets_gpus_of_its_node(node_cluster: LocalCluster, nodes: tuple[LocalNode, LocalNode]) -> None:
-    uuids = [f"GPU-{number}" for number in range(4)]
     node = nodes[1]
-    node.offer_gpus(uuids)
+    machine = pretended(node.site.name, "hgx-h100-4")
+    node.offer_gpus(machine)
     node_cluster.apply(pod("three", node.site.name, "pause", gpus=3), pod("one", node.site.name, "pause", gpus=1))
     for name in ("three", "one"):
         wait_for_phase(node_cluster, name, "Running")
     got = [environment(node_cluster, name)["NVIDIA_VISIBLE_DEVICES"].split(",") for name in ("three", "one")]
     assert [len(each) for each in got] == [3, 1]
-    assert sorted(got[0] + got[1]) == uuids
+    assert sorted(got[0] + got[1]) == sorted(uuids(machine))
     delete(node_cluster, ["three", "one"])
-    node.stop_program("gpus")
+    node.withdraw_gpus()

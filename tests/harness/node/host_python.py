@@ -17,6 +17,7 @@ AGENT_IMAGE = "closeknit.dev/agent:test"
 
 HOST_FOLDERS = {
     "/usr": Path("/usr"),
+    "/etc/alternatives": Path("/etc/alternatives"),  # where Debian's libraries of linear algebra are found
     f"{_HOST}/python": Path(sys.base_prefix),
     f"{_HOST}/packages": Path(sysconfig.get_path("platlib")),
     **{f"{_HOST}/{source}": ROOT / source for source in SOURCES},
@@ -32,10 +33,7 @@ RUNTIME_CLASS = {
 
 def write_agent_image(archive: Path) -> None:
     """An image with the program closeknit-agent; for nodes with HOST_FOLDERS."""
-    layer = Layer()
-    layer.add_etc()
-    for name in ("bin", "sbin", "lib", "lib64"):
-        layer.add_link(name, f"usr/{name}")
+    layer = _system()
     path = ":".join([f"{_HOST}/packages", *(f"{_HOST}/{source}" for source in SOURCES)])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     program = f"exec {_HOST}/python/bin/python{version} -B -m closeknit.agent.main"
@@ -43,3 +41,22 @@ def write_agent_image(archive: Path) -> None:
     script = f'#!/bin/sh\nPYTHONPATH={path} LD_LIBRARY_PATH={libraries} {program} "$@"\n'
     layer.add_file("programs/closeknit-agent", script.encode(), mode=0o755)
     write_image(archive, AGENT_IMAGE, layer, ["/programs/closeknit-agent"], environment=["PATH=/programs:/usr/bin"])
+
+
+# Debian's torchrun 1.13 does not start a process where these have their default, for Python 3.11 no longer counts 0
+# among the values of a flag: so something is said of a local rank that nobody has.
+_TORCHRUN = ("PET_REDIRECTS=9:1", "PET_TEE=9:1")
+
+
+def write_python_image(archive: Path, name: str) -> None:
+    """An image of the machine's own programs, Debian's Python among them; for nodes with HOST_FOLDERS."""
+    environment = ("PATH=/usr/bin:/usr/sbin", "HOME=/tmp", *_TORCHRUN)
+    write_image(archive, name, _system(), ["/bin/sh"], environment=environment)
+
+
+def _system() -> Layer:
+    layer = Layer()
+    layer.add_etc()
+    for name in ("bin", "sbin", "lib", "lib64"):
+        layer.add_link(name, f"usr/{name}")
+    return layer

@@ -1,7 +1,7 @@
 """A real node as a test tool: kubelet, containerd and runc as plain processes, in namespaces of their own.
 
     with LocalCluster(with_nodes=True) as cluster, LocalNode(cluster, "node-1", 1) as node:
-        node.offer_gpus(["GPU-1", "GPU-2"])
+        node.offer_gpus(pretended("node-1", "hgx-h200"))
 
 Needs root and what `harness.node.projects` asks for. What is in it: tests/node/README.md.
 """
@@ -85,13 +85,40 @@ class LocalNode:
         self.start_program("kubelet", *programs.kubelet(self.folder, self.site, self._programs))
         self._wait_for(self._is_ready, f"node {self.site.name} to be Ready")
 
-    def offer_gpus(self, uuids: Sequence[str]) -> None:
-        """Starts the device plugin, and waits until the node has that many nvidia.com/gpu."""
-        self.start_program("gpus", *programs.gpus(uuids, self._programs))
-        wanted = str(len(uuids))
+    def offer_gpus(self, machine: Mapping[str, Any]) -> None:
+        """Starts the device plugin for these GPUs (harness.node.gpus), and waits until the node has so many."""
+        (self.folder / "gpus.json").write_text(json.dumps(machine))
+        self.start_program("gpus", *programs.device_plugin(self.folder, self._programs))
+        self._wait_for_gpus(len(machine["gpus"]))
+
+    def prefer(self, uuids: Sequence[str]) -> None:
+        """Has the device plugin choose these first from now on; without it the kubelet takes any."""
+        (self.folder / "preferred").write_text("\n".join(uuids))
+
+    def withdraw_gpus(self) -> None:
+        """Ends the device plugin, and waits until the node offers nothing."""
+        self.stop_program("gpus")
+        self._wait_for_gpus(0)
+
+    def offer_claims(self, machine: Mapping[str, Any]) -> None:
+        """Starts the DRA driver for these GPUs, and waits until its ResourceSlice is there."""
+        (self.folder / "gpus.json").write_text(json.dumps(machine))
+        self.start_program("gpus", *programs.dra_driver(self.folder, self.site, self._programs))
+        self._wait_for(lambda: bool(self._slices()), f"the ResourceSlice of {self.site.name}")
+
+    def withdraw_claims(self) -> None:
+        """Ends the DRA driver; its slices go at once, where the kubelet would wait half a minute for its return."""
+        self.stop_program("gpus")
+        self._cluster.kubectl("delete", "resourceslices", *self._slices())
+
+    def _slices(self) -> list[str]:
+        slices = self._cluster.get("resourceslices")["items"]
+        return [each["metadata"]["name"] for each in slices if each["spec"].get("nodeName") == self.site.name]
+
+    def _wait_for_gpus(self, count: int) -> None:
         self._wait_for(
-            lambda: self._status().get("allocatable", {}).get("nvidia.com/gpu") == wanted,
-            f"node {self.site.name} to offer {wanted} GPUs",
+            lambda: self._status().get("allocatable", {}).get("nvidia.com/gpu", "0") == str(count),
+            f"node {self.site.name} to offer {count} GPUs",
         )
 
     def import_image(self, archive: Path) -> None:

@@ -5,14 +5,14 @@ Paths are those of the node: its folder is the same as outside, and what is belo
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.certificates import Authority
 from harness.kubectl import kubeconfig_text, write_private
 from harness.node.image import IMAGE
-from harness.node.site import API_ADDRESS, Site
+from harness.node.site import API_ADDRESS, CLUSTER_DOMAIN, DNS_ADDRESS, Site
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 HOST_RUNTIME = "nvidia"  # the runtime that mounts folders of the machine, as NVIDIA's mounts the driver
@@ -22,14 +22,16 @@ POD_LOGS = "logs/pods"  # in the node's folder
 def write_files(
     folder: Path, site: Site, authority: Authority, programs: Mapping[str, Path], host_folders: Mapping[str, Path]
 ) -> None:
-    """Writes everything that the programs read. `host_folders`: what containers of HOST_RUNTIME see, and where."""
+    """Writes everything that the programs read. `host_folders`: what containers of HOST_RUNTIME see, and where; where
+    there are any, it is the runtime of every Pod that names none."""
     plugins = folder / "cni" / "bin"
     plugins.mkdir(parents=True)
     for name in ("bridge", "loopback", "host-local", "bandwidth", "portmap"):
         (plugins / name).symlink_to(programs[name])
     (folder / "cni" / "net.d").mkdir()
     (folder / "cni" / "net.d" / "10-pods.conflist").write_text(json.dumps(_network(site)))
-    (folder / "containerd.toml").write_text(_containerd_config(folder, programs))
+    runtime = HOST_RUNTIME if host_folders else "runc"
+    (folder / "containerd.toml").write_text(_containerd_config(folder, programs, runtime))
     (folder / "host-runtime.json").write_text(json.dumps(_base_spec(programs["ctr"], host_folders)))
     (folder / "kubelet.json").write_text(json.dumps(_kubelet_config(folder, site)))
     (folder / "resolv.conf").write_text("")
@@ -64,9 +66,16 @@ def kubelet(folder: Path, site: Site, programs: Mapping[str, Path]) -> list[str]
     ]
 
 
-def gpus(uuids: Sequence[str], programs: Mapping[str, Path]) -> list[str]:
-    """The device plugin of pretend GPUs."""
-    return [str(programs["gpus"]), *uuids]
+def device_plugin(folder: Path, programs: Mapping[str, Path]) -> list[str]:
+    """Offers the GPUs of `gpus.json` as NVIDIA's device plugin does; first those that `preferred` names."""
+    how = [str(programs["gpus"]), "plugin", str(folder / "gpus.json")]
+    return [*how, f"--cdi={folder}/cdi", f"--preferred={folder}/preferred"]
+
+
+def dra_driver(folder: Path, site: Site, programs: Mapping[str, Path]) -> list[str]:
+    """Offers the same GPUs to claims, as NVIDIA's DRA driver does; it may do what the node's kubelet may."""
+    how = [str(programs["gpus"]), "dra", str(folder / "gpus.json"), f"--cdi={folder}/cdi"]
+    return [*how, f"--node={site.name}", f"--kubeconfig={folder}/kubelet.kubeconfig"]
 
 
 def _network(site: Site) -> dict[str, Any]:
@@ -90,7 +99,7 @@ def _network(site: Site) -> dict[str, Any]:
     }
 
 
-def _containerd_config(folder: Path, programs: Mapping[str, Path]) -> str:
+def _containerd_config(folder: Path, programs: Mapping[str, Path], default_runtime: str) -> str:
     runtime = "plugins.'io.containerd.cri.v1.runtime'"
     runc = f"""\
 runtime_type = 'io.containerd.runc.v2'
@@ -114,7 +123,7 @@ cdi_spec_dirs = ['{folder}/cdi']
 bin_dirs = ['{folder}/cni/bin']
 conf_dir = '{folder}/cni/net.d'
 [{runtime}.containerd]
-default_runtime_name = 'runc'
+default_runtime_name = '{default_runtime}'
 [{runtime}.containerd.runtimes.runc]
 {runc}
 [{runtime}.containerd.runtimes.{HOST_RUNTIME}]
@@ -156,6 +165,10 @@ def _kubelet_config(folder: Path, site: Site) -> dict[str, Any]:
         "evictionHard": {"nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
         "resolvConf": f"{folder}/resolv.conf",
+        "clusterDNS": [DNS_ADDRESS],
+        "clusterDomain": CLUSTER_DOMAIN,
+        # How often it is told what a device plugin offers; with the default of 10 s every change costs a test 5 s.
+        "nodeStatusUpdateFrequency": "1s",
         "podLogsDir": f"{folder}/{POD_LOGS}",
         "volumePluginDir": f"{folder}/volume-plugins",
         "maxPods": 200,

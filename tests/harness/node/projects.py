@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.build import bring
 from harness.node.site import CGROUPS, cgroup_folders
-from harness.projects import KUBERNETES, NODE_MODULE, Project, Recipe
+from harness.projects import DNS, KUBERNETES, NODE_MODULE, Project, Recipe
 from harness.seccomp import NoCompiler
 from harness.toolchain import BuildError
 
@@ -59,6 +59,7 @@ NODE_PROJECTS = (
     *NETWORK_PLUGINS,
     _of(OURS, "gpus"),
     _of(OURS, "inmate"),
+    DNS,
 )
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 GATEWAY = "172.31.255.1"  # the switch's own address, on the network of the nodes
 API_ADDRESS = "10.96.0.1"  # the first of the Services' addresses: that of the Service `kubernetes`
+DNS_ADDRESS = "10.96.0.10"  # that of the cluster's DNS, as kubeadm has it
+CLUSTER_DOMAIN = "cluster.local"
 NODES_AT_MOST = 200
 CGROUPS = Path("/sys/fs/cgroup")
 

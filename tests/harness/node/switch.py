@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a file, without an environment
 
 from harness.node import namespaces
-from harness.node.site import API_ADDRESS, GATEWAY, NODES_AT_MOST, node_address, pod_network
+from harness.node.site import API_ADDRESS, DNS_ADDRESS, GATEWAY, NODES_AT_MOST, node_address, pod_network
 
 MAX_REQUEST_BYTES = 4096
 
@@ -37,6 +37,7 @@ class Switch:
         commands = [
             "link set lo up",
             f"address add {API_ADDRESS}/32 dev lo",
+            f"address add {DNS_ADDRESS}/32 dev lo",  # whoever serves it is started in here
             "link add switch type bridge",
             f"address add {GATEWAY}/24 dev switch",
             "link set switch up",

@@ -151,6 +151,14 @@ HOLDERS = {
 WITH_CLAIMS = {
     "a claim's devices": ([resource_claim("x", ("gpu-1", 0), ("gpu-1", 5))], {0: "claim ml/x", 5: "claim ml/x"}),
     "a claim with admin access holds nothing": ([resource_claim("x", ("gpu-1", 0), admin=True)], {}),
+    "an agent that sees all GPUs by an admin's claim holds none, though the kubelet tells of them": (
+        [
+            pod("agent", requests={}, claims=["all"]),
+            resource_claim("all", *(("gpu-1", index) for index in range(8)), admin=True),
+            node_topology(allocations=[allocation("ml", "agent", uuids("gpu-1", *range(8)))]),
+        ],
+        {},
+    ),
     "a claim of another driver holds nothing": ([resource_claim("x", ("gpu-1", 0), driver="dra.net")], {}),
     "a claim that waits holds nothing": ([resource_claim("x")], {}),
     "a claim on a device that the slice no longer names": ([resource_claim("x", ("gpu-1", 12))], {}),

@@ -61,7 +61,8 @@ def test_other_gpus_than_planned_are_a_mismatch() -> None:
     assert (verified.status, verified.reason, verified.message) == (
         "False",
         "Mismatch",
-        "other GPUs than planned on gpu-2",
+        "other GPUs than planned: gpu-2 was to give 0,1,2,3,4,5,6,7 and gave "
+        + ",".join(f"GPU-gpu-1-{index}" for index in range(8)),
     )
 
 

@@ -179,6 +179,7 @@ class EndReason(StrEnum):
     MULTICAST_FAILED = "MulticastFailed"
     RDMA_FAILED = "RDMAFailed"
     PREFLIGHT_FAILED = "PreflightFailed"
+    MISPLACED = "Misplaced"
 
 
 class ConditionReason(StrEnum):
@@ -191,6 +192,7 @@ class ConditionReason(StrEnum):
     FINISHED = "Finished"
     RESUMED = "Resumed"
     STARTING = "Starting"
+    NOT_STARTING = "NotStarting"
     ALL_PODS_RUNNING = "AllPodsRunning"
     NOT_BOUND = "NotBound"
     NOT_REPORTED = "NotReported"
@@ -211,6 +213,7 @@ class EventReason(StrEnum):
     """Reasons of Events, where it is neither an EndReason nor a PendingReason."""
 
     PLACED = "Placed"
+    NOT_STARTING = "NotStarting"
 
 
 class EventAction(StrEnum):
@@ -218,6 +221,7 @@ class EventAction(StrEnum):
 
     QUEUE = "Queue"
     PLACE = "Place"
+    START = "Start"
     RESTART = "Restart"
     SUSPEND = "Suspend"
     FINISH = "Finish"

@@ -93,7 +93,9 @@ def holding(
                 taken[resource] = taken.get(resource, 0) + amount
     for pod in pods:
         gpus = covered.get(pod.key, ())  # these are held by the booking already
-        if not gpus and (gpus := _pod_gpus(machine, pod, told)):
+        # Of a Pod that asks no plugin the kubelet tells what its claims gave it, an admin's too, which hold nothing: of
+        # those `claimed` knows. The agent itself has all GPUs of its node in that way.
+        if not gpus and pod.gpu_count and (gpus := _pod_gpus(machine, pod, told)):
             holder = Holder(HolderKind.POD, pod.namespace, pod.name)
             for index in gpus:
                 holders.setdefault(index, holder)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from closeknit.api.names import ConditionReason, ConditionType
+from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Gang
-from closeknit.lifecycle import creation, preflight, statuses, unjudged
+from closeknit.lifecycle import creation, preflight, statuses, unjudged, unstarted
 from closeknit.lifecycle.answers import TOLD_AGAIN
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.book import may_be_counted, placed
@@ -25,6 +25,7 @@ from closeknit.lifecycle.ending import (
     succeeded,
 )
 from closeknit.lifecycle.gangs import Lost
+from closeknit.lifecycle.misplaced import misplaced
 from closeknit.lifecycle.obstacles import Obstacle, obstacles, stays_from, told
 from closeknit.lifecycle.pauses import is_between, restart_at
 from closeknit.lifecycle.plan import Action, Delete, Plan
@@ -147,6 +148,8 @@ def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
         return subject.plan(actions=old)
     is_running = attempt.phases <= _STARTED
     if is_running or is_mismatched(subject.cluster, attempt.shares, attempt.pods):
+        if (elsewhere := misplaced(attempt)) is not None:
+            return elsewhere
         shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
         if is_running:
             lacks = preflight.shown(attempt)
@@ -159,6 +162,8 @@ def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
 
 def _start(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     """Not all Pods run yet. That no scheduler looks at them is said if it lasts, and taken back when one does."""
+    if (held_up := unstarted.words(attempt)) is not None:
+        return _not_starting(attempt, held_up, old)
     subject, told_at = attempt.subject, unjudged.told_at(attempt)
     if told_at is not None and subject.now < told_at:
         return subject.plan(actions=old, wake_after_s=seconds_until(told_at, subject.now))
@@ -166,8 +171,21 @@ def _start(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     running = found(subject.job.status.conditions, ConditionType.RUNNING)
     is_starting = running is not None and running.reason == ConditionReason.STARTING
     if running is None or running.message == words or (told_at is None and not is_starting):
-        return subject.plan(actions=old)
+        silent_until = unstarted.told_at(attempt)
+        pause_s = None if silent_until is None else seconds_until(silent_until, subject.now)
+        return subject.plan(actions=old, wake_after_s=pause_s)
     return subject.plan(statuses.starting(subject.job, subject.now, ConditionReason.STARTING, words), actions=old)
+
+
+def _not_starting(attempt: Attempt, words: str, old: tuple[Delete, ...]) -> Plan:
+    """It is said once: a kubelet says the same of an image in other words every few seconds."""
+    subject = attempt.subject
+    running = found(subject.job.status.conditions, ConditionType.RUNNING)
+    if running is not None and running.reason == ConditionReason.NOT_STARTING:
+        return subject.plan(actions=old)
+    status = statuses.starting(subject.job, subject.now, ConditionReason.NOT_STARTING, stated(words))
+    notice = subject.notice(EventReason.NOT_STARTING, words, action=EventAction.START, warning=True)
+    return subject.plan(status, actions=old, notice=notice)
 
 
 def _is_unseen_yet(cluster: Cluster, pod: Pod) -> bool:

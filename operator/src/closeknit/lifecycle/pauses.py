@@ -15,6 +15,7 @@ _BAD_LUCK = frozenset(
         EndReason.UNSCHEDULABLE,
         EndReason.NODE_REFUSED,
         EndReason.DISRUPTED,
+        EndReason.MISPLACED,
     }
 )
 _IN_A_ROW = timedelta(minutes=10)  # an attempt that ends so long after the one before has had its chance

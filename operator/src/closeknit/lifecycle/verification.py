@@ -5,12 +5,15 @@ from dataclasses import replace
 
 from closeknit.api.names import ConditionReason, ConditionType
 from closeknit.api.trainingjob_status import Actual, Binding
-from closeknit.cluster.booking import Share
+from closeknit.cluster.booking import Share, names
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import Observation
 from closeknit.lifecycle.gangs import uuids
+
+_TOLD = 4  # nodes of a message
+_TOLD_GPUS = 16
 
 
 def verified(
@@ -22,16 +25,56 @@ def verified(
     A fact that is no longer to be had (a finished Pod's claim has no allocation) does not take back what was found.
     """
     checked = tuple(_checked(cluster, share, pod) for share, pod in zip(shares, pods, strict=True))
-    wrong = [share.node for share in checked if share.actual is Actual.MISMATCH]
+    wrong = [
+        difference(cluster, share, pod)
+        for share, pod in zip(checked, pods, strict=True)
+        if share.actual is Actual.MISMATCH
+    ]
     unknown = [share.node for share in checked if share.actual is Actual.UNKNOWN]
     kind = ConditionType.PLACEMENT_VERIFIED
     if wrong:
-        message = f"other GPUs than planned on {', '.join(wrong[:8])}"
-        return checked, Observation(kind, False, ConditionReason.MISMATCH, message)
+        return checked, Observation(kind, False, ConditionReason.MISMATCH, f"other GPUs than planned: {few(wrong)}")
     if unknown:
-        message = f"nobody has told which GPUs the Pods got on {', '.join(unknown[:8])}"
+        message = f"nobody has told which GPUs the Pods got on {names(unknown)}"
         return checked, Observation(kind, None, ConditionReason.NOT_REPORTED, message)
     return checked, Observation(kind, True, ConditionReason.VERIFIED, "every Pod has the planned GPUs")
+
+
+def difference(cluster: Cluster, share: Share, pod: Pod | None) -> str:
+    """What was planned and what a Pod got instead, as a clause; GPUs by their NVML indexes."""
+    planned = f"{share.node} was to give {_listed(sorted(share.gpus))}"
+    if pod is None:
+        return f"{planned} and gave others"
+    if pod.node != share.node:
+        return f"{planned}, and Pod {pod.name} is on {pod.node}"
+    return f"{planned} and gave {_listed(_shown(cluster, share, pod))}"
+
+
+def few(clauses: Sequence[str]) -> str:
+    """The first few of them."""
+    more = f"; {len(clauses) - _TOLD} more nodes likewise" if len(clauses) > _TOLD else ""
+    return f"{'; '.join(clauses[:_TOLD])}{more}"
+
+
+def got(cluster: Cluster, share: Share, pod: Pod) -> tuple[str, ...] | None:
+    """UUIDs of the GPUs that a Pod has on the share's node, by the strongest witness: its claim's allocation, else the
+    kubelet's report. None where nobody tells all of them."""
+    claim = own_claim(cluster, pod) if share.binding is Binding.DRA else None
+    told = cluster.claimed_uuids(claim) if claim is not None and claim.devices else cluster.reported_uuids(pod)
+    return None if told is None or None in told else tuple(sorted(filter(None, told)))
+
+
+def _shown(cluster: Cluster, share: Share, pod: Pod) -> list[int | str]:
+    view = cluster.nodes.get(share.node)
+    machine = None if view is None else view.machine
+    indexes = {} if machine is None else {gpu.uuid: gpu.index for gpu in machine.gpus}
+    known = [indexes.get(uuid, uuid) for uuid in got(cluster, share, pod) or ()]
+    return sorted(known, key=lambda each: (isinstance(each, str), each))
+
+
+def _listed(gpus: Sequence[int | str]) -> str:
+    shown = ",".join(map(str, gpus[:_TOLD_GPUS])) or "others"
+    return f"{shown},..." if len(gpus) > _TOLD_GPUS else shown
 
 
 def is_mismatched(cluster: Cluster, shares: Sequence[Share], pods: Sequence[Pod | None]) -> bool:
@@ -54,17 +97,16 @@ def _found(cluster: Cluster, share: Share, pod: Pod) -> Actual:
 
 
 def _actual(cluster: Cluster, share: Share, pod: Pod) -> Actual:
-    """By the strongest witness: the claim's allocation, the kubelet's report, or that the node has no other GPUs. They
-    are compared with the booking, for what the Pod says of itself its namespace may have written."""
+    """By what it got, else by that the node has no other GPUs. That is compared with the booking, for what the Pod says
+    of itself its namespace may have written."""
     if not pod.node:
         return Actual.UNKNOWN
     if pod.node != share.node:
         return Actual.MISMATCH
-    claim = own_claim(cluster, pod) if share.binding is Binding.DRA else None
-    got = cluster.claimed_uuids(claim) if claim is not None and claim.devices else cluster.reported_uuids(pod)
-    if got is not None and None not in got:
+    given = got(cluster, share, pod)
+    if given is not None:
         view = cluster.nodes.get(share.node)
         planned = None if view is None else uuids(view, share)
         if planned is not None and all(planned):
-            return Actual.VERIFIED if sorted(filter(None, got)) == sorted(planned) else Actual.MISMATCH
+            return Actual.VERIFIED if given == tuple(sorted(planned)) else Actual.MISMATCH
     return Actual.VERIFIED if share.binding is Binding.WHOLE_NODE else Actual.UNKNOWN

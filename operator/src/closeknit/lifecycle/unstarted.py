@@ -1,0 +1,60 @@
+"""Bound Pods whose containers do not start: an image that cannot be pulled, a ConfigMap that is not there, a driver
+that does not prepare a claim.
+
+It is told and nothing ends by it: a registry comes back, a ConfigMap is made, and no other placement would be better.
+"""
+
+from datetime import datetime, timedelta
+
+from closeknit.cluster.pod import Pod
+from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.pauses import later
+
+# What a kubelet says of a container that is on its way; an image of many gigabytes takes minutes of it.
+_ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
+SILENT_FOR = timedelta(minutes=5)
+
+
+def words(attempt: Attempt) -> str | None:
+    """What keeps Pods of the gang from starting, and what to do; None where nothing is known to."""
+    waiting = [pod for pod in attempt.present if _is_waiting(pod)]
+    told = [(pod, said) for pod in waiting if (said := _said(pod))]
+    if told:
+        pod, said = told[0]
+        return f"Pod {pod.name} on node {pod.node} does not start: {said}{_others(len(told) - 1)}"
+    silent = [pod for pod in waiting if _silent_until(attempt, pod) <= attempt.subject.now]
+    if not silent:
+        return None
+    minutes = SILENT_FOR.total_seconds() / 60
+    who = f"Pod {silent[0].name} on node {silent[0].node}"
+    others = _others(len(silent) - 1)
+    return f"{who} has not started for {minutes:.0f} min{others}; kubectl describe pod tells what it waits for"
+
+
+def told_at(attempt: Attempt) -> datetime | None:
+    """When it is to be asked again; None where no Pod is on its way."""
+    moments = [_silent_until(attempt, pod) for pod in attempt.present if _is_waiting(pod)]
+    return min((each for each in moments if each > attempt.subject.now), default=None)
+
+
+def _is_waiting(pod: Pod) -> bool:
+    return bool(pod.node) and pod.phase in {"", "Pending"} and pod.deletion_timestamp is None
+
+
+def _said(pod: Pod) -> str | None:
+    """What the kubelet says of its first container that is not on its way."""
+    for container in pod.containers:
+        if container.waiting and container.reason not in _ON_ITS_WAY:
+            message = container.message.strip()
+            return f"container {container.name} waits for {container.reason}{f' ({message})' if message else ''}"
+    return None
+
+
+def _others(count: int) -> str:
+    return f" ({count} more Pods likewise)" if count else ""
+
+
+def _silent_until(attempt: Attempt, pod: Pod) -> datetime:
+    """Until when a Pod may be on its way without a word; now where clocks that were set tell nothing."""
+    found = later(pod.created, attempt.begun, attempt.subject.now)
+    return attempt.subject.now if found is None else found + SILENT_FOR

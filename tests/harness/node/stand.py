@@ -1,0 +1,100 @@
+"""Two real nodes with the chart installed, which the tests of tests/node share: to start them anew costs 20 s."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.chart import render
+from harness.install import install
+from harness.local_cluster import LocalCluster
+from harness.machines import AGENT_NAMESPACE, device_class
+from harness.node.gpus import pretended
+from harness.node.host_python import AGENT_IMAGE, HOST_FOLDERS, RUNTIME_CLASS, write_agent_image, write_python_image
+from harness.node.local_node import LocalNode
+
+PROFILE = "dgx1-v100"  # which of its GPUs a job gets matters, and most sets of them are bad
+TRAINER_IMAGE = "closeknit.dev/trainer:1"
+_REPOSITORY, _, _TAG = AGENT_IMAGE.rpartition(":")
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """A control plane with two nodes, whose GPUs nobody offers yet."""
+
+    cluster: LocalCluster
+    nodes: tuple[LocalNode, LocalNode]
+
+    def machine(self, node: LocalNode) -> dict[str, Any]:
+        """The GPUs of a node, as its agent simulates them."""
+        return pretended(node.site.name, PROFILE)
+
+    def agents(self, *options: str) -> dict[str, Any]:
+        """The chart's DaemonSet; all that is changed is that machines are simulated, and looked at more often."""
+        values = (f"agent.image.repository={_REPOSITORY}", f"image.tag={_TAG}", "image.pullPolicy=Never", *options)
+        objects = render(self.cluster.binaries.helm, *(f"--set={value}" for value in values))
+        (found,) = (each for each in objects if each["kind"] == "DaemonSet")
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        container["args"] = ["--source=simulated", f"--profile={PROFILE}", "--interval=2", *container["args"][1:]]
+        return found
+
+    @contextmanager
+    def agents_running(self) -> Iterator[None]:
+        """The chart's agents on both nodes, which tell who holds which GPUs."""
+        self.cluster.apply(self.agents("agent.podResources=true"))
+        names = [node.site.name for node in self.nodes]
+        self.cluster.wait_for(lambda: all(map(self._tells, names)), "the agents to tell who holds what", 60)
+        yield
+        self.cluster.kubectl("delete", "daemonset", "closeknit-agent", f"--namespace={AGENT_NAMESPACE}", "--wait=true")
+
+    @contextmanager
+    def claims(self) -> Iterator[None]:
+        """The GPUs of both nodes are given by claims."""
+        for node in self.nodes:
+            node.offer_claims(self.machine(node))
+        yield
+        for node in self.nodes:
+            node.withdraw_claims()
+
+    @contextmanager
+    def plugin(self) -> Iterator[None]:
+        """The GPUs of both nodes are given by a device plugin."""
+        for node in self.nodes:
+            node.offer_gpus(self.machine(node))
+        yield
+        for node in self.nodes:
+            node.withdraw_gpus()
+
+    def topology(self, node: str) -> Mapping[str, Any]:
+        """A node's NodeTopology; empty where there is none."""
+        found = self.cluster.get("nodetopologies")["items"]
+        return next((each for each in found if each["metadata"]["name"] == node), {})
+
+    def _tells(self, node: str) -> bool:
+        return "allocations" in self.topology(node).get("status", {})
+
+
+@contextmanager
+def standing() -> Iterator[Stand]:
+    """Both nodes Ready, with the agent's image and a trainer's."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(LocalCluster(with_nodes=True))
+        one, other = (
+            stack.enter_context(LocalNode(cluster, f"node-{number}", number, host_folders=HOST_FOLDERS))
+            for number in (1, 2)
+        )
+        for node in (one, other):
+            for write in (write_agent_image, _write_trainer_image):
+                archive = node.folder / "image.tar"
+                write(archive)
+                node.import_image(archive)
+            cluster.kubectl("label", "node", node.site.name, "nvidia.com/gpu.present=true")
+        cluster.apply(RUNTIME_CLASS, device_class())
+        install(cluster)
+        cluster.wait_for_default_account(AGENT_NAMESPACE)
+        yield Stand(cluster, (one, other))
+
+
+def _write_trainer_image(archive: Path) -> None:
+    write_python_image(archive, TRAINER_IMAGE)

@@ -1,0 +1,110 @@
+"""What goes wrong with a gang on real kubelets: what is told of it, how it ends, and that nothing is left."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from node.jobs import Jobs
+
+pytestmark = pytest.mark.nodes
+
+WAIT = "exec sleep 600"
+CRASH = f"case $HOSTNAME in *1) echo out of tea > /dev/termination-log; exit 3;; esac; {WAIT}"
+STUBBORN = "trap '' TERM; echo ready; while :; do sleep 1; done"
+GRACE_S = 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def claims(jobs: Jobs) -> Iterator[None]:
+    with jobs.stand.claims():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(jobs: Jobs) -> Iterator[None]:
+    yield
+    jobs.delete("trainingjob", "train")
+    jobs.wait_for_nothing()
+
+
+def test_the_crash_of_a_rank_fails_the_job(jobs: Jobs) -> None:
+    jobs.begin("crash")
+    jobs.train(["sh", "-c", CRASH], gpus=16)
+    jobs.wait_for_end("Failed")
+    message = "container trainer of Pod train-a1-worker-00001 on node node-2 ended with exit code 3: out of tea"
+    failed = jobs.condition("Failed")
+    assert (failed["reason"], failed["message"]) == ("PodFailed", message)
+    assert jobs.told() == ["Placed", "PodFailed"]
+    jobs.cluster.wait_for(lambda: jobs.names("pods") == ["train-a1-worker-00001"], "the other rank to be gone")
+
+
+def test_an_image_without_the_program_fails_the_job(jobs: Jobs) -> None:
+    jobs.begin("wrong")
+    jobs.train(["/no/such/program"], gpus=16)
+    jobs.wait_for_end("Failed")
+    message = jobs.condition("Failed")["message"]
+    assert "ended with exit code 128 (StartError)" in message and "/no/such/program" in message
+    assert jobs.told() == ["Placed", "PodFailed"]
+
+
+def test_an_image_that_cannot_be_pulled_is_told(jobs: Jobs) -> None:
+    jobs.begin("unpullable")
+    jobs.train(["true"], image="127.0.0.1:1/nothing:1", gpus=16)  # where nobody listens
+    jobs.cluster.wait_for(lambda: jobs.condition("Running").get("reason") == "NotStarting", "that to be told")
+    message = jobs.condition("Running")["message"]
+    assert "does not start: container trainer waits for ErrImagePull" in message
+    assert "127.0.0.1:1/nothing:1" in message
+    assert jobs.told() == ["Placed", "NotStarting"]
+    assert jobs.job()["status"].get("attempts", []) == []
+
+
+def test_a_container_that_ignores_its_end_is_gone_after_its_grace_period(jobs: Jobs) -> None:
+    jobs.begin("stubborn")
+    jobs.train(["sh", "-c", STUBBORN], gpus=16)
+    jobs.wait_for_state("Running")
+    jobs.change("trainingjob", "train", {"spec": {"suspend": True}})
+    jobs.wait_for_state("Suspended")
+    jobs.cluster.wait_for(lambda: not jobs.names("pods"), "its Pods to be gone", GRACE_S + 20)
+    assert not jobs.names("resourceclaims")
+    jobs.change("trainingjob", "train", {"spec": {"suspend": False}})
+    jobs.wait_for_state("Running")  # on the same GPUs, which are free
+
+
+def test_a_claim_on_gpus_that_somebody_takes_ends_the_attempt(jobs: Jobs) -> None:
+    """He asks for them behind our back; the job waits until he has gone."""
+    jobs.begin("thief")
+    jobs.cluster.apply(*thief("thief", "node-1"))
+    jobs.cluster.wait_for(lambda: phase(jobs, "thief") == "Running", "the thief to have them")
+    jobs.train(["sh", "-c", WAIT], gpus=16)
+    jobs.wait_for_reason("InsufficientGPUs")
+    assert jobs.names("pods") == ["thief"]
+    jobs.cluster.kubectl("delete", "pod,resourceclaim", "thief", "--namespace=thief")
+    jobs.wait_for_state("Running")
+
+
+def phase(jobs: Jobs, pod: str) -> str | None:
+    status: dict[str, str] = jobs.cluster.get("pod", pod, jobs.namespace).get("status", {})
+    return status.get("phase")
+
+
+def thief(namespace: str, node: str) -> list[dict[str, object]]:
+    """A Pod with a claim on one GPU of a node."""
+    metadata = {"name": "thief", "namespace": namespace}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 1}}
+    container = {
+        "name": "main",
+        "image": "closeknit.dev/inmate:1",
+        "args": ["pause"],
+        "resources": {"claims": [{"name": "gpu"}]},
+    }
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "terminationGracePeriodSeconds": 1,
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "thief"}],
+        "containers": [container],
+    }
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata}
+    return [
+        {**claim, "spec": {"devices": {"requests": [request]}}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec},
+    ]
