@@ -12,7 +12,7 @@ from harness.build import bring
 from harness.fake_go import builds, install_go, machine
 from harness.node import projects
 from harness.node.projects import KUBELET, NODE_PROJECTS, RUNC, NoNodes, main, node_programs
-from harness.projects import GO_MODULE, KUBERNETES, NODE_MODULE, PROJECTS
+from harness.projects import DNS_MODULE, GO_MODULE, KUBERNETES, NODE_MODULE, PROJECTS
 from harness.seccomp import NoCompiler, find_seccomp
 from harness.toolchain import BuildError
 
@@ -25,7 +25,12 @@ def test_each_is_built_once_and_as_it_has_to_be(machine: Path, monkeypatch: pyte
     programs = bring(NODE_PROJECTS)
     assert {name for project in NODE_PROJECTS for name in project.programs} == set(programs)
     assert all(path.is_file() for path in programs.values())
-    assert (machine / "calls").read_text().splitlines() == ["go 0 ", "go-node 1 there", "go-node 0 "]
+    assert (machine / "calls").read_text().splitlines() == [
+        "go 0 ",
+        "go-node 1 there",
+        "go-node 0 ",
+        "go-dns 0 ",
+    ]
     assert bring(NODE_PROJECTS) == programs
     assert builds(machine) == len(NODE_PROJECTS)
 
@@ -34,7 +39,10 @@ def test_the_control_plane_is_built_without_them() -> None:
     assert {project.recipe.module for project in PROJECTS} == {GO_MODULE}
     assert not {project.package for project in PROJECTS} & {project.package for project in NODE_PROJECTS}
     assert KUBELET.version == KUBERNETES.version
-    assert {project.recipe.module for project in NODE_PROJECTS if project is not KUBELET} == {NODE_MODULE}
+    assert {project.recipe.module for project in NODE_PROJECTS if project is not KUBELET} == {
+        NODE_MODULE,
+        DNS_MODULE,
+    }
 
 
 def test_runc_alone_is_static_c() -> None:
@@ -49,6 +57,7 @@ def test_every_program_has_the_version_that_is_pinned() -> None:
         **dict.fromkeys(("containerd", "containerd-shim-runc-v2", "ctr"), "v2.4.2"),
         **dict.fromkeys(("bridge", "loopback", "host-local", "bandwidth", "portmap"), "v1.9.1"),
         **dict.fromkeys(("gpus", "inmate"), "v0.0.0"),  # our own
+        "coredns": "v1.14.7",
     }
 
 
