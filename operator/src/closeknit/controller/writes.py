@@ -50,9 +50,9 @@ from closeknit.lifecycle.results import (
 CONTROLLER = "closeknit.dev/operator"
 IN_FLIGHT = 16  # more writes at once make the API server cut our own watches (docs: operator reference, caches)
 # So many Pods of a gang are ahead of the claims that they own. A garbage collector that hears of a claim before it has
-# heard of the Pod reads that Pod, and its TrainingJob with the places of all ranks: 32 times and more for 256 Pods, and
+# heard of the Pod reads that Pod, and its TrainingJob with the places of all ranks: 32 times for a gang of 256, and
 # with so many ahead never (measured on a busy control plane).
-PODS_AHEAD = 64
+PODS_AHEAD = 96
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
