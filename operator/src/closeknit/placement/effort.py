@@ -102,7 +102,8 @@ def too_dear(nodes: Mapping[str, int], effort_of: Callable[[str], Effort]) -> fr
     All are searched at once, in rounds: each node brings its class so many steps, and in the next round twice as many,
     until the steps of the cluster are spent. So what takes little is searched before anything takes much, what many
     nodes have may take more, and whoever claims a graph that is too dear costs the others no more than they take
-    themselves. What one class has in common with another, as two meshes with different links down have, counts once.
+    themselves. Once half is spent the other half is for one after the other, so that of very many some are searched.
+    What one class has in common with another, as two meshes with different links down have, counts once.
     """
     left, each = CLUSTER_STEPS, FIRST_STEPS
     efforts = {name: effort_of(name) for name in nodes}
@@ -111,9 +112,11 @@ def too_dear(nodes: Mapping[str, int], effort_of: Callable[[str], Effort]) -> fr
     charged = dict.fromkeys(waiting, 0)
     searched, over = set[bytes](), set[str]()
     while waiting and left > 0:
+        is_last = left <= CLUSTER_STEPS // 2
+        spare = 0 if is_last else CLUSTER_STEPS // 2
         for name in waiting:
-            effort, most = efforts[name], each * nodes[name]
-            if effort.listed > most or left <= 0:
+            effort, most = efforts[name], MACHINE_STEPS if is_last else each * nodes[name]
+            if effort.listed > most or left <= spare:
                 continue
             before = charged[name]
             charged[name], is_over = effort.searched(most)
