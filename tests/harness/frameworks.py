@@ -140,7 +140,15 @@ def _make(environment: Environment) -> None:
         try:
             system = ["--system-site-packages"] if environment.sees_debian else []
             _run([uv, "venv", "--quiet", f"--python={PYTHON}", *system, str(folder)])
-            pip = [uv, "pip", "install", "--quiet", "--system-certs", f"--python={environment.python}"]
+            pip = [
+                uv,
+                "pip",
+                "install",
+                "--quiet",
+                "--system-certs",
+                "--compile-bytecode",
+                f"--python={environment.python}",
+            ]
             _run([*pip, f"--requirements={CONFIG / f'{environment.name}.txt'}"])
             if environment.built is not None:
                 _run([*pip, *environment.built.build_requirements])
