@@ -21,13 +21,13 @@ def gpus(stand: Stand) -> Iterator[None]:
     node.offer_gpus(stand.machine(node))
     yield
     node.withdraw_gpus()
-    stand.cluster.kubectl("delete", "daemonset", "closeknit-agent", f"--namespace={AGENT_NAMESPACE}", "--wait")
+    stand.cluster.kubectl("delete", "daemonset", "--all", f"--namespace={AGENT_NAMESPACE}", "--wait")
 
 
 def agent(stand: Stand) -> dict[str, Any]:
     """The chart's DaemonSet, on that node alone."""
     found = stand.agents("agent.podResources=true")
-    found["spec"]["template"]["spec"]["nodeSelector"] |= {"kubernetes.io/hostname": NODE}
+    found["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": NODE}
     return found
 
 

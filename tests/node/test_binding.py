@@ -24,13 +24,19 @@ def plugin(jobs: Jobs) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left(jobs: Jobs) -> Iterator[None]:
+    yield
+    jobs.delete("trainingjob", "train")
+    jobs.wait_for_nothing()
+
+
 def test_a_whole_node_is_given_as_planned(jobs: Jobs) -> None:
     jobs.begin("whole")
     jobs.train(SHOW, gpus=16)
     nodes = verified(jobs)
     assert [(node["binding"], node["actual"]) for node in nodes] == [("WholeNode", "Verified")] * 2
     assert [shown(jobs, pod) for pod in jobs.names("pods")] == [list(range(8))] * 2
-    end(jobs)
 
 
 def test_a_part_of_a_node_is_seen_to_be_what_was_planned(jobs: Jobs) -> None:
@@ -42,7 +48,6 @@ def test_a_part_of_a_node_is_seen_to_be_what_was_planned(jobs: Jobs) -> None:
     assert [(node["binding"], node["gpus"]) for node in nodes] == [("BestEffort", list(PLANNED))] * 2
     assert [shown(jobs, pod) for pod in jobs.names("pods")] == [list(PLANNED)] * 2
     assert jobs.told() == ["Placed"]
-    end(jobs)
 
 
 def test_slower_gpus_than_planned_are_seen_and_the_gang_is_placed_anew(jobs: Jobs) -> None:
@@ -61,7 +66,6 @@ def test_slower_gpus_than_planned_are_seen_and_the_gang_is_placed_anew(jobs: Job
     assert [node["actual"] for node in nodes] == ["Verified", "Verified"]
     assert shown(jobs, "train-a2-worker-00001") == list(PLANNED)
     assert jobs.told() == ["Placed", "Misplaced", "Placed"]
-    end(jobs)
 
 
 def verified(jobs: Jobs) -> list[dict[str, Any]]:
@@ -92,8 +96,3 @@ def shown(jobs: Jobs, pod: str) -> list[int]:
     """The GPUs that a Pod sees."""
     log = jobs.cluster.wait_for(lambda: jobs.log(pod), f"Pod {pod} to say what it sees")
     return sorted(int(line.removeprefix("/dev/nvidia")) for line in log.split())
-
-
-def end(jobs: Jobs) -> None:
-    jobs.delete("trainingjob", "train")
-    jobs.wait_for_nothing()
