@@ -1,16 +1,14 @@
 """A device plugin gives other GPUs than planned: when a job is placed anew for it, and when it keeps what it has."""
 
-import pytest
-
 from closeknit.api.trainingjob_status import Actual
 from scenarios.machines import dgx1v
 from scenarios.manifests import allocation, node, node_topology, training_job, uuids
 from scenarios.stories import ended
 from scenarios.story import Story
 
-# On a DGX-1 with V100s two links join 0 and 3, one joins 0 and 1, or 0 and 2, and none joins 0 and 5. The first two of
-# those that are free are what is planned.
-SLOWER, AS_FAST, FASTER = (0, 5), (0, 2), (0, 3)
+# On a DGX-1 with V100s two links join 0 and 3, which NVIDIA's plugin picks of a free machine, and 0 and 4; none joins 0
+# and 5.
+SLOWER, AS_FAST = (0, 5), (0, 4)
 
 
 def running(*given: int) -> Story:
@@ -41,22 +39,18 @@ def test_with_slower_gpus_it_is_placed_anew() -> None:
     story.settle()
     assert ended(story) == [(1, "Misplaced", False)]
     assert story.status().attempts[0].message == (
-        "device plugins gave slower GPUs than planned: gpu-1 was to give 0,1 and gave 0,5; the job is placed anew"
+        "device plugins gave slower GPUs than planned: gpu-1 was to give 0,3 and gave 0,5; the job is placed anew"
     )
-    run(story, 0, 1)
+    run(story, 0, 3)
     story.settle()
     assert (story.status().attempt, verified(story)) == (2, ("True", "every Pod has the planned GPUs"))
 
 
-@pytest.mark.parametrize("given", [pytest.param(AS_FAST, id="as fast"), pytest.param(FASTER, id="faster")])
-def test_others_that_are_no_slower_are_told_and_kept(given: tuple[int, ...]) -> None:
-    story = running(*given)
+def test_others_that_are_as_fast_are_told_and_kept() -> None:
+    story = running(*AS_FAST)
     story.settle()
     assert ended(story) == []
-    assert verified(story) == (
-        "False",
-        f"other GPUs than planned: gpu-1 was to give 0,1 and gave {','.join(map(str, given))}",
-    )
+    assert verified(story) == ("False", "other GPUs than planned: gpu-1 was to give 0,3 and gave 0,4")
     placement = story.status().placement
     assert placement is not None and placement.nodes[0].actual is Actual.MISMATCH
 
