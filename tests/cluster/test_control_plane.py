@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -256,7 +257,7 @@ class TestAuditLog:
 
         writes = local_cluster.wait_for(pod_writes, "the audit log to have the deletion by kwok")
         told = [(each.user, each.verb, each.subresource, each.code, each.dry_run) for each in writes]
-        assert told == [
+        assert [each for each, _ in groupby(told)] == [  # kwok deletes twice where it hears of the first too late
             ("admin", "create", "", 201, False),
             ("admin", "patch", "", 200, True),
             ("admin", "patch", "", 200, False),

@@ -189,7 +189,7 @@ REFUSED = [
         "BandwidthBelowMinimum",
         id="more bandwidth than there is",
     ),
-    pytest.param({"gpus": 8, "preflight": "Warn"}, "NotSupported", id="a field that is not built"),
+    pytest.param({"gpus": 8, "defragment": "OnRestart"}, "NotSupported", id="a field that is not built"),
 ]
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import cast
 
 CONNECTIONS = 64  # a kubelet and a few scrapers need one each
 # From the first byte of a request to the last of its answer: a scraper gives up after 10 s.
@@ -49,7 +48,8 @@ class _Connection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
+        self._transport = transport
         self._deadline = asyncio.get_running_loop().call_later(CONNECTION_S, self.cut)
         self._inner.connection_made(transport)
         self._turnstile.enter(self, str((transport.get_extra_info("peername") or ("",))[0]))

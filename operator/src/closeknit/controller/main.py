@@ -9,8 +9,6 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 
-import uvloop
-
 from closeknit.controller import shell
 from closeknit.controller.process import Process
 from closeknit.kube.http import HttpApi
@@ -34,8 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         os.environ["KUBECONFIG"] = str(options.kubeconfig)  # where kopf and the kubernetes library look
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(options.metrics_address))
+        asyncio.run(_run(options.metrics_address))
     except (LoginError, OSError) as error:
         print(f"closeknit-operator: {error}", file=sys.stderr)
         return 2
