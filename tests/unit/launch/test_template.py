@@ -158,6 +158,18 @@ def required(rule: object) -> dict[str, object]:
             id="our volume's name",
         ),
         pytest.param(
+            {"containers": [{**MAIN, "name": "trainer"}, {"name": "closeknit-preflight"}]},
+            "spec.template.spec.containers[1].name is closeknit-preflight, a name that closeknit uses itself; "
+            "choose another",
+            id="our container's name",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "initContainers": [{"name": "closeknit-ssh"}]},
+            "spec.template.spec.initContainers[0].name is closeknit-ssh, a name that closeknit uses itself; "
+            "choose another",
+            id="our init container's name",
+        ),
+        pytest.param(
             {"containers": [MAIN], "resourceClaims": [{"name": "nic"}, {"name": "gpus"}]},
             "spec.template.spec.resourceClaims[1].name is gpus, a name that closeknit uses itself; choose another",
             id="our claim's name",

@@ -104,6 +104,17 @@ def test_it_does_not_wait_where_that_would_gain_nothing(gpus: int, fabric: dict[
     assert at_once.status().state is State.STARTING
 
 
+@pytest.mark.parametrize("patience", ["87600000h", "9999999999999999999999999999999h"], ids=["no date", "no interval"])
+def test_patience_beyond_the_calendar_is_for_ever(patience: str) -> None:
+    waiting = story(fabric={"preferred": "rack", "patience": patience})
+    waiting.settle()
+    waiting.pass_time(86_400)
+    waiting.settle()
+    pending = waiting.status().pending
+    assert pending is not None
+    assert pending.reason == "NoDomain"
+
+
 def test_the_required_level_stays_required() -> None:
     """The blocks have a free node each: it does not fit inside one, with patience or without."""
     waiting = story(fabric={"required": "block", "preferred": "rack", "patience": "10m"})

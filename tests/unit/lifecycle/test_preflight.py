@@ -95,9 +95,21 @@ def test_a_good_one_says_nothing() -> None:
         ({"slow": [99, -1]}, None),
         ({"slow": "x"}, None),
         ("[" * 5000, None),
+        ('{"other": ' + "[" * 4000, None),
         ({"error": "\x1b[2J" + "x" * 9000}, ("PreflightFailed", "preflight: the all-reduce failed: " + "x" * 300)),
     ],
-    ids=["a node", "a link", "skipped", "an error", "no JSON", "no such node", "no list", "depth", "a terminal's code"],
+    ids=[
+        "a node",
+        "a link",
+        "skipped",
+        "an error",
+        "no JSON",
+        "no such node",
+        "no list",
+        "depth",
+        "depths",
+        "a terminal's code",
+    ],
 )
 def test_what_it_says_is_told_and_the_job_runs(result: Any, expected: tuple[str, str] | None) -> None:
     story = begun("Warn")

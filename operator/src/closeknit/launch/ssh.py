@@ -12,12 +12,12 @@ from typing import Any
 from closeknit.launch.files import FILES_PATH, FILES_VOLUME
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
+from closeknit.launch.template import SSH_CONTAINER
 
 KEYS_VOLUME = "closeknit-keys"
 KEYS_PATH = "/etc/closeknit-keys"
 SSH_VOLUME = "closeknit-ssh"
 SSH_PATH = "/run/closeknit"
-INIT_CONTAINER = "closeknit-ssh"
 PRIVATE_KEY = "ssh-privatekey"
 PUBLIC_KEY = "ssh-publickey"
 PORT = 2222  # above 1023, for who is not root; what other operators of MPI jobs take
@@ -165,7 +165,7 @@ def _prepare(trainer: Manifest, mounts: list[Manifest], *, is_first: bool) -> Ma
         for field in ("limits", "requests")
     }
     return {
-        "name": INIT_CONTAINER,
+        "name": SSH_CONTAINER,
         **container,
         "command": ["/bin/sh", f"{FILES_PATH}/prepare.sh", "wait" if is_first else "serve"],
         # An image may ask NVIDIA's runtime for all GPUs.

@@ -19,6 +19,8 @@ SHM_VOLUME = "closeknit-shm"
 OUR_VOLUMES = (SHM_VOLUME, "closeknit-files", "closeknit-keys", "closeknit-ssh")
 SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POSIX mean
 PREFLIGHT = "closeknit-preflight"  # the init container that tries the GPUs
+SSH_CONTAINER = "closeknit-ssh"  # the init container that gets ssh ready
+OUR_CONTAINERS = (PREFLIGHT, SSH_CONTAINER)
 NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
 SPEC = "spec.template.spec"
 DEFAULT_ACCOUNT = "default"  # Kubernetes' service account of a Pod that names none
@@ -130,7 +132,9 @@ def _check_pod(spec: dict[str, Any]) -> None:
             raise MalformedError(f"{SPEC}.{field} is {found(spec[field])}, but {instead}")
     for volume in OUR_VOLUMES:
         _check_no_name(spec, "volumes", volume)
-    _check_no_name(spec, "initContainers", PREFLIGHT)
+    for ours in OUR_CONTAINERS:  # one of the user's would be read as ours, and containers share their names
+        _check_no_name(spec, "containers", ours)
+        _check_no_name(spec, "initContainers", ours)
     _check_no_name(spec, "resourceClaims", CLAIM)
     _check_node_selector(spec)
     _check_count("tolerations", objects_at(spec, "tolerations", SPEC))

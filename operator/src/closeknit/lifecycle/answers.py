@@ -11,9 +11,10 @@ from enum import StrEnum
 
 from closeknit.api.names import ConditionType, PendingReason, service_name
 from closeknit.launch.gang import Manifest
+from closeknit.lifecycle.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.children import owner_of
 from closeknit.lifecycle.conditions import is_true
-from closeknit.lifecycle.plan import Delete, Plan
+from closeknit.lifecycle.plan import Create, Delete, Plan
 from closeknit.lifecycle.quota import shortfalls, words
 from closeknit.lifecycle.results import (
     FORBIDDEN,
@@ -101,7 +102,8 @@ class Answers:
     rejections: int = 0
     """Rejections in a row; a gang that runs starts anew."""
     service_of: int = 0
-    """The attempt whose Service is known to exist, and the one before to be gone."""
+    """The attempt whose Service is known to exist, with all that it has beside its Pods, and the one before to be
+    gone."""
     made: int = 0
     """The attempt of which Pods were made, all that were asked for."""
     made_at: datetime | None = None
@@ -125,6 +127,8 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     for result in results:
         if judged(result, plan.uid) is not Judgement.REFUSED:
             answers = _learned(answers, plan, result, now)
+    if any(_is_unseen_and_unmade(result, plan.uid) for result in results):
+        answers = replace(answers, service_of=0)  # the Service alone is not enough: all is asked for once more
     answers = _undeleted(answers, results)
     if not isinstance(refused, _Refusal):
         return _swept(_made(answers, plan, results, now), plan, results)
@@ -152,6 +156,16 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
             return replace(answers, service_of=0)  # the attempt may begin again
         case _:
             return answers
+
+
+def _is_unseen_and_unmade(result: Result, uid: str) -> bool:
+    """Whether it is a child that may yet be made, of a kind of which nothing but our writes' answers tells."""
+    match result:
+        case Refused(manifest) | Exists(manifest) | Failed(Create(manifest)):
+            is_unseen = CHILD_KINDS[manifest["kind"]].stream is None
+            return is_unseen and judged(result, uid) is Judgement.AGAIN
+        case _:
+            return False
 
 
 def _undeleted(answers: Answers, results: Sequence[Result]) -> Answers:

@@ -13,13 +13,16 @@ from closeknit.placement.place import could_place
 from closeknit.placement.request import Request
 from closeknit.placement.tables import Tables
 
+# The calendar ends in the year 9999, while a duration may be written with any number of hours: no job waits longer.
+_LONGEST_S = 100 * 365 * 86_400
+
 
 def patient_until(job: TrainingJob, now: datetime) -> datetime | None:
     """When its patience is over; None where it has none, or none any more.
 
     It begins when the job is submitted, and anew when an attempt has ended or the job is no longer suspended.
     """
-    patience = timedelta(seconds=duration_s(job.spec.topology.fabric.patience))
+    patience = timedelta(seconds=min(duration_s(job.spec.topology.fabric.patience), _LONGEST_S))
     created = job.metadata.creation_timestamp
     if not patience or job.spec.topology.fabric.preferred is None or created is None:
         return None

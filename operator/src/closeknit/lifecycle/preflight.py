@@ -46,7 +46,7 @@ def finding(pod: Pod) -> Finding | None:
         if container.name == PREFLIGHT and container.init and container.exit_code is not None:
             try:
                 return _decode(container.message)
-            except (msgspec.DecodeError, ValueError):
+            except (msgspec.DecodeError, ValueError, RecursionError):
                 return Finding(error=container.message) if container.exit_code else None
     return None
 
