@@ -85,6 +85,7 @@ class Filling:
         """Which of them are what a heap costs that was made up of all nodes."""
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
+        self._planned: dict[tuple[Area, int], Plan | None] = {}
 
     def follow(self, root: Area, offers: int, units_of: Callable[[int], Units]) -> None:
         """From now on the search is in the tree below this root, where the offers of this mask give anything.
@@ -97,7 +98,7 @@ class Filling:
             self._hosts.add(number, units_of(number))
         self._seen |= offers
         self._root = root
-        self._named = {}
+        self._named, self._planned = {}, {}
         self._hosts.forget_names()
 
     @property
@@ -220,7 +221,10 @@ class Filling:
         return self._room.fewest(area, units) * self._room.used(child) + units * (self._hosts.uniform or 0)
 
     def _plan(self, area: Area, units: int) -> Plan | None:
-        return self._plans.plan(area, units, in_multiples=self._whole_at is not None)
+        key = (area, units)
+        if key not in self._planned:
+            self._planned[key] = self._plans.plan(area, units, in_multiples=self._whole_at is not None)
+        return self._planned[key]
 
     def _most_combined(self, area: Area, units: int) -> int:
         """The most units, up to these, for which all combinations of an area's children are tried; 0 for none."""

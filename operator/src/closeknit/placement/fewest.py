@@ -167,6 +167,8 @@ class _Choice:
     def best(self) -> tuple[list[tuple[int, Step]], bool]:
         """(child, step) of the best choice that was found, by child, and whether there is none better."""
         fullest = nlargest(self._number, range(len(self._children)), key=lambda child: self._children[child][-1].units)
+        if len({step.cost for steps in self._different for step in steps}) == 1:  # so many children is all that counts
+            return sorted((child, self._children[child][-1]) for child in fullest), True
         found, slope = self._of_those(fullest)
         if slope and self._is_least(found, 1 / slope):  # mostly the price of the step that comes next will do
             return found, True

@@ -68,9 +68,10 @@ def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tab
     by_name = {part.node: part for part in layout.parts}
     order = _in_rank_order(cluster, request, by_name)
     named: _Named = {}
+    asked = next((name for name, _ in request.needs if exposure(name)), None)
     shares, first_rank = [], 0
     for name in order:
-        shares.append(_share(cluster.nodes[name], by_name[name], layout.transport, first_rank, request, named))
+        shares.append(_share(cluster.nodes[name], by_name[name], layout.transport, first_rank, asked, named))
         first_rank += by_name[name].mask.bit_count()
     predicted = layout.prediction.gb_s
     return Placement(
@@ -109,9 +110,10 @@ def _transport(layout: Layout) -> TransportChoice:
 
 
 def _share(
-    view: NodeView, part: Part, transport: Transport | None, first_rank: int, request: Request, named: _Named
+    view: NodeView, part: Part, transport: Transport | None, first_rank: int, asked: str | None, named: _Named
 ) -> Share:
-    """`named` keeps the names of NICs, which most nodes share."""
+    """`asked` is the template's own word for what gives its Pods NICs, else it is what the node has left; `named` keeps
+    the names of NICs, which most nodes share."""
     terms = part.offer.terms
     machine = view.machine
     if machine is None:
@@ -133,14 +135,8 @@ def _share(
         binding=part.binding,
         nics=nics,
         topology_generation=view.topology_generation,
-        rdma_resource=_rdma_resource(view, request) if nics else "",
+        rdma_resource=(asked or (view.rdma.resource if view.rdma else "")) if nics else "",
     )
-
-
-def _rdma_resource(view: NodeView, request: Request) -> str:
-    """What the Pod gets its NICs by: the template's own word, else what the node has left."""
-    asked = next((name for name, _ in request.needs if exposure(name)), "")
-    return asked or (view.rdma.resource if view.rdma else "")
 
 
 def _ideal(cluster: Cluster, request: Request, predicted: float | None, tables: Tables) -> float | None:
