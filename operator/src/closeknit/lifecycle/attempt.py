@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 
-from closeknit.api.names import ConditionType
+from closeknit.api.names import ConditionType, EndReason
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.pod import Pod
@@ -115,6 +116,11 @@ class Attempt:
             if condition.type == ConditionType.PLACED and condition.status == "True"
         ]
         return max(moments, default=None)
+
+    def before_it_ended_by(self, reason: EndReason) -> int:
+        """How many attempts just before this one ended for this reason, one after the other."""
+        ended = reversed(self.subject.job.status.attempts)
+        return sum(1 for _ in takewhile(lambda attempt: attempt.reason == reason, ended))
 
     @property
     def made_again_at(self) -> datetime | None:

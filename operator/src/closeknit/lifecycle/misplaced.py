@@ -34,7 +34,7 @@ def misplaced(attempt: Attempt) -> Plan | None:
         for share, pod in zip(attempt.shares, attempt.pods, strict=True)
         if pod is not None and _is_slower(attempt, share, pod)
     ]
-    if not wrong or not _is_young(attempt) or _in_a_row(attempt) >= MOST_IN_A_ROW:
+    if not wrong or not _is_young(attempt) or attempt.before_it_ended_by(EndReason.MISPLACED) >= MOST_IN_A_ROW:
         return None
     message = f"device plugins gave slower GPUs than planned: {few(wrong)}; the job is placed anew"
     return end(attempt, EndReason.MISPLACED, message)
@@ -66,13 +66,3 @@ def _is_young(attempt: Attempt) -> bool:
     if running is None or running.status != "True":
         return True
     return attempt.subject.now < moment(running.last_transition_time) + YOUNG_FOR
-
-
-def _in_a_row(attempt: Attempt) -> int:
-    """How many attempts just before this one ended so."""
-    count = 0
-    for ended in reversed(attempt.subject.job.status.attempts):
-        if ended.reason != EndReason.MISPLACED:
-            break
-        count += 1
-    return count

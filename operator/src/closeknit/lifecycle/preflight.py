@@ -67,7 +67,7 @@ def failed(attempt: Attempt, pods: Sequence[Pod]) -> Plan | None:
     """The next attempt without the nodes that a preflight found wanting, where it was to be enforced; None where no
     failed Pod failed by its preflight, or too many attempts did."""
     mine = [pod for pod in pods if any(each.name == PREFLIGHT and each.exit_code for each in pod.containers)]
-    if not mine or _in_a_row(attempt) >= MOST_IN_A_ROW:
+    if not mine or attempt.before_it_ended_by(EndReason.PREFLIGHT_FAILED) >= MOST_IN_A_ROW:
         return None
     shares = attempt.booking.shares
     found = [each for pod in mine if (each := finding(pod)) is not None]
@@ -98,12 +98,3 @@ def _words(shares: Sequence[Share], found: Sequence[Finding]) -> str | None:
     reached = next((each.world for each in found if each.world is not None), None)
     got = "" if reached is None else f": all ranks reach {reached:.1f} GB/s together"
     return f"the slowest link is that between {nodes}{got}"
-
-
-def _in_a_row(attempt: Attempt) -> int:
-    count = 0
-    for ended in reversed(attempt.subject.job.status.attempts):
-        if ended.reason != EndReason.PREFLIGHT_FAILED:
-            break
-        count += 1
-    return count
