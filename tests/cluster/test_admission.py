@@ -218,7 +218,11 @@ def test_what_every_pod_has_is_allowed(team: LocalCluster) -> None:
     body = {
         "metadata": {
             "labels": {"example.com/team": "a", "app.kubernetes.io/name": "b"},
-            "annotations": {"example.com/note": "b"},
+            "annotations": {
+                "example.com/note": "b",
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                "kubernetes.io/egress-bandwidth": "1G",
+            },
         },
         "spec": {
             "containers": [
