@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.controller import main
+from closeknit.controller import main, shell
 from closeknit.kube.http import HttpApi
 
 
@@ -35,7 +35,7 @@ def test_who_may_read_the_metrics_is_asked_over_connections_of_its_own(
     monkeypatch.setattr(HttpApi, "connect", connect)
     monkeypatch.setattr(main, "Access", lambda reviews: reviews)
     monkeypatch.setattr(main, "Process", lambda api, _address, access: (api, access))
-    monkeypatch.setattr(main.shell, "run", run)
+    monkeypatch.setattr(shell, "run", run)
     asyncio.run(main._run(main._address(address)))
     ((api, access),) = runs
     assert (access is not None) is is_asked
