@@ -22,16 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from hardware.gpus import RealGpu, pretended_gpus, real_gpus
+from hardware.launcher import launcher
 from hardware.site import SHARED, Site
 from hardware.stack import Stack
 from hardware.table import table
 from hardware.ways import Run, Ways
 from harness.local_cluster import LocalCluster
+from harness.node.local_node import LocalNode
 
 WINDOW_S = 4.0
 SOCKET_BYTES = str(256 << 20)  # over sockets a gigabyte takes half a second
 READY_TIMEOUT_S = 120
 SIDES = 2
+PAIRS = 2  # a job and Pods by hand in turn: figures over sockets differ from run to run
+MORE_SOCKETS = {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
 
 
 class Course:
@@ -84,6 +88,7 @@ class Course:
     def run(self, chart: Path) -> None:
         """Every stage."""
         with ExitStack() as ends:
+            self.stage("launcher", self._launcher)
             cluster = ends.enter_context(LocalCluster(with_nodes=True))
             self.stack = Stack(cluster, self._site, chart)
             self.ways = Ways(self.stack, self._site)
@@ -93,11 +98,18 @@ class Course:
             finally:
                 self.found["operator_log"] = (cluster.directory / "logs" / "operator.log").read_text()[-3000:]
 
+    def _launcher(self) -> None:
+        """This machine's torchrun, asked as the tests ask Debian's, which is of 2022."""
+        self.found["launcher"] = asked = launcher(self._site.trainer)
+        if wrong := [gang for gang in asked["gangs"] if gang["ranks"] != gang["planned"]]:
+            raise RuntimeError(f"torchrun gives other ranks than planned: {wrong}")
+
     def _on_one_node(self) -> None:
         gpus = self.gpus("node-1")
         self.found["gpus"] = [f"{gpu.product}" for gpu in gpus]
         with ExitStack() as ends:
-            if not self.stage("node-1", lambda: ends.enter_context(self.stack.node("node-1", gpus))):
+            nodes: list[LocalNode] = []
+            if not self.stage("node-1", lambda: nodes.append(ends.enter_context(self.stack.node("node-1", gpus)))):
                 return
             topology = self.stack.topology("node-1")
             self.found["topology"] = topology["spec"] if topology else None
@@ -107,6 +119,14 @@ class Course:
                 self.stage("side by side", lambda: self._side_by_side(len(gpus) // 2))
             if len(gpus) >= 2 * SIDES:
                 self.stage("choices", lambda: self._choices([gpu.uuid for gpu in gpus]))
+            self.stage("device plugin", lambda: self._by_plugin(nodes[0], gpus))
+
+    def _by_plugin(self, node: LocalNode, gpus: Sequence[RealGpu]) -> None:
+        """The whole node, and half of it: what Pods get is the plugin's choice, and has to be what was planned."""
+        self.stack.give_by_plugin(node, gpus)
+        for count in dict.fromkeys((len(gpus), len(gpus) // 2)):
+            if count:
+                self.keep(f"{count} GPUs by device plugin", self.ways.job(count))
 
     def _all_ways(self, count: int) -> None:
         """A job first: it chooses the GPUs, and the others take the same."""
@@ -170,12 +190,14 @@ class Course:
             for name, gpus in shares.items():
                 ends.enter_context(self.stack.node(name, gpus))
             what, small = f"2 nodes of {share}", {"BYTES": SOCKET_BYTES}
-            job = self.ways.job(2 * share, small, topology={"gpusPerNode": share, "nvlink": "Ignored"})
-            self.keep(what, job)
-            halves = (job.planned[:share], job.planned[share:])
             at = {gpu.uuid: name for name, gpus in shares.items() for gpu in gpus}
-            nodes = [(at[half[0]], half) for half in halves]
-            self.keep(what, self.ways.by_hand(nodes, small))
+            for _ in range(PAIRS):
+                job = self.ways.job(2 * share, small, topology={"gpusPerNode": share, "nvlink": "Ignored"})
+                self.keep(what, job)
+                halves = (job.planned[:share], job.planned[share:])
+                nodes = [(at[half[0]], half) for half in halves]
+                self.keep(what, self.ways.by_hand(nodes, small))
+            self.keep(what, _renamed(self.ways.by_hand(nodes, small | MORE_SOCKETS), "Pod by hand, 4 x 4 sockets"))
             if share > 1:
                 shuffled = {**small, "SHUFFLED": "1"}
                 self.keep(what, _renamed(self.ways.by_hand(nodes, shuffled), "Pod by hand, ranks shuffled"))

@@ -76,13 +76,20 @@ class Stack:
             archive = node.folder / "host.tar"
             write_image(archive, IMAGE, self._image(), ["/bin/sh"], environment=["PATH=/programs:/usr/bin"])
             node.import_image(archive)
-            environment = self._site.environment | {"NODE_OF_GPUS": name}
             with (self._site.shared / "uuids").open("a") as uuids:
                 uuids.writelines(f"{name} {gpu.minor} {gpu.uuid}\n" for gpu in gpus)
-            node.offer_claims(machine(gpus, self._site.mounts, environment))
+            node.offer_claims(self._machine(name, gpus))
             self.cluster.kubectl("label", "node", name, "nvidia.com/gpu.present=true")
             self.wait_for(lambda: self.topology(name), f"the agent of {name} to publish", READY_TIMEOUT_S)
             yield node
+
+    def give_by_plugin(self, node: LocalNode, gpus: Sequence[RealGpu]) -> None:
+        """From now on a device plugin gives the node's GPUs; the agent keeps those that it got by its claim."""
+        node.withdraw_claims()
+        node.offer_gpus(self._machine(node.site.name, gpus))
+
+    def _machine(self, node: str, gpus: Sequence[RealGpu]) -> dict[str, Any]:
+        return machine(gpus, self._site.mounts, self._site.environment | {"NODE_OF_GPUS": node})
 
     def topology(self, node: str) -> dict[str, Any] | None:
         """The NodeTopology of a node."""
