@@ -14,13 +14,14 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from hardware import agent_seen
 from hardware.gpus import RealGpu, pretended_gpus, real_gpus
 from hardware.launcher import launcher
 from hardware.site import SHARED, Site
@@ -33,6 +34,9 @@ from harness.node.local_node import LocalNode
 WINDOW_S = 4.0
 SOCKET_BYTES = str(256 << 20)  # over sockets a gigabyte takes half a second
 READY_TIMEOUT_S = 120
+REST_S = 30.0
+PATHS_S = 85.0  # the agent looks at the counters once a minute
+PRETENDED_S = 5.0  # of either, where nothing can be seen of it
 SIDES = 2
 PAIRS = 2  # a job and Pods by hand in turn: figures over sockets differ from run to run
 MORE_SOCKETS = {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
@@ -113,9 +117,12 @@ class Course:
                 return
             topology = self.stack.topology("node-1")
             self.found["topology"] = topology["spec"] if topology else None
+            node = self.stack.nodes["node-1"]
+            self.stage("agent at rest", lambda: self._agent_at_rest(agent_seen.processes(node.site.cgroup)))
             for count in sizes(len(gpus)):
                 self.stage(f"{count} GPUs", lambda count=count: self._all_ways(count))  # type: ignore[misc]
             if len(gpus) >= SIDES:
+                self.stage("paths", lambda: self._paths(len(gpus), agent_seen.processes(node.site.cgroup)))
                 self.stage("side by side", lambda: self._side_by_side(len(gpus) // 2))
             if len(gpus) >= 2 * SIDES:
                 self.stage("choices", lambda: self._choices([gpu.uuid for gpu in gpus]))
@@ -127,6 +134,36 @@ class Course:
         for count in dict.fromkeys((len(gpus), len(gpus) // 2)):
             if count:
                 self.keep(f"{count} GPUs by device plugin", self.ways.job(count))
+
+    def _agent_at_rest(self, pids: Mapping[str, int]) -> None:
+        """Before any job: how soon it published, and what it takes."""
+        pretended = self._site.pretended
+        self.found["agent"] = seen = {
+            "first_published_s": self.stack.wait_for(
+                lambda: agent_seen.first_published_s(pids["agent"], self.stack.agent_log()), "the agent's word", 10
+            ),
+            "memory_mb": agent_seen.memory_mb(pids),
+            "cpu_percent": agent_seen.cpu_share(pids, PRETENDED_S if pretended else REST_S),
+            "discovery_s": {} if pretended else agent_seen.discovery_s(),
+        }
+        print(f"          agent at rest: {seen}", flush=True)
+
+    def _paths(self, count: int, pids: Mapping[str, int]) -> None:
+        """A job that sends for longer than a minute: the agent says by which ways, while it runs."""
+        window_s = PRETENDED_S if self._site.pretended else PATHS_S
+        start = f"{SHARED}/paths"
+        name = self.ways.start_job(count, {"START": start, "WINDOW_S": str(window_s)})
+        self.stack.wait_for(lambda: "ready_s" in self.ways.log_of(name), f"{name} to be ready", READY_TIMEOUT_S)
+        self._start(start)
+        seen = self.found.setdefault("agent", {})
+        seen["cpu_percent_with_job"] = agent_seen.cpu_share(pids, window_s - 1.0)
+        seen["memory_mb_with_job"] = agent_seen.memory_mb(pids)
+        seen["paths"] = agent_seen.paths(self.stack.topology("node-1"))
+        print(f"          paths: {seen}", flush=True)
+        self.keep("paths", self.ways.end_job(name))
+        told = list(seen["paths"].values())
+        if len(told) != 1 or (not self._site.pretended and "NVLink" not in told[0]):
+            raise RuntimeError(f"the agent said {seen['paths']} of a job that sent over NVLink")
 
     def _all_ways(self, count: int) -> None:
         """A job first: it chooses the GPUs, and the others take the same."""

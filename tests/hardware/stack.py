@@ -42,6 +42,7 @@ class Stack:
         self.cluster = cluster
         self._site = site
         self._numbers = iter(range(1, 100))
+        self.nodes: dict[str, LocalNode] = {}
         self._install(list(yaml.load_all(chart.read_text(), yaml.CSafeLoader)))
         self.start_operator()
 
@@ -81,7 +82,13 @@ class Stack:
             node.offer_claims(self._machine(name, gpus))
             self.cluster.kubectl("label", "node", name, "nvidia.com/gpu.present=true")
             self.wait_for(lambda: self.topology(name), f"the agent of {name} to publish", READY_TIMEOUT_S)
+            self.nodes[name] = node
             yield node
+            del self.nodes[name]
+
+    def agent_log(self) -> str:
+        """What the agent says, where one node stands."""
+        return self.cluster.kubectl("logs", "daemonset/closeknit-agent", f"--namespace={NAMESPACE}")
 
     def give_by_plugin(self, node: LocalNode, gpus: Sequence[RealGpu]) -> None:
         """From now on a device plugin gives the node's GPUs; the agent keeps those that it got by its claim."""
