@@ -39,7 +39,7 @@ PATHS_S = 85.0  # the agent looks at the counters once a minute
 PRETENDED_S = 5.0  # of either, where nothing can be seen of it
 SIDES = 2
 PAIRS = 2  # a job and Pods by hand in turn: figures over sockets differ from run to run
-MORE_SOCKETS = {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
+WIDE_GB_S = 12.5  # 100 Gbit/s: what the course declares of the network between its nodes, which is memory
 
 
 class Course:
@@ -227,14 +227,18 @@ class Course:
             for name, gpus in shares.items():
                 ends.enter_context(self.stack.node(name, gpus))
             what, small = f"2 nodes of {share}", {"BYTES": SOCKET_BYTES}
+            torn = {"gpusPerNode": share, "nvlink": "Ignored"}
             at = {gpu.uuid: name for name, gpus in shares.items() for gpu in gpus}
             for _ in range(PAIRS):
-                job = self.ways.job(2 * share, small, topology={"gpusPerNode": share, "nvlink": "Ignored"})
+                job = self.ways.job(2 * share, small, topology=torn)
                 self.keep(what, job)
                 halves = (job.planned[:share], job.planned[share:])
                 nodes = [(at[half[0]], half) for half in halves]
                 self.keep(what, self.ways.by_hand(nodes, small))
-            self.keep(what, _renamed(self.ways.by_hand(nodes, small | MORE_SOCKETS), "Pod by hand, 4 x 4 sockets"))
+            with self.stack.network_declared(WIDE_GB_S):
+                self.keep(
+                    what, _renamed(self.ways.job(2 * share, small, topology=torn), "TrainingJob, network declared")
+                )
             if share > 1:
                 shuffled = {**small, "SHUFFLED": "1"}
                 self.keep(what, _renamed(self.ways.by_hand(nodes, shuffled), "Pod by hand, ranks shuffled"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, DEFAULT_CLUSTER_TOPOLOGY, HOST_LEVEL
 from hardware.gpus import PRETENDED_PROFILE, RealGpu, machine
 from hardware.site import AGENT, IMAGE, SMI, Site
 from harness.chart import NAMESPACE
@@ -89,6 +90,15 @@ class Stack:
     def agent_log(self) -> str:
         """What the agent says, where one node stands."""
         return self.cluster.kubectl("logs", "daemonset/closeknit-agent", f"--namespace={NAMESPACE}")
+
+    @contextmanager
+    def network_declared(self, bandwidth_gb_s: float) -> Iterator[None]:
+        """While it lasts, the site says how fast the network between nodes is."""
+        fabric = {"levelBandwidthGBps": {HOST_LEVEL: bandwidth_gb_s}}
+        said = {"apiVersion": API_VERSION, "kind": CLUSTER_TOPOLOGY, "metadata": {"name": DEFAULT_CLUSTER_TOPOLOGY}}
+        self.cluster.apply({**said, "spec": {"levels": [], "fabric": fabric}})
+        yield
+        self.cluster.kubectl("delete", "clustertopology", DEFAULT_CLUSTER_TOPOLOGY)
 
     def give_by_plugin(self, node: LocalNode, gpus: Sequence[RealGpu]) -> None:
         """From now on a device plugin gives the node's GPUs; the agent keeps those that it got by its claim."""
