@@ -104,7 +104,7 @@ def test_a_good_one_says_nothing() -> None:
     ],
     ids=[
         "a node",
-        "all nodes",
+        "both nodes",
         "a link",
         "skipped",
         "an error",
