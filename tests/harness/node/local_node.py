@@ -31,7 +31,7 @@ READY_TIMEOUT_S = 60  # it takes 5 s; a loaded machine may take ten times that
 class LocalNode:
     """One node of a LocalCluster. Ready when entered; gone, with all its containers and its Node, when left."""
 
-    folder: Path  # logs/; the node's /var/lib is var/lib here
+    folder: Path  # logs/, reports/; the node's /var/lib is var/lib here
     site: Site
 
     def __init__(
@@ -48,7 +48,7 @@ class LocalNode:
     def __enter__(self) -> Self:
         self._programs = node_programs()
         with ExitStack() as stack:
-            for inner in ("logs", programs.POD_LOGS, "var/lib", "var/log", "cdi"):
+            for inner in ("logs", programs.POD_LOGS, programs.REPORTS, "var/lib", "var/log", "cdi"):
                 (self.folder / inner).mkdir(parents=True)
             stack.callback(remove, self.folder)  # for when its supervisor was killed, else it has done it
             programs.write_files(self.folder, self.site, self._cluster.authority, self._programs, self._host_folders)
@@ -63,6 +63,11 @@ class LocalNode:
     ) -> None:
         self._stack.close()
         self._cluster.kubectl("delete", "node", self.site.name, "--ignore-not-found", "--wait=false")
+
+    @property
+    def reports(self) -> Path:
+        """What its containers see as /reports where they see folders of the machine; they may write there."""
+        return self.folder / programs.REPORTS
 
     @property
     def pod_resources(self) -> Path:
