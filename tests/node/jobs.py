@@ -9,7 +9,7 @@ from harness.node.stand import Stand
 from harness.node.trainers import DEBIAN
 from harness.operator_bed import Bed
 
-END_TIMEOUT_S = 150  # eight processes import PyTorch on two cores: 15 s; a loaded machine may take ten times that
+END_TIMEOUT_S = 600  # it takes 10 to 60 s of two cores; others may need them, too
 
 
 @dataclass

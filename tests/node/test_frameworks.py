@@ -103,10 +103,11 @@ def claims(jobs: Jobs) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def side_by_side(jobs: Jobs, claims: None) -> None:  # noqa: ARG001 - it has GPUs
-    jobs.cluster.apply(
-        *(example(case.name, jobs.namespace, case.trainer, **case.spec) for case in OTHERS if not case.trainer.lacks)
-    )
+def side_by_side(request: pytest.FixtureRequest, jobs: Jobs, claims: None) -> None:  # noqa: ARG001 - it has GPUs
+    """All that are asked for, as pytest's option -k leaves some out."""
+    asked = {item.name for item in request.session.items}
+    wanted = [case for case in OTHERS if any(f"[{case.name}]" in name for name in asked) and not case.trainer.lacks]
+    jobs.cluster.apply(*(example(case.name, jobs.namespace, case.trainer, **case.spec) for case in wanted))
 
 
 def test_the_operators_share_of_a_start_is_small(jobs: Jobs) -> None:

@@ -81,6 +81,13 @@ class LocalNode:
         self._pids[name] = pid
         return pid
 
+    def run_program(self, name: str, *command: str) -> str:
+        """Runs a program on the node to its end; all that programs of this name have said. Raises ClusterError."""
+        pid = self.start_program(name, *command)
+        if ask(self._inside, {"wait": pid})["status"] != 0:
+            raise ClusterError(f"{' '.join(command[:3])} failed\n{self._log_tails()}")
+        return (self.folder / "logs" / f"{name}.log").read_text()
+
     def stop_program(self, name: str) -> None:
         """Ends a program by SIGTERM, and by SIGKILL after a while."""
         ask(self._inside, {"stop": self._pids.pop(name)})
@@ -128,9 +135,7 @@ class LocalNode:
 
     def import_image(self, archive: Path) -> None:
         """Gives the node an image."""
-        pid = self.start_program("import", *programs.import_image(archive, self._programs))
-        if ask(self._inside, {"wait": pid})["status"] != 0:
-            raise ClusterError(f"{archive.name} was not imported\n{self._log_tails()}")
+        self.run_program("import", *programs.import_image(archive, self._programs))
 
     def _start_node(self) -> None:
         assert self._inside.stdout is not None  # it is PIPE
