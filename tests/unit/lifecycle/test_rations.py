@@ -13,14 +13,15 @@ from closeknit.cli.plan import plan as planned
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.kinds import Change, ClusterObject, Stream, change, from_document
+from closeknit.lifecycle import patience
 from closeknit.lifecycle import schedule as module
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.rations import HEAD_STEPS, TURN_STEPS, Rations, steps_of_selection, steps_of_words
 from closeknit.lifecycle.verdict import Book, Cause, Wait
-from closeknit.placement.place import can_place, place
+from closeknit.placement.place import can_place, could_place, place
 from closeknit.placement.tables import Tables
-from scenarios.manifests import Manifest, pod, training_job
+from scenarios.manifests import Manifest, cluster_topology, node, node_topology, pod, training_job
 from scenarios.story import plugin_node
 
 ATTEMPTS = 300
@@ -116,6 +117,41 @@ def test_a_flood_of_different_jobs_costs_its_ration_and_nobody_his_turn(desk: Ca
     assert {plan.job.name for plan in decision.plans if plan.job.namespace == "flood"} == {
         f"flood-{number:05d}" for number in range(RATION)
     }
+
+
+def patient_flood() -> list[Manifest]:
+    """The same, each waiting for a rack that none of them would need to wait for on an empty cluster."""
+    found = flood(gpus=24)
+    for manifest in found:
+        manifest["spec"]["topology"] = {"fabric": {"preferred": "rack", "patience": "48h"}}
+    return found
+
+
+def test_a_flood_of_patient_jobs_costs_no_more(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(*arguments: Any) -> bool:
+        asked[-1] += 1
+        return could_place(*arguments)
+
+    monkeypatch.setattr(patience, "could_place", counted)
+    nodes = [
+        each
+        for number in (1, 2, 3)
+        for each in (node(f"gpu-{number}", labels={"net.example/rack": "r1"}), node_topology(f"gpu-{number}"))
+    ]
+    at = desk(
+        cluster_topology("rack"), *nodes, pod("held", node="gpu-1", requests={"nvidia.com/gpu": "8"}), *patient_flood()
+    )
+    for _ in range(2):
+        asked.append(0)
+        at.decide()
+        at.disturb()
+    assert all(0 < count <= RATION for count in asked), asked
+    while at.last is not None and at.last.wake_at is not None and len(asked) < 20 and asked[-1]:
+        asked.append(0)
+        at.decide()
+    assert at.cause(JobKey("flood", "flood-00299")) is Cause.NO_FIT
 
 
 def test_whoever_is_not_asked_now_is_asked_a_moment_later(desk: Callable[..., Desk]) -> None:

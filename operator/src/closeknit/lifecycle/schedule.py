@@ -90,6 +90,8 @@ class _Walk:
         self._memory = memory
         self._now = now
         self._shapes = dict(last.shapes)
+        self._patient: dict[Request, Request] = {}
+        """What jobs ask -> what they ask while they are patient, which an empty cluster decides."""
         self._are_same_priorities = (
             cluster.priorities is last.cluster.priorities and cluster.default_priority == last.cluster.default_priority
         )
@@ -213,10 +215,12 @@ class _Walk:
         patience = patient_until(job, self._now)
         shape = known.shape if known is not None else None
         if shape is None or shape.request.avoided != away.nodes or patience is not None:
-            shape = self._shape(job, away, is_patient=patience is not None)
+            shape = self._shape(job, away, place, is_patient=patience is not None)
+        if shape is None:
+            return self._not_asked(known.shape if known is not None else None)
         alone = freed(job, pods, self.cluster)
         if not self._may_ask(shape, place, alone):
-            return Found(_NOT_ASKED, shape, is_settled=False)
+            return self._not_asked(shape)
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
             if may_be_refused and self.is_trial:
@@ -249,11 +253,31 @@ class _Walk:
             return Found(Keep(held))
         return Found(Keep(held, is_fit_again(job, held, self.cluster, self._now)), is_settled=False)
 
-    def _shape(self, job: TrainingJob, away: Avoided, *, is_patient: bool) -> Shape:
+    def _shape(self, job: TrainingJob, away: Avoided, place: QueuePlace, *, is_patient: bool) -> Shape | None:
+        """What the job asks. Whether patience gains it anything is a question of its own, within the ration: None where
+        that is not asked now."""
         asked: Request = replace(request(_ANYBODY, job.spec), avoided=away.nodes)
         if is_patient:
-            asked = patient(asked, self.cluster, self._tables) or asked
+            if asked not in self._patient:
+                if not self.rations.take(place, 1 + self._steps_of_selection(self.cluster, asked)):
+                    return None
+                self._patient[asked] = patient(asked, self.cluster, self._tables) or asked
+            asked = self._patient[asked]
         return self._shapes.setdefault(asked, Shape(asked))
+
+    def _not_asked(self, shape: Shape | None) -> Found:
+        """The ration is used up; what was said of the shape before is kept."""
+        if shape is not None and (before := self.last.refused.get(shape)) is not None:
+            self.left[shape] = before
+        return Found(_NOT_ASKED, shape, is_settled=False)
+
+    def _steps_of_selection(self, cluster: Cluster, asked: Request) -> int:
+        """What it costs to look for the nodes that are selected, where they are not at hand."""
+        return (
+            0
+            if self._tables.knows_selection(cluster, asked)
+            else steps_of_selection(len(cluster.nodes), asked.requirements)
+        )
 
     def _may_ask(self, shape: Shape, place: QueuePlace, alone: Cluster) -> bool:
         """Whether the shape is known, or may be asked on this cluster within the ration of the job's namespace."""
@@ -262,12 +286,8 @@ class _Walk:
             return True
         before = self.last.refused.get(shape)
         steps = 1 if before is not None and not is_alone else steps_of_words(nodes)
-        steps += 0 if self._tables.knows_selection(alone, asked) else steps_of_selection(nodes, asked.requirements)
-        if self.rations.take(place, steps):
-            return True
-        if before is not None:
-            self.left[shape] = before
-        return False
+        steps += self._steps_of_selection(alone, asked)
+        return self.rations.take(place, steps)
 
     def _refusal(self, shape: Shape) -> Wait | None:
         """The refusal of the shape that is known to stand; None where it is to be asked."""
