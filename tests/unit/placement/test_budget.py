@@ -171,7 +171,9 @@ def test_sixteen_gpus_of_which_one_has_lost_its_fabric_are_placed_on_the_others(
     cluster = cluster_of(node("gpu-0", broken, path=("r1",)), levels=("rack",))
     answer = place(cluster, wanted(gpus=8, topology={"nvlink": "Required"}), Tables())
     assert isinstance(answer, Placement)
-    assert answer.shares[0].gpus == tuple(range(1, 9))
+    assert answer.shares[0].gpus == tuple(range(8, 16)), "of one socket"
+    assert answer.predicted_bus_bandwidth_gb_s == 120
+    assert not answer.ended_at_budget
 
 
 def test_a_machine_of_random_links_gets_its_gpus_placed_at_once_and_the_placement_says_so() -> None:

@@ -84,7 +84,7 @@ class Fresh(Tables):
         self._rings = KNOWN._rings
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(manifests(), min_size=1, max_size=4), min_size=1, max_size=8), jobs(), jobs())
 def test_a_cluster_that_followed_events_answers_as_one_built_from_scratch(
     batches: Sequence[Sequence[Manifest]], first: Request, second: Request
