@@ -87,7 +87,6 @@ class Filling:
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
         self._planned: dict[tuple[Area, int], Plan | None] = {}
-        """Of areas that stand, and of some that are gone."""
 
     def follow(self, root: Area, offers: int, units_of: Callable[[int], Units]) -> None:
         """From now on the search is in the tree below this root, where the offers of this mask give anything.
@@ -101,8 +100,7 @@ class Filling:
         self._seen |= offers
         self._root = root
         self._named = {}
-        if len(self._planned) > MANY_PLANS:
-            self._planned = {}
+        self._planned = {} if len(self._planned) > MANY_PLANS else self._planned
         self._hosts.forget_names()
 
     @property
