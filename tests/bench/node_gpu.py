@@ -9,7 +9,8 @@ that all choosers share; jobs of one GPU are not judged. Judges, peers and machi
 
 `first_ms_16_gpus` is what the first decision takes on machines of 16 GPUs with any links between them, eight asked,
 with empty Tables; `p99_ms_16_gpus` what later ones take under other masks of free GPUs; CPU time. `searched_16_gpus`
-says of how many of these machines the sets are searched: the others are too dear (docs/decisions/0004-place.md).
+says of how many of these machines the first decision is exact: the others end at their budget
+(docs/decisions/0004-place.md).
 """
 
 import json
@@ -31,12 +32,11 @@ from bench.traced import (
     summary,
     traced,
 )
-from closeknit.machine.graph import Machine, machine
 from closeknit.placement.place import place
 from closeknit.placement.placement import Placement
 from closeknit.placement.tables import Tables
 from scenarios.clusters import cluster_of, node, wanted
-from scenarios.machines import INTEL_2017, spec, tree
+from scenarios.irregular import irregular
 
 MACHINES = ("dgx-v", "dgx-p", "summit", "pairs-8", SWITCHED)
 JUDGES = ("tree", "ring")
@@ -103,26 +103,6 @@ def measured(name: str) -> dict[str, Row]:
         best = max(row["at_ideal"] for row in rows.values())
         found[judge] = {**own, "at_ideal_to_best_peer": round(own["at_ideal"] / best, 3), "peers": rows}
     return found
-
-
-def irregular(seed: int) -> Machine:
-    """Sixteen GPUs of which any two may share links: no factory has made it."""
-    random = Random(seed)  # noqa: S311 - the same machines every time
-    pairs = [(a, b) for b in range(16) for a in range(b) if random.random() < 0.5]
-    sockets = [position // 8 for position in range(16)]
-    return machine(
-        spec(
-            count=16,
-            product="irregular",
-            capability="7.0",
-            memory_gib=16,
-            sockets=sockets,
-            levels=tree(sockets, [position // 2 for position in range(16)]),
-            pairs=" ".join(f"{a}-{b}:{random.randint(1, 3)}" for a, b in pairs),
-            pcie=3,
-            cpu=INTEL_2017,
-        )
-    )
 
 
 def sixteen() -> dict[str, float]:

@@ -11,6 +11,7 @@ from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.cluster.cluster import Cluster
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement import effort
+from closeknit.placement.asked import WHOLE_STEPS
 from closeknit.placement.effort import CLUSTER_STEPS, FIRST_STEPS, MACHINE_STEPS, Effort, too_dear
 from closeknit.placement.paths import Paths
 from closeknit.placement.place import place
@@ -100,7 +101,7 @@ def check(seed: int) -> None:
     answer = place(cluster, job, tables)
     assert place(cluster, job, Tables()) == answer
     assert tables.most <= 2 * SET_STEPS  # the last step may go beyond
-    assert tables.taken <= MACHINE_STEPS + 2 * SET_STEPS
+    assert tables.taken <= MACHINE_STEPS + 2 * WHOLE_STEPS + 4 * SET_STEPS
 
 
 @pytest.mark.parametrize("first", range(1, 301, 50))
@@ -156,12 +157,12 @@ class Cut(Tables):
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_real_machines_are_searched_with_links_and_gpus_that_are_down(name: str) -> None:
-    for number, real in enumerate(degraded(name)):
+    for real in degraded(name):
         tables = Cut()
         job = wanted(gpus=len(real.gpus) // 2, topology={"nvlink": "Required" if real.switched else "Preferred"})
         answer = place(cluster_of(node("gpu-0", real, path=("r1",)), levels=("rack",)), job, tables)
         assert isinstance(answer, Placement)
-        assert answer.ended_at_budget == ((name, number) == ("dgx-2", 2))
+        assert not answer.ended_at_budget
         assert max(tables.steps, default=0) < SET_STEPS
 
 
@@ -170,11 +171,13 @@ def test_sixteen_gpus_of_which_one_has_lost_its_fabric_are_placed_on_the_others(
     cluster = cluster_of(node("gpu-0", broken, path=("r1",)), levels=("rack",))
     answer = place(cluster, wanted(gpus=8, topology={"nvlink": "Required"}), Tables())
     assert isinstance(answer, Placement)
-    assert answer.shares[0].gpus == tuple(range(1, 9))
+    assert answer.shares[0].gpus == tuple(range(8, 16)), "of one socket"
+    assert answer.predicted_bus_bandwidth_gb_s == 120
+    assert not answer.ended_at_budget
 
 
 def test_a_machine_of_random_links_gets_its_gpus_placed_at_once_and_the_placement_says_so() -> None:
-    dear = random_machine(7, 16, 0.5)
+    dear = random_machine(7, 17, 0.5)
     cluster = cluster_of(node("gpu-0", dear, path=("r1",)), levels=("rack",))
     tables = Counting()
     answer = place(cluster, wanted(gpus=8), tables)
@@ -189,7 +192,7 @@ def test_a_machine_of_random_links_gets_its_gpus_placed_at_once_and_the_placemen
 
 
 def test_a_liar_is_taken_last_and_costs_an_honest_node_nothing() -> None:
-    nodes = [node("gpu-0", random_machine(7, 16, 0.5), path=("r1",)), node("gpu-1", graph("dgx-1v"), path=("r1",))]
+    nodes = [node("gpu-0", random_machine(7, 17, 0.5), path=("r1",)), node("gpu-1", graph("dgx-1v"), path=("r1",))]
     answer = place(cluster_of(*nodes, levels=("rack",)), wanted(gpus=4), Tables())
     assert isinstance(answer, Placement)
     assert [share.node for share in answer.shares] == ["gpu-1"]
@@ -290,7 +293,7 @@ def test_a_cluster_of_different_machines_has_one_budget(monkeypatch: pytest.Monk
     tables = Counting()
     answer = place(cluster, wanted(gpus=2), tables)
     assert not isinstance(answer, NoFit)
-    assert 0 < len(tables.too_dear_in(cluster.forest.empty)) < len(views)
+    assert 0 < len(tables.dear_in(cluster.forest.empty).kinds) < len(views)
     assert place(cluster, wanted(gpus=2), Tables()) == answer
     asked = Tables()
     for view in views:
@@ -308,7 +311,7 @@ def test_a_fleet_of_which_a_dozen_machines_have_lost_different_parts_is_searched
     views = [node(f"gpu-{number}", each, path=("r1",)) for number, each in enumerate([whole, *kinds])]
     cluster = cluster_of(*views, levels=("rack",))
     tables = Tables()
-    assert not tables.too_dear_in(cluster.forest.empty)
+    assert not tables.dear_in(cluster.forest.empty).kinds
     answer = place(cluster, wanted(gpus=4), tables)
     assert isinstance(answer, Placement)
     assert answer.predicted_bus_bandwidth_gb_s == 80
@@ -330,7 +333,7 @@ def test_five_hundred_different_machines_take_what_one_cluster_may(mix: str) -> 
     answer = place(cluster, wanted(gpus=8), tables)
     assert not isinstance(answer, NoFit)
     assert tables.taken <= CLUSTER_STEPS + 2 * MACHINE_STEPS
-    assert 0 < len(tables.too_dear_in(cluster.forest.empty)) < DIFFERENT
+    assert 0 < len(tables.dear_in(cluster.forest.empty).kinds) < DIFFERENT
     asked = Tables()
     place(cluster, wanted(gpus=4), asked)
     assert place(cluster, wanted(gpus=8), asked) == answer

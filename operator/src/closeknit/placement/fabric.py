@@ -19,13 +19,14 @@ from closeknit.placement.ground import Area, numbers_of
 from closeknit.placement.hosts import Hosts, Units
 from closeknit.placement.plans import Plan, Plans
 from closeknit.placement.room import Room
-from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums
+from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums, of_cheapest
 
 # Beyond these sizes it is the fewest of each (fewest.py), or the fullest first, which need not be the cheapest:
 # combinations tried for one domain (about 2 ms), and nodes that may give unequal shares.
 EXACT_STEPS = 20_000
 EXACT_NODES = 16
 MANY_TIMES, FEW_AREAS = 2, 256  # so many areas are remembered: times those of the tree, and on top
+MANY_PLANS = 64  # are remembered beyond one decision: of large gangs, whose domains give all they have mostly
 FEW_SIZES = 4  # so many sums of a domain are worked out one by one, more of them together
 
 
@@ -98,7 +99,8 @@ class Filling:
             self._hosts.add(number, units_of(number))
         self._seen |= offers
         self._root = root
-        self._named, self._planned = {}, {}
+        self._named = {}
+        self._planned = {} if len(self._planned) > MANY_PLANS else self._planned
         self._hosts.forget_names()
 
     @property
@@ -277,16 +279,21 @@ class Filling:
         known = self._named.get(area)
         if known is not None and len(known) > units:
             return known
-        if units - least >= FEW_SIZES:
-            for child in area.children:
+        able = [child for child in area.children if self._room.capacity(child) >= least]
+        tables = [self._table(child, least, units) for child in able]
+        if least > 1:  # only the whole is asked for
+            tables = of_cheapest(tables, units)
+        elif units - least >= FEW_SIZES:
+            for child in able:
                 if most := self._most_combined(child, min(self._room.capacity(child), units)):
                     self._named_over(child, most, 1)
-        tables = [
-            [Entry(given, cost, self._picks(child, given)) for given, cost in self._table(child, least, units)]
-            for child in area.children
-            if self._room.capacity(child) >= least
-        ]
-        found = named_sums(tables, units)
+        found = named_sums(
+            [
+                [Entry(given, cost, self._picks(child, given)) for given, cost in table]
+                for child, table in zip(able, tables, strict=True)
+            ],
+            units,
+        )
         if least == 1:
             self._named[area] = found
         return found

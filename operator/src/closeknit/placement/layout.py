@@ -17,6 +17,8 @@ class Part(NamedTuple):
     offer: Offer
     mask: int
     binding: Binding
+    is_cut: bool = False
+    """Whether a search for this set ended at its budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,10 @@ class Layout:
     @property
     def is_cut(self) -> bool:
         """Whether a search ended at its budget, in one of its nodes or over them, so that there may be a better one."""
-        if not self.is_fewest:
+        if not self.is_fewest or any(part.is_cut for part in self.parts):
             return True
-        different = {(part.offer.terms.sets, part.mask) for part in self.parts}
-        return any(sets.is_rough or sets.bandwidth(mask).is_cut for sets, mask in different)
+        alone, different = len(self.parts) == 1, {(part.offer.terms.sets, part.mask) for part in self.parts}
+        return any(not sets.is_predicted(alone=alone) or sets.bandwidth(mask).is_cut for sets, mask in different)
 
 
 class Merit(NamedTuple):

@@ -54,11 +54,15 @@ class Plans:
         self._with_use = with_use
         self._cheapest = cheapest
         self.change = Change(hosts, room)
+        self._whole: dict[Area, int] = {}
+        """What the use of all domains in an area costs."""
 
     def plan(self, area: Area, units: int, *, in_multiples: bool) -> Plan | None:
         """The fullest children first, or the fewest domains inside them, too, whichever costs less."""
         split = None if in_multiples else self._split(area, units)
         if split is not None and split.is_proven and self._is_count:
+            return split
+        if split is not None and self._least_of_fullest(area, units) > split.cost:
             return split
         fullest = self._fullest(area, units)
         if split is None or (fullest is not None and fullest.cost <= split.cost):
@@ -71,9 +75,31 @@ class Plans:
         known = [cost for cost in costs if cost is not None]
         return Plan(sum(known), split.parts, None, split.is_proven) if len(known) == len(costs) else None
 
+    def _in_order(self, area: Area) -> list[Area]:
+        return sorted(filter(self._room.capacity, area.children), key=self._room.capacity, reverse=True)
+
+    def _least_of_fullest(self, area: Area, units: int) -> int:
+        """What the fullest first cannot cost less than: the use of the domains that give all they have."""
+        if self._hosts.has_gaps(area):
+            return 0
+        least, left = 0, self._in_order(area)
+        for start, child in enumerate(left):
+            if room := self._with_room(left, start, units):
+                return least + min(map(self._room.used, room))
+            least, units = least + self._used_whole(child), units - self._room.capacity(child)
+        return least
+
+    def _used_whole(self, area: Area) -> int:
+        """What it costs to use an area and every domain in it."""
+        inside = self._whole.get(area)
+        if inside is None:
+            able = filter(self._room.capacity, area.children)
+            inside = self._whole[area] = sum(map(self._used_whole, able))
+        return self._room.used(area) + inside
+
     def _fullest(self, area: Area, units: int) -> Plan | None:
         """Whole domains, the largest first, and the rest in the one that suits it best."""
-        left = sorted(filter(self._room.capacity, area.children), key=self._room.capacity, reverse=True)
+        left = self._in_order(area)
         parts: list[tuple[Area, int]] = []
         total = 0
         for start, child in enumerate(left):

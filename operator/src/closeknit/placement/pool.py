@@ -164,9 +164,9 @@ class Pool:
         counts_free: bool,
     ) -> Filling | None:
         """The search for shares that cost so much; None where there are too few of them at all."""
-        able = stage.able(self._mask, at_least)
-        if not able:
+        if not stage.has(-(-self._request.gpus // shape.unit), self._mask, self._counts, at_least):
             return None
+        able = stage.able(self._mask, at_least)
         is_equal = stage.has_units(able, at_least) == {1}
         is_exact = (
             able.bit_count() <= EXACT_NODES and sum(self._counts[number] for number in numbers_of(able)) <= EXACT_NODES
@@ -269,8 +269,9 @@ class Pool:
     ) -> Layout | None:
         """The nodes of the cheapest spread; None where they may be slower than the job demands."""
         parts = tuple(
-            Part(name, self._offers[number], shares[number][given].choice.mask, shares[number][given].seat.binding)
+            Part(name, self._offers[number], choice.mask, seat.binding, choice.is_cut)
             for name, given, number in filling.picks(total)
+            for choice, seat, _ in (shares[number][given],)
         )
         is_fewest = filling.is_proven
         network = (self._site.levels, self._site.level_bandwidth_gb_s, counts)

@@ -73,7 +73,7 @@ def predict(
         different.setdefault((sets, mask), node)
     for (sets, mask), node in different.items():
         rings = sets.bandwidth(mask)
-        if sets.is_rough:
+        if not sets.is_predicted(alone=len(parts) == 1):
             return Prediction(None, f"nothing is predicted for {node}: {UNSEARCHED}")
         if not rings.known:
             return Prediction(None, f"the compute capability of GPUs of {node} is unknown")

@@ -42,7 +42,7 @@ class Sets:
     """The sets of one topology class. What was worked out once is remembered, which never changes an answer."""
 
     is_rough = False
-    """Whether nothing of it is searched: rough.py."""
+    """Whether not all of it is searched: rough.py, asked.py."""
 
     def __init__(self, machine: Machine, search: Callable[[Paths], Rings]) -> None:
         """`search` finds the rings of a set."""
@@ -89,6 +89,10 @@ class Sets:
     def _far(self) -> list[int]:
         """Of each GPU how far its nearest NIC is."""
         return [nic_distance(self.machine, (position,)) for position in range(len(self.machine.gpus))]
+
+    def is_predicted(self, *, alone: bool) -> bool:  # noqa: ARG002 - of all sets alike
+        """Whether anything is said of the bandwidth of a set, which is all of a job or a share of it."""
+        return not self.is_rough
 
     def mask_of_indexes(self, indexes: Iterable[int]) -> int:
         """The bit mask of GPUs given by NVML index; those that the machine does not have are left out."""
@@ -172,9 +176,11 @@ class Sets:
     def value(self, mask: int, ask: Ask) -> Value | None:
         """What a set is worth; None where it is no candidate: a block would leave its NVLink island."""
         key = (mask, ask)
-        if key not in self._values:
-            self._values[key] = self._value(mask, ask)
-        return self._values[key]
+        try:
+            return self._values[key]
+        except KeyError:
+            found = self._values[key] = self._value(mask, ask)
+            return found
 
     def best(self, pool: int, ask: Ask, floor: Value, by: Measure) -> float | None:
         """The best slowest block, bus bandwidth, … among sets out of `pool` that reach the floor; None where there is
@@ -309,10 +315,17 @@ class Sets:
         ranks = self.machine.in_bus_order(positions_of(mask))
         return [ranks[first : first + ask.block] for first in range(0, len(ranks), ask.block)]
 
+    def _is_candidate(self, mask: int, ask: Ask) -> bool:
+        """Whether no block leaves its NVLink island, where that is asked."""
+        if not ask.joined:
+            return True
+        blocks = self.blocks(mask, ask) if ask.block > 1 else [positions_of(mask)]
+        return all(len(islands(self.machine, block)) == 1 for block in blocks)
+
     def _value(self, mask: int, ask: Ask) -> Value | None:
-        blocks = self.blocks(mask, ask) if ask.block > 1 else []
-        if ask.joined and any(len(islands(self.machine, block)) > 1 for block in blocks or [positions_of(mask)]):
+        if not self._is_candidate(mask, ask):
             return None
+        blocks = self.blocks(mask, ask) if ask.block > 1 else []
         bus = self.bandwidth(mask).order_gb_s
         if ask.transport:
             nics = self.nics(mask, ask.transport).gb_s
@@ -330,19 +343,25 @@ class Sets:
 
     def _best(self, pool: int, ask: Ask, floor: Value, by: Measure) -> Value | None:
         if ask.block == 1:  # and its slowest block is as fast as any
-            floor = floor._replace(block_gb_s=ANY.block_gb_s)
+            if floor.block_gb_s != ANY.block_gb_s:
+                floor = floor._replace(block_gb_s=ANY.block_gb_s)
             by = Measure.BUS if by is Measure.BLOCK else by
         key = (pool, ask, floor, by)
-        if key not in self._best_values:
-            best: Value | None = None
-            most = self._most if by is Measure.BUS else lambda _: inf
-            for mask in sorted(self.of_count(pool, ask.gpus), key=most, reverse=True):
-                if best is not None and best[by] >= most(mask):
-                    break
-                if self._most(mask) < floor.bus_gb_s:
-                    continue
-                value = self.value(mask, ask)
-                if reaches(value, floor) and value and (best is None or value[by] > best[by]):
-                    best = value
-            self._best_values[key] = best
-        return self._best_values[key]
+        try:
+            return self._best_values[key]
+        except KeyError:
+            found = self._best_values[key] = self._searched(pool, ask, floor, by)
+            return found
+
+    def _searched(self, pool: int, ask: Ask, floor: Value, by: Measure) -> Value | None:
+        best: Value | None = None
+        most = self._most if by is Measure.BUS else lambda _: inf
+        for mask in sorted(self.of_count(pool, ask.gpus), key=most, reverse=True):
+            if best is not None and best[by] >= most(mask):
+                break
+            if self._most(mask) < floor.bus_gb_s:
+                continue
+            value = self.value(mask, ask)
+            if reaches(value, floor) and value and (best is None or value[by] > best[by]):
+                best = value
+        return best

@@ -46,13 +46,17 @@ class Shapes(NamedTuple):
         for unit in range(min(self.most, total - 1), 0, -1):
             if total % unit or self.request.gpus_per_node not in (None, unit):
                 continue
-            if self.keeps_groups and unit % group:
+            if (self.keeps_groups and unit % group) or not self._are_enough(unit):
                 continue
             if not self.rail_isolated:
                 yield Shape(unit, equal=True)
                 continue
             for rail in self._rails(unit, total // unit):
                 yield Shape(unit, equal=True, rail=rail)
+
+    def _are_enough(self, unit: int) -> bool:
+        """Whether as many nodes have so many GPUs as the gang would need."""
+        return unit * sum(nodes for offer, nodes in self.offers.items() if offer.gpus >= unit) >= self.request.gpus
 
     def ragged(self) -> Shape:
         """Shares of any size."""

@@ -1,6 +1,6 @@
 """What shares of each offer are worth to one job, and which set of GPUs each of them takes."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -82,50 +82,42 @@ class Shares:
         this mask have; others may be in it."""
         key = (self.key(shape, floor), by)
         stage = self._tables.values.get(key) or self._tables.values.put(key, Stage())
-        self._ask_new(stage, offers, shape, partial(self._value, shape=shape, floor=floor, by=by), lambda worth: worth)
+
+        def best(terms: Terms, ask: Ask, found: Seat) -> float | None:
+            return terms.sets.best(terms.pool if found.only is None else found.only, ask, floor, by)
+
+        for number, found in self._of_new(stage, offers, shape, best):
+            stage.add(number, found, found)
         return stage
 
-    def _ask_new(
-        self,
-        stage: Stage[V],
-        offers: int,
-        shape: Shape,
-        answer: Callable[[Terms, Ask], V | None],
-        worth: Callable[[V], float],
-    ) -> None:
-        """Files what those offers of the mask have that have not been asked yet."""
+    def _of_new(
+        self, stage: Stage[V], offers: int, shape: Shape, answer: Callable[[Terms, Ask, Seat], V | None]
+    ) -> Iterator[tuple[int, dict[int, V]]]:
+        """By units what those offers of the mask have that have not been asked yet."""
         new = offers & ~stage.seen
         if not new:
             return
         asks = [(gpus // shape.unit, self._ask(gpus)) for gpus in self._sizes(shape)]
         for number in numbers_of(new):
-            offer = self._offers[number]
-            found = {
-                units: share
-                for units, ask in asks
-                if ask.gpus <= offer.gpus and (share := answer(offer.terms, ask)) is not None
-            }
-            stage.add(number, found, {units: worth(share) for units, share in found.items()})
-
-    def _value(self, terms: Terms, ask: Ask, shape: Shape, floor: Value, by: Measure) -> float | None:
-        found = self._seat(terms, ask, shape)
-        if found is None:
-            return None
-        pool = terms.pool if found.only is None else found.only
-        return terms.sets.best(pool, ask, floor, by)
+            offer, found = self._offers[number], dict[int, V]()
+            for units, ask in asks:
+                if ask.gpus > offer.gpus:
+                    break
+                seated = self._seat(offer.terms, ask, shape)
+                share = None if seated is None else answer(offer.terms, ask, seated)
+                if share is not None:
+                    found[units] = share
+            yield number, found
 
     def shares(self, offers: int, shape: Shape, floor: Value) -> Stage[Share]:
         """The shares to take of the offers of this mask at or above the floor, and what each costs."""
-        stage = self._tables.choices.get(self.key(shape, floor)) or self._tables.choices.put(
-            self.key(shape, floor), Stage()
-        )
-        self._ask_new(stage, offers, shape, partial(self._share, shape=shape, floor=floor), lambda _: 0.0)
+        key = self.key(shape, floor)
+        stage = self._tables.choices.get(key) or self._tables.choices.put(key, Stage())
+        for number, found in self._of_new(stage, offers, shape, partial(self._share, floor)):
+            stage.add(number, found, dict.fromkeys(found, 0.0))
         return stage
 
-    def _share(self, terms: Terms, ask: Ask, shape: Shape, floor: Value) -> Share | None:
-        found = self._seat(terms, ask, shape)
-        if found is None:
-            return None
+    def _share(self, floor: Value, terms: Terms, ask: Ask, found: Seat) -> Share | None:
         choice = terms.sets.choose(terms.pool if found.only is None else found.only, terms.free, ask, floor)
         if choice is None:
             return None

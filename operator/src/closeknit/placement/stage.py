@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
+from closeknit.placement.ground import numbers_of
+
 V = TypeVar("V")
 
 
@@ -32,6 +34,22 @@ class Stage(Generic[V]):
             if worth >= at_least:
                 able |= mask
         return able & offers
+
+    def has(self, wanted: int, offers: int, nodes: Mapping[int, int], at_least: float = 0.0) -> bool:
+        """Whether the nodes of the offers of a mask, so many of each, have so many units together, in shares worth
+        this."""
+        masks: dict[int, int] = {}
+        for (units, worth), mask in self._masks.items():
+            if worth >= at_least:
+                masks[units] = masks.get(units, 0) | mask
+        left = offers
+        for units in sorted(masks, reverse=True):
+            for number in numbers_of(masks[units] & left):
+                wanted -= units * nodes[number]
+                if wanted <= 0:
+                    return True
+            left &= ~masks[units]
+        return False
 
     def has_units(self, offers: int, at_least: float = 0.0) -> frozenset[int]:
         """The numbers of units that the offers of a mask have in shares worth this."""

@@ -20,21 +20,54 @@ def cheapest_sums(tables: Sequence[Sequence[tuple[int, int]]], units: int, nothi
     best[0] = nothing
     reached = 0
     for table in tables:
-        if not table:
-            continue
-        for have in range(min(reached, units), -1, -1):  # what is added to has not been added from yet
-            base = best[have]
-            if base is None:
-                continue
-            for given, cost in table:
-                total = have + given
-                if total > units:
-                    break
-                standing = best[total]
-                if standing is None or base + cost < standing:
-                    best[total] = base + cost
-        reached = min(units, reached + table[-1][0])
+        reached = _add(best, table, reached)
     return best
+
+
+def _add(best: list[int | None], table: Sequence[tuple[int, int]], reached: int) -> int:
+    """Brings one table more into sums of up to `reached` units; gives how far they reach now."""
+    if not table:
+        return reached
+    units = len(best) - 1
+    for have in range(reached, -1, -1):  # what is added to has not been added from yet
+        base = best[have]
+        if base is None:
+            continue
+        for given, cost in table:
+            total = have + given
+            if total > units:
+                break
+            standing = best[total]
+            if standing is None or base + cost < standing:
+                best[total] = base + cost
+    return min(units, reached + table[-1][0])
+
+
+def of_cheapest(tables: Sequence[Sequence[tuple[int, int]]], units: int) -> list[list[tuple[int, int]]]:
+    """Of each table the entries that a cheapest sum of exactly these units has, whichever of them it is."""
+    best: list[int | None] = [0, *[None] * units]
+    before: list[list[int | None]] = []
+    reached = 0
+    for table in tables:
+        before.append(best.copy())
+        reached = _add(best, table, reached)
+    found: list[list[tuple[int, int]]] = []
+    after, wanted = best, {units}
+    for table, best in zip(reversed(tables), reversed(before), strict=True):
+        used: list[tuple[int, int]] = []
+        left = {total for total in wanted if best[total] == after[total]}
+        for given, cost in table:
+            from_ = {
+                total - given
+                for total in wanted
+                if total >= given and (base := best[total - given]) is not None and base + cost == after[total]
+            }
+            if from_:
+                used.append((given, cost))
+                left |= from_
+        found.append(used)
+        after, wanted = best, left
+    return found[::-1]
 
 
 def named_sums(tables: Sequence[Sequence[Entry]], units: int) -> list[tuple[Pick, ...] | None]:

@@ -3,7 +3,7 @@
 Everything in it can be thrown away at any moment. One decision at a time uses it.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ from closeknit.cluster.group import MachineKind
 from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
 from closeknit.placement.ask import Choice
+from closeknit.placement.asked import ASKED_GPUS, ASKED_NODES, AskedSets
 from closeknit.placement.binding import Seat
 from closeknit.placement.effort import MACHINE_STEPS, Effort, listing, too_dear
 from closeknit.placement.fabric import Filling
@@ -51,6 +52,17 @@ class Share(NamedTuple):
     seat: Seat
     cost: int
     """Packed, as cost.Scale has it."""
+
+
+class Dear(NamedTuple):
+    """What of a cluster is not searched whole."""
+
+    kinds: frozenset[str]
+    """Topology classes."""
+    asked: frozenset[str]
+    """Those of them that are searched where a job asks."""
+    nodes: int
+    """How many nodes have these."""
 
 
 class Same:
@@ -110,9 +122,9 @@ class Tables:
     """Kept per kind of machine, per offer, and per kind of request."""
 
     def __init__(self) -> None:
-        self._sets: Kept[tuple[str, bool], Sets] = Kept(KINDS)
+        self._sets: Kept[tuple[str, int | None], Sets] = Kept(KINDS)
         self._efforts: Kept[str, Effort] = Kept(KINDS)
-        self._too_dear: tuple[Domain, frozenset[str]] | None = None
+        self._dear: tuple[Domain, Dear] | None = None
         """Of the version of the empty cluster that was seen last."""
         self._rings: Kept[bytes, Rings] = Kept(SETS)
         """By the digest of their paths."""
@@ -147,8 +159,7 @@ class Tables:
 
     def learn(self, machine: Machine) -> None:
         """Works out what jobs ask of a machine, so that none of them waits for it; of one too dear nothing."""
-        rough = self._too_dear[1] if self._too_dear else frozenset[str]()
-        if machine.topology_class in rough:
+        if self._dear and machine.topology_class in self._dear[1].kinds:
             return
         effort = self.effort_of(machine)
         effort.searched(MACHINE_STEPS)
@@ -157,16 +168,16 @@ class Tables:
 
     def sets_of(self, machine: Machine) -> Sets:
         """The sets of a machine, shared by all machines of its topology class."""
-        return self._sets_of(machine, is_rough=False)
+        return self._sets.get((machine.topology_class, None)) or self._put_sets(machine, None)
 
-    def _sets_of(self, machine: Machine, *, is_rough: bool) -> Sets:
-        key = (machine.topology_class, is_rough)
-        found = self._sets.get(key)
-        if found is None:
-            effort = self.effort_of(machine)
-            sets = effort.sets if effort.is_all else Sets(machine, self._rings_of)
-            found = self._sets.put(key, RoughSets(machine, self._rings_of) if is_rough else sets)
-        return found
+    def _put_sets(self, machine: Machine, among: int | None) -> Sets:
+        """`among`: None where all is searched; else of how many nodes that are searched where a job asks, or 0."""
+        effort, sets = self.effort_of(machine), Sets(machine, self._rings_of)
+        if among is None:
+            sets = effort.sets if effort.is_all else sets
+        else:
+            sets = AskedSets(machine, self._rings_of, among) if among else RoughSets(machine, self._rings_of)
+        return self._sets.put((machine.topology_class, among), sets)
 
     def ground(self, cluster: Cluster, request: Request, *, empty: bool = False) -> Ground:
         """What there is for a request in a cluster, or in an empty, healthy copy of it."""
@@ -175,11 +186,11 @@ class Tables:
         if request.selects or request.avoided:
             now, emptied = self._selection(cluster, request)
         filters = (request.tolerations, request.products, request.min_memory_bytes, request.needs)
-        rough = self.too_dear_in(forest.empty)
-        key = (empty, _selected(request), *filters, rough)
+        dear = self.dear_in(forest.empty)
+        key = (empty, _selected(request), *filters, dear)
         translation = self._translations.get(key)
         if translation is None or translation.is_full:
-            translation = Translation(request, partial(self._sets_of_kind, rough), self._offer_of)
+            translation = Translation(request, partial(self._sets_of_kind, dear), self._offer_of)
         ground = translation.ground(emptied if empty else now, len(cluster.levels))
         # The names of some sixteen nodes weigh what an area does.
         most = AREAS // (ground.root.areas + len(cluster.nodes) // 16)
@@ -210,9 +221,9 @@ class Tables:
         self._selections.put(key, Selection(forest.labels, names, forest.now, forest.empty, only.now, empty))
         return only.now, empty
 
-    def too_dear_in(self, empty: Domain) -> frozenset[str]:
-        """The topology classes of a cluster that are not searched."""
-        if self._too_dear is None or self._too_dear[0] is not empty:
+    def dear_in(self, empty: Domain) -> Dear:
+        """The topology classes of a cluster that are not searched whole."""
+        if self._dear is None or self._dear[0] is not empty:
             machines: dict[str, Machine] = {}
             nodes: dict[str, int] = {}
             for group, number in empty.counts.items():
@@ -220,16 +231,22 @@ class Tables:
                     name = group.kind.topology_class
                     machines[name] = group.kind.machine
                     nodes[name] = nodes.get(name, 0) + number
-            self._too_dear = (empty, too_dear(nodes, lambda name: self.effort_of(machines[name])))
-        return self._too_dear[1]
+            kinds = too_dear(nodes, lambda name: self.effort_of(machines[name]))
+            small = {name: nodes[name] for name in kinds if len(machines[name].gpus) <= ASKED_GPUS}
+            self._dear = (empty, Dear(kinds, *_asked(small)))
+        return self._dear[1]
 
     def effort_of(self, machine: Machine) -> Effort:
         """The search of a machine's rings, as far as it has come."""
         name = machine.topology_class
         return self._efforts.get(name) or self._efforts.put(name, Effort(machine, listing(machine), self._rings_of))
 
-    def _sets_of_kind(self, rough: frozenset[str], kind: MachineKind) -> Sets:
-        return self._sets_of(kind.machine, is_rough=kind.topology_class in rough)
+    def _sets_of_kind(self, dear: Dear, kind: MachineKind) -> Sets:
+        name = kind.topology_class
+        if name not in dear.kinds:
+            return self.sets_of(kind.machine)
+        among = dear.nodes if name in dear.asked else 0
+        return self._sets.get((name, among)) or self._put_sets(kind.machine, among)
 
     def _offer_of(self, terms: Terms) -> Offer:
         return self._offers.get(terms) or self._offers.put(terms, Offer(terms, terms.pool.bit_count()))
@@ -244,6 +261,17 @@ def _names(cluster: Cluster, request: Request) -> frozenset[str] | None:
     if not request.selects:
         return None
     return frozenset(name for name, view in cluster.nodes.items() if selected(name, view.labels, request))
+
+
+def _asked(nodes: Mapping[str, int]) -> tuple[frozenset[str], int]:
+    """The topology classes that are searched where a job asks, from how many nodes have each, and how many these are:
+    those of many nodes first, as long as they are few in all."""
+    asked, left = set[str](), ASKED_NODES
+    for name in sorted(nodes, key=lambda name: (-nodes[name], name)):
+        if nodes[name] <= left:
+            asked.add(name)
+            left -= nodes[name]
+    return frozenset(asked), ASKED_NODES - left
 
 
 def _selected(request: Request) -> Hashable:

@@ -1,0 +1,249 @@
+"""The sets of a machine that is too dear to search whole, searched where a job asks: up to sixteen GPUs, any links.
+
+A job that lies on such a machine alone gets its best set by branch and bound. What the tightest GPU of a set could send
+is told from links alone, for all sets; how many rings each GPU has room for is counted for those that could win; and
+rings are searched where that is still above the best set so far:
+
+    12,870 sets of 8 out of 16, random links:   links of all   room of 1 to 40   rings of 1 to 7
+
+Each question has a budget of steps, of which what is known already takes as much as what is not: equal questions have
+equal answers. Beyond it, it is the best set so far. Shares of gangs over several machines are those of rough.py.
+"""
+
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import NamedTuple
+
+from closeknit.api.nodetopology import Transport
+from closeknit.machine.graph import Machine
+from closeknit.placement import speeds
+from closeknit.placement.ask import ANY, Ask, Choice, Measure, Value, rank, reaches
+from closeknit.placement.bandwidth import ASSUMED_SM, Nics, most_bandwidth
+from closeknit.placement.known import Known
+from closeknit.placement.paths import Paths
+from closeknit.placement.rings import Rings
+from closeknit.placement.rough import RoughSets
+from closeknit.placement.sets import Sets
+from closeknit.placement.subsets import mask_of, positions_of
+from closeknit.placement.trees import MANY_GPUS
+
+ASKED_GPUS = 16  # of a machine: so many have 65,535 sets
+ASKED_NODES = 8  # of a cluster; each may have other GPUs free, which is another question
+# Of all such nodes of a cluster together: the first question on a kind, with every GPU free, 0.4 s, and half as much
+# for those that follow from it; and what a question on other GPUs takes beyond that, 65 ms.
+WHOLE_STEPS, MORE_STEPS = 3 << 19, 1 << 18
+LAST_TIMES = 4  # so many times of that, while nothing is found that would do at all
+ROOM_STEPS = 24  # to count the room of a set, for each two of its GPUs
+TREE_STEPS = 6  # to find how trees could use it: three times as much for each GPU
+HALF = 8  # GPUs whose links are summed by one look
+
+
+class Found(NamedTuple):
+    """The best set for a question."""
+
+    value: Value | None
+    """None where no set is good enough."""
+    mask: int
+    searched: frozenset[int]
+    """The sets whose rings were searched, of those that are alike one."""
+    is_cut: bool
+    """Whether it ended at its budget, so that there may be a better one."""
+
+
+class AskedSets(Sets):
+    """The sets of one topology class."""
+
+    is_rough = True
+
+    def __init__(self, machine: Machine, search: Callable[[Paths], Rings], among: int) -> None:
+        """`among`: how many nodes of the cluster are searched where a job asks."""
+        super().__init__(machine, search)
+        self._rough = RoughSets(machine, search)
+        self._whole_steps, self._more_steps = WHOLE_STEPS // among, MORE_STEPS // among
+        self._found: Known[tuple[int, Ask, Value, Measure], Found] = Known()
+        self._rooms: Known[int, float] = Known()
+        known = {gpu.compute_capability for gpu in machine.gpus}
+        kinds = [ASSUMED_SM if each is None else each[0] * 10 + each[1] for each in known]
+        self._link_gb_s = max(map(speeds.nvlink_gb_s, kinds))
+        self._pcie_gb_s = [
+            max(speeds.pcie_gb_s(sm, gpu.pcie_generation, gpu.pcie_width) for sm in kinds) for gpu in machine.gpus
+        ]
+        self._links = [(_sums(row[:HALF]), _sums(row[HALF:])) for row in machine.links]
+
+    def learn(self) -> None:
+        """There is nothing to learn before a job asks."""
+
+    def is_predicted(self, *, alone: bool) -> bool:
+        """Where one of its sets is all of a job."""
+        return alone
+
+    def nics(self, mask: int, transport: Transport) -> Nics:
+        """Of shares of gangs alone."""
+        return self._rough.nics(mask, transport)
+
+    def is_indifferent(self, pool: int, ask: Ask) -> bool:
+        """Only where there is nothing to choose."""
+        return self._rough.is_indifferent(pool, ask)
+
+    def best(self, pool: int, ask: Ask, floor: Value, by: Measure) -> float | None:
+        """As of any machine, where the set is all that the job asks for."""
+        if not ask.alone:
+            return self._rough.best(pool, ask, floor, by)
+        found = self._asked(pool, ask, floor, by).value
+        return found[by] if found else None
+
+    def choose(self, pool: int, free: int, ask: Ask, floor: Value) -> Choice | None:
+        """As of any machine, where the set is all that the job asks for; what later jobs lose are NVLinks."""
+        if not ask.alone:
+            return self._rough.choose(pool, free, ask, floor)
+        key = (pool, free, ask, floor)
+        if key not in self._choices:
+            self._choices[key] = self._chosen(pool, free, ask, floor)
+        return self._choices[key]
+
+    def _chosen(self, pool: int, free: int, ask: Ask, floor: Value) -> Choice | None:
+        sure = self._asked(pool, ask, floor, Measure.TREE)
+        if sure.value is None:
+            return None
+        is_cut = sure.is_cut or self._asked(pool, ask, ANY, Measure.BUS).is_cut
+        known = sure.searched | self._asked(self.every, ask, ANY, Measure.BUS).searched
+        left = self._more(pool)
+        for choice in sorted((self.judge(mask, free) for mask in self._able(pool, ask, floor)), key=rank):
+            if choice.mask == sure.mask:
+                return choice._replace(is_cut=is_cut)
+            if left <= 0:
+                break
+            mask, like = choice.mask, self._alike(choice.mask)
+            if self._is_candidate(mask, ask) and self._room(like) >= floor.bus_gb_s:
+                left -= 0 if like in known else self._steps(mask, ask, is_tree=True)
+                if reaches(self.value(mask, ask), floor):
+                    return choice._replace(is_cut=is_cut)
+            left -= 0 if like in known else ROOM_STEPS * ask.gpus**2
+        return self.judge(sure.mask, free)._replace(is_cut=True)
+
+    def _more(self, pool: int) -> int:
+        """What a question takes beyond the first one on its kind: with every GPU free it is asked once, else often."""
+        return self._whole_steps // 2 if pool == self.every else self._more_steps
+
+    def _asked(self, pool: int, ask: Ask, floor: Value, by: Measure) -> Found:
+        if ask.block == 1:  # and its slowest block is as fast as any
+            floor = floor._replace(block_gb_s=ANY.block_gb_s)
+            by = Measure.BUS if by is Measure.BLOCK else by
+        key = (pool, ask, floor, by)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._searched_for(pool, ask, floor, by)
+        return found
+
+    def _searched_for(self, pool: int, ask: Ask, floor: Value, by: Measure) -> Found:
+        """Best bound first, until no bound is above the best set."""
+        is_whole = (pool, floor, by) == (self.every, ANY, Measure.BUS)
+        known = frozenset[int]() if is_whole else self._asked(self.every, ask, ANY, Measure.BUS).searched
+        left = self._whole_steps if is_whole else self._more(pool)
+        is_tree = by is Measure.TREE or floor.tree_gb_s > 0
+        asked = ask if is_tree else ask._replace(alone=False)  # which leaves the trees out
+        best, best_mask, doubt, is_cut, searched = None, 0, 0.0, False, set[int]()
+        before = None if is_whole else _before(ask, floor, by)
+        if before is not None:  # what was found for less may do
+            found = self._asked(pool, ask, *before)
+            value = self.value(found.mask, asked) if found.value else None
+            if value is not None and reaches(value, floor):
+                best, best_mask = value, found.mask
+        able = ((self._bound(mask, ask, by), mask) for mask in self._able(pool, ask, floor))
+        for bound, mask in sorted(able, key=lambda entry: -entry[0]):
+            if best is not None and best[by] >= bound:
+                break
+            if left <= 0 and (best is not None or left <= -LAST_TIMES * self._more(pool)):
+                is_cut = True
+                break
+            if not self._is_candidate(mask, ask):
+                continue
+            like = self._alike(mask)
+            if like in searched and by is Measure.BUS and ask.block == 1:  # its rings are those of another set
+                continue
+            left -= 0 if like in known else ROOM_STEPS * ask.gpus**2
+            room = self._room(like)
+            if room < floor.bus_gb_s or (by is Measure.BUS and best is not None and room <= best.bus_gb_s):
+                continue
+            value = self.value(mask, asked)
+            searched.add(like)
+            left -= 0 if like in known else self._steps(mask, ask, is_tree=is_tree)
+            if self.bandwidth(mask).is_cut:
+                doubt = max(doubt, room)
+            if value is not None and reaches(value, floor) and (best is None or value[by] > best[by]):
+                best, best_mask = value, mask
+        is_cut = is_cut or doubt > (best.bus_gb_s if best else 0.0)
+        return Found(best, best_mask, frozenset(searched), is_cut)
+
+    def _able(self, pool: int, ask: Ask, floor: Value) -> Iterator[int]:
+        """The sets that may reach a floor, by what links alone tell."""
+        for mask in self.of_count(pool, ask.gpus):
+            if self._most_sent(mask) < floor.bus_gb_s or self._bound(mask, ask, Measure.TREE) < floor.tree_gb_s:
+                continue
+            if ask.block == 1 or self._bound(mask, ask, Measure.BLOCK) >= floor.block_gb_s:
+                yield mask
+
+    def _bound(self, mask: int, ask: Ask, by: Measure) -> float:
+        """An upper limit of a part of a set's value, from its links alone."""
+        if by is Measure.BUS:
+            return self._most_sent(mask)
+        if by is Measure.BLOCK:
+            return min(self._most_sent(mask_of(block)) for block in self.blocks(mask, ask))
+        if self.machine.switched:
+            return self._tree(mask)
+        if not 1 < ask.gpus <= MANY_GPUS:
+            return 0.0
+        rows = [self._row(position, mask) for position in positions_of(mask)]
+        return self._link_gb_s * min(*rows, sum(rows) / 2 / (len(rows) - 1))
+
+    def _row(self, position: int, mask: int) -> int:
+        low, high = self._links[position]
+        return low[mask & (1 << HALF) - 1] + high[mask >> HALF]
+
+    def _most_sent(self, mask: int) -> float:
+        """What the tightest GPU of a set can send at all."""
+        if mask & (mask - 1) == 0:
+            return inf
+        machine, link_gb_s, pcie_gb_s = self.machine, self._link_gb_s, self._pcie_gb_s
+        if machine.switched:
+            return min([machine.switch_links[at] * link_gb_s + pcie_gb_s[at] for at in positions_of(mask)])
+        return min([self._row(at, mask) * link_gb_s + pcie_gb_s[at] for at in positions_of(mask)])
+
+    def _room(self, mask: int) -> float:
+        """An upper limit of the rings of a set."""
+        found = self._rooms.get(mask)
+        if found is None:
+            found = self._rooms[mask] = most_bandwidth(self.machine, self.tree, positions_of(mask))
+        return found
+
+    def _steps(self, mask: int, ask: Ask, *, is_tree: bool) -> int:
+        """What the value of a set takes, whether it is known or not."""
+        masks = [mask, *map(mask_of, self.blocks(mask, ask) if ask.block > 1 else ())]
+        rings = sum(self.bandwidth(each).steps for each in masks)
+        return rings + (TREE_STEPS * 3**ask.gpus if is_tree and ask.gpus <= MANY_GPUS else 0)
+
+    def _kept(self, pool: int) -> float:
+        """NVLinks in a pool, in GB/s."""
+        positions = positions_of(pool)
+        if self.machine.switched:
+            return self._link_gb_s * sum([self.machine.switch_links[position] for position in positions])
+        return self._link_gb_s * sum([self._row(position, pool) for position in positions]) / 2
+
+
+def _before(ask: Ask, floor: Value, by: Measure) -> tuple[Value, Measure] | None:
+    """The floor and measure of the question that comes before another: its set is the first that may do."""
+    if floor.tree_gb_s > 0:
+        return floor._replace(tree_gb_s=ANY.tree_gb_s), Measure.TREE
+    if by is Measure.TREE:
+        return floor._replace(bus_gb_s=ANY.bus_gb_s), Measure.BUS
+    if floor.block_gb_s > 0 and ask.block > 1:
+        return ANY, Measure.BLOCK
+    return (ANY, Measure.BUS) if (floor, by) != (ANY, Measure.BUS) else None
+
+
+def _sums(row: tuple[int, ...]) -> list[int]:
+    """By mask of its places what a row's numbers there add up to."""
+    sums = [0]
+    for number in row:
+        sums += [each + number for each in sums]
+    return sums

@@ -1,0 +1,114 @@
+"""Machines that are searched where a job asks: the answer of an exhaustive search, within a budget."""
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from closeknit.machine.graph import Machine
+from closeknit.placement import effort
+from closeknit.placement.ask import ANY, Ask, Measure, Value, reaches
+from closeknit.placement.asked import ASKED_NODES, AskedSets
+from closeknit.placement.place import place
+from closeknit.placement.placement import Placement
+from closeknit.placement.rings import rings
+from closeknit.placement.sets import Sets
+from closeknit.placement.tables import Tables
+from scenarios.clusters import cluster_of, graph, node, wanted
+from scenarios.irregular import irregular
+
+ASKS = [
+    Ask(gpus, block=block, joined=joined, alone=True)
+    for gpus in range(1, 6)
+    for block in (1, 2)
+    if gpus % block == 0
+    for joined in (False, True)
+]
+
+
+def without_fabric(real: Machine) -> Machine:
+    """A machine of which one GPU is in no switch."""
+    return Machine(**{**fields(real), "switch_links": (0, *real.switch_links[1:])})
+
+
+def fields(real: Machine) -> dict[str, Any]:
+    return {name: getattr(real, name) for name in real.__dataclass_fields__}
+
+
+MACHINES = {
+    "five any": irregular(2, 5),
+    "six any": irregular(1, 6),
+    "switched, one out": without_fabric(graph("a100x4")),
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_question_has_the_answer_of_an_exhaustive_search(name: str) -> None:
+    machine = MACHINES[name]
+    every, asked = Sets(machine, rings), AskedSets(machine, rings, 1)
+    for pool in (every.every, every.every & 0b110111):
+        for ask in (ask for ask in ASKS if ask.gpus <= pool.bit_count()):
+            floor = ANY
+            for by in (Measure.BLOCK, Measure.BUS, Measure.TREE):
+                best = every.best(pool, ask, floor, by)
+                assert asked.best(pool, ask, floor, by) == best
+                floor = Value(*(best or 0.0 if part == by else each for part, each in enumerate(floor)))
+            choice = asked.choose(pool, pool, ask, floor)
+            assert (choice is None) == (every.choose(pool, pool, ask, floor) is None)
+            if choice is not None:
+                assert reaches(every.value(choice.mask, ask), floor)
+                assert choice.mask & ~pool == 0
+                assert not choice.is_cut
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_no_set_has_more_than_its_bound(name: str) -> None:
+    asked = AskedSets(MACHINES[name], rings, 1)
+    for gpus in range(2, len(asked.machine.gpus) + 1):
+        for positions in combinations(range(len(asked.machine.gpus)), gpus):
+            mask = sum(1 << position for position in positions)
+            ask = Ask(gpus, block=2 if gpus % 2 == 0 else 1, alone=True)
+            value = asked.value(mask, ask)
+            assert value is not None
+            assert asked._room(mask) >= value.bus_gb_s
+            for by in Measure:
+                assert asked._bound(mask, ask, by) >= value[by] or (by is Measure.BLOCK and ask.block == 1)
+
+
+def test_sixteen_gpus_with_any_links_are_searched_whichever_are_free() -> None:
+    machine, kept = irregular(0), Tables()
+    for held in ((), (0, 2, 5)):
+        words = " ".join("a" if index in held else str(index) for index in range(16))
+        cluster = cluster_of(node("gpu-0", machine, gpus=words))
+        answer = place(cluster, wanted(gpus=8), kept)
+        assert isinstance(answer, Placement)
+        assert not answer.ended_at_budget
+        assert answer.predicted_bus_bandwidth_gb_s is not None
+        assert answer.predicted_bus_bandwidth_gb_s >= 80, "eight GPUs with links for four rings of 20 GB/s"
+        assert not set(answer.shares[0].gpus) & set(held)
+        if held:
+            assert answer == place(cluster, wanted(gpus=8), Tables())
+
+
+def test_beyond_its_budget_it_is_the_best_so_far_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("closeknit.placement.asked.WHOLE_STEPS", 1)
+    monkeypatch.setattr("closeknit.placement.asked.MORE_STEPS", 1)
+    monkeypatch.setattr(effort, "MACHINE_STEPS", 0)
+    answer = place(cluster_of(node("gpu-0", MACHINES["six any"])), wanted(gpus=4), Tables())
+    assert isinstance(answer, Placement)
+    assert answer.ended_at_budget
+    assert answer.predicted_bus_bandwidth_gb_s is not None
+
+
+@pytest.mark.parametrize("nodes", [ASKED_NODES, ASKED_NODES + 1])
+def test_a_gang_over_several_and_machines_that_are_many_are_not_searched(
+    nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effort, "MACHINE_STEPS", 0)
+    machine = MACHINES["six any"]
+    cluster = cluster_of(*(node(f"gpu-{number}", machine) for number in range(nodes)))
+    alone, gang = (place(cluster, wanted(gpus=gpus), Tables()) for gpus in (3, 12))
+    assert isinstance(alone, Placement)
+    assert isinstance(gang, Placement)
+    assert (alone.predicted_bus_bandwidth_gb_s is None) == (nodes > ASKED_NODES)
+    assert (gang.predicted_bus_bandwidth_gb_s, gang.ended_at_budget) == (None, True)
