@@ -23,11 +23,13 @@ from typing import Any
 
 from hardware import agent_seen
 from hardware.gpus import RealGpu, pretended_gpus, real_gpus
+from hardware.launcher import launcher
 from hardware.site import SHARED, Site
 from hardware.stack import Stack
 from hardware.table import table
 from hardware.ways import Run, Ways
 from harness.local_cluster import LocalCluster
+from harness.node.local_node import LocalNode
 
 WINDOW_S = 4.0
 SOCKET_BYTES = str(256 << 20)  # over sockets a gigabyte takes half a second
@@ -36,6 +38,8 @@ REST_S = 30.0
 PATHS_S = 85.0  # the agent looks at the counters once a minute
 PRETENDED_S = 5.0  # of either, where nothing can be seen of it
 SIDES = 2
+PAIRS = 2  # a job and Pods by hand in turn: figures over sockets differ from run to run
+WIDE_GB_S = 12.5  # 100 Gbit/s: what the course declares of the network between its nodes, which is memory
 
 
 class Course:
@@ -88,6 +92,7 @@ class Course:
     def run(self, chart: Path) -> None:
         """Every stage."""
         with ExitStack() as ends:
+            self.stage("launcher", self._launcher)
             cluster = ends.enter_context(LocalCluster(with_nodes=True))
             self.stack = Stack(cluster, self._site, chart)
             self.ways = Ways(self.stack, self._site)
@@ -97,11 +102,18 @@ class Course:
             finally:
                 self.found["operator_log"] = (cluster.directory / "logs" / "operator.log").read_text()[-3000:]
 
+    def _launcher(self) -> None:
+        """This machine's torchrun, asked as the tests ask Debian's, which is of 2022."""
+        self.found["launcher"] = asked = launcher(self._site.trainer)
+        if wrong := [gang for gang in asked["gangs"] if gang["ranks"] != gang["planned"]]:
+            raise RuntimeError(f"torchrun gives other ranks than planned: {wrong}")
+
     def _on_one_node(self) -> None:
         gpus = self.gpus("node-1")
         self.found["gpus"] = [f"{gpu.product}" for gpu in gpus]
         with ExitStack() as ends:
-            if not self.stage("node-1", lambda: ends.enter_context(self.stack.node("node-1", gpus))):
+            nodes: list[LocalNode] = []
+            if not self.stage("node-1", lambda: nodes.append(ends.enter_context(self.stack.node("node-1", gpus)))):
                 return
             topology = self.stack.topology("node-1")
             self.found["topology"] = topology["spec"] if topology else None
@@ -114,6 +126,14 @@ class Course:
                 self.stage("side by side", lambda: self._side_by_side(len(gpus) // 2))
             if len(gpus) >= 2 * SIDES:
                 self.stage("choices", lambda: self._choices([gpu.uuid for gpu in gpus]))
+            self.stage("device plugin", lambda: self._by_plugin(nodes[0], gpus))
+
+    def _by_plugin(self, node: LocalNode, gpus: Sequence[RealGpu]) -> None:
+        """The whole node, and half of it: what Pods get is the plugin's choice, and has to be what was planned."""
+        self.stack.give_by_plugin(node, gpus)
+        for count in dict.fromkeys((len(gpus), len(gpus) // 2)):
+            if count:
+                self.keep(f"{count} GPUs by device plugin", self.ways.job(count))
 
     def _agent_at_rest(self, pids: Mapping[str, int]) -> None:
         """Before any job: how soon it published, and what it takes."""
@@ -207,12 +227,18 @@ class Course:
             for name, gpus in shares.items():
                 ends.enter_context(self.stack.node(name, gpus))
             what, small = f"2 nodes of {share}", {"BYTES": SOCKET_BYTES}
-            job = self.ways.job(2 * share, small, topology={"gpusPerNode": share, "nvlink": "Ignored"})
-            self.keep(what, job)
-            halves = (job.planned[:share], job.planned[share:])
+            torn = {"gpusPerNode": share, "nvlink": "Ignored"}
             at = {gpu.uuid: name for name, gpus in shares.items() for gpu in gpus}
-            nodes = [(at[half[0]], half) for half in halves]
-            self.keep(what, self.ways.by_hand(nodes, small))
+            for _ in range(PAIRS):
+                job = self.ways.job(2 * share, small, topology=torn)
+                self.keep(what, job)
+                halves = (job.planned[:share], job.planned[share:])
+                nodes = [(at[half[0]], half) for half in halves]
+                self.keep(what, self.ways.by_hand(nodes, small))
+            with self.stack.network_declared(WIDE_GB_S):
+                self.keep(
+                    what, _renamed(self.ways.job(2 * share, small, topology=torn), "TrainingJob, network declared")
+                )
             if share > 1:
                 shuffled = {**small, "SHUFFLED": "1"}
                 self.keep(what, _renamed(self.ways.by_hand(nodes, shuffled), "Pod by hand, ranks shuffled"))

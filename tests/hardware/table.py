@@ -13,6 +13,7 @@ COLLECTIVES = (
     "scatter",
     "all-to-all",
     "send/recv",
+    "copy",
     "barrier",
 )
 
