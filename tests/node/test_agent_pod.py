@@ -90,10 +90,7 @@ def test_a_person_sees_live_values_through_the_api_server(stand: Stand) -> None:
 
     cluster.kubectl("create", "serviceaccount", "closeknit-live", f"--namespace={AGENT_NAMESPACE}")
     without_right = look(viewer)
-    for _ in range(3):
-        print(without_right, flush=True)
-        without_right = look(viewer)
-    assert without_right.returncode and without_right.stderr.startswith("closeknit: "), without_right
+    assert without_right.returncode and "answered 403" in without_right.stderr, without_right
     account = f"--serviceaccount={AGENT_NAMESPACE}:closeknit-live"
     role = "--clusterrole=closeknit-metrics-reader"
     cluster.kubectl("create", "clusterrolebinding", "closeknit-live", role, account)
