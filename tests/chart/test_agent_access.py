@@ -44,6 +44,11 @@ def test_either_way_is_all_of_it(helm_program: Path) -> None:
     }
 
 
+def test_who_sees_the_processes_of_others_has_the_user_of_none(helm_program: Path) -> None:
+    container = pod_of(render(helm_program, "--set=agent.hostPID=true"))["containers"][0]["securityContext"]
+    assert (container["runAsUser"], container["runAsGroup"]) == (65532, 65532)
+
+
 def test_images_and_pods_have_one_user(helm_program: Path) -> None:
     files = (CHART.parents[1] / folder / "Dockerfile" for folder in ("operator", "node-agent"))
     users = {re.search(r"^USER (\d+):(\d+)$", file.read_text(), re.MULTILINE) for file in files}
@@ -51,7 +56,7 @@ def test_images_and_pods_have_one_user(helm_program: Path) -> None:
     assert {match and match.groups() for match in users} == {
         (str(security["runAsUser"]), str(security["runAsGroup"])),
     }
-    assert security["runAsNonRoot"] is True
+    assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 1000)
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
     container = pod_of(render(helm_program))["containers"][0]["securityContext"]
     assert container == {

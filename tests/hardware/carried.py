@@ -59,6 +59,8 @@ export PYTHONPATH=$base/site:$tree/crds/src:$tree/operator/src:$tree/node-agent/
 export HARDWARE_PACKAGES=$base/site XDG_CACHE_HOME=$base/cache PATH=$PATH:$base/tools PYTHONDONTWRITEBYTECODE=1
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 ${PYTHON:-python3} -m hardware.carried unpack "$base"
+# As in the image: a program that compiles what it imports starts later, and keeps megabytes of that.
+${PYTHON:-python3} -m compileall -q -j 0 "$base/site" "$tree"/*/src || true
 exec ${PYTHON:-python3} -u -m hardware.course "$here/chart.yaml" "$out" "$@"
 """
 

@@ -1,6 +1,9 @@
 """The chart's agent as a Pod of a real node: who may ask the kubelet, and that the agent does."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +27,39 @@ def gpus(stand: Stand) -> Iterator[None]:
     stand.cluster.kubectl("delete", "daemonset", "--all", f"--namespace={AGENT_NAMESPACE}", "--wait")
 
 
+def viewer_rights() -> list[dict[str, Any]]:
+    """What docs/topology.md says that whoever looks needs, and no more."""
+    api, subject = "rbac.authorization.k8s.io/v1", {"kind": "ServiceAccount", "name": "viewer", "namespace": "default"}
+    everywhere = [
+        {"apiGroups": ["closeknit.dev"], "resources": ["nodetopologies"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    ]
+    there = [
+        {"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]},
+        {
+            "apiGroups": [""],
+            "resources": ["serviceaccounts/token"],
+            "resourceNames": ["closeknit-live"],
+            "verbs": ["create"],
+        },
+    ]
+    found: list[dict[str, Any]] = []
+    for kind, rules, where in (("ClusterRole", everywhere, {}), ("Role", there, {"namespace": AGENT_NAMESPACE})):
+        metadata = {"name": "viewer", **where}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "viewer"}
+        found.append({"apiVersion": api, "kind": kind, "metadata": metadata, "rules": rules})
+        binding = {"apiVersion": api, "kind": f"{kind}Binding", "metadata": metadata, "roleRef": role}
+        found.append(binding | {"subjects": [subject]})
+    return found
+
+
+def look(kubeconfig: Path) -> "subprocess.CompletedProcess[str]":
+    """`closeknit topology NODE --live`, once, since a program reads it."""
+    closeknit = str(Path(sys.executable).with_name("closeknit"))
+    program = [closeknit, "topology", NODE, "--live", f"--kubeconfig={kubeconfig}"]
+    return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+
+
 def agent(stand: Stand) -> dict[str, Any]:
     """The chart's DaemonSet, on that node alone."""
     found = stand.agents("agent.podResources=true")
@@ -43,11 +79,30 @@ def test_the_agent_pod_says_who_holds_which_gpus(stand: Stand) -> None:
     cluster.wait_for(lambda: held(cluster, NODE) == {}, "the Pod's GPUs to be free", 10)
 
 
+def test_a_person_sees_live_values_through_the_api_server(stand: Stand) -> None:
+    """As docs/topology.md has it: the API server takes the caller's login off, the agent asks it about the token."""
+    cluster = stand.cluster
+    cluster.kubectl("create", "serviceaccount", "viewer", "--namespace=default")
+    cluster.apply(*viewer_rights())
+    viewer = cluster.service_account_kubeconfig("default", "viewer")
+    refused = look(viewer)
+    assert refused.returncode and "kubectl create serviceaccount closeknit-live" in refused.stderr
+
+    cluster.kubectl("create", "serviceaccount", "closeknit-live", f"--namespace={AGENT_NAMESPACE}")
+    without_right = look(viewer)
+    assert without_right.returncode and "answered 403" in without_right.stderr, without_right
+    account = f"--serviceaccount={AGENT_NAMESPACE}:closeknit-live"
+    role = "--clusterrole=closeknit-metrics-reader"
+    cluster.kubectl("create", "clusterrolebinding", "closeknit-live", role, account)
+    shown = cluster.wait_for(lambda: look(viewer).stdout or None, "the agent to show its values")  # it forgets a no
+    assert shown.splitlines()[1].split()[-5:] == ["BUSY", "MEMORY", "HEAT", "POWER", "STATE"]
+
+
 def test_whoever_is_not_root_may_not_ask(stand: Stand) -> None:
     """Why the chart makes the container root where it asks; a group of root's is not enough."""
     changed = agent(stand)
     spec = changed["spec"]["template"]["spec"]
-    spec["containers"][0]["securityContext"] |= {"runAsNonRoot": True, "runAsUser": 65532}
+    spec["containers"][0]["securityContext"] |= {"runAsNonRoot": True, "runAsUser": 1000}
     spec["securityContext"]["supplementalGroups"] = [0]
     stand.cluster.apply(changed)
 

@@ -52,8 +52,8 @@ affinity:
 {{/* What Pod Security calls restricted, for a Pod and for its container. */}}
 {{- define "closeknit.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 65532 # and not 1000, which on many nodes is a person: with agent.hostPID their programs would be ours to signal
-runAsGroup: 65532
+runAsUser: 1000
+runAsGroup: 1000
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- define "closeknit.containerSecurity" -}}

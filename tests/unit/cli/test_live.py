@@ -48,7 +48,9 @@ class Cluster:
         if path == "/api/v1/pods":
             assert request.query["fieldSelector"] == "spec.nodeName=gpu-01,status.phase=Running"
             assert "component=agent" in request.query["labelSelector"]
-            pods = [{"metadata": {"namespace": "ck", "name": "agent-x"}}] if self.has_agent else []
+            ports = [{"containerPort": 9}, {"containerPort": 8080, "name": "http"}]
+            pod = {"metadata": {"namespace": "ck", "name": "agent-x"}, "spec": {"containers": [{}, {"ports": ports}]}}
+            pods = [pod] if self.has_agent else []
             return web.json_response({"metadata": {"resourceVersion": "1"}, "items": pods})
         if path == "/api/v1/namespaces/ck/serviceaccounts/closeknit-live/token":
             self.tokens += 1
@@ -57,7 +59,7 @@ class Cluster:
                 return web.json_response(status, status=404)
             assert (await request.json())["spec"] == {"expirationSeconds": 600}
             return web.json_response({"status": {"token": f"reader-{self.tokens}"}}, status=201)
-        assert path == "/api/v1/namespaces/ck/pods/http:agent-x:http/proxy/metrics"
+        assert path == "/api/v1/namespaces/ck/pods/http:agent-x:8080/proxy/metrics"
         assert request.headers["Authorization"] == "Bearer secret"  # the caller's, which goes no further
         self.looks += 1
         is_good = request.headers.get(PROXIED, "").removeprefix("Bearer ") in self.good

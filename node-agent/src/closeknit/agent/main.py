@@ -19,6 +19,7 @@ from closeknit.agent.discovery.driver import failure
 from closeknit.agent.discovery.dump import encode
 from closeknit.agent.recorded import RecordedSource
 from closeknit.agent.source import Source, SourceError
+from closeknit.agent.trimmed import give_back
 from closeknit.api.nodetopology import Method
 from closeknit.runtime import logs
 from closeknit.runtime.address import Address
@@ -157,6 +158,7 @@ async def _run_all(members: Sequence[Member], interval_s: float, address: Addres
         if address is not None:
             ((member, agent),) = zip(members, agents, strict=True)
             await _serve(stack, address, member, agent, user_agent)
+        give_back()
 
 
 async def _serve(stack: AsyncExitStack, address: Address, member: Member, agent: "Agent", user_agent: str) -> None:

@@ -3,17 +3,16 @@
 A call into the driver may never return, and no thread can be ended from outside; a process can (docs/decisions/0009).
 """
 
-import ctypes
 import os
 import signal
 import sys
-from contextlib import suppress
 from typing import BinaryIO
 
 import msgspec
 
 from closeknit.agent.nvml.messages import LENGTH_BYTES, Question, framed
 from closeknit.agent.nvml.session import Session
+from closeknit.agent.trimmed import give_back
 
 
 def main() -> None:
@@ -21,8 +20,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever asks ends first
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a driver's library prints is no answer
-    with suppress(AttributeError):  # not in every C library
-        ctypes.CDLL(None).malloc_trim(0)  # what importing pynvml left behind: 11 of 32 MB
+    give_back()
     serve(Session(), sys.stdin.buffer, answers)
 
 

@@ -22,16 +22,39 @@ PODS = Resource("", "v1", "pods", namespaced=True)
 AGENTS = "app.kubernetes.io/name=closeknit,app.kubernetes.io/component=agent"
 READER = "closeknit-live"  # the ServiceAccount, in the namespace of the agents
 TOKEN_S = 600  # the shortest that an API server gives; it is asked for anew long before
-PORT = "http"
+PORT = "http"  # as the Pod names it; the API server's proxy to a Pod takes numbers alone, and panics at names
+
+
+class _Port(msgspec.Struct):
+    number: int = msgspec.field(name="containerPort")
+    name: str = ""
+
+
+class _Container(msgspec.Struct):
+    ports: list[_Port] = []
+
+
+class _PodSpec(msgspec.Struct):
+    containers: list[_Container]
+
+
+class _PodName(msgspec.Struct):
+    namespace: str
+    name: str
+
+
+class _Pod(msgspec.Struct):
+    metadata: _PodName
+    spec: _PodSpec
 
 
 class Agent:
     """The agent of one node."""
 
-    def __init__(self, api: HttpApi, namespace: str, pod: str) -> None:
+    def __init__(self, api: HttpApi, namespace: str, pod: str, port: int) -> None:
         self._api = api
         self._namespace = namespace
-        self._path = f"/api/v1/namespaces/{namespace}/pods/http:{pod}:{PORT}/proxy/metrics"
+        self._path = f"/api/v1/namespaces/{namespace}/pods/http:{pod}:{port}/proxy/metrics"
         self._token = ""
 
     @classmethod
@@ -39,8 +62,10 @@ class Agent:
         """Raises NotThere and ApiError."""
         page = await api.list(PODS, label_selector=AGENTS, field_selector=f"spec.nodeName={node},status.phase=Running")
         for item in page.items:
-            found = msgspec.json.decode(item)["metadata"]
-            return cls(api, found["namespace"], found["name"])
+            found = msgspec.json.decode(item, type=_Pod)
+            ports = [port.number for each in found.spec.containers for port in each.ports if port.name == PORT]
+            if ports:
+                return cls(api, found.metadata.namespace, found.metadata.name, ports[0])
         raise NotThere(printable(f"no agent runs on node {node}, so nobody knows what its GPUs do at the moment"))
 
     async def moments(self) -> Mapping[int, Moment]:

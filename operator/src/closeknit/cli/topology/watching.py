@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.live import Live
 
@@ -42,5 +43,5 @@ async def watch(node: str, kubeconfig: Path | None, as_sheet: Callable[[NodeTopo
                     await asyncio.sleep(EVERY_S)
     except NotFound:
         raise NotThere(printable(f"the cluster has no NodeTopology {node}, or its agent has gone")) from None
-    except (LoginError, ApiError, OSError) as error:
+    except (LoginError, ApiError, OSError, msgspec.DecodeError) as error:
         raise NotThere(printable(f"cannot ask the cluster: {' '.join(str(error).split())}")) from None
