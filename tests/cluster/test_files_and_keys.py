@@ -22,6 +22,11 @@ NAMES = "the operator names a Secret by job and uid, and a ConfigMap by job, att
 MARKS = "the operator sets no other label and annotation under closeknit.dev/ than those of a child"
 WHAT = "the operator's Secret is a key pair, its ConfigMap is text, and neither can be changed"
 FINALIZERS = "the operator's children have no finalizers"
+PLACE = (
+    "the operator works neither in the namespaces of Kubernetes (kube-...) nor in its own; "
+    "create the job in another one"
+)
+CHANGES = "the operator makes ConfigMaps and Secrets, and changes and deletes none; they go with their owner"
 
 
 def test_keys_go_with_the_job_files_with_the_attempt_and_the_launcher_ends_it(bed: Bed) -> None:
@@ -122,17 +127,15 @@ ATTEMPTS: Mapping[str, tuple[Object, Change, str]] = {
 }
 
 
-def refusal(bed: Bed, token: Path, body: Object) -> str:
-    """Why the API server refuses, without its preamble; empty where it accepts."""
+def refusal(bed: Bed, token: Path, body: Object, namespace: str = "default") -> str:
+    """Why the API server refuses to make it, without its preamble; empty where it accepts."""
+    return denied(bed, token, "create", "--filename=-", f"--namespace={namespace}", body=body)
+
+
+def denied(bed: Bed, token: Path, *arguments: str, body: Object | None = None) -> str:
+    stdin = None if body is None else json.dumps(body)
     try:
-        bed.cluster.kubectl(
-            "create",
-            "--filename=-",
-            "--dry-run=server",
-            "--namespace=default",
-            stdin=json.dumps(body),
-            kubeconfig=token,
-        )
+        bed.cluster.kubectl(*arguments, "--dry-run=server", stdin=stdin, kubeconfig=token)
     except KubectlError as error:
         return error.stderr.strip().rpartition("denied request: ")[2]
     return ""
@@ -148,6 +151,27 @@ def test_nothing_else_is_made(running: Bed, token: Path, good: Object, change: C
 @pytest.mark.parametrize("good", [SECRET, FILES], ids=["Secret", "ConfigMap"])
 def test_what_the_operator_makes_is_made(running: Bed, token: Path, good: Object) -> None:
     assert refusal(running, token, good) == ""
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "kube-public", NAMESPACE])
+def test_nothing_is_made_in_the_systems_namespaces(running: Bed, token: Path, namespace: str) -> None:
+    assert [refusal(running, token, body, namespace) for body in (SECRET, FILES)] == [PLACE] * 2
+
+
+def test_neither_is_changed_or_deleted_even_with_a_right_to_it(bed: Bed, token: Path) -> None:
+    here = f"--namespace={bed.namespace}"
+    bed.cluster.kubectl("create", "role", "too-much", "--verb=*", "--resource=configmaps,secrets", here)
+    account = f"--serviceaccount={NAMESPACE}:{OPERATOR}"
+    bed.cluster.kubectl("create", "rolebinding", "too-much", "--role=too-much", account, here)
+    bed.cluster.kubectl("create", "configmap", "theirs", here)
+    bed.cluster.kubectl("create", "secret", "generic", "theirs", here)
+    kinds = ("configmap", "secret")
+    tried = [("annotate", kind, "theirs", "a=b", here) for kind in kinds] + [
+        ("delete", kind, "theirs", here) for kind in kinds
+    ]
+    bed.cluster.wait_for(
+        lambda: [denied(bed, token, *each) for each in tried] == [CHANGES] * 4, "the right to be known, and of no use"
+    )
 
 
 @pytest.mark.parametrize("verb", ["get", "list", "watch", "update", "patch", "delete"])
