@@ -7,6 +7,8 @@ HGX H200 (326.21 and 353.9 of 360 GB/s); every other set that was ever recorded 
 nothing is taken off their plan.
 """
 
+import math
+
 from closeknit.placement.paths import PathType
 
 PAIR_SHORTFALL, DECLINE = 0.0939, 2.47
@@ -21,4 +23,4 @@ def reached(planned_gb_s: float, worst: PathType | None, sm: int | None, gpus: i
     """
     if worst is None or worst > PathType.NVB or sm not in HOPPER_SM:
         return planned_gb_s
-    return round(planned_gb_s * (1 - PAIR_SHORTFALL * (2 / gpus) ** DECLINE), 1)
+    return round(planned_gb_s * (1 - PAIR_SHORTFALL * math.pow(2 / gpus, DECLINE)), 1)
