@@ -218,7 +218,11 @@ def test_what_every_pod_has_is_allowed(team: LocalCluster) -> None:
     body = {
         "metadata": {
             "labels": {"example.com/team": "a", "app.kubernetes.io/name": "b"},
-            "annotations": {"example.com/note": "b"},
+            "annotations": {
+                "example.com/note": "b",
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                "kubernetes.io/egress-bandwidth": "1G",
+            },
         },
         "spec": {
             "containers": [
@@ -274,8 +278,24 @@ def test_a_third_key_and_wrong_types_are_refused(team: LocalCluster) -> None:
     )
     for spec in ("trainer", [POD], 7):
         assert create_refusal(team, job({"spec": spec})) == "the spec of a template must be an object, a PodSpec"
-    assert "containers" in create_refusal(team, job({"spec": {"containers": "trainer"}}))
-    assert create_refusal(team, job({"spec": {"containers": [{"name": "trainer", "securityContext": [1]}]}})) != ""
+    lists = "in a template, spec.{} must be a list of objects"
+    for part in ("containers", "initContainers", "volumes"):
+        for value in ("trainer", {"name": "trainer"}, ["trainer"]):
+            assert create_refusal(team, job({"spec": POD | {part: value}})) == lists.format(part)
+    for wrong in (
+        {"securityContext": [1]},
+        security(capabilities="IPC_LOCK"),
+        security(capabilities={"add": "IPC_LOCK"}),
+        {"ports": {"containerPort": 80}},
+        {"ports": [80]},
+    ):
+        trainer = {"name": "trainer", "image": "a", **wrong}
+        assert create_refusal(team, job({"spec": {"containers": [trainer]}})) == (
+            "in a template, a container's securityContext and its capabilities are objects, capabilities.add is a "
+            "list, and ports is a list of objects"
+        )
+    unquoted = create_refusal(team, job({"spec": POD | {"serviceAccountName": 7}}))
+    assert unquoted == "in a template, spec.serviceAccountName is text; write it in quotes"
 
 
 def test_the_old_name_of_a_service_account_is_judged_like_the_new_one(team: LocalCluster) -> None:

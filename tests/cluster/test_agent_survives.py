@@ -17,6 +17,7 @@ from harness.local_cluster import LocalCluster, is_running
 from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT, agent_pod, agent_pod_name, node_object, readings
 
 NODE = "survivor"
+NOT_ITS_NODE = "exactly one owner, the Node its agent runs on"  # of the policy's words
 
 
 class Agent:
@@ -82,6 +83,14 @@ def make_node(cluster: LocalCluster) -> None:
     cluster.apply(agent_pod(NODE))
 
 
+def is_gone(cluster: LocalCluster, kind: str, name: str, namespace: str = "") -> bool:
+    try:
+        cluster.get(kind, name, namespace)
+    except KubectlError:
+        return True
+    return False
+
+
 def test_what_an_agent_survives(cluster: LocalCluster, tmp_path: Path) -> None:
     agent = Agent(cluster, tmp_path)
     agent.log_in()
@@ -94,25 +103,27 @@ def test_what_an_agent_survives(cluster: LocalCluster, tmp_path: Path) -> None:
         cluster.wait_for(lambda: "not published, trying again: no answer" in agent.log, "a complaint")
     assert agent.wait_for_gpus(4)["metadata"]["uid"] == first["metadata"]["uid"]
 
-    # Its Node is made anew under its name, and with it the Pod: the old token ends, and the old facts are collected.
+    # Its Node is made anew under its name while its Pod lives on, and the old facts are collected. The token still
+    # names the old Node: nothing is written by it, and all by the next one, which a kubelet that began anew fetches.
     cluster.kubectl("delete", "node", NODE)
-    cluster.kubectl("delete", "pod", agent_pod_name(NODE), f"--namespace={AGENT_NAMESPACE}", "--force", "--wait=false")
-
-    def is_collected() -> bool:
-        try:
-            cluster.get("nodetopology", NODE)
-        except KubectlError:
-            return True
-        return False
-
-    cluster.wait_for(is_collected, "the garbage collector to take the NodeTopology", 90)
-    agent.play("hgx-h200")
     make_node(cluster)
-    agent.log_in()  # as the kubelet does: a new token in the same file
-    second = agent.wait_for_gpus(8)
+    cluster.wait_for(
+        lambda: is_gone(cluster, "nodetopology", NODE), "the garbage collector to take the NodeTopology", 90
+    )
+    cluster.wait_for(lambda: NOT_ITS_NODE in agent.log, "the agent to say why it writes nothing")
+    agent.log_in()
+    second = agent.wait_for_gpus(4)
     uid = cluster.get("node", NODE)["metadata"]["uid"]
     assert [owner["uid"] for owner in second["metadata"]["ownerReferences"]] == [uid]
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
+
+    # Its Pod is made anew, too: the old token ends.
+    cluster.kubectl("delete", "pod", agent_pod_name(NODE), f"--namespace={AGENT_NAMESPACE}", "--force", "--wait=false")
+    cluster.wait_for(lambda: is_gone(cluster, "pod", agent_pod_name(NODE), AGENT_NAMESPACE), "the Pod to be gone")
+    agent.play("hgx-h200")
+    make_node(cluster)
+    agent.log_in()  # as the kubelet does: a new token in the same file
+    agent.wait_for_gpus(8)
     labels = cluster.get("node", NODE)["metadata"]["labels"]
     assert labels["closeknit.dev/gpu.count"] == "8"
 

@@ -3,9 +3,9 @@
     torchrun --standalone --nproc-per-node 4 collectives.py
 
 It imports nothing of the project, so that it runs in any PyTorch image. On the way it says what each rank sees. Where
-START names files, it measures all-reduce alone, for WINDOW_S after each of them is there, in their order. A file holds
-a time in seconds since 1970, and the window begins then: two jobs that are given one file are measured in the same
-seconds. SHUFFLED deals the ranks out anew: neighbours are then on different nodes.
+START names files, it measures all-reduce alone (on one GPU a copy), for WINDOW_S after each of them is there, in their
+order. A file holds a time in seconds since 1970, and the window begins then: two jobs that are given one file are
+measured in the same seconds. SHUFFLED deals the ranks out anew: neighbours are then on different nodes.
 
 Bus bandwidth is bytes / seconds x factor, bytes being the whole tensor's: 2 (n - 1) / n for all-reduce, (n - 1) / n for
 all-gather, reduce-scatter, gather, scatter and all-to-all, 1 for broadcast, reduce and send/recv, as nccl-tests counts.
@@ -125,6 +125,7 @@ class Measure:
 
     def window(self, start: Path, seconds: float) -> None:
         """All-reduces from the time in the file on, for so long."""
+        name, factor, call = self._of_window()
         deadline = time.monotonic() + START_TIMEOUT_S
         while not start.exists():
             if time.monotonic() > deadline:
@@ -137,14 +138,20 @@ class Measure:
         going = torch.ones(1, device=self.device)
         while going.item():
             for _ in range(20):
-                dist.all_reduce(self.tensor)
+                call()
             self.finish()
             calls += 20
             going.fill_(float(time.perf_counter() - began < seconds))
             dist.broadcast(going, 0)
         took = time.perf_counter() - began
-        bandwidth = 2 * (self.size - 1) / self.size * self.tensor.numel() * 4 * calls / took / 1e9
-        self.say(collective="all-reduce", bus_gb_s=round(bandwidth, 2), window=start.name)
+        bandwidth = factor * self.tensor.numel() * 4 * calls / took / 1e9
+        self.say(collective=name, bus_gb_s=round(bandwidth, 2), window=start.name)
+
+    def _of_window(self) -> tuple[str, float, Callable[[], object]]:
+        """Of one GPU alone a copy inside its memory: an all-reduce has nothing to move there."""
+        if self.size == 1:
+            return "copy", 1.0, lambda: self.other.copy_(self.tensor)
+        return "all-reduce", 2 * (self.size - 1) / self.size, lambda: dist.all_reduce(self.tensor)
 
     def _seconds(self, call: Callable[[], object]) -> float:
         """Seconds of one call: the best mean of several rounds."""

@@ -14,24 +14,32 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from hardware import agent_seen
 from hardware.gpus import RealGpu, pretended_gpus, real_gpus
+from hardware.launcher import launcher
 from hardware.site import SHARED, Site
 from hardware.stack import Stack
 from hardware.table import table
 from hardware.ways import Run, Ways
 from harness.local_cluster import LocalCluster
+from harness.node.local_node import LocalNode
 
 WINDOW_S = 4.0
 SOCKET_BYTES = str(256 << 20)  # over sockets a gigabyte takes half a second
 READY_TIMEOUT_S = 120
+REST_S = 30.0
+PATHS_S = 85.0  # the agent looks at the counters once a minute
+PRETENDED_S = 5.0  # of either, where nothing can be seen of it
 SIDES = 2
+PAIRS = 2  # a job and Pods by hand in turn: figures over sockets differ from run to run
+WIDE_GB_S = 12.5  # 100 Gbit/s: what the course declares of the network between its nodes, which is memory
 
 
 class Course:
@@ -84,6 +92,7 @@ class Course:
     def run(self, chart: Path) -> None:
         """Every stage."""
         with ExitStack() as ends:
+            self.stage("launcher", self._launcher)
             cluster = ends.enter_context(LocalCluster(with_nodes=True))
             self.stack = Stack(cluster, self._site, chart)
             self.ways = Ways(self.stack, self._site)
@@ -93,20 +102,68 @@ class Course:
             finally:
                 self.found["operator_log"] = (cluster.directory / "logs" / "operator.log").read_text()[-3000:]
 
+    def _launcher(self) -> None:
+        """This machine's torchrun, asked as the tests ask Debian's, which is of 2022."""
+        self.found["launcher"] = asked = launcher(self._site.trainer)
+        if wrong := [gang for gang in asked["gangs"] if gang["ranks"] != gang["planned"]]:
+            raise RuntimeError(f"torchrun gives other ranks than planned: {wrong}")
+
     def _on_one_node(self) -> None:
         gpus = self.gpus("node-1")
         self.found["gpus"] = [f"{gpu.product}" for gpu in gpus]
         with ExitStack() as ends:
-            if not self.stage("node-1", lambda: ends.enter_context(self.stack.node("node-1", gpus))):
+            nodes: list[LocalNode] = []
+            if not self.stage("node-1", lambda: nodes.append(ends.enter_context(self.stack.node("node-1", gpus)))):
                 return
             topology = self.stack.topology("node-1")
             self.found["topology"] = topology["spec"] if topology else None
+            node = self.stack.nodes["node-1"]
+            self.stage("agent at rest", lambda: self._agent_at_rest(agent_seen.processes(node.site.cgroup)))
             for count in sizes(len(gpus)):
                 self.stage(f"{count} GPUs", lambda count=count: self._all_ways(count))  # type: ignore[misc]
             if len(gpus) >= SIDES:
+                self.stage("paths", lambda: self._paths(len(gpus), agent_seen.processes(node.site.cgroup)))
                 self.stage("side by side", lambda: self._side_by_side(len(gpus) // 2))
             if len(gpus) >= 2 * SIDES:
                 self.stage("choices", lambda: self._choices([gpu.uuid for gpu in gpus]))
+            self.stage("device plugin", lambda: self._by_plugin(nodes[0], gpus))
+
+    def _by_plugin(self, node: LocalNode, gpus: Sequence[RealGpu]) -> None:
+        """The whole node, and half of it: what Pods get is the plugin's choice, and has to be what was planned."""
+        self.stack.give_by_plugin(node, gpus)
+        for count in dict.fromkeys((len(gpus), len(gpus) // 2)):
+            if count:
+                self.keep(f"{count} GPUs by device plugin", self.ways.job(count))
+
+    def _agent_at_rest(self, pids: Mapping[str, int]) -> None:
+        """Before any job: how soon it published, and what it takes."""
+        pretended = self._site.pretended
+        self.found["agent"] = seen = {
+            "first_published_s": self.stack.wait_for(
+                lambda: agent_seen.first_published_s(pids["agent"], self.stack.agent_log()), "the agent's word", 10
+            ),
+            "memory_mb": agent_seen.memory_mb(pids),
+            "cpu_percent": agent_seen.cpu_share(pids, PRETENDED_S if pretended else REST_S),
+            "discovery_s": {} if pretended else agent_seen.discovery_s(),
+        }
+        print(f"          agent at rest: {seen}", flush=True)
+
+    def _paths(self, count: int, pids: Mapping[str, int]) -> None:
+        """A job that sends for longer than a minute: the agent says by which ways, while it runs."""
+        window_s = PRETENDED_S if self._site.pretended else PATHS_S
+        start = f"{SHARED}/paths"
+        name = self.ways.start_job(count, {"START": start, "WINDOW_S": str(window_s)})
+        self.stack.wait_for(lambda: "ready_s" in self.ways.log_of(name), f"{name} to be ready", READY_TIMEOUT_S)
+        self._start(start)
+        seen = self.found.setdefault("agent", {})
+        seen["cpu_percent_with_job"] = agent_seen.cpu_share(pids, window_s - 1.0)
+        seen["memory_mb_with_job"] = agent_seen.memory_mb(pids)
+        seen["paths"] = agent_seen.paths(self.stack.topology("node-1"))
+        print(f"          paths: {seen}", flush=True)
+        self.keep("paths", self.ways.end_job(name))
+        told = list(seen["paths"].values())
+        if len(told) != 1 or (not self._site.pretended and "NVLink" not in told[0]):
+            raise RuntimeError(f"the agent said {seen['paths']} of a job that sent over NVLink")
 
     def _all_ways(self, count: int) -> None:
         """A job first: it chooses the GPUs, and the others take the same."""
@@ -170,12 +227,18 @@ class Course:
             for name, gpus in shares.items():
                 ends.enter_context(self.stack.node(name, gpus))
             what, small = f"2 nodes of {share}", {"BYTES": SOCKET_BYTES}
-            job = self.ways.job(2 * share, small, topology={"gpusPerNode": share, "nvlink": "Ignored"})
-            self.keep(what, job)
-            halves = (job.planned[:share], job.planned[share:])
+            torn = {"gpusPerNode": share, "nvlink": "Ignored"}
             at = {gpu.uuid: name for name, gpus in shares.items() for gpu in gpus}
-            nodes = [(at[half[0]], half) for half in halves]
-            self.keep(what, self.ways.by_hand(nodes, small))
+            for _ in range(PAIRS):
+                job = self.ways.job(2 * share, small, topology=torn)
+                self.keep(what, job)
+                halves = (job.planned[:share], job.planned[share:])
+                nodes = [(at[half[0]], half) for half in halves]
+                self.keep(what, self.ways.by_hand(nodes, small))
+            with self.stack.network_declared(WIDE_GB_S):
+                self.keep(
+                    what, _renamed(self.ways.job(2 * share, small, topology=torn), "TrainingJob, network declared")
+                )
             if share > 1:
                 shuffled = {**small, "SHUFFLED": "1"}
                 self.keep(what, _renamed(self.ways.by_hand(nodes, shuffled), "Pod by hand, ranks shuffled"))

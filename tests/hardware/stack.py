@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, DEFAULT_CLUSTER_TOPOLOGY, HOST_LEVEL
 from hardware.gpus import PRETENDED_PROFILE, RealGpu, machine
 from hardware.site import AGENT, IMAGE, SMI, Site
 from harness.chart import NAMESPACE
@@ -42,6 +43,7 @@ class Stack:
         self.cluster = cluster
         self._site = site
         self._numbers = iter(range(1, 100))
+        self.nodes: dict[str, LocalNode] = {}
         self._install(list(yaml.load_all(chart.read_text(), yaml.CSafeLoader)))
         self.start_operator()
 
@@ -76,13 +78,35 @@ class Stack:
             archive = node.folder / "host.tar"
             write_image(archive, IMAGE, self._image(), ["/bin/sh"], environment=["PATH=/programs:/usr/bin"])
             node.import_image(archive)
-            environment = self._site.environment | {"NODE_OF_GPUS": name}
             with (self._site.shared / "uuids").open("a") as uuids:
                 uuids.writelines(f"{name} {gpu.minor} {gpu.uuid}\n" for gpu in gpus)
-            node.offer_claims(machine(gpus, self._site.mounts, environment))
+            node.offer_claims(self._machine(name, gpus))
             self.cluster.kubectl("label", "node", name, "nvidia.com/gpu.present=true")
             self.wait_for(lambda: self.topology(name), f"the agent of {name} to publish", READY_TIMEOUT_S)
+            self.nodes[name] = node
             yield node
+            del self.nodes[name]
+
+    def agent_log(self) -> str:
+        """What the agent says, where one node stands."""
+        return self.cluster.kubectl("logs", "daemonset/closeknit-agent", f"--namespace={NAMESPACE}")
+
+    @contextmanager
+    def network_declared(self, bandwidth_gb_s: float) -> Iterator[None]:
+        """While it lasts, the site says how fast the network between nodes is."""
+        fabric = {"levelBandwidthGBps": {HOST_LEVEL: bandwidth_gb_s}}
+        said = {"apiVersion": API_VERSION, "kind": CLUSTER_TOPOLOGY, "metadata": {"name": DEFAULT_CLUSTER_TOPOLOGY}}
+        self.cluster.apply({**said, "spec": {"levels": [], "fabric": fabric}})
+        yield
+        self.cluster.kubectl("delete", "clustertopology", DEFAULT_CLUSTER_TOPOLOGY)
+
+    def give_by_plugin(self, node: LocalNode, gpus: Sequence[RealGpu]) -> None:
+        """From now on a device plugin gives the node's GPUs; the agent keeps those that it got by its claim."""
+        node.withdraw_claims()
+        node.offer_gpus(self._machine(node.site.name, gpus))
+
+    def _machine(self, node: str, gpus: Sequence[RealGpu]) -> dict[str, Any]:
+        return machine(gpus, self._site.mounts, self._site.environment | {"NODE_OF_GPUS": node})
 
     def topology(self, node: str) -> dict[str, Any] | None:
         """The NodeTopology of a node."""

@@ -13,6 +13,7 @@ COLLECTIVES = (
     "scatter",
     "all-to-all",
     "send/recv",
+    "copy",
     "barrier",
 )
 
@@ -22,6 +23,9 @@ def table(found: Mapping[str, Any]) -> str:
     sorts = dict.fromkeys(run["what"] for run in found["runs"])
     parts = [_part(what, [run for run in found["runs"] if run["what"] == what]) for what in sorts]
     failed = [f"- {name} failed: {words.strip().splitlines()[-1]}" for name, words in found["failures"].items()]
+    agent = [f"- agent, {fact}: {value}" for fact, value in found.get("agent", {}).items()]
+    if agent:
+        parts.append("\n".join(agent))
     return "\n\n".join([*parts, *(["\n".join(failed)] if failed else [])]) + "\n"
 
 

@@ -33,7 +33,8 @@ VERBS = {"NCCL_NET": "IB", "NCCL_IB_HCA": "=mlx5_0:1,mlx5_3:1"}
 
 
 def gang(*, nodes: int = 2, fabric: dict[str, Any] | None = None, annotations: Any = None, network: Any = None,
-         remedies: frozenset[Remedy] = frozenset(), **facts: Any) -> Gang:  # fmt: skip
+         remedies: frozenset[Remedy] = frozenset(), cpus: str | None = None, **facts: Any) -> Gang:  # fmt: skip
+    resources = {} if cpus is None else {"resources": {"limits": {"cpu": cpus}}}
     job = TrainingJob.parse_strictly(
         {
             "metadata": {"name": "train", "namespace": "ml", "uid": "u"},
@@ -42,7 +43,7 @@ def gang(*, nodes: int = 2, fabric: dict[str, Any] | None = None, annotations: A
                 "network": network or {},
                 "template": {
                     "metadata": {"annotations": annotations or {}},
-                    "spec": {"containers": [{"name": "trainer"}]},
+                    "spec": {"containers": [{"name": "trainer", **resources}]},
                 },
             },
         }
@@ -98,6 +99,31 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
     ),
     "ENV:147 rails joined by spine": (IB, VERBS, "NCCL_CROSS_NIC"),
     "ENV:441 no verbs device / iWARP only: Socket": ({}, {"NCCL_NET": "Socket"}, "NCCL_IB_DISABLE"),
+    "ENV:121 plain TCP of 100 Gbit/s and more: 4 threads x 4 sockets": (
+        {"fabric": {"levelBandwidthGBps": {"host": 25, "rack": 12.5}}},
+        {"NCCL_NET": "Socket", "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"},
+        "NCCL_IB_DISABLE",
+    ),
+    "ENV:121 with 2 CPUs a rank to spare": (
+        {"fabric": {"levelBandwidthGBps": {"host": 25}}, "cpus": "6"},
+        {"NCCL_NET": "Socket", "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"},
+        "NCCL_IB_DISABLE",
+    ),
+    "ENV:121 without: one socket": (
+        {"fabric": {"levelBandwidthGBps": {"host": 25}}, "cpus": "5"},
+        {"NCCL_NET": "Socket"},
+        "NCCL_IB_DISABLE",
+    ),
+    "ENV:121 a network that is narrow somewhere: one socket": (
+        {"fabric": {"levelBandwidthGBps": {"host": 25, "rack": 5}}},
+        {"NCCL_NET": "Socket"},
+        "NCCL_IB_DISABLE",
+    ),
+    "ENV:121 RDMA has no sockets to multiply": (
+        {"fabric": {"levelBandwidthGBps": {"host": 25}}, **IB},
+        VERBS,
+        "NCCL_IB_GID_INDEX",
+    ),
     "ENV:441 NICs that no resource exposes: the first net that initialises": (
         {"usable": frozenset({Transport.ROCE})},
         {},

@@ -77,6 +77,10 @@ def test_a_good_one_says_nothing() -> None:
             ("PreflightFailed", "preflight: gpu-2 is slower inside than the other nodes of the gang"),
         ),
         (
+            {"inside": 90.0, "world": 80.0, "slow": [0, 1], "link": []},
+            ("PreflightFailed", "preflight: gpu-1, gpu-2 are slower inside than the other nodes of the gang"),
+        ),
+        (
             {"inside": 350.0, "world": 12.5, "slow": [], "link": [0, 1]},
             (
                 "PreflightFailed",
@@ -100,6 +104,7 @@ def test_a_good_one_says_nothing() -> None:
     ],
     ids=[
         "a node",
+        "both nodes",
         "a link",
         "skipped",
         "an error",

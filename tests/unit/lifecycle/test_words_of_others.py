@@ -132,6 +132,18 @@ def test_a_flood_of_words_ends_where_the_schema_does(status: bool) -> None:
     assert max(len(notice.note.encode()) for notice in story.notices) <= 1000
 
 
+def test_what_one_agent_says_at_length_leaves_room_for_the_other_nodes() -> None:
+    story = waiting(
+        node("gpu-1"),
+        node_topology("gpu-1", conditions=[AGENT | {"reason": "R" * 1024, "message": "\x1b[2J" * 8000}]),
+        node("gpu-2", ready="False"),
+        node_topology("gpu-2"),
+    )
+    story.settle()
+    assert any("gpu-2 (NotReady" in text for text in told(story))
+    assert max(map(len, told(story))) <= 1000
+
+
 OTHERS = "secret-team"
 
 

@@ -14,10 +14,13 @@ from pydantic import ValidationError
 from closeknit.api.names import MachineConditionType
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.api.objects import NodeTopology
+from closeknit.api.printable import printable
 from closeknit.api.wire import FieldError
 from closeknit.cluster.meta import Metadata, WireStruct
 from closeknit.machine.graph import InvalidTopology, Machine
 from closeknit.machine.health import unusable_gpus, working_machine
+
+SAID = 512  # characters of what an agent says of its node: a refusal has words for other nodes, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,8 @@ def moment(text: str | None) -> datetime | None:
 def _not_ready(status: NodeTopologyStatus) -> str | None:
     for condition in status.conditions:
         if condition.type == MachineConditionType.READY and condition.status == "False":
-            return f"its agent says {condition.reason}" + (f": {condition.message}" if condition.message else "")
+            said = f"{condition.reason}: {condition.message}" if condition.message else condition.reason
+            return f"its agent says {printable(said, SAID)}"
     return None
 
 

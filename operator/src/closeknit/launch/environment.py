@@ -2,19 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
-from closeknit.api.quantity import quantity
 from closeknit.launch import nccl
+from closeknit.launch.cpus import cpus
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang
 from closeknit.launch.harmful import Hazard, hazards
 from closeknit.launch.member import Member
 from closeknit.launch.template import trainer
 from closeknit.launch.variable import Variable
-
-QUANTITY_MAX_LENGTH = 32  # as closeknit.api bounds quantities; a longer text is for the API server to refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +90,8 @@ def _storage(gang: Gang, member: Member) -> tuple[Variable, ...]:
 
 def _threads(pod: Mapping[str, Any], container: Mapping[str, Any], member: Member) -> tuple[Variable, ...]:
     """Without it torchrun sets one thread; without a CPU request nobody knows how many are ours."""
-    cores = _cores(pod, container)
+    cores = cpus(pod, container)
     if cores is None or not member.rank_count:
         return ()
     threads = max(1, int(cores) // member.rank_count)
     return (Variable("OMP_NUM_THREADS", str(threads), "the container's CPUs divided by its ranks"),)
-
-
-def _cores(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Decimal | None:
-    """CPUs of the container: its limit, else the Pod's as a whole; then what they request. None where nothing is said
-    of them, or what is said is no quantity."""
-    for field in ("limits", "requests"):
-        for holder in (container, pod):
-            cpu = ((holder.get("resources") or {}).get(field) or {}).get("cpu")
-            if isinstance(cpu, str | int | float) and len(text := str(cpu)) <= QUANTITY_MAX_LENGTH:
-                try:
-                    cores = quantity(text)
-                except ValueError:
-                    return None
-                if cores > 0:  # 0 is no limit
-                    return cores
-    return None

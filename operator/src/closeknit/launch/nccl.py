@@ -3,13 +3,16 @@ are measured."""
 
 from hashlib import sha256
 
+from closeknit.api.names import Role
 from closeknit.api.nodetopology import Transport
+from closeknit.launch.cpus import cpus
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
 from closeknit.launch.network import Net
 from closeknit.launch.platform import Platform
 from closeknit.launch.remedy import Remedy
 from closeknit.launch.row import Row
+from closeknit.launch.template import trainer
 from closeknit.launch.variable import Variable
 
 NVLS = "NCCL_NVLS_ENABLE"
@@ -39,6 +42,24 @@ def _efa(_gang: Gang, _member: Member) -> tuple[Variable, ...]:
 
 def _sockets(gang: Gang, _member: Member) -> tuple[Variable, ...]:
     return (Variable("NCCL_NET", "Socket", gang.net.value),)
+
+
+def _has_wide_sockets(gang: Gang) -> bool:
+    """Whether one socket would leave most of the network idle, and every rank has CPUs to serve more of them."""
+    declared = gang.fabric.level_bandwidth_gb_s.values()
+    if not gang.net.is_sockets or not declared or min(declared) < _WIDE_GB_S:
+        return False
+    pod = gang.template(Role.WORKER).spec
+    cores = cpus(pod, trainer(pod))
+    return cores is None or cores >= _CPUS_PER_RANK * max(worker.rank_count for worker in gang.workers)
+
+
+def _more_sockets(_gang: Gang, _member: Member) -> tuple[Variable, ...]:
+    """A socket moves some 2 GB/s. Between two H200, each in a Pod of its own node, 16 reached 7.0 GB/s where one
+    reached 2.0 to 2.6 (docs/measurements/2026-11-22-jobs-on-2-h200.md). NCCL takes one by itself: it knows the network
+    cards of two clouds, and from inside a Pod's network sees none."""
+    why = "the site declares at least 100 Gbit/s between nodes, which one socket does not fill"
+    return (Variable("NCCL_SOCKET_NTHREADS", "4", why), Variable("NCCL_NSOCKS_PERTHREAD", "4", why))
 
 
 def _interface(_gang: Gang, _member: Member) -> tuple[Variable, ...]:
@@ -85,6 +106,8 @@ def _is_verbs(gang: Gang, transport: Transport) -> bool:
     return gang.net is Net.VERBS and transport in gang.transports
 
 
+_WIDE_GB_S = 12.5  # 100 Gbit/s
+_CPUS_PER_RANK = 3  # its own, and two for the threads of its sockets, which move data in turns
 _FIRST_PORT, _PORTS = 20_000, 10_000  # below those that Linux gives to connections
 
 TABLE = (
@@ -172,6 +195,11 @@ TABLE = (
         lambda gang: gang.net.is_sockets,
         _sockets,
         leaves=("NCCL_IB_DISABLE",),
+    ),
+    Row(
+        "sockets alone over a network that the site declares wide, and CPUs for several of them",
+        _has_wide_sockets,
+        _more_sockets,
     ),
     Row(
         "the nodes have NICs that closeknit does not hand out",  # the name of a net could keep NCCL from them

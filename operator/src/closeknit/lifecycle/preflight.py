@@ -94,7 +94,7 @@ def _words(shares: Sequence[Share], found: Sequence[Finding]) -> str | None:
         return None
     nodes = names([shares[rank].node for rank in named])
     if any(each.slow for each in found):
-        return f"{nodes} is slower inside than the other nodes of the gang"
+        return f"{nodes} {'is' if len(named) == 1 else 'are'} slower inside than the other nodes of the gang"
     reached = next((each.world for each in found if each.world is not None), None)
     got = "" if reached is None else f": all ranks reach {reached:.1f} GB/s together"
     return f"the slowest link is that between {nodes}{got}"
