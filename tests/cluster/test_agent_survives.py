@@ -53,6 +53,12 @@ class Agent:
         options += ["--kubeconfig", str(self.kubeconfig)]
         return self.cluster.start_program("survivor", sys.executable, "-m", "closeknit.agent.main", *options)
 
+    def started_anew(self, pid: int) -> int:
+        """After it was killed."""
+        os.kill(pid, signal.SIGKILL)
+        self.cluster.wait_for(lambda: not is_running(pid), "the agent to end")
+        return self.start()
+
     def wait_for_gpus(self, count: int) -> dict[str, Any]:
         def shown() -> dict[str, Any] | None:
             try:
@@ -112,6 +118,7 @@ def test_what_an_agent_survives(cluster: LocalCluster, tmp_path: Path) -> None:
     )
     cluster.wait_for(lambda: NOT_ITS_NODE in agent.log, "the agent to say why it writes nothing")
     agent.log_in()
+    pid = agent.started_anew(pid)  # in a Pod it reads its token once a minute: tests/unit/kube/test_login.py
     second = agent.wait_for_gpus(4)
     uid = cluster.get("node", NODE)["metadata"]["uid"]
     assert [owner["uid"] for owner in second["metadata"]["ownerReferences"]] == [uid]
@@ -128,10 +135,8 @@ def test_what_an_agent_survives(cluster: LocalCluster, tmp_path: Path) -> None:
     assert labels["closeknit.dev/gpu.count"] == "8"
 
     # Killed, and started again: nothing is written twice.
-    os.kill(pid, signal.SIGKILL)
-    cluster.wait_for(lambda: not is_running(pid), "the agent to end")
     before = cluster.get("nodetopology", NODE)["metadata"]["resourceVersion"]
-    pid = agent.start()
+    pid = agent.started_anew(pid)
     cluster.wait_for(lambda: "wrote nothing, all is up to date" in agent.log, "the next one to look")
     assert cluster.get("nodetopology", NODE)["metadata"]["resourceVersion"] == before
     assert "Traceback" not in agent.log

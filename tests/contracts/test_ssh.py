@@ -61,7 +61,9 @@ def launcher(debian: Callable[[str], Path], tmp_path: Path) -> Iterator[Pod]:
     hosts = "first slots=1\nlocalhost slots=1\n"
     first, second = (Pod(tmp_path / name, secret, port, hosts) for name in ("first", "second"))
     assert second.prepare("serve").returncode == 0
-    sshd = subprocess.Popen(["/bin/sh", str(second.etc / "serve.sh")], env={**os.environ, "ODD": ODD, "RANKS": "3"})
+    sshd = subprocess.Popen(
+        ["/bin/sh", str(second.etc / "serve.sh"), str(port)], env={**os.environ, "ODD": ODD, "RANKS": "3"}
+    )
     try:
         yield first
     finally:

@@ -20,7 +20,7 @@ def machines(draw: st.DrawFn) -> Readings:
     ends = [LinkFault(gpu.index, link.link) for gpu in whole.gpus for link in gpu.links]
     down = draw(st.lists(st.sampled_from(ends), max_size=4)) if ends else []
     switches = profile.nvlink.switches if profile.nvlink else 0
-    lost = draw(st.sets(st.integers(0, switches - 1), max_size=2)) if switches else set()
+    lost = draw(st.sets(st.integers(0, switches - 1))) if switches else set()
     mig = draw(st.sets(indexes, max_size=2)) if profile.gpu.mig else set()
     nics = [device.name for device in whole.rdma]
     faults = Faults(

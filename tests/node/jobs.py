@@ -1,17 +1,15 @@
 """TrainingJobs on real nodes: what was planned for each rank, and what each rank says that it got."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from closeknit.api.objects import TrainingJob
-from harness.node.stand import TRAINER_IMAGE, Stand
+from harness.node.stand import Stand
+from harness.node.trainers import DEBIAN
 from harness.operator_bed import Bed
 
-SCRIPTS = Path(__file__).parent / "scripts"
-END_TIMEOUT_S = 150  # eight processes import PyTorch on two cores: 15 s; a loaded machine may take ten times that
+END_TIMEOUT_S = 600  # it takes 10 to 60 s of two cores; others may need them, too
 
 
 @dataclass
@@ -20,22 +18,10 @@ class Jobs(Bed):
 
     stand: Stand = field(kw_only=True)
 
-    def train(self, command: Sequence[str], *, name: str = "train", image: str = TRAINER_IMAGE, **spec: Any) -> None:
-        """Submits a job whose Pods run this command beside /scripts, by `kubectl apply`."""
-        scripts = {file.name: file.read_text() for file in SCRIPTS.iterdir() if file.is_file()}
-        metadata = {"name": "scripts", "namespace": self.namespace}
-        self.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": scripts})
-        container = {
-            "name": "trainer",
-            "image": image,
-            "command": list(command),
-            "volumeMounts": [{"name": "scripts", "mountPath": "/scripts"}],
-        }
-        template = {
-            "terminationGracePeriodSeconds": 1,
-            "containers": [container],
-            "volumes": [{"name": "scripts", "configMap": {"name": "scripts"}}],
-        }
+    def train(self, command: Sequence[str], *, name: str = "train", image: str = DEBIAN.image, **spec: Any) -> None:
+        """Submits a job whose Pods run this command, by `kubectl apply`."""
+        container = {"name": "trainer", "image": image, "command": list(command)}
+        template = {"terminationGracePeriodSeconds": 1, "containers": [container]}
         self.submit(name, template={"spec": template}, **spec)
 
     def wait_for_end(self, state: str, name: str = "train") -> dict[str, Any]:
@@ -65,9 +51,3 @@ class Jobs(Bed):
     def _placed(self, name: str) -> dict[str, Any] | None:
         job = self.job(name)
         return job if job["status"].get("placement") else None
-
-
-def reports(log: str) -> list[dict[str, Any]]:
-    """What the ranks of one Pod said of themselves (scripts/report.py), by local rank."""
-    found = [json.loads(line) for line in log.splitlines() if line.startswith('{"report"')]
-    return sorted((each["report"] for each in found), key=lambda each: int(each["local_rank"]))

@@ -5,7 +5,7 @@ import pytest
 from harness.local_cluster import LocalCluster
 from harness.node.gpus import pretended, uuids
 from harness.node.local_node import LocalNode
-from harness.node.stand import TRAINER_IMAGE
+from harness.node.trainers import DEBIAN
 from node.pods import delete, environment, pod, wait_for_phase
 
 pytestmark = pytest.mark.nodes
@@ -45,7 +45,7 @@ def test_a_host_name_behind_a_headless_service_is_known(
     wait_for_phase(node_cluster, "server", "Running")
     url = "http://first.ranks.default.svc/"
     client = pod("client", nodes[1].site.name, "-c", f"until {PYTHON_FETCH} {url}; do :; done")
-    client["spec"]["containers"][0] |= {"image": TRAINER_IMAGE}
+    client["spec"]["containers"][0] |= {"image": DEBIAN.image}
     node_cluster.apply(client)
     wait_for_phase(node_cluster, "client", "Succeeded")
     assert node_cluster.kubectl("logs", "client").startswith("first\n")

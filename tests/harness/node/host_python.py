@@ -33,7 +33,7 @@ RUNTIME_CLASS = {
 
 def write_agent_image(archive: Path) -> None:
     """An image with the program closeknit-agent; for nodes with HOST_FOLDERS."""
-    layer = _system()
+    layer = system()
     path = ":".join([f"{_HOST}/packages", *(f"{_HOST}/{source}" for source in SOURCES)])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     program = f"exec {_HOST}/python/bin/python{version} -B -m closeknit.agent.main"
@@ -43,18 +43,8 @@ def write_agent_image(archive: Path) -> None:
     write_image(archive, AGENT_IMAGE, layer, ["/programs/closeknit-agent"], environment=["PATH=/programs:/usr/bin"])
 
 
-# Debian's torchrun 1.13 does not start a process where these have their default, for Python 3.11 no longer counts 0
-# among the values of a flag: so something is said of a local rank that nobody has.
-_TORCHRUN = ("PET_REDIRECTS=9:1", "PET_TEE=9:1")
-
-
-def write_python_image(archive: Path, name: str) -> None:
-    """An image of the machine's own programs, Debian's Python among them; for nodes with HOST_FOLDERS."""
-    environment = ("PATH=/usr/bin:/usr/sbin", "HOME=/tmp", *_TORCHRUN)
-    write_image(archive, name, _system(), ["/bin/sh"], environment=environment)
-
-
-def _system() -> Layer:
+def system() -> Layer:
+    """The beginning of an image that runs the machine's own programs; for nodes with HOST_FOLDERS."""
     layer = Layer()
     layer.add_etc()
     for name in ("bin", "sbin", "lib", "lib64"):

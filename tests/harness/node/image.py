@@ -51,9 +51,10 @@ class Layer:
         self._tar.addfile(entry)
 
     def add_etc(self) -> None:
-        """What a program expects of any system: names for root and for user 1000, and a /tmp."""
+        """What a program expects of any system: names for root, user 1000 and who sshd wants to be, and a /tmp."""
         self.add_folder("tmp", 0o1777)
-        self.add_file("etc/passwd", b"root:x:0:0::/tmp:/none\nuser:x:1000:1000::/tmp:/none\n")
+        users = ("root:x:0:0::/tmp:/bin/sh", "user:x:1000:1000::/tmp:/bin/sh", "sshd:x:100:65534::/run/sshd:/none")
+        self.add_file("etc/passwd", "".join(f"{user}\n" for user in users).encode())
         self.add_file("etc/group", b"root:x:0:\nuser:x:1000:\n")
 
     def content(self) -> bytes:

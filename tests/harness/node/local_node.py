@@ -31,7 +31,7 @@ READY_TIMEOUT_S = 60  # it takes 5 s; a loaded machine may take ten times that
 class LocalNode:
     """One node of a LocalCluster. Ready when entered; gone, with all its containers and its Node, when left."""
 
-    folder: Path  # logs/; the node's /var/lib is var/lib here
+    folder: Path  # logs/, reports/; the node's /var/lib is var/lib here
     site: Site
 
     def __init__(
@@ -48,7 +48,7 @@ class LocalNode:
     def __enter__(self) -> Self:
         self._programs = node_programs()
         with ExitStack() as stack:
-            for inner in ("logs", programs.POD_LOGS, "var/lib", "var/log", "cdi"):
+            for inner in ("logs", programs.POD_LOGS, programs.REPORTS, "var/lib", "var/log", "cdi"):
                 (self.folder / inner).mkdir(parents=True)
             stack.callback(remove, self.folder)  # for when its supervisor was killed, else it has done it
             programs.write_files(self.folder, self.site, self._cluster.authority, self._programs, self._host_folders)
@@ -65,6 +65,11 @@ class LocalNode:
         self._cluster.kubectl("delete", "node", self.site.name, "--ignore-not-found", "--wait=false")
 
     @property
+    def reports(self) -> Path:
+        """What its containers see as /reports where they see folders of the machine; they may write there."""
+        return self.folder / programs.REPORTS
+
+    @property
     def pod_resources(self) -> Path:
         """The kubelet's socket for who asks which Pod holds what, as a path of this machine."""
         return self.folder / "var" / "lib" / "kubelet" / "pod-resources" / "kubelet.sock"
@@ -75,6 +80,13 @@ class LocalNode:
         pid = int(ask(self._inside, {"name": name, "argv": command, "environment": environment})["pid"])
         self._pids[name] = pid
         return pid
+
+    def run_program(self, name: str, *command: str) -> str:
+        """Runs a program on the node to its end; all that programs of this name have said. Raises ClusterError."""
+        pid = self.start_program(name, *command)
+        if ask(self._inside, {"wait": pid})["status"] != 0:
+            raise ClusterError(f"{' '.join(command[:3])} failed\n{self._log_tails()}")
+        return (self.folder / "logs" / f"{name}.log").read_text()
 
     def stop_program(self, name: str) -> None:
         """Ends a program by SIGTERM, and by SIGKILL after a while."""
@@ -123,9 +135,7 @@ class LocalNode:
 
     def import_image(self, archive: Path) -> None:
         """Gives the node an image."""
-        pid = self.start_program("import", *programs.import_image(archive, self._programs))
-        if ask(self._inside, {"wait": pid})["status"] != 0:
-            raise ClusterError(f"{archive.name} was not imported\n{self._log_tails()}")
+        self.run_program("import", *programs.import_image(archive, self._programs))
 
     def _start_node(self) -> None:
         assert self._inside.stdout is not None  # it is PIPE

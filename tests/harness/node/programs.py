@@ -17,6 +17,7 @@ from harness.node.site import API_ADDRESS, CLUSTER_DOMAIN, DNS_ADDRESS, Site
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 HOST_RUNTIME = "nvidia"  # the runtime that mounts folders of the machine, as NVIDIA's mounts the driver
 POD_LOGS = "logs/pods"  # in the node's folder
+REPORTS = "reports"  # likewise: what processes in Pods write down for a test, in their /reports
 
 
 def write_files(
@@ -32,7 +33,7 @@ def write_files(
     (folder / "cni" / "net.d" / "10-pods.conflist").write_text(json.dumps(_network(site)))
     runtime = HOST_RUNTIME if host_folders else "runc"
     (folder / "containerd.toml").write_text(_containerd_config(folder, programs, runtime))
-    (folder / "host-runtime.json").write_text(json.dumps(_base_spec(programs["ctr"], host_folders)))
+    (folder / "host-runtime.json").write_text(json.dumps(_base_spec(folder, programs["ctr"], host_folders)))
     (folder / "kubelet.json").write_text(json.dumps(_kubelet_config(folder, site)))
     (folder / "resolv.conf").write_text("")
     (folder / "ca.crt").write_bytes(authority.certificate)
@@ -132,13 +133,16 @@ base_runtime_spec = '{folder}/host-runtime.json'
 """
 
 
-def _base_spec(client: Path, host_folders: Mapping[str, Path]) -> dict[str, Any]:
-    """What containerd begins a container of the host's runtime with: its own default, and these folders."""
+def _base_spec(folder: Path, client: Path, host_folders: Mapping[str, Path]) -> dict[str, Any]:
+    """What containerd begins a container of the host's runtime with: its own default, these folders, and reports."""
     said = subprocess.run([client, "oci", "spec"], capture_output=True, check=True).stdout
     spec: dict[str, Any] = json.loads(said)
-    options = ["rbind", "ro", "nosuid", "nodev"]
-    for seen, folder in host_folders.items():
-        spec["mounts"].append({"type": "bind", "source": str(folder), "destination": seen, "options": options})
+    for seen, source, access in (
+        *((seen, source, "ro") for seen, source in host_folders.items()),
+        ("/reports", folder / REPORTS, "rw"),
+    ):
+        options = ["rbind", access, "nosuid", "nodev"]
+        spec["mounts"].append({"type": "bind", "source": str(source), "destination": seen, "options": options})
     return spec
 
 

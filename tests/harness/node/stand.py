@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from harness.chart import render
@@ -11,11 +10,11 @@ from harness.install import install
 from harness.local_cluster import LocalCluster
 from harness.machines import AGENT_NAMESPACE, device_class
 from harness.node.gpus import pretended
-from harness.node.host_python import AGENT_IMAGE, HOST_FOLDERS, RUNTIME_CLASS, write_agent_image, write_python_image
+from harness.node.host_python import AGENT_IMAGE, RUNTIME_CLASS, write_agent_image
 from harness.node.local_node import LocalNode
+from harness.node.trainers import TRAINERS, trainer_folders
 
 PROFILE = "dgx1-v100"  # which of its GPUs a job gets matters, and most sets of them are bad
-TRAINER_IMAGE = "closeknit.dev/trainer:1"
 _REPOSITORY, _, _TAG = AGENT_IMAGE.rpartition(":")
 
 
@@ -77,15 +76,15 @@ class Stand:
 
 @contextmanager
 def standing() -> Iterator[Stand]:
-    """Both nodes Ready, with the agent's image and a trainer's."""
+    """Both nodes Ready, with the agent's image and the trainers'."""
     with ExitStack() as stack:
         cluster = stack.enter_context(LocalCluster(with_nodes=True))
+        folders = trainer_folders()
         one, other = (
-            stack.enter_context(LocalNode(cluster, f"node-{number}", number, host_folders=HOST_FOLDERS))
-            for number in (1, 2)
+            stack.enter_context(LocalNode(cluster, f"node-{number}", number, host_folders=folders)) for number in (1, 2)
         )
         for node in (one, other):
-            for write in (write_agent_image, _write_trainer_image):
+            for write in (write_agent_image, *(trainer.write for trainer in TRAINERS)):
                 archive = node.folder / "image.tar"
                 write(archive)
                 node.import_image(archive)
@@ -94,7 +93,3 @@ def standing() -> Iterator[Stand]:
         install(cluster)
         cluster.wait_for_default_account(AGENT_NAMESPACE)
         yield Stand(cluster, (one, other))
-
-
-def _write_trainer_image(archive: Path) -> None:
-    write_python_image(archive, TRAINER_IMAGE)

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from closeknit.agent.discovery.ailments import MAX_REASONS, ailing_gpus
-from closeknit.agent.discovery.course import APPLICATION_XIDS, Course, followed, is_foreign
+from closeknit.agent.discovery.course import Course, followed, is_foreign
 from closeknit.agent.discovery.readings import FabricReading, GpuReading, HealthReading, Readings, XidReading
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
+from closeknit.agent.discovery.xids import APPLICATION_XIDS
 from closeknit.agent.simulated import load_profile
 from closeknit.api.names import GpuReason
 from closeknit.api.nodetopology import Method

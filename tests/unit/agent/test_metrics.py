@@ -119,6 +119,9 @@ def test_a_simulated_gpu_does_nothing() -> None:
 
 def test_an_agent_says_how_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     class Mute:
+        async def published(self) -> None:
+            return None
+
         async def publish(self, *_: Any) -> list[str]:
             return []
 
@@ -127,8 +130,9 @@ def test_an_agent_says_how_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         agent = Agent("node-1", SimulatedSource(load_profile("pcie-8"), "node-1"), publisher, interval_s=5)
         assert (agent.faults(), agent.gaps()) == ([], ["nothing has been published yet"])
         running = asyncio.create_task(agent.run())
-        while agent.gaps():  # noqa: ASYNC110 -- the agent has no event for it
+        while agent.gaps() and not running.done():  # noqa: ASYNC110 -- the agent has no event for it
             await asyncio.sleep(0.01)
+        assert not agent.gaps()
         running.cancel()
         now = agent._heard_at + LONGEST_READING_S
         monkeypatch.setattr("closeknit.agent.agent.monotonic", lambda: now)

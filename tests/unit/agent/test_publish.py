@@ -317,11 +317,11 @@ class Listening(Publisher):
     def __init__(self, api: MemoryApi, source: Playing) -> None:
         super().__init__(api, "node-1", agent_version="0.1.0")
         self._source = source
-        self.published: list[tuple[int, list[str]]] = []
+        self.told: list[tuple[int, list[str]]] = []
 
     async def publish(self, found: Discovery, now: datetime) -> list[str]:
         written = await super().publish(found, now)
-        self.published.append((self._source.reads, [reason for gpu in found.gpus for reason in gpu.reasons]))
+        self.told.append((self._source.reads, [reason for gpu in found.gpus for reason in gpu.reasons]))
         return written
 
 
@@ -342,7 +342,7 @@ def test_news_are_published_at_once_and_what_is_remembered_is_no_news() -> None:
             while source.reads < 30:  # noqa: ASYNC110 -- a thread reads, which sets no event
                 await asyncio.sleep(0.001)
         running.cancel()
-        return publisher.published
+        return publisher.told
 
     assert asyncio.run(main()) == [(1, []), (3, ["XID79"])]
 

@@ -142,6 +142,8 @@ def test_kernel_files(tree: Tree) -> None:
     write(root / "proc/driver/nvidia-fs/version", "version: 2.25\n")
     write(root / "proc/sys/kernel/osrelease", "6.8.0-40-generic\n")
     write(root / "sys/module/nvidia_peermem/version", "580\n")
+    write(root / "sys/module/nvidia/version", "580\n")
+    write(root / "proc/sys/kernel/random/boot_id", "91b738ad-6b95-439e-a91f-ab78bb679120\n")
     write(root / "sys/module/ib_core/parameters/netns_mode", "Y\n")
     write(root / "sys/class/dmi/id/product_name", "DGXH200\n")
     write(root / "proc/devices", "Character devices:\n195 nvidia\n234 nvidia-caps-imex-channels\n")
@@ -155,6 +157,8 @@ def test_kernel_files(tree: Tree) -> None:
     assert found.cpu == CpuReading(vendor="GenuineIntel", family=6, model=143, sockets=2)
     assert found.has_hypervisor is False
     assert found.has_peer_memory is True
+    assert found.boot_id == "91b738ad-6b95-439e-a91f-ab78bb679120"
+    assert found.nvidia_load == (root / "sys/module/nvidia").stat().st_ino
     assert found.kernel_release == "6.8.0-40-generic"
     assert found.rdma_netns_mode == "Y"
     assert found.product_name == "DGXH200"

@@ -10,9 +10,9 @@ from closeknit.agent.discovery.topology import discover
 from closeknit.agent.recorded import RecordedSource
 from closeknit.api.nodetopology import Confidence, Method, NodeTopologySpec
 from closeknit.cli.smi.paste import MAX_LINE_LENGTH, lines
-from closeknit.cli.smi.products import product_of
 from closeknit.cli.smi.reading import read
 from closeknit.cli.smi.torn import Torn
+from closeknit.machine.products import product_of
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "dumps"
 FULL_LEGEND = "\nLegend:\n  X    = Self\n  NV#  = Connection traversing a bonded set of # NVLinks\n"

@@ -102,7 +102,7 @@ def test_over_ssh_the_first_launches_and_the_others_serve(framework: Framework) 
     first, second = (made["spec"] for made in pods(of, range(2)))
     (launcher,), (server,) = first["containers"], second["containers"]
     assert "command" not in launcher  # the user's own, which is the image's here
-    assert server["command"] == ["/bin/sh", "/etc/closeknit/serve.sh"]
+    assert server["command"] == ["/bin/sh", "/etc/closeknit/serve.sh", "2222"]
     for spec, role in ((first, "wait"), (second, "serve")):
         (container,) = spec["containers"]
         assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
@@ -114,6 +114,12 @@ def test_over_ssh_the_first_launches_and_the_others_serve(framework: Framework) 
         assert prepare["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
         assert volumes["closeknit-keys"]["secret"] == {"secretName": "train-ssh-u", "defaultMode": 0o444}
+
+
+def test_horovods_ranks_may_load_their_libraries_at_different_speeds() -> None:
+    """By itself it gives up after 30 s, which two nodes with a cold cache of files have differed by."""
+    found = container_environment(gang(Framework.HOROVOD), 1)
+    assert (found["HOROVOD_START_TIMEOUT"], found["HOROVOD_GLOO_TIMEOUT_SECONDS"]) == ("300", "300")
 
 
 def test_a_server_has_nothing_of_the_launchers_command() -> None:

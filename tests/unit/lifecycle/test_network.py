@@ -365,6 +365,16 @@ def test_shared_roce_goes_over_the_nodes_network_by_consent_alone() -> None:
         assert spec.get("dnsPolicy") == ("ClusterFirstWithHostNet" if expected else None)
 
 
+def test_two_jobs_on_the_network_of_their_nodes_meet_at_different_ports() -> None:
+    half: dict[str, Any] = {"gpus": 8, "topology": {"gpusPerNode": 4}, "network": {"allowHostNetwork": True}}
+    jobs = [training_job(name, spec={**job()["spec"], **half}) for name in ("one", "other")]
+    story = Story(*two(nics("RoCE"), hca="8"), *jobs)
+    story.settle()
+    trainers = [made["spec"]["containers"][0] for made in pods(story)]
+    ports = [{entry["name"]: entry["value"] for entry in trainer["env"]}["MASTER_PORT"] for trainer in trainers]
+    assert sorted(ports) == ["29500", "29500", "29504", "29504"]
+
+
 @pytest.mark.parametrize(
     ("security", "reason"),
     [

@@ -54,7 +54,7 @@ def test_it_has_the_trainers_image_gpus_and_variables_and_comes_last() -> None:
     assert {entry["name"] for entry in trainer["env"]} <= env.keys()
     assert env["CLOSEKNIT_PREFLIGHT_RANKS"] == "8,8"
     assert env["CLOSEKNIT_PREFLIGHT_NODE"] == "1"
-    assert env["CLOSEKNIT_PREFLIGHT_MEET"] == "train-a1-worker-00000.train-a1.team-b.svc:29399"
+    assert env["CLOSEKNIT_PREFLIGHT_MEET"] == "train-a1-worker-00000.train-a1.team-b.svc:29300"
     assert env["CLOSEKNIT_PREFLIGHT_ENFORCE"] == "1"
     assert "$(" not in SCRIPT  # Kubernetes would take it for a variable
 

@@ -84,6 +84,8 @@ class NodeTopologyStatus(Wire):
     """Last sign of life of the agent."""
     agent_version: Label | None = None
     """Version of the agent."""
+    driver_load: Label | None = None
+    """Which load of the driver, of which start of the machine, this speaks of; another one has other XIDs."""
     gpus: Annotated[list[GpuStatus], Field(max_length=MAX_GPUS_PER_NODE)] = []
     """GPUs that are not healthy."""
     nics: Annotated[list[NicStatus], Field(max_length=MAX_NICS_PER_NODE)] = []

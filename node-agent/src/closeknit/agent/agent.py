@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from closeknit.agent.discovery import trail
 from closeknit.agent.discovery.allocations import Allocations, held_lately
-from closeknit.agent.discovery.course import Course, followed
+from closeknit.agent.discovery.course import Course, followed, recalled
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.remembered import remembered
 from closeknit.agent.discovery.topology import Discovery, discover
@@ -69,6 +69,7 @@ class Agent:
         self._known: Allocations | None = None
         self._last: tuple[Readings, Discovery] | None = None  # with what is remembered
         self._course = Course()
+        self._has_recalled = False  # what was published before this agent began
         self._trail = trail.Trail()
         self._counted_at = 0.0  # on the loop's clock
         self._is_published = False
@@ -124,6 +125,8 @@ class Agent:
         # In a thread: a driver that hangs must not keep this process from ending when it is told to.
         self._heard_at = monotonic()
         read = await asyncio.to_thread(self._source.read)
+        if not self._has_recalled:
+            await self._recall(read)
         if self._kubelet is None:
             return self._discovered(read, None)
         # After the reading: a program that computes was given its GPU before.
@@ -132,6 +135,14 @@ class Agent:
         self._known = known
         held = None if known.held is None else await self._with_paths(known.held, found.spec)
         return dataclasses.replace(found, allocations=held, findings=(*found.findings, known.finding))
+
+    async def _recall(self, read: Readings) -> None:
+        """Takes up the XIDs that were published before. Raises ApiError, and keeps those of this reading even then."""
+        self._course = followed(self._course, read, monotonic())
+        published = await self._publisher.published()
+        self._has_recalled = True
+        if published is not None:
+            self._course = recalled(self._course, *published)
 
     async def _with_paths(self, held: Sequence[Allocation], spec: NodeTopologySpec) -> tuple[Allocation, ...]:
         """These containers' allocations with the ways that their data has moved."""

@@ -66,6 +66,12 @@ class Publisher:
             written.append("labels")
         return written
 
+    async def published(self) -> tuple[NodeTopologySpec, NodeTopologyStatus] | None:
+        """What is published of this node; None where nothing is, or nothing that can be read. Raises ApiError."""
+        topology = await self._read_topology()
+        spec = _spec(topology)
+        return None if spec is None else (spec, _status(topology))
+
     async def _read_topology(self) -> JsonObject | None:
         try:
             return await self._api.get(NODE_TOPOLOGIES, self._node)

@@ -33,7 +33,7 @@ from closeknit.cluster.kinds import Change, ClusterObject, change
 from closeknit.cluster.levels import Levels
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
-from closeknit.cluster.pool import pools
+from closeknit.cluster.pool import uuid_of
 from closeknit.cluster.table import EMPTY, ObjectKey
 from closeknit.cluster.tables import Tables
 from closeknit.cluster.view import node_view
@@ -170,10 +170,7 @@ class Cluster:
 
     def claimed_uuids(self, claim: ResourceClaim) -> tuple[str | None, ...]:
         """UUID of each GPU that the claim holds, in the order of its allocation; None where no slice tells."""
-        uuids: dict[tuple[str, str], str] = {}
-        for pool in sorted({pool for pool, _ in claim.devices}):
-            uuids.update(pools(self._tables.under(SLICES_OF_POOL, pool)).uuids)
-        return tuple(uuids.get(device) for device in claim.devices)
+        return tuple(uuid_of(device, self._tables.under(SLICES_OF_POOL, pool)) for pool, device in claim.devices)
 
     def reported_uuids(self, pod: Pod) -> tuple[str, ...] | None:
         """UUIDs of the devices that the kubelet gave to the Pod, ascending; None where its node's agent names none."""

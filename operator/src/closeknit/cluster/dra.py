@@ -1,5 +1,7 @@
 """ResourceSlices and ResourceClaims of NVIDIA's DRA driver, in the few fields that are kept."""
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -21,7 +23,7 @@ class Device(msgspec.Struct, frozen=True):
     """Why no gang may be planned on it."""
 
 
-class ResourceSlice(msgspec.Struct, frozen=True):
+class ResourceSlice(msgspec.Struct, frozen=True, dict=True):
     """A part of one node's pool of GPUs."""
 
     name: str
@@ -31,6 +33,12 @@ class ResourceSlice(msgspec.Struct, frozen=True):
     slice_count: int
     """How many slices the pool has in this generation."""
     devices: tuple[Device, ...]
+
+    @cached_property
+    def uuids(self) -> Mapping[str, str]:
+        """UUID of each device that the driver tells one of. Worked out once: every decision asks it of each claim of a
+        gang that starts."""
+        return {device.name: device.uuid for device in self.devices if device.uuid}
 
 
 class ResourceClaim(msgspec.Struct, frozen=True):

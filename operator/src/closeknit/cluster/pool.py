@@ -37,7 +37,7 @@ def pools(slices: Iterable[ResourceSlice]) -> Pools:
     uuids: dict[tuple[str, str], str] = {}
     for pool, all_slices in by_pool.items():
         for entry in all_slices:
-            uuids.update({(pool, device.name): device.uuid for device in entry.devices if device.uuid})
+            uuids.update({(pool, device): uuid for device, uuid in entry.uuids.items()})
         newest = [entry for entry in all_slices if entry.generation == all_slices[-1].generation]
         expected = max(entry.slice_count for entry in newest)
         if len(newest) < expected:
@@ -47,3 +47,9 @@ def pools(slices: Iterable[ResourceSlice]) -> Pools:
             if device.whole and device.uuid:
                 gpus[device.uuid] = device.unusable
     return Pools(complete=bool(gpus), incomplete=incomplete, gpus=gpus, uuids=uuids)
+
+
+def uuid_of(device: str, slices: Iterable[ResourceSlice]) -> str | None:
+    """What `Pools.uuids` has of a device of the one pool that these slices are of; None where it has nothing."""
+    named = [(entry.generation, entry.name, entry.uuids[device]) for entry in slices if device in entry.uuids]
+    return max(named)[2] if named else None

@@ -100,7 +100,8 @@ class SchedulingLoop:
                 decide_at = loop.time() + await self._decide(cluster)
             elif (machine := self._sight.new_machine()) is not None:
                 await self._worker.run(partial(self._tables.learn, machine))
-                self.wake()  # there may be another
+            if self._sight.has_new_machine:
+                self.wake()  # it is learnt now, and not when its first job comes
             self.beat = loop.time()
             rested_at = self.beat + min(LONGEST_REST_S, REST_PER_WORK * (self.beat - began))
             if await self._is_woken(decide_at - loop.time()):

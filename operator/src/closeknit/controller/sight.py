@@ -9,6 +9,7 @@ from functools import partial
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.kinds import KINDS, Change, ClusterObject, Kind, Stream
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.report import AgentReport
@@ -18,12 +19,16 @@ from closeknit.kube.reflector import Event, Reflector
 from closeknit.machine.graph import Machine
 
 KNOWN_MACHINES = 1024  # kinds of machines; more of them than any site has, and a bound for whoever invents some
+# What is heard of the Pods and claims of a job that is being written changes nothing before all is written, but that
+# one may have ended and its node be free: that is looked at with whatever else comes, or so much later.
+UNHURRIED_S = 1.0
 
 _log = logging.getLogger(__name__)
 
 
 class Sight:
-    """Keeps up with the API server in `run`; `on_change` is called after every batch of changes, and must be quick.
+    """Keeps up with the API server in `run`; `on_change` is called after every batch of changes, and must be quick: at
+    once, or after UNHURRIED_S where all of them are of the Pods and claims of jobs that are assumed.
 
     A job that is `assumed` is shown as given, whatever its stream says, until it is `settled`.
     """
@@ -39,6 +44,7 @@ class Sight:
         self._changes: list[Change] = []
         self._assumed: set[JobKey] = set()
         self._machines: dict[str, Machine | None] = {}
+        self._later: asyncio.TimerHandle | None = None
 
     @property
     def is_synced(self) -> bool:
@@ -88,6 +94,11 @@ class Sight:
         pod = self.reflectors[Stream.CHILD_PODS].objects.get(Key(job.namespace, name))
         return isinstance(pod, Pod) and pod.uid == uid and pod.deletion_timestamp is None
 
+    @property
+    def has_new_machine(self) -> bool:
+        """Whether `new_machine` has one to give."""
+        return any(machine is not None for machine in self._machines.values())
+
     def new_machine(self) -> Machine | None:
         """A machine of a kind that was not given before; None where there is none."""
         for kind, machine in self._machines.items():
@@ -114,17 +125,33 @@ class Sight:
         )
 
     def _take(self, source: Stream, events: Sequence[Event[ClusterObject]]) -> None:
+        may_wait = bool(self._assumed)
         for event in events:
             if source is Stream.TRAINING_JOBS and self._assumed and JobKey(*event.key) in self._assumed:
                 continue
             if isinstance(event.new, AgentReport) and event.new.machine is not None:
                 self._note(event.new.machine)
             self._changes.append(Change(source, (event.key.namespace, event.key.name), event.new))
-        self._on_change()
+            may_wait = may_wait and _job_of(event) in self._assumed
+        if not may_wait:
+            self._on_change()
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(UNHURRIED_S, self._hurry)
+
+    def _hurry(self) -> None:
+        self._later = None
+        if self._changes:
+            self._on_change()
 
     def _note(self, machine: Machine) -> None:
         if machine.topology_class not in self._machines and len(self._machines) < KNOWN_MACHINES:
             self._machines[machine.topology_class] = machine
+
+
+def _job_of(event: Event[ClusterObject]) -> JobKey | None:
+    """The job whose Pod or claim has changed; None of anything else."""
+    changed = event.new or event.old
+    return changed.job if isinstance(changed, Pod | ResourceClaim) else None
 
 
 def _report(source: Stream, key: Key, reason: str) -> None:

@@ -9,7 +9,7 @@ from closeknit.launch.contract import Contract
 from closeknit.launch.gang import Gang
 from closeknit.launch.hosts import ranks
 from closeknit.launch.member import Member
-from closeknit.launch.pytorch import MASTER_PORT
+from closeknit.launch.pytorch import master_port
 from closeknit.launch.variable import Variable
 
 
@@ -23,7 +23,7 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
     )
     return (
         Variable("MASTER_ADDR", gang.coordinator, "ranks meet at node rank 0"),
-        Variable("MASTER_PORT", str(MASTER_PORT), "PyTorch's default"),
+        Variable("MASTER_PORT", master_port(gang), "PyTorch's default, where Pods have a network of their own"),
         Variable("WORLD_SIZE", str(gang.world_size), "all ranks"),
         *(own if member.uuids else ()),
     )

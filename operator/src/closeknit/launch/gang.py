@@ -142,6 +142,17 @@ class Gang:
         """Host name of node rank 0."""
         return self.host(self.members[0])
 
+    def port(self, member: Member, usual: int) -> int:
+        """The port of one Pod: the usual one; where Pods share their node's network, one that no other gang has there.
+
+        It follows from the booking, so that every Pod knows it of every other. The usual ones lie 64 apart or more.
+        """
+        return usual + member.lowest_gpu if self.on_host_network else usual
+
+    def meeting(self, usual: int) -> str:
+        """Host and port at which all ranks meet: those of node rank 0."""
+        return f"{self.coordinator}:{self.port(self.members[0], usual)}"
+
     def template(self, role: Role) -> PodTemplate:
         """The user's Pod template for the members of one role. Parameter servers have one of their own."""
         servers = self.job.spec.parameter_servers

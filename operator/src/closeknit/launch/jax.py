@@ -18,7 +18,7 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
     if not member.uuids:
         return ()
     return (
-        Variable("JAX_COORDINATOR_ADDRESS", f"{gang.coordinator}:{COORDINATOR_PORT}", "processes meet at node rank 0"),
+        Variable("JAX_COORDINATOR_ADDRESS", gang.meeting(COORDINATOR_PORT), "processes meet at node rank 0"),
         Variable("JAX_NUM_PROCESSES", str(len(gang.workers)), "one process on each node, for the script to pass on"),
         Variable("JAX_PROCESS_ID", str(member.index), "nodes are ordered so that neighbours are near; likewise"),
     )

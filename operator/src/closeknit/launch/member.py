@@ -22,6 +22,8 @@ class Member:
     """Global rank of the first GPU; ranks are contiguous."""
     binding: Binding | None = None
     """How the GPUs are bound to the Pod; None where it has none."""
+    lowest_gpu: int = 0
+    """The lowest NVML index among its GPUs, which no other gang has on this node."""
     nics: tuple[str, ...] = ()
     """RDMA NICs of these ranks as name:port; empty where the gang does not use RDMA."""
     rdma_resource: str | None = None

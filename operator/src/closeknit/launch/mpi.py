@@ -15,6 +15,12 @@ from closeknit.launch.member import Member
 from closeknit.launch.variable import Variable
 
 INTERFACE = "eth0"  # what containerd and CRI-O call a Pod's first interface, whatever the network
+PATIENCE_S = "300"  # PyTorch gives ranks half an hour to meet, JAX these five minutes
+
+_INTERFACES = (
+    Variable("HYDRA_IFACE", INTERFACE, "others cannot look up a Pod's bare host name, which it would tell"),
+    Variable("I_MPI_HYDRA_IFACE", INTERFACE, "the same for Intel MPI"),
+)
 
 
 def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
@@ -33,10 +39,12 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
         # MPICH and Intel MPI: Hydra.
         Variable("HYDRA_HOST_FILE", MACHINEFILE_PATH, "the same for MPICH"),
         Variable("HYDRA_LAUNCHER", "ssh", "MPICH would take what it finds"),
-        Variable("HYDRA_IFACE", INTERFACE, "others cannot look up a Pod's bare host name, which it would tell"),
         Variable("I_MPI_HYDRA_HOST_FILE", MACHINEFILE_PATH, "the same for Intel MPI"),
         Variable("I_MPI_HYDRA_BOOTSTRAP", "ssh", "Intel MPI would take what it finds"),
-        Variable("I_MPI_HYDRA_IFACE", INTERFACE, "the same for Intel MPI"),
+        # Horovod: it gives hosts and ranks 30 s each.
+        Variable("HOROVOD_START_TIMEOUT", PATIENCE_S, "hosts that start at different speeds"),
+        Variable("HOROVOD_GLOO_TIMEOUT_SECONDS", PATIENCE_S, "ranks that load their libraries at different speeds"),
+        *(() if gang.on_host_network else _INTERFACES),  # those of a node nobody has told
         Variable("CLOSEKNIT_WORLD_SIZE", str(gang.world_size), "for the launchers that want a number"),
     )
 

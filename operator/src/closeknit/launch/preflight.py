@@ -10,7 +10,7 @@ from closeknit.launch.member import Member
 from closeknit.launch.preflight_script import SCRIPT
 from closeknit.launch.template import PREFLIGHT
 
-PORT = 29_399  # ranks meet there before any launcher does
+PORT = 29_300  # ranks meet there before any launcher does
 # Of the prediction, which is within a twentieth of what was measured, and is of larger messages.
 FLOOR = 0.7
 _NO_PYTHON = '{"skipped": "the image has no python"}'
@@ -43,7 +43,7 @@ def _variables(gang: Gang, member: Member, *, is_enforced: bool) -> list[Manifes
         "CLOSEKNIT_PREFLIGHT": SCRIPT,
         "CLOSEKNIT_PREFLIGHT_RANKS": ",".join(str(worker.rank_count) for worker in gang.workers),
         "CLOSEKNIT_PREFLIGHT_NODE": str(member.index),
-        "CLOSEKNIT_PREFLIGHT_MEET": f"{gang.coordinator}:{PORT}",
+        "CLOSEKNIT_PREFLIGHT_MEET": gang.meeting(PORT),
         "CLOSEKNIT_PREFLIGHT_FLOOR": "" if predicted is None else f"{FLOOR * predicted:.1f}",
         "CLOSEKNIT_PREFLIGHT_ENFORCE": "1" if is_enforced else "0",
     }

@@ -1,8 +1,8 @@
 """The program of a preflight, as text: it runs under the image's own python, of whatever version from 3.6 on.
 
-One process for each GPU, through torch.distributed: NCCL on GPUs, gloo on CPUs. Measured are an all-reduce inside each
-node, one over all ranks, and, where that is slow, one between neighbours, so that a slow node or link has a name. The
-result is one JSON object, all its bandwidths bus bandwidths in GB/s.
+One process for each GPU, through torch.distributed (NCCL on GPUs, gloo on CPUs), else through libnccl itself. Measured
+are an all-reduce inside each node, one over all ranks, and, where that is slow, one between neighbours, so that a slow
+node or link has a name. The result is one JSON object, all its bandwidths bus bandwidths in GB/s.
 """
 
 SCRIPT = r'''
@@ -12,6 +12,8 @@ LOG = os.environ.get("CLOSEKNIT_PREFLIGHT_RESULT", "/dev/termination-log")
 COUNTS = [int(count) for count in os.environ["CLOSEKNIT_PREFLIGHT_RANKS"].split(",")]
 NODE = int(os.environ["CLOSEKNIT_PREFLIGHT_NODE"])
 FLOOR = float(os.environ.get("CLOSEKNIT_PREFLIGHT_FLOOR") or 0)  # GB/s over all ranks
+MEET = os.environ.get("CLOSEKNIT_PREFLIGHT_MEET", "")
+HOW = sys.argv[2] if len(sys.argv) > 2 else ""
 LIMIT_S = 180
 SLOW = 0.7  # of the median: nodes are alike, so that noise is far smaller
 
@@ -23,71 +25,200 @@ def tell(result, failed):
     sys.exit(1 if failed and os.environ.get("CLOSEKNIT_PREFLIGHT_ENFORCE") == "1" else 0)
 
 
+def library(names, folders):
+    """A library that the loader finds, or that came as a package of Python's."""
+    import ctypes, glob
+    found = [path for base in sys.path for folder in folders for path in sorted(glob.glob(os.path.join(base, folder)))]
+    error = None
+    for name in names + found:
+        try:
+            return ctypes.CDLL(name)
+        except OSError as failed:
+            error = error or failed
+    raise OSError(str(error))
+
+
+def libraries():
+    """NCCL and CUDA's driver, which the container runtime brings."""
+    return library(["libnccl.so.2", "libnccl.so"], ["nvidia/nccl/lib/libnccl.so*"]), library(["libcuda.so.1"], [])
+
+
+class Torch:
+    def __init__(self, me, local):
+        from datetime import timedelta
+        import torch
+        import torch.distributed as dist
+        self.cuda, self.torch, self.dist = torch.cuda.is_available(), torch, dist
+        device = torch.device("cuda", local) if self.cuda else torch.device("cpu")
+        if self.cuda:
+            torch.cuda.set_device(device)
+        dist.init_process_group(
+            "nccl" if self.cuda else "gloo", init_method="tcp://" + MEET,
+            rank=me, world_size=sum(COUNTS), timeout=timedelta(seconds=LIMIT_S))
+        self.data = torch.zeros((64 if self.cuda else 1) << 20, dtype=torch.float32, device=device)
+        self.bytes = self.data.numel() * 4
+
+    def groups(self, lists):
+        return [self.dist.new_group(ranks) for ranks in lists]
+
+    def told(self, value):
+        values = [None] * sum(COUNTS)
+        self.dist.all_gather_object(values, value)
+        return values
+
+    def reduce(self, group):
+        self.dist.all_reduce(self.data, group=group)
+
+    def wait(self):
+        if self.cuda:
+            self.torch.cuda.synchronize()
+
+
+class Nccl:
+    """NCCL itself, where there is no torch: ranks tell each other values by way of rank 0."""
+
+    def __init__(self, me, local):
+        import ctypes, socket
+        self.c, self.me, self.bytes, self.lines = ctypes, me, 256 << 20, {}
+        self.nccl, self.cuda = libraries()
+
+        class Id(ctypes.Structure):
+            _fields_ = [("of", ctypes.c_char * 128)]
+
+        self.Id = Id
+        self.nccl.ncclGetErrorString.restype = ctypes.c_char_p
+        self.nccl.ncclCommInitRank.argtypes = [ctypes.c_void_p, ctypes.c_int, Id, ctypes.c_int]
+        at, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        self.nccl.ncclAllReduce.argtypes = [at, at, size, number, number, at, at]
+        context, self.data = at(), at()
+        self.drive("cuInit", 0)
+        self.drive("cuDevicePrimaryCtxRetain", ctypes.byref(context), local)
+        self.drive("cuCtxSetCurrent", context)
+        self.drive("cuMemAlloc_v2", ctypes.byref(self.data), size(self.bytes))
+        self.drive("cuMemsetD32_v2", self.data, 0, size(self.bytes // 4))
+        host, port = MEET.rsplit(":", 1)
+        until = time.time() + LIMIT_S
+        while True:  # names of Pods are known some time after their addresses
+            try:
+                family, kind, _, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+                if me == 0:
+                    server = socket.socket(family, kind)
+                    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    server.bind(("", int(port)))
+                    server.listen(sum(COUNTS))
+                    server.settimeout(LIMIT_S)
+                    break
+                link = socket.create_connection(place[:2], timeout=LIMIT_S)
+                self.lines[0] = link.makefile("rw")
+                self.say(0, me)
+                break
+            except OSError:
+                if time.time() > until:
+                    raise
+                time.sleep(0.5)
+        while me == 0 and len(self.lines) < sum(COUNTS) - 1:
+            link = server.accept()[0]
+            link.settimeout(LIMIT_S)
+            line = link.makefile("rw")
+            self.lines[int(line.readline())] = line
+
+    def say(self, to, value):
+        self.lines[to].write(json.dumps(value) + "\n")
+        self.lines[to].flush()
+
+    def told(self, value):
+        if self.me:
+            self.say(0, value)
+            return json.loads(self.lines[0].readline())
+        values = [value] + [json.loads(self.lines[rank].readline()) for rank in range(1, sum(COUNTS))]
+        for rank in self.lines:
+            self.say(rank, values)
+        return values
+
+    def drive(self, name, *arguments):
+        result = getattr(self.cuda, name)(*arguments)
+        if result:
+            raise RuntimeError("%s failed: CUDA's error %d" % (name, result))
+
+    def ask(self, name, *arguments):
+        result = getattr(self.nccl, name)(*arguments)
+        if result:
+            raise RuntimeError("%s failed: %s" % (name, self.nccl.ncclGetErrorString(result).decode()))
+
+    def groups(self, lists):
+        own = {}
+        for at, ranks in enumerate(lists):
+            if self.me == ranks[0] and len(ranks) > 1:
+                made = self.Id()
+                self.ask("ncclGetUniqueId", self.c.byref(made))
+                own[str(at)] = bytes(made).hex()
+        known = {at: word for each in self.told(own) for at, word in each.items()}
+        made = []
+        for at, ranks in enumerate(lists):
+            group = self.c.c_void_p()
+            if self.me in ranks and len(ranks) > 1:
+                word = self.Id.from_buffer_copy(bytes.fromhex(known[str(at)]))
+                self.ask("ncclCommInitRank", self.c.byref(group), len(ranks), word, ranks.index(self.me))
+            made.append(group)
+        return made
+
+    def reduce(self, group):
+        self.ask("ncclAllReduce", self.data, self.data, self.bytes // 4, 7, 0, group, None)  # floats, their sum
+
+    def wait(self):
+        self.drive("cuCtxSynchronize")
+
+
 def rank(local):
-    from datetime import timedelta
-    import torch
-    import torch.distributed as dist
-    cuda = torch.cuda.is_available()
-    device = torch.device("cuda", local) if cuda else torch.device("cpu")
-    if cuda:
-        torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl" if cuda else "gloo",
-        init_method="tcp://" + os.environ["CLOSEKNIT_PREFLIGHT_MEET"],
-        rank=sum(COUNTS[:NODE]) + local, world_size=sum(COUNTS), timeout=timedelta(seconds=LIMIT_S))
-    data = torch.ones((64 if cuda else 1) << 20, dtype=torch.float32, device=device)
+    me = sum(COUNTS[:NODE]) + local
+    world = (Torch if HOW == "torch" else Nccl)(me, local)
 
     def measured(group, ranks, rounds=5):
         """None where this process is not in the group."""
-        if dist.get_rank() not in ranks or len(ranks) < 2:
+        if me not in ranks or len(ranks) < 2:
             return None
         for turn in range(rounds + 2):
             if turn == 2:
-                if cuda:
-                    torch.cuda.synchronize()
-                dist.barrier(group=group)
+                world.wait()
                 began = time.perf_counter()
-            dist.all_reduce(data, group=group)
-            data.fill_(1)
-        if cuda:
-            torch.cuda.synchronize()
+            world.reduce(group)
+        world.wait()
         took = (time.perf_counter() - began) / rounds
-        return 2 * (len(ranks) - 1) / len(ranks) * data.numel() * 4 / took / 1e9
+        return 2 * (len(ranks) - 1) / len(ranks) * world.bytes / took / 1e9
 
     everyone = list(range(sum(COUNTS)))
     nodes = [everyone[sum(COUNTS[:node]):sum(COUNTS[:node + 1])] for node in range(len(COUNTS))]
-    groups = [dist.new_group(ranks) for ranks in nodes]  # all ranks make all groups, in one order
-    inside = measured(groups[NODE], nodes[NODE])
-    told = [None] * len(everyone)
-    dist.all_gather_object(told, inside)
-    world = torch.tensor([measured(dist.group.WORLD, everyone) or 0.0], device=device)
-    dist.broadcast(world, 0)
-    world = float(world.item()) or None
+    groups = world.groups(nodes + [everyone])  # all ranks make all groups, in one order
+    told = world.told(measured(groups[NODE], nodes[NODE]))
+    whole = world.told(measured(groups[-1], everyone))[0]
     pairs = []
-    if world is not None and world < FLOOR:
-        for node in range(len(COUNTS) - 1):
-            two = [nodes[node][0], nodes[node + 1][0]]
-            pairs.append(measured(dist.new_group(two), two))
-        found = [None] * len(everyone)
-        dist.all_gather_object(found, pairs)
+    if whole is not None and whole < FLOOR:
+        two = [[nodes[node][0], nodes[node + 1][0]] for node in range(len(COUNTS) - 1)]
+        found = world.told([measured(group, ranks) for group, ranks in zip(world.groups(two), two)])
         pairs = [max((each[at] or 0.0 for each in found), default=0.0) for at in range(len(COUNTS) - 1)]
     if local == 0:
-        print("RESULT " + json.dumps({"nodes": [told[ranks[0]] for ranks in nodes], "world": world, "pairs": pairs}))
+        print("RESULT " + json.dumps({"nodes": [told[ranks[0]] for ranks in nodes], "world": whole, "pairs": pairs}))
     sys.stdout.flush()
-    dist.barrier()
+    world.told(None)
     os._exit(0)
 
 
 def whole():
     try:
         import torch.distributed
+        lacks, how = "" if torch.distributed.is_available() else "the image's torch has no torch.distributed", "torch"
     except Exception as error:
-        tell({"skipped": "the image's python cannot import torch.distributed: %s" % str(error)[:200]}, False)
-    if not torch.distributed.is_available():
-        tell({"skipped": "the image's torch is built without torch.distributed"}, False)
+        lacks, how = "the image's python cannot import torch.distributed: %s" % str(error)[:200], "torch"
+    if lacks:
+        try:
+            libraries()
+            how = "nccl"
+        except OSError as error:
+            tell({"skipped": "%s; nor is there NCCL: %s" % (lacks, str(error)[:200])}, False)
     program = os.environ["CLOSEKNIT_PREFLIGHT"]
     processes = [
-        subprocess.Popen([sys.executable, "-c", program, str(local)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(local), how], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for local in range(COUNTS[NODE])
     ]
     until, texts, error = time.time() + 2 * LIMIT_S, [], ""

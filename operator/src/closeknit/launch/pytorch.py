@@ -34,13 +34,18 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
     )
 
 
+def master_port(gang: Gang) -> str:
+    """The port of node rank 0 that ranks meet at."""
+    return str(gang.port(gang.members[0], MASTER_PORT))
+
+
 def _static(gang: Gang, member: Member) -> tuple[Variable, ...]:
     return (
         Variable("PET_NNODES", str(len(gang.workers)), "fixed number of nodes"),
         Variable("PET_NPROC_PER_NODE", str(member.rank_count), "one process for each GPU of this node"),
         Variable("PET_NODE_RANK", str(member.index), "nodes are ordered so that neighbours are near"),
         Variable("PET_MASTER_ADDR", gang.coordinator, "ranks meet at node rank 0"),
-        Variable("PET_MASTER_PORT", str(MASTER_PORT), "torchrun's default"),
+        Variable("PET_MASTER_PORT", master_port(gang), "torchrun's default, where Pods have a network of their own"),
     )
 
 
@@ -52,7 +57,7 @@ def _elastic(gang: Gang, member: Member) -> tuple[Variable, ...]:
         Variable("PET_NNODES", f"{least}:{len(gang.workers)}", "the nodes of minGPUs, and all of them"),
         Variable("PET_NPROC_PER_NODE", str(member.rank_count), "one process for each GPU of this node"),
         Variable("PET_RDZV_BACKEND", "c10d", "the rendezvous that nodes may join and leave"),
-        Variable("PET_RDZV_ENDPOINT", f"{gang.coordinator}:{RENDEZVOUS_PORT}", "nodes meet at the first one"),
+        Variable("PET_RDZV_ENDPOINT", gang.meeting(RENDEZVOUS_PORT), "nodes meet at the first one"),
         Variable("PET_RDZV_ID", f"{gang.job.metadata.uid or ''}-{gang.attempt}", "one rendezvous for each attempt"),
         Variable("PET_LOCAL_ADDR", gang.host(member), "nodes are sorted by this name"),
     )
@@ -62,7 +67,7 @@ def own_processes(gang: Gang, member: Member) -> tuple[Variable, ...]:
     """What a script that starts a process for each GPU itself needs, under names that mean nothing to any library."""
     return (
         Variable("MASTER_ADDR", gang.coordinator, "the same for launchers other than torchrun"),
-        Variable("MASTER_PORT", str(MASTER_PORT), "the same for launchers other than torchrun"),
+        Variable("MASTER_PORT", master_port(gang), "the same for launchers other than torchrun"),
         Variable("CLOSEKNIT_WORLD_SIZE", str(gang.world_size), "all ranks, for scripts that start processes"),
         Variable("CLOSEKNIT_FIRST_RANK", str(member.first_rank), "rank of this node's first process, likewise"),
         Variable("CLOSEKNIT_LOCAL_WORLD_SIZE", str(member.rank_count), "processes of this node, likewise"),

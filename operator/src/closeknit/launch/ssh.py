@@ -39,7 +39,6 @@ Host *
   LogLevel ERROR
 """
 _SSHD_CONFIG = f"""\
-Port {PORT}
 HostKey {SSH_PATH}/id
 AuthorizedKeysFile {KEYS_PATH}/{PUBLIC_KEY}
 PidFile none
@@ -78,7 +77,7 @@ umask 022
 mkdir -p /run/sshd 2> /dev/null || true
 sshd=$(command -v sshd || echo /usr/sbin/sshd)
 [ -x "$sshd" ] || {{ echo "the image has no sshd; put OpenSSH's client and server into it" >&2; exit 1; }}
-exec "$sshd" -D -e -f {FILES_PATH}/sshd_config
+exec "$sshd" -D -e -p "$1" -f {FILES_PATH}/sshd_config
 """
 _SESSION = f"""\
 . {SSH_PATH}/environment
@@ -114,12 +113,19 @@ def files(gang: Gang) -> Mapping[str, str]:
     if not is_used(gang):
         return {}
     return {
-        "ssh_config": _SSH_CONFIG,
+        "ssh_config": _ports(gang) + _SSH_CONFIG,
         "sshd_config": _SSHD_CONFIG,
         "prepare.sh": _PREPARE,
         "serve.sh": _SERVE,
         "session.sh": _SESSION,
     }
+
+
+def _ports(gang: Gang) -> str:
+    """Where each host has a port of its own; ssh takes the first that it reads."""
+    if not gang.on_host_network:
+        return ""
+    return "".join(f"Host {gang.host(worker)}\n  Port {gang.port(worker, PORT)}\n" for worker in gang.workers)
 
 
 def containers(gang: Gang, member: Member, spec: Manifest) -> Manifest:
@@ -138,7 +144,7 @@ def containers(gang: Gang, member: Member, spec: Manifest) -> Manifest:
     launched = {**trainer, "volumeMounts": [*trainer["volumeMounts"], *mounts, config]}
     if not is_first:
         launched = {name: value for name, value in launched.items() if name not in ("args", *_PROBES)}
-        launched["command"] = ["/bin/sh", f"{FILES_PATH}/serve.sh"]
+        launched["command"] = ["/bin/sh", f"{FILES_PATH}/serve.sh", str(gang.port(member, PORT))]
     others = list(spec["containers"])
     others[index] = launched
     volumes = [

@@ -22,7 +22,7 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
         return ()
     cluster: dict[str, list[str]] = {}
     for each in gang.members:
-        cluster.setdefault(_TASK[each.role], []).append(f"{gang.host(each)}:{PORT}")
+        cluster.setdefault(_TASK[each.role], []).append(f"{gang.host(each)}:{gang.port(each, PORT)}")
     config = {"cluster": cluster, "task": {"type": _TASK[member.role], "index": member.index}}
     return (Variable("TF_CONFIG", json.dumps(config, separators=(",", ":")), "all tasks in rank order, and this one"),)
 

@@ -47,6 +47,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 index=index,
                 uuids=named,
                 first_rank=share.first_rank,
+                lowest_gpu=min(share.gpus),
                 binding=share.binding,
                 nics=share.nics,
                 rdma_resource=share.rdma_resource or None,

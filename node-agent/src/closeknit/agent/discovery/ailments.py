@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Set
 
-from closeknit.agent.discovery import nvlink
+from closeknit.agent.discovery import nvlink, xids
 from closeknit.agent.discovery.course import Course, GpuCourse, is_foreign
 from closeknit.agent.discovery.driver import CRASHED, HUNG
 from closeknit.agent.discovery.readings import FabricReading, GpuReading, HealthReading, Readings
@@ -10,9 +10,6 @@ from closeknit.api.names import GpuReason
 from closeknit.api.nodetopology_status import GpuStatus, Health
 
 UNHEALTHY_FABRIC = (2, 3)  # NVML's fabric health summary: unhealthy, limited capacity
-# By NVIDIA's catalogue these ask for a reset when it is convenient: a row was remapped, many corrected errors, an error
-# that only its own program has felt. Its device plugin takes the GPU away for them, too; here it counts as Degraded.
-MILD_XIDS = frozenset({63, 92, 94})
 MAX_REASONS = 16  # of a GPU's status
 SILENT: Mapping[str, GpuReason] = {
     "GpuIsLost": GpuReason.GPU_LOST,
@@ -51,14 +48,15 @@ def _ailments(
         error = gpu.errors["handle"]
         yield Health.UNHEALTHY, SILENT.get(error, error)
     elif switched:
-        if nvlink.fabric_ready(gpu, readings.pairs) is False:
+        cut_off = nvlink.is_cut_off(readings.gpus) and not nvlink.has_mig(gpu)
+        if cut_off or nvlink.fabric_ready(gpu, readings.pairs) is False:
             yield Health.UNHEALTHY, GpuReason.FABRIC_NOT_READY  # CUDA does not even start there
         elif gpu.fabric is not None and _is_unhealthy(gpu.fabric):
             yield Health.DEGRADED, GpuReason.FABRIC_UNHEALTHY
     if gpu.mig_mode is not None and gpu.mig_mode[0] != gpu.mig_mode[1]:
         yield Health.UNHEALTHY, GpuReason.MIG_MODE_PENDING  # it needs a reset before it has the mode that was asked for
     for xid in sorted(course.xids):
-        yield Health.DEGRADED if xid in MILD_XIDS else Health.UNHEALTHY, f"XID{xid}"
+        yield Health.DEGRADED if xid in xids.MILD_XIDS else Health.UNHEALTHY, xids.reason(xid)
     if gpu.health is not None:
         yield from _of_counters(gpu.health)
     if course.has_link_errors:

@@ -1,18 +1,19 @@
 """What has happened to the GPUs of a machine, over many readings: XIDs, and what lasts or comes too often. Pure.
 
-A course is folded from one reading after the other, and lives as long as the agent: NVML tells an XID once, and nobody
-but its listener remembers it.
+A course is folded from one reading after the other: NVML tells an XID once, and nobody but its listener remembers it.
+So an agent that starts anew takes up the XIDs that the one before it has published.
 """
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
+from closeknit.agent.discovery import driver
 from closeknit.agent.discovery.readings import GpuReading, Readings
+from closeknit.agent.discovery.xids import APPLICATION_XIDS, xid_of
 from closeknit.api.names import GpuReason
+from closeknit.api.nodetopology import NodeTopologySpec
+from closeknit.api.nodetopology_status import NodeTopologyStatus
 
-# Mistakes of programs and of their users, by the list that NVIDIA's device plugin ignores: 13 and 31 bad memory access,
-# 43 reset by its user, 45 preempted, 68 video decoder, 109 context switch timeout.
-APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 LASTS_S = 60.0  # a slowdown that shows in every reading for so long is no moment of high load; and so long it is over
 LINK_WINDOW_S = 600.0
 # Trainings of links that a GPU may have in the window: one comes with a cable or a reset, a bad link has them in rows.
@@ -55,16 +56,40 @@ class Course:
 
     driver_version: str | None = None
     gpus: Mapping[str, GpuCourse] = field(default_factory=dict)
+    load: str | None = None
+    """Of the driver, as in `driver.load`."""
+
+
+def recalled(course: Course, spec: NodeTopologySpec, status: NodeTopologyStatus) -> Course:
+    """The course with the XIDs that were published before this agent began, of the same load of the driver.
+
+    Where it is not known whether it is the same, it is taken to be: a good GPU that is left out costs less than a job
+    on one that is dying. What is wrong still shows in the readings, so that nothing but XIDs is taken up, and whether
+    the driver wanted a reset: that it no longer does ends them.
+    """
+    version = spec.source.driver_version
+    if _differ(course.load, status.driver_load) or _differ(course.driver_version, version):
+        return course
+    uuids = {gpu.index: gpu.uuid for gpu in spec.gpus}
+    gpus = dict(course.gpus)
+    for gpu in status.gpus:
+        uuid = uuids.get(gpu.index)
+        xids = frozenset(xid for reason in gpu.reasons if (xid := xid_of(reason)) is not None)
+        if uuid is not None and xids:
+            before = gpus.get(uuid, GpuCourse())
+            wanted = before.needs_recovery or GpuReason.RECOVERY_NEEDED in gpu.reasons
+            gpus[uuid] = replace(before, xids=before.xids | xids, needs_recovery=wanted)
+    return Course(course.driver_version or version, gpus, course.load or status.driver_load)
 
 
 def followed(course: Course, readings: Readings, now_s: float) -> Course:
     """The course after one more reading.
 
-    XIDs stay until the agent starts anew, which a reset of the GPU and an upgrade of the driver ask for, since it holds
-    the GPU open; until another driver answers; or until the driver, which wanted the GPU to be reset, no longer does.
+    XIDs stay until the driver is loaded anew, by a restart of the machine too, until another driver answers, or until
+    the driver, which wanted the GPU to be reset, no longer does.
     """
-    driver_version = readings.driver_version or course.driver_version
-    if course.driver_version not in (None, driver_version):
+    driver_version, load = readings.driver_version, driver.load(readings)
+    if _differ(course.driver_version, driver_version) or _differ(course.load, load):
         course = Course()
     gpus = dict(course.gpus)
     for event in readings.xids:
@@ -76,7 +101,11 @@ def followed(course: Course, readings: Readings, now_s: float) -> Course:
     for gpu in readings.gpus:
         if gpu.uuid is not None and gpu.health is not None:
             gpus[gpu.uuid] = _followed(gpus.get(gpu.uuid, GpuCourse()), gpu, now_s)
-    return Course(driver_version, {uuid: gpu for uuid, gpu in gpus.items() if gpu != GpuCourse()})
+    return Course(
+        driver_version or course.driver_version,
+        {uuid: gpu for uuid, gpu in gpus.items() if gpu != GpuCourse()},
+        load or course.load,
+    )
 
 
 def is_foreign(gpu: GpuReading, held: Set[str] | None) -> bool | None:
@@ -92,6 +121,11 @@ def is_foreign(gpu: GpuReading, held: Set[str] | None) -> bool | None:
     if held & {gpu.uuid, *(device.uuid for device in gpu.mig_devices)} or not gpu.health.pids:
         return False
     return None if any(device.uuid is None for device in gpu.mig_devices) else True
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    """Whether both are known, and are not the same."""
+    return one is not None and other is not None and one != other
 
 
 def _followed(course: GpuCourse, gpu: GpuReading, now_s: float) -> GpuCourse:

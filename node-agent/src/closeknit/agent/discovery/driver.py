@@ -8,6 +8,7 @@ from closeknit.api.names import ReadyReason
 HUNG = "Hung"  # beside NVML's own names of errors: no answer within the deadline
 CRASHED = "Crashed"  # the process that asks NVML ended of itself
 NO_PERMISSION = "NoPermission"
+MAX_LOAD_LENGTH = 63  # of a short string on the wire; a boot id of 36 characters and 20 digits are less
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,13 @@ FAILURES = {
     ),
 }
 FAILURES["InsufficientResources"] = FAILURES["Memory"]
+
+
+def load(readings: Readings) -> str | None:
+    """Which load of the driver, of which start of the machine, answers; None where either is not known."""
+    kernel = readings.kernel
+    known = kernel.boot_id is not None and kernel.nvidia_load is not None
+    return f"{kernel.boot_id}.{kernel.nvidia_load}"[:MAX_LOAD_LENGTH] if known else None
 
 
 def failure(readings: Readings) -> Failure | None:

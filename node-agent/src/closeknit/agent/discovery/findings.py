@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from closeknit.agent.discovery import nvlink
+from closeknit.agent.discovery import nvlink, switches
 from closeknit.agent.discovery.driver import failure
 from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.virtual import virtualized
 from closeknit.api.names import GpuReason, MachineConditionType, ReadyReason
 from closeknit.api.nodetopology import NodeTopologySpec, Support
 from closeknit.api.nodetopology_status import GpuStatus
@@ -48,6 +49,10 @@ def _ready(readings: Readings, spec: NodeTopologySpec) -> Finding:
 def _fabric_ready(readings: Readings, spec: NodeTopologySpec, ailing: Sequence[GpuStatus]) -> Finding | None:
     kind = MachineConditionType.FABRIC_READY
     ready = [nvlink.fabric_ready(gpu, readings.pairs) for gpu in readings.gpus if "handle" not in gpu.errors]
+    if spec.nvlink.switched and nvlink.is_cut_off(readings.gpus):
+        why = switches.evidence(readings.gpus, readings.pci, virtualized(readings)) or "they were up"
+        message = f"Not one NVLink is up, though {why}; see the kernel's log for SXid lines, and the fabric manager."
+        return Finding(kind, "False", GpuReason.FABRIC_NOT_READY, message)
     if spec.nvlink.switched and False in ready:
         without = ", ".join(str(gpu.index) for gpu in ailing if GpuReason.FABRIC_NOT_READY in gpu.reasons)
         message = f"NVSwitches do not join GPU {without}; is the fabric manager running?"

@@ -13,6 +13,7 @@ from closeknit.agent.discovery import pci
 from closeknit.agent.discovery.readings import FabricReading, GpuReading, LinkReading, PairReading, PciReading
 from closeknit.api.nodetopology import Nvlink, NvlinkDomain, NvlinkPair
 from closeknit.api.nodetopology_status import LinkDown
+from closeknit.machine.products import product_of
 
 # nvmlNvlinkVersion_t -> generation: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0
 GENERATIONS: Mapping[int, int] = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
@@ -36,16 +37,22 @@ class End(Enum):
 
 
 def nvlink(
-    gpus: Sequence[GpuReading], devices: Iterable[PciReading], lost: Collection[int] = ()
+    gpus: Sequence[GpuReading],
+    devices: Iterable[PciReading],
+    lost: Collection[int] = (),
+    *,
+    has_switches: bool = False,
 ) -> tuple[Nvlink, list[LinkDown]]:
     """The NVLinks that this machine has between these GPUs, in their order, and which of them are down.
 
     `linksPerGPU` (into switches) and `pairs` (direct) count the links that are down, too, where it is known where they
     lead: placement subtracts them. `lost`: indexes of GPUs that do not answer, of which there may be more than `gpus`.
+    `has_switches`: something else than a link that is up says that there are NVSwitches.
     """
     ends = _Ends(gpus, devices)
     up = [[ends.of(link) for link in _up(gpu)] for gpu in gpus]
     switched = any(ends.of(link) is End.SWITCH for gpu in gpus for link in _built(gpu))
+    switched = switched or (has_switches and is_cut_off(gpus) and not any(map(_built, gpus)))
     down = [_down(gpu, gpus, switched) for gpu in gpus]
     if lost and not switched:  # it explains the links that no longer say where they led, and is reported itself
         down = [[link for link in links if ends.of(link) is not End.UNKNOWN] for links in down]
@@ -92,6 +99,17 @@ def fabric_ready(gpu: GpuReading, pairs: Iterable[PairReading]) -> bool | None:
     return None if not mine else P2P_OK in mine
 
 
+def is_cut_off(gpus: Iterable[GpuReading]) -> bool:
+    """Whether there are NVLinks and each of them is known to be down; those of a GPU in MIG mode do not count."""
+    states = {link.state for gpu in gpus if not has_mig(gpu) for link in gpu.links if link.p2p is not False}
+    return bool(states) and states <= set(DOWN_STATES)
+
+
+def has_mig(gpu: GpuReading) -> bool:
+    """Whether the GPU is in MIG mode, in which its NVLinks may be off."""
+    return gpu.mig_mode is not None and bool(gpu.mig_mode[0])
+
+
 class _Ends:
     """Where the links of these GPUs end: at the position of a GPU, or elsewhere."""
 
@@ -126,11 +144,16 @@ def _down(gpu: GpuReading, gpus: Sequence[GpuReading], switched: bool) -> list[L
 
     A link that is inactive may just not be wired (a card without its bridge, an export model with fewer links). It is
     down if it was up before, or if the same link is up on another GPU of this product and, without switches, this GPU
-    has others up.
+    has others up. Into switches all links of a product lead that has no more of them than NVML counts, or all, where
+    none is up anywhere.
     """
     wired = {link.link for other in gpus if other.name == gpu.name for link in _up(other)}
     if not switched and not _up(gpu):
         wired = set()
+    if switched and not has_mig(gpu):
+        known, own = product_of(gpu.name), {link.link for link in gpu.links if link.p2p}
+        if (known is not None and known.links == len(own)) or is_cut_off(gpus):
+            wired |= own
     return [link for link in gpu.links if link.state in DOWN_STATES and (link.was_up or link.link in wired)]
 
 

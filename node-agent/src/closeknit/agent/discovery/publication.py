@@ -39,9 +39,11 @@ def publication(
     """
     if spec is None or not found.is_blind:
         spec = found.spec
+    unread = before if found.is_blind else NodeTopologyStatus()  # what no reading can tell now stays as it was
     status = NodeTopologyStatus(
         agent_version=agent_version,
-        gpus=list(found.gpus),
+        driver_load=found.driver_load or unread.driver_load,
+        gpus=list(found.gpus) or unread.gpus,
         nics=list(found.nics),
         links_down=list(found.links_down),
         allocations=None if found.allocations is None else _with_paths(found.allocations, before.allocations or ()),

@@ -164,6 +164,8 @@ class CpuReading(Reading, frozen=True):
 class KernelReading(Reading, frozen=True):
     """Files of the kernel, the firmware and drivers."""
 
+    boot_id: str | None = None  # the kernel's, of this start of the machine
+    nvidia_load: int | None = None  # inode of /sys/module/nvidia, which the kernel gives anew with each load
     nvidia_version: str | None = None  # first line of /proc/driver/nvidia/version
     nvidia_fs_version: str | None = None
     has_peer_memory: bool | None = None  # nvidia_peermem, or its predecessor

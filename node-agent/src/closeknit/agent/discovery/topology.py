@@ -3,12 +3,11 @@
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from closeknit.agent.discovery import cpus, levels, nvlink, pci
+from closeknit.agent.discovery import cpus, driver, levels, nvlink, pci, switches
 from closeknit.agent.discovery.ailments import ailing_gpus
 from closeknit.agent.discovery.capabilities import capabilities
 from closeknit.agent.discovery.capture import capture_devices
 from closeknit.agent.discovery.course import Course
-from closeknit.agent.discovery.driver import failure
 from closeknit.agent.discovery.findings import Finding, findings
 from closeknit.agent.discovery.nics import could_look, nics, statuses
 from closeknit.agent.discovery.possible import possible
@@ -59,6 +58,7 @@ class Discovery:
     nics: tuple[NicStatus, ...]
     links_down: tuple[LinkDown, ...]
     findings: tuple[Finding, ...]
+    driver_load: str | None = None
     is_blind: bool = False
     """Whether no GPU could be read, so that what is published of the hardware is better than this spec."""
     allocations: tuple[Allocation, ...] | None = None  # not of readings, but of the kubelet
@@ -79,7 +79,8 @@ def discover(
     devices = {device.address: device for device in readings.pci}
     places = [devices.get(address) for _, address in located]
     lost = {gpu.index for gpu in readings.gpus if "handle" in gpu.errors}
-    links, links_down = nvlink.nvlink(gpus, readings.pci, lost)
+    has_switches = switches.evidence(gpus, readings.pci, virtualized(readings)) is not None
+    links, links_down = nvlink.nvlink(gpus, readings.pci, lost, has_switches=has_switches)
     found_nics = nics(readings, places)
     spec = NodeTopologySpec(
         source=_source(readings, method, gpus, places),
@@ -101,7 +102,8 @@ def discover(
         nics=statuses(readings, found_nics),
         links_down=tuple(links_down),
         findings=findings(readings, spec, ailing),
-        is_blind=failure(readings) is not None,
+        driver_load=driver.load(readings),
+        is_blind=driver.failure(readings) is not None,
     )
 
 

@@ -83,6 +83,10 @@ class Folder:
 
         return self._attempt(fact, found)
 
+    def inode(self, name: str, fact: str) -> int | None:
+        """The number of a file or folder, which another one of that name seldom gets, and never soon after it."""
+        return self._attempt(fact, lambda: os.lstat(self._placed(name)).st_ino)
+
     def target(self, name: str) -> str | None:
         """The last name of the link's target: of ../../../bus/pci/drivers/mlx5_core mlx5_core."""
         found = self._attempt(None, lambda: Path(self._placed(name)).readlink())

@@ -30,6 +30,8 @@ def kernel(root: Path) -> KernelReading:
     storage = top.has("proc/driver/nvidia-fs/version", "nvidia_fs_version")
     policy = topology_manager_policy(top)
     return KernelReading(
+        boot_id=top.text("proc/sys/kernel/random/boot_id", "boot_id"),
+        nvidia_load=top.inode("sys/module/nvidia", "nvidia_load"),
         nvidia_version=None if version is None else version.decode(errors="replace").partition("\n")[0] or None,
         nvidia_fs_version=top.text("proc/driver/nvidia-fs/version", "nvidia_fs_version") if storage else None,
         has_peer_memory=_any(top, PEER_MEMORY_FILES, "has_peer_memory"),

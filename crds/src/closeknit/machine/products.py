@@ -17,18 +17,23 @@ class Product:
     compute_capability: str
     link_bandwidth_gb_s: float | None = None
     """Per direction, as `nvidia-smi nvlink -s` prints it on real ones; None where nobody has seen that."""
+    switches_above: int | None = None
+    """More than so many of them in one machine are always joined by NVSwitches: boards without have no more; None where
+    no such number is known."""
 
 
 # Links are those of the data sheets; the first that is in the name counts, so the special stand before the general.
 _PRODUCTS = (
     Product("P100-SXM2", 4, 1, "6.0"),
     Product("V100-SXM2", 6, 2, "7.0", 25.781),
-    Product("V100-SXM3", 6, 2, "7.0", 25.781),
+    Product("V100-SXM3", 6, 2, "7.0", 25.781, switches_above=1),
     Product("RTX 8000", 2, 2, "7.5", 25.781),
     Product("Quadro RTX 6000", 2, 2, "7.5", 25.781),
     Product("TITAN RTX", 2, 2, "7.5"),
     Product("2080 Ti", 2, 2, "7.5"),
+    Product("A800-SXM4", 8, 3, "8.0", switches_above=4),
     Product("A800", 8, 3, "8.0"),
+    Product("A100-SXM4", 12, 3, "8.0", 25.0, switches_above=4),
     Product("A100", 12, 3, "8.0", 25.0),
     Product("A30", 4, 3, "8.0"),
     Product("A6000", 4, 3, "8.6", 14.062),
@@ -38,11 +43,13 @@ _PRODUCTS = (
     Product("H800", 8, 4, "9.0"),
     Product("H100 PCIe", 12, 4, "9.0"),
     Product("H100 NVL", 12, 4, "9.0"),
+    Product("H100 80GB HBM3", 18, 4, "9.0", 26.562, switches_above=4),
     Product("H100", 18, 4, "9.0", 26.562),
-    Product("H200", 18, 4, "9.0", 26.562),
-    Product("H20", 18, 4, "9.0"),
+    Product("H200 NVL", 18, 4, "9.0"),
+    Product("H200", 18, 4, "9.0", 26.562, switches_above=4),
+    Product("H20", 18, 4, "9.0", switches_above=4),
     Product("GH200", 18, 4, "9.0"),
-    Product("B200", 18, 5, "10.0"),
+    Product("B200", 18, 5, "10.0", switches_above=4),
     Product("GB200", 18, 5, "10.0", 53.125),
 )
 MOST_LINKS = MAX_LINKS_PER_GPU  # of any product

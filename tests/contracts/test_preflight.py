@@ -1,0 +1,123 @@
+"""The preflight of an image without PyTorch: the program itself, with libraries that have NCCL's and CUDA's prototypes
+(nccl.h 2.27, cuda.h 12) and refuse arguments that a GPU would."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from closeknit.launch.preflight_script import SCRIPT
+
+WAIT_S = 120
+NCCL = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+typedef struct { char internal[128]; } ncclUniqueId;
+typedef struct { ncclUniqueId id; int count; } *ncclComm_t;
+static void *booked = (void *)0x7f0000001000;
+int ncclGetUniqueId(ncclUniqueId *id) {
+  memset(id, 0, sizeof *id);
+  snprintf(id->internal, 64, "made by %d", getpid());
+  id->internal[127] = '!';
+  return 0;
+}
+int ncclCommInitRank(ncclComm_t *comm, int count, ncclUniqueId id, int rank) {
+  if (strncmp(id.internal, "made by ", 8) || id.internal[127] != '!') return 4;
+  if (count < 2 || rank < 0 || rank >= count) return 4;
+  *comm = malloc(sizeof **comm);
+  (*comm)->id = id;
+  (*comm)->count = count;
+  return 0;
+}
+int ncclAllReduce(const void *from, void *to, size_t count, int type, int op, ncclComm_t comm, void *stream) {
+  if (from != booked || to != booked || count != 64 << 20 || type != 7 || op != 0 || !comm || stream) return 4;
+  if (getenv("BROKEN")) return 2;
+  usleep(comm->count > 2 ? 50000 : 1000);
+  return 0;
+}
+const char *ncclGetErrorString(int result) { return result == 2 ? "unhandled system error" : "invalid argument"; }
+"""
+CUDA = r"""
+#include <stddef.h>
+typedef unsigned long long CUdeviceptr;
+static int began, current;
+int cuInit(unsigned int flags) { began = !flags; return 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &current; return began && device < 2 ? 0 : 101; }
+int cuCtxSetCurrent(void *context) { current = context == &current; return !current; }
+int cuMemAlloc_v2(CUdeviceptr *at, size_t bytes) {
+  *at = 0x7f0000001000ull;
+  return current && bytes == 256ul << 20 ? 0 : 2;
+}
+int cuMemsetD32_v2(CUdeviceptr at, unsigned int value, size_t words) {
+  return at == 0x7f0000001000ull && !value && words == 64ul << 20 ? 0 : 1;
+}
+int cuCtxSynchronize(void) { return !current; }
+"""
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    folder = tmp_path_factory.mktemp("libraries")
+    for name, source in (("libnccl.so.2", NCCL), ("libcuda.so.1", CUDA)):
+        command = [compiler, "-shared", "-fPIC", "-x", "c", "-o", str(folder / name), "-"]
+        subprocess.run(command, input=source, text=True, check=True)
+    return folder
+
+
+def results(libraries: Path, folder: Path, floor: str = "", **more: str) -> list[tuple[int, dict[str, Any]]]:
+    """What the preflights of two nodes with two GPUs and one end with, and say."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    told = [folder / str(node) for node in range(2)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-I", "-c", SCRIPT],
+            env={
+                "LD_LIBRARY_PATH": f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}",
+                "CLOSEKNIT_PREFLIGHT": SCRIPT,
+                "CLOSEKNIT_PREFLIGHT_RANKS": "2,1",
+                "CLOSEKNIT_PREFLIGHT_NODE": str(node),
+                "CLOSEKNIT_PREFLIGHT_MEET": f"localhost:{port}",
+                "CLOSEKNIT_PREFLIGHT_FLOOR": floor,
+                "CLOSEKNIT_PREFLIGHT_ENFORCE": "1",
+                "CLOSEKNIT_PREFLIGHT_RESULT": str(result),
+                **more,
+            },
+        )
+        for node, result in enumerate(told)
+    ]
+    codes = [process.wait(WAIT_S) for process in processes]
+    return [(code, json.loads(result.read_text())) for code, result in zip(codes, told, strict=True)]
+
+
+def test_nccl_itself_is_measured_where_there_is_no_torch(libraries: Path, tmp_path: Path) -> None:
+    first, second = results(libraries, tmp_path)
+    assert (first[0], second[0]) == (0, 0)
+    assert first[1]["world"] == second[1]["world"]
+    # 2 (n - 1) / n of 268 MB in a pretended 50 ms among three, in 1 ms among the two of the first node
+    assert 0 < first[1]["world"] <= 4 / 3 * (256 << 20) / 0.05 / 1e9
+    assert first[1]["inside"] > first[1]["world"] and second[1]["inside"] is None
+    assert (first[1]["slow"], first[1]["link"]) == ([], [])
+
+
+def test_a_slow_link_has_a_name(libraries: Path, tmp_path: Path) -> None:
+    found = results(libraries, tmp_path, floor="1000")
+    assert [(code, said["link"]) for code, said in found] == [(1, [0, 1])] * 2
+
+
+def test_what_nccl_says_is_told(libraries: Path, tmp_path: Path) -> None:
+    found = results(libraries, tmp_path, BROKEN="1")
+    assert [code for code, _ in found] == [1, 1]
+    # The other node may have lost its connection to this one first.
+    assert any("ncclAllReduce failed: unhandled system error" in said["error"] for _, said in found)

@@ -1,0 +1,95 @@
+"""The manifests of examples/ as they run on two real nodes, and what their processes say of themselves."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from closeknit.api.names import JobKey
+from closeknit.cli.env import live
+from closeknit.cli.env.sheet import sheet
+from closeknit.cli.plan import Sitting
+from closeknit.cluster.booking import Share, decoded
+from closeknit.cluster.cluster import build
+from harness.node.trainers import Trainer
+from node.jobs import Jobs
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = Path(__file__).parent / "scripts"
+# Of a machine that has two CPUs for both nodes; limits stay, for OMP_NUM_THREADS follows from them.
+REQUESTS = {"cpu": "50m", "memory": "64Mi"}
+
+
+def scripts(namespace: str) -> dict[str, Any]:
+    """The ConfigMap that the examples mount. Each script tells first what it sees (report.py); where tests/node/scripts
+    has one of the same name, that says why it runs instead."""
+    texts = {file.name: file.read_text() for folder in (EXAMPLES / "scripts", SCRIPTS) for file in folder.glob("*.py")}
+    data = {name: text if name == "report.py" else f"import report\n{text}" for name, text in texts.items()}
+    metadata = {"name": "closeknit-examples", "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def example(name: str, namespace: str, trainer: Trainer, **spec: Any) -> dict[str, Any]:
+    """The manifest, with an image of this machine's, requests that two nodes have room for, and what `spec` says."""
+    job: dict[str, Any] = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    job["metadata"]["namespace"] = namespace
+    job["spec"] |= spec
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    container["image"] = trainer.image
+    container["resources"]["requests"] = REQUESTS
+    return job
+
+
+def planned(jobs: Jobs, name: str) -> tuple[Share, ...]:
+    """The shares of a job, in node-rank order."""
+    placement = jobs.placement(name).status.placement
+    assert placement is not None
+    return decoded(placement)
+
+
+def told(jobs: Jobs, name: str) -> Mapping[str, dict[str, str]]:
+    """What `closeknit env` tells of each Pod's trainer, by the Pod's name."""
+    objects = asyncio.run(live.objects(JobKey(jobs.namespace, name), jobs.cluster.kubeconfig))
+    job = jobs.placement(name)
+    placement = job.status.placement
+    assert placement is not None
+    # As while it ran: one that is over holds nothing.
+    running = job.model_copy(update={"status": job.status.model_copy(update={"conditions": [], "attempts": []})})
+    found = Sitting(running, placement, build(objects))
+    count = len(decoded(placement))
+    return {pod(name, rank): {line.name: line.value for line in sheet(found, rank).lines} for rank in range(count)}
+
+
+def pod(name: str, node_rank: int) -> str:
+    """Name of the Pod, which is its host name, too."""
+    return f"{name}-a1-worker-{node_rank:05d}"
+
+
+def seen(jobs: Jobs, name: str) -> Mapping[str, Sequence[dict[str, Any]]]:
+    """What each process of each Pod saw, by the Pod's name; each where its node is, which proves it was there."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    nodes = {node.site.name: node for node in jobs.stand.nodes}
+    for rank, share in enumerate(planned(jobs, name)):
+        host = pod(name, rank)
+        files = sorted(nodes[share.node].reports.glob(f"{host}-*.json"))
+        found[host] = [json.loads(file.read_text()) for file in files]
+    return found
+
+
+def facts(jobs: Jobs, name: str) -> list[dict[str, Any]]:
+    """What the script's processes printed, in no order. Launchers mix lines, and put names before them."""
+    found = []
+    for rank in range(len(planned(jobs, name))):
+        log, at = jobs.log(pod(name, rank)), 0
+        while (at := log.find('{"', at)) >= 0:
+            try:
+                each, at = json.JSONDecoder().raw_decode(log, at)
+            except ValueError:
+                at += 1
+                continue
+            if "host" in each:
+                found.append(each)
+    return found
