@@ -95,9 +95,13 @@ bench-node-gpu: environment ## Which GPUs in one node, beside what others choose
 bench-joint: environment ## Which node and GPUs together, beside node first, GPUs second: the same
 	@$(HARNESS) bench.joint --write
 
+.PHONY: bench-fabric
+bench-fabric: environment ## Gangs under switches, near or waiting for it, beside what others do: the same
+	@$(HARNESS) bench.fabric --write
+
 .PHONY: bench-rankmap
-bench-rankmap: environment ## Bytes that rank orders send across racks, beside the least there is: one JSON line
-	@$(HARNESS) bench.rankmap
+bench-rankmap: environment ## Bytes that rank orders send across racks, beside the least there is: the same
+	@$(HARNESS) bench.rankmap --write
 
 .PHONY: bench-plan
 bench-plan: environment ## closeknit plan on a 100-node file of real size: one JSON line

@@ -1,6 +1,7 @@
 """Which host gets which ranks: bytes across domains beside the least that any order sends, as one JSON line.
+`make bench-rankmap` also writes docs/benchmarks.md.
 
-    PYTHONPATH=tests uv run python -m bench.rankmap [GANGS]
+    PYTHONPATH=tests uv run python -m bench.rankmap [--write] [GANGS]
 
 Hosts of eight GPUs that happen to be free in a Clos of pods and racks, and trays of four in NVLink domains of eighteen,
 as many of a domain as chance has it; 8 to 64 hosts, tensor 4 or 8, 2 to 8 stages. What is sent is `parallelism.traffic`
@@ -17,9 +18,11 @@ pod indexes through domains in the order of their names; host-name order is what
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import Any
 
+from bench.chart import Bars, table, write
 from bench.rank_oracle import least_crossing
 from closeknit.placement.order import crossing, ordered
 from closeknit.placement.ranks import in_fabric_order
@@ -35,6 +38,7 @@ EXPERTS = (2, 4, 8, 16)
 TRAFFIC = {"dense": None, "experts": None, "pipeline": {"data": 0.1, "pipeline": 1.0}}
 
 Domains = Sequence[tuple[str, ...]]
+Row = dict[str, Any]
 
 
 class Gang:
@@ -99,7 +103,7 @@ def ratio(sent: float, least: float) -> float:
     return 1.0 if sent <= least + 1e-6 else sent / least if least > 0 else float("inf")
 
 
-def measured(traffic: str, gangs: int, done: list[str]) -> dict[str, object]:
+def measured(traffic: str, gangs: int, done: list[str]) -> Row:
     proven: list[float] = [1.0]
     unproven: list[float] = []
     sums = dict.fromkeys(("ours", "least", *PEERS), 0.0)
@@ -139,8 +143,31 @@ def seconds_of_1200_hosts() -> dict[str, float]:
     return found
 
 
-def main(gangs: int) -> None:
-    """Prints the figures."""
+def report(by_traffic: Mapping[str, Row], seconds: float, gangs: int) -> None:
+    """The section of docs/benchmarks.md."""
+    bars, rows = Bars("What closeknit's order sends beside others (1: as much)"), []
+    for traffic, found in by_traffic.items():
+        bars.add(traffic, {who: 1 / ratio for who, ratio in found["peers"].items()})
+        for who in ("ours", *PEERS):
+            sends, spans = found["peers"].get(who, 1.0), found["spread_max"][who]
+            rows.append((traffic, "closeknit" if who == "ours" else who.replace("_", " "), float(sends), float(spans)))
+    proofs = [
+        (traffic, found["ratio_to_exact_max"], found["ratio_to_exact_mean"], *found["unproven"].values())
+        for traffic, found in by_traffic.items()
+    ]
+    of_proofs = ("traffic", "worst to the least", "mean", "gangs unproven", "their worst to the bound")
+    text = (
+        f"{gangs} gangs of 8 to 64 hosts for each traffic, on racks and NVLink domains that chance left free. The "
+        "least that any order sends is what a mixed-integer program proves; where it ran out of time it gives a bound. "
+        f"1,200 hosts are ordered in {seconds:.1f} s of CPU time.\n\n{table(of_proofs, proofs)}\n\nWhat each order "
+        "sends beside closeknit's, and how many racks the widest data-parallel group spans, on average:"
+    )
+    rows_table = table(("traffic", "order", "sends beside ours", "racks of the widest group"), rows)
+    write("rankmap", "Which host gets which ranks", f"{text}\n\n{rows_table}", bars)
+
+
+def main(gangs: int, *, is_written: bool) -> None:
+    """Prints the figures; with --write also into docs/benchmarks.md."""
     done: list[str] = []
     with Progress(sys.stderr) as progress, progress.of("rank orders", lambda: f"{len(done)} of {gangs * len(TRAFFIC)}"):
         by_traffic = {traffic: measured(traffic, gangs, done) for traffic in TRAFFIC}
@@ -152,8 +179,11 @@ def main(gangs: int) -> None:
         "seconds_1200_hosts_by_traffic": seconds,
         "by_traffic": by_traffic,
     }
+    if is_written:
+        report(by_traffic, max(seconds.values()), gangs)
     print(json.dumps(figures))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else GANGS)
+    numbers = [int(word) for word in sys.argv[1:] if word != "--write"]
+    main(numbers[0] if numbers else GANGS, is_written="--write" in sys.argv[1:])

@@ -208,7 +208,7 @@ def test_liars_cost_an_honest_node_nothing() -> None:
     assert not any(tables.effort_of(liar).is_all for liar in liars)
     assert isinstance(answer, Placement)
     assert [share.node for share in answer.shares] == ["gpu-6"]
-    assert answer.predicted_bus_bandwidth_gb_s == 360
+    assert answer.predicted_bus_bandwidth_gb_s == 358.9
 
 
 def efforts(monkeypatch: pytest.MonkeyPatch, **kinds: tuple[int, list[tuple[str, int]]]) -> dict[str, Effort]:

@@ -12,12 +12,13 @@ from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import NodeView
 from closeknit.machine.islands import islands
-from closeknit.placement.bandwidth import set_bandwidth
 from closeknit.placement.first_fit import first_fit
-from closeknit.placement.paths import pcie_tree
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement, TransportChoice
 from closeknit.placement.request import Request
+from closeknit.placement.rings import rings
+from closeknit.placement.sets import Sets
+from closeknit.placement.subsets import mask_of
 from closeknit.placement.tables import Tables
 from scenarios.clusters import cluster_of, graph, held, node, wanted
 
@@ -179,10 +180,10 @@ def test_the_ideal_is_not_below_what_merit_now_gives_over_more_nodes() -> None:
 
 @cache
 def fastest_gb_s(machine: str, count: int) -> float:
-    """Of all sets of so many GPUs of a machine, the bandwidth of the best."""
+    """Of all sets of so many GPUs of a machine, what the best reaches."""
     whole = graph(machine)
-    sets = combinations(range(len(whole.gpus)), count)
-    return max(set_bandwidth(whole, pcie_tree(whole), positions).order_gb_s for positions in sets)
+    sets = Sets(whole, rings)
+    return max(sets.reached(mask_of(positions)) for positions in combinations(range(len(whole.gpus)), count))
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from closeknit.api.nodetopology import Gpu, MigMode, NodeTopologySpec, PortState, Transport
+from closeknit.api.nodetopology import Gpu, MigMode, NodeTopologySpec, PortState, Support, Transport
 from closeknit.machine.checks import InvalidTopology, check, level_rows
 
 __all__ = ["InvalidTopology", "Machine", "MachineGpu", "MachineNic", "machine"]
@@ -69,6 +69,8 @@ class Machine:
     """By name and port."""
     cpu_model: str | None
     inter_socket_gb_s: float | None
+    gpu_direct: bool
+    """False where what NICs carry for GPUs is known to go through the CPU's memory, without GPUDirect RDMA."""
     nvlink_domain: str | None
     """Multi-node NVLink domain as clusterUUID.cliqueID."""
     bus_order: tuple[int, ...]
@@ -112,6 +114,7 @@ def machine(
         nics=tuple(sorted(_nics(spec, order, nics_down), key=lambda nic: (nic.name, nic.port))),
         cpu_model=spec.pcie.cpu_model,
         inter_socket_gb_s=spec.pcie.inter_socket_gb_s,
+        gpu_direct=spec.capabilities.gpu_direct_rdma is not Support.UNSUPPORTED,
         nvlink_domain=f"{spec.nvlink.domain.cluster_uuid}.{spec.nvlink.domain.clique_id}"
         if spec.nvlink.domain
         else None,
@@ -139,6 +142,7 @@ def _topology_class(machine: Machine) -> str:
         machine.cpu_model,
         machine.inter_socket_gb_s,
         machine.bus_order,
+        machine.gpu_direct,
     )  # fmt: skip
     return sha256(repr(facts).encode()).hexdigest()[:CLASS_DIGITS]
 

@@ -11,7 +11,7 @@ from closeknit.launch.preflight_script import SCRIPT
 from closeknit.launch.template import PREFLIGHT
 
 PORT = 29_300  # ranks meet there before any launcher does
-# Of the prediction, which is within a tenth of what was measured, and is of larger messages.
+# Of the prediction, which is within a twentieth of what was measured, and is of larger messages.
 FLOOR = 0.7
 _NO_PYTHON = '{"skipped": "the image has no python"}'
 _SHELL = (

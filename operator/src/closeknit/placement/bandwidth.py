@@ -1,7 +1,9 @@
-"""Predicted all-reduce bandwidth of GPU sets: rings inside a node, NICs between nodes.
+"""Planned all-reduce bandwidth of GPU sets: rings inside a node, NICs between nodes.
 
-What is predicted is the bus bandwidth of a ring all-reduce of 1 GiB, as NCCL plans it. In-switch reduction (NVLS) is
-not counted: on the recorded 8 x H200 machine NCCL reached 358.7 GB/s without it, where the rings below say 360.
+It is the bus bandwidth of a ring all-reduce of 1 GiB, as NCCL plans it; calibration.py says what is reached of it.
+In-switch reduction (NVLS), which launch leaves to NCCL, is not counted: whether a machine's driver gives NCCL multicast
+memory is told by CUDA alone. On the recorded 8 x H200 machine, whose fabric was up, NCCL by its defaults reached
+358.7 GB/s, which is the rings' bandwidth and not that of NVLS.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -84,7 +86,8 @@ def nic_bandwidth(machine: Machine, rows: Iterable[int], positions: Sequence[int
     unknown.
 
     Each NIC carries what it and its PCIe slot can, rounded down to a speed that NCCL plans with; 5/6 of it through an
-    Intel host bridge; all that cross sockets share the link between them.
+    Intel host bridge; all that cross sockets share the link between them. Without GPUDirect RDMA all of it goes through
+    the CPU's memory, and on the link that a NIC shares with its GPU there and back.
     """
     nics = [machine.nics[row] for row in sorted(rows)]
     sm = compute_capability(machine, positions)
@@ -98,8 +101,10 @@ def nic_bandwidth(machine: Machine, rows: Iterable[int], positions: Sequence[int
             return None
         near = min(positions, key=lambda position: _LEVELS.index(nic.gpu_levels[position]))
         slot = speeds.pcie_gb_s(sm, machine.gpus[near].pcie_generation, machine.gpus[near].pcie_width)
-        level, rate = nic.gpu_levels[near], min(nic.rate_gb_s, slot)
-        if level in ("PHB", "NODE") and cpu.intel:
+        level = nic.gpu_levels[near]
+        is_staged = not machine.gpu_direct and level in ("PIX", "PXB")
+        rate = min(nic.rate_gb_s, slot / 2 if is_staged else slot)
+        if (is_staged or level in ("PHB", "NODE")) and cpu.intel:
             times, parts = speeds.INTEL_HOST_BRIDGE_FACTOR
             rate = rate * parts / times
         planned = next((speed for speed in table if speed <= rate + 1e-9), rate)

@@ -63,7 +63,8 @@ def predict(
 ) -> Prediction:
     """The prediction for (node, its sets, its GPUs as a mask): the slowest ring, NIC or level, whichever is least.
 
-    `cap` and `floor_gb_s` are `level_cap` and `level_floor` of the domains that the parts span.
+    `cap` and `floor_gb_s` are `level_cap` and `level_floor` of the domains that the parts span. Rings of a gang on one
+    node are calibrated; over several nodes they have more steps, and what they miss is less than the network takes.
     """
     limits: list[tuple[float, str]] = []
     if len(parts) == 1 and parts[0][2].bit_count() == 1:
@@ -79,7 +80,8 @@ def predict(
             return Prediction(None, f"the compute capability of GPUs of {node} is unknown")
         if rings.worst is not None:
             kind = "NVLink" if rings.worst <= PathType.NVB else f"PCIe ({rings.worst.name})"
-            limits.append((rings.order_gb_s, f"{kind} ring inside {node}"))
+            inside = sets.reached(mask) if len(parts) == 1 else rings.order_gb_s
+            limits.append((inside, f"{kind} ring inside {node}"))
     if len(parts) > 1:
         nics = [
             (sets.nics(mask, transport).gb_s if transport else None, f"NICs of {node}")

@@ -25,6 +25,7 @@ from closeknit.placement.bandwidth import (
     rdma_transports,
     set_bandwidth,
 )
+from closeknit.placement.calibration import reached
 from closeknit.placement.known import Known
 from closeknit.placement.paths import Paths, PcieTree, compute_capability, pcie_tree
 from closeknit.placement.plugin_pick import Picks, scores
@@ -106,6 +107,14 @@ class Sets:
         if found is None:
             found = self._bandwidths[mask] = set_bandwidth(self.machine, self.tree, positions_of(mask), self._search)
         return found
+
+    def reached(self, mask: int) -> float:
+        """Bus bandwidth that a job on this set alone gets, in GB/s: what all-reduces reach of its rings."""
+        ring = self.bandwidth(mask)
+        if not ring.known:
+            return ring.order_gb_s
+        positions = positions_of(mask)
+        return reached(ring.order_gb_s, ring.worst, compute_capability(self.machine, positions), len(positions))
 
     def all_rings(self) -> Iterator[SetBandwidth]:
         """Ring bandwidth of every set, the largest first; of sets that are alike that of one."""
@@ -326,7 +335,7 @@ class Sets:
         if not self._is_candidate(mask, ask):
             return None
         blocks = self.blocks(mask, ask) if ask.block > 1 else []
-        bus = self.bandwidth(mask).order_gb_s
+        bus = self.reached(mask) if ask.alone else self.bandwidth(mask).order_gb_s
         if ask.transport:
             nics = self.nics(mask, ask.transport).gb_s
             bus = bus if nics is None else min(bus, nics)

@@ -1,0 +1,111 @@
+"""Gangs on a Clos fabric: hosts under switches under pods, jobs as they come, and one queue for every policy."""
+
+import csv
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from pathlib import Path
+from random import Random
+from typing import NamedTuple, Protocol
+
+TOPOLOGY = Path(__file__).parent / "data" / "lingjun2023_topo.csv"
+SIZES = ((1, 40), (2, 6), (4, 9), (8, 22), (16, 9), (32, 6), (64, 4), (128, 2.5), (256, 1.2), (512, 0.3))
+MEAN_RUN = 60.0
+DEPTH = 50
+GPUS = 8  # of a host
+
+Taken = Sequence[tuple[int, int]]
+"""(host, GPUs of it)."""
+
+
+class Job(NamedTuple):
+    """A gang, its times in one unit."""
+
+    number: int
+    at: float
+    gpus: int
+    run: float
+
+    @property
+    def hosts(self) -> int:
+        """Whole ones, at least."""
+        return -(-self.gpus // GPUS)
+
+
+class Host(NamedTuple):
+    """Where a host hangs."""
+
+    pod: str
+    tor: str
+
+
+class Policy(Protocol):
+    """Who takes hosts."""
+
+    def take(self, job: Job, now: float) -> Taken | None:
+        """Hosts for a job, which are its own from now on; None where it has to wait."""
+
+    def give_back(self, job: Job, taken: Taken) -> None:
+        """A job has ended."""
+
+    def patient_until(self, job: Job) -> float | None:
+        """When a job that waits asks for less; None for one that always asks for the same."""
+
+
+def hosts() -> list[Host]:
+    """The hosts of the fabric, switch by switch."""
+    with TOPOLOGY.open() as lines:
+        rows = list(csv.DictReader(lines))
+    return [Host(row["psw"], f"{row['psw']}/{row['asw']}") for row in rows for _ in range(int(row["hosts"]))]
+
+
+def arrivals(load: float, seed: int, count: int, capacity: int) -> list[Job]:
+    """The jobs of one seed, by Poisson and of exponential run times: `count`, after those that such a cluster runs on
+    average, all at 0. What is left of an exponential time is as long as all of it, so that the fabric begins as full as
+    it stays."""
+    random = Random(seed)  # noqa: S311 - the same jobs for every policy
+    sizes, weights = zip(*SIZES, strict=True)
+    mean = sum(size * weight for size, weight in SIZES) / sum(weights)
+    there = round(load * capacity / mean)
+    at, found = 0.0, []
+    for number in range(there + count):
+        at += random.expovariate(load * capacity / (mean * MEAN_RUN)) if number >= there else 0.0
+        found.append(Job(number, at, random.choices(sizes, weights)[0], random.expovariate(1 / MEAN_RUN)))
+    return found
+
+
+class Run(NamedTuple):
+    """What became of one job."""
+
+    job: Job
+    began: float
+    taken: Taken
+
+
+def simulate(jobs: Sequence[Job], policy: Policy) -> list[Run]:
+    """Every job in order of arrival, whatever fits of the first DEPTH."""
+    coming, queue, runs = list(jobs)[::-1], list[Job](), list[Run]()
+    running: list[tuple[float, Job, Taken]] = []
+    wakes: list[float] = []
+    while coming or queue:
+        end = running[0][0] if running else float("inf")
+        come = coming[-1].at if coming else float("inf")
+        wake = wakes[0] if wakes else float("inf")
+        now = min(end, come, wake)
+        if now == end:
+            policy.give_back(*heappop(running)[1:])
+        elif now == come:
+            queue.append(coming.pop())
+            if (until := policy.patient_until(queue[-1])) is not None:
+                heappush(wakes, until)
+        else:
+            heappop(wakes)
+        at = 0
+        while at < min(len(queue), DEPTH):
+            taken = policy.take(queue[at], now)
+            if taken is None:
+                at += 1
+                continue
+            job = queue.pop(at)
+            heappush(running, (now + job.run, job, taken))
+            runs.append(Run(job, now, taken))
+    return runs

@@ -1,0 +1,164 @@
+"""Rules of other schedulers for hosts under switches, each as its project's documentation and tests tell it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+from bench.clos import GPUS, Host, Job, Taken
+
+SEGMENTS = ((16, 8), (4, 4))  # jobs of so many hosts at least are cut into segments of so many
+
+
+class Peer:
+    """Who takes hosts by one rule; knows how many GPUs of each are free."""
+
+    def __init__(self, fabric: Sequence[Host], rule: "Rule") -> None:
+        self.free = [GPUS] * len(fabric)
+        self._rule = rule
+        self.tors = _grouped([host.tor for host in fabric])
+        self.pods = _grouped([host.pod for host in fabric])
+        self.pod_of = {host.tor: host.pod for host in fabric}
+        self._refused: set[int] = set()
+
+    def take(self, job: Job, _now: float) -> Taken | None:
+        """By the rule; what did not fit does not until something is given back."""
+        if job.gpus in self._refused:
+            return None
+        taken = self._rule(self, job)
+        if taken is None:
+            self._refused.add(job.gpus)
+        for host, gpus in taken or ():
+            self.free[host] -= gpus
+        return taken
+
+    def give_back(self, _job: Job, taken: Taken) -> None:
+        """What a job had."""
+        self._refused.clear()
+        for host, gpus in taken:
+            self.free[host] += gpus
+
+    def patient_until(self, _job: Job) -> None:
+        """No peer asks for less after a while."""
+
+    def whole(self, members: Sequence[int]) -> list[int]:
+        """Those of these hosts that are free."""
+        return [host for host in members if self.free[host] == GPUS]
+
+    def part(self, job: Job, order: Callable[[int], tuple[float, int]]) -> Taken | None:
+        """One host for a job that is smaller than it, the first in this order."""
+        able = [host for host, free in enumerate(self.free) if free >= job.gpus]
+        return [(min(able, key=order), job.gpus)] if able else None
+
+    def fullest(self, host: int) -> tuple[int, int]:
+        """An order of hosts: best fit."""
+        return self.free[host], host
+
+
+Rule = Callable[[Peer, Job], Taken | None]
+
+
+def _grouped(names: Sequence[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        found.setdefault(name, []).append(number)
+    return found
+
+
+def _whole(hosts: Sequence[int]) -> Taken:
+    return [(host, GPUS) for host in hosts]
+
+
+def without_topology(order: str) -> Rule:
+    """first-fit by number, random, spread to the emptiest host (kube-scheduler's default), or binpack into the fullest.
+    Hosts that are wholly free score alike for spread and binpack, and kube-scheduler takes any of them."""
+
+    def rule(peer: Peer, job: Job) -> Taken | None:
+        random = Random(job.number)  # noqa: S311 - the same every time
+        if job.gpus < GPUS:
+            by: dict[str, Callable[[int], tuple[float, int]]] = {
+                "first-fit": lambda host: (0, host),
+                "random": lambda host: (random.random(), host),
+                "spread": lambda host: (-peer.free[host], host),
+                "binpack": peer.fullest,
+            }
+            return peer.part(job, by[order])
+        whole = peer.whole(range(len(peer.free)))
+        if len(whole) < job.hosts:
+            return None
+        return _whole(whole[: job.hosts] if order == "first-fit" else random.sample(whole, job.hosts))
+
+    return rule
+
+
+def kueue(*, required: bool) -> Rule:
+    """Kueue's BestFit: the domain with the least room that has enough, at the level asked for, else at one further out;
+    where several are needed the fullest first, and the last by best fit. `required` asks for a switch where one could
+    hold the gang, else for a pod, and waits; `preferred` asks for a switch and takes what there is."""
+
+    def rule(peer: Peer, job: Job) -> Taken | None:
+        if job.gpus < GPUS:
+            return peer.part(job, peer.fullest)
+        tors = {tor: peer.whole(members) for tor, members in peer.tors.items()}
+        if not required or job.hosts <= max(map(len, peer.tors.values())):
+            able = [(len(free), tor) for tor, free in tors.items() if len(free) >= job.hosts]
+            if able:
+                return _whole(tors[min(able)[1]][: job.hosts])
+            if required:
+                return None
+        pods = {pod: sum(len(tors[tor]) for tor in tors if peer.pod_of[tor] == pod) for pod in peer.pods}
+        able = [(room, pod) for pod, room in pods.items() if room >= job.hosts]
+        if able:
+            return _inside(peer, tors, [min(able)[1]], job.hosts)
+        if required and job.hosts <= max(map(len, peer.pods.values())):
+            return None
+        if sum(pods.values()) < job.hosts:
+            return None
+        return _inside(peer, tors, sorted(pods, key=lambda pod: (-pods[pod], pod)), job.hosts)
+
+    return rule
+
+
+def _inside(peer: Peer, tors: Mapping[str, list[int]], pods: Sequence[str], count: int) -> Taken:
+    """The fullest switches of each pod in turn, and the last by best fit."""
+    found: list[int] = []
+    for pod in pods:
+        left = sorted((tor for tor in tors if peer.pod_of[tor] == pod and tors[tor]), key=lambda tor: -len(tors[tor]))
+        while left and len(found) < count:
+            need = count - len(found)
+            able = [tor for tor in left if len(tors[tor]) >= need]
+            tor = able[-1] if able else left[0]
+            left.remove(tor)
+            found += tors[tor][:need]
+    return _whole(found)
+
+
+def slurm_block(peer: Peer, job: Job) -> Taken | None:
+    """Slurm's topology/block with a switch as base block: segments whole in a block, as few blocks as can be, those
+    with the least room that do. Segments as NVIDIA chose them for its own cluster, cut to blocks of eight hosts."""
+    if job.gpus < GPUS:
+        return peer.part(job, peer.fullest)
+    segment = next((size for least, size in SEGMENTS if job.hosts >= least), 1)
+    need = job.hosts // segment
+    room = {tor: len(peer.whole(members)) // segment for tor, members in peer.tors.items()}
+    if sum(room.values()) < need:
+        return None
+    found: list[int] = []
+    left = sorted((tor for tor in room if room[tor]), key=lambda tor: (-room[tor], tor))
+    while need:
+        able = [tor for tor in left if room[tor] >= need]
+        tor = able[-1] if able else left[0]
+        left.remove(tor)
+        given = min(need, room[tor])
+        found += peer.whole(peer.tors[tor])[: given * segment]
+        need -= given
+    return _whole(found)
+
+
+PEERS: dict[str, Rule] = {
+    "first-fit": without_topology("first-fit"),
+    "random": without_topology("random"),
+    "spread": without_topology("spread"),
+    "binpack": without_topology("binpack"),
+    "kueue preferred": kueue(required=False),
+    "kueue required": kueue(required=True),
+    "slurm block": slurm_block,
+}

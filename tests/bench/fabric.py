@@ -1,0 +1,215 @@
+"""Gangs on a real Clos fabric, placed near each other or waiting for it: one JSON line. `make bench-fabric` also writes
+docs/benchmarks.md.
+
+    PYTHONPATH=tests uv run python -m bench.fabric [--write] [SEEDS [JOBS]]
+
+The fabric is that of Alibaba's Lingjun cluster of 2023 (data/lingjun2023_topo.csv): 847 hosts under 119 ToR switches in
+3 pods; eight H200 a host are assumed. Jobs come by Poisson, run for exponential times of mean 60, and are of 1 to 512
+GPUs. All policies share seeds, queue and rule: in order of arrival, whatever fits of the first 50. closeknit is `place`
+on the whole cluster, with a claim for every share; each gang prefers a ToR with a patience of PATIENCE, as its
+TrainingJob would say, by the very rule of the operator (lifecycle/patience.py). clos_peers.py tells the peers' rules.
+
+A gang of 2 to 8 hosts is `one_tor` when it lies under one switch; `spread` is how many switches larger ones use, beside
+the fewest. Waits are of jobs of more than eight GPUs. Of the gap in one_tor between Kueue's `preferred`, which never
+waits, and `required`, which waits for ever, `gap_closed` is what closeknit closes, and `extra_wait_share` is how much
+of the wait that `required` costs it takes. The jobs that the fabric begins with are not counted. `gar` is the part of
+all GPU time that is allocated while jobs come.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from bench.chart import Bars, table, write
+from bench.clos import GPUS, Host, Job, Run, Taken, arrivals, hosts, simulate
+from bench.clos_peers import PEERS, Peer
+from bench.scale import Fleet, parsed_topology
+from closeknit.cluster.cluster import Cluster, build
+from closeknit.cluster.dra import ResourceClaim
+from closeknit.cluster.kinds import ClusterObject, change
+from closeknit.lifecycle.patience import patient
+from closeknit.placement.place import can_place, place
+from closeknit.placement.placement import Placement
+from closeknit.placement.request import Request
+from closeknit.placement.tables import Tables
+from harness.progress import Progress
+from scenarios.clusters import wanted
+
+LOADS = (0.7, 0.85, 0.95)
+SEEDS, JOBS = 10, 2_500
+PATIENCE = 6.0  # a tenth of the mean run time
+PROCESSES = 2
+OURS, WAITS_NEVER, WAITS_FOR_EVER = "closeknit", "kueue preferred", "kueue required"
+
+Row = dict[str, Any]
+
+
+class Closeknit:
+    """`place` on a Cluster that claims change, as the operator's is."""
+
+    def __init__(self, fabric: Sequence[Host], patience: float) -> None:
+        self._fleet = Fleet(len(fabric), ("hgx-h200",), seed=8)
+        self._numbers = {name: number for number, name in enumerate(self._fleet.names)}
+        self._patience = patience
+        self._tables = Tables()
+        for machine in self._fleet.machines:
+            self._tables.learn(machine)
+        self._cluster = self._built(fabric)
+        self._claims: dict[int, list[ResourceClaim]] = {}
+        self._refused: set[Request] = set()
+        self._asked: dict[tuple[int, bool], Request] = {}
+
+    def _built(self, fabric: Sequence[Host]) -> Cluster:
+        fleet = self._fleet
+
+        def objects() -> Iterator[ClusterObject]:
+            yield parsed_topology()
+            for name, host, node, report in zip(fleet.names, fabric, fleet.nodes, fleet.reports, strict=True):
+                labels = {**node.labels, "net.example/block": host.pod, "net.example/rack": host.tor.partition("/")[2]}
+                yield from (msgspec.structs.replace(node, labels=labels), report, fleet.slice_of(name))
+
+        cluster = build(objects())
+        return cluster.at(cluster.newest_heartbeat(datetime.now(UTC)) or datetime.now(UTC))
+
+    def _request(self, gpus: int, *, is_patient: bool) -> Request:
+        key = (gpus, is_patient)
+        if key not in self._asked:
+            plain = wanted(gpus=gpus, topology={"fabric": {"preferred": "rack"}})
+            waiting = patient(plain, self._cluster, self._tables) if is_patient else None
+            self._asked[key] = waiting or plain
+        return self._asked[key]
+
+    def patient_until(self, job: Job) -> float | None:
+        """When it no longer waits for a switch of its own."""
+        return job.at + self._patience if job.gpus > GPUS else None
+
+    def take(self, job: Job, now: float) -> Taken | None:
+        """By `place`, each share a claim."""
+        until = self.patient_until(job)
+        request = self._request(job.gpus, is_patient=until is not None and now < until)
+        if request in self._refused:
+            return None
+        answer = (
+            place(self._cluster, request, self._tables) if can_place(self._cluster, request, self._tables) else None
+        )
+        if not isinstance(answer, Placement):
+            self._refused.add(request)
+            return None
+        self._claims[job.number] = claims = [
+            ResourceClaim(
+                namespace="ml",
+                name=f"job-{job.number}-{share.node}",
+                uid=f"uid-{job.number}-{share.node}",
+                allocated=True,
+                devices=tuple((share.node, f"gpu-{index}") for index in share.gpus),
+            )
+            for share in answer.shares
+        ]
+        self._cluster = self._cluster.after([change(claim) for claim in claims])
+        return [(self._numbers[share.node], len(share.gpus)) for share in answer.shares]
+
+    def give_back(self, job: Job, _taken: Taken) -> None:
+        """Its claims are gone."""
+        self._refused.clear()
+        self._cluster = self._cluster.after(
+            [replace(change(claim), new=None) for claim in self._claims.pop(job.number)]
+        )
+
+
+def some(load: float, seed: int, count: int) -> dict[str, Row]:
+    """Every policy on one seed: sums, and lists of what is no sum."""
+    fabric = hosts()
+    jobs = arrivals(load, seed, count, len(fabric) * GPUS)
+    found = {}
+    for name in (OURS, *PEERS):
+        policy = Closeknit(fabric, PATIENCE) if name == OURS else Peer(fabric, PEERS[name])
+        found[name] = _row(fabric, simulate(jobs, policy), jobs[-1].at)
+    return found
+
+
+def _row(fabric: Sequence[Host], runs: Sequence[Run], end: float) -> Row:
+    tors = {run.job.number: len({fabric[host].tor for host, _ in run.taken}) for run in runs}
+    widest = max(len([host for host in fabric if host.tor == tor]) for tor in {host.tor for host in fabric})
+    used = sum(run.job.gpus * max(0.0, min(end, run.began + run.job.run) - run.began) for run in runs)
+    runs = [run for run in runs if run.job.at > 0]
+    return {
+        "one_tor": [int(tors[run.job.number] == 1) for run in runs if 1 < run.job.hosts <= widest],
+        "spread": [tors[run.job.number] / -(-run.job.hosts // widest) for run in runs if run.job.hosts > widest],
+        "waits": [run.began - run.job.at for run in runs if run.job.gpus > GPUS],
+        "gar": [used / end / len(fabric) / GPUS],
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def measured(rows: Sequence[dict[str, Row]]) -> Row:
+    """The figures of one load."""
+    figures: dict[str, Row] = {}
+    for name in rows[0]:
+        one_tor, spread, waits, gar = (
+            list(chain.from_iterable(row[name][key] for row in rows)) for key in ("one_tor", "spread", "waits", "gar")
+        )
+        figures[name] = {
+            "one_tor": round(_mean(one_tor), 4),
+            "spread": round(_mean(spread), 3),
+            "wait": round(_mean(waits), 3),
+            "wait_p95": round(sorted(waits)[int(len(waits) * 0.95)], 2),
+            "wait_max": round(max(waits), 1),
+            "gar": round(_mean(gar), 4),
+        }
+    own, low, high = (figures[name] for name in (OURS, WAITS_NEVER, WAITS_FOR_EVER))
+    return {
+        **figures.pop(OURS),
+        "gap_closed": _part(own["one_tor"] - low["one_tor"], high["one_tor"] - low["one_tor"]),
+        "extra_wait_share": _part(own["wait"] - low["wait"], high["wait"] - low["wait"]),
+        "peers": figures,
+    }
+
+
+def _part(of: float, whole: float) -> float | None:
+    return round(of / whole, 3) if whole > 0 else None
+
+
+def report(loads: dict[str, Row], seeds: int, count: int) -> None:
+    """The section of docs/benchmarks.md."""
+    bars, rows = Bars("Gangs of 2 to 8 hosts under one ToR switch"), []
+    columns = ("one_tor", "spread", "wait", "wait_p95", "gar")
+    for load, found in loads.items():
+        by_policy: dict[str, Row] = {OURS: found, **found["peers"]}
+        bars.add(f"load {load}", {who: row["one_tor"] for who, row in by_policy.items()})
+        rows += [(load, who, *(row[key] for key in columns)) for who, row in by_policy.items()]
+    gaps = [(load, found["gap_closed"] or 0.0, found["extra_wait_share"] or 0.0) for load, found in loads.items()]
+    text = (
+        f"Lingjun's 847 hosts under 119 switches, {count} jobs of 1 to 512 GPUs, {seeds} seeds that all share, run "
+        f"times of mean 60. Gangs prefer a switch of their own with a patience of {PATIENCE:g}. Waits are of jobs of "
+        "more than eight GPUs, in the unit of run times. The gap is that between Kueue's preferred and required.\n\n"
+        f"{table(('load', 'of the gap in one ToR closed', 'of its wait taken'), gaps)}"
+    )
+    header = ("load", "policy", "one ToR", "spread", "mean wait", "p95 wait", "allocated")
+    write("fabric", "Gangs under switches", f"{text}\n\n{table(header, rows)}", bars)
+
+
+def main(seeds: int, count: int, *, is_written: bool) -> None:
+    """Prints the figures; with --write also into docs/benchmarks.md."""
+    with ProcessPoolExecutor(PROCESSES) as processes, Progress(sys.stderr) as progress:
+        parts = {load: [processes.submit(some, load, seed, count) for seed in range(seeds)] for load in LOADS}
+        every = [part for of in parts.values() for part in of]
+        with progress.of("gangs under switches", lambda: f"{sum(part.done() for part in every)} of {len(every)} runs"):
+            loads = {str(load): measured([part.result() for part in of]) for load, of in parts.items()}
+    if is_written:
+        report(loads, seeds, count)
+    print(json.dumps({"bench": "fabric", "seeds": seeds, "jobs": count, "patience": PATIENCE, "loads": loads}))
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:] if word != "--write"]
+    main(*(numbers + [SEEDS, JOBS][len(numbers) :]), is_written="--write" in sys.argv[1:])
