@@ -140,4 +140,4 @@ def namespace(local_cluster: "LocalCluster") -> Iterator[str]:
     local_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     local_cluster.wait_for_default_account(name)
     yield name
-    local_cluster.kubectl("delete", "namespace", name, "--wait=false")
+    local_cluster.delete("namespace", name)

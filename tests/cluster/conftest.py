@@ -1,4 +1,6 @@
-"""The one control plane that has an operator; each test of it is a story in a namespace of its own."""
+"""The one control plane that has an operator, until the last test of this folder; each is a story in a namespace of its
+own.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from harness.operator_bed import DRA_NODES, PLUGIN_NODES, Bed, standing
 serials = itertools.count()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def running() -> Iterator[Bed]:
     with standing(Bed, PLUGIN_NODES, DRA_NODES) as bed:
         yield bed
@@ -20,8 +22,8 @@ def running() -> Iterator[Bed]:
 def bed(running: Bed) -> Iterator[Bed]:
     running.begin(f"story-{next(serials)}")
     yield running
-    running.cluster.kubectl("delete", "trainingjobs", "--all", f"--namespace={running.namespace}")
-    running.cluster.kubectl("delete", "namespace", running.namespace, "--wait=false")
+    running.cluster.delete("trainingjobs", namespace=running.namespace)
+    running.cluster.delete("namespace", running.namespace)
     running.cluster.wait_for(
         lambda: not [pod for pod in running.all("pods") if pod["status"].get("phase") not in {"Succeeded", "Failed"}],
         "the story's Pods to be gone",

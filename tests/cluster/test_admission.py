@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.admission import policies_on_nodes, refusal
+from harness.admission import creation_refusal, may, policies_on_nodes, refusal
+from harness.api_writer import Login
 from harness.crd_cases import POD, manifest
 from harness.local_cluster import LocalCluster
 
@@ -38,8 +39,8 @@ def team(cluster: LocalCluster) -> Iterator[LocalCluster]:
         cluster.kubectl(*bind, "editor", f"--user={EDITOR}", "--clusterrole=edit")
         cluster.kubectl(*bind, "viewer", f"--user={VIEWER}", "--clusterrole=view")
     for user, verb in ((WRITER, "create"), (EDITOR, "create"), (VIEWER, "get")):
-        can = ("auth", "can-i", verb, "trainingjobs.closeknit.dev", f"--namespace={LIFTED}", f"--as={user}")
-        cluster.wait_for(lambda can=can: cluster.kubectl(*can, check=False) == "yes\n", f"{user} to have a role")  # type: ignore[misc]
+        asked = (Login(user), verb, "trainingjobs", LIFTED, "closeknit.dev")
+        cluster.wait_for(lambda asked=asked: may(cluster, *asked), f"{user} to have a role")  # type: ignore[misc]
     yield cluster
     cluster.kubectl("delete", "namespace", TEAM, LIFTED, "--wait=false")
 
@@ -55,8 +56,7 @@ def job(template: Any, name: str = "train", *, servers: Any = None) -> dict[str,
 def create_refusal(
     cluster: LocalCluster, body: Mapping[str, Any], *, user: str = EDITOR, namespace: str = TEAM, store: bool = False
 ) -> str:
-    options = () if store else ("--dry-run=server",)
-    return refusal(cluster, "create", "--filename=-", f"--namespace={namespace}", f"--as={user}", *options, body=body)
+    return creation_refusal(cluster, body, namespace, login=Login(user), store=store)
 
 
 NO_PODS = (

@@ -58,9 +58,8 @@ class Bed:
         return {key.removeprefix(PREFIX): value for key, value in labels.items() if key.startswith(PREFIX)}
 
     def topology(self, node: str) -> dict[str, Any] | None:
-        found = self.cluster.kubectl("get", "nodetopology", node, "--output=json", check=False)
-        topology: dict[str, Any] | None = json.loads(found) if found else None
-        return topology
+        found = self.cluster.get("nodetopologies")["items"]
+        return next((each for each in found if each["metadata"]["name"] == node), None)
 
     def wait_for_heartbeat(self, node: str) -> dict[str, Any]:
         def beating() -> dict[str, Any] | None:

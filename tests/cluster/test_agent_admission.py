@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.admission import policies_on_nodes, refusal
+from harness.admission import creation_refusal, policies_on_nodes, refusal
 from harness.crd_cases import manifest
 from harness.local_cluster import LocalCluster
 from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT, agent_pod, agent_pod_name
@@ -94,9 +94,8 @@ def test_an_agent_writes_nothing_else_of_a_node(cluster: LocalCluster, agent: Pa
 
 
 def test_an_agent_writes_no_other_topology(cluster: LocalCluster, agent: Path) -> None:
-    create = ("create", "--filename=-", "--dry-run=server")
     other = topology(OTHER, owner(cluster, OTHER))
-    assert refusal(cluster, *create, body=other, kubeconfig=agent) == OTHER_TOPOLOGY
+    assert creation_refusal(cluster, other, login=agent) == OTHER_TOPOLOGY
     cluster.apply(other)
     apply = ("apply", "--server-side", "--subresource=status", "--filename=-")
     status = other | {"status": {"agentVersion": "9"}}
@@ -113,8 +112,7 @@ def test_a_topology_is_owned_by_its_node_alone(cluster: LocalCluster, agent: Pat
         "a Pod": topology(OWN, own | {"kind": "Pod"}),
         "its node, and a finalizer": topology(OWN, own, finalizers=["closeknit.dev/x"]),
     }
-    create = ("create", "--filename=-", "--dry-run=server")
-    said = {whose: refusal(cluster, *create, body=body, kubeconfig=agent) for whose, body in bodies.items()}
+    said = {whose: creation_refusal(cluster, body, login=agent) for whose, body in bodies.items()}
     assert said == dict.fromkeys(bodies, WRONG_OWNER)
 
 
@@ -122,8 +120,7 @@ def test_a_token_that_is_bound_to_no_pod_writes_nothing(cluster: LocalCluster) -
     unbound = cluster.service_account_kubeconfig(AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT)
     label = ("label", "node", OWN, "closeknit.dev/health=degraded", "--overwrite")
     assert refusal(cluster, *label, kubeconfig=unbound) == OTHER_NODE
-    create = ("create", "--filename=-", "--dry-run=server")
-    assert refusal(cluster, *create, body=topology(OWN, owner(cluster, OWN)), kubeconfig=unbound) == OTHER_TOPOLOGY
+    assert creation_refusal(cluster, topology(OWN, owner(cluster, OWN)), login=unbound) == OTHER_TOPOLOGY
 
 
 @pytest.mark.parametrize(

@@ -38,33 +38,74 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20) 
 
 
 def test_two_run_at_once_and_know_nothing_of_each_other(local_cluster: LocalCluster) -> None:
+    """And a further program of the second ends with it."""
     with LocalCluster() as other:
         assert other.server != local_cluster.server
         assert other.directory != local_cluster.directory
         other.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "only-in-the-other"}})
         assert other.get("namespace", "only-in-the-other")["status"]["phase"] == "Active"
         assert "only-in-the-other" not in local_cluster.kubectl("get", "namespaces")
+        further = other.start_program("further", "sleep", "1000")
+        assert is_running(further)
     assert local_cluster.kubectl("get", "--raw=/readyz") == "ok"
+    assert not is_running(further)
+
+
+def test_a_further_program_leaves_its_output_there(local_cluster: LocalCluster) -> None:
+    printed = local_cluster.directory / "logs" / "talker.log"
+    local_cluster.start_program("talker", "sh", "-c", "echo I am $NAME", environment={"NAME": "it"})
+    local_cluster.wait_for(lambda: printed.read_text() == "I am it\n", "the program to speak")
+    short = local_cluster.start_program("short", "true")
+    local_cluster.wait_for(lambda: not is_running(short), "the short program to have ended")
+    with pytest.raises(ClusterError, match=r"absent did not start: .*No such file or directory: 'no-such-program'"):
+        local_cluster.start_program("absent", "no-such-program")
+
+
+def directory_of(owner: "subprocess.Popen[str]") -> Path:
+    """The folder of its cluster, which is ready."""
+    assert owner.stdout is not None
+    told = next(line for line in owner.stdout if "KUBECONFIG" in line)
+    return Path(re.findall(r"KUBECONFIG=(\S+)", told)[0]).parent
+
+
+def starting_directory_of(owner: "subprocess.Popen[str]") -> Path:
+    """The folder of its cluster, of which the API server has begun to run."""
+
+    def begun() -> Path | None:
+        for command in (Path("/proc") / str(owner.pid) / "task" / str(owner.pid) / "children").read_text().split():
+            words = (Path("/proc") / command / "cmdline").read_bytes().decode().split("\0")
+            folder = next((Path(word) for word in words if Path(word).name.startswith("closeknit-")), None)
+            if folder and any("kube-apiserver" in each for each in processes_of(folder).values()):
+                return folder
+        return None
+
+    wait_until(lambda: begun() is not None, "the API server to run", 60)
+    folder = begun()
+    assert folder is not None
+    return folder
 
 
 @pytest.mark.parametrize(
-    ("how", "exit_code"),
+    ("how", "exit_code", "when"),
     [
-        pytest.param(signal.SIGINT, 0, id="Ctrl-C of the owner leaves nothing behind"),
-        pytest.param(signal.SIGTERM, 0, id="an owner that is told to end leaves nothing behind"),
-        pytest.param(signal.SIGKILL, -signal.SIGKILL, id="a killed owner leaves nothing behind"),
+        pytest.param(signal.SIGINT, 0, directory_of, id="Ctrl-C of the owner leaves nothing behind"),
+        pytest.param(signal.SIGTERM, 0, starting_directory_of, id="one told to end while it starts leaves nothing"),
+        pytest.param(
+            signal.SIGKILL, -signal.SIGKILL, starting_directory_of, id="one killed while it starts leaves nothing"
+        ),
     ],
 )
-def test_no_process_and_no_folder_outlives_the_owner(how: signal.Signals, exit_code: int) -> None:
+def test_no_process_and_no_folder_outlives_the_owner(
+    how: signal.Signals, exit_code: int, when: Callable[["subprocess.Popen[str]"], Path]
+) -> None:
+    """How far the cluster is makes no difference to its supervisor, who ends what runs."""
     command = [sys.executable, "-m", "harness.local_cluster"]
     # With SIGINT ignored, as a shell's background has it.
     ignored = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     with subprocess.Popen(ignored, cwd=TESTS, stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        told = next(line for line in owner.stdout if "KUBECONFIG" in line)
-        directory = Path(re.findall(r"KUBECONFIG=(\S+)", told)[0]).parent
+        directory = when(owner)
         running = {name for command in processes_of(directory).values() for name in command.split()[:1]}
-        assert {Path(name).name for name in running} >= {"etcd", "kube-apiserver", "kube-scheduler", "kwok"}
+        assert {Path(name).name for name in running} >= {"etcd", "kube-apiserver"}
         owner.send_signal(how)
         try:
             assert owner.wait(timeout=20) == exit_code
@@ -76,23 +117,12 @@ def test_no_process_and_no_folder_outlives_the_owner(how: signal.Signals, exit_c
 
 def test_nothing_outlives_the_supervisor_either() -> None:
     with LocalCluster() as cluster:
+        running = {Path(command.split()[0]).name for command in processes_of(cluster.directory).values()}
+        assert running >= {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
         supervisor = next(pid for pid, command in processes_of(cluster.directory).items() if "supervisor.py" in command)
         subprocess.run(["kill", "-KILL", str(supervisor)], check=True)
         wait_until(lambda: not processes_of(cluster.directory), "all programs to be gone")
     assert not cluster.directory.exists()
-
-
-def test_a_further_program_ends_with_the_cluster_and_leaves_its_output_there() -> None:
-    with LocalCluster() as cluster:
-        printed = cluster.directory / "logs" / "talker.log"
-        pid = cluster.start_program("talker", "sh", "-c", "echo I am $NAME; sleep 1000", environment={"NAME": "it"})
-        cluster.wait_for(lambda: printed.read_text() == "I am it\n", "the program to speak")
-        assert is_running(pid)
-        short = cluster.start_program("short", "true")
-        cluster.wait_for(lambda: not is_running(short), "the short program to have ended")
-        with pytest.raises(ClusterError, match=r"absent did not start: .*No such file or directory: 'no-such-program'"):
-            cluster.start_program("absent", "no-such-program")
-    assert not is_running(pid)
 
 
 def test_a_program_that_ends_while_starting_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:

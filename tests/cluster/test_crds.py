@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from closeknit.api.crd import custom_resource_definitions
 from closeknit.api.crd.rules import immutable_message
+from harness.api_writer import Answer
 from harness.crd_cases import CASES, CHANGES, FULL_JOB, POD, TEMPLATE, Case, Change, manifest
 from harness.kubectl import KubectlError
 from harness.local_cluster import LocalCluster
@@ -50,14 +50,13 @@ def refusal(cluster: LocalCluster, *arguments: str, body: Mapping[str, Any] | No
     return ""
 
 
-def problems(said: str) -> list[str]:
-    """What kubectl lists as wrong with an object: one thing in its line, or several below it.
+def problems(said: Answer) -> list[str]:
+    """What the API server lists as wrong with an object; where it does not list anything, its words.
 
-    Where a schema refuses, the API server adds that it did not get to the rules.
+    Where a schema refuses, it adds that it did not get to the rules.
     """
-    _, _, listed = said.partition(" is invalid: ")
-    lines = [line.removeprefix("* ") for line in listed.strip().splitlines()]
-    return [line for line in lines if not line.startswith("<nil>: ")]
+    causes = list(dict.fromkeys(said.causes)) or ([said.refusal] if said.refusal else [])
+    return [cause for cause in causes if not cause.startswith("<nil>: ")]
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +78,9 @@ def bare_job(cluster: LocalCluster) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
 def test_the_api_server_agrees(cluster: LocalCluster, case: Case) -> None:
-    said = refusal(cluster, "create", "--filename=-", body=case.manifest)
+    said = cluster.writer.create(case.manifest, NAMESPACE, dry_run=True)
     if not case.refused_field:
-        assert said == ""
+        assert said.refusal == ""
         return
     assert problems(said) == [f"{case.refused_field}: {case.schema_words or f'Invalid value: {case.words}'}"]
 
@@ -93,13 +92,11 @@ def test_an_immutable_field_can_be_neither_changed_nor_removed_nor_added(
     cluster: LocalCluster, full_job: str, bare_job: str, change: Change
 ) -> None:
     forbidden = f"spec.{change.field}: Forbidden: {immutable_message(change.field)}"
-    changed = patch_refusal(cluster, full_job, {change.field: change.other})
-    assert changed == f'The TrainingJob "full" is invalid: {forbidden}'
+    assert patched(cluster, full_job, {change.field: change.other}) == [forbidden]
     if change.field in ("gpus", "template"):  # required
         return
-    removed = patch_refusal(cluster, full_job, {change.field: None})
-    assert removed == f'The TrainingJob "full" is invalid: {forbidden}'
-    added = patch_refusal(cluster, bare_job, {change.field: FULL_JOB[change.field]})
+    assert patched(cluster, full_job, {change.field: None}) == [forbidden]
+    added = patched(cluster, bare_job, {change.field: FULL_JOB[change.field]})
     assert forbidden in added  # a value made for 64 GPUs may break a rule on 8, too
 
 
@@ -107,15 +104,20 @@ def test_an_immutable_field_can_be_neither_changed_nor_removed_nor_added(
 def test_a_mutable_field_can_be_changed_removed_and_added(
     cluster: LocalCluster, full_job: str, bare_job: str, change: Change
 ) -> None:
-    assert patch_refusal(cluster, full_job, {change.field: change.other}) == ""
-    assert patch_refusal(cluster, full_job, {change.field: None}) == ""
+    assert patched(cluster, full_job, {change.field: change.other}) == []
+    assert patched(cluster, full_job, {change.field: None}) == []
     value = {"minGPUs": 4} if change.field == "elastic" else change.other
-    assert patch_refusal(cluster, bare_job, {change.field: value}) == ""
+    assert patched(cluster, bare_job, {change.field: value}) == []
 
 
-def patch_refusal(cluster: LocalCluster, name: str, spec: Mapping[str, Any]) -> str:
-    patch = json.dumps({"spec": spec})
-    return refusal(cluster, "patch", "trainingjob", name, "--type=merge", f"--patch={patch}")
+def test_kubectl_says_what_cannot_be_changed(cluster: LocalCluster, full_job: str) -> None:
+    said = refusal(cluster, "patch", "trainingjob", full_job, "--type=merge", '--patch={"spec":{"gpus":32}}')
+    assert said == f'The TrainingJob "full" is invalid: spec.gpus: Forbidden: {immutable_message("gpus")}'
+
+
+def patched(cluster: LocalCluster, name: str, spec: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a change of these fields; nothing is stored."""
+    return problems(cluster.writer.patch("trainingjob", name, {"spec": spec}, NAMESPACE, dry_run=True))
 
 
 METADATA = {"labels": {"team": "a"}}
@@ -166,20 +168,20 @@ def test_a_template_cannot_be_changed_in_any_way(cluster: LocalCluster, swap: st
         | ({} if field == "template" else {"parameterServers": {"replicas": 1, "template": template}})
         for template in (before, after)
     ]
-    cluster.kubectl(
-        "create", f"--namespace={NAMESPACE}", "--filename=-", stdin=json.dumps(manifest("TrainingJob", name, specs[0]))
-    )
-    same = refusal(cluster, "replace", "--filename=-", body=manifest("TrainingJob", name, specs[0]))
-    assert same == ""
-    said = refusal(cluster, "replace", "--filename=-", body=manifest("TrainingJob", name, specs[1]))
-    assert said == f'The TrainingJob "{name}" is invalid: spec.{field}: Forbidden: {immutable_message(field)}'
+    assert cluster.writer.create(manifest("TrainingJob", name, specs[0]), NAMESPACE).refusal == ""
+
+    def replaced(spec: Mapping[str, Any]) -> list[str]:
+        whole = [{"op": "replace", "path": "/spec", "value": spec}]
+        return problems(cluster.writer.patch("trainingjob", name, whole, NAMESPACE, dry_run=True))
+
+    assert replaced(specs[0]) == []
+    assert replaced(specs[1]) == [f"spec.{field}: Forbidden: {immutable_message(field)}"]
 
 
 def test_a_template_has_no_room_for_a_third_key(cluster: LocalCluster) -> None:
     template = {"metadata": METADATA, "spec": POD, "foo": {}}
-    said = refusal(
-        cluster, "create", "--filename=-", body=manifest("TrainingJob", "train", {"gpus": 1, "template": template})
-    )
+    body = manifest("TrainingJob", "train", {"gpus": 1, "template": template})
+    said = cluster.writer.create(body, NAMESPACE, dry_run=True)
     assert problems(said) == ["spec.template: Too many: 3: must have at most 2 items"]
 
 
@@ -206,18 +208,36 @@ def test_kubectl_explains_every_field(cluster: LocalCluster, name: str) -> None:
     definition = custom_resource_definitions()[name]
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     kind = definition["spec"]["names"]["singular"]
-    parts = [part for of in ("spec", "status") for part in objects_of(schema["properties"][of], f"{kind}.{of}")]
-    with ThreadPoolExecutor(2) as pool:
-        texts = list(pool.map(lambda part: cluster.kubectl("explain", part[0]), parts))
-    for (path, fields), text in zip(parts, texts, strict=True):
-        assert explained(text) == fields, path
-        assert "<no description>" not in text, path
+    published = json.loads(cluster.kubectl("get", "--raw=/openapi/v3/apis/closeknit.dev/v1alpha1"))
+    (shown,) = (
+        each
+        for each in published["components"]["schemas"].values()
+        if definition["spec"]["names"]["kind"] in [of["kind"] for of in each.get("x-kubernetes-group-version-kind", [])]
+    )
+    for of in ("spec", "status"):
+        fields = dict(objects_of(schema["properties"][of], of))
+        listed = explained(cluster.kubectl("explain", f"{kind}.{of}", "--recursive"))
+        assert listed == sorted(name for names in fields.values() for name in names)
+        # What kubectl makes of it: each object's fields, all of them described.
+        assert dict(objects_of(shown["properties"][of], of)) == fields
+        assert list(undescribed(shown["properties"][of], of)) == []
 
 
 def explained(text: str) -> list[str]:
-    """The fields that `kubectl explain` lists: two blanks, the name, a tab, the type."""
+    """The fields that `kubectl explain --recursive` lists: two blanks or more, the name, a tab, the type."""
     lines = text.partition("FIELDS:\n")[2].splitlines()
     return sorted(line.strip().split("\t")[0] for line in lines if line.startswith("  ") and "\t<" in line)
+
+
+def undescribed(schema: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Fields of which kubectl would say "<no description>"."""
+    if not schema.get("description"):
+        yield path
+    for name, field in schema.get("properties", {}).items():
+        yield from undescribed(field, f"{path}.{name}")
+    for inner in ("items", "additionalProperties"):
+        for name, field in schema.get(inner, {}).get("properties", {}).items():
+            yield from undescribed(field, f"{path}.{name}")
 
 
 def test_explain_reads_well(cluster: LocalCluster) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.admission import creation_refusal
 from harness.chart import NAMESPACE, wait_for_policies
 from harness.install import OPERATOR
 from harness.kubectl import KubectlError
@@ -216,27 +217,26 @@ ATTEMPTS: Mapping[str, tuple[str, Change, str]] = {
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_what_launch_makes_is_let_through(bed: Bed, token: Path, kind: str) -> None:
-    create = ("create", "--filename=-", "--dry-run=server", f"--namespace={bed.namespace}")
-    assert refusal(bed, token, *create, body=GOOD[kind]()) == ""
+    assert creation_refusal(bed.cluster, GOOD[kind](), bed.namespace, login=token) == ""
 
 
 def test_nothing_else_is(bed: Bed, token: Path) -> None:
     bed.cluster.kubectl("create", "serviceaccount", "strong", f"--namespace={bed.namespace}")
-    create = ("create", "--filename=-", "--dry-run=server", "--validate=false", f"--namespace={bed.namespace}")
     # Where the API server asks for it: the fence's word is what is asked here.
     bed.cluster.kubectl("label", "namespace", bed.namespace, "resource.kubernetes.io/admin-access=true")
     said = {}
     for what, (kind, change, _) in ATTEMPTS.items():
         body = GOOD[kind]()
         change(body)
-        said[what] = refusal(bed, token, *create, body=body)
+        said[what] = creation_refusal(bed.cluster, body, bed.namespace, login=token, strict=False)
     assert said == {what: words for what, (_, _, words) in ATTEMPTS.items()}
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public", NAMESPACE])
 def test_nothing_at_all_is_in_the_systems_namespaces(bed: Bed, token: Path, namespace: str) -> None:
-    create = ("create", "--filename=-", "--dry-run=server", "--validate=false", f"--namespace={namespace}")
-    assert [refusal(bed, token, *create, body=make()) for make in GOOD.values()] == [PLACE] * 3
+    bodies = [make() for make in GOOD.values()]
+    said = [creation_refusal(bed.cluster, body, namespace, login=token, strict=False) for body in bodies]
+    assert said == [PLACE] * 3
 
 
 def test_a_service_account_is_lent_to_the_operator_by_the_verb_use(bed: Bed, token: Path) -> None:
@@ -259,8 +259,9 @@ def test_a_service_account_is_lent_to_the_operator_by_the_verb_use(bed: Bed, tok
     )
     body = pod()
     body["spec"]["serviceAccountName"] = "lent"
-    create = ("create", "--filename=-", "--dry-run=server", here)
-    bed.cluster.wait_for(lambda: refusal(bed, token, *create, body=body) == "", "the verb to be known")
+    bed.cluster.wait_for(
+        lambda: creation_refusal(bed.cluster, body, bed.namespace, login=token) == "", "the verb to be known"
+    )
 
 
 def test_what_is_anothers_stays(bed: Bed, token: Path) -> None:

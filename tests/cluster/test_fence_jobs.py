@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.chart import NAMESPACE, render
+from harness.admission import may
+from harness.api_writer import Login
+from harness.chart import NAMESPACE, OPERATOR_USER, render
 from harness.install import OPERATOR
 from harness.operator_bed import BOTH, ON_PLUGIN, Bed
 
@@ -14,9 +16,7 @@ CHILDREN = "closeknit-operator-children"
 
 
 def may_create_pods(bed: Bed, namespace: str) -> bool:
-    asked = ("auth", "can-i", "create", "pods", f"--namespace={namespace}")
-    who = f"--as=system:serviceaccount:{NAMESPACE}:{OPERATOR}"
-    return bed.cluster.kubectl(*asked, who, check=False) == "yes\n"
+    return may(bed.cluster, Login(OPERATOR_USER), "create", "pods", namespace)
 
 
 @pytest.fixture(scope="module")

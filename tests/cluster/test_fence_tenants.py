@@ -1,11 +1,13 @@
 """Labels and annotations under our prefix: a tenant with the built-in role edit, and an admin, try to forge them."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from harness.admission import creation_refusal, may
+from harness.api_writer import Login
 from harness.chart import prefix_lifted, wait_for_policies
 from harness.kubectl import KubectlError
 from harness.operator_bed import ON_PLUGIN, Bed
@@ -29,8 +31,8 @@ def team(bed: Bed) -> Iterator[Bed]:
     wait_for_policies(bed.cluster, "gpu-1")
     here = f"--namespace={bed.namespace}"
     bed.cluster.kubectl("create", "rolebinding", "edith", "--user=edith", "--clusterrole=edit", here)
-    can = ("auth", "can-i", "create", "pods", here, TENANT)
-    bed.cluster.wait_for(lambda: bed.cluster.kubectl(*can, check=False) == "yes\n", "edith to have her role")
+    edith = Login("edith")
+    bed.cluster.wait_for(lambda: may(bed.cluster, edith, "create", "pods", bed.namespace), "edith to have her role")
     yield bed
 
 
@@ -49,10 +51,13 @@ def made(kind: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> Obje
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 
-@pytest.mark.parametrize("who", [TENANT, "--as=system:kube-scheduler", "--as-group=system:masters"])
-def test_nobody_else_makes_what_carries_our_prefix(team: Bed, who: str) -> None:
-    as_whom = (TENANT, who) if who.startswith("--as-group") else (who,)
-    if "scheduler" in who:
+@pytest.mark.parametrize(
+    "login",
+    [Login("edith"), Login("system:kube-scheduler"), Login("edith", groups=("system:masters",))],
+    ids=["a tenant", "the scheduler", "an admin"],
+)
+def test_nobody_else_makes_what_carries_our_prefix(team: Bed, login: Login) -> None:
+    if "scheduler" in login.user:
         team.cluster.kubectl(
             "create",
             "rolebinding",
@@ -67,15 +72,16 @@ def test_nobody_else_makes_what_carries_our_prefix(team: Bed, who: str) -> None:
         made("ResourceClaim", "forged", CLAIM, labels=FORGED),
         made("ResourceClaim", "forged", CLAIM, annotations=FORGED),
     ]
-    create = ("create", "--filename=-", "--dry-run=server", *as_whom)
-    team.cluster.wait_for(
-        lambda: [refusal(team, *create, body=body) for body in bodies] == [FENCE] * 4, "each of them to be refused"
-    )
+
+    def refusals(some: Sequence[Object]) -> list[str]:
+        return [creation_refusal(team.cluster, body, team.namespace, login=login) for body in some]
+
+    team.cluster.wait_for(lambda: refusals(bodies) == [FENCE] * 4, "each of them to be refused")
     fine = [
         made("Pod", "fine", POD, labels={"closeknit.dev.example/job": "x", "app": "y"}),
         made("ResourceClaim", "fine", CLAIM, annotations={"a": "b"}),
     ]
-    assert [refusal(team, *create, body=body) for body in fine] == ["", ""]
+    assert refusals(fine) == ["", ""]
 
 
 def test_what_is_there_is_not_given_any(team: Bed) -> None:

@@ -90,9 +90,9 @@ def site(running: Site) -> Iterator[Site]:
     running.heal()
     for pod in running.names("pods"):
         running.confirm(pod)
-    running.cluster.kubectl("delete", "trainingjobs", "--all", f"--namespace={running.namespace}")
+    running.cluster.delete("trainingjobs", namespace=running.namespace)
     running.cluster.kubectl("delete", "pods", "--all", f"--namespace={running.namespace}", "--force")
-    running.cluster.kubectl("delete", "namespace", running.namespace, "--wait=false")
+    running.cluster.delete("namespace", running.namespace)
 
 
 @BOTH

@@ -44,9 +44,7 @@ class ApiReader:
 
     def get(self, word: str, name: str | None, namespace: str | None) -> dict[str, Any] | None:
         """The object, or the List of all; None where the API server does not serve or have it."""
-        if word not in self._served:
-            self._served = self._discover()
-        if (resource := self._served.get(word)) is None:
+        if (resource := self.by_word(word)) is None:
             return None
         answer = self._read(resource.path(name, namespace))
         if answer is not None and name is None:  # items leave out what their list says
@@ -55,6 +53,16 @@ class ApiReader:
         for each in () if answer is None else (answer["items"] if name is None else [answer]):
             each["metadata"].pop("managedFields", None)
         return answer
+
+    def by_word(self, word: str) -> Resource | None:
+        """What kubectl takes this word for; None where the API server serves nothing by it."""
+        if word not in self._served:
+            self._served = self._discover()
+        return self._served.get(word)
+
+    def resource(self, api_version: str, kind: str) -> Resource | None:
+        """The kind of an object that says this of itself; None where the API server does not serve it."""
+        return self.by_word(f"{api_version} {kind}")
 
     def _discover(self) -> dict[str, Resource]:
         """By every word for it; of groups that share a word the API server's first has it, as with kubectl."""
@@ -88,4 +96,5 @@ def _resources(root: str, group: dict[str, Any]) -> Iterator[tuple[list[str], Re
             plural, singular = each["resource"], each["singularResource"]
             kind = each["responseKind"]["kind"]
             words = [plural, singular, kind, *each.get("shortNames", ()), f"{plural}.{name}", f"{singular}.{name}"]
-            yield words, Resource(prefix, plural, kind, each["scope"] == "Namespaced")
+            resource = Resource(prefix, plural, kind, each["scope"] == "Namespaced")
+            yield [*words, f"{resource.api_version} {kind}"], resource

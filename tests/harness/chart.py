@@ -1,17 +1,17 @@
 """The Helm chart, rendered by the Helm that the harness builds, and its policies once they are in effect."""
 
-import json
 import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from harness.kubectl import KubectlError
+from harness.api_writer import ADMIN, Answer, Login
 from harness.local_cluster import LocalCluster
 from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT
 
@@ -43,8 +43,13 @@ def helm(program: Path, *arguments: str) -> str:
 
 def render(program: Path, *options: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     """The chart's objects, in the order in which Helm installs them; `options` are those of `helm template`."""
-    text = helm(program, "template", "closeknit", str(CHART), f"--namespace={namespace}", *options)
+    text = _rendered(program, options, namespace)
     return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+
+
+@cache
+def _rendered(program: Path, options: tuple[str, ...], namespace: str) -> str:
+    return helm(program, "template", "closeknit", str(CHART), f"--namespace={namespace}", *options)
 
 
 _MARKED = {
@@ -61,18 +66,14 @@ def prefix_lifted(cluster: LocalCluster) -> Iterator[None]:
     binding = ("validatingadmissionpolicybinding", "closeknit-prefix")
     stored = cluster.get(*binding)
     cluster.kubectl("delete", *binding)
-    cluster.wait_for(
-        lambda: not _is_refused(cluster, "create", "--filename=-", body=_MARKED), "the policy to be lifted"
-    )
+    cluster.wait_for(lambda: not _is_refused(cluster, _MARKED), "the policy to be lifted")
     try:
         yield
     finally:
         metadata = {"name": stored["metadata"]["name"], "labels": stored["metadata"]["labels"]}
         cluster.apply({**stored, "metadata": metadata})
         refused = "the policy to be back"
-        cluster.wait_for(
-            lambda: _is_refused(cluster, "create", "--filename=-", body=_MARKED), refused, POLICIES_TIMEOUT_S
-        )
+        cluster.wait_for(lambda: _is_refused(cluster, _MARKED), refused, POLICIES_TIMEOUT_S)
 
 
 def wait_for_policies(cluster: LocalCluster, node: str) -> None:
@@ -80,23 +81,24 @@ def wait_for_policies(cluster: LocalCluster, node: str) -> None:
     ours = {"apiVersion": "closeknit.dev/v1alpha1", "metadata": {"name": "probe"}}
     job = ours | {"kind": "TrainingJob", "spec": {"gpus": 1, "template": {"spec": {"hostNetwork": True}}}}
     topology = ours | {"kind": "NodeTopology", "spec": {"source": {"method": "Simulated"}, "gpus": []}}
-    agent = f"--as={AGENT_USER}"  # impersonated, so that no claim says which node it runs on
+    agent = Login(AGENT_USER)  # impersonated, so that no claim says which node it runs on
+    label = {"metadata": {"labels": {"closeknit.dev/probe": "true"}}}
 
     def all_refuse() -> bool:
         return (
-            _is_refused(cluster, "create", "--filename=-", body=job)
-            and _is_refused(cluster, "create", "--filename=-", agent, body=topology)
-            and _is_refused(cluster, "label", "node", node, "closeknit.dev/probe=true", agent)
-            and _is_refused(cluster, "create", "--filename=-", body=_MARKED)
-            and _is_refused(cluster, "create", "--filename=-", f"--as={OPERATOR_USER}", body=_MARKED)
+            _is_refused(cluster, job)
+            and _is_refused(cluster, topology, agent)
+            and _is_policys(cluster.writer.patch("node", node, label, login=agent, dry_run=True))
+            and _is_refused(cluster, _MARKED)
+            and _is_refused(cluster, _MARKED, Login(OPERATOR_USER))
         )
 
     cluster.wait_for(all_refuse, "the chart's policies to be in effect", POLICIES_TIMEOUT_S)
 
 
-def _is_refused(cluster: LocalCluster, *arguments: str, body: dict[str, Any] | None = None) -> bool:
-    try:
-        cluster.kubectl(*arguments, "--dry-run=server", stdin=json.dumps(body) if body else None)
-    except KubectlError as error:
-        return "ValidatingAdmissionPolicy" in error.stderr  # other refusals: RBAC is not in effect yet
-    return False
+def _is_refused(cluster: LocalCluster, body: dict[str, Any], login: Login = ADMIN) -> bool:
+    return _is_policys(cluster.writer.create(body, login=login, dry_run=True))
+
+
+def _is_policys(answer: Answer) -> bool:
+    return "ValidatingAdmissionPolicy" in answer.refusal  # other refusals: RBAC is not in effect yet

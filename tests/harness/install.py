@@ -26,9 +26,16 @@ def install(cluster: LocalCluster) -> None:
     crds = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
     others = [each for each in objects if each not in crds and each["kind"] not in _WORKLOADS]
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *crds)
-    names = [f"crd/{each['metadata']['name']}" for each in crds]
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+    names = [each["metadata"]["name"] for each in crds]
+    cluster.wait_for(lambda: all(_is_established(cluster, name) for name in names), "the CRDs to be established")
     cluster.apply(*others)
+
+
+def _is_established(cluster: LocalCluster, name: str) -> bool:
+    conditions = cluster.get("crd", name).get("status", {}).get("conditions", [])
+    return {"type": "Established", "status": "True"} in [
+        {key: each[key] for key in ("type", "status")} for each in conditions
+    ]
 
 
 def free_port() -> int:

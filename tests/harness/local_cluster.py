@@ -25,10 +25,11 @@ from typing import Any, Self, TypeVar
 
 from harness import programs
 from harness.api_reader import ApiReader
+from harness.api_writer import ApiWriter
 from harness.audit import AuditEvent, AuditLog
 from harness.build import Binaries, bring, ensure_built
 from harness.certificates import Authority
-from harness.kubectl import kubeconfig_text, run_kubectl, write_private
+from harness.kubectl import KubectlError, kubeconfig_text, run_kubectl, write_private
 from harness.projects import DNS
 from harness.supervisor import remove
 from harness.toolchain import BuildError
@@ -38,6 +39,7 @@ T = TypeVar("T")
 SUPERVISOR = Path(__file__).parent / "supervisor.py"
 START_TIMEOUT_S = 60  # a start takes 4 s, a namespace one moment; a loaded machine may take ten times that
 POLL_INTERVAL_S = 0.05
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # what a later `kubectl apply` compares with
 
 
 class ClusterError(Exception):
@@ -57,6 +59,7 @@ class LocalCluster:
     directory: Path  # logs/, certificates, kubeconfigs; removed when the cluster ends
     binaries: Binaries
     authority: Authority  # signs whoever may log in
+    writer: ApiWriter  # makes, changes and deletes objects, by one request each
     switch: str  # the path of the nodes' network, where there is one
     pids: Mapping[str, int]  # of the control plane's programs, by name
 
@@ -116,9 +119,10 @@ class LocalCluster:
         )
 
     def apply(self, *objects: Mapping[str, Any] | str | Path) -> None:
-        """Creates or changes objects with one `kubectl apply`: mappings, YAML text (of several documents too), files.
+        """Creates or changes objects like `kubectl apply`: mappings, YAML text (of several documents too), files.
 
         A `status` is taken at creation by the built-in kinds that allow it (a Node's capacity), and else ignored.
+        Mappings are made by one request each; what is refused so, for it is there already or is bad, is kubectl's.
         """
         documents: list[str] = []
         for each in objects:
@@ -127,9 +131,37 @@ class LocalCluster:
                     documents.append(each.read_text())
                 case str():
                     documents.append(each)
+                case _ if self._is_made(each):
+                    continue
                 case _:
                     documents.append(json.dumps(each))
-        self.kubectl("apply", "--filename=-", stdin="\n---\n".join(documents))
+        if documents:
+            self.kubectl("apply", "--filename=-", stdin="\n---\n".join(documents))
+
+    def _is_made(self, document: Mapping[str, Any]) -> bool:
+        """Whether the API server makes this object, marked as kubectl does what it applies."""
+        metadata = document["metadata"]
+        if "name" not in metadata:
+            return False
+        marks = {**(metadata.get("annotations") or {}), APPLIED: json.dumps(document)}
+        try:
+            return not self.writer.create({**document, "metadata": {**metadata, "annotations": marks}}).refusal
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def patch(
+        self, kind: str, name: str, patch: Mapping[str, Any], namespace: str | None = None, subresource: str = ""
+    ) -> None:
+        """Merges this into an object, or into its status. Raises KubectlError where that is refused."""
+        refusal = self.writer.patch(kind, name, patch, namespace, subresource=subresource).refusal
+        if refusal:
+            raise KubectlError(("patch", kind, name), 1, refusal)
+
+    def delete(self, kind: str, name: str | None = None, namespace: str | None = None) -> None:
+        """Deletes an object, or all of a kind in a namespace, and waits for nothing. Raises KubectlError."""
+        refusal = self.writer.delete(kind, name, namespace).refusal
+        if refusal:
+            raise KubectlError(("delete", kind, name or "--all"), 1, refusal)
 
     def get(self, kind: str, name: str | None = None, namespace: str | None = None) -> dict[str, Any]:
         """One object; without a name the List of them, in one namespace or in all. KubectlError where it is refused.
@@ -163,14 +195,19 @@ class LocalCluster:
 
         Bound to `pod` where given: the token then carries the Pod's and its node's name and uid, and ends with the Pod.
         """
-        bound: list[str] = []
+        spec: dict[str, Any] = {"expirationSeconds": duration_s}
         if pod is not None:
             uid = self.get("pod", pod, namespace)["metadata"]["uid"]
-            bound = ["--bound-object-kind=Pod", f"--bound-object-name={pod}", f"--bound-object-uid={uid}"]
-        token = self.kubectl("create", "token", name, f"--namespace={namespace}", f"--duration={duration_s}s", *bound)
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
+        asked = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        answer = self.writer.send("POST", asked, request)
+        if answer.refusal:
+            raise KubectlError(("create", "token", name), 1, answer.refusal)
+        token = str(answer.body["status"]["token"])
         authority = (self.directory / "ca.crt").read_bytes()
         path = self.directory / f"{namespace}.{name}{f'.{pod}' if pod else ''}.kubeconfig"
-        return write_private(path, kubeconfig_text(self.server, authority, token.strip()))
+        return write_private(path, kubeconfig_text(self.server, authority, token))
 
     def wait_for(self, condition: Callable[[], T | None], what: str, timeout_s: float = 30) -> T:
         """The first answer of `condition` that is neither None nor False; TimeoutError after `timeout_s`."""
@@ -208,6 +245,7 @@ class LocalCluster:
         self._tls = ssl.create_default_context(cafile=str(self.directory / "ca.crt"))
         self._tls.load_cert_chain(self.directory / "admin.crt", self.directory / "admin.key")
         self._reader = ApiReader(port, self._tls)
+        self.writer = ApiWriter(port, self._tls, str(self.directory / "ca.crt"), self._reader)
         self._start_api_server()
         if self._with_nodes:
             self._start("switch", programs.switch(port))

@@ -12,6 +12,7 @@ import msgspec
 import pynvml
 
 from closeknit.agent.discovery.readings import GpuReading, LinkReading, MigDeviceReading, PairReading, Readings
+from harness import nvml_fields as fields
 from harness.nvml_handles import address, set_address
 
 if TYPE_CHECKING:
@@ -25,27 +26,6 @@ CODES = {
     "GpuIsLost": GPU_IS_LOST,
     "Unknown": 999,
 }
-# C function -> field of a GPU's reading, for those that answer one number
-NUMBERS = {
-    "nvmlDeviceGetMinorNumber": "minor",
-    "nvmlDeviceGetArchitecture": "architecture",
-    "nvmlDeviceGetModuleId": "module_id",
-    "nvmlDeviceGetMaxPcieLinkGeneration": "max_pcie_generation",
-    "nvmlDeviceGetMaxPcieLinkWidth": "max_pcie_width",
-    "nvmlDeviceGetVirtualizationMode": "virtualization_mode",
-}
-LINK_NUMBERS = {
-    "nvmlDeviceGetNvLinkState": "state",
-    "nvmlDeviceGetNvLinkVersion": "version",
-    "nvmlDeviceGetNvLinkRemoteDeviceType": "remote_type",
-}
-STATE_FIELD, SPEED_FIELD, C2C_COUNT_FIELD, C2C_SPEED_FIELD = 165, 164, 170, 172
-OLD_SPEED_FIELDS = (*range(84, 90), *range(132, 138))
-SENT_FIELD, ALL_LINKS = 138, 0xFFFFFFFF
-HEALTH_FIELDS = {230: "recovery_action"}
-LINK_ERROR_FIELDS = (59, 162, 214)
-UINT = 1  # nvmlValueType_t
-VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 FIRST_MIG_HANDLE = 1000
 
 
@@ -75,7 +55,7 @@ class NvmlLibrary:
             "temperature_celsius": 54,
             "power_milliwatts": 412_500,
         }
-        self.value_type = UINT  # of all fields
+        self.value_type = fields.UINT  # of all fields
         self.calls = 0  # so far
         self.events: list[tuple[int, int]] = []  # (index of the GPU, XID) that the driver has yet to tell
         self.event_error = 10  # what it answers when there is none: TIMEOUT
@@ -103,10 +83,10 @@ class NvmlLibrary:
         return counted
 
     def _function(self, name: str) -> Callable[..., int]:
-        if name in NUMBERS:
-            return lambda handle, number: self._put(handle, NUMBERS[name], number)
-        if name in LINK_NUMBERS:
-            return lambda handle, link, number: self._put_of_link(handle, link, LINK_NUMBERS[name], number)
+        if name in fields.NUMBERS:
+            return lambda handle, number: self._put(handle, fields.NUMBERS[name], number)
+        if name in fields.LINK_NUMBERS:
+            return lambda handle, link, number: self._put_of_link(handle, link, fields.LINK_NUMBERS[name], number)
         found: Callable[..., int] = object.__getattribute__(self, f"_{name}")
         return found
 
@@ -258,33 +238,33 @@ class NvmlLibrary:
             value.nvmlReturn, found = self._field(handle, value.fieldId, value.scopeId)
             if value.nvmlReturn == SUCCESS:
                 value.valueType = self.value_type
-                if self.value_type < len(VALUE_MEMBERS):
-                    setattr(value.value, VALUE_MEMBERS[self.value_type], found)
+                if self.value_type < len(fields.VALUE_MEMBERS):
+                    setattr(value.value, fields.VALUE_MEMBERS[self.value_type], found)
         return SUCCESS
 
     def _field(self, handle: Any, field: int, scope: int) -> tuple[int, Any]:
-        if field == SENT_FIELD:
+        if field == fields.SENT_FIELD:
             gpu = self._gpu(handle)
             return (gpu, None) if isinstance(gpu, int) else self._sent(gpu.index, scope)
-        if field in HEALTH_FIELDS:
-            return self._health(handle, HEALTH_FIELDS[field])
-        if field in LINK_ERROR_FIELDS:  # all of them are those of link 0
+        if field in fields.HEALTH_FIELDS:
+            return self._health(handle, fields.HEALTH_FIELDS[field])
+        if field in fields.LINK_ERROR_FIELDS:  # all of them are those of link 0
             if scope == self.unread_link:
                 return CODES["Unknown"], None
             code, count = self._health(handle, "link_errors")
             return code, count if scope == 0 else 0
-        if field in (C2C_COUNT_FIELD, C2C_SPEED_FIELD):
-            return self._value(handle, "c2c_links" if field == C2C_COUNT_FIELD else "c2c_link_mb_s")
-        is_old = field in OLD_SPEED_FIELDS
+        if field in (fields.C2C_COUNT_FIELD, fields.C2C_SPEED_FIELD):
+            return self._value(handle, "c2c_links" if field == fields.C2C_COUNT_FIELD else "c2c_link_mb_s")
+        is_old = field in fields.OLD_SPEED_FIELDS
         if is_old:
-            scope = OLD_SPEED_FIELDS.index(field)
-        if is_old is not self._old_speeds and field != STATE_FIELD:
+            scope = fields.OLD_SPEED_FIELDS.index(field)
+        if is_old is not self._old_speeds and field != fields.STATE_FIELD:
             return NOT_SUPPORTED, None
         code, link = self._link(handle, scope)
-        return (code, None) if link is None else _answer(link, "state" if field == STATE_FIELD else "speed_mb_s")
+        return (code, None) if link is None else _answer(link, "state" if field == fields.STATE_FIELD else "speed_mb_s")
 
     def _sent(self, index: int, scope: int) -> tuple[int, Any]:
-        if scope != ALL_LINKS or index not in self.sent_kib:
+        if scope != fields.ALL_LINKS or index not in self.sent_kib:
             return NOT_SUPPORTED, None
         return SUCCESS, self.sent_kib[index]
 

@@ -1,6 +1,5 @@
 """The operator as its own process, with the chart's rights, on a control plane with four nodes, two of each binding."""
 
-import json
 import os
 import signal
 import urllib.error
@@ -58,8 +57,7 @@ class Bed:
         self.cluster.apply(job)
 
     def change(self, kind: str, name: str, patch: dict[str, Any], *, namespaced: bool = True) -> None:
-        where = [f"--namespace={self.namespace}"] if namespaced else []
-        self.cluster.kubectl("patch", kind, name, *where, "--type=merge", f"--patch={json.dumps(patch)}")
+        self.cluster.patch(kind, name, patch, self.namespace if namespaced else None)
 
     def job(self, name: str = "train") -> dict[str, Any]:
         """With an empty status as long as the operator has said nothing of it."""
@@ -100,7 +98,7 @@ class Bed:
         self.cluster.wait_for(lambda: not any(self.names(kind) for kind in kinds), "all children to be gone", 90)
 
     def delete(self, kind: str, name: str) -> None:
-        self.cluster.kubectl("delete", kind, name, f"--namespace={self.namespace}", "--wait=false")
+        self.cluster.delete(kind, name, self.namespace)
 
     def writes(self, *, dry_run: bool = False) -> list[AuditEvent]:
         """What the operator wrote in this story's namespace, in etcd's order."""

@@ -11,7 +11,8 @@ from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.nvml.gpu import P2P_READ
 from closeknit.agent.nvml.session import Session
 from closeknit.agent.simulated import load_profile
-from harness.nvml_library import VALUE_MEMBERS, NvmlLibrary
+from harness.nvml_fields import VALUE_MEMBERS
+from harness.nvml_library import NvmlLibrary
 
 replace = msgspec.structs.replace
 MACHINE = readings_of(load_profile("hgx-h200"), "node-1")

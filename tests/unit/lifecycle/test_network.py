@@ -4,44 +4,10 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.wire import Condition
 from closeknit.lifecycle.answers import Answers
-from scenarios.manifests import node, node_topology, pod, resource_slice, training_job
-from scenarios.stories import WHOLE
+from scenarios.manifests import pod, training_job
+from scenarios.networks import degraded, environment, job, machine, nics, pods, two
 from scenarios.story import Story
-
-
-def nics(transport: str, count: int = 2, state: str = "Active") -> list[dict[str, Any]]:
-    return [{"name": f"{transport.lower()}-{port}", "transport": transport, "state": state} for port in range(count)]
-
-
-def machine(
-    name: str, ports: list[dict[str, Any]], *, domain: str | None = None, **allocatable: str
-) -> list[dict[str, Any]]:
-    """A node of eight GPUs with these NICs; `allocatable` is what its device plugins offer, under rdma/ where the name
-    has no slash."""
-    topology = node_topology(name)
-    topology["spec"]["nics"] = ports
-    if domain:
-        topology["spec"]["nvlink"] = {"domain": {"clusterUUID": domain, "cliqueID": 1}}
-    offers = {resource if "/" in resource else f"rdma/{resource}": amount for resource, amount in allocatable.items()}
-    return [node(name, gpus=None, allocatable=offers), topology, resource_slice(name, range(8))]
-
-
-def job(rdma: str = "Preferred", **container: object) -> dict[str, Any]:
-    template = {"spec": {"containers": [{"name": "trainer", "image": "i", **container}]}}
-    return training_job(spec={**WHOLE, "network": {"rdma": rdma}, "template": template})
-
-
-def environment(story: Story) -> dict[str, str]:
-    """Of the Pod of node rank 0."""
-    pods = [manifest for (kind, _, name), manifest in story.objects.items() if kind == "Pod" and "00000" in name]
-    return {entry["name"]: entry["value"] for entry in pods[0]["spec"]["containers"][0]["env"]}
-
-
-def degraded(story: Story) -> Condition | None:
-    return next((condition for condition in story.status().conditions if condition.type == "Degraded"), None)
-
 
 ADVICE = (
     "; have a device plugin offer them as rdma/..., ask for them in the template by the name that they have, "
@@ -164,18 +130,6 @@ def test_a_gang_without_rdma_is_told_of_its_nics_and_not_of_a_capability_that_it
     assert found.reason == "RDMANotOffered"
 
 
-def pods(story: Story) -> list[dict[str, Any]]:
-    return [manifest for (kind, *_), manifest in sorted(story.objects.items()) if kind == "Pod"]
-
-
-def two(ports: list[dict[str, Any]], *, labels: Any = None, **offers: str) -> list[dict[str, Any]]:
-    nodes = [*machine("gpu-1", ports, **offers), *machine("gpu-2", ports, **offers)]
-    for manifest in nodes:
-        if manifest["kind"] == "Node":
-            manifest["metadata"]["labels"].update(labels or {})
-    return nodes
-
-
 @pytest.mark.parametrize(
     ("ports", "offers", "resources", "net"),
     [
@@ -280,47 +234,6 @@ def test_over_mixed_fabrics_required_is_refused(nodes: list[dict[str, Any]]) -> 
     assert pending is not None
     assert pending.reason == "RDMAUnavailable"
     assert "network.rdma: Preferred" in pending.message
-
-
-def with_class(ports: str, *, declared: dict[str, Any] | None, **spec: Any) -> Story:
-    asked = job()
-    asked["spec"]["network"] = {"trafficClass": "training", **spec}
-    fabric = {"trafficClasses": declared} if declared is not None else {}
-    topology = {
-        "apiVersion": "closeknit.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": "default"},
-        "spec": {"fabric": fabric},
-    }  # fmt: skip
-    story = Story(*two(nics(ports), hca="8"), topology, asked)
-    story.settle()
-    return story
-
-
-QOS = {"training": {"dscp": 26, "serviceLevel": 3}}
-
-
-@pytest.mark.parametrize(("ports", "name", "value"), [("RoCE", "NCCL_IB_TC", "104"), ("InfiniBand", "NCCL_IB_SL", "3")])
-def test_a_traffic_class_marks_as_the_site_declares(ports: str, name: str, value: str) -> None:
-    assert environment(with_class(ports, declared=QOS))[name] == value
-
-
-@pytest.mark.parametrize(("declared", "has"), [(None, "none"), ({"bulk": {"dscp": 8}}, "bulk")])
-def test_a_traffic_class_that_nobody_declares_is_refused(declared: dict[str, Any] | None, has: str) -> None:
-    pending = with_class("RoCE", declared=declared).status().pending
-    assert pending is not None
-    assert (pending.reason, pending.message) == (
-        "UnknownTrafficClass",
-        f"needs traffic class training; this cluster has {has}; name one that it has, or declare it in ClusterTopology "
-        "default, spec.fabric.trafficClasses",
-    )
-
-
-def test_a_traffic_class_without_a_value_for_the_fabric_is_told() -> None:
-    found = degraded(with_class("InfiniBand", declared={"training": {"dscp": 26}}))
-    assert found is not None
-    assert (found.reason, found.message) == (
-        "TrafficClassNotMarked",
-        "traffic class training marks nothing, because it is declared without a value for InfiniBand",
-    )
 
 
 def test_egress_bandwidth_is_an_annotation_of_every_pod_and_the_templates_own_wins() -> None:
