@@ -158,6 +158,9 @@ class Ways:
             spec |= {"hostname": own["name"], "subdomain": name, "nodeSelector": {"kubernetes.io/hostname": node}}
             spec |= {"restartPolicy": "Never", "resourceClaims": [{"name": "gpus", "resourceClaimName": own["name"]}]}
             spec["containers"][0]["resources"] = {"claims": [{"name": "gpus"}]}
+            # Without it NCCL fails where ranks of one Pod share memory: /dev/shm has 64 MiB by itself.
+            spec["containers"][0]["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
+            spec["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
             objects += [_claim(own, uuids), {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": spec}]
         self._stack.cluster.apply(*objects)
         pods = self._stack.wait_for(lambda: self._ended_pods(f"hand={name}", len(nodes)), name, self._timeout_s)

@@ -44,7 +44,13 @@ class Answer:
     """What the API server says: the object, or a Status that refuses it."""
 
     code: int
-    body: Mapping[str, Any] = field(repr=False)
+    text: bytes = field(repr=False)
+
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """The object; only where somebody wants it, for some are nested deeper than Python reads."""
+        found: Mapping[str, Any] = json.loads(self.text)
+        return found
 
     @property
     def refusal(self) -> str:
@@ -79,7 +85,9 @@ class ApiWriter:
         """Makes an object, in the namespace that it names itself or in the one given; strictly: of known fields."""
         resource = self._reader.resource(document["apiVersion"], document["kind"])
         if resource is None:
-            return Answer(http.HTTPStatus.NOT_FOUND, {"message": f"no kind {document['kind']} is served"})
+            return Answer(
+                http.HTTPStatus.NOT_FOUND, json.dumps({"message": f"no {document['kind']} is served"}).encode()
+            )
         where = document.get("metadata", {}).get("namespace") or namespace or "default"
         query = {"fieldValidation": "Strict" if strict else "Ignore", "fieldManager": "kubectl-create"}
         path = resource.path(None, where)
@@ -133,7 +141,7 @@ class ApiWriter:
                 connection.putheader(header, value)
             connection.endheaders(sent)
             answer = connection.getresponse()
-            return Answer(answer.status, json.loads(answer.read()))
+            return Answer(answer.status, answer.read())
         finally:
             connection.close()
 

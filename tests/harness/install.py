@@ -32,7 +32,7 @@ def install(cluster: LocalCluster) -> None:
 
 
 def _is_established(cluster: LocalCluster, name: str) -> bool:
-    conditions = cluster.get("crd", name).get("status", {}).get("conditions", [])
+    conditions = cluster.get("crd", name).get("status", {}).get("conditions") or []  # null of one that is new
     return {"type": "Established", "status": "True"} in [
         {key: each[key] for key in ("type", "status")} for each in conditions
     ]

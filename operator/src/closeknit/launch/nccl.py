@@ -55,9 +55,9 @@ def _has_wide_sockets(gang: Gang) -> bool:
 
 
 def _more_sockets(_gang: Gang, _member: Member) -> tuple[Variable, ...]:
-    """A socket moves some 2 GB/s. Between two H200, each in a Pod of its own node, 16 reached 7.0 GB/s where one
-    reached 2.0 to 2.6 (docs/measurements/2026-11-22-jobs-on-2-h200.md). NCCL takes one by itself: it knows the network
-    cards of two clouds, and from inside a Pod's network sees none."""
+    """Between Pods of two nodes 16 sockets reached 7.0 to 16.0 GB/s where one reached 1.9 to 3.5
+    (docs/measurements/2026-11-22-jobs-on-{2,4}-h200.md). NCCL takes one by itself: it knows the network cards of two
+    clouds, and from inside a Pod's network sees none."""
     why = "the site declares at least 100 Gbit/s between nodes, which one socket does not fill"
     return (Variable("NCCL_SOCKET_NTHREADS", "4", why), Variable("NCCL_NSOCKS_PERTHREAD", "4", why))
 

@@ -141,12 +141,11 @@ class AskedSets(Sets):
         known = frozenset[int]() if is_whole else self._asked(self.every, ask, ANY, Measure.BUS).searched
         left = self._whole_steps if is_whole else self._more(pool)
         is_tree = by is Measure.TREE or floor.tree_gb_s > 0
-        asked = ask if is_tree else ask._replace(alone=False)  # which leaves the trees out
         best, best_mask, doubt, is_cut, searched = None, 0, 0.0, False, set[int]()
         before = None if is_whole else _before(ask, floor, by)
         if before is not None:  # what was found for less may do
             found = self._asked(pool, ask, *before)
-            value = self.value(found.mask, asked) if found.value else None
+            value = self._worth(found.mask, ask, is_tree=is_tree) if found.value else None
             if value is not None and reaches(value, floor):
                 best, best_mask = value, found.mask
         able = ((self._bound(mask, ask, by), mask) for mask in self._able(pool, ask, floor))
@@ -165,7 +164,7 @@ class AskedSets(Sets):
             room = self._room(like)
             if room < floor.bus_gb_s or (by is Measure.BUS and best is not None and room <= best.bus_gb_s):
                 continue
-            value = self.value(mask, asked)
+            value = self._worth(mask, ask, is_tree=is_tree)
             searched.add(like)
             left -= 0 if like in known else self._steps(mask, ask, is_tree=is_tree)
             if self.bandwidth(mask).is_cut:
@@ -174,6 +173,13 @@ class AskedSets(Sets):
                 best, best_mask = value, mask
         is_cut = is_cut or doubt > (best.bus_gb_s if best else 0.0)
         return Found(best, best_mask, frozenset(searched), is_cut)
+
+    def _worth(self, mask: int, ask: Ask, *, is_tree: bool) -> Value | None:
+        """The value of a set; where nobody asks for its trees, which cost as much as its rings, without them."""
+        if is_tree:
+            return self.value(mask, ask)
+        value = self.value(mask, ask._replace(alone=False))
+        return value and value._replace(bus_gb_s=min(value.bus_gb_s, self.reached(mask)))
 
     def _able(self, pool: int, ask: Ask, floor: Value) -> Iterator[int]:
         """The sets that may reach a floor, by what links alone tell."""
