@@ -32,15 +32,21 @@ def template(**requests: str) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "trainer", "image": "registry.example/train:1", "resources": resources}]}}
 
 
-def stranger(bed: Bed, node: str, name: str = "stranger", **requests: str) -> dict[str, Any]:
-    """Somebody's Pod without GPUs that runs on a node."""
+def run_stranger(bed: Bed, node: str, **requests: str) -> None:
+    """
+    Somebody's Pod without GPUs runs on a node. Only then: what a job is decided on is what the operator has been told,
+    and a job may reach it before a Pod that was created a moment earlier.
+    """
     container = {"name": "main", "image": "registry.example/web:1", "resources": {"requests": requests}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": bed.namespace},
-        "spec": {"nodeName": node, "containers": [container]},
-    }
+    metadata = {"name": "stranger", "namespace": bed.namespace}
+    spec = {"nodeName": node, "containers": [container]}
+    bed.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def is_running() -> bool:
+        phase = bed.cluster.get("pod", "stranger", bed.namespace).get("status", {}).get("phase")
+        return bool(phase == "Running")
+
+    bed.cluster.wait_for(is_running, "the stranger to run")
 
 
 def workers_on(bed: Bed) -> list[str]:
@@ -49,14 +55,14 @@ def workers_on(bed: Bed) -> list[str]:
 
 def test_a_job_goes_where_its_pods_have_room(bed: Bed) -> None:
     """Of two equal nodes the first by name is taken, unless a Pod without any GPU has its CPUs."""
-    bed.cluster.apply(stranger(bed, FIRST, cpu="100"))
+    run_stranger(bed, FIRST, cpu="100")
     bed.submit(gpus=8, gpu=H200, template=template(cpu="64"))
     bed.wait_for_state("Running")
     assert workers_on(bed) == [SECOND]
 
 
 def test_a_job_without_room_waits_until_there_is(bed: Bed) -> None:
-    bed.cluster.apply(stranger(bed, SECOND, cpu="100"))
+    run_stranger(bed, SECOND, cpu="100")
     bed.submit(**ON_PLUGIN, template=template(cpu="64", memory="1Ti"))
     message = bed.wait_for_reason("InsufficientResources")["message"]
     assert message.startswith(
