@@ -224,8 +224,13 @@ class Bench:
 
         await until(runs, "the gang to run")
         after = cpu_s(pids)
-        await asyncio.sleep(1)  # the audit log is a moment late
-        trail.read()
+
+        async def is_told() -> bool:
+            trail.read()
+            return trail.bound >= self.pods
+
+        await asyncio.sleep(1)  # the audit log is a moment late, and on a busy machine some seconds
+        await until(is_told, "the audit log to tell of all bindings")
         assert trail.bound == self.pods
         return Round(namespace, trail.events(), {name: after[name] - before[name] for name in pids})
 

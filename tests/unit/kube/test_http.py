@@ -158,7 +158,7 @@ def test_requests_carry_method_query_body_login_and_name(tmp_path: Path) -> None
         ("GET", "/api/v1/namespaces/ml/pods/p", "", None),
         (
             "GET",
-            "/api/v1/pods?limit=500&continue=a/b%3D&fieldSelector=status.phase!%3DFailed&labelSelector=x",
+            "/api/v1/pods?limit=500&continue=a%2Fb%3D&fieldSelector=status.phase%21%3DFailed&labelSelector=x",
             "",
             None,
         ),
@@ -350,6 +350,31 @@ def test_a_server_that_does_not_answer_is_unavailable_in_time(tmp_path: Path) ->
     async def main() -> None:
         async with serving(handler, tmp_path, request_timeout_s=0.1) as api:
             with pytest.raises(Unavailable, match="no answer from the API server: "):
+                await api.get(NODES, "n")
+
+    asyncio.run(main())
+
+
+def test_of_what_is_made_no_more_is_asked_back_than_its_metadata(tmp_path: Path) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        assert request.headers["Accept"].startswith("application/json;as=PartialObjectMetadata;")
+        return web.json_response({"metadata": {"name": "p", "uid": "u", "resourceVersion": "7"}}, status=201)
+
+    async def main() -> None:
+        async with serving(handler, tmp_path) as api:
+            made = await api.make(PODS, {"kind": "Pod"}, namespace="ml")
+            assert (made.uid, made.resourceVersion) == ("u", "7")
+
+    asyncio.run(main())
+
+
+def test_a_token_of_two_lines_is_not_sent(tmp_path: Path) -> None:
+    async def handler(_: web.Request) -> web.Response:
+        raise AssertionError("a second line would be a header of its own")
+
+    async def main() -> None:
+        async with serving(handler, tmp_path, token="secret\r\nImpersonate-User: admin") as api:  # noqa: S106 -- none
+            with pytest.raises(Unavailable, match="more than one line"):
                 await api.get(NODES, "n")
 
     asyncio.run(main())

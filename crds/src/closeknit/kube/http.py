@@ -1,50 +1,37 @@
-"""`Api` over HTTP. `log_in` says how to reach the API server and who asks; the connections are aiohttp's. Requests are
-plain dicts, answers are raw bytes that msgspec decodes into what is needed.
+"""`Api` over HTTP: what each verb asks for. `log_in` says how to reach the API server and who asks, `Requests` asks.
+Objects are sent as plain dicts, answers are raw bytes that msgspec decodes into what is needed.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
 import msgspec
 
 from closeknit.kube.api import JsonObject, ListPage, Resource, WatchEvent
-from closeknit.kube.errors import ApiError, Conflict, NotFound, Unavailable, error_from_status
+from closeknit.kube.errors import Conflict, NotFound
 from closeknit.kube.head import Head
-from closeknit.kube.login import Login, LoginError, log_in
+from closeknit.kube.login import Login, log_in
 from closeknit.kube.replies import events_of, made_of, object_of, page_of
+from closeknit.kube.requests import Query, Requests
 from closeknit.kube.stream import line_batches
 
 REQUEST_TIMEOUT_S = 30.0
-CONNECT_TIMEOUT_S = 10.0
+# What is made is answered by its metadata alone where the API server can do that: half of what comes for a Pod.
+HEAD_ALONE = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
 READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
 
 
 class HttpApi:
-    """The API server that a kubeconfig, or the Pod this runs in, points to. One connection pool, closed by `close`.
+    """The API server that a kubeconfig, or the Pod this runs in, points to. It has connections, closed by `close`.
 
     `async with await HttpApi.connect(user_agent="closeknit-operator/0.1.0") as api: ...`
     """
 
     def __init__(self, login: Login, *, user_agent: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        self._login = login
-        self._headers = {"Accept": "application/json", "User-Agent": user_agent}
-        self._proxy = login.proxy or _proxy_of_environment(login.host)
-        # Not the library's own session: it looks into the environment and into ~/.netrc before every request, in two
-        # turns of another thread, which costs as much as all the rest of a request; and a login for every host in there
-        # would have it refuse ours.
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=login.tls),
-            cookie_jar=aiohttp.DummyCookieJar(),  # as client-go has it: an API server knows who asks by the login
-            read_bufsize=READ_BUFFER_BYTES,
-            trust_env=False,
+        self._requests = Requests(
+            login, {"Accept": "application/json", "User-Agent": user_agent}, timeout_s=request_timeout_s
         )
-        self._timeout = aiohttp.ClientTimeout(total=request_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
-        self._is_unauthorized = False
 
     @classmethod
     async def connect(
@@ -57,9 +44,8 @@ class HttpApi:
         return cls(await log_in(kubeconfig), user_agent=user_agent, request_timeout_s=request_timeout_s)
 
     async def close(self) -> None:
-        """Closes the pool and what reads from it."""
-        self._login.close()
-        await self._session.close()
+        """Closes all connections and what reads from them."""
+        await self._requests.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,7 +72,7 @@ class HttpApi:
         label_selector: str | None = None,
     ) -> ListPage:
         """See `Api.list`."""
-        query: dict[str, str | int | None] = {
+        query = {
             "limit": limit,
             "continue": continue_token,
             "fieldSelector": field_selector,
@@ -113,12 +99,7 @@ class HttpApi:
             "fieldSelector": field_selector,
             "labelSelector": label_selector,
         }
-        # No limit on reading here: how long silence may last is for the reader of the stream to say.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
-        response = await self._send("GET", resource.path(namespace), query, timeout=timeout)
-        try:
-            if response.status != 200:
-                raise _error(response, await response.read())
+        async with self._requests.stream(resource.path(namespace), query) as response:
             yield ()
             async for lines in line_batches(response):
                 events, error_inside = events_of(lines)
@@ -126,10 +107,6 @@ class HttpApi:
                     yield events
                 if error_inside is not None:
                     raise error_inside
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unavailable(error) from error
-        finally:
-            _hang_up(response)
 
     async def create(
         self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
@@ -141,11 +118,19 @@ class HttpApi:
         self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
     ) -> Head:
         """See `Api.make`."""
-        return made_of(await self._created(resource, body, namespace, dry_run=dry_run))
+        return made_of(await self._created(resource, body, namespace, dry_run=dry_run, headers=HEAD_ALONE))
 
-    async def _created(self, resource: Resource, body: JsonObject, namespace: str | None, *, dry_run: bool) -> bytes:
+    async def _created(
+        self,
+        resource: Resource,
+        body: JsonObject,
+        namespace: str | None,
+        *,
+        dry_run: bool,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
         query = {"dryRun": "All" if dry_run else None}
-        return await self._call("POST", resource.path(namespace), query, body=body)
+        return await self._call("POST", resource.path(namespace), query, body=body, headers=headers)
 
     async def json_patch(
         self,
@@ -213,85 +198,15 @@ class HttpApi:
         self,
         method: str,
         path: str,
-        query: Mapping[str, str | int | None] | None = None,
+        query: Query | None = None,
         *,
         body: Any = None,
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """Body of a successful answer. Raises ApiError."""
-        response = await self._send(
-            method, path, query or {}, body=body, content_type=content_type, headers=headers, timeout=self._timeout
-        )
-        try:
-            answer = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            response.close()
-            raise _unavailable(error) from error
-        if not 200 <= response.status <= 299:
-            raise _error(response, answer)
-        return answer
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str | int | None],
-        *,
-        body: Any = None,
-        content_type: str = "application/json",
-        headers: Mapping[str, str] | None = None,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own, it knows connecting from reading
-    ) -> aiohttp.ClientResponse:
-        """The answer's head, whatever its status; its body is still to be read. Raises Unavailable."""
-        url = f"{self._login.host}{path}"
-        if parameters := urlencode({name: value for name, value in query.items() if value is not None}):
-            url = f"{url}?{parameters}"
-        sent = self._headers | dict(headers or {})
-        try:
-            if self._is_unauthorized:
-                self._is_unauthorized = False
-                await self._login.renew()
-            authorization = await self._login.authorization()
-            if authorization is not None:
-                sent["Authorization"] = authorization
-            if body is not None:
-                sent["Content-Type"] = content_type
-            response = await self._session.request(
-                method,
-                url,
-                data=None if body is None else msgspec.json.encode(body),
-                headers=sent,
-                timeout=timeout,
-                proxy=self._proxy,
-                server_hostname=self._login.server_name,
-            )
-        except (aiohttp.ClientError, TimeoutError, OSError, LoginError) as error:
-            raise _unavailable(error) from error
-        self._is_unauthorized = response.status == HTTPStatus.UNAUTHORIZED
-        return response
-
-
-def _proxy_of_environment(host: str) -> str | None:
-    """The proxy that the usual variables name for this URL (HTTPS_PROXY, NO_PROXY), read once."""
-    address = urlsplit(host)
-    if proxy_bypass(address.hostname or ""):
-        return None
-    return getproxies().get(address.scheme)
-
-
-def _hang_up(response: aiohttp.ClientResponse) -> None:
-    """Ends a stream at once: a farewell by TLS would have to be waited for, and nobody may be there."""
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
-    response.close()
-
-
-def _error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:
-    wait = response.headers.get("Retry-After", "")
-    return error_from_status(response.status, body, float(wait) if wait.isdigit() else None)
-
-
-def _unavailable(error: Exception) -> Unavailable:
-    return Unavailable(f"no answer from the API server: {error or type(error).__name__}")
+        said = dict(headers or {})
+        if body is None:
+            return await self._requests.answer(method, path, query or {}, None, said)
+        said["Content-Type"] = content_type
+        return await self._requests.answer(method, path, query or {}, msgspec.json.encode(body), said)

@@ -8,8 +8,9 @@ import aiohttp
 from closeknit.kube.errors import Unavailable
 
 # Between two reads that bring little: a gang that starts brings a few events every ten milliseconds, and to read,
-# decrypt and hand on twenty of them costs little more than one. What comes after a silence is read at once.
-REST_S = 0.1
+# decrypt and hand on twenty of them costs little more than one; of the states that a Pod passes through within a moment
+# only the last is decoded. What comes after a silence is read at once.
+REST_S = 0.25
 LITTLE_BYTES = 2**17  # twenty events of Pods; whoever has more to read loses no time
 
 

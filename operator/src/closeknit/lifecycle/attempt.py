@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from closeknit.api.names import ConditionType, EndReason
-from closeknit.api.trainingjob_status import Binding
+from closeknit.api.trainingjob_status import Binding, TrainingJobStatus
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.pod import Pod
 from closeknit.launch.frameworks import CONTRACTS
@@ -44,9 +44,11 @@ class Attempt:
     shares: tuple[Share, ...] = field(init=False)
     """The booked shares, with those whose Pods have succeeded: what is seen once is to be stored. The very same while
     there is no news."""
+    begun: datetime | None = field(init=False)
+    """When its booking was stored: the end of the attempt before, or when GPUs were last given to it."""
 
     def __post_init__(self) -> None:
-        """Reads all Pods once: a gang that starts is looked at ten times a second."""
+        """Reads all Pods once: a gang that starts is looked at twice a second."""
         there, shares = self.subject.children.of(self.booking.attempt), self.booking.shares
         pods = tuple(map(there.get, range(len(shares))))
         present = tuple(pod for pod in pods if pod is not None)
@@ -74,6 +76,7 @@ class Attempt:
             "replaced": tuple(replaced),
             "ending": tuple(ending),
             "shares": shares if told == shares else told,
+            "begun": _begun(self.subject.job.status),
         }
         for name, fact in facts.items():
             object.__setattr__(self, name, fact)
@@ -105,18 +108,6 @@ class Attempt:
         """Whether all its Pods have run at once. Until then its ranks have not met for sure."""
         return is_true(self.subject.job.status.conditions, ConditionType.RUNNING)
 
-    @property
-    def begun(self) -> datetime | None:
-        """When its booking was stored: the end of the attempt before, or when GPUs were last given to it."""
-        status = self.subject.job.status
-        moments = [moment(attempt.ended) for attempt in status.attempts[-1:]]
-        moments += [
-            moment(condition.last_transition_time)
-            for condition in status.conditions
-            if condition.type == ConditionType.PLACED and condition.status == "True"
-        ]
-        return max(moments, default=None)
-
     def before_it_ended_by(self, reason: EndReason) -> int:
         """How many attempts just before this one ended for this reason, one after the other."""
         ended = reversed(self.subject.job.status.attempts)
@@ -140,3 +131,13 @@ class Attempt:
         """What launch makes its children of."""
         subject = self.subject
         return gangs.gang(subject.job, self.booking, subject.cluster, ipc_lock=subject.asks_for_ipc_lock)
+
+
+def _begun(status: TrainingJobStatus) -> datetime | None:
+    moments = [moment(attempt.ended) for attempt in status.attempts[-1:]]
+    moments += [
+        moment(condition.last_transition_time)
+        for condition in status.conditions
+        if condition.type == ConditionType.PLACED and condition.status == "True"
+    ]
+    return max(moments, default=None)

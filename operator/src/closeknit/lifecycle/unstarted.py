@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.pauses import later
+from closeknit.lifecycle.pauses import is_between, later
 
 # What a kubelet says of a container that is on its way; an image of many gigabytes takes minutes of it.
 _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -22,6 +22,8 @@ def words(attempt: Attempt) -> str | None:
     if told:
         pod, said = told[0]
         return f"Pod {pod.name} on node {pod.node} does not start: {said}{_others(len(told) - 1)}"
+    if _young_until(attempt) is not None:
+        return None
     silent = [pod for pod in waiting if _silent_until(attempt, pod) <= attempt.subject.now]
     if not silent:
         return None
@@ -33,7 +35,11 @@ def words(attempt: Attempt) -> str | None:
 
 def told_at(attempt: Attempt) -> datetime | None:
     """When it is to be asked again; None where no Pod is on its way."""
-    moments = [_silent_until(attempt, pod) for pod in attempt.present if _is_waiting(pod)]
+    waiting = [pod for pod in attempt.present if _is_waiting(pod)]
+    young_until = _young_until(attempt)
+    if waiting and young_until is not None:
+        return young_until
+    moments = [_silent_until(attempt, pod) for pod in waiting]
     return min((each for each in moments if each > attempt.subject.now), default=None)
 
 
@@ -52,6 +58,15 @@ def _said(pod: Pod) -> str | None:
 
 def _others(count: int) -> str:
     return f" ({count} more Pods likewise)" if count else ""
+
+
+def _young_until(attempt: Attempt) -> datetime | None:
+    """Until when no Pod can have been silent for too long, since none is older than its attempt; None where that is
+    over, or not known. A gang that starts is looked at twice a second, and this spares a look at each of its Pods."""
+    begun = attempt.begun
+    if begun is None or not is_between(begun, attempt.subject.now, begun + SILENT_FOR):
+        return None
+    return begun + SILENT_FOR
 
 
 def _silent_until(attempt: Attempt, pod: Pod) -> datetime:
