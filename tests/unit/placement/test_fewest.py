@@ -102,6 +102,7 @@ def test_no_spread_of_a_large_gang_needs_fewer_racks(
     assert SCALE.domains(cost)[:2] == fewest_domains(capacities, units)
     assert len({name for name, *_ in picks}) == units
     assert filling.is_proven
+    assert filling.is_least
 
 
 def test_a_hundred_and_one_nodes_over_two_blocks_need_seven_racks() -> None:
@@ -124,7 +125,7 @@ def test_beyond_its_budget_it_says_that_there_may_be_fewer(monkeypatch: pytest.M
     assert cost is not None
     assert SCALE.domains(cost) == (3, 11, 104)
     assert len(filling.picks(104)) == 104
-    assert filling.is_proven == (steps > 0)
+    assert filling.is_proven == filling.is_least == (steps > 0)
 
 
 def can_add_up(nodes: Sequence[Sequence[int]], units: int) -> bool:

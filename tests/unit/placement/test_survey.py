@@ -10,7 +10,7 @@ from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.node import Fault, FaultKind, NodeView, PluginOffer, Taint
 from closeknit.machine.graph import machine
-from closeknit.placement import pool
+from closeknit.placement import spreads
 from closeknit.placement.admission import admits
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.place import place
@@ -231,7 +231,7 @@ def test_a_group_keeps_to_one_domain_of_the_level_that_holds_groups(
     monkeypatch: pytest.MonkeyPatch, level: str, expected: object
 ) -> None:
     """The level is the host until Pods can use NVLink between nodes; nothing else in the search depends on that."""
-    monkeypatch.setattr(pool, "GROUP_LEVEL", level)
+    monkeypatch.setattr(spreads, "GROUP_LEVEL", level)
     trays = [node(f"tray-{n}", graph("gb200-tray", str(n)), path=(f"d{(n + 2) // 2}",)) for n in (1, 2, 3)]
     asked = wanted(gpus=8, parallelism={"tensor": 8}, topology={"nvlink": "Required"})
     found = place(cluster_of(*trays, levels=(NVLINK_DOMAIN_LEVEL,)), asked, Tables())

@@ -12,12 +12,12 @@ win. Of spreads that cost the same the one with the first nodes is taken, and of
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from closeknit.placement.cost import Scale
 from closeknit.placement.ground import Area, numbers_of
 from closeknit.placement.hosts import Hosts, Units
-from closeknit.placement.plans import Plan, Plans
+from closeknit.placement.plans import Plans
 from closeknit.placement.room import Room
 from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums, of_cheapest
 
@@ -26,7 +26,6 @@ from closeknit.placement.sums import Entry, Pick, cheapest_sums, named_sums, of_
 EXACT_STEPS = 20_000
 EXACT_NODES = 16
 MANY_TIMES, FEW_AREAS = 2, 256  # so many areas are remembered: times those of the tree, and on top
-MANY_PLANS = 64  # are remembered beyond one decision: of large gangs, whose domains give all they have mostly
 FEW_SIZES = 4  # so many sums of a domain are worked out one by one, more of them together
 
 
@@ -76,6 +75,7 @@ class Filling:
             self._innermost,
             with_use=self._with_use,
             cheapest=self._cheapest,
+            in_multiples=self._whole_at is not None,
             is_count=self._hosts.uniform is not None,
         )
         self._seen = 0
@@ -84,9 +84,10 @@ class Filling:
         self._costs: dict[tuple[int, int], int | None] = {}
         self._heaped: set[tuple[int, int]] = set()
         """Which of them are what a heap costs that was made up of all nodes."""
+        self._doubted: set[int] = set()
+        """Contents of which something may cost fewer domains than was found."""
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
-        self._planned: dict[tuple[Area, int], Plan | None] = {}
 
     def follow(self, root: Area, offers: int, units_of: Callable[[int], Units]) -> None:
         """From now on the search is in the tree below this root, where the offers of this mask give anything.
@@ -100,7 +101,7 @@ class Filling:
         self._seen |= offers
         self._root = root
         self._named = {}
-        self._planned = {} if len(self._planned) > MANY_PLANS else self._planned
+        self._plans.forget()
         self._hosts.forget_names()
 
     @property
@@ -111,6 +112,11 @@ class Filling:
     def cost(self, units: int) -> int | None:
         """What the cheapest spread of so many units costs; None where there is none."""
         return self._exactly(self._root, units)
+
+    @property
+    def is_least(self) -> bool:
+        """Whether for certain nothing that was asked of the tree needs fewer domains; hosts it may."""
+        return not self._is_doubted(self._root)
 
     def picks(self, units: int) -> tuple[Pick, ...]:
         """(node, units) of the cheapest spread, by node. There is one."""
@@ -130,7 +136,10 @@ class Filling:
 
     def _worked_out(self, area: Area, units: int) -> int | None:
         found = self._over_children(area, units) if area.children else self._hosts.cost(area, units)
-        if found is not None or self._whole_at is not None or not self._hosts.has_gaps(area):
+        has_gaps = self._hosts.has_gaps(area)
+        if has_gaps or (self._doubted and any(map(self._is_doubted, area.children))):
+            self._doubted.add(self._room.content(area))
+        if found is not None or self._whole_at is not None or not has_gaps:
             return found
         if self._is_exact and (not area.children or self._is_combined(area, units)):
             return None
@@ -140,14 +149,12 @@ class Filling:
         self._heaped.add((self._room.content(area), units))
         return heap.cost
 
+    def _is_doubted(self, area: Area) -> bool:
+        return self._room.content(area) in self._doubted
+
     def _with_use(self, area: Area, units: int) -> int | None:
         cost = self._exactly(area, units)
         return None if cost is None else cost + self._room.used(area)
-
-    def _able_children(self, children: Sequence[Area], units: int) -> Iterator[tuple[int, Area]]:
-        """(the least number of children of its own that it must use, child), the least first."""
-        able = ((self._room.fewest(child, units), child) for child in children if self._room.capacity(child) >= units)
-        return iter(sorted(able, key=lambda entry: entry[0]))
 
     def _cheapest(self, children: Sequence[Area], units: int) -> int | None:
         """What the cheapest spread inside one of these children costs, with its use.
@@ -156,8 +163,8 @@ class Filling:
         """
         best: int | None = None
         tried: set[int] = set()
-        for fewest, child in self._able_children(children, units):
-            if best is not None and self._must_cost_more(child, fewest, best):
+        for fewest, child in self._room.able(children, units):
+            if best is not None and self._room.must_cost_more(child, fewest, best):
                 break
             content = self._room.content(child)
             if content not in tried:
@@ -166,12 +173,6 @@ class Filling:
                 if cost is not None and (best is None or cost < best):
                     best = cost
         return best
-
-    def _must_cost_more(self, child: Area, fewest: int, best: int) -> bool:
-        next_level = child.level + 1
-        step = self._scale.of_host if next_level > self._innermost else self._scale.of_domain[next_level]
-        # Nothing but what the use of the child costs lies above the step; half of it is room for what lies below.
-        return self._scale.of_domain[child.level] + fewest * step - best > step // 2
 
     def _steps(self, area: Area, units: int) -> int:
         return sum(min(self._room.capacity(child), units) for child in area.children) * units
@@ -186,7 +187,9 @@ class Filling:
         if alone is not None:
             return alone
         if not self._is_combined(area, units):
-            plan = self._plan(area, units)
+            plan = self._plans.plan(area, units)
+            if plan is None or not plan.is_proven:
+                self._doubted.add(self._room.content(area))
             return plan.cost if plan else None
         if self._hosts.uniform is not None and not self._counts_free and area.level + 1 == self._innermost:
             return self._fewest_children(area, units)
@@ -222,12 +225,6 @@ class Filling:
             return None
         return self._room.fewest(area, units) * self._room.used(child) + units * (self._hosts.uniform or 0)
 
-    def _plan(self, area: Area, units: int) -> Plan | None:
-        key = (area, units)
-        if key not in self._planned:
-            self._planned[key] = self._plans.plan(area, units, in_multiples=self._whole_at is not None)
-        return self._planned[key]
-
     def _most_combined(self, area: Area, units: int) -> int:
         """The most units, up to these, for which all combinations of an area's children are tried; 0 for none."""
         if not area.children or not (self._is_equal or self._is_exact):
@@ -257,7 +254,7 @@ class Filling:
             return self._picks_of_one(area.children, units, alone)
         if self._is_combined(area, units):
             return self._named_over(area, units, self._least(area, units))[units] or ()
-        plan = self._plan(area, units)
+        plan = self._plans.plan(area, units)
         if plan is None:
             return ()
         self.is_proven = self.is_proven and plan.is_proven
@@ -269,7 +266,7 @@ class Filling:
     def _picks_of_one(self, children: Sequence[Area], units: int, cost: int) -> tuple[Pick, ...]:
         """The first nodes among the children of this cost; of children that are alike the first is taken."""
         ties: dict[object, Area] = {}
-        for _, child in self._able_children(children, units):
+        for _, child in self._room.able(children, units):
             if self._with_use(child, units) == cost:
                 ties.setdefault((child.free_gpus, self._room.likeness(child)), child)
         return min(self._picks(child, units) for child in ties.values())

@@ -1,6 +1,6 @@
 """Where a gang would lie: its nodes and GPUs, before ranks and NICs are written down."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,6 +76,25 @@ class Sketch:
         layout = self.layout()
         parts = layout.parts if layout else ()
         return tuple((part.node, part.mask.bit_count()) for part in parts), self._rail
+
+
+class Draft(NamedTuple):
+    """Layouts of which the fewest domains alone are known."""
+
+    at_best: Merit
+    """None of them is better than this."""
+    sketches: Callable[[], Sequence[Sketch]]
+    """None where all of them turn out to be too slow."""
+
+
+def best_of_drafts(drafts: Iterable[Draft]) -> Layout | None:
+    """The best layout of all these; those that cannot be better than the best so far are not worked out."""
+    sketches: list[Sketch] = []
+    for draft in sorted(drafts, key=lambda draft: draft.at_best):
+        if sketches and min(sketch.merit for sketch in sketches) < draft.at_best:
+            break
+        sketches += draft.sketches()
+    return best_of(sketches)
 
 
 def best_of(sketches: Iterable[Sketch]) -> Layout | None:

@@ -10,6 +10,8 @@ from closeknit.placement.ground import Area
 from closeknit.placement.hosts import Hosts
 from closeknit.placement.room import Room
 
+MANY_PLANS = 64  # are remembered beyond one decision: of large gangs, whose domains give all they have mostly
+
 Costs = Callable[[Area, int], int | None]
 
 
@@ -43,11 +45,14 @@ class Plans:
         *,
         with_use: Costs,
         cheapest: Callable[[Sequence[Area], int], int | None],
+        in_multiples: bool,
         is_count: bool,
     ) -> None:
         """What a child costs that gives so much, its use included, and what the one of several does that suits best;
-        and whether that is a count of domains and hosts alone."""
+        whether domains give multiples of some number, and whether that is a count of domains and hosts alone."""
+        self._in_multiples = in_multiples
         self._is_count = is_count
+        self._planned: dict[tuple[Area, int], Plan | None] = {}
         self._hosts = hosts
         self._room = room
         self._fewest = Fewest(room, innermost)
@@ -57,9 +62,20 @@ class Plans:
         self._whole: dict[Area, int] = {}
         """What the use of all domains in an area costs."""
 
-    def plan(self, area: Area, units: int, *, in_multiples: bool) -> Plan | None:
+    def forget(self) -> None:
+        """Throws plans away where there are many."""
+        if len(self._planned) > MANY_PLANS:
+            self._planned = {}
+
+    def plan(self, area: Area, units: int) -> Plan | None:
         """The fullest children first, or the fewest domains inside them, too, whichever costs less."""
-        split = None if in_multiples else self._split(area, units)
+        key = (area, units)
+        if key not in self._planned:
+            self._planned[key] = self._worked_out(area, units)
+        return self._planned[key]
+
+    def _worked_out(self, area: Area, units: int) -> Plan | None:
+        split = None if self._in_multiples else self._split(area, units)
         if split is not None and split.is_proven and self._is_count:
             return split
         if split is not None and self._least_of_fullest(area, units) > split.cost:

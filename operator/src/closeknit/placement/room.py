@@ -1,6 +1,7 @@
 """What the domains of one search hold: how many units, what using them costs, and which of them are alike."""
 
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from closeknit.placement.cost import Scale
@@ -81,6 +82,19 @@ class Room:
     def most_of(self, area: Area, number: int) -> int:
         """What so many of its children hold at most."""
         return self._sums(area)[number - 1]
+
+    def able(self, children: Sequence[Area], units: int) -> Iterator[tuple[int, Area]]:
+        """(the least number of children of its own that it must use, child) of those children that hold so much, the
+        least first."""
+        able = ((self.fewest(child, units), child) for child in children if self.capacity(child) >= units)
+        return iter(sorted(able, key=lambda entry: entry[0]))
+
+    def must_cost_more(self, child: Area, fewest: int, best: int) -> bool:
+        """Whether a child that uses no fewer children of its own than this costs more than the best so far."""
+        next_level = child.level + 1
+        step = self._scale.of_host if next_level > self._innermost else self._scale.of_domain[next_level]
+        # Nothing but what the use of the child costs lies above the step; half of it is room for what lies below.
+        return self._scale.of_domain[child.level] + fewest * step - best > step // 2
 
     def _sums(self, area: Area) -> list[int]:
         """What its first child holds, its first two, …, the fullest first."""

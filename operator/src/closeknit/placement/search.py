@@ -15,10 +15,11 @@ from closeknit.cluster.exposure import Exposure
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.cost import Scale
 from closeknit.placement.ground import Ground
-from closeknit.placement.layout import Layout, best_of
-from closeknit.placement.pool import Pool, Site
+from closeknit.placement.layout import Layout, best_of, best_of_drafts
+from closeknit.placement.pool import Pool
 from closeknit.placement.request import Request
 from closeknit.placement.shapes import Shape
+from closeknit.placement.spreads import Site
 from closeknit.placement.tables import Tables
 
 
@@ -71,7 +72,7 @@ def _on_one_node(site: Site) -> Pool | None:
 
 def _on_several_nodes(site: Site) -> Layout | None:
     for way in _ways(site):
-        layout = best_of(sketch for pool in way for sketch in pool.sketches_of_any_shape())
+        layout = best_of_drafts(draft for pool in way if (draft := pool.draft()))
         if layout:
             return layout
     return None

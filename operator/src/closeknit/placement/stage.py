@@ -35,21 +35,22 @@ class Stage(Generic[V]):
                 able |= mask
         return able & offers
 
-    def has(self, wanted: int, offers: int, nodes: Mapping[int, int], at_least: float = 0.0) -> bool:
-        """Whether the nodes of the offers of a mask, so many of each, have so many units together, in shares worth
-        this."""
+    def fewest(self, wanted: int, offers: int, nodes: Mapping[int, int], at_least: float = 0.0) -> int | None:
+        """The fewest nodes of the offers of a mask, so many of each, that have so many units together, in shares worth
+        this; None where they have fewer."""
         masks: dict[int, int] = {}
         for (units, worth), mask in self._masks.items():
             if worth >= at_least:
                 masks[units] = masks.get(units, 0) | mask
-        left = offers
+        left, taken = offers, 0
         for units in sorted(masks, reverse=True):
             for number in numbers_of(masks[units] & left):
+                if wanted <= units * nodes[number]:
+                    return taken - (-wanted // units)
                 wanted -= units * nodes[number]
-                if wanted <= 0:
-                    return True
+                taken += nodes[number]
             left &= ~masks[units]
-        return False
+        return None
 
     def has_units(self, offers: int, at_least: float = 0.0) -> frozenset[int]:
         """The numbers of units that the offers of a mask have in shares worth this."""

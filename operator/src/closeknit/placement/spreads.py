@@ -1,0 +1,147 @@
+"""The searches over the tree for one way of placing a gang: how few domains hold its shares, and at what worth."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import gcd
+from typing import NamedTuple, TypeVar
+
+from closeknit.api.names import HOST_LEVEL
+from closeknit.placement.ask import Measure, Value
+from closeknit.placement.cost import Scale
+from closeknit.placement.fabric import EXACT_NODES, Filling
+from closeknit.placement.ground import Ground, numbers_of
+from closeknit.placement.hosts import Units
+from closeknit.placement.request import Request
+from closeknit.placement.shapes import Shape
+from closeknit.placement.shares import Shares
+from closeknit.placement.stage import Stage
+from closeknit.placement.tables import Tables
+
+V = TypeVar("V")
+
+# The level whose domains a tensor x context group keeps to. Hosts of one NVLink domain reach each other over NVLink,
+# too, but only with an IMEX channel in their Pods, which they do not get.
+GROUP_LEVEL = HOST_LEVEL
+
+
+class Site(NamedTuple):
+    """What all ways of placing one gang have in common."""
+
+    request: Request
+    levels: tuple[str, ...]
+    level_bandwidth_gb_s: Mapping[str, float]
+    rail_isolated: bool
+    ground: Ground
+    scale: Scale
+    tables: Tables
+
+
+class Counted(NamedTuple):
+    """The fewest domains that were found to hold shares of one shape."""
+
+    cost: int
+    """Of domains and hosts alone."""
+    shape: Shape
+    is_proven: bool
+    """Whether no spread of such shares needs fewer domains; of hosts it may need fewer."""
+
+
+class Spreads:
+    """The spreads of one way's nodes."""
+
+    def __init__(
+        self, site: Site, values: Shares, mask: int, *, whole: bool, kind: tuple[str, ...] | None = None
+    ) -> None:
+        """`mask` is that of the offers in question; `whole` says that groups keep to a domain of GROUP_LEVEL."""
+        self._site = site
+        self._values = values
+        self._mask = mask
+        self._counts = site.ground.counts
+        self._group = site.request.group if whole else 1
+        self._group_at = site.levels.index(GROUP_LEVEL)
+        self._kind = kind
+
+    @property
+    def groups_on_hosts(self) -> bool:
+        """Whether that level is the host."""
+        return self._group_at == len(self._site.levels) - 1
+
+    def is_alone(self, shape: Shape) -> bool:
+        """Whether one share is all of the gang."""
+        return shape.equal and shape.unit == self._site.request.gpus
+
+    def filling(
+        self,
+        shape: Shape,
+        floor: Value,
+        stage: Stage[V],
+        units_of: Callable[[int], Units],
+        *,
+        at_least: float = 0.0,
+        by: Measure = Measure.BUS,
+        counts_free: bool,
+    ) -> Filling | None:
+        """The search for shares that cost so much; None where there are too few of them at all."""
+        gpus = self._site.request.gpus
+        if stage.fewest(-(-gpus // shape.unit), self._mask, self._counts, at_least) is None:
+            return None
+        able = stage.able(self._mask, at_least)
+        is_equal = stage.has_units(able, at_least) == {1}
+        is_exact = (
+            able.bit_count() <= EXACT_NODES and sum(self._counts[number] for number in numbers_of(able)) <= EXACT_NODES
+        )
+        whole_at = None if self.groups_on_hosts else self._group_at
+        whole_units = self._group // gcd(self._group, shape.unit)
+        key = (
+            *(self._values.key(shape, floor), self._kind, by, at_least),
+            *(counts_free, is_equal, is_exact, whole_at, whole_units),
+        )
+        make = partial(
+            Filling,
+            self._site.scale,
+            is_equal=is_equal,
+            is_exact=is_exact,
+            counts_free=counts_free,
+            whole_at=whole_at,
+            whole_units=whole_units,
+        )
+        root = self._site.ground.root
+        filling = self._site.tables.filling(key, make, root.areas)
+        filling.follow(root, able, units_of)
+        return filling if filling.capacity * shape.unit >= gpus else None
+
+    def counted(self, shape: Shape, floor: Value, stage: Stage[float]) -> Counted | None:
+        """The fewest domains of each level; None where there are too few shares."""
+        filling = self._counting(shape, floor, stage)
+        units = self._site.request.gpus // shape.unit
+        cost = filling.cost(units) if filling else None
+        return None if filling is None or cost is None else Counted(cost, shape, filling.is_least)
+
+    def highest(self, counted: Counted, floor: Value, by: Measure) -> float:
+        """The highest worth that every share can have with no more domains."""
+        shape = counted.shape
+        stage = self._values.worth(self._mask, shape, floor, by)
+        values = stage.worths(self._mask)
+        if self.is_alone(shape):  # one node is one domain of each level, whichever it is
+            return values[-1]
+        units = self._site.request.gpus // shape.unit
+        low, high = 0, len(values) - 1  # values[low] is known to do
+        while low < high:
+            middle = (low + high + 1) // 2
+            filling = self._counting(shape, floor, stage, values[middle], by)
+            if filling and filling.cost(units) == counted.cost:
+                low = middle
+            else:
+                high = middle - 1
+        return values[low]
+
+    def _counting(
+        self, shape: Shape, floor: Value, stage: Stage[float], at_least: float = 0.0, by: Measure = Measure.BUS
+    ) -> Filling | None:
+        """The search for the fewest domains, with shares that are worth this."""
+        host = self._site.scale.of_host
+
+        def units_of(number: int) -> Units:
+            return {given: host for given, value in stage.of[number].items() if value >= at_least}
+
+        return self.filling(shape, floor, stage, units_of, at_least=at_least, by=by, counts_free=False)
