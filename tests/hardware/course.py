@@ -25,6 +25,7 @@ from typing import Any
 from hardware import agent_seen
 from hardware.gpus import RealGpu, pretended_gpus, real_gpus
 from hardware.launcher import launcher
+from hardware.preflights import preflights
 from hardware.site import SHARED, Site
 from hardware.stack import Stack
 from hardware.table import table
@@ -97,6 +98,7 @@ class Course:
         """Every stage."""
         with ExitStack() as ends:
             self.stage("launcher", self._launcher)
+            self.stage("preflight", self._preflights)
             cluster = ends.enter_context(LocalCluster(with_nodes=True))
             self.stack = Stack(cluster, self._site, chart)
             self.ways = Ways(self.stack, self._site)
@@ -111,6 +113,14 @@ class Course:
         self.found["launcher"] = asked = launcher(self._site.trainer)
         if wrong := [gang for gang in asked["gangs"] if gang["ranks"] != gang["planned"]]:
             raise RuntimeError(f"torchrun gives other ranks than planned: {wrong}")
+
+    def _preflights(self) -> None:
+        """The program alone, which a job's Pods run the same: what it says with and without PyTorch."""
+        uuids = [gpu.uuid for gpu in self.gpus("node-1")]
+        self.found["preflights"] = told = preflights(self._site.trainer, uuids, self._folder)
+        print(f"          {told}", flush=True)
+        if not self._site.pretended and (faults := [each for each in told if "world" not in each["said"][0]]):
+            raise RuntimeError(f"nothing was measured: {faults}")
 
     def _on_one_node(self) -> None:
         gpus = self.gpus("node-1")
