@@ -139,6 +139,24 @@ BROKEN = [
         "closeknit plan needs no cluster",
         id="what plan stands on reaches for a cluster",
     ),
+    pytest.param(
+        "operator/src/closeknit/simulation/replay.py",
+        "import closeknit.cli.table",
+        "Only the command simulates",
+        id="a simulation prints",
+    ),
+    pytest.param(
+        "operator/src/closeknit/lifecycle/schedule.py",
+        "import closeknit.simulation.replay",
+        "Nothing decides by a simulation",
+        id="a decision simulates",
+    ),
+    pytest.param(
+        "operator/src/closeknit/simulation/operated.py",
+        "import closeknit.kube.http",
+        "A simulation needs no cluster",
+        id="a simulation reaches for a cluster",
+    ),
 ]
 
 

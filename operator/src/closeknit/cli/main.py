@@ -82,6 +82,37 @@ def plan(
 
 
 @app.command()
+def simulate(
+    trace: Annotated[Path, typer.Argument(help="The jobs, CSV or one JSON object a line.", show_default=False)],
+    cluster: Annotated[
+        Path, typer.Option(metavar="FILE", help="The cluster's objects, as `closeknit plan` takes them.")
+    ],
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write a picture, SVG.")] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
+) -> None:
+    """What would become of a trace of jobs on a cluster: waits, locality, allocation and fragmentation.
+
+    Replays arrivals through the operator's own decision on a virtual clock, without a cluster. A trace has the columns
+    arrival and duration, in seconds, and gpus (also a part of one, such as 0.25); more are in the documentation.
+
+    \b
+      closeknit simulate jobs.csv --cluster cluster.yaml
+      closeknit simulate jobs.csv --cluster cluster.yaml --plot jobs.svg
+
+    Exit code 0: all jobs have run. 3: some can never begin. 2: a file cannot be used.
+    """
+    from closeknit.cli.simulate.command import Asked, simulate  # noqa: PLC0415 - `plan` need not wait for it
+
+    try:
+        account = simulate(Asked(trace, cluster, plot), datetime.now(UTC), is_json=output is Output.JSON)
+    except BadInput as error:
+        print(f"closeknit: {error}", file=sys.stderr)
+        raise typer.Exit(BAD_INPUT) from None
+    if account.never:
+        raise typer.Exit(DOES_NOT_FIT)
+
+
+@app.command()
 def env(
     job: Annotated[str | None, typer.Argument(help="Name of a TrainingJob of the cluster.")] = None,
     *,

@@ -22,7 +22,7 @@ from closeknit.placement.request import request
 from closeknit.placement.tables import Tables
 
 # Stands for now where no agent has told its time: then nothing is stale, and no answer depends on the moment.
-_NO_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
+NO_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
         asked = _waiting(asked, stored)
     asked = asked.model_copy(update={"spec": asked.spec.model_copy(update={"suspend": False})})
     cluster = cluster.with_job(asked)
-    now = cluster.newest_heartbeat(clock) or _NO_CLOCK
+    now = cluster.newest_heartbeat(clock) or NO_CLOCK
     for next_step in decide(cluster, Tables(), Memory(is_rationed=False), now).plans:
         if next_step.job != asked.key:
             continue

@@ -64,11 +64,16 @@ def _refusal(manifest: Manifest, error: ValidationError, model: type[Wire], abov
         return manifest.bad(field, f"unknown field; allowed: {', '.join(_names_at(model, below[:-1]))}")
     if fault["type"] == "missing":
         return manifest.bad(field, "is required")
-    words = re.sub(r"^\w+ (?=should )", "", fault["msg"])
-    return manifest.bad(field, f"{_shown(fault['input'])}; {words}")
+    return manifest.bad(field, f"{shown(fault['input'])}; {expected(fault['msg'])}")
 
 
-def _shown(value: object) -> str:
+def expected(message: str) -> str:
+    """What pydantic expects, without its name for what it found."""
+    return re.sub(r"^\w+ (?=should )", "", message)
+
+
+def shown(value: object) -> str:
+    """What stands in a file where something else should."""
     match value:
         case None:
             return "is null"

@@ -1,0 +1,1 @@
+"""`closeknit simulate`: a trace of jobs on a cluster of a file."""

@@ -1,0 +1,73 @@
+"""`closeknit simulate`: replays a trace, and prints what it came to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from closeknit.api.objects import TrainingJob
+from closeknit.cli import objects
+from closeknit.cli.bad_input import BadInput
+from closeknit.cli.plan import NO_CLOCK
+from closeknit.cli.simulate.plot import plot
+from closeknit.cli.simulate.report import as_json
+from closeknit.cli.simulate.table import print_account
+from closeknit.cli.simulate.trace import trace
+from closeknit.cluster.booking import booking
+from closeknit.cluster.cluster import Cluster, build
+from closeknit.simulation.account import Account, Bookkeeper
+from closeknit.simulation.operated import Operated
+from closeknit.simulation.replay import replay
+from closeknit.simulation.shared import Sharing
+from closeknit.simulation.submission import Submission
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which trace on which cluster, and where the picture goes."""
+
+    trace: Path
+    cluster: Path
+    plot: Path | None
+
+
+def simulate(asked: Asked, clock: datetime, *, is_json: bool) -> Account:
+    """Replays the trace and prints the account; the progress goes to stderr. Raises BadInput."""
+    jobs = trace(asked.trace)
+    cluster = _cluster(asked.cluster)
+    account = _account(jobs, cluster, cluster.newest_heartbeat(clock) or NO_CLOCK)
+    if asked.plot is not None:
+        try:
+            asked.plot.write_text(plot(account))
+        except OSError as error:
+            raise BadInput(asked.plot, None, "", f"cannot be written: {error.strerror}") from None
+    if is_json:
+        print(as_json(account))
+    else:
+        print_account(account, Console())
+    return account
+
+
+def _cluster(file: Path) -> Cluster:
+    """The cluster of a file without the jobs that wait there, of which nobody knows how long they would run."""
+    found = objects.cluster_objects(file)
+    cluster = build(each for each in found if not isinstance(each, TrainingJob) or booking(each) is not None)
+    if not any(view.machine is not None and view.machine.gpus for view in cluster.nodes.values()):
+        raise BadInput(file, None, "", "has no node with GPUs (a NodeTopology for each, and its Node)")
+    return cluster
+
+
+def _account(jobs: Sequence[Submission], cluster: Cluster, begins: datetime) -> Account:
+    queue = Sharing(Operated(cluster, begins))
+    book = Bookkeeper(queue, max(job.at_s for job in jobs))
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("jobs begun and ended", total=2 * len(jobs))
+        for moment in replay(jobs, queue):
+            book.note(moment)
+            progress.advance(task, len(moment.began) + len(moment.went))
+    return book.account()

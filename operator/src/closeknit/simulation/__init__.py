@@ -1,0 +1,1 @@
+"""What would become of jobs on a cluster: its decisions on a virtual clock."""

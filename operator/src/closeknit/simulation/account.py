@@ -1,0 +1,162 @@
+"""What a replay comes to: waits, locality, allocation and fragmentation, gathered moment by moment."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from closeknit.lifecycle.verdict import Refusal
+from closeknit.placement.fragmentation import Fragmentation, fragmentation
+from closeknit.simulation.replay import Moment
+from closeknit.simulation.shared import Sharing
+from closeknit.simulation.submission import Submission
+
+AT_IDEAL = 0.999  # bandwidths are sums of floats
+SAMPLES = 240  # of fragmentation over the time that jobs come: a plot has few more pixels
+
+
+class Sample(NamedTuple):
+    """The cluster at one moment."""
+
+    at_s: float
+    allocated_gpus: float
+    """By jobs of the trace."""
+    waiting_jobs: int
+    free: Fragmentation
+
+
+class Waits(NamedTuple):
+    """How long jobs waited before they began, in seconds."""
+
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    longest_s: float
+
+
+class Locality(NamedTuple):
+    """How near each other the GPUs of jobs of more than one GPU lay."""
+
+    jobs: int
+    bandwidth_to_ideal: float | None
+    """Predicted to best possible bandwidth, the mean over jobs; None where no bandwidth is known."""
+    at_ideal: float | None
+    """The part of those jobs that got the best possible."""
+    domains: Mapping[str, float]
+    """Of each level, host included, how many of its domains a job used, the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The whole replay."""
+
+    jobs: int
+    ended_s: float
+    """When the last job came or went."""
+    came_s: float
+    """When the last job came."""
+    gpus: int
+    """Those that a job of the trace could have had at the beginning."""
+    waits: Waits | None
+    """None where no job began."""
+    locality: Locality
+    allocated: float
+    """The part of `gpus` that jobs of the trace held while jobs came, the mean over time."""
+    scattered: float
+    """Fragmentation.scattered while jobs came, the mean over the samples."""
+    samples: Sequence[Sample]
+    never: Mapping[Submission, Refusal]
+    """Jobs that had not begun when nothing was to happen any more, and why."""
+
+
+@dataclass(slots=True)
+class Bookkeeper:
+    """Follows a replay; what it is asked for is told at the end."""
+
+    queue: Sharing
+    last_comes_s: float
+    """When the last job of the trace comes."""
+    _waits: list[float] = field(default_factory=list)
+    _ratios: list[float] = field(default_factory=list)
+    _domains: Counter[str] = field(default_factory=Counter)
+    _spread_jobs: int = 0
+    _jobs: int = 0
+    _waiting: set[Submission] = field(default_factory=set)
+    _allocated: float = 0.0
+    _gpu_seconds: float = 0.0
+    _now_s: float = 0.0
+    _samples: list[Sample] = field(default_factory=list)
+    _gpus: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        first = fragmentation(self.queue.operated.cluster, self.queue.operated.tables)
+        self._gpus = first.free_gpus
+        self._samples.append(Sample(0.0, 0.0, 0, first))
+
+    def note(self, moment: Moment[Submission]) -> None:
+        """What happened at the next moment."""
+        until_s = min(moment.now_s, self.last_comes_s)
+        self._gpu_seconds += self._allocated * max(0.0, until_s - self._now_s)
+        self._now_s = max(self._now_s, moment.now_s)
+        self._jobs += len(moment.came)
+        self._waiting.update(moment.came)
+        self._allocated -= sum(job.gpus for job in moment.went)
+        for job in moment.began:
+            self._waiting.discard(job)
+            self._waits.append(moment.now_s - job.at_s)
+            self._allocated += job.gpus
+            if job.spec.gpus > 1:
+                self._note_placement(job)
+        if moment.now_s >= len(self._samples) * self.last_comes_s / SAMPLES and moment.now_s <= self.last_comes_s:
+            self._sample(moment.now_s)
+
+    def account(self) -> Account:
+        """All of it; the replay has ended."""
+        waits, refused = sorted(self._waits), self.queue.refused()
+        while_came = [sample for sample in self._samples[1:] or self._samples if sample.at_s <= self.last_comes_s]
+        return Account(
+            jobs=self._jobs,
+            ended_s=self._now_s,
+            came_s=self.last_comes_s,
+            gpus=self._gpus,
+            waits=_waits(waits) if waits else None,
+            locality=self._locality(),
+            allocated=self._gpu_seconds / (self.last_comes_s * self._gpus) if self.last_comes_s and self._gpus else 0.0,
+            scattered=sum(sample.free.scattered for sample in while_came) / len(while_came),
+            samples=tuple(self._samples),
+            never={job: refused[job] for job in sorted(self._waiting, key=lambda job: job.number)},
+        )
+
+    def _sample(self, now_s: float) -> None:
+        free = fragmentation(self.queue.operated.cluster, self.queue.operated.tables)
+        self._samples.append(Sample(now_s, self._allocated, len(self._waiting), free))
+
+    def _note_placement(self, job: Submission) -> None:
+        found = self.queue.operated.placement(job)
+        self._spread_jobs += 1
+        predicted, ideal = found.predicted_bus_bandwidth_gb_s, found.ideal_bus_bandwidth_gb_s
+        if predicted is not None and ideal:
+            self._ratios.append(predicted / ideal)
+        self._domains.update(dict(found.levels))
+        self._domains["host"] += len(found.shares)
+
+    def _locality(self) -> Locality:
+        ratios, jobs = self._ratios, self._spread_jobs
+        return Locality(
+            jobs=jobs,
+            bandwidth_to_ideal=sum(ratios) / len(ratios) if ratios else None,
+            at_ideal=sum(ratio >= AT_IDEAL for ratio in ratios) / len(ratios) if ratios else None,
+            domains={level: self._domains[level] / jobs for level in self.queue.operated.cluster.levels}
+            if jobs
+            else {},
+        )
+
+
+def _waits(ascending: Sequence[float]) -> Waits:
+    count = len(ascending)
+    return Waits(
+        mean_s=sum(ascending) / count,
+        p50_s=ascending[(count - 1) // 2],
+        p95_s=ascending[min(count - 1, count * 95 // 100)],
+        longest_s=ascending[-1],
+    )

@@ -1,0 +1,120 @@
+"""The operator's own decision as the queue of a replay: `lifecycle.schedule`, on a Cluster that follows it."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from closeknit.api.names import JobKey
+from closeknit.api.objects import ObjectMeta, TrainingJob
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.kinds import Change, Stream, change
+from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.schedule import schedule
+from closeknit.lifecycle.verdict import Book, Refusal, Wait
+from closeknit.placement.placement import Placement
+from closeknit.placement.tables import Tables
+from closeknit.simulation.submission import Submission
+
+NAMESPACE = "trace"
+
+
+class Operated:
+    """Jobs wait as TrainingJobs; one that is booked holds its GPUs from that moment until it goes.
+
+    Of the API server's time, the Pods' start and restarts nothing is modelled: a job begins when it is booked. What the
+    cluster holds at the beginning stays so to the end, and no agent falls silent.
+    """
+
+    def __init__(self, cluster: Cluster, begins: datetime) -> None:
+        """`begins` is the moment of the trace's 0, in UTC."""
+        self._began_at = begins
+        self._cluster = cluster.at(begins)
+        self._tables = Tables()
+        self._memory = Memory(is_rationed=False)
+        self._changes: list[Change] = []
+        self._by_key: dict[JobKey, Submission] = {}
+        self._held: dict[Submission, Placement] = {}
+        self._waiting: dict[Submission, Refusal] = {}
+        self._wake_s: float | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster with what is booked on it."""
+        return self._cluster
+
+    @property
+    def tables(self) -> Tables:
+        """What placement keeps; one decision at a time uses it."""
+        return self._tables
+
+    @property
+    def waiting(self) -> dict[Submission, Refusal]:
+        """Jobs that wait, and why, by the last decision on them."""
+        return self._waiting
+
+    def placement(self, job: Submission) -> Placement:
+        """Where a job runs. Raises KeyError for one that does not."""
+        return self._held[job]
+
+    def come(self, job: Submission, now_s: float) -> None:
+        """It is submitted as a TrainingJob."""
+        made = _training_job(job, self._moment(now_s))
+        self._by_key[made.key] = job
+        self._changes.append(change(made))
+
+    def go(self, job: Submission, _now_s: float) -> None:
+        """It is deleted; also one that has not begun."""
+        key = _key(job)
+        del self._by_key[key]
+        self._held.pop(job, None)
+        self._waiting.pop(job, None)
+        self._changes.append(Change(Stream.TRAINING_JOBS, (key.namespace, key.name), None))
+
+    def begun(self, now_s: float) -> Sequence[Submission]:
+        """One decision over all jobs."""
+        now = self._moment(now_s)
+        cluster = self._cluster.after(self._changes)
+        self._changes.clear()
+        held = frozenset(map(_key, self._held))
+        memory = Memory(busy=held, schedule=self._memory.schedule, is_rationed=False)
+        found = schedule(cluster, self._tables, memory, now)
+        self._memory = Memory(schedule=found, is_rationed=False)
+        self._cluster = found.booked
+        began: list[Submission] = []
+        moments: list[datetime] = []
+        for entry in found.entries:
+            job = self._by_key.get(entry.key)
+            match entry.verdict:
+                case Book(placement) if job is not None:
+                    self._held[job] = placement
+                    self._waiting.pop(job, None)
+                    began.append(job)
+                case Wait(refusal) if job is not None:
+                    if refusal.error is not None:
+                        raise refusal.error
+                    self._waiting[job] = refusal
+                    if entry.until is not None:
+                        moments.append(entry.until)
+        self._wake_s = (min(moments) - self._began_at).total_seconds() if moments else None
+        return began
+
+    def wake_s(self, _now_s: float) -> float | None:
+        """When somebody's patience is over."""
+        return self._wake_s
+
+    def _moment(self, now_s: float) -> datetime:
+        return self._began_at + timedelta(seconds=now_s)
+
+
+def _key(job: Submission) -> JobKey:
+    return JobKey(NAMESPACE, f"job-{job.number:09}")
+
+
+def _training_job(job: Submission, now: datetime) -> TrainingJob:
+    key = _key(job)
+    metadata = ObjectMeta(
+        name=key.name,
+        namespace=key.namespace,
+        uid=f"uid-{job.number}",
+        creation_timestamp=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+    )
+    return TrainingJob(metadata=metadata, spec=job.spec)

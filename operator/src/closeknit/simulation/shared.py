@@ -1,0 +1,111 @@
+"""Fractions of a GPU, which closeknit itself does not hand out: jobs that share a GPU, in the simulator alone.
+
+A small job goes to the GPU with the least room that has enough, among those that small jobs of the same spec share
+already. Where none has, the first of them asks the operator's queue for a GPU of its own, which is shared from then on
+until the last job on it has gone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from closeknit.lifecycle.verdict import Refusal
+from closeknit.simulation.operated import Operated
+from closeknit.simulation.submission import Submission
+
+_MISSED = 1e-9  # by sums of fractions
+
+
+@dataclass(slots=True, eq=False)
+class _SharedGpu:
+    """A GPU and the jobs on it; `holder` is the one that asked for it, and may have gone."""
+
+    holder: Submission
+    room: float = 1.0
+    tenants: set[Submission] = field(default_factory=set)
+
+
+class Sharing:
+    """The operator's queue, and before it the GPUs that small jobs share."""
+
+    def __init__(self, operated: Operated) -> None:
+        self.operated = operated
+        self._gpus: list[_SharedGpu] = []
+        self._of: dict[Submission, _SharedGpu] = {}
+        self._small: dict[Submission, bool] = {}
+        """Small jobs that wait, in the order they came; True of those that ask for a GPU of their own."""
+
+    def refused(self) -> dict[Submission, Refusal]:
+        """Why each job that waits does, by the last decision; a small one that has not asked for a GPU does so for the
+        reason of the one of its spec that has."""
+        found = dict(self.operated.waiting)
+        asking = {id(job.spec): found[job] for job, asks in self._small.items() if asks and job in found}
+        return {**{job: asking[id(job.spec)] for job in self._small if id(job.spec) in asking}, **found}
+
+    def come(self, job: Submission, now_s: float) -> None:
+        """A small job waits here, a whole one in the operator's queue."""
+        if job.part < 1:
+            self._small[job] = False
+        else:
+            self.operated.come(job, now_s)
+
+    def go(self, job: Submission, now_s: float) -> None:
+        """The GPU of a small job goes back with the last on it."""
+        gpu = self._of.pop(job, None)
+        if gpu is None:
+            self.operated.go(job, now_s)
+            return
+        gpu.tenants.remove(job)
+        gpu.room += job.part
+        if not gpu.tenants:
+            self._gpus.remove(gpu)
+            self.operated.go(gpu.holder, now_s)
+
+    def begun(self, now_s: float) -> Sequence[Submission]:
+        """Small jobs where there is room for them, and the operator's decision, until neither lets anybody begin."""
+        began = self._moved_in(now_s)
+        while True:
+            self._ask(now_s)
+            booked = self.operated.begun(now_s)
+            began += booked
+            has_more_room = False
+            for job in booked:
+                if job.part < 1:
+                    gpu = _SharedGpu(job)
+                    self._gpus.append(gpu)
+                    self._join(gpu, job)
+                    has_more_room = True
+            if not has_more_room:
+                return began
+            began += self._moved_in(now_s)
+
+    def wake_s(self, now_s: float) -> float | None:
+        """As the operator's queue."""
+        return self.operated.wake_s(now_s)
+
+    def _ask(self, now_s: float) -> None:
+        """The first that waits of each spec asks for a GPU."""
+        specs: list[object] = []
+        for job in self._small:
+            if not any(spec is job.spec for spec in specs):
+                specs.append(job.spec)
+                if not self._small[job]:
+                    self._small[job] = True
+                    self.operated.come(job, now_s)
+
+    def _moved_in(self, now_s: float) -> list[Submission]:
+        found = []
+        for job, asks in list(self._small.items()):
+            able = [gpu for gpu in self._gpus if gpu.holder.spec is job.spec and gpu.room >= job.part - _MISSED]
+            if not able:
+                continue
+            self._join(min(able, key=lambda gpu: gpu.room), job)
+            if asks:
+                self.operated.go(job, now_s)
+            found.append(job)
+        return found
+
+    def _join(self, gpu: _SharedGpu, job: Submission) -> None:
+        del self._small[job]
+        gpu.tenants.add(job)
+        gpu.room -= job.part
+        self._of[job] = gpu
