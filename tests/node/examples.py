@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,16 @@ def example(name: str, namespace: str, trainer: Trainer, **spec: Any) -> dict[st
     job: dict[str, Any] = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
     job["metadata"]["namespace"] = namespace
     job["spec"] |= spec
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    container["image"] = trainer.image
-    container["resources"]["requests"] = REQUESTS
+    servers = job["spec"].get("parameterServers")
+    for template in [job["spec"]["template"], *([servers["template"]] if servers else [])]:
+        (container,) = template["spec"]["containers"]
+        container["image"] = trainer.image
+        container["resources"]["requests"] = REQUESTS
     return job
 
 
 def planned(jobs: Jobs, name: str) -> tuple[Share, ...]:
-    """The shares of a job, in node-rank order."""
+    """The shares of a job, in node-rank order, then those of its parameter servers."""
     placement = jobs.placement(name).status.placement
     assert placement is not None
     return decoded(placement)
@@ -59,8 +62,8 @@ def told(jobs: Jobs, name: str) -> Mapping[str, dict[str, str]]:
     # As while it ran: one that is over holds nothing.
     running = job.model_copy(update={"status": job.status.model_copy(update={"conditions": [], "attempts": []})})
     found = Sitting(running, placement, build(objects))
-    count = len(decoded(placement))
-    return {pod(name, rank): {line.name: line.value for line in sheet(found, rank).lines} for rank in range(count)}
+    hosts = map(partial(host_of, name), range(len(shares := decoded(placement))), shares)
+    return {host: {line.name: line.value for line in sheet(found, rank).lines} for rank, host in enumerate(hosts)}
 
 
 def pod(name: str, node_rank: int) -> str:
@@ -68,12 +71,17 @@ def pod(name: str, node_rank: int) -> str:
     return f"{name}-a1-worker-{node_rank:05d}"
 
 
+def host_of(name: str, position: int, share: Share) -> str:
+    """That of any share's."""
+    return pod(name, position) if share.server is None else f"{name}-a1-ps-{share.server:05d}"
+
+
 def seen(jobs: Jobs, name: str) -> Mapping[str, Sequence[dict[str, Any]]]:
     """What each process of each Pod saw, by the Pod's name; each where its node is, which proves it was there."""
     found: dict[str, list[dict[str, Any]]] = {}
     nodes = {node.site.name: node for node in jobs.stand.nodes}
     for rank, share in enumerate(planned(jobs, name)):
-        host = pod(name, rank)
+        host = host_of(name, rank, share)
         files = sorted(nodes[share.node].reports.glob(f"{host}-*.json"))
         found[host] = [json.loads(file.read_text()) for file in files]
     return found
@@ -82,8 +90,8 @@ def seen(jobs: Jobs, name: str) -> Mapping[str, Sequence[dict[str, Any]]]:
 def facts(jobs: Jobs, name: str) -> list[dict[str, Any]]:
     """What the script's processes printed, in no order. Launchers mix lines, and put names before them."""
     found = []
-    for rank in range(len(planned(jobs, name))):
-        log, at = jobs.log(pod(name, rank)), 0
+    for rank, share in enumerate(planned(jobs, name)):
+        log, at = jobs.log(host_of(name, rank, share)), 0
         while (at := log.find('{"', at)) >= 0:
             try:
                 each, at = json.JSONDecoder().raw_decode(log, at)

@@ -36,6 +36,16 @@ def one_process(shares: Sequence[Share], name: str) -> Facts:
     return [{"rank": 0, "world_size": 1, "gpus": len(share.gpus), "host": pod(name, 0)}]
 
 
+def chief(shares: Sequence[Share], name: str) -> Facts:
+    """The chief alone speaks: its servers and workers end with it, and their logs with them."""
+    server = next(share.server for share in shares if share.server is not None)
+    tasks = {"worker": 2, "chief": 1, "ps": 1}
+    return [
+        {"task": {"type": "chief", "index": 0}, "tasks": tasks, "steps": 20, "host": f"{name}-a1-ps-{server:05d}"}
+        | {"variables_on": "/job:ps/replica:0/task:0/device:CPU:0"}
+    ]
+
+
 def custom(shares: Sequence[Share], name: str) -> Facts:
     """A process for each GPU, which prints variables."""
     return [
@@ -87,6 +97,7 @@ CASES = (
     Case("mpi", trainers.DEBIAN, each_gpu, ranked_by=("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")),
     Case("deepspeed", trainers.DEEPSPEED, each_gpu, HALF),
     Case("tensorflow-multiworker", trainers.TENSORFLOW, tensorflow, ranked_by=None),
+    Case("tensorflow-servers", trainers.TENSORFLOW, chief, ranked_by=None),
     Case("horovod", trainers.HOROVOD, each_gpu, HALF, ranked_by=("HOROVOD_RANK", "HOROVOD_LOCAL_RANK")),
     Case("custom", trainers.DEBIAN, custom, ranked_by=None),
 )
@@ -135,7 +146,7 @@ def test_every_rank_is_where_the_plan_says(jobs: Jobs, case: Case) -> None:
 def compare(jobs: Jobs, case: Case) -> None:
     """What was planned with what the processes found."""
     shares = planned(jobs, case.name)
-    assert len(shares) == case.nodes
+    assert len({share.node for share in shares}) == case.nodes
     found = facts(jobs, case.name)
     print(*found, sep="\n")
     expected = case.expected(shares, case.name)

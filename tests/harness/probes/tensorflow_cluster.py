@@ -17,8 +17,9 @@ def told(environment: dict[str, str]) -> dict[str, Any]:
     spec, kind, index = resolver.cluster_spec(), resolver.task_type, resolver.task_id
     found = {"cluster": spec.as_dict(), "type": kind, "index": index}
     if kind is not None:
-        found["workers"] = multi_worker_util.worker_count(spec, kind)
         found["is_chief"] = multi_worker_util.is_chief(spec, kind, index)
+    if kind not in (None, "ps"):  # of a server TensorFlow refuses to say it
+        found["workers"] = multi_worker_util.worker_count(spec, kind)
         found["id"] = multi_worker_util.id_in_cluster(spec, kind, index)
     return found
 

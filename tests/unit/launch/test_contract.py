@@ -150,13 +150,15 @@ def test_a_gang_on_one_node_needs_no_ssh() -> None:
 
 
 def test_parameter_servers_are_members_on_cpus_with_a_template_of_their_own() -> None:
-    of = gang(Framework.TENSORFLOW, "cpu-0")
-    _, second, server = pods(of, range(3))
+    of = gang(Framework.TENSORFLOW, "node-0", "node-1")
+    _, second, server, _ = pods(of, range(4))
     host = "train-a1-{}.train-a1.ml.svc:2222".format
-    assert json.loads(container_environment(of, 2)["TF_CONFIG"]) == {
-        "cluster": {"worker": [host("worker-00000"), host("worker-00001")], "ps": [host("ps-00000")]},
+    workers = [host("worker-00000"), host("worker-00001")]
+    assert json.loads(container_environment(of, 3)["TF_CONFIG"]) == {
+        "cluster": {"worker": workers, "chief": [host("ps-00000")], "ps": [host("ps-00001")]},
         "task": {"type": "ps", "index": 0},
     }
+    assert json.loads(container_environment(of, 2)["TF_CONFIG"])["task"] == {"type": "chief", "index": 0}
     assert json.loads(container_environment(of, 1)["TF_CONFIG"])["task"] == {"type": "worker", "index": 1}
     assert second["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert server["metadata"]["name"] == "train-a1-ps-00000"
@@ -170,9 +172,10 @@ def test_parameter_servers_are_members_on_cpus_with_a_template_of_their_own() ->
     assert "annotations" not in server["metadata"]
     (container,) = server["spec"]["containers"]
     assert (container["image"], container["resources"]) == ("serve", {})
-    assert [variable["name"] for variable in container["env"]] == ["TF_CONFIG"]
+    assert [variable["name"] for variable in container["env"]] == ["NVIDIA_VISIBLE_DEVICES", "TF_CONFIG"]
     assert second["spec"]["tolerations"] == [GPU_TOLERATION]
-    assert not {"tolerations", "resourceClaims", "schedulingGates"} & set(server["spec"])
+    assert server["spec"]["tolerations"] == [GPU_TOLERATION]  # it shares the node of a worker
+    assert not {"resourceClaims", "schedulingGates"} & set(server["spec"])
 
 
 def test_servers_are_no_ranks() -> None:
@@ -183,7 +186,22 @@ def test_servers_are_no_ranks() -> None:
     assert [each["RANK"] for each in (first, second)] == ["0", "2"]
     assert [each["NODE_RANK"] for each in (first, second)] == ["0", "1"]
     assert [each["LOCAL_WORLD_SIZE"] for each in (first, second)] == ["2", "2"]
-    assert servers == [meeting, meeting]
+    assert servers == [{"NVIDIA_VISIBLE_DEVICES": "void", **meeting, "SERVER_RANK": rank} for rank in "01"]
+    (config,) = children(of).of_service
+    hosts = [f"train-a1-ps-0000{rank}.train-a1.ml.svc" for rank in range(2)]
+    assert config["data"]["servers"].split() == hosts
+
+
+def test_a_server_tolerates_what_its_worker_does() -> None:
+    of = gang(Framework.CUSTOM, "node-0")
+    taint = {"key": "example.com/reserved", "operator": "Exists"}
+    of.job.spec.template.spec["tolerations"] = [taint]
+    own = {"key": "example.com/own", "operator": "Exists"}
+    servers = of.job.spec.parameter_servers
+    assert servers is not None
+    servers.template.spec["tolerations"] = [own]
+    worker, _, server = (made["spec"]["tolerations"] for made in pods(of, range(3)))
+    assert (worker, server) == ([taint, GPU_TOLERATION], [own, taint, GPU_TOLERATION])
 
 
 def test_one_worker_beside_servers_has_nobody_to_talk_to_over_rdma() -> None:

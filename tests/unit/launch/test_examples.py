@@ -44,8 +44,11 @@ def test_an_example_asks_for_nothing_that_is_not_built(document: dict[str, objec
 
 @pytest.mark.parametrize("document", [pytest.param(document, id=name) for name, document in EXAMPLES])
 def test_the_script_of_an_example_is_there(document: dict[str, Any]) -> None:
-    (container,) = document["spec"]["template"]["spec"]["containers"]
-    named = [word for word in container["command"] if word.startswith("/examples/")]
+    templates = [document["spec"]["template"]]
+    if servers := document["spec"].get("parameterServers"):
+        templates.append(servers["template"])
+    containers = [container for template in templates for container in template["spec"]["containers"]]
+    named = [word for container in containers for word in container["command"] if word.startswith("/examples/")]
     assert all((SCRIPTS / word.removeprefix("/examples/")).is_file() for word in named)
 
 

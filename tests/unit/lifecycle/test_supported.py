@@ -22,7 +22,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
     [
         ({"gpu": {"allowShared": True}}, "gpu.allowShared"),
         ({"gpus": 1, "gpu": {"mig": "1g.18gb"}}, "gpu.mig"),
-        ({"parameterServers": {"replicas": 2, "template": TEMPLATE}}, "parameterServers"),
         ({"expectedDuration": "6h"}, "expectedDuration"),
         ({"elastic": {"minGPUs": 4}}, "elastic"),
         ({"restart": {"limit": 3}}, "restart"),
@@ -58,6 +57,33 @@ def test_everything_else_is_built(framework: Framework) -> None:
         "restart": {"limit": 0},  # as the default
     }
     assert refusal(spec(**built)) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param({"framework": "TensorFlow"}, None, id="TensorFlow"),
+        pytest.param({"framework": "Custom", "replicas": 1}, None, id="Custom"),
+        pytest.param(
+            {"framework": "PyTorch"},
+            "spec.parameterServers is for TensorFlow and Custom, and spec.framework is PyTorch; remove it",
+            id="a framework without them",
+        ),
+        pytest.param(
+            {"framework": "Custom", "topology": {}},
+            "spec.parameterServers needs spec.topology.gpusPerNode, which tells how many nodes share them; set it",
+            id="on nobody knows how many nodes",
+        ),
+        pytest.param(
+            {"framework": "TensorFlow", "replicas": 1},
+            "spec.parameterServers.replicas is 1, and of TensorFlow's the first is the chief; set 2 or more",
+            id="a chief without servers",
+        ),
+    ],
+)
+def test_whose_parameter_servers_are_taken(fields: dict[str, Any], message: str | None) -> None:
+    servers = {"replicas": fields.pop("replicas", 2), "template": TEMPLATE}
+    assert refusal(spec(**{"topology": {"gpusPerNode": 4}, "parameterServers": servers, **fields})) == message
 
 
 def test_a_new_field_of_the_spec_is_built_or_refused() -> None:

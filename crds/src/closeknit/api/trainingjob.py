@@ -209,7 +209,7 @@ class ParameterServers(Wire):
     """CPU tasks of the parameter-server strategy (TensorFlow, Custom)."""
 
     replicas: Annotated[int, Field(ge=1, le=1024)]
-    """Number of parameter servers."""
+    """Number of these tasks: parameter servers; of TensorFlow's the first is the chief, so that 2 are the least."""
     template: PodTemplate
     """Pod template of each parameter server, in the same form as the job's template."""
 

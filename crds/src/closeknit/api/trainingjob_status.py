@@ -137,9 +137,10 @@ class PlacementStatus(Wire):
     packed: PackedNodes | None = None
     """The nodes of a gang over more than 1,024 of them, in columns."""
     succeeded: Annotated[str, StringConstraints(max_length=65536, pattern=_RANGES)] | None = None
-    """Positions in nodes, from 0 (for example 0-3,7), whose Pods ended with success: they are over though removed."""
+    """Positions in nodes, and after them in parameterServers, from 0 (for example 0-3,7), whose Pods ended with
+    success: they are over though removed."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
-    """Nodes of the parameter servers."""
+    """Nodes of the parameter servers, which are nodes of the gang."""
     levels: Annotated[dict[str, int], Field(max_length=16)] | None = None
     """How many domains of each level the job spans; absent where the network has no levels."""
     predicted_bus_bandwidth_gb_s: Annotated[float | None, Field(alias="predictedBusBandwidthGBps")] = None

@@ -9,9 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from closeknit.api.names import ConditionType
+from closeknit.api.names import ChildName, ConditionType, Role
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob_status import Actual, Binding, NodeAssignment, NodeKind, PackedNodes, PlacementStatus
+from closeknit.api.trainingjob_status import (
+    Actual,
+    Binding,
+    NodeAssignment,
+    NodeKind,
+    PackedNodes,
+    ParameterServerAssignment,
+    PlacementStatus,
+)
 from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.packing import packed, unpacked
 
@@ -41,6 +49,8 @@ class Share:
     """Whether its Pod really got these GPUs; None while nothing was looked at."""
     succeeded: bool = False
     """Whether its Pod has ended with success."""
+    server: int | None = None
+    """Index of a parameter server, which has no GPUs here; None of a worker."""
 
     @property
     def ranks(self) -> range:
@@ -55,11 +65,23 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """What one attempt of a job holds, shares in rank order."""
+    """What one attempt of a job holds: shares of workers in rank order, then those of its parameter servers."""
 
     uid: str
     attempt: int
     shares: tuple[Share, ...]
+
+    @property
+    def workers(self) -> int:
+        """How many shares are of workers."""
+        last = self.shares[-1].server if self.shares else None
+        return len(self.shares) - (0 if last is None else last + 1)
+
+    def position(self, child: ChildName) -> int:
+        """That of the share that a child of this name stands for; beyond the last where there is none."""
+        if child.role is Role.WORKER:
+            return child.index if child.index < self.workers else len(self.shares)
+        return self.workers + child.index
 
 
 def booking(job: TrainingJob | InvalidJob) -> Booking | None:
@@ -77,6 +99,23 @@ def booking(job: TrainingJob | InvalidJob) -> Booking | None:
 
 def decoded(placement: PlacementStatus) -> tuple[Share, ...]:
     """The shares of a stored placement."""
+    workers, servers = _workers(placement), placement.parameter_servers
+    if not servers:
+        return workers
+    first = len(workers)
+    ended = _positions(placement.succeeded or "", first + len(servers))
+    return workers + tuple(
+        server_share(each.node, index, succeeded=first + index in ended) for index, each in enumerate(servers)
+    )
+
+
+def server_share(node: str, index: int, *, succeeded: bool = False) -> Share:
+    """That of a parameter server. It has no GPUs, so that there is nothing to verify."""
+    whole, verified = Binding.WHOLE_NODE, Actual.VERIFIED
+    return Share(node, (), 0, whole, actual=verified, succeeded=succeeded, server=index)
+
+
+def _workers(placement: PlacementStatus) -> tuple[Share, ...]:
     if placement.packed is not None:
         return _from_columns(placement.packed, placement.succeeded or "")
     shares: list[Share] = []
@@ -111,16 +150,24 @@ class Told(NamedTuple):
 
     nodes: list[NodeAssignment]
     packed: PackedNodes | None
+    parameter_servers: list[ParameterServerAssignment] | None
 
 
 def encoded(shares: Sequence[Share]) -> Told:
     """What of status.placement tells these shares: the nodes one by one, or where they are too many the columns."""
-    return Told(_one_by_one(shares), None) if len(shares) <= ONE_BY_ONE else Told([], _in_columns(shares))
+    workers, servers = shares, None
+    if shares and shares[-1].server is not None:
+        workers = [share for share in shares if share.server is None]
+        served = ((share.node, share.server) for share in shares if share.server is not None)
+        servers = [ParameterServerAssignment(node=node, index=index) for node, index in served]
+    if len(workers) <= ONE_BY_ONE:
+        return Told(_one_by_one(workers), None, servers)
+    return Told([], _in_columns(workers), servers)
 
 
 def assignments(placement: PlacementStatus) -> list[NodeAssignment]:
     """The nodes of a stored placement one by one, however it tells them."""
-    return placement.nodes if placement.packed is None else _one_by_one(decoded(placement))
+    return placement.nodes if placement.packed is None else _one_by_one(_workers(placement))
 
 
 def _in_columns(shares: Sequence[Share]) -> PackedNodes:

@@ -23,8 +23,9 @@ class BookedShare:
 
     node: str
     job: JobKey
+    role: Role
     index: int
-    """Position in the placement, which is the index of the worker Pod."""
+    """That of the Pod within its role."""
     uid: str
     """Of the job; empty where it is not known."""
     attempt: int
@@ -36,7 +37,7 @@ class BookedShare:
     @property
     def pod_key(self) -> tuple[str, str]:
         """Namespace and name of the Pod that is to stand for it."""
-        return self.job.namespace, child_name(self.job.name, self.attempt, Role.WORKER, self.index)
+        return self.job.namespace, child_name(self.job.name, self.attempt, self.role, self.index)
 
     def is_of(self, pod: Pod) -> bool:
         """Whether the Pod of that key stands for it: not a namesake of another owner, nor one that asks for something

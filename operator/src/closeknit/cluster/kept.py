@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, JobKey
+from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, JobKey, Role
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.booking import Booking, booking
 from closeknit.cluster.dra import ResourceClaim, ResourceSlice
@@ -19,6 +19,7 @@ from closeknit.cluster.objects import DeviceClass, Node, PriorityClass
 from closeknit.cluster.pod import Lodger, Pod
 from closeknit.cluster.report import AgentReport, Allocation
 from closeknit.cluster.requests import Needs, needs
+from closeknit.cluster.servers import needs_of_one
 from closeknit.cluster.table import Index, ObjectKey, Reader, Table, by_key, by_name
 
 
@@ -45,11 +46,17 @@ class Booked(NamedTuple):
 
     booking: Booking
     needs: Needs
+    server: Needs
+    """What each of its parameter servers needs."""
 
 
 def _booked(job: TrainingJob | InvalidJob) -> Booked | None:
     found = booking(job)
-    return Booked(found, needs(job.spec.template.spec) if isinstance(job, TrainingJob) else ()) if found else None
+    if found is None:
+        return None
+    if isinstance(job, InvalidJob):
+        return Booked(found, (), ())
+    return Booked(found, needs(job.spec.template.spec), needs_of_one(job.spec))
 
 
 def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]:
@@ -58,12 +65,15 @@ def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]
         (resource, nics): with_nics(booked.needs, resource, nics)
         for resource, nics in {(share.rdma_resource, len(share.nics)) for share in held.shares}
     }
-    for index, share in enumerate(held.shares):
-        ended = share.succeeded  # whether its Pod is still there or not
-        pod = () if ended else wanted[share.rdma_resource, len(share.nics)]
+    for position, share in enumerate(held.shares):
+        role, index = (Role.WORKER, position) if share.server is None else (Role.PARAMETER_SERVER, share.server)
+        pod = booked.server if share.server is not None else wanted[share.rdma_resource, len(share.nics)]
+        if share.succeeded:  # whether its Pod is still there or not
+            pod = ()
+        gpus = tuple(share.gpus)
         yield (
             share.node,
-            BookedShare(share.node, job, index, held.uid, held.attempt, tuple(share.gpus), share.binding, pod),
+            BookedShare(share.node, job, role, index, held.uid, held.attempt, gpus, share.binding, pod),
         )
 
 
@@ -80,7 +90,7 @@ JOBS = Table[JobKey, TrainingJob](
     _job_key, lambda job: job if isinstance(job, TrainingJob) else None, touches=_nodes_of_unbound
 )
 INVALID_JOBS = Table[JobKey, InvalidJob](_job_key, lambda job: job if isinstance(job, InvalidJob) else None)
-BOOKED_ON = Index[JobKey, Booked, str, BookedShare](_booked_on, attrgetter("job", "index"), is_by_node=True)
+BOOKED_ON = Index[JobKey, Booked, str, BookedShare](_booked_on, attrgetter("job", "role", "index"), is_by_node=True)
 BOOKINGS = Table[JobKey, Booked](_job_key, _booked, (BOOKED_ON,))
 
 

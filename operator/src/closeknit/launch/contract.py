@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
+from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
 from closeknit.launch.variable import Variable
@@ -16,6 +18,19 @@ def no_variables(_gang: Gang, _member: Member) -> tuple[Variable, ...]:
 def no_files(_gang: Gang) -> Mapping[str, str]:
     """None."""
     return {}
+
+
+class End(Enum):
+    """Whose success is the job's: the others serve these, and need not end by themselves."""
+
+    WORKERS = "all workers"
+    LAUNCHER = "the Pod of node rank 0"
+    CHIEF = "the first of the Pods on CPUs"
+
+
+def with_workers(_spec: TrainingJobSpec) -> End:
+    """All of them."""
+    return End.WORKERS
 
 
 def same_containers(_gang: Gang, _member: Member, spec: Manifest) -> Manifest:
@@ -40,5 +55,5 @@ class Contract:
     the finished spec, and changes nothing of it in place."""
     uses_ssh: bool = False
     """Whether node rank 0 starts processes on the others over ssh, for which the job gets a key pair."""
-    ends_with_first: bool = False
-    """Whether the job is over when the Pod of node rank 0 is: the others serve it, and do not end by themselves."""
+    ends: Callable[[TrainingJobSpec], End] = with_workers
+    """With whom the job is over."""

@@ -2,12 +2,14 @@
 
 RANK is that of the Pod's first GPU. With one GPU in each Pod (topology.gpusPerNode: 1) that is all that a process
 needs; with more of them the script starts one process for each, and adds what it counts to RANK and LOCAL_RANK. The
-file /etc/closeknit/ranks has all nodes with their ranks.
+file /etc/closeknit/ranks has all nodes with their ranks, /etc/closeknit/servers the hosts of parameter servers.
 """
+
+from collections.abc import Mapping
 
 from closeknit.launch.contract import Contract
 from closeknit.launch.gang import Gang
-from closeknit.launch.hosts import ranks
+from closeknit.launch.hosts import ranks, servers
 from closeknit.launch.member import Member
 from closeknit.launch.pytorch import master_port
 from closeknit.launch.variable import Variable
@@ -25,8 +27,12 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
         Variable("MASTER_ADDR", gang.coordinator, "ranks meet at node rank 0"),
         Variable("MASTER_PORT", master_port(gang), "PyTorch's default, where Pods have a network of their own"),
         Variable("WORLD_SIZE", str(gang.world_size), "all ranks"),
-        *(own if member.uuids else ()),
+        *(own if member.uuids else (Variable("SERVER_RANK", str(member.index), "of this parameter server"),)),
     )
 
 
-CONTRACT = Contract(variables, files=ranks)
+def _files(gang: Gang) -> Mapping[str, str]:
+    return {**ranks(gang), **servers(gang)}
+
+
+CONTRACT = Contract(variables, files=_files)

@@ -77,7 +77,8 @@ def shown(entry: Mapping[str, Any]) -> str:
 def _devices(member: Member) -> tuple[Variable, ...]:
     """CUDA_VISIBLE_DEVICES is left alone: the runtime shows the container its GPUs only, under indexes from 0."""
     if not member.uuids:
-        return ()
+        why = "it has no GPUs, and NVIDIA's images ask its runtime for all of the node"
+        return (Variable("NVIDIA_VISIBLE_DEVICES", "void", why),)
     return (Variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "local ranks count GPUs in PCI order, as placement does"),)
 
 

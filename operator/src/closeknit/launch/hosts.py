@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 
+from closeknit.api.names import Role
 from closeknit.launch.files import FILES_PATH
 from closeknit.launch.gang import Gang
 
 HOSTFILE = "hostfile"
 MACHINEFILE = "machinefile"
 RANKS = "ranks"
+SERVERS = "servers"
 HOSTFILE_PATH = f"{FILES_PATH}/{HOSTFILE}"
 MACHINEFILE_PATH = f"{FILES_PATH}/{MACHINEFILE}"
 
@@ -27,3 +29,9 @@ def ranks(gang: Gang) -> Mapping[str, str]:
     """`<first rank> <ranks> <host>`: for whatever else. A line for each node and not for each rank, for a ConfigMap has
     1 MiB."""
     return {RANKS: "".join(f"{worker.first_rank} {worker.rank_count} {gang.host(worker)}\n" for worker in gang.workers)}
+
+
+def servers(gang: Gang) -> Mapping[str, str]:
+    """The host of each parameter server, a line each; no file where the job has none."""
+    hosts = [gang.host(member) for member in gang.members if member.role is Role.PARAMETER_SERVER]
+    return {SERVERS: "".join(f"{host}\n" for host in hosts)} if hosts else {}

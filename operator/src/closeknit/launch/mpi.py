@@ -7,8 +7,9 @@ variable of another family means nothing to them. A gang on one node needs no ss
 
 from collections.abc import Mapping
 
+from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.launch import ssh
-from closeknit.launch.contract import Contract
+from closeknit.launch.contract import Contract, End
 from closeknit.launch.gang import Gang
 from closeknit.launch.hosts import HOSTFILE_PATH, MACHINEFILE_PATH, hostfile, machinefile
 from closeknit.launch.member import Member
@@ -53,4 +54,8 @@ def _files(gang: Gang) -> Mapping[str, str]:
     return {**hostfile(gang), **machinefile(gang), **ssh.files(gang)}
 
 
-CONTRACT = Contract(variables, files=_files, containers=ssh.containers, uses_ssh=True, ends_with_first=True)
+def _ends(_spec: TrainingJobSpec) -> End:
+    return End.LAUNCHER
+
+
+CONTRACT = Contract(variables, files=_files, containers=ssh.containers, uses_ssh=True, ends=_ends)

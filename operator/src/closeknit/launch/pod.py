@@ -10,6 +10,7 @@ from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import asks_for_nics, share
 from closeknit.cluster.requests import needs
+from closeknit.cluster.servers import with_tolerations
 from closeknit.launch.annotations import network_annotations
 from closeknit.launch.environment import environment
 from closeknit.launch.files import FILES_PATH, FILES_VOLUME, files_name
@@ -79,9 +80,8 @@ def _common_spec(gang: Gang, role: Role, template: Manifest, container: Manifest
     spec = {**template, "hostname": "", "subdomain": gang.service, "restartPolicy": "Never", "affinity": {}}
     if gang.job.spec.priority_class_name:
         spec["priorityClassName"] = gang.job.spec.priority_class_name
-    tolerations = template.get("tolerations") or []
-    if role is Role.WORKER and GPU_TOLERATION not in tolerations:
-        spec["tolerations"] = [*tolerations, GPU_TOLERATION]
+    tolerations = with_tolerations(template, gang.template(Role.WORKER).spec)
+    spec["tolerations"] = tolerations if GPU_TOLERATION in tolerations else [*tolerations, GPU_TOLERATION]
     if role is Role.WORKER and gang.on_host_network:
         spec["hostNetwork"] = True
         spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # else the ranks' host names mean nothing

@@ -12,7 +12,7 @@ from closeknit.api.affinity import required_node_affinity
 from closeknit.api.names import GROUP, TRAINER_CONTAINER
 from closeknit.api.objects import TrainingJob
 from closeknit.api.opaque import MalformedError, found, list_at, object_at, objects_at, short
-from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES
+from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, TemplateMetadata
 
 CLAIM = "gpus"  # name of our claim inside the Pod
 SHM_VOLUME = "closeknit-shm"
@@ -22,7 +22,9 @@ PREFLIGHT = "closeknit-preflight"  # the init container that tries the GPUs
 SSH_CONTAINER = "closeknit-ssh"  # the init container that gets ssh ready
 OUR_CONTAINERS = (PREFLIGHT, SSH_CONTAINER)
 NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
-SPEC = "spec.template.spec"
+TEMPLATE = "spec.template"
+SPEC = f"{TEMPLATE}.spec"
+SERVERS_TEMPLATE = "spec.parameterServers.template"
 DEFAULT_ACCOUNT = "default"  # Kubernetes' service account of a Pod that names none
 SHOWN_NAMES = 5  # of a long list
 # Each is compared whenever jobs are told apart, and with the taints, labels or amounts of every node; people write a
@@ -42,16 +44,21 @@ RESERVED_ANNOTATIONS = (GROUP,)
 
 
 def check_template(job: TrainingJob) -> str | None:
-    """Why no Pod can be made of the job's template, in one sentence; None where it can."""
+    """Why no Pod can be made of the job's templates, in one sentence; None where it can."""
+    servers = job.spec.parameter_servers
     try:
-        _check_metadata(job)
-        _check_pod(job.spec.template.spec)
+        _check_metadata(job.spec.template.metadata, TEMPLATE)
+        _check_pod(job.spec.template.spec, SPEC)
+        if servers is not None:
+            _check_metadata(servers.template.metadata, SERVERS_TEMPLATE)
+            _check_pod(servers.template.spec, f"{SERVERS_TEMPLATE}.spec")
+            _check_server(servers.template.spec, job.spec.template.spec)
     except MalformedError as refused:
         return str(refused)
     return None
 
 
-def trainer_index(spec: Mapping[str, Any]) -> int:
+def trainer_index(spec: Mapping[str, Any], path: str = SPEC) -> int:
     """Index of the container that gets the GPUs: the one called trainer, or the only one. Raises MalformedError."""
     names = [container["name"] for container in spec["containers"]]
     if len(names) == 1:
@@ -59,7 +66,7 @@ def trainer_index(spec: Mapping[str, Any]) -> int:
     if TRAINER_CONTAINER not in names:
         shown = ", ".join(short(name) for name in names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
         raise MalformedError(
-            f"{SPEC}.containers has {len(names)} containers ({shown}) and none is called {TRAINER_CONTAINER}; "
+            f"{path}.containers has {len(names)} containers ({shown}) and none is called {TRAINER_CONTAINER}; "
             f"call the one that gets the GPUs {TRAINER_CONTAINER}"
         )
     return names.index(TRAINER_CONTAINER)
@@ -88,8 +95,7 @@ def account(spec: Mapping[str, Any]) -> str:
     return named if isinstance(named, str) and named != DEFAULT_ACCOUNT else ""
 
 
-def _check_metadata(job: TrainingJob) -> None:
-    metadata = job.spec.template.metadata
+def _check_metadata(metadata: TemplateMetadata, path: str) -> None:
     for field, keys, reserved in (
         ("labels", metadata.labels, RESERVED_LABELS),
         ("annotations", metadata.annotations, RESERVED_ANNOTATIONS),
@@ -97,48 +103,71 @@ def _check_metadata(job: TrainingJob) -> None:
         for key in sorted(keys):
             domain, slash, _ = key.partition("/")
             if slash and any(domain == prefix or domain.endswith(f".{prefix}") for prefix in reserved):
-                raise MalformedError(
-                    f"spec.template.metadata.{field} has {short(key)}, whose prefix is reserved; remove it"
-                )
+                raise MalformedError(f"{path}.metadata.{field} has {short(key)}, whose prefix is reserved; remove it")
 
 
-def _check_pod(spec: dict[str, Any]) -> None:
+def _check_pod(spec: dict[str, Any], where: str) -> None:
     """Everything that launch reads, in the order of a Pod's reader: containers first."""
     size = len(json.dumps(spec, separators=(",", ":")))
     if size > MAX_TEMPLATE_BYTES:
         raise MalformedError(
-            f"{SPEC} has {size} bytes as JSON, more than the {MAX_TEMPLATE_BYTES} that fit beside the job's status; "
+            f"{where} has {size} bytes as JSON, more than the {MAX_TEMPLATE_BYTES} that fit beside the job's status; "
             "move what is large into a ConfigMap"
         )
-    containers = objects_at(spec, "containers", SPEC)
+    containers = objects_at(spec, "containers", where)
     if not containers:
-        raise MalformedError(f"{SPEC}.containers has no container; give it the one that trains")
+        raise MalformedError(f"{where}.containers has no container; give it the one that trains")
     asked: set[str] = set()
-    for path, container in _named(containers, f"{SPEC}.containers"):
+    for path, container in _named(containers, f"{where}.containers"):
         asked |= _check_resources(container, path)
-    for path, container in _named(objects_at(spec, "initContainers", SPEC), f"{SPEC}.initContainers"):
+    for path, container in _named(objects_at(spec, "initContainers", where), f"{where}.initContainers"):
         asked |= _check_resources(container, path)
-    asked |= _check_resources(spec, SPEC)
+    asked |= _check_resources(spec, where)
     if len(asked) > MOST_ENTRIES:
         raise MalformedError(
-            f"{SPEC} asks for {len(asked)} different resources, and at most {MOST_ENTRIES} are looked at; "
+            f"{where} asks for {len(asked)} different resources, and at most {MOST_ENTRIES} are looked at; "
             "leave some out"
         )
-    index = trainer_index(spec)
-    _check_trainer(containers[index], f"{SPEC}.containers[{index}]")
-    _check_restart_policy(spec)
+    index = trainer_index(spec, where)
+    _check_trainer(containers[index], f"{where}.containers[{index}]")
+    _check_restart_policy(spec, where)
     for field, instead in OURS.items():
         if spec.get(field) not in (None, ""):
-            raise MalformedError(f"{SPEC}.{field} is {found(spec[field])}, but {instead}")
+            raise MalformedError(f"{where}.{field} is {found(spec[field])}, but {instead}")
     for volume in OUR_VOLUMES:
-        _check_no_name(spec, "volumes", volume)
+        _check_no_name(spec, "volumes", volume, where)
     for ours in OUR_CONTAINERS:  # one of the user's would be read as ours, and containers share their names
-        _check_no_name(spec, "containers", ours)
-        _check_no_name(spec, "initContainers", ours)
-    _check_no_name(spec, "resourceClaims", CLAIM)
-    _check_node_selector(spec)
-    _check_count("tolerations", objects_at(spec, "tolerations", SPEC))
-    required_node_affinity(spec, SPEC)
+        _check_no_name(spec, "containers", ours, where)
+        _check_no_name(spec, "initContainers", ours, where)
+    _check_no_name(spec, "resourceClaims", CLAIM, where)
+    _check_node_selector(spec, where)
+    _check_count(f"{where}.tolerations", objects_at(spec, "tolerations", where))
+    required_node_affinity(spec, where)
+
+
+def _check_server(server: dict[str, Any], worker: dict[str, Any]) -> None:
+    """What the Pod of a parameter server may not have beside what no Pod may: it runs on the node of a worker."""
+    path = f"{SERVERS_TEMPLATE}.spec"
+    for field, value in (
+        ("nodeSelector", server.get("nodeSelector")),
+        ("affinity.nodeAffinity", object_at(server, "affinity", path).get("nodeAffinity")),
+    ):
+        if value:
+            raise MalformedError(
+                f"{path}.{field} is {found(value)}; parameter servers run on the nodes of their workers: remove it, or "
+                f"set it in {SPEC}"
+            )
+    size = sum(len(json.dumps(spec, separators=(",", ":"))) for spec in (server, worker))
+    if size > MAX_TEMPLATE_BYTES:
+        raise MalformedError(
+            f"{path} and {SPEC} have {size} bytes as JSON together, more than the {MAX_TEMPLATE_BYTES} that fit beside "
+            "the job's status; move what is large into a ConfigMap"
+        )
+    if account(server) != account(worker):
+        raise MalformedError(
+            f"{path}.serviceAccountName is {short(account(server)) or DEFAULT_ACCOUNT}, and that of the workers is "
+            f"{short(account(worker)) or DEFAULT_ACCOUNT}; give both the same"
+        )
 
 
 def _check_trainer(container: dict[str, Any], path: str) -> None:
@@ -172,11 +201,11 @@ def _check_resources(holder: dict[str, Any], path: str) -> set[str]:
     return asked
 
 
-def _check_restart_policy(spec: dict[str, Any]) -> None:
+def _check_restart_policy(spec: dict[str, Any], where: str) -> None:
     policy = spec.get("restartPolicy")
     if policy not in (None, "Never"):
         raise MalformedError(
-            f"{SPEC}.restartPolicy is {found(policy)}; a rank that is restarted alone never meets the others again: "
+            f"{where}.restartPolicy is {found(policy)}; a rank that is restarted alone never meets the others again: "
             "set Never, or leave it out"
         )
 
@@ -184,22 +213,22 @@ def _check_restart_policy(spec: dict[str, Any]) -> None:
 def _check_count(field: str, entries: Collection[Any]) -> None:
     if len(entries) > MOST_ENTRIES:
         raise MalformedError(
-            f"{SPEC}.{field} has {len(entries)} entries, and at most {MOST_ENTRIES} are looked at; leave some out"
+            f"{field} has {len(entries)} entries, and at most {MOST_ENTRIES} are looked at; leave some out"
         )
 
 
-def _check_node_selector(spec: dict[str, Any]) -> None:
-    selector = object_at(spec, "nodeSelector", SPEC)
-    _check_count("nodeSelector", selector)
+def _check_node_selector(spec: dict[str, Any], where: str) -> None:
+    selector = object_at(spec, "nodeSelector", where)
+    _check_count(f"{where}.nodeSelector", selector)
     for key, value in selector.items():
         if not isinstance(value, str):
             raise MalformedError(
-                f"{SPEC}.nodeSelector[{short(key)}] is {found(value)}; write it as a string, in quotes"
+                f"{where}.nodeSelector[{short(key)}] is {found(value)}; write it as a string, in quotes"
             )
 
 
-def _check_no_name(spec: dict[str, Any], field: str, name: str) -> None:
-    for path, entry in _named(objects_at(spec, field, SPEC), f"{SPEC}.{field}"):
+def _check_no_name(spec: dict[str, Any], field: str, name: str, where: str) -> None:
+    for path, entry in _named(objects_at(spec, field, where), f"{where}.{field}"):
         if entry["name"] == name:
             raise MalformedError(f"{path}.name is {name}, a name that closeknit uses itself; choose another")
 

@@ -2,18 +2,21 @@
 
 One process drives all GPUs of its Pod, so that a node is one task. MirroredStrategy needs no cluster: a gang on one
 node without parameter servers gets none. MultiWorkerMirroredStrategy takes worker 0 as its chief.
+
+ParameterServerStrategy wants a task of its own to coordinate the others, which only serve it: the first of the tasks on
+CPUs is this chief, the others of them are the servers, and the job is over when the chief ends.
 """
 
 import json
 
 from closeknit.api.names import Role
-from closeknit.launch.contract import Contract
+from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.launch.contract import Contract, End
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
 from closeknit.launch.variable import Variable
 
 PORT = 2222  # TensorFlow's own examples and TFJob
-_TASK = {Role.WORKER: "worker", Role.PARAMETER_SERVER: "ps"}
 
 
 def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
@@ -22,9 +25,22 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
         return ()
     cluster: dict[str, list[str]] = {}
     for each in gang.members:
-        cluster.setdefault(_TASK[each.role], []).append(f"{gang.host(each)}:{gang.port(each, PORT)}")
-    config = {"cluster": cluster, "task": {"type": _TASK[member.role], "index": member.index}}
+        kind, _ = _task(each)
+        cluster.setdefault(kind, []).append(f"{gang.host(each)}:{gang.port(each, PORT)}")
+    kind, index = _task(member)
+    config = {"cluster": cluster, "task": {"type": kind, "index": index}}
     return (Variable("TF_CONFIG", json.dumps(config, separators=(",", ":")), "all tasks in rank order, and this one"),)
 
 
-CONTRACT = Contract(variables)
+def _task(member: Member) -> tuple[str, int]:
+    """Type and index of a member."""
+    if member.role is Role.WORKER:
+        return "worker", member.index
+    return ("ps", member.index - 1) if member.index else ("chief", 0)
+
+
+def _ends(spec: TrainingJobSpec) -> End:
+    return End.WORKERS if spec.parameter_servers is None else End.CHIEF
+
+
+CONTRACT = Contract(variables, ends=_ends)

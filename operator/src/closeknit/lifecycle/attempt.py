@@ -8,6 +8,7 @@ from closeknit.api.names import ConditionType, EndReason
 from closeknit.api.trainingjob_status import Binding, TrainingJobStatus
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.pod import Pod
+from closeknit.launch.contract import End
 from closeknit.launch.frameworks import CONTRACTS
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle import gangs
@@ -29,13 +30,13 @@ class Attempt:
     subject: Subject
     booking: Booking
     pods: tuple[Pod | None, ...] = field(init=False)
-    """By node rank; None where there is none."""
+    """By node rank, then those of parameter servers; None where there is none."""
     present: tuple[Pod, ...] = field(init=False)
     """Those that are there."""
     phases: frozenset[str] = field(init=False)
     """Of those that are there."""
     missing: tuple[int, ...] = field(init=False)
-    """Node ranks without a Pod, but for those that are over."""
+    """Positions among them without a Pod, but for those that are over."""
     replaced: tuple[Pod, ...] = field(init=False)
     """Pods under names of the gang that somebody else made, with the job as owner: they do not ask for what is booked,
     or are elsewhere."""
@@ -49,7 +50,7 @@ class Attempt:
 
     def __post_init__(self) -> None:
         """Reads all Pods once: a gang that starts is looked at twice a second."""
-        there, shares = self.subject.children.of(self.booking.attempt), self.booking.shares
+        there, shares = self.subject.children.of(self.booking), self.booking.shares
         pods = tuple(map(there.get, range(len(shares))))
         present = tuple(pod for pod in pods if pod is not None)
         phases = frozenset([pod.phase for pod in present])
@@ -98,10 +99,16 @@ class Attempt:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left to be done: all Pods have succeeded, or the one that the others only serve."""
-        launch = CONTRACTS[self.subject.job.spec.framework]
-        shares = self.shares[:1] if launch.ends_with_first else self.shares
-        return all(share.succeeded for share in shares)
+        """Whether nothing of it is left to be done: they have succeeded whom the others only serve."""
+        spec, workers = self.subject.job.spec, self.booking.workers
+        match CONTRACTS[spec.framework].ends(spec):
+            case End.LAUNCHER:
+                served = self.shares[:1]
+            case End.CHIEF:
+                served = self.shares[workers : workers + 1]
+            case End.WORKERS:
+                served = self.shares[:workers]
+        return bool(served) and all(share.succeeded for share in served)
 
     @property
     def has_run(self) -> bool:

@@ -6,7 +6,8 @@ from datetime import timedelta
 from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
-from closeknit.cluster.booking import Booking, Share, assignments, encoded, names
+from closeknit.cluster.booking import Booking, Share, assignments, encoded, names, server_share
+from closeknit.cluster.servers import dealt
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.pod import pod
@@ -29,15 +30,15 @@ _REFUSED = frozenset({PendingReason.TEMPLATE_INVALID, PendingReason.NAME_CONFLIC
 
 def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:
     """The job as the decisions about others are to see it: it holds this already."""
-    status = TrainingJobStatus(attempt=job.status.attempt or 1, placement=_placement_status(placement))
+    status = TrainingJobStatus(attempt=job.status.attempt or 1, placement=_placement_status(job, placement))
     return job.model_copy(update={"status": status})
 
 
 def book(subject: Subject, placement: Placement) -> Plan:
     """The booking of the placement, and all that the attempt has."""
     job, number = subject.job, subject.attempt
-    booked = _placement_status(placement)
-    booking = Booking(job.metadata.uid or "", number, _shares(placement))
+    booked = _placement_status(job, placement)
+    booking = Booking(job.metadata.uid or "", number, _shares(job, placement))
     ipc_lock = subject.asks_for_ipc_lock
     made = gang(job, booking, subject.cluster, ipc_lock=ipc_lock)
     if isinstance(made, Lost):  # placement chose from this very cluster
@@ -86,7 +87,9 @@ def placed(subject: Subject, booked: PlacementStatus) -> Notice:
     return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE)
 
 
-def _shares(placement: Placement) -> tuple[Share, ...]:
+def _shares(job: TrainingJob, placement: Placement) -> tuple[Share, ...]:
+    servers, nodes = job.spec.parameter_servers, [share.node for share in placement.shares]
+    served = dealt(servers.replicas, len(nodes)) if servers is not None else ()
     return tuple(
         Share(
             node=share.node,
@@ -98,15 +101,16 @@ def _shares(placement: Placement) -> tuple[Share, ...]:
             topology_generation=share.topology_generation,
         )
         for share in placement.shares
-    )
+    ) + tuple(server_share(nodes[rank], index) for index, rank in enumerate(served))
 
 
-def _placement_status(placement: Placement) -> PlacementStatus:
-    told = encoded(_shares(placement))
+def _placement_status(job: TrainingJob, placement: Placement) -> PlacementStatus:
+    told = encoded(_shares(job, placement))
     return PlacementStatus(
         node_count=len(placement.shares),
         nodes=told.nodes,
         packed=told.packed,
+        parameter_servers=told.parameter_servers,
         levels=dict(placement.levels) or None,
         predicted_bus_bandwidth_gb_s=_rounded(placement.predicted_bus_bandwidth_gb_s),
         ideal_bus_bandwidth_gb_s=_rounded(placement.ideal_bus_bandwidth_gb_s),

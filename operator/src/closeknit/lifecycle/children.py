@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from closeknit.api.names import Role, child_name
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking import Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.meta import Owner
@@ -26,13 +27,11 @@ class Children:
 
     own: tuple[Pod, ...]
 
-    def of(self, attempt: int) -> dict[int, Pod]:
-        """Workers of one attempt by index, as their names tell."""
+    def of(self, held: Booking) -> dict[int, Pod]:
+        """Those of a booking by the positions of their shares, as their names tell."""
         named = ((pod.child, pod) for pod in self.own)
         return {
-            child.index: pod
-            for child, pod in named
-            if child is not None and child.attempt == attempt and child.role is Role.WORKER
+            held.position(child): pod for child, pod in named if child is not None and child.attempt == held.attempt
         }
 
     def before(self, attempt: int) -> tuple[Pod, ...]:
@@ -70,13 +69,16 @@ def own_claims(job: TrainingJob, own: Sequence[Pod], cluster: Cluster) -> tuple[
     )
 
 
-def taken(job: TrainingJob, attempt: int, count: int, cluster: Cluster) -> Taken | None:
-    """The first name of an attempt of `count` workers that somebody else has, as far as the snapshot shows.
+def taken(job: TrainingJob, attempt: int, workers: int, cluster: Cluster) -> Taken | None:
+    """The first name of an attempt of so many workers that somebody else has, as far as the snapshot shows.
 
     Services and others' finished Pods are not in it: of those the API server tells when the name is used.
     """
-    for index in range(count):
-        key = (job.key.namespace, child_name(job.metadata.name, attempt, Role.WORKER, index))
+    servers = job.spec.parameter_servers.replicas if job.spec.parameter_servers else 0
+    members = [*((Role.WORKER, index) for index in range(workers))]
+    members += [(Role.PARAMETER_SERVER, index) for index in range(servers)]
+    for role, index in members:
+        key = (job.key.namespace, child_name(job.metadata.name, attempt, role, index))
         pod = cluster.pods.get(key)
         if pod is not None and not is_own(pod, job):
             return Taken("Pod", pod.name, owner_of(pod.owners))

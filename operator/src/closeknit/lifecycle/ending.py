@@ -80,7 +80,9 @@ def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
     if others := [pod for pod in attempt.present if is_refused(pod)]:
         return refused(attempt, others)  # else the next attempt would take the same nodes
     job = attempt.subject.job
-    gone = [f"{job.metadata.name}-a{attempt.booking.attempt} rank {index}" for index in attempt.missing]
+    name = f"{job.metadata.name}-a{attempt.booking.attempt}"
+    missing = ((position, attempt.booking.shares[position].server) for position in attempt.missing)
+    gone = [f"{name} rank {rank}" if server is None else f"{name} server {server}" for rank, server in missing]
     who = ", ".join([*(f"Pod {pod.name}" for pod in attempt.ending), *gone][:4])
     message = f"{who} was deleted before it was over; the job starts again"
     again = None
@@ -100,9 +102,14 @@ def replaced(attempt: Attempt) -> Plan:
 def succeeded(attempt: Attempt) -> Plan:
     """Every Pod has succeeded, or the one that the others serve, and so has the job."""
     subject = attempt.subject
+    workers = attempt.booking.workers
     message = f"all {len(attempt.pods)} Pods ended with exit code 0"
-    if not all(share.succeeded for share in attempt.shares):
-        message = f"the launcher on node {attempt.shares[0].node} ended with exit code 0"
+    if not all(share.succeeded for share in attempt.shares[:workers]):
+        first = attempt.shares[0 if attempt.shares[0].succeeded else workers]
+        who = "launcher" if first.server is None else "chief"
+        message = f"the {who} on node {first.node} ended with exit code 0"
+    elif workers < len(attempt.shares):
+        message = f"all {workers} workers ended with exit code 0"
     status = statuses.finished(subject.job, subject.now, EndReason.SUCCEEDED, message, succeeded=True)
     return subject.plan(status, notice=subject.notice(EndReason.SUCCEEDED, message, action=EventAction.FINISH))
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from closeknit.api.names import Role
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, Share
@@ -35,6 +36,9 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
         view = cluster.nodes.get(share.node)
         if view is None:
             return Lost(share.node, f"node {share.node} is no longer there")
+        if share.server is not None:
+            members.append(Member(share.node, share.server, role=Role.PARAMETER_SERVER))
+            continue
         named = uuids(view, share)
         if named is None:
             return Lost(share.node, f"the GPUs of node {share.node} have changed since they were booked")

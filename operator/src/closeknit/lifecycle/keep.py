@@ -45,6 +45,8 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
     subject = attempt.subject
     if attempt.replaced:
         return replaced(attempt)
+    if attempt.is_over:  # those who only serve may fail, or be deleted, once they serve nobody
+        return succeeded(attempt)
     is_gone = bool(attempt.missing or attempt.ending)
     has_failed = "Failed" in attempt.phases
     if is_gone and (attempt.has_run or has_failed):  # without it the others fail, which is not their fault
@@ -52,8 +54,6 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
     if has_failed:
         failing = [pod for pod in attempt.present if pod.phase == "Failed"]
         return preflight.failed(attempt, failing) or failed(attempt, is_fit=is_fit)
-    if attempt.is_over:
-        return succeeded(attempt)
     held_up = None if attempt.has_run else stuck(attempt)
     if isinstance(held_up, Plan):
         return held_up
@@ -143,7 +143,7 @@ def _is_told_to_wait(attempt: Attempt) -> bool:
 def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     """Looks after a gang all of whose Pods are there."""
     subject = attempt.subject
-    is_over_rdma = all(share.nics for share in attempt.booking.shares)
+    is_over_rdma = all(share.nics for share in attempt.booking.shares if share.server is None)
     if is_over_rdma and subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
         return subject.plan(statuses.without_ipc_lock(subject.job, subject.now), actions=old)
     if subject.cluster.claims and any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):

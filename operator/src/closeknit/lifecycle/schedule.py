@@ -245,9 +245,12 @@ class _Walk:
         if job.key in self._memory.busy:  # its Pods may come one by one, and nothing is done about them yet
             return Found(Keep(held), is_settled=False)
         there = {
-            pod.index
+            held.position(pod.child)
             for pod in pods
-            if pod.attempt == held.attempt and pod.deletion_timestamp is None and is_own(pod, job)
+            if pod.child is not None
+            and pod.child.attempt == held.attempt
+            and pod.deletion_timestamp is None
+            and is_own(pod, job)
         }
         if all(index in there or share.succeeded for index, share in enumerate(held.shares)):
             return Found(Keep(held))

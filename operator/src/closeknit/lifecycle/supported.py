@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from closeknit.api.trainingjob import Defragment, Restart, TrainingJobSpec
+from closeknit.api.trainingjob import Defragment, Framework, Restart, TrainingJobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,6 @@ class _Field:
 _NOT_BUILT = (
     _Field("gpu.allowShared", lambda spec: spec.gpu.allow_shared),
     _Field("gpu.mig", lambda spec: spec.gpu.mig is not None),
-    _Field("parameterServers", lambda spec: spec.parameter_servers is not None),
     _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
     _Field("elastic", lambda spec: spec.elastic is not None),
     _Field("restart", lambda spec: spec.restart is not None and spec.restart != Restart()),
@@ -24,6 +23,8 @@ _NOT_BUILT = (
     _Field("ttlSecondsAfterFinished", lambda spec: spec.ttl_seconds_after_finished is not None),
     _Field("activeDeadlineSeconds", lambda spec: spec.active_deadline_seconds is not None),
 )
+
+_WITH_SERVERS = (Framework.TENSORFLOW, Framework.CUSTOM)
 
 
 def not_supported(spec: TrainingJobSpec) -> tuple[str, ...]:
@@ -35,6 +36,20 @@ def refusal(spec: TrainingJobSpec) -> str | None:
     """What to tell the user of them; None where there are none."""
     paths = not_supported(spec)
     if not paths:
-        return None
+        return _servers(spec)
     named = ", ".join(f"spec.{path}" for path in paths)
     return f"not built yet: {named}; remove {'it' if len(paths) == 1 else 'them'} or leave the default"
+
+
+def _servers(spec: TrainingJobSpec) -> str | None:
+    """What keeps a job from its parameter servers, and what to do; None where it has none, or nothing does."""
+    if spec.parameter_servers is None:
+        return None
+    if spec.framework not in _WITH_SERVERS:
+        known = " and ".join(_WITH_SERVERS)
+        return f"spec.parameterServers is for {known}, and spec.framework is {spec.framework}; remove it"
+    if spec.topology.gpus_per_node is None:
+        return "spec.parameterServers needs spec.topology.gpusPerNode, which tells how many nodes share them; set it"
+    if spec.framework is Framework.TENSORFLOW and spec.parameter_servers.replicas == 1:
+        return "spec.parameterServers.replicas is 1, and of TensorFlow's the first is the chief; set 2 or more"
+    return None

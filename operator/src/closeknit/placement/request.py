@@ -9,7 +9,8 @@ from closeknit.api.names import JobKey, NodeLabel
 from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, Parallelism, RdmaPolicy, TrainingJobSpec
-from closeknit.cluster.requests import Needs, needs
+from closeknit.cluster.requests import Needs
+from closeknit.cluster.servers import needs_on_a_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Request:
     traffic_class: str | None = None
     """Name of a traffic class that the site must have declared."""
     needs: Needs = ()
-    """What each of its Pods, of which a node has one at most, needs besides GPUs."""
+    """What its Pods on one node, a worker and parameter servers, need there besides GPUs."""
 
     @property
     def level(self) -> str | None:
@@ -118,7 +119,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         if isinstance(tolerations, list)
         else (),
         node_selector=_selector(spec, selector if isinstance(selector, dict) else {}),
-        needs=needs(template),
+        needs=needs_on_a_node(spec),
         affinity=_affinity(template),
     )
 
