@@ -11,6 +11,7 @@ from faults.store import Change
 from lives.api_server import ApiServer
 from lives.scheduler import allocatable, is_live, pin, requests
 from lives.training import Training
+from scenarios.operated import NODE_TOPOLOGIES
 
 OVER = ("Succeeded", "Failed", "Suspended")
 
@@ -30,7 +31,7 @@ def attempt_of(pod: JsonObject) -> int:
     return int(pod["metadata"]["labels"][ATTEMPT_LABEL])
 
 
-def gpus_of(pod: JsonObject) -> frozenset[str]:
+def planned_gpus(pod: JsonObject) -> frozenset[str]:
     """uuids of the GPUs that it was made for."""
     return frozenset((pod["metadata"].get("annotations") or {}).get(GPUS_ANNOTATION, "").split(","))
 
@@ -85,9 +86,17 @@ class Invariants:
             yield f"Pod {name} is made though its job is over"
         for other in self._live_on(node):
             is_before = owner(other) == owner(pod) and attempt_of(other) != attempt_of(pod)
-            if is_before and not gpus_of(pod).isdisjoint(gpus_of(other)):
+            if is_before and not planned_gpus(pod).isdisjoint(self._told_gpus(other)):
                 yield f"Pod {name} is made while {other['metadata']['name']} still has its GPUs on {node}"
         yield from self._doubles(node)
+
+    def _told_gpus(self, pod: JsonObject) -> frozenset[str]:
+        """uuids of the GPUs that a Pod has by its node's agent; of a Pod that no agent names, those planned. A device
+        plugin may have given it others."""
+        topology = self._server.view(NODE_TOPOLOGIES).get(Key("", pin(pod) or ""), {})
+        entries = topology.get("status", {}).get("allocations") or ()
+        own = [each for each in entries if each.get("podUID") == pod["metadata"]["uid"]]
+        return frozenset(device for each in own for device in each["devices"]) or planned_gpus(pod)
 
     def _told(self, before: JsonObject, job: JsonObject) -> Iterator[str]:
         """A job's status is stored: nothing is booked twice, nothing is untrue, nothing goes back."""
@@ -118,7 +127,7 @@ class Invariants:
                     if share["binding"] != "BestEffort":
                         yield from _shared(exact, uid, [f"GPU-{node}-{gpu}" for gpu in share["gpus"]])
         for pod in self._live_on(node):
-            gpus = gpus_of(pod)
+            gpus = planned_gpus(pod)
             counts[owner(pod)] = max(counts.get(owner(pod), 0), len(gpus))
             if requests(pod)["nvidia.com/gpu"] in {0, allocatable(stored)["nvidia.com/gpu"]}:
                 yield from _shared(exact, owner(pod), gpus)

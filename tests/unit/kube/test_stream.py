@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from closeknit.kube.stream import LITTLE_BYTES, REST_S, line_batches
+from closeknit.kube.stream import FIRST_REST_S, LITTLE_BYTES, LONGEST_REST_S, line_batches
 from faults import virtual_time
 
 
@@ -50,18 +51,26 @@ def test_events_that_come_one_by_one_are_read_together() -> None:
     wire = Wire(*((number / 100, b"%d\n" % number) for number in range(1, 101)))
     batches = read(wire)
     assert [line for _, lines in batches for line in lines] == [b"%d" % number for number in range(1, 101)]
-    assert len(batches) <= 1 + 1 / REST_S, "not one for each"
+    pauses = [later - earlier for (earlier, _), (later, _) in pairwise(batches)]
+    assert pauses[0] == pytest.approx(FIRST_REST_S), "nor late, as long as nobody knows that more comes"
+    assert len(batches) <= 4 + 1 / LONGEST_REST_S, "not one for each"
 
 
 def test_an_event_after_a_silence_is_read_at_once() -> None:
     assert read(Wire((1.0, b"a\n"), (2.0, b"b\n"))) == [(1.0, [b"a"]), (2.0, [b"b"])]
 
 
+def test_after_a_silence_rests_are_short_again() -> None:
+    busy = [(number / 100, b"a\n") for number in range(1, 101)]
+    told = [at for at, _ in read(Wire(*busy, (3.0, b"b\n"), (3.001, b"c\n")))]
+    assert told[-2:] == [3.0, pytest.approx(3.0 + FIRST_REST_S)]
+
+
 def test_whoever_has_much_to_read_does_not_rest() -> None:
     large = b"x" * LITTLE_BYTES
     assert read(Wire((1.0, large), (1.001, b"\n"), (1.002, large + b"\n"), (1.003, b"b\n"))) == [
         (1.001, [large]),
-        (1.001 + REST_S, [large, b"b"]),
+        (1.001 + FIRST_REST_S, [large, b"b"]),
     ]
     assert [at for at, _ in read(Wire((1.0, large + b"\n"), (1.001, b"b\n")))] == [1.0, 1.001]
 
@@ -73,7 +82,7 @@ def test_of_an_event_that_is_not_whole_the_rest_is_read_at_once() -> None:
 def test_the_connection_is_not_read_meanwhile() -> None:
     wire = Wire((1.0, b"a\n"))
     read(wire)
-    assert wire.pauses == [("pause", 1.0), ("resume", pytest.approx(1.0 + REST_S))]
+    assert wire.pauses == [("pause", 1.0), ("resume", pytest.approx(1.0 + FIRST_REST_S))]
 
 
 def test_a_connection_that_has_ended_is_read_to_its_end() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from closeknit.api.names import PendingReason
 from closeknit.api.trainingjob_status import State
+from closeknit.cluster.quota import Quota
 from scenarios.manifests import training_job, worker
 from scenarios.stories import WHOLE, booked_nodes, ended, two_dra_nodes
 from scenarios.story import Story, dra_node, plugin_node
@@ -267,3 +268,18 @@ def test_a_claim_that_comes_to_be_used_while_its_end_is_waited_for_ends_the_wait
     assert story.status().attempts[-1].message == (
         "Pod copy uses ResourceClaim train-a1-worker-00000, and with it GPUs that are booked; the job starts again"
     )
+
+
+def test_a_quota_that_counts_a_pod_on_a_dead_node_for_ever_is_told() -> None:
+    """While that Pod may still be going the gang would be asked for again and again, without a word."""
+    story = running(plugin_node, "train", nodes=2)
+    story.lose_node("gpu-2")
+    story.mark_deleted("train-a1-worker-00001")
+    story.settle()
+    story.pass_time(300)
+    story.quotas = [Quota("gpus", {"requests.nvidia.com/gpu": "16"}, {"requests.nvidia.com/gpu": "8"})]
+    story.add(*plugin_node("gpu-3"))
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason is PendingReason.QUOTA_EXCEEDED

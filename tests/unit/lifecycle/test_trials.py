@@ -92,3 +92,16 @@ def test_while_one_is_on_trial_the_others_that_were_refused_keep_their_words() -
     assumed = cluster.with_job(cluster.jobs[begun.job].model_copy(update={"status": begun.status}))
     meanwhile = replace(memory, busy=frozenset({begun.job}))
     assert [plan for plan in decide(assumed, Tables(), meanwhile, NOW).plans if plan.status is not None] == []
+
+
+def test_what_a_job_itself_lacks_is_not_told_anew_whenever_another_job_was_refused() -> None:
+    """Else its status would be written twice with each of that job's tries."""
+    waiting = job("waiting", "a")
+    since = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
+    told = {"reason": "NameConflict", "message": "Pod waiting-a1-worker-00000 exists", "since": since}
+    waiting["status"] = {"observedGeneration": 1, "state": "Queued", "pending": told}
+    objects = [value for each in (*plugin_node("gpu-1"), job("first", "a"), waiting) if (value := from_document(each))]
+    cluster = Cluster.empty().after(map(change, objects))
+    memory = Memory({"uid-of-first": refused(0)})
+    plans = {plan.job.name: plan for plan in decide(cluster, Tables(), memory, NOW + BETWEEN / 2).plans}
+    assert "waiting" not in plans or plans["waiting"].status is None

@@ -16,7 +16,7 @@ from closeknit.lifecycle.conditions import moment, stated
 from closeknit.lifecycle.demand import demand
 from closeknit.lifecycle.gangs import Lost, gang
 from closeknit.lifecycle.obstacles import obstacles
-from closeknit.lifecycle.pauses import is_between
+from closeknit.lifecycle.pauses import is_between, lingers_from
 from closeknit.lifecycle.plan import Notice, Plan
 from closeknit.lifecycle.shortcoming import shortcoming
 from closeknit.lifecycle.subject import Subject
@@ -74,7 +74,9 @@ def may_be_counted(subject: Subject) -> bool:
     """Whether quotas may still count Pods of the attempt before: then it is asked again rather than refused."""
     ended = [moment(attempt.ended) for attempt in subject.job.status.attempts[-1:]]
     is_late = any(is_between(since, subject.now, since + COUNTED_FOR) for since in ended)
-    return is_late or bool(subject.children.before(subject.attempt))
+    # One on a dead node is counted until somebody removes it, and then it is the quota that the job lacks.
+    going = (pod.deletion_timestamp for pod in subject.children.before(subject.attempt))
+    return is_late or any(told is None or subject.now < lingers_from(told, subject.now) for told in going)
 
 
 def placed(subject: Subject, booked: PlacementStatus) -> Notice:

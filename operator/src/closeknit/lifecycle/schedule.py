@@ -209,7 +209,9 @@ class _Walk:
         if key in self._memory.put_aside:
             return Found(Wait(Refusal(Cause.PUT_ASIDE)), is_settled=False)
         may_be_refused = self._trials.may_be_refused(job, answers)
-        if may_be_refused and (refusal := self._trials.refusal(key, answers, is_trial=True)) is not None:
+        # Others of its namespace are told that they wait behind it once it is known that they would fit.
+        is_refused = answers.rejection is not None
+        if is_refused and (refusal := self._trials.refusal(job, answers, is_trial=True)) is not None:
             return Found(Wait(refusal), until=refusal.until)
         away = avoided(job, self.cluster, self._now)
         patience = patient_until(job, self._now)
@@ -230,7 +232,7 @@ class _Walk:
             has_left = bool(pods or self.cluster.claims_of(key))
             scene = None if alone is self.cluster else self.scene
             return Found(answer, shape, until=again, is_settled=not (has_left or away.nodes), scene=scene)
-        if (refusal := self._trials.refusal(key, answers, is_trial=may_be_refused)) is not None:
+        if (refusal := self._trials.refusal(job, answers, is_trial=may_be_refused)) is not None:
             return Found(Wait(refusal), shape, until=refusal.until, is_settled=False)
         number = job.status.attempt or 1
         if (holder := taken(job, number, len(answer.shares), self.cluster)) is not None:

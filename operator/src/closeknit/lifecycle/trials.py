@@ -10,7 +10,7 @@ take turns like that, too: after each refusal all that were refused before wait 
 
 from datetime import datetime, timedelta
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.answers import NOTHING, Answers, Rejection
@@ -28,6 +28,7 @@ REST = timedelta(seconds=1)
 TOLD_WITHIN = timedelta(seconds=30)
 # What is refused for these is refused to the namespace rather than to the one job.
 _OF_NAMESPACE = frozenset({PendingReason.QUOTA_EXCEEDED, PendingReason.NAMESPACE_NOT_SERVED})
+_OF_ITSELF = frozenset({PendingReason.NAME_CONFLICT, PendingReason.TEMPLATE_INVALID})
 
 
 class Trials:
@@ -50,10 +51,10 @@ class Trials:
             here is not None and here.reason in _OF_NAMESPACE and is_between(here.at, self._now, here.at + TOLD_WITHIN)
         )
 
-    def refusal(self, job: JobKey, answers: Answers, *, is_trial: bool) -> Refusal | None:
+    def refusal(self, job: TrainingJob, answers: Answers, *, is_trial: bool) -> Refusal | None:
         """Why a job is not given GPUs now; None where it may be. `is_trial`: it is likely to be refused again."""
         newest = self._newest_by_namespace()
-        here = newest.get(job.namespace)
+        here = newest.get(job.key.namespace)
         ends = [here.at + BETWEEN] if here is not None and is_between(here.at, self._now, here.at + BETWEEN) else []
         if is_trial and self._rest_until is not None:
             ends.append(self._rest_until)
@@ -62,8 +63,8 @@ class Trials:
         until = max(ends)
         if answers.rejection is not None:
             return Refusal(Cause.REFUSED, answers.rejection.reason, answers.rejection.message, until=until)
-        if here is not None and here.reason in _OF_NAMESPACE:
-            return Refusal(Cause.REFUSED, here.reason, behind_words(job.namespace, here.reason), until=until)
+        if here is not None and here.reason in _OF_NAMESPACE and not _is_told_of_itself(job):
+            return Refusal(Cause.REFUSED, here.reason, behind_words(job.key.namespace, here.reason), until=until)
         return Refusal(Cause.NOT_ASKED, until=until)
 
     def are_under_way(self) -> bool:
@@ -89,6 +90,13 @@ def _is_behind(job: TrainingJob) -> bool:
     """Whether its status says that it waits for what its namespace as a whole was refused, or it itself was."""
     pending = job.status.pending
     return pending is not None and pending.reason in _OF_NAMESPACE
+
+
+def _is_told_of_itself(job: TrainingJob) -> bool:
+    """Whether its status says what nothing but a change of its own ends. To be told of the namespace in between would
+    be two writes with each refusal of another job."""
+    pending = job.status.pending
+    return pending is not None and pending.reason in _OF_ITSELF
 
 
 def behind_words(namespace: str, reason: PendingReason) -> str:
