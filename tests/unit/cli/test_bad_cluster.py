@@ -173,10 +173,14 @@ def test_an_unknown_level_is_the_clusters_matter(tmp_path: Path) -> None:
     message = (
         "needs level planet; this cluster has host; name one of these, or describe the level in ClusterTopology default"
     )
-    assert json.loads(result.stdout) == {
-        "fits": False,
-        "pending": {"reason": "UnknownLevel", "message": message, "nearest": []},
-    }
+    answer = json.loads(result.stdout)
+    assert (answer["fits"], answer["pending"]["reason"], answer["pending"]["message"]) == (
+        False,
+        "UnknownLevel",
+        message,
+    )
+    (nearest,) = answer["pending"]["nearest"]
+    assert nearest.startswith("with topology.fabric.required: none: 2 GPUs on 1 node, ")
 
 
 def test_a_bad_template_of_another_job_is_that_jobs_matter(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """What the operator's loop would decide next for one job, from objects in a file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking import assignments, booking
@@ -12,15 +12,34 @@ from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import Change, ClusterObject, Stream, pod_stream
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
+from closeknit.lifecycle.asked import Schedule
 from closeknit.lifecycle.bars import is_finished
+from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.children import children
 from closeknit.lifecycle.decision import decide
 from closeknit.lifecycle.gangs import gang
 from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.verdict import Book
+from closeknit.placement.fragmentation import Fragmentation, fragmentation
+from closeknit.placement.nearest import nearest
+from closeknit.placement.place import can_place
 from closeknit.placement.ranks import Coordinates, coordinates
 from closeknit.placement.request import request
 from closeknit.placement.tables import Tables
 
+# Reasons that another question to placement may have another answer to.
+_OF_PLACEMENT = frozenset(
+    {
+        PendingReason.INSUFFICIENT_GPUS,
+        PendingReason.INSUFFICIENT_RESOURCES,
+        PendingReason.NO_NVLINK_ISLAND,
+        PendingReason.NO_DOMAIN,
+        PendingReason.UNKNOWN_LEVEL,
+        PendingReason.NO_MATCHING_GPU,
+        PendingReason.BANDWIDTH_BELOW_MINIMUM,
+        PendingReason.RDMA_UNAVAILABLE,
+    }
+)
 # Stands for now where no agent has told its time: then nothing is stale, and no answer depends on the moment.
 NO_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -54,6 +73,8 @@ class Refused:
 
     job: JobKey
     pending: Pending
+    free: Fragmentation
+    """What the cluster has free, and how scattered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +120,9 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
     asked = asked.model_copy(update={"spec": asked.spec.model_copy(update={"suspend": False})})
     cluster = cluster.with_job(asked)
     now = cluster.newest_heartbeat(clock) or NO_CLOCK
-    for next_step in decide(cluster, Tables(), Memory(is_rationed=False), now).plans:
+    tables = Tables()
+    decision = decide(cluster, tables, Memory(is_rationed=False), now)
+    for next_step in decision.plans:
         if next_step.job != asked.key:
             continue
         if next_step.error is not None:
@@ -108,8 +131,29 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
         if status is not None and status.placement is not None:
             return Sitting(asked.model_copy(update={"status": status}), status.placement, cluster)
         if status is not None and status.pending is not None:
-            return Refused(asked.key, status.pending)
+            return _refused(asked, status.pending, _scene(cluster.at(now), decision.schedule, asked.key), tables)
     raise AssertionError(f"{asked.key} is neither placed nor refused")
+
+
+def _scene(cluster: Cluster, schedule: Schedule, key: JobKey) -> Cluster:
+    """The cluster as the job met it: with what is booked for those before it."""
+    for entry in schedule.entries:
+        if entry.key == key:
+            break
+        if isinstance(entry.verdict, Book):
+            cluster = cluster.with_job(assumed(entry.job, entry.verdict.placement))
+    return cluster
+
+
+def _refused(job: TrainingJob, pending: Pending, cluster: Cluster, tables: Tables) -> Refused:
+    """With the changes that would make it fit, each of them placed again."""
+    asked = request(job.key, job.spec)
+    if pending.reason in _OF_PLACEMENT:
+        if can_place(cluster, asked, tables):  # so that it is its patience that it waits for
+            asked = replace(asked, patient_level=asked.preferred_level)
+        told = [str(change) for change in nearest(cluster, asked, tables)]
+        pending = pending.model_copy(update={"nearest": told})
+    return Refused(job.key, pending, fragmentation(cluster, tables))
 
 
 def _waiting(asked: TrainingJob, stored: TrainingJob) -> TrainingJob:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from closeknit.cli.plan import Placed, Rank, Refused
+from closeknit.placement.fragmentation import Fragmentation
 
 
 def as_json(answer: Placed | Refused) -> str:
@@ -18,7 +19,7 @@ def as_json(answer: Placed | Refused) -> str:
     if isinstance(answer, Refused):
         pending = answer.pending
         reason = {"reason": pending.reason, "message": pending.message, "nearest": pending.nearest}
-        body = {"fits": False, "pending": reason}
+        body = {"fits": False, "pending": reason, "free": scattered(answer.free)}
     else:
         body = {
             "fits": True,
@@ -27,6 +28,17 @@ def as_json(answer: Placed | Refused) -> str:
             "environment": answer.environment,
         }
     return json.dumps(msgspec.to_builtins(body), indent=2)
+
+
+def scattered(free: Fragmentation) -> dict[str, Any]:
+    """What is free and how much of it together, as programs read it."""
+    return {
+        "freeGPUs": free.free_gpus,
+        "ofPartlyUsedNodes": free.broken_gpus,
+        "largestGang": free.largest_gang,
+        "largestInside": dict(free.largest_inside),
+        "islands": {str(size): count for size, count in free.islands.items()},
+    }
 
 
 def _rank(rank: Rank) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from closeknit.api.printable import printable
 from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cli.plan import Placed, Refused
 from closeknit.cluster.booking import assignments
+from closeknit.placement.fragmentation import Fragmentation
 
 
 def print_table(answer: Placed | Refused, console: Console) -> None:
@@ -18,6 +19,7 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
         console.print(_text(answer.pending.message))
         for change in answer.pending.nearest:
             console.print(_text(f"- {change}"))
+        console.print(_text(f"free now: {_free(answer.free)}"))
         return
     placement = answer.placement
     console.print(job + _text(f" fits: {_summary(placement)}"))
@@ -27,6 +29,15 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
         console.print(_text(f"limited by: {placement.limited_by}"))
     if placement.ended_at_budget:
         console.print(_text("the search ended at its budget of steps: there may be a better placement"))
+
+
+def _free(free: Fragmentation) -> str:
+    words = f"{_count(free.free_gpus, 'GPU')}, {free.broken_gpus} on partly used nodes"
+    if free.free_gpus:
+        inside = [f"{gpus} in one {level}" for level, gpus in free.largest_inside.items()]
+        islands = [f"{count} of {size}" for size, count in sorted(free.islands.items(), reverse=True)]
+        words += f"; the largest gang {', '.join(inside)}; NVLink islands: {', '.join(islands)}"
+    return words
 
 
 def _nodes(placement: PlacementStatus) -> Table:

@@ -77,6 +77,11 @@ class SchedulingLoop:
         self._tasks: set[asyncio.Task[None]] = set()
         self._bugs: dict[JobKey, str] = {}
 
+    @property
+    def tables(self) -> Tables:
+        """What placement keeps; used by the worker alone."""
+        return self._tables
+
     def wake(self) -> None:
         """Has the loop look again."""
         self._awake.set()

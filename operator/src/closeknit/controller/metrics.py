@@ -17,6 +17,7 @@ from closeknit.controller.sight import Sight
 from closeknit.kube.reflector import Reflector
 from closeknit.lifecycle.conditions import found
 from closeknit.lifecycle.plan import Plan
+from closeknit.placement.fragmentation import Fragmentation
 
 GPU_STATES = ("free", "held", "unusable", "excluded")
 
@@ -71,6 +72,23 @@ class Metrics:
             "closeknit_gpus",
             "GPUs by state: free, held by anybody, unusable by themselves, or excluded with their node.",
             ("state",),
+            registry=registry,
+        )
+        self._largest = Gauge(
+            "closeknit_largest_gang_gpus",
+            "GPUs of the largest gang that could be placed now inside one domain of a level; an empty level: anywhere.",
+            ("level",),
+            registry=registry,
+        )
+        self._islands = Gauge(
+            "closeknit_free_islands",
+            "NVLink islands of free GPUs by how many GPUs each has.",
+            ("size",),
+            registry=registry,
+        )
+        self._broken = Gauge(
+            "closeknit_free_gpus_of_partly_used_nodes",
+            "Free GPUs on nodes that are not free as a whole.",
             registry=registry,
         )
         self._quality = Histogram(
@@ -132,6 +150,16 @@ class Metrics:
             self._degraded.labels(reason).set(count)
         for state_name in GPU_STATES:
             self._gpus.labels(state_name).set(totals.gpus[state_name])
+
+    def show_free(self, free: Fragmentation) -> None:
+        """Sets the gauges that say how scattered free GPUs are."""
+        self._largest.clear()
+        for level, gpus in {"": free.largest_gang, **free.largest_inside}.items():
+            self._largest.labels(level).set(gpus)
+        self._islands.clear()
+        for size, count in free.islands.items():
+            self._islands.labels(size).set(count)
+        self._broken.set(free.broken_gpus)
 
 
 def totals(cluster: Cluster) -> Totals:

@@ -79,7 +79,7 @@ def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tab
         levels=tuple(zip(cluster.levels[:-1], layout.counts[:-1], strict=True)),
         transport=_transport(layout),
         predicted_bus_bandwidth_gb_s=predicted,
-        ideal_bus_bandwidth_gb_s=_ideal(cluster, request, predicted, tables),
+        ideal_bus_bandwidth_gb_s=_ideal(predicted, ideal_gb_s(cluster, request, tables)),
         limited_by=layout.prediction.limited_by,
         ended_at_budget=layout.is_cut,
     )
@@ -139,8 +139,16 @@ def _share(
     )
 
 
-def _ideal(cluster: Cluster, request: Request, predicted: float | None, tables: Tables) -> float | None:
-    """The bandwidth of the same gang in an empty, healthy copy of the cluster, where it could lie as now, too."""
+def _ideal(predicted: float | None, best: float | None) -> float | None:
+    """In an empty copy of the cluster the gang could lie as now, too."""
+    return best if best is None or predicted is None else max(best, predicted)
+
+
+def ideal_gb_s(cluster: Cluster, request: Request, tables: Tables) -> float | None:
+    """The best bandwidth of the gang in an empty, healthy copy of the cluster; None where unknown, or where none fits.
+
+    Its levels are those of the cluster.
+    """
     free = replace(
         request,
         job=_NOBODY,
@@ -160,8 +168,7 @@ def _ideal(cluster: Cluster, request: Request, predicted: float | None, tables: 
         ground = tables.ground(cluster, free, empty=True)
         layout = best_layout(cluster.levels, cluster.fabric, ground, free, tables)
         known = kept.put(key, (layout.prediction.gb_s if layout else None,))
-    best = known[0]
-    return best if best is None or predicted is None else max(best, predicted)
+    return known[0]
 
 
 def _asked(cluster: Cluster, request: Request) -> Hashable:

@@ -63,4 +63,4 @@ class NoFit:
     reason: PendingReason
     message: str
     nearest: tuple[str, ...] = ()
-    """Changes that would make it fit; stays empty until each is checked by placing again."""
+    """Changes that would make it fit; empty here, for each is placed again: nearest.py finds them for who asks."""

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from closeknit.cli.report import scattered
 from closeknit.simulation.account import Account, Sample
 
 
@@ -40,16 +41,11 @@ def as_json(account: Account) -> str:
 
 
 def _sample(sample: Sample) -> dict[str, Any]:
-    free = sample.free
     return {
         "atSeconds": round(sample.at_s, 3),
         "allocatedGPUs": round(sample.allocated_gpus, 3),
         "waitingJobs": sample.waiting_jobs,
-        "freeGPUs": free.free_gpus,
-        "brokenGPUs": free.broken_gpus,
-        "largestGang": free.largest_gang,
-        "largestInside": dict(free.largest_inside),
-        "islands": {str(size): count for size, count in free.islands.items()},
+        **scattered(sample.free),
     }
 
 

@@ -1,0 +1,132 @@
+"""What would make a gang fit: each change is placed again, and says what it costs."""
+
+import random
+from typing import Any
+
+import pytest
+
+from closeknit.cluster.cluster import Cluster
+from closeknit.placement import nearest as module
+from closeknit.placement.nearest import MOST_TOLD, nearest
+from closeknit.placement.place import can_place, place
+from closeknit.placement.placement import Placement
+from closeknit.placement.tables import Tables
+from scenarios.clusters import cluster_of, graph, node, wanted
+
+TABLES = Tables()  # which change no answer
+SPEEDS = {"levelBandwidthGBps": {"rack": 25, "block": 10}}
+
+
+def fabric_of(*free: str) -> Cluster:
+    """DGX-1Vs in two racks of each of two blocks, each with these GPUs free."""
+    nodes = [
+        node(f"n{number}", graph("dgx-1v"), gpus=words, path=(f"b{number // 4}", f"r{number // 2}"))
+        for number, words in enumerate(free)
+    ]
+    return cluster_of(*nodes, levels=("block", "rack"), fabric=SPEEDS)
+
+
+ALL = "0 1 2 3 4 5 6 7"
+NONE = "x x x x x x x x"
+HALF = "0 1 2 3 a a a a"
+
+
+def told(cluster: Cluster, **spec: Any) -> list[str]:
+    request = wanted(**spec)
+    assert not can_place(cluster, request, TABLES)
+    return [each.what for each in nearest(cluster, request, TABLES)]
+
+
+CASES = [
+    ("an outer level", {"gpus": 16, "topology": {"fabric": {"required": "rack"}}}, "topology.fabric.required: block"),
+    ("no level", {"gpus": 24, "topology": {"fabric": {"required": "block"}}}, "topology.fabric.required: none"),
+    ("fewer on each node", {"gpus": 16, "topology": {"gpusPerNode": 8, "fabric": {"required": "rack"}}}, "gpus: 8"),
+    ("links", {"gpus": 20, "topology": {"nvlink": "Required", "fabric": {"required": "block"}}}, "gpus: 16"),
+    ("another product", {"gpus": 8, "gpu": {"products": ["NVIDIA-H200"]}}, "gpu.products: any"),
+    ("other nodes", {"gpus": 8, "template": {"spec": {"nodeSelector": {"zone": "a"}, "containers": [{"name": "t"}]}}},
+     "nodeSelector and affinity: none"),
+    ("less speed", {"gpus": 16, "topology": {"minBusBandwidthGBps": 500}}, "topology.minBusBandwidthGBps: none"),
+    ("fewer GPUs", {"gpus": 64}, "gpus: 28"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "change"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_the_change_that_makes_it_fit_is_told(spec: dict[str, Any], change: str) -> None:
+    cluster = fabric_of(ALL, NONE, ALL, NONE, ALL, HALF, NONE, NONE)
+    assert change in told(cluster, **spec)
+
+
+def test_two_changes_are_told_where_none_alone_is_enough() -> None:
+    cluster = fabric_of(ALL, NONE, ALL, NONE)
+    spec = {"fabric": {"required": "rack"}, "minBusBandwidthGBps": 500}
+    assert "topology.fabric.required: block and topology.minBusBandwidthGBps: none" in told(
+        cluster, gpus=16, topology=spec
+    )
+
+
+def test_shares_are_cut_smaller() -> None:
+    cluster = fabric_of(HALF, HALF, HALF, NONE)
+    assert told(cluster, gpus=8, topology={"gpusPerNode": 8})[0] == "topology.gpusPerNode: 4"
+
+
+def test_what_the_change_costs_is_told() -> None:
+    cluster = fabric_of(ALL, "a a a a a a a a", ALL, NONE)
+    (found, *_) = nearest(cluster, wanted(gpus=16, topology={"fabric": {"required": "rack"}}), TABLES)
+    predicted = found.placement.predicted_bus_bandwidth_gb_s
+    assert predicted is not None
+    assert found.ideal_gb_s is not None
+    assert found.ideal_gb_s > predicted
+    words = f"16 GPUs on 2 nodes, {predicted:.1f} GB/s: {found.ideal_gb_s - predicted:.1f} less than the "
+    assert (
+        str(found) == f"with topology.fabric.required: block: {words}{found.ideal_gb_s:.1f} that it could have at best"
+    )
+
+
+def test_nothing_is_told_where_nothing_is_free() -> None:
+    assert told(fabric_of(NONE, NONE), gpus=8, topology={"nvlink": "Required"}) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_change_that_is_told_is_placed_by_a_search_that_remembers_nothing_of_it(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    cluster = fabric_of(*(" ".join(str(gpu) if chance.random() < 0.6 else "a" for gpu in range(8)) for _ in range(8)))
+    again = Tables()
+    for _ in range(4):
+        request = wanted(
+            gpus=chance.choice([8, 16, 24, 32, 48]),
+            parallelism={"tensor": chance.choice([1, 2, 4])},
+            topology={
+                "nvlink": chance.choice(["Required", "Preferred"]),
+                "fabric": {"required": chance.choice(["rack", "block", None])},
+                "gpusPerNode": chance.choice([None, 4, 8]),
+                "minBusBandwidthGBps": chance.choice([None, 20]),
+            },
+        )
+        if can_place(cluster, request, TABLES):
+            continue
+        found = nearest(cluster, request, TABLES)
+        assert len(found) <= MOST_TOLD
+        for each in found:
+            assert each.request != request
+            assert place(cluster, each.request, again) == each.placement
+
+
+def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    def never(*_: object) -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    monkeypatch.setattr(module, "can_place", never)
+    everything = wanted(
+        gpus=65_536,
+        gpu={"products": ["A"], "minMemory": "1Gi", "binding": "DRA"},
+        network={"rdma": "Required"},
+        topology={"nvlink": "Required", "gpusPerNode": 64, "minBusBandwidthGBps": 1, "fabric": {"required": "rack"}},
+        template={"spec": {"nodeSelector": {"a": "b"}, "containers": [{"name": "t"}]}},
+    )
+    assert nearest(fabric_of(ALL), everything, TABLES) == ()
+    assert asked < 200
+    assert isinstance(place(fabric_of(ALL), wanted(gpus=8), TABLES), Placement)
