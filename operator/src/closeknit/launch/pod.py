@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from closeknit.api.affinity import REQUIRED
-from closeknit.api.names import GPU_RESOURCE, GPUS_ANNOTATION, Role
+from closeknit.api.names import GPUS_ANNOTATION, Role
 from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import asks_for_nics, share
@@ -156,7 +156,7 @@ def _resources(gang: Gang, member: Member, common: _Common) -> Manifest:
     resources = common.resources
     ours = {}
     if member.binding in {Binding.WHOLE_NODE, Binding.BEST_EFFORT}:
-        ours[GPU_RESOURCE] = str(member.rank_count)
+        ours[member.gpu_resource] = str(member.rank_count)
     if gang.uses_rdma and member.rdma_resource and not common.asks_for_nics:
         for resource in member.nic_resources:
             ours[resource] = str(share(resource, len(member.nics)))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from closeknit.api.names import Role
+from closeknit.api.names import GPU_RESOURCE, Role
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, Share
@@ -53,6 +53,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 first_rank=share.first_rank,
                 lowest_gpu=min(share.gpus),
                 binding=share.binding,
+                gpu_resource=view.plugin.resource if view.plugin else GPU_RESOURCE,
                 nics=share.nics,
                 rdma_resource=share.rdma_resource or None,
                 transport=_transport(view, share.nics),
