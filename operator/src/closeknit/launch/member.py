@@ -24,6 +24,8 @@ class Member:
     """How the GPUs are bound to the Pod; None where it has none."""
     gpu_resource: str = GPU_RESOURCE
     """What it asks a device plugin for."""
+    cpus: int | None = None
+    """Whole CPUs that its trainer is given; None where its template says, or nothing would be gained."""
     lowest_gpu: int = 0
     """The lowest NVML index among its GPUs, which no other gang has on this node."""
     nics: tuple[str, ...] = ()
