@@ -262,7 +262,7 @@ OFFERS = {
     "time slices": (
         [node(gpus=32, labels={"nvidia.com/gpu.replicas": "4"}), node_topology()],
         False,
-        PluginOffer(32, 32, 0, holders_known=True, shared=True),
+        PluginOffer(32, 32, 0, holders_known=True, shared=True, is_replicated=True),
     ),
     "one replica is no sharing": (
         [node(labels={"nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.sharing-strategy": "none"}), node_topology()],
@@ -272,7 +272,7 @@ OFFERS = {
     "MPS": (
         [node(labels={"nvidia.com/gpu.sharing-strategy": "mps"}), node_topology()],
         False,
-        PluginOffer(8, 8, 0, holders_known=True, shared=True),
+        PluginOffer(8, 8, 0, holders_known=True, shared=True, is_replicated=True),
     ),
     "MIG devices that look like GPUs": (
         [node(gpus=56, labels={"nvidia.com/mig.strategy": "single"}), with_mig(node_topology(), *range(8))],
@@ -287,7 +287,14 @@ OFFERS = {
     "shared GPUs under a name of their own": (
         [node(gpus=None, allocatable={"nvidia.com/gpu.shared": "80"}), node_topology()],
         False,
-        PluginOffer(0, 0, 0, holders_known=True, shared=True),
+        PluginOffer(
+            *(80, 80, 0), holders_known=True, shared=True, is_replicated=True, resource="nvidia.com/gpu.shared"
+        ),
+    ),
+    "parts of their memory": (
+        [node(gpus=8, allocatable={"aliyun.com/gpu-mem": "1120"}), node_topology()],
+        False,
+        None,
     ),
 }
 

@@ -20,7 +20,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"gpu": {"allowShared": True}}, "gpu.allowShared"),
         ({"gpus": 1, "gpu": {"mig": "1g.18gb"}}, "gpu.mig"),
         ({"expectedDuration": "6h"}, "expectedDuration"),
         ({"elastic": {"minGPUs": 4}}, "elastic"),
@@ -46,7 +45,7 @@ def test_everything_else_is_built(framework: Framework) -> None:
             "gpusPerNode": 8,
             "minBusBandwidthGBps": 100,
         },
-        "gpu": {"products": ["NVIDIA-H200"], "minMemory": "80Gi", "binding": "DRA"},
+        "gpu": {"products": ["NVIDIA-H200"], "minMemory": "80Gi", "binding": "DRA", "allowShared": True},
         "network": {"rdma": "Required", "trafficClass": "training", "egressBandwidth": "10G", "allowHostNetwork": True},
         "storage": {"gpuDirect": True},
         "preflight": "Enforce",

@@ -155,7 +155,7 @@ class GpuRequest(Wire):
     binding: BindingPolicy = BindingPolicy.AUTO
     """Auto, DRA, WholeNode or BestEffort. Auto takes the strongest that each node offers. Default Auto."""
     allow_shared: bool = False
-    """Whether time-sliced or otherwise shared GPUs are accepted. Default false."""
+    """Whether GPUs that a device plugin shares by time slices or MPS are accepted: one for each Pod. Default false."""
     mig: Annotated[str, StringConstraints(max_length=32)] | None = None
     """MIG profile, for example 1g.18gb; only with gpus: 1."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from closeknit.api.names import ExclusionReason
+from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, ExclusionReason
 from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.requests import Amounts
 from closeknit.machine.graph import Machine
@@ -62,6 +62,7 @@ class FaultKind(StrEnum):
     MIG = "MIG"
     UNNAMED = "no ResourceSlice names it"
     INCOMPLETE_POOL = "its pool of ResourceSlices is incomplete"
+    SHARED_BY_MEMORY = f"shared by memory ({GPU_MEMORY_RESOURCE})"
     NOT_OFFERED = "neither a device plugin nor a ResourceSlice offers it"
     MULTIPLE_ALLOCATIONS = "its device allows multiple allocations"
     PARTITION = "its device is a partition that consumes shared counters"
@@ -95,6 +96,8 @@ class PluginOffer:
     requested: int  # by live Pods of anybody
     holders_known: bool  # whether every requested GPU is known by index
     shared: bool  # time-sliced, MPS or single-strategy MIG: one count is not one GPU
+    is_replicated: bool = False  # shared, and each count is a replica of a whole GPU
+    resource: str = GPU_RESOURCE  # what Pods ask for
     is_narrowed: bool = False  # the kubelet's Topology Manager lets it choose among some of the free GPUs alone
 
     @property
@@ -151,7 +154,7 @@ class NodeView:
     usable: tuple[int, ...]
     """GPUs that are healthy and that a binding can reach."""
     free: tuple[int, ...]
-    """GPUs of `usable` that nobody is known to hold."""
+    """GPUs of `usable` that nobody is known to hold; of replicated ones all, while one replica is left."""
     holders: Mapping[int, Holder]
     """Who holds a GPU, by NVML index, ascending."""
     unusable: Mapping[int, Fault]

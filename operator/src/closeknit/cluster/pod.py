@@ -9,6 +9,7 @@ import msgspec
 from closeknit.api.names import (
     GPU_RESOURCE,
     JOB_LABEL,
+    SHARED_GPU_RESOURCE,
     ChildName,
     JobKey,
     child_named,
@@ -87,8 +88,8 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def gpu_count(self) -> int:
-        """GPUs of the device plugin that it requests."""
-        return self.requests.get(GPU_RESOURCE, 0)
+        """GPUs of the device plugin that it requests, shared ones among them."""
+        return self.requests.get(GPU_RESOURCE, 0) + self.requests.get(SHARED_GPU_RESOURCE, 0)
 
     @cached_property
     def job(self) -> JobKey | None:

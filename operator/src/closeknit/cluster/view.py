@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from closeknit.api.names import GPU_RESOURCE, ExclusionReason
+from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, SHARED_GPU_RESOURCE, ExclusionReason
 from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.holders import BookedShare, Holding, any_of, holding
@@ -26,8 +26,8 @@ from closeknit.cluster.report import AgentReport
 from closeknit.cluster.requests import MOST, Amounts, is_needed
 from closeknit.machine.graph import Machine
 
+_DIGITS = 18  # of a number that a label has
 NO_ALIGNMENT = "none"  # the Topology Manager's default policy
-SHARED_RESOURCE = f"{GPU_RESOURCE}.shared"  # what the device plugin's renameByDefault makes of a shared GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,13 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         )
     held = holding(machine, report, facts.bookings, facts.pods, _claimed(facts))
     spare = _spare(node, held.taken, facts) if node else None
-    dra = facts.pools.complete and not (node and node.allocatable.get(GPU_RESOURCE, 0) > 0)
+    dra = facts.pools.complete and not (node and _is_counted(node))
     unusable = _unusable(machine, report, facts.pools if dra else None)
     plugin = None if dra else _plugin(facts, machine, held, nodes_are_known=nodes_are_known)
     if not dra and plugin is None:
         fault = facts.pools.incomplete or Fault(FaultKind.NOT_OFFERED)
+        if node is not None and _is_shared_by_memory(node):
+            fault = Fault(FaultKind.SHARED_BY_MEMORY)
         unusable = {gpu.index: unusable.get(gpu.index, fault) for gpu in machine.gpus}
     usable = tuple(gpu.index for gpu in machine.gpus if gpu.index not in unusable)
     holders = held.holders
@@ -102,6 +104,8 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         holders = dict(sorted({**holders, **rest}.items()))
     if plugin is not None and not plugin.shared and held.unexplained:
         plugin, holders = _explained_by_count(plugin, usable, held)
+    if plugin is not None and plugin.is_replicated and plugin.free > 0:
+        holders = {}  # whoever holds a replica keeps nobody from the next
     return NodeView(
         name=facts.name,
         labels=node.labels if node else {},
@@ -227,33 +231,51 @@ def _plugin(facts: NodeFacts, machine: Machine, held: Holding, *, nodes_are_know
         whole = [gpu.index for gpu in machine.gpus if not gpu.mig_enabled]
         allocatable = sum(index not in report.unhealthy for index in whole)
         return PluginOffer(allocatable, len(whole), held.requested, not held.unexplained, shared=False)
-    allocatable = node.allocatable.get(GPU_RESOURCE, 0)
-    capacity = max(node.capacity.get(GPU_RESOURCE, 0), allocatable)
-    if capacity == 0 and node.capacity.get(SHARED_RESOURCE, 0) == 0:
+    is_renamed = not node.capacity.get(GPU_RESOURCE) and node.capacity.get(SHARED_GPU_RESOURCE, 0) > 0
+    resource = SHARED_GPU_RESOURCE if is_renamed else GPU_RESOURCE
+    allocatable = node.allocatable.get(resource, 0)
+    capacity = max(node.capacity.get(resource, 0), allocatable)
+    if capacity == 0 or _is_shared_by_memory(node):
         return None
     if allocatable == 0 and facts.pools.incomplete:
         return None  # the kubelet remembers a device plugin that DRA has replaced, and DRA is not ready yet
+    is_cut, is_replicated = _is_cut(node, machine), _is_replicated(node)
     return PluginOffer(
         allocatable,
         capacity,
         held.requested,
         not held.unexplained,
-        _shares(node, machine),
+        is_cut or is_replicated,
+        is_replicated and not is_cut,
+        resource,
         is_narrowed=report is not None and report.topology_manager not in {None, NO_ALIGNMENT},
     )
 
 
-def _shares(node: Node, machine: Machine) -> bool:
-    """Whether one count of the device plugin is not one GPU (labels of GPU feature discovery)."""
+def _is_cut(node: Node, machine: Machine) -> bool:
+    """Whether one count of the device plugin is a MIG device (labels of GPU feature discovery)."""
+    return node.labels.get("nvidia.com/mig.strategy") == "single" and any(gpu.mig_enabled for gpu in machine.gpus)
+
+
+def _is_replicated(node: Node) -> bool:
+    """Whether it is one of several replicas of a GPU (the same labels)."""
     labels = node.labels
     replicas = labels.get("nvidia.com/gpu.replicas", "1")
-    cut = labels.get("nvidia.com/mig.strategy") == "single" and any(gpu.mig_enabled for gpu in machine.gpus)
     return (
-        (replicas.isdecimal() and int(replicas) > 1)
+        (replicas.isdecimal() and int(replicas[:_DIGITS]) > 1)
         or labels.get("nvidia.com/gpu.sharing-strategy", "none") not in {"none", ""}
-        or cut
-        or node.capacity.get(SHARED_RESOURCE, 0) > 0
+        or node.capacity.get(SHARED_GPU_RESOURCE, 0) > 0
     )
+
+
+def _is_shared_by_memory(node: Node) -> bool:
+    """Whether Pods ask for a part of a GPU's memory, and a scheduler of its own chooses which."""
+    return node.allocatable.get(GPU_MEMORY_RESOURCE, 0) > 0
+
+
+def _is_counted(node: Node) -> bool:
+    """Whether a device plugin offers GPUs to Pods by count."""
+    return any(node.allocatable.get(resource, 0) > 0 for resource in (GPU_RESOURCE, SHARED_GPU_RESOURCE))
 
 
 def _explained_by_count(

@@ -1,4 +1,4 @@
-"""The CPUs of a container, as far as its template tells."""
+"""The CPUs of a container: what its template tells of them, and what it may be given where that leaves them open."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -23,3 +23,41 @@ def cpus(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Decimal | None
                 if cores > 0:  # 0 is no limit
                     return cores
     return None
+
+
+# Of a node's CPUs by its GPUs: what the system has for itself is often taken from one NUMA node alone, and DaemonSets
+# have a share, so that all of them never fit beside the GPUs of that NUMA node.
+_GIVEN = Decimal("0.75")
+
+
+def are_open(pod: Mapping[str, Any], trainer: int) -> bool:
+    """Whether whole CPUs for the trainer, the container of this index, are all that the Pod lacks to have CPUs of its
+    own: the kubelet's static CPU manager gives them to Guaranteed Pods, whose containers all have limits, of memory,
+    too, and no other requests."""
+    if pod.get("resources"):
+        return False
+    containers = [*(pod.get("containers") or []), *(pod.get("initContainers") or [])]
+    return not _has(containers[trainer], "cpu") and all(
+        _is_bounded(container, resource)
+        for index, container in enumerate(containers)
+        for resource in ("cpu", "memory")
+        if (index, resource) != (trainer, "cpu")
+    )
+
+
+def fair(allocatable_milli: int, gpus: int, of: int) -> int | None:
+    """Whole CPUs that go with so many of a node's GPUs; None where that is not one for each."""
+    found = int(Decimal(allocatable_milli) / 1000 * gpus / max(of, gpus) * _GIVEN)
+    return found if found >= gpus else None
+
+
+def _has(container: Mapping[str, Any], resource: str) -> bool:
+    resources = container.get("resources") or {}
+    return any(resource in (resources.get(field) or {}) for field in ("limits", "requests"))
+
+
+def _is_bounded(container: Mapping[str, Any], resource: str) -> bool:
+    """Whether it has a limit, and asks for as much."""
+    resources = container.get("resources") or {}
+    limit = (resources.get("limits") or {}).get(resource)
+    return limit is not None and (resources.get("requests") or {}).get(resource, limit) == limit

@@ -91,7 +91,7 @@ def _storage(gang: Gang, member: Member) -> tuple[Variable, ...]:
 
 def _threads(pod: Mapping[str, Any], container: Mapping[str, Any], member: Member) -> tuple[Variable, ...]:
     """Without it torchrun sets one thread; without a CPU request nobody knows how many are ours."""
-    cores = cpus(pod, container)
+    cores = member.cpus or cpus(pod, container)
     if cores is None or not member.rank_count:
         return ()
     threads = max(1, int(cores) // member.rank_count)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from closeknit.api.names import GKE_NETWORK_PREFIX, Role
+from closeknit.api.names import GKE_NETWORK_PREFIX, GPU_RESOURCE, Role
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import Exposure, exposure
@@ -22,6 +22,10 @@ class Member:
     """Global rank of the first GPU; ranks are contiguous."""
     binding: Binding | None = None
     """How the GPUs are bound to the Pod; None where it has none."""
+    gpu_resource: str = GPU_RESOURCE
+    """What it asks a device plugin for."""
+    cpus: int | None = None
+    """Whole CPUs that its trainer is given; None where its template says, or nothing would be gained."""
     lowest_gpu: int = 0
     """The lowest NVML index among its GPUs, which no other gang has on this node."""
     nics: tuple[str, ...] = ()

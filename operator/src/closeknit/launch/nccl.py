@@ -50,7 +50,8 @@ def _has_wide_sockets(gang: Gang) -> bool:
     if not gang.net.is_sockets or not declared or min(declared) < _WIDE_GB_S:
         return False
     pod = gang.template(Role.WORKER).spec
-    cores = cpus(pod, trainer(pod))
+    given = [worker.cpus for worker in gang.workers if worker.cpus is not None]
+    cores = min(given) if given else cpus(pod, trainer(pod))
     return cores is None or cores >= _CPUS_PER_RANK * max(worker.rank_count for worker in gang.workers)
 
 

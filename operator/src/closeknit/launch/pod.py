@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from closeknit.api.affinity import REQUIRED
-from closeknit.api.names import GPU_RESOURCE, GPUS_ANNOTATION, Role
+from closeknit.api.names import GPUS_ANNOTATION, Role
 from closeknit.api.toleration import GPU_TOLERATION
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import asks_for_nics, share
@@ -152,14 +152,16 @@ def _spec(gang: Gang, index: int, common: _Common) -> Manifest:
 
 
 def _resources(gang: Gang, member: Member, common: _Common) -> Manifest:
-    """The user's resources and the GPUs; requests of an extended resource must equal its limits."""
+    """The user's resources, the GPUs, and CPUs where they are left open; of what is added, requests equal limits."""
     resources = common.resources
     ours = {}
     if member.binding in {Binding.WHOLE_NODE, Binding.BEST_EFFORT}:
-        ours[GPU_RESOURCE] = str(member.rank_count)
+        ours[member.gpu_resource] = str(member.rank_count)
     if gang.uses_rdma and member.rdma_resource and not common.asks_for_nics:
         for resource in member.nic_resources:
             ours[resource] = str(share(resource, len(member.nics)))
+    if member.cpus is not None:
+        ours["cpu"] = str(member.cpus)
     wanted = dict(resources)
     if ours:
         wanted |= {field: {**(resources.get(field) or {}), **ours} for field in ("limits", "requests")}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from closeknit.api.names import Role
+from closeknit.api.names import GPU_RESOURCE, EndReason, Role
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, Share
@@ -10,11 +10,16 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.exposure import networks
 from closeknit.cluster.levels import Place, nvlink_domain
 from closeknit.cluster.node import NodeView
+from closeknit.cluster.requests import CPU
+from closeknit.launch.cpus import are_open, fair
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
 from closeknit.launch.network import NCCL_TRANSPORTS
 from closeknit.launch.platform import platform
+from closeknit.launch.template import trainer_index
 from closeknit.lifecycle.remedies import remedies
+
+_REFUSED = frozenset({EndReason.UNSCHEDULABLE, EndReason.NODE_REFUSED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
     means nothing.
     """
     members: list[Member] = []
+    gives_cpus = _gives_cpus(job)
     for index, share in enumerate(booking.shares):
         view = cluster.nodes.get(share.node)
         if view is None:
@@ -51,8 +57,10 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 index=index,
                 uuids=named,
                 first_rank=share.first_rank,
+                cpus=_cpus(view, share) if gives_cpus else None,
                 lowest_gpu=min(share.gpus),
                 binding=share.binding,
+                gpu_resource=view.plugin.resource if view.plugin else GPU_RESOURCE,
                 nics=share.nics,
                 rdma_resource=share.rdma_resource or None,
                 transport=_transport(view, share.nics),
@@ -72,6 +80,24 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
         remedies=remedies(job.status),
         predicted_gb_s=job.status.placement.predicted_bus_bandwidth_gb_s if job.status.placement else None,
     )
+
+
+def _gives_cpus(job: TrainingJob) -> bool:
+    """Whether its trainers are given CPUs of their own where kubelets put them beside their GPUs. Not once a scheduler
+    or a kubelet has refused a Pod of the job: CPUs that it did not ask for may have been the cause."""
+    if any(attempt.reason in _REFUSED for attempt in job.status.attempts):
+        return False
+    spec = job.spec.template.spec
+    return are_open(spec, trainer_index(spec))
+
+
+def _cpus(view: NodeView, share: Share) -> int | None:
+    """Those of one node, where its Topology Manager aligns them with what a device plugin gives. It knows nothing of
+    devices that claims bind, and could put the CPUs on the other side."""
+    plugin = view.plugin
+    if plugin is None or not plugin.is_narrowed or view.allocatable is None:
+        return None
+    return fair(view.allocatable.get(CPU, 0), len(share.gpus), plugin.capacity)
 
 
 def uuids(view: NodeView, share: Share) -> tuple[str, ...] | None:

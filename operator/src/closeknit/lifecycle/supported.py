@@ -14,7 +14,6 @@ class _Field:
 
 # In the order of the spec; a field that gets built leaves this table.
 _NOT_BUILT = (
-    _Field("gpu.allowShared", lambda spec: spec.gpu.allow_shared),
     _Field("gpu.mig", lambda spec: spec.gpu.mig is not None),
     _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
     _Field("elastic", lambda spec: spec.elastic is not None),

@@ -40,6 +40,8 @@ def seat(terms: Terms, ask: Ask, policy: BindingPolicy) -> Seat | None:
         return None
     if ask.gpus > terms.part:
         return None
+    if terms.is_shared:
+        return Seat(Binding.BEST_EFFORT, mask_of(positions_of(terms.free)[:1]))
     # The plugin picks. Without the job's word that is good only where it cannot pick badly, or is known to pick well.
     picks = terms.sets.picks if terms.is_foreseen else None
     picked = None if picks is None else picks.pick(terms.free, ask.gpus)
@@ -75,7 +77,7 @@ def is_left_to_plugin(offer: Offer, policy: BindingPolicy, gpus: int) -> bool:
     )
 
 
-def unbound(group: Group, policy: BindingPolicy) -> str:
+def unbound(group: Group, policy: BindingPolicy, *, allow_shared: bool) -> str:
     """Why free GPUs of a node cannot be bound."""
     if policy is BindingPolicy.DRA:
         return "free without DRA"
@@ -83,6 +85,8 @@ def unbound(group: Group, policy: BindingPolicy) -> str:
         return f"free for DRA, not for binding {policy}"
     if group.plugin is None:
         return "free that nothing offers"
+    if group.plugin.is_replicated and allow_shared:
+        return "shared by a device plugin, of which each Pod may have one"
     if group.plugin.shared:
         return "shared by a device plugin"
     if policy is BindingPolicy.WHOLE_NODE:

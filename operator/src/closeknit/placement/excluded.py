@@ -51,7 +51,7 @@ def _gpus(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
         if other := (group.free & ~offer.terms.pool).bit_count():
             why["of another product or size"] += other * nodes
         if free := offer.gpus - bindable(offer, request.binding):
-            why[unbound(group, request.binding)] += free * nodes
+            why[unbound(group, request.binding, allow_shared=request.allow_shared)] += free * nodes
     holders = _holders(cluster, ground)
     for kind in HolderKind:
         if gpus := [number for holder, number in holders.items() if holder.kind is kind]:

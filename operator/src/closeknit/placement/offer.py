@@ -36,6 +36,8 @@ class Terms(NamedTuple):
     """Whether it is known what the device plugin picks from: all that is free, and that alone."""
     beyond: bool
     """Whether the device plugin could also hand out GPUs that are not free: it does not know that they are broken."""
+    is_shared: bool
+    """Whether the job is given a replica of a GPU: one, for of several two may be of the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,13 +49,17 @@ class Offer:
     """How many the job may take."""
 
 
-def terms(group: Group, kind: MachineKind, sets: Sets, matches: int, *, asks_for_nics: bool) -> Terms:
-    """What nodes of a group, of this kind, have for a job, which takes the GPUs of this mask, and whose Pods ask for
-    NICs themselves or are given them."""
+def terms(
+    group: Group, kind: MachineKind, sets: Sets, matches: int, *, asks_for_nics: bool, allow_shared: bool
+) -> Terms:
+    """What nodes of a group, of this kind, have for a job, which takes the GPUs of this mask, shared ones or not, and
+    whose Pods ask for NICs themselves or are given them."""
     count = len(kind.products)
     exposed = group.exposure.transports if group.exposure and (asks_for_nics or group.is_rdma_free) else ()
     transports = tuple(transport for transport in sets.transports if transport in exposed)
     plugin = group.plugin if group.plugin and not group.plugin.shared else None
+    shared = group.plugin if allow_shared and group.plugin and group.plugin.is_replicated else None
+    part = min(plugin.free, group.free.bit_count()) if plugin and plugin.holders_known else 0
     return Terms(
         sets=sets,
         kind=_mixable(kind),
@@ -65,11 +71,12 @@ def terms(group: Group, kind: MachineKind, sets: Sets, matches: int, *, asks_for
         and plugin.requested == 0
         and plugin.allocatable == plugin.capacity == count
         and group.free == sets.every,
-        part=min(plugin.free, group.free.bit_count()) if plugin and plugin.holders_known else 0,
+        part=min(1, shared.free, group.free) if shared else part,
         transports=transports,
         exposure=group.exposure if transports else None,
         is_foreseen=plugin is not None and not plugin.is_narrowed and plugin.free == group.free.bit_count(),
         beyond=plugin is not None and plugin.free > group.free.bit_count(),
+        is_shared=shared is not None,
     )
 
 

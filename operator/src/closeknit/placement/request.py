@@ -58,6 +58,8 @@ class Request:
     products: tuple[str, ...] = ()
     min_memory_bytes: int | None = None
     binding: BindingPolicy = BindingPolicy.AUTO
+    allow_shared: bool = False
+    """Whether it takes GPUs that others may use, too."""
     rdma: RdmaPolicy = RdmaPolicy.PREFERRED
     tolerations: tuple[Toleration, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -113,6 +115,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         products=tuple(sorted(spec.gpu.products)),
         min_memory_bytes=int(quantity(spec.gpu.min_memory)) if spec.gpu.min_memory else None,
         binding=spec.gpu.binding,
+        allow_shared=spec.gpu.allow_shared,
         rdma=spec.network.rdma,
         traffic_class=spec.network.traffic_class,
         tolerations=tuple(toleration(entry) for entry in tolerations if isinstance(entry, dict))

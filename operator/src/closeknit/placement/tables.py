@@ -185,7 +185,10 @@ class Tables:
         now, emptied = forest.now, forest.empty
         if request.selects or request.avoided:
             now, emptied = self._selection(cluster, request)
-        filters = (request.tolerations, request.products, request.min_memory_bytes, request.needs)
+        filters = (
+            *(request.tolerations, request.products, request.min_memory_bytes, request.needs),
+            request.allow_shared,
+        )
         dear = self.dear_in(forest.empty)
         key = (empty, _selected(request), *filters, dear)
         translation = self._translations.get(key)

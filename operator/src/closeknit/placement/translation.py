@@ -68,7 +68,9 @@ class Translation:
             return None
         kind = group.kind
         nics = asks_for_nics(self._request.needs)
-        offer = self._offer_of(terms(group, kind, self._sets_of(kind), self._matching(kind), asks_for_nics=nics))
+        sets, shared = self._sets_of(kind), self._request.allow_shared
+        found = terms(group, kind, sets, self._matching(kind), asks_for_nics=nics, allow_shared=shared)
+        offer = self._offer_of(found)
         number = self._numbers.setdefault(offer, len(self._offers))
         if number == len(self._offers):
             self._offers.append(offer)
