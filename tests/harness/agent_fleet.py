@@ -38,9 +38,7 @@ async def _tokens(cluster: LocalCluster, nodes: Sequence[str]) -> list[str]:
     tls.load_cert_chain(cluster.directory / "admin.crt", cluster.directory / "admin.key")
     connector = aiohttp.TCPConnector(ssl=tls, limit=AT_ONCE)
     no_hurry = aiohttp.ClientTimeout(total=None)  # its clock also runs for those who wait for a connection
-    async with aiohttp.ClientSession(
-        cluster.server, connector=connector, timeout=no_hurry, trust_env=False
-    ) as session:
+    async with aiohttp.ClientSession(cluster.server, connector=connector, timeout=no_hurry, trust_env=False) as session:
 
         async def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
             async with session.post(path, json=body) as answer:

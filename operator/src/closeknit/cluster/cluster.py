@@ -173,17 +173,15 @@ class Cluster:
         return tuple(uuid_of(device, self._tables.under(SLICES_OF_POOL, pool)) for pool, device in claim.devices)
 
     def reported_uuids(self, pod: Pod) -> tuple[str, ...] | None:
-        """UUIDs of the devices that the kubelet gave to the Pod, ascending; None where its node's agent names none."""
-        entries = self._tables.all(ALLOCATIONS).get(pod.node)
-        if not entries:
-            return None
+        """UUIDs of the devices that the kubelet gave to the Pod, ascending; None where neither its node's agent nor its
+        status names any."""
         found = {
             device
-            for entry in entries
+            for entry in self._tables.all(ALLOCATIONS).get(pod.node) or ()
             if (entry.namespace, entry.pod) == pod.key and (not entry.pod_uid or entry.pod_uid == pod.uid)
             for device in entry.devices
         }
-        return tuple(sorted(found)) or None
+        return tuple(sorted(found)) or pod.devices or None
 
     def tells_gpus_like(self, other: "Cluster") -> bool:
         """Whether `claimed_uuids` and `reported_uuids` give the same of the same claims and Pods, for sure."""
