@@ -91,11 +91,10 @@ def test_two_pods_hold_gpus(node_cluster: LocalCluster, node: LocalNode, agent: 
     expected = {f"default/{name}/main": sorted(uuids) for name, uuids in told.items()}
     assert sorted(map(len, expected.values())) == [2, 5]
     agent.wait_until_held(expected)
-    for name in ("five", "two"):  # what stands for the agent where it cannot ask
-        node_cluster.wait_for(
-            lambda name=name: devices(node_cluster, name) == expected[f"default/{name}/main"],
-            f"the kubelet to write into the status of {name} what it has",
-        )
+    node_cluster.wait_for(  # what stands for the agent where it cannot ask
+        lambda: {f"default/{name}/main": devices(node_cluster, name) for name in told} == expected,
+        "the kubelet to write into the status of both what they have",
+    )
 
     agent.stop()
     agent.start()
