@@ -37,7 +37,8 @@ async def _tokens(cluster: LocalCluster, nodes: Sequence[str]) -> list[str]:
     tls = ssl.create_default_context(cafile=str(cluster.directory / "ca.crt"))
     tls.load_cert_chain(cluster.directory / "admin.crt", cluster.directory / "admin.key")
     connector = aiohttp.TCPConnector(ssl=tls, limit=AT_ONCE)
-    async with aiohttp.ClientSession(cluster.server, connector=connector, trust_env=False) as session:
+    no_hurry = aiohttp.ClientTimeout(total=None)  # its clock also runs for those who wait for a connection
+    async with aiohttp.ClientSession(cluster.server, connector=connector, timeout=no_hurry, trust_env=False) as session:
 
         async def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
             async with session.post(path, json=body) as answer:

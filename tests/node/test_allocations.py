@@ -6,8 +6,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from closeknit.cluster.pod import Pod, WirePod
+from closeknit.cluster.pod import pod as operators_pod
 from harness.local_cluster import LocalCluster, is_running
 from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT
 from harness.node.local_node import LocalNode
@@ -62,6 +65,13 @@ class Agent:
         return known[:2] if known else ("", "")
 
 
+def devices(cluster: LocalCluster, name: str) -> list[str]:
+    """The GPUs of a Pod, as the operator reads its status."""
+    kept = operators_pod(msgspec.convert(cluster.get("pods", name), WirePod))
+    assert isinstance(kept, Pod)
+    return list(kept.devices)
+
+
 @pytest.fixture(scope="module")
 def agent(stand: Stand, node_cluster: LocalCluster, node: LocalNode) -> Iterator[Agent]:
     node.offer_gpus(stand.machine(node))
@@ -81,6 +91,10 @@ def test_two_pods_hold_gpus(node_cluster: LocalCluster, node: LocalNode, agent: 
     expected = {f"default/{name}/main": sorted(uuids) for name, uuids in told.items()}
     assert sorted(map(len, expected.values())) == [2, 5]
     agent.wait_until_held(expected)
+    node_cluster.wait_for(  # what stands for the agent where it cannot ask
+        lambda: {f"default/{name}/main": devices(node_cluster, name) for name in told} == expected,
+        "the kubelet to write into the status of both what they have",
+    )
 
     agent.stop()
     agent.start()

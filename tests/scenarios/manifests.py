@@ -93,6 +93,13 @@ def pod(
     }
 
 
+def told(pod: Manifest, *resources: tuple[str, Sequence[str]]) -> Manifest:
+    """The Pod with what the kubelet says of its container in its status: names of resources with their devices."""
+    given = [{"name": name, "resources": [{"resourceID": each} for each in ids]} for name, ids in resources]
+    status = {**pod["status"], "containerStatuses": [{"name": "main", "allocatedResourcesStatus": given}]}
+    return {**pod, "status": status}
+
+
 def worker(
     job: str = "train",
     index: int = 0,

@@ -9,6 +9,7 @@ import pytest
 from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.nvml.gpu import P2P_READ
+from closeknit.agent.nvml.messages import framed
 from closeknit.agent.nvml.session import Session
 from closeknit.agent.simulated import load_profile
 from harness.nvml_fields import VALUE_MEMBERS
@@ -63,6 +64,17 @@ def test_a_field_of_a_kind_that_nobody_knows_is_absent(monkeypatch: pytest.Monke
     library.value_type = 7
     link = opened(library, monkeypatch).gpu(0).links[0]
     assert (link.speed_mb_s, link.errors["speed_mb_s"]) == (None, "UnknownValueType")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), 1e300])
+def test_a_field_that_is_no_number_is_absent(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = NvmlLibrary(MACHINE)
+    library.value_type = 0
+    session = opened(library, monkeypatch)
+    monkeypatch.setattr(library, "_field", lambda *_: (0, number))
+    reading = session.gpu(0)
+    assert (reading.links[0].speed_mb_s, reading.links[0].errors["speed_mb_s"]) == (None, "NotANumber")
+    assert framed(reading)
 
 
 def test_a_gpu_that_may_not_be_opened_is_counted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,14 @@ from scenarios.manifests import (
     pod,
     resource_claim,
     resource_slice,
+    told,
     training_job,
     uuids,
     worker,
 )
 from scenarios.views import view, words
 
+GPU = "nvidia.com/gpu"
 WHOLE = booked(("gpu-1", range(4)))
 HOLDERS = {
     "nobody": ([], {}),
@@ -124,6 +126,31 @@ HOLDERS = {
     "a replica of a shared GPU": (
         [pod(), node_topology(allocations=[allocation("ml", "notebook", ["GPU-gpu-1-4::2"])])],
         {4: "Pod ml/notebook"},
+    ),
+    "somebody's Pod, by its status, where the agent cannot ask the kubelet": (
+        [told(pod(), ("example.com/nic", ["GPU-gpu-1-1"]), (GPU, uuids("gpu-1", 4))), node_topology()],
+        {4: "Pod ml/notebook"},
+    ),
+    "a replica of a shared GPU, by the Pod's status": (
+        [told(pod(), (GPU, ["GPU-gpu-1-4::2"])), node_topology()],
+        {4: "Pod ml/notebook"},
+    ),
+    "the agent's word before the status": (
+        [
+            told(pod(), (GPU, uuids("gpu-1", 4))),
+            node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 5))]),
+        ],
+        {5: "Pod ml/notebook"},
+    ),
+    "a status with more GPUs than were asked for": (
+        [told(pod(), (GPU, uuids("gpu-1", 4, 5))), node_topology()],
+        {},
+    ),
+    "a device plugin that numbers its devices": ([told(pod(), (GPU, ["4"])), node_topology()], {}),
+    "a Pod that asked for none": ([told(pod(requests={"cpu": "1"}), (GPU, uuids("gpu-1", 4))), node_topology()], {}),
+    "a status without what it is to have": (
+        [{**pod(), "status": {"phase": "Running", "containerStatuses": [{"allocatedResourcesStatus": [{}]}]}}],
+        {},
     ),
     "the kubelet's word on a Pod that is gone": (
         [node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))])],

@@ -14,6 +14,7 @@ from scenarios.manifests import (
     priority_class,
     resource_claim,
     resource_slice,
+    told,
     training_job,
     uuids,
     worker,
@@ -73,10 +74,12 @@ def test_what_a_pod_really_got() -> None:
         resource_slice("gpu-1"),
         pod(),
         pod("quiet"),
+        told(pod("shown"), ("nvidia.com/gpu", uuids("gpu-1", 3))),
         resource_claim("x", ("gpu-1", 7), ("gpu-1", 1), ("gpu-9", 0)),
     )
     assert cluster.reported_uuids(cluster.pods["ml", "notebook"]) == ("GPU-gpu-1-2", "GPU-gpu-1-5")
     assert cluster.reported_uuids(cluster.pods["ml", "quiet"]) is None
+    assert cluster.reported_uuids(cluster.pods["ml", "shown"]) == ("GPU-gpu-1-3",)
     assert cluster.claimed_uuids(cluster.claims["ml", "x"]) == ("GPU-gpu-1-7", "GPU-gpu-1-1", None)
 
 

@@ -26,6 +26,8 @@ from closeknit.runtime.address import Address
 
 if TYPE_CHECKING:
     from closeknit.agent.agent import Agent
+    from closeknit.agent.kubelet.source import Kubelet
+    from closeknit.kube.api import Api
 
 # With the 3 s for a GPU that hangs less than 10 s until anything is told; the states of 144 links take 16 ms of a core.
 READING_S = 6.0
@@ -130,9 +132,6 @@ def write_dump(
 
 async def _run_all(members: Sequence[Member], interval_s: float, address: Address | None) -> None:
     from closeknit.agent.agent import Agent  # noqa: PLC0415 -- `dump` runs where the Kubernetes client is not installed
-    from closeknit.agent.kubelet.pod_resources import PodResources  # noqa: PLC0415
-    from closeknit.agent.kubelet.slices import gpu_uuids  # noqa: PLC0415
-    from closeknit.agent.kubelet.source import Kubelet  # noqa: PLC0415
     from closeknit.agent.publish import Publisher  # noqa: PLC0415
     from closeknit.kube.http import HttpApi  # noqa: PLC0415
 
@@ -147,11 +146,7 @@ async def _run_all(members: Sequence[Member], interval_s: float, address: Addres
                 _refuse(f"node {member.node}: no way to the cluster: {error}")
             await stack.enter_async_context(api)
             publisher = Publisher(api, member.node, agent_version=agent_version)
-            kubelet = None
-            if member.pod_resources is not None:
-                pods = PodResources(member.pod_resources)
-                stack.callback(pods.close)
-                kubelet = Kubelet(pods, partial(gpu_uuids, api, member.node), member.pod)
+            kubelet = None if member.pod_resources is None else _kubelet(stack, member.pod_resources, api, member)
             agents.append(Agent(member.node, member.source, publisher, interval_s=interval_s, kubelet=kubelet))
         for agent in agents:
             group.create_task(agent.run())
@@ -159,6 +154,18 @@ async def _run_all(members: Sequence[Member], interval_s: float, address: Addres
             ((member, agent),) = zip(members, agents, strict=True)
             await _serve(stack, address, member, agent, user_agent)
         give_back()
+
+
+def _kubelet(stack: AsyncExitStack, socket: Path, api: "Api", member: Member) -> "Kubelet":
+    """The kubelet of the member's node, asked until the stack ends."""
+    # An agent that does not ask needs not its client, which takes 4 MB.
+    from closeknit.agent.kubelet.pod_resources import PodResources  # noqa: PLC0415
+    from closeknit.agent.kubelet.slices import gpu_uuids  # noqa: PLC0415
+    from closeknit.agent.kubelet.source import Kubelet  # noqa: PLC0415
+
+    pods = PodResources(socket)
+    stack.callback(pods.close)
+    return Kubelet(pods, partial(gpu_uuids, api, member.node), member.pod)
 
 
 async def _serve(stack: AsyncExitStack, address: Address, member: Member, agent: "Agent", user_agent: str) -> None:

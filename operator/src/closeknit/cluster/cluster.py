@@ -175,9 +175,10 @@ class Cluster:
         return tuple(uuid_of(device, self._tables.under(SLICES_OF_POOL, pool)) for pool, device in claim.devices)
 
     def reported_uuids(self, pod: Pod) -> tuple[str, ...] | None:
-        """UUIDs of the devices that the kubelet gave to the Pod, ascending; None where its node's agent names none."""
+        """UUIDs of the devices that the kubelet gave to the Pod, ascending; None where neither its node's agent nor its
+        status names any."""
         found = {device for entry in self._told_of(pod) for device in entry.devices}
-        return tuple(sorted(found)) or None
+        return tuple(sorted(found)) or pod.devices or None
 
     def paths_of(self, pod: Pod) -> frozenset[TrafficPath]:
         """The ways that the Pod's data has moved, as its node's agent tells; see `Allocation.paths`."""

@@ -1,8 +1,9 @@
 """Who holds which GPU of one node: bookings, live Pods, claims and the kubelet's own word, brought together.
 
 A GPU is in use when any of them says so. Of one Pod the kubelet's report is believed first (its devices never change
-while it lives), then, where the Pod stands for a share of a booking, the booking. No word of a Pod about itself counts
-but what it requests, which nobody can change: labels, annotations, owners and affinity are anybody's to write.
+while it lives), by the node's agent or, where that cannot ask, in the Pod's status; then, where the Pod stands for a
+share of a booking, the booking. No word of a Pod about itself counts but what it requests, which nobody can change:
+labels, annotations, owners and affinity are anybody's to write; its status is the kubelet's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -132,9 +133,9 @@ def _told(report: AgentReport) -> _Told:
 
 
 def _pod_gpus(machine: Machine, pod: Pod, told: _Told) -> tuple[int, ...]:
-    """GPUs of one Pod by the kubelet's word."""
+    """GPUs of one Pod by the kubelet's word: what its agent was told, else what stands in the Pod's status."""
     if pod.key not in told:
-        return ()
+        return _indexes(machine, pod.devices)
     devices = [device for uid, given in told[pod.key] if not (uid and pod.uid and uid != pod.uid) for device in given]
     return _indexes(machine, devices)
 

@@ -1,6 +1,6 @@
 """Pods, in the few fields that are kept: all of them of our own, of others only what they hold."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from sys import intern
 
@@ -20,6 +20,7 @@ from closeknit.cluster.pin import WireAffinity, pin
 from closeknit.cluster.requests import CPU, MEMORY, Amounts, Asked, ContainerGiven, Given, Needs, requests
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+GPU_UUID = "GPU-"  # what a uuid of a whole GPU begins with; a device plugin may number its devices instead
 KEPT_WORDS = 1000  # of a Pod's own message
 # What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
 KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
@@ -59,6 +60,9 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     priority: int = 0
     owners: tuple[Owner, ...] = ()
     labels: Mapping[str, str] = {}  # ours only
+    devices: tuple[str, ...] = ()
+    """UUIDs of the GPUs that a device plugin gave it, as its status has them from the kubelet, ascending; all that it
+    requests, or none."""
 
     pinned: str = ""  # node that a child of ours is made for
     resource_version: str = ""
@@ -192,8 +196,18 @@ class _State(WireStruct, frozen=True):
     running: _Running | None = None
 
 
+class _ResourceHealth(WireStruct, frozen=True):
+    resource_id: str = msgspec.field(default="", name="resourceID")
+
+
+class _ResourceStatus(WireStruct, frozen=True):
+    name: str = ""
+    resources: list[_ResourceHealth] | None = None
+
+
 class _ContainerStatus(ContainerGiven, frozen=True):
     state: _State | None = None
+    allocated_resources_status: list[_ResourceStatus] | None = None
 
 
 class _ExtendedResourceClaim(WireStruct, frozen=True):
@@ -230,12 +244,8 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
     phase = status.phase or ""
     if not ours and phase in FINISHED_PHASES:
         return None
-    taken = requests(
-        spec,
-        status,
-        [*(status.init_container_statuses or ()), *(status.container_statuses or ())],
-        status.conditions or (),
-    )
+    containers = [*(status.init_container_statuses or ()), *(status.container_statuses or ())]
+    taken = requests(spec, status, containers, status.conditions or ())
     claims = _claims(spec, status)
     namespace = metadata.namespace or "default"
     if not (ours or claims or any(_is_gpu(name) for name in taken) or child_named(metadata.name) is not None):
@@ -251,6 +261,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
         priority=spec.priority or 0,
         owners=owners,
         labels=metadata.our_labels,
+        devices=_devices(containers, taken[GPU_RESOURCE]) if taken.get(GPU_RESOURCE) else (),
     )
     if not ours:
         return others
@@ -282,6 +293,21 @@ def _lodger(namespace: str, name: str, node: str, taken: dict[str, int]) -> Lodg
 
 def _is_gpu(resource: str) -> bool:
     return resource.startswith((GPU_RESOURCE, "nvidia.com/mig-"))  # gpu.shared and MIG slices included
+
+
+def _devices(containers: Sequence[_ContainerStatus], count: int) -> tuple[str, ...]:
+    """What the kubelet says that the device plugin gave to these containers, if that is as many GPUs as were asked for.
+
+    Another number is a kubelet that has not told all, a plugin that does not name its devices by uuid, or a lie.
+    """
+    found = {
+        device.resource_id.partition("::")[0]  # a shared GPU's replica is called `<uuid>::<n>`
+        for container in containers
+        for resource in container.allocated_resources_status or ()
+        if resource.name == GPU_RESOURCE
+        for device in resource.resources or ()
+    }
+    return tuple(sorted(found)) if len(found) == count and all(device.startswith(GPU_UUID) for device in found) else ()
 
 
 def _claims(spec: _PodSpec, status: _PodStatus) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import TypeVar
 
 from closeknit.agent.discovery import pci
+from closeknit.agent.discovery.possible import possible, possible_if_whole
 from closeknit.agent.discovery.readings import FabricReading, GpuReading, LinkReading, PairReading, PciReading
 from closeknit.api.nodetopology import Nvlink, NvlinkDomain, NvlinkPair
 from closeknit.api.nodetopology_status import LinkDown
@@ -60,7 +61,8 @@ def nvlink(
     switch_links = [found.count(End.SWITCH) + len(links) for found, links in zip(up, down, strict=True)]
     cpu_links = [found.count(End.CPU) for found in up]
     return (
-        Nvlink(
+        possible(
+            Nvlink,
             generation=_most_common(generation(gpu) for gpu in gpus),
             link_bandwidth_gb_s=_most_common(link_bandwidth_gb_s(gpu) for gpu in gpus),
             switched=switched,
@@ -183,7 +185,7 @@ def _domain(gpus: Sequence[GpuReading]) -> NvlinkDomain | None:
     if len(domains) != 1 or any(not fabric.cluster_uuid.strip("0") for fabric in fabrics):
         return None
     ((uuid, clique),) = domains
-    return NvlinkDomain(cluster_uuid=dashed(uuid), clique_id=clique)
+    return possible_if_whole(NvlinkDomain, cluster_uuid=dashed(uuid), clique_id=clique)
 
 
 def dashed(digits: str) -> str:

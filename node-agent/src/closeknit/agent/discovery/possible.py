@@ -6,6 +6,8 @@ from pydantic import ValidationError
 
 from closeknit.api.wire import Wire
 
+MOST = 2**63 - 1  # the API server refuses an object with a larger whole number
+
 W = TypeVar("W", bound=Wire)
 
 
@@ -23,3 +25,16 @@ def possible(model: type[W], **facts: Any) -> W:
             name: fact for name, fact in facts.items() if name not in refused or model.model_fields[name].is_required()
         }
         return model(**kept)
+
+
+def possible_if_whole(model: type[W], **facts: Any) -> W | None:
+    """The same; None where a fact that it cannot do without is impossible."""
+    try:
+        return possible(model, **facts)
+    except ValidationError:
+        return None
+
+
+def countable(number: int | None) -> int | None:
+    """The number, if it is one that Kubernetes can hold."""
+    return number if number is not None and number <= MOST else None

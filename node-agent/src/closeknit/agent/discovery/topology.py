@@ -10,7 +10,7 @@ from closeknit.agent.discovery.capture import capture_devices
 from closeknit.agent.discovery.course import Course
 from closeknit.agent.discovery.findings import Finding, findings
 from closeknit.agent.discovery.nics import could_look, nics, statuses
-from closeknit.agent.discovery.possible import possible
+from closeknit.agent.discovery.possible import countable, possible, possible_if_whole
 from closeknit.agent.discovery.readings import GpuReading, MigDeviceReading, PciReading, Readings
 from closeknit.agent.discovery.virtual import virtualized
 from closeknit.api.nodetopology import (
@@ -140,7 +140,7 @@ def _gpu(gpu: GpuReading, address: str, place: PciReading | None, node: Nvlink) 
         product=product(gpu.name),
         architecture=ARCHITECTURES.get(gpu.architecture) if gpu.architecture is not None else None,
         compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
-        memory_bytes=gpu.memory_bytes,
+        memory_bytes=countable(gpu.memory_bytes),
         numa_node=pci.numa_node(place),
         mig=_mig(gpu),
         nvlink_generation=generation if generation != node.generation else None,
@@ -164,14 +164,14 @@ def _mig_device(reading: MigDeviceReading) -> MigDevice | None:
     if reading.uuid is None or not found:
         return None
     memory = reading.memory_mib * 2**20 if reading.memory_mib is not None else None
-    return MigDevice(uuid=reading.uuid, profile=profile, memory_bytes=memory)
+    return possible_if_whole(MigDevice, uuid=reading.uuid, profile=profile, memory_bytes=countable(memory))
 
 
 def _c2c(gpu: GpuReading) -> C2C | None:
     if not gpu.c2c_links:
         return None
     bandwidth = gpu.c2c_links * gpu.c2c_link_mb_s / 1000 if gpu.c2c_link_mb_s else None
-    return C2C(links=gpu.c2c_links, bandwidth_gb_s=bandwidth)
+    return possible_if_whole(C2C, links=gpu.c2c_links, bandwidth_gb_s=bandwidth)
 
 
 def _source(
@@ -184,7 +184,7 @@ def _source(
     return Provenance(
         method=method,
         driver_version=_short(readings.driver_version),
-        cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda is not None else None,
+        cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda is not None and cuda > 0 else None,
         kernel_module=_kernel_module(module),
         machine=_short(" ".join(filter(None, (kernel.system_vendor, kernel.product_name))), 128),
         virtualized=is_virtual,

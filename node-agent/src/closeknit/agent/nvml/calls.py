@@ -55,4 +55,6 @@ def _value(value: Any) -> int | str:
         return word(pynvml.NVMLError(value.nvmlReturn))
     if not 0 <= value.valueType < len(VALUE_MEMBERS):
         return "UnknownValueType"
-    return int(getattr(value.value, VALUE_MEMBERS[value.valueType]))
+    found = getattr(value.value, VALUE_MEMBERS[value.valueType])
+    # What is no number, or more than travels between two processes, would end this one.
+    return int(found) if -(2**63) <= found < 2**64 else "NotANumber"
