@@ -278,8 +278,9 @@ def test_a_quota_that_counts_a_pod_on_a_dead_node_for_ever_is_told() -> None:
     story.settle()
     story.pass_time(300)
     story.quotas = [Quota("gpus", {"requests.nvidia.com/gpu": "16"}, {"requests.nvidia.com/gpu": "8"})]
-    story.add(*plugin_node("gpu-3"))
+    for each in plugin_node("gpu-3"):
+        story.add(each)
     story.settle()
     pending = story.status().pending
     assert pending is not None
-    assert pending.reason is PendingReason.QUOTA_EXCEEDED
+    assert pending.reason == PendingReason.QUOTA_EXCEEDED
