@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from itertools import combinations, pairwise, permutations
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,6 @@ from closeknit.placement.order import crossing, ordered
 from closeknit.placement.ranks import coordinates, in_fabric_order
 from closeknit.placement.request import Request
 from closeknit.placement.traffic import between_hosts
-from harness.called import A_SECOND, calls_of
 from scenarios.clusters import wanted
 
 Domains = list[tuple[str, ...]]
@@ -144,6 +144,7 @@ def test_so_many_hosts_take_less_than_a_second(hosts: int, racks: int, gpus: int
     domains = [(f"b{number % racks % 3}", f"b{number % racks % 3}/r{number % racks}") for number in range(hosts)]
     names = in_fabric_order([(each, f"{number:05}", gpus // hosts) for number, each in enumerate(domains)])
     request = wanted(gpus=gpus, parallelism=parallelism)
-    order, calls = calls_of(lambda: ordered([domains[int(name)] for name in names], request))
-    assert calls < A_SECOND
+    before = process_time()
+    order = ordered([domains[int(name)] for name in names], request)
+    assert process_time() - before < 1
     assert sorted(order) == list(range(hosts))
