@@ -55,12 +55,14 @@ def at(
 
 
 def told(
-    *looks: tuple[Sequence[Allocation], Traffic], ports: frozenset[str] | None = PORTS
+    *looks: tuple[Sequence[Allocation], Traffic],
+    ports: frozenset[str] | None = PORTS,
+    linked: frozenset[str] = frozenset({A, B}),
 ) -> dict[str, list[TrafficPath]]:
     """Pod -> its ways, after these looks."""
     found = Trail()
     for containers, traffic in looks:
-        found = trail.after(found, containers, traffic, ports)
+        found = trail.after(found, containers, traffic, ports, linked)
     return {each.pod: found.paths(each) for each in looks[-1][0]}
 
 
@@ -96,7 +98,27 @@ def test_the_network_is_told_of_one_that_is_alone() -> None:
     assert told((both, at()), (both, at(0, 1, 1))) == {"one": [], "two": []}
     assert told((both, at()), (one, at(0, 1, 1))) == {"one": []}
     assert told((both, at()), (one, at(0, 1, 1)), (one, at(0, 2, 2))) == {"one": [RDMA, SOCKET]}
-    assert told((one, at()), (one, at(0, 1, 1, port="mlx5_9:1"))) == {"one": [SOCKET]}  # of a manager of switches
+    switches = {"mlx5_9:1": 9 * MOVED_BYTES, **at().rdma}  # and their manager's port
+    assert told((one, at()), (one, dataclasses.replace(at(0, 0, 1), rdma=switches))) == {"one": [SOCKET]}
+
+
+def test_sockets_are_told_only_where_every_other_way_is_counted() -> None:
+    """Else a driver that cannot count would make a silent NVLink of a busy one."""
+    one = [held("one", A)]
+    blind = dataclasses.replace(at(0, 0, 1), nvlink={})
+    assert told((one, at()), (one, blind)) == {"one": []}
+    assert told((one, at()), (one, blind), linked=frozenset({B})) == {"one": [SOCKET]}  # it has none to count
+    assert told((one, at()), (one, at(1)), (one, blind)) == {"one": [NVLINK, SOCKET]}  # it is no longer asked
+    assert told((one, at()), (one, dataclasses.replace(at(0, 0, 1), rdma={}))) == {"one": []}
+
+
+def test_which_gpus_have_nvlinks() -> None:
+    spec = discover(readings_of(load_profile("hgx-h200"), "node-1"), Method.SIMULATED).spec
+    assert trail.linked(spec) == {gpu.uuid for gpu in spec.gpus}
+    mesh = discover(readings_of(load_profile("dgx1-v100"), "node-1"), Method.SIMULATED).spec
+    assert len(trail.linked(mesh)) == 8
+    bare = discover(readings_of(load_profile("pcie-8"), "node-1"), Method.SIMULATED).spec
+    assert trail.linked(bare) == frozenset()
 
 
 def test_where_ports_may_be_out_of_sight_the_network_is_not_told() -> None:
@@ -114,12 +136,12 @@ def test_where_ports_may_be_out_of_sight_the_network_is_not_told() -> None:
 
 def test_when_to_look_and_at_which_gpus() -> None:
     one, two = held("one", A), held("two", B)
-    found = trail.after(Trail(), [one], at(), PORTS)
+    found = trail.after(Trail(), [one], at(), PORTS, ())
     assert not trail.is_due(Trail(), [], 1000.0)  # an idle node is never looked at
     assert trail.is_due(found, [one, two], 0.0) and trail.is_due(found, [], 0.0)
     assert not trail.is_due(found, [one], 59.0) and trail.is_due(found, [one], 60.0)
     assert trail.wanted(found, [one, two]) == [A, B]
-    assert trail.wanted(trail.after(found, [one], at(1), PORTS), [one, two]) == [B]
+    assert trail.wanted(trail.after(found, [one], at(1), PORTS, ()), [one, two]) == [B]
 
 
 def test_what_was_published_stays_over_a_restart_of_the_agent() -> None:

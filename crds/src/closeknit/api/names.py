@@ -206,6 +206,8 @@ class ConditionReason(StrEnum):
     PREFLIGHT_SKIPPED = "PreflightSkipped"
     MEMORY_LOCK_BOUNDED = "MemoryLockBounded"
     TRAFFIC_CLASS_NOT_MARKED = "TrafficClassNotMarked"
+    FELL_BACK_TO_SOCKETS = "FellBackToSockets"
+    NVLINK_SILENT = "NVLinkSilent"
     AS_PLANNED = "AsPlanned"
 
 

@@ -149,7 +149,7 @@ class Agent:
         now = asyncio.get_running_loop().time()
         if trail.is_due(self._trail, held, now - self._counted_at):
             traffic = await asyncio.to_thread(self._source.traffic, trail.wanted(self._trail, held))
-            self._trail = trail.after(self._trail, held, traffic, trail.rdma_ports(spec))
+            self._trail = trail.after(self._trail, held, traffic, trail.rdma_ports(spec), trail.linked(spec))
             self._counted_at = now
         return tuple(each.model_copy(update={"paths": self._trail.paths(each)}) for each in held)
 

@@ -1,6 +1,6 @@
 """The Cluster: everything a decision is made from, as one value that follows the API server batch by batch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Self
@@ -9,6 +9,7 @@ from immutables import Map
 
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import HOST_LEVEL, JobKey
+from closeknit.api.nodetopology_status import TrafficPath
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.booking import Booking
@@ -34,6 +35,7 @@ from closeknit.cluster.levels import Levels
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import uuid_of
+from closeknit.cluster.report import Allocation
 from closeknit.cluster.table import EMPTY, ObjectKey
 from closeknit.cluster.tables import Tables
 from closeknit.cluster.view import node_view
@@ -174,19 +176,27 @@ class Cluster:
 
     def reported_uuids(self, pod: Pod) -> tuple[str, ...] | None:
         """UUIDs of the devices that the kubelet gave to the Pod, ascending; None where its node's agent names none."""
-        entries = self._tables.all(ALLOCATIONS).get(pod.node)
-        if not entries:
-            return None
-        found = {
-            device
-            for entry in entries
-            if (entry.namespace, entry.pod) == pod.key and (not entry.pod_uid or entry.pod_uid == pod.uid)
-            for device in entry.devices
-        }
+        found = {device for entry in self._told_of(pod) for device in entry.devices}
         return tuple(sorted(found)) or None
 
+    def paths_of(self, pod: Pod) -> frozenset[TrafficPath]:
+        """The ways that the Pod's data has moved, as its node's agent tells; see `Allocation.paths`."""
+        return frozenset(path for entry in self._told_of(pod) for path in entry.paths)
+
+    def tells_like(self, other: "Cluster", node: str) -> bool:
+        """Whether the agent of a node tells the same of its containers, for sure."""
+        return self._tables.all(ALLOCATIONS).get(node) is other._tables.all(ALLOCATIONS).get(node)
+
+    def _told_of(self, pod: Pod) -> Iterator[Allocation]:
+        return (
+            entry
+            for entry in self._tables.all(ALLOCATIONS).get(pod.node) or ()
+            if (entry.namespace, entry.pod) == pod.key and (not entry.pod_uid or entry.pod_uid == pod.uid)
+        )
+
     def tells_gpus_like(self, other: "Cluster") -> bool:
-        """Whether `claimed_uuids` and `reported_uuids` give the same of the same claims and Pods, for sure."""
+        """Whether `claimed_uuids`, `reported_uuids` and `paths_of` give the same of the same claims and Pods, for
+        sure."""
         mine, others = self._tables, other._tables
         return mine.all(ALLOCATIONS) is others.all(ALLOCATIONS) and mine.all(SLICES) is others.all(SLICES)
 

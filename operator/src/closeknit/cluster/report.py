@@ -12,7 +12,7 @@ import msgspec
 from pydantic import ValidationError
 
 from closeknit.api.names import MachineConditionType
-from closeknit.api.nodetopology_status import NodeTopologyStatus
+from closeknit.api.nodetopology_status import NodeTopologyStatus, TrafficPath
 from closeknit.api.objects import NodeTopology
 from closeknit.api.printable import printable
 from closeknit.api.wire import FieldError
@@ -32,6 +32,8 @@ class Allocation:
     pod_uid: str | None
     devices: tuple[str, ...]
     """UUIDs of GPUs and MIG devices."""
+    paths: tuple[TrafficPath, ...] = ()
+    """Ways that its data has moved. With Socket among them all ways are counted, and those that are missing silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,11 @@ def _allocations(status: NodeTopologyStatus) -> tuple[Allocation, ...] | None:
     return tuple(
         # A shared GPU's replica is called `<uuid>::<n>`.
         Allocation(
-            entry.namespace, entry.pod, entry.pod_uid, tuple(device.partition("::")[0] for device in entry.devices)
+            entry.namespace,
+            entry.pod,
+            entry.pod_uid,
+            tuple(device.partition("::")[0] for device in entry.devices),
+            tuple(entry.paths),
         )
         for entry in status.allocations
     )

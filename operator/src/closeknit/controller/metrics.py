@@ -9,11 +9,13 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
+from closeknit.api.names import ConditionType
 from closeknit.api.trainingjob_status import State, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import ClusterObject
 from closeknit.controller.sight import Sight
 from closeknit.kube.reflector import Reflector
+from closeknit.lifecycle.conditions import found
 from closeknit.lifecycle.plan import Plan
 
 GPU_STATES = ("free", "held", "unusable", "excluded")
@@ -27,6 +29,8 @@ class Totals:
     """By queue and state."""
     gpus: Tally[str]
     """By state."""
+    degraded: Tally[str]
+    """Those that hold GPUs, by the reason of their condition Degraded."""
 
 
 class Metrics:
@@ -39,6 +43,12 @@ class Metrics:
         build = Gauge("closeknit_build_info", "Always 1; the labels tell the build.", labels, registry=registry)
         build.labels(version("closeknit"), platform.python_version()).set(1)
         self._jobs = Gauge("closeknit_jobs", "TrainingJobs by queue and state.", ("queue", "state"), registry=registry)
+        self._degraded = Gauge(
+            "closeknit_degraded_jobs",
+            "Jobs that hold GPUs and lack something, by the reason of their condition Degraded.",
+            ("reason",),
+            registry=registry,
+        )
         self._attempts = Counter(
             "closeknit_placement_attempts",
             "Placement decisions that were stored: placed, or refused for a reason that was not the stored one.",
@@ -117,6 +127,9 @@ class Metrics:
         self._jobs.clear()
         for (queue, state), count in sorted(totals.jobs.items()):
             self._jobs.labels(queue, state.value).set(count)
+        self._degraded.clear()
+        for reason, count in sorted(totals.degraded.items()):
+            self._degraded.labels(reason).set(count)
         for state_name in GPU_STATES:
             self._gpus.labels(state_name).set(totals.gpus[state_name])
 
@@ -124,6 +137,9 @@ class Metrics:
 def totals(cluster: Cluster) -> Totals:
     """Counts every job and node: some ten milliseconds on a large cluster, and nothing for the event loop."""
     jobs = Tally((job.spec.queue or "", job.status.state or State.QUEUED) for job in cluster.jobs.values())
+    held = (job for job in cluster.jobs.values() if cluster.booking_of(job.key) is not None)
+    lacking = (found(job.status.conditions, ConditionType.DEGRADED) for job in held)
+    degraded = Tally(each.reason for each in lacking if each is not None and each.status == "True")
     gpus = Tally[str]()
     for view in cluster.nodes.values():
         known = len(view.machine.gpus) if view.machine else 0
@@ -133,7 +149,7 @@ def totals(cluster: Cluster) -> Totals:
         gpus["unusable"] += known - len(view.usable)
         gpus["free"] += len(view.free)
         gpus["held"] += len(view.usable) - len(view.free)
-    return Totals(jobs, gpus)
+    return Totals(jobs, gpus, degraded)
 
 
 def _silence_s(reflector: Reflector[ClusterObject]) -> float:

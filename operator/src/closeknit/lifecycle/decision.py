@@ -38,7 +38,12 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
     plans: list[Plan] = []
     known: dict[Entry, Followed] = {}
     moments = [] if verdicts.wake_at is None else [verdicts.wake_at]
-    are_same = before is not None and cluster.claims is before.claims and cluster.nodes is before.nodes
+    are_same = (
+        before is not None
+        and cluster.claims is before.claims
+        and cluster.nodes is before.nodes
+        and cluster.tells_gpus_like(before)
+    )
     last_of = memory.followed.get
     for entry in verdicts.entries:
         last = last_of(entry)

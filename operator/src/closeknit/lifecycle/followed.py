@@ -7,6 +7,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.node import NodeView
 from closeknit.lifecycle.asked import Entry
+from closeknit.lifecycle.detour import may_detour
 from closeknit.lifecycle.verdict import Keep
 
 
@@ -19,10 +20,12 @@ class Followed:
     """Of the booked nodes."""
     is_unverified: bool = False
     """Whether what claims and kubelets tell of its Pods' GPUs may be news."""
+    is_watched: bool = False
+    """Whether the ways that its data moves may be news."""
     wake_at: datetime | None = None
     """When it is to be looked at again though nothing has changed."""
     is_quiet: bool = False
-    """Whether it stands for sure while no claim and no node has changed."""
+    """Whether it stands for sure while no claim, no node and nothing that is told of GPUs has changed."""
 
     def stands(self, entry: Entry, cluster: Cluster, before: Cluster | None, now: datetime) -> bool:
         """Whether following the job now would read the very same. `before` is the Cluster that it was read from."""
@@ -36,11 +39,17 @@ class Followed:
             nodes, shares = cluster.nodes, entry.verdict.booking.shares
             if any(nodes.get(share.node) is not view for share, view in zip(shares, self.views, strict=True)):
                 return False
-        if not self.is_unverified:
+        if not (self.is_unverified or self.is_watched):
             return True
         if before is None:
             return False
-        return cluster.tells_gpus_like(before) or _told(entry, cluster) == _told(entry, before)
+        if cluster.tells_gpus_like(before):
+            return True
+        if self.is_unverified and _told(entry, cluster) != _told(entry, before):
+            return False
+        return not self.is_watched or all(
+            cluster.tells_like(before, share.node) for share in entry.verdict.booking.shares
+        )
 
 
 def followed(entry: Entry, cluster: Cluster, wake_at: datetime | None) -> Followed:
@@ -50,8 +59,8 @@ def followed(entry: Entry, cluster: Cluster, wake_at: datetime | None) -> Follow
     shares = entry.verdict.booking.shares
     views = tuple(cluster.nodes.get(share.node) for share in shares)
     is_unverified = bool(entry.pods) and not all(share.is_verified for share in shares)
-    is_quiet = wake_at is None and not is_unverified
-    return Followed(cluster.claims_of(entry.key), views, is_unverified, wake_at, is_quiet)
+    is_watched = bool(entry.pods) and may_detour(entry.job.spec, shares)
+    return Followed(cluster.claims_of(entry.key), views, is_unverified, is_watched, wake_at, is_quiet=wake_at is None)
 
 
 def _told(entry: Entry, cluster: Cluster) -> tuple[tuple[str | None, ...] | None, ...]:

@@ -13,8 +13,9 @@ from closeknit.lifecycle.answers import TOLD_AGAIN
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.book import may_be_counted, placed
 from closeknit.lifecycle.children import own_claim
-from closeknit.lifecycle.conditions import found, stated
+from closeknit.lifecycle.conditions import found, is_true, stated
 from closeknit.lifecycle.demand import demand
+from closeknit.lifecycle.detour import counts_from, detour
 from closeknit.lifecycle.ending import (
     child_deleted,
     claim_stays,
@@ -30,6 +31,7 @@ from closeknit.lifecycle.obstacles import Obstacle, obstacles, stays_from, told
 from closeknit.lifecycle.pauses import is_between, restart_at
 from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.shared import shared
+from closeknit.lifecycle.shortcoming import Shortcoming, shortcoming, together
 from closeknit.lifecycle.stuck import stuck
 from closeknit.lifecycle.subject import deletions, seconds_until
 from closeknit.lifecycle.verification import is_mismatched, verified
@@ -152,12 +154,32 @@ def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
             return elsewhere
         shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
         if is_running:
-            lacks = preflight.shown(attempt)
-            return subject.plan(statuses.running(subject.job, subject.now, shares, result, lacks), actions=old)
+            lacks, pause_s = _seen(attempt)
+            status = statuses.running(subject.job, subject.now, shares, result, lacks)
+            return subject.plan(status, actions=old, wake_after_s=pause_s)
         return subject.plan(statuses.verified(subject.job, subject.now, shares, result), actions=old)
     if attempt.shares is attempt.booking.shares:
         return _start(attempt, old)
     return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
+
+
+def _seen(attempt: Attempt) -> tuple[Sequence[Shortcoming | None], float | None]:
+    """What is to be told of what a running gang lacks, as `statuses.running` takes it; and the seconds after which
+    there may be more."""
+    subject, shown, slower = attempt.subject, preflight.shown(attempt), detour(attempt)
+    ready, pause_s = counts_from(attempt), None
+    is_early = ready is None or subject.now < ready
+    if slower is not None and is_early:
+        pause_s = None if ready is None else seconds_until(ready, subject.now)
+        slower = None
+    is_told = not is_early and is_true(subject.job.status.conditions, ConditionType.DEGRADED)
+    if shown is None and slower is None and not is_told:
+        return (), pause_s
+    gang = attempt.gang()
+    if isinstance(gang, Lost):  # what it lacked cannot be told anew
+        return (), pause_s
+    seen = [each for each in (slower, shown) if each is not None]
+    return (together(shortcoming(gang, subject.cluster), seen),), pause_s
 
 
 def _start(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:

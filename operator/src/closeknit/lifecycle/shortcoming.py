@@ -1,7 +1,7 @@
 """What a gang has to do without, and what its owner is told of it."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from closeknit.api.names import ConditionReason
@@ -36,6 +36,17 @@ def shortcoming(gang: Gang, cluster: Cluster) -> Shortcoming | None:
     """All that a gang lacks, under the reason of what weighs most; None where nothing is missing."""
     found = tuple(_found(gang, cluster))
     return Shortcoming(found[0].reason, "; ".join(each.message for each in found)) if found else None
+
+
+# Read again from the condition: the one by `remedies`, the other by whoever makes the next Pods.
+_READ_AGAIN = frozenset({ConditionReason.WITHOUT_MULTICAST, ConditionReason.IPC_LOCK_REFUSED})
+
+
+def together(planned: Shortcoming | None, seen: Sequence[Shortcoming]) -> Shortcoming | None:
+    """What a gang lacked from the beginning with what was seen of it since, under the reason of what is newer."""
+    parts = [*seen, *([] if planned is None else [planned])]
+    parts.sort(key=lambda each: each.reason not in _READ_AGAIN)
+    return Shortcoming(parts[0].reason, "; ".join(each.message for each in parts)) if parts else None
 
 
 def _found(gang: Gang, cluster: Cluster) -> Iterator[Shortcoming]:

@@ -116,12 +116,12 @@ def starting(job: Stored, now: datetime, reason: ConditionReason, message: str) 
 
 
 def running(
-    job: Stored, now: datetime, shares: Sequence[Share], verified: Observation, lacks: Shortcoming | None
+    job: Stored, now: datetime, shares: Sequence[Share], verified: Observation, lacks: Sequence[Shortcoming | None]
 ) -> TrainingJobStatus:
-    """All its Pods run; `lacks` is what they found on the way."""
+    """All its Pods run; `lacks` is all that they lack, and empty where what was told of that stays."""
     message = f"{len(shares)} of {len(shares)} Pods run"
     observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
-    found = [] if lacks is None else _degraded(job, lacks)
+    found = (told for each in lacks for told in _degraded(job, each))
     return _next(job, now, observation, verified, *found, placement=_with(job, shares))
 
 

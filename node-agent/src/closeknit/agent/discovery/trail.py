@@ -2,7 +2,8 @@
 
 A counter of NVLinks belongs to a GPU, and so to the container that alone holds it. Those of a node's RDMA ports belong
 to nobody: they are a container's where no other one holds a GPU of the node. Its interfaces are told under the same
-condition: whoever reads `Socket` without `RDMA` takes it that nothing moved over RDMA.
+condition, and where the ports and the NVLinks of its GPUs can be counted: whoever reads `Socket` without `RDMA` or
+`NVLink` takes it that nothing moved there.
 """
 
 from collections import Counter
@@ -39,11 +40,13 @@ def key(allocation: Allocation) -> Key:
     return allocation.namespace, allocation.pod, allocation.container, tuple(allocation.devices)
 
 
-def after(trail: Trail, held: Sequence[Allocation], now: Traffic, ports: Collection[str] | None) -> Trail:
+def after(
+    trail: Trail, held: Sequence[Allocation], now: Traffic, ports: Collection[str] | None, linked: Collection[str]
+) -> Trail:
     """The trail after one more look at the counters; who held nothing at the last one begins with this one.
 
     There is a look whenever a container comes or goes, so that who was alone at two looks was alone between them.
-    `ports`: the RDMA ports that carry jobs' data, as in `rdma_ports`.
+    `ports`: the RDMA ports that carry jobs' data, as in `rdma_ports`; `linked`: GPUs that have NVLinks.
     """
     keys = [key(each) for each in held]
     alone = len(keys) == 1 and trail.moved.keys() == {*keys}
@@ -57,7 +60,9 @@ def after(trail: Trail, held: Sequence[Allocation], now: Traffic, ports: Collect
             found[TrafficPath.NVLINK] += sum(_risen(trail.last.nvlink, now.nvlink, uuid) for uuid in own)
             if alone and ports is not None:
                 found[TrafficPath.RDMA] += sum(_risen(trail.last.rdma, now.rdma, port) for port in ports)
-                found[TrafficPath.SOCKET] += max((_risen_in(trail.last, now, uuid) for uuid in own), default=0)
+                sent = now.nvlink if found[TrafficPath.NVLINK] < MOVED_BYTES else linked
+                if now.rdma.keys() >= {*ports} and {*own} & {*linked} <= {*sent}:
+                    found[TrafficPath.SOCKET] += max((_risen_in(trail.last, now, uuid) for uuid in own), default=0)
         moved[each] = found
     return Trail(now, moved)
 
@@ -77,6 +82,15 @@ def rdma_ports(spec: NodeTopologySpec) -> frozenset[str] | None:
     if spec.nics is None or spec.capabilities.rdma_namespaces is RdmaNamespaces.EXCLUSIVE:
         return None
     return frozenset(f"{nic.name}:{nic.port}" for nic in spec.nics)
+
+
+def linked(spec: NodeTopologySpec) -> frozenset[str]:
+    """The GPUs that have NVLinks to others, by uuid."""
+    if spec.nvlink is None:
+        return frozenset()
+    counts = dict(zip((gpu.index for gpu in spec.gpus), spec.nvlink.links_per_gpu, strict=False))
+    paired = {index for pair in spec.nvlink.pairs for index in (pair.a, pair.b)}
+    return frozenset(gpu.uuid for gpu in spec.gpus if gpu.uuid and (counts.get(gpu.index) or gpu.index in paired))
 
 
 def _risen(last: Mapping[str, int], now: Mapping[str, int], name: str) -> int:
