@@ -15,7 +15,7 @@ from closeknit.lifecycle.asked import Answer, Entry, Found, QueuePlace, Schedule
 from closeknit.lifecycle.avoided import Avoided, avoided
 from closeknit.lifecycle.bars import bar
 from closeknit.lifecycle.book import assumed
-from closeknit.lifecycle.children import is_own, taken
+from closeknit.lifecycle.children import taken
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.patience import asked_again_at, patient, patient_until
@@ -246,13 +246,14 @@ class _Walk:
     def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> Found:
         if job.key in self._memory.busy:  # its Pods may come one by one, and nothing is done about them yet
             return Found(Keep(held), is_settled=False)
+        uid, attempt = job.metadata.uid, held.attempt
         there = {
-            held.position(pod.child)
+            held.position(child)
             for pod in pods
-            if pod.child is not None
-            and pod.child.attempt == held.attempt
-            and pod.deletion_timestamp is None
-            and is_own(pod, job)
+            if pod.deletion_timestamp is None
+            and (child := pod.child) is not None
+            and child.attempt == attempt
+            and uid in pod.job_uids
         }
         if all(index in there or share.succeeded for index, share in enumerate(held.shares)):
             return Found(Keep(held))
