@@ -7,6 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, Protocol
 
+from closeknit.simulation.replay import replay
+
 TOPOLOGY = Path(__file__).parent / "data" / "lingjun2023_topo.csv"
 SIZES = ((1, 40), (2, 6), (4, 9), (8, 22), (16, 9), (32, 6), (64, 4), (128, 2.5), (256, 1.2), (512, 0.3))
 MEAN_RUN = 60.0
@@ -24,6 +26,16 @@ class Job(NamedTuple):
     at: float
     gpus: int
     run: float
+
+    @property
+    def at_s(self) -> float:
+        """As the replay calls it, whatever the unit."""
+        return self.at
+
+    @property
+    def run_s(self) -> float:
+        """The same of how long it runs."""
+        return self.run
 
     @property
     def hosts(self) -> int:
@@ -81,31 +93,47 @@ class Run(NamedTuple):
     taken: Taken
 
 
-def simulate(jobs: Sequence[Job], policy: Policy) -> list[Run]:
-    """Every job in order of arrival, whatever fits of the first DEPTH."""
-    coming, queue, runs = list(jobs)[::-1], list[Job](), list[Run]()
-    running: list[tuple[float, Job, Taken]] = []
-    wakes: list[float] = []
-    while coming or queue:
-        end = running[0][0] if running else float("inf")
-        come = coming[-1].at if coming else float("inf")
-        wake = wakes[0] if wakes else float("inf")
-        now = min(end, come, wake)
-        if now == end:
-            policy.give_back(*heappop(running)[1:])
-        elif now == come:
-            queue.append(coming.pop())
-            if (until := policy.patient_until(queue[-1])) is not None:
-                heappush(wakes, until)
-        else:
-            heappop(wakes)
+class Waiting:
+    """One queue for every policy: in order of arrival, whatever fits of the first DEPTH."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._waiting: list[Job] = []
+        self._wakes: list[float] = []
+        self.taken: dict[Job, Taken] = {}
+
+    def come(self, job: Job, _now: float) -> None:
+        """At the end of the queue."""
+        self._waiting.append(job)
+        if (until := self._policy.patient_until(job)) is not None:
+            heappush(self._wakes, until)
+
+    def go(self, job: Job, _now: float) -> None:
+        """What it had is given back."""
+        self._policy.give_back(job, self.taken[job])
+
+    def begun(self, now: float) -> Sequence[Job]:
+        """Those that the policy has hosts for."""
+        found: list[Job] = []
         at = 0
-        while at < min(len(queue), DEPTH):
-            taken = policy.take(queue[at], now)
+        while at < min(len(self._waiting), DEPTH):
+            taken = self._policy.take(self._waiting[at], now)
             if taken is None:
                 at += 1
                 continue
-            job = queue.pop(at)
-            heappush(running, (now + job.run, job, taken))
-            runs.append(Run(job, now, taken))
-    return runs
+            found.append(self._waiting.pop(at))
+            self.taken[found[-1]] = taken
+        return found
+
+    def wake_s(self, now: float) -> float | None:
+        """When the next patience is over."""
+        while self._wakes and self._wakes[0] <= now:
+            heappop(self._wakes)
+        return self._wakes[0] if self._wakes else None
+
+
+def simulate(jobs: Sequence[Job], policy: Policy) -> list[Run]:
+    """What became of every job, in the order in which they began."""
+    queue = Waiting(policy)
+    moments = replay(jobs, queue)
+    return [Run(job, moment.now_s, queue.taken[job]) for moment in moments for job in moment.began]

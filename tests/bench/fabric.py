@@ -44,7 +44,7 @@ from scenarios.clusters import wanted
 
 LOADS = (0.7, 0.85, 0.95)
 SEEDS, JOBS = 10, 2_500
-PATIENCE = 6.0  # a tenth of the mean run time
+PATIENCE = 3.0  # a twentieth of the mean run time
 PROCESSES = 2
 OURS, WAITS_NEVER, WAITS_FOR_EVER = "closeknit", "kueue preferred", "kueue required"
 

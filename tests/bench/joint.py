@@ -18,7 +18,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from heapq import heappop, heappush
 from itertools import chain
 from random import Random
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from closeknit.cluster.node import NodeView
 from closeknit.placement.place import place
 from closeknit.placement.placement import Placement
 from closeknit.placement.tables import Tables
+from closeknit.simulation.replay import replay
 from scenarios.clusters import cluster_of, node, wanted
 
 NODES = 16
@@ -50,9 +50,10 @@ Policy = Callable[[Masks, list[dict[int, int]], int], tuple[int, int] | None]
 class Arrival(NamedTuple):
     """A job."""
 
-    at: float
+    number: int
+    at_s: float
     size: int
-    run: float
+    run_s: float
 
 
 def sizes(of: Traced) -> list[tuple[int, int]]:
@@ -66,44 +67,59 @@ def arrivals(of: Traced, seed: int) -> Iterator[Arrival]:
     random, mix = Random(seed), sizes(of)  # noqa: S311 - the same jobs every time
     mean = sum(size * weight for size, weight in mix) / sum(weight for _, weight in mix)
     at = 0.0
-    for _ in range(JOBS):
+    for number in range(1, JOBS + 1):
         at += random.expovariate(LOAD * NODES * len(of.graph.gpus) / (mean * MEAN_RUN))
         size = random.choices([size for size, _ in mix], [weight for _, weight in mix])[0]
-        yield Arrival(at, size, random.expovariate(1 / MEAN_RUN))
+        yield Arrival(number, at, size, random.expovariate(1 / MEAN_RUN))
+
+
+class Waiting:
+    """One queue for every policy: in order of arrival, whatever fits of the first DEPTH."""
+
+    def __init__(self, of: Traced, policy: Policy) -> None:
+        self._policy = policy
+        self._free = [of.every] * NODES
+        self._jobs = [dict[int, int]() for _ in range(NODES)]
+        self._waiting: list[Arrival] = []
+        self.taken: dict[int, tuple[int, int]] = {}
+        """Node and GPUs by a job's number."""
+
+    def come(self, job: Arrival, _now: float) -> None:
+        """At the end of the queue."""
+        self._waiting.append(job)
+
+    def go(self, job: Arrival, _now: float) -> None:
+        """What it had is free."""
+        where, _ = self.taken[job.number]
+        self._free[where] |= self._jobs[where].pop(job.number)
+
+    def begun(self, _now: float) -> list[Arrival]:
+        """Those that the policy has GPUs for."""
+        found: list[Arrival] = []
+        at = 0
+        while at < min(len(self._waiting), DEPTH):
+            job = self._waiting[at]
+            is_room = job.size <= max(map(int.bit_count, self._free))
+            chosen = self._policy(self._free, self._jobs, job.size) if is_room else None
+            if chosen is None:
+                at += 1
+                continue
+            where, mask = self.taken[job.number] = chosen
+            self._free[where] &= ~mask
+            self._jobs[where][job.number] = mask
+            found.append(self._waiting.pop(at))
+        return found
+
+    def wake_s(self, _now: float) -> None:
+        """Nobody asks for less after a while."""
 
 
 def simulate(of: Traced, policy: Policy, seed: int) -> tuple[list[int], list[float]]:
     """The sets that jobs of two GPUs and more get, and how long those of a whole node wait."""
-    coming = list(arrivals(of, seed))[::-1]
-    free, jobs = [of.every] * NODES, [dict[int, int]() for _ in range(NODES)]
-    running: list[tuple[float, int, int]] = []
-    queue: list[tuple[int, Arrival]] = []
-    taken, waits, number = [], [], 0
-    while coming or queue:
-        if running and (not coming or running[0][0] <= coming[-1].at):
-            now, ended, where = heappop(running)
-            free[where] |= jobs[where].pop(ended)
-        else:
-            number += 1
-            queue.append((number, coming.pop()))
-            now = queue[-1][1].at
-        at = 0
-        while at < min(len(queue), DEPTH):
-            job, arrival = queue[at]
-            chosen = policy(free, jobs, arrival.size) if arrival.size <= max(map(int.bit_count, free)) else None
-            if chosen is None:
-                at += 1
-                continue
-            where, mask = chosen
-            free[where] &= ~mask
-            jobs[where][job] = mask
-            heappush(running, (now + arrival.run, job, where))
-            del queue[at]
-            if arrival.size > 1:
-                taken.append(mask)
-            if arrival.size == len(of.graph.gpus):
-                waits.append(now - arrival.at)
-    return taken, waits
+    queue = Waiting(of, policy)
+    began = [(moment.now_s, job) for moment in replay(arrivals(of, seed), queue) for job in moment.began]
+    taken = [queue.taken[job.number][1] for _, job in began if job.size > 1]
+    return taken, [now - job.at_s for now, job in began if job.size == len(of.graph.gpus)]
 
 
 def node_first(order: Callable[[int], int], choose: Chooser) -> Policy:

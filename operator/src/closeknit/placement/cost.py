@@ -16,7 +16,8 @@ class Cost(NamedTuple):
     vacancy: int = 0
     """Summed over the nodes, how many holders a node lacks of so many that it will not be whole again soon."""
     free_gpus: tuple[int, ...] = ()
-    """Of the domains that are used, outermost first, without hosts."""
+    """Of the domains that are used, outermost first, without hosts. The innermost weighs most: filling a rack up keeps
+    others whole for gangs of a rack, and hardly any gang waits for a whole block."""
     left_gpus: int = 0
     """Free GPUs that stay on the nodes used."""
     loss_mb_s: int = 0
@@ -51,7 +52,7 @@ class Scale:
             *cost.domains,
             cost.broken,
             cost.vacancy,
-            *cost.free_gpus,
+            *reversed(cost.free_gpus),
             cost.left_gpus,
             cost.loss_mb_s,
             cost.nic_distance,
