@@ -13,7 +13,7 @@ from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import GpuReading, PairReading, RdmaReading, Readings, XidReading
 from closeknit.agent.discovery.traffic import NO_TRAFFIC, Traffic
 from closeknit.agent.nvml.door import Door, NoAnswer
-from closeknit.agent.nvml.identity import Identity, beating, is_due, with_counts
+from closeknit.agent.nvml.identity import Identity, beating, has_failed, is_due, with_counts
 from closeknit.agent.nvml.messages import (
     Ask,
     AskEvents,
@@ -213,15 +213,32 @@ class HardwareSource:
         if survey.errors.keys() & {"driver", "gpus"}:
             raise _Closed(survey.errors, self._suspect)
         self._suspect = None
+        if self._identity is None and has_failed(survey):
+            survey = self._twice(AskSurvey(), survey)
         return survey
+
+    def _twice(self, question: Ask[T], answer: T) -> T:
+        """The answer of a second try, where the first had a failed call: an agent's first reading has nothing before it
+        that could stand in for what failed, and would change the spec. The first one, where there is no second.
+        """
+        try:
+            return self._driver.ask(question, ANSWER_S)
+        except NoAnswer:
+            return answer  # told by the next question
 
     def _gpu(self, index: int) -> GpuReading:
         answer = self._asked(index, AskGpu(index))
-        return GpuReading(index=index, errors={"handle": answer}) if isinstance(answer, str) else answer
+        if isinstance(answer, str):
+            return GpuReading(index=index, errors={"handle": answer})
+        return self._twice(AskGpu(index), answer) if has_failed(answer) else answer
 
     def _pairs(self, index: int, answered: list[int]) -> tuple[PairReading, ...]:
-        answer = self._asked(index, AskPairs(index, tuple(other for other in answered if other > index)))
-        return () if isinstance(answer, str) else answer
+        question = AskPairs(index, tuple(other for other in answered if other > index))
+        answer = self._asked(index, question)
+        if isinstance(answer, str):
+            return ()
+        is_half_read = len(answer) < len(question.others) or any(map(has_failed, answer))
+        return self._twice(question, answer) if is_half_read else answer
 
     def _asked(self, index: int, question: Ask[T]) -> T | str:
         """What a GPU answers, or why it does not. Raises _Closed where nobody answers any more."""

@@ -29,7 +29,7 @@ def is_due(last: Identity, survey: Survey, pulses: Mapping[int, Pulse], age_s: f
     if any(pulses[gpu.index].uuid not in (None, gpu.uuid) for gpu in last.gpus):
         return True
     answers_again = any("handle" in gpu.errors and "handle" not in pulses[gpu.index].errors for gpu in last.gpus)
-    return age_s >= RETRY_S and (answers_again or any(_failed(gpu) for gpu in last.gpus))
+    return age_s >= RETRY_S and (answers_again or any(map(has_failed, last.gpus)))
 
 
 def with_counts(last: Pulse, pulse: Pulse) -> Pulse:
@@ -57,7 +57,8 @@ def _beating(link: LinkReading, state: int | None) -> LinkReading:
     return link if state is None or state == link.state else replace(link, state=state)
 
 
-def _failed(gpu: GpuReading) -> bool:
+def has_failed(read: GpuReading | PairReading | Survey) -> bool:
     """Whether NVML refused anything of which it does not say that this GPU or driver has no such thing."""
-    errors = (*gpu.errors.values(), *(error for link in gpu.links for error in link.errors.values()))
+    links = read.links if isinstance(read, GpuReading) else ()
+    errors = (*read.errors.values(), *(error for link in links for error in link.errors.values()))
     return any(error not in (*ABSENT, "NotText") for error in errors)
