@@ -72,6 +72,14 @@ def test_no_client_of_a_cluster_is_even_loaded() -> None:
     )
 
 
+def test_where_parameter_servers_go() -> None:
+    job, cluster = EXAMPLES / "tensorflow-servers.yaml", EXAMPLES / "cluster.yaml"
+    said = CliRunner().invoke(app, ["plan", "-f", str(job), "--cluster", str(cluster)])
+    assert "parameter servers: gpu-01, gpu-05\n" in said.stdout
+    served = run(job, cluster)["placement"]["parameterServers"]
+    assert served == [{"node": "gpu-01", "index": 0}, {"node": "gpu-05", "index": 1}]
+
+
 def test_the_example_cluster_is_what_the_profiles_give() -> None:
     assert example_cluster.text() == example_cluster.FILE.read_text(), "run python -m harness.example_cluster"
 

@@ -7,7 +7,7 @@ from rich.text import Text
 from closeknit.api.printable import printable
 from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cli.plan import Placed, Refused
-from closeknit.cluster.booking import assignments
+from closeknit.cluster.booking import assignments, names
 from closeknit.placement.fragmentation import Fragmentation
 
 
@@ -24,6 +24,8 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
     placement = answer.placement
     console.print(job + _text(f" fits: {_summary(placement)}"))
     console.print(_nodes(placement))
+    if placement.parameter_servers:
+        console.print(_text(f"parameter servers: {names([each.node for each in placement.parameter_servers])}"))
     console.print(_text(f"predicted all-reduce bus bandwidth: {_bandwidth(placement)}"))
     if placement.limited_by:
         console.print(_text(f"limited by: {placement.limited_by}"))
