@@ -10,7 +10,7 @@ UV := $(shell command -v uv 2>/dev/null || echo .tools/uv/bin/uv)
 RUN := $(UV) run --locked
 HARNESS := PYTHONPATH=tests $(RUN) python -m
 # Two processes share the tests file by file, in their order: the slow ones, which wait a lot, come first.
-PYTEST := $(RUN) pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+PYTEST := $(RUN) pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 .PHONY: help
 help: ## Show this list
