@@ -46,6 +46,7 @@ class Bed:
         result = CliRunner().invoke(app, ["plan", *files, "-o", "json"])
         assert result.exit_code in (0, 3), result.output
         answer: dict[str, Any] = json.loads(result.stdout)
+        answer.get("pending", {}).pop("nearest", None)  # the operator's decisions have no time to look for changes
         return {key: answer[key] for key in ("placement", "pending") if key in answer}
 
     def told(self, name: str) -> dict[str, Any]:
@@ -54,7 +55,7 @@ class Bed:
         if placement := status.get("placement"):
             return {"placement": {**placement, "nodes": [_planned(node) for node in placement["nodes"]]}}
         if pending := status.get("pending"):
-            return {"pending": {"nearest": [], **{key: pending[key] for key in pending if key != "since"}}}
+            return {"pending": {key: pending[key] for key in ("reason", "message")}}
         return {}
 
     def agree(self, name: str, answer: dict[str, Any]) -> None:
