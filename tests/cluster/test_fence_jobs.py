@@ -139,7 +139,7 @@ def test_a_job_elsewhere_is_refused_by_name_and_served_once_it_may_be(bed: Bed) 
     )
     assert bed.names("pods") == bed.names("services") == []
     assert "placement" not in bed.job()["status"]
-    bed.cluster.wait_for(lambda: bed.told() == ["NamespaceNotServed"], "the Event")
+    bed.cluster.wait_for(lambda: bed.told()[-1:] == ["NamespaceNotServed"], "the Event")
     # What it would have got is free, and it is not asked for again and again.
     bed.submit("other", gpus=64)
     bed.wait_for_reason("InsufficientGPUs", "other")

@@ -159,7 +159,7 @@ def test_no_pod_is_made_of_a_gang_that_exceeds_a_quota_until_that_is_raised(bed:
         f"quota gpus: {resource}: asked 16, hard 8, used 0, left 8; "
         "free some of it, ask for less, or have an administrator raise it"
     )
-    bed.cluster.wait_for(lambda: bed.told() == ["QuotaExceeded"], "the Event")
+    bed.cluster.wait_for(lambda: bed.told()[-1:] == ["QuotaExceeded"], "the Event")
     assert "placement" not in bed.job()["status"]
     assert "pods" not in {event.resource for event in bed.writes()}
     set_quota(bed, {resource: "16", "pods": "2"})

@@ -11,7 +11,7 @@ from closeknit.kube.errors import Unavailable
 # decrypt and hand on twenty of them costs little more than one; of the states that a Pod passes through within a moment
 # only the last is decoded. What comes after a silence is read at once, and what follows soon: streams must not tell of
 # one moment at different times. Only where no silence as long as a rest follows on it the next one is twice as long.
-FIRST_REST_S, LONGEST_REST_S = 0.05, 0.25
+FIRST_REST_S, LONGEST_REST_S = 0.05, 0.1
 LITTLE_BYTES = 2**17  # twenty events of Pods; whoever has more to read loses no time
 
 

@@ -30,11 +30,11 @@ from closeknit.lifecycle.results import PASSING, Failed, Failure, Result, Stored
 from closeknit.placement.tables import Tables
 
 COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound within milliseconds of each other
-# Looking and deciding take a fiftieth of the time at most while changes pour in: with a gang of 512 that starts,
-# three new states of every Pod, it is two decisions a second and not fifty, and of three states one is looked at.
+# Looking and deciding take a twenty-fifth of the time at most while changes pour in: with a gang of 512 that starts,
+# three new states of every Pod, it is four decisions a second and not fifty, and of three states one is looked at.
 # Whoever comes alone waits for none of it: rest follows work.
-REST_PER_WORK = 49
-LONGEST_REST_S = 0.5
+REST_PER_WORK = 24
+LONGEST_REST_S = 0.25
 RESYNC_S = 300.0  # everything is looked at again though nothing changed
 SEEN_POLL_S = 0.05  # our own write may be seen without any change worth waking for
 # A job whose writes fail so often in a row, half a minute by these pauses, loses its turn: what stops it may last, and

@@ -49,7 +49,7 @@ class Attempt:
     """When its booking was stored: the end of the attempt before, or when GPUs were last given to it."""
 
     def __post_init__(self) -> None:
-        """Reads all Pods once: a gang that starts is looked at twice a second."""
+        """Reads all Pods once: a gang that starts is looked at four times a second."""
         there, shares = self.subject.children.of(self.booking), self.booking.shares
         pods = tuple(map(there.get, range(len(shares))))
         present = tuple(pod for pod in pods if pod is not None)

@@ -62,7 +62,7 @@ def _others(count: int) -> str:
 
 def _young_until(attempt: Attempt) -> datetime | None:
     """Until when no Pod can have been silent for too long, since none is older than its attempt; None where that is
-    over, or not known. A gang that starts is looked at twice a second, and this spares a look at each of its Pods."""
+    over, or not known. A gang that starts is looked at often, and this spares a look at each of its Pods."""
     begun = attempt.begun
     if begun is None or not is_between(begun, attempt.subject.now, begun + SILENT_FOR):
         return None
