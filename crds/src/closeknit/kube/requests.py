@@ -1,23 +1,26 @@
 """Requests to the API server of a login: who asks, over which connections, and what it means that there is no answer.
 
-Watches, and all that goes through a proxy, are aiohttp's; everything else goes over `Connections`.
+Watches, and all that goes through a proxy, go over a `Session`; everything else over `Connections`.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
-
-import aiohttp
 
 from closeknit.kube.connections import Answer, Connections
 from closeknit.kube.errors import ApiError, Unavailable, error_from_status
 from closeknit.kube.login import Login, LoginError
 
+if TYPE_CHECKING:
+    import aiohttp
+
+    from closeknit.kube.session import Session
+
 CONNECT_TIMEOUT_S = 10.0
-READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
 
 Query = Mapping[str, str | int | None]
 """Parameters of a request; those that are None are left out."""
@@ -38,22 +41,15 @@ class Requests:
         self._headers = headers
         self._timeout_s = timeout_s
         self._proxy = login.proxy or _proxy_of_environment(login.host)
-        # Not the library's own session: it looks into the environment and into ~/.netrc before every request, in two
-        # turns of another thread, which costs as much as all the rest of a request; and a login for every host in there
-        # would have it refuse ours.
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=login.tls),
-            cookie_jar=aiohttp.DummyCookieJar(),  # as client-go has it: an API server knows who asks by the login
-            read_bufsize=READ_BUFFER_BYTES,
-            trust_env=False,
-        )
+        self._session: Session | None = None
         self._is_unauthorized = False
 
     async def close(self) -> None:
         """Closes all connections and what reads from them."""
         self._login.close()
         self._connections.close()
-        await self._session.close()
+        if self._session is not None:
+            await self._session.close()
 
     async def answer(
         self, method: str, path: str, query: Query, body: bytes | None, headers: Mapping[str, str]
@@ -66,9 +62,8 @@ class Requests:
                 async with asyncio.timeout(self._timeout_s):
                     answer = await self._connections.ask(method, target, lines, body)
             else:
-                timeout = aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=CONNECT_TIMEOUT_S)
-                answer = await _whole(await self._sent(method, target, body, said, timeout))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                answer = await self._opened().answer(method, target, body, said, timeout_s=self._timeout_s)
+        except OSError as error:
             raise _unavailable(error) from error
         self._is_unauthorized = answer.status == HTTPStatus.UNAUTHORIZED
         if not 200 <= answer.status <= 299:
@@ -76,22 +71,29 @@ class Requests:
         return answer.body
 
     @asynccontextmanager
-    async def stream(self, path: str, query: Query) -> AsyncGenerator[aiohttp.ClientResponse, None]:
+    async def stream(self, path: str, query: Query) -> "AsyncGenerator[aiohttp.ClientResponse, None]":
         """The answer to a GET whose body never ends. What goes wrong while it is read is raised as Unavailable, too."""
-        # No limit on reading here: how long silence may last is for the reader of the stream to say.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+        from closeknit.kube.session import whole  # noqa: PLC0415 -- as in `_opened`
+
         said = await self._said({})
         try:
-            response = await self._sent("GET", _target(path, query), None, said, timeout)
-            self._is_unauthorized = response.status == HTTPStatus.UNAUTHORIZED
-            try:
+            async with self._opened().stream(_target(path, query), said) as response:
+                self._is_unauthorized = response.status == HTTPStatus.UNAUTHORIZED
                 if response.status != HTTPStatus.OK:
-                    raise _error(await _whole(response))
+                    raise _error(await whole(response))
                 yield response
-            finally:
-                _hang_up(response)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except OSError as error:
             raise _unavailable(error) from error
+
+    def _opened(self) -> "Session":
+        from closeknit.kube.session import Session  # noqa: PLC0415 -- who never needs it is spared its memory
+
+        if self._session is None:
+            login = self._login
+            self._session = Session(
+                login.host, login.tls, login.server_name, self._proxy, connect_timeout_s=CONNECT_TIMEOUT_S
+            )
+        return self._session
 
     async def _said(self, headers: Mapping[str, str]) -> dict[str, str]:
         """All headers of a request. Raises Unavailable where nobody tells who asks."""
@@ -109,25 +111,6 @@ class Requests:
             raise Unavailable("no request is sent: what says who asks is more than one line")
         return said
 
-    async def _sent(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own, it knows connecting from reading
-    ) -> aiohttp.ClientResponse:
-        """The answer's head, whatever its status; its body is still to be read. Raises what aiohttp raises."""
-        return await self._session.request(
-            method,
-            f"{self._login.host}{target}",
-            data=body,
-            headers=headers,
-            timeout=timeout,
-            proxy=self._proxy,
-            server_hostname=self._login.server_name,
-        )
-
 
 def _target(path: str, query: Query) -> str:
     parameters = urlencode({name: value for name, value in query.items() if value is not None}) if query else ""
@@ -140,22 +123,6 @@ def _proxy_of_environment(host: str) -> str | None:
     if proxy_bypass(address.hostname or ""):
         return None
     return getproxies().get(address.scheme)
-
-
-async def _whole(response: aiohttp.ClientResponse) -> Answer:
-    try:
-        return Answer(response.status, response.headers.get("Retry-After", ""), await response.read())
-    except BaseException:
-        response.close()
-        raise
-
-
-def _hang_up(response: aiohttp.ClientResponse) -> None:
-    """Ends a stream at once: a farewell by TLS would have to be waited for, and nobody may be there."""
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
-    response.close()
 
 
 def _error(answer: Answer) -> ApiError:

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from closeknit.kube.errors import Unavailable
+
+if TYPE_CHECKING:
+    import aiohttp
 
 # Between two reads that bring little: a gang that starts brings a few events every ten milliseconds, and to read,
 # decrypt and hand on twenty of them costs little more than one; of the states that a Pod passes through within a moment
@@ -15,7 +17,7 @@ FIRST_REST_S, LONGEST_REST_S = 0.05, 0.1
 LITTLE_BYTES = 2**17  # twenty events of Pods; whoever has more to read loses no time
 
 
-async def line_batches(response: aiohttp.ClientResponse) -> AsyncGenerator[list[bytes], None]:
+async def line_batches(response: "aiohttp.ClientResponse") -> AsyncGenerator[list[bytes], None]:
     """The complete lines of each read, so that what came together stays together.
 
     Not `readline`: aiohttp bounds it by its buffer, and one object may have 1.5 MiB.
@@ -39,7 +41,7 @@ async def line_batches(response: aiohttp.ClientResponse) -> AsyncGenerator[list[
         raise Unavailable("the watch was cut off inside an event")
 
 
-async def _rest(response: aiohttp.ClientResponse, rest_s: float) -> None:
+async def _rest(response: "aiohttp.ClientResponse", rest_s: float) -> None:
     """Leaves what comes to the kernel for a moment."""
     connection = response.connection
     transport = connection.transport if connection is not None else None

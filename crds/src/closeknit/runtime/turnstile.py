@@ -24,6 +24,11 @@ class Turnstile:
         """The protocol of a connection that is about to be made."""
         return _Connection(self, self._serve())
 
+    def close(self) -> None:
+        """Ends every connection at once."""
+        for connection in tuple(self._open):
+            connection.cut()
+
     def enter(self, connection: "_Connection", address: str) -> None:
         """A connection was made."""
         if len(self._open) >= CONNECTIONS:
