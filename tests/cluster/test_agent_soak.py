@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import ssl
 import sys
 import time
@@ -23,6 +24,12 @@ from harness.local_cluster import LocalCluster
 AGENTS = 1000
 NODES = [f"soak-{number:04}" for number in range(AGENTS)]
 _REQUESTS = re.compile(r'^apiserver_request_total\{(.*?resource="(?:nodes|nodetopologies)".*?)\} (\S+)$', re.MULTILINE)
+# Seconds that nothing may happen, and how much faster the agents' clock runs then: the minute is a minute of theirs, in
+# which each reads its machine ten times; heartbeats are asked of the hour.
+QUIET = [(60, 6), pytest.param(3600, 1, marks=pytest.mark.long)]
+LOOKS_OF_MINUTE = (
+    0.2  # GETs of each agent in a minute at least; one in 90 s is to be expected, and the first ones later
+)
 _VERB = re.compile(r'verb="(\w+)"')
 
 
@@ -33,6 +40,9 @@ def cluster() -> Iterator[LocalCluster]:
         install(cluster)
         cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "soak-probe"}})
         wait_for_policies(cluster, "soak-probe")
+        # Nobody else has a word here: two patches and an Event for each new Node are a fifth of what the start costs.
+        for program in ("kube-controller-manager", "kube-scheduler", "kwok"):
+            os.kill(cluster.pids[program], signal.SIGKILL)
         yield cluster
 
 
@@ -73,12 +83,14 @@ def per_second(events: Sequence[AuditEvent]) -> list[int]:
     return [counted[second] for second in range(min(counted), max(counted) + 1)]
 
 
-@pytest.mark.parametrize("quiet_s", [10, pytest.param(3600, marks=pytest.mark.long)])
-def test_a_thousand_agents_start_spread_and_then_say_nothing(cluster: LocalCluster, quiet_s: int) -> None:
+@pytest.mark.parametrize(("quiet_s", "speed"), QUIET)
+def test_a_thousand_agents_start_spread_and_then_say_nothing(cluster: LocalCluster, quiet_s: int, speed: int) -> None:
     fleet = make_fleet(cluster, NODES, "pcie-8")
     began = time.monotonic()
     pid = cluster.start_program(
-        f"soak-{quiet_s}", sys.executable, "-m", "closeknit.agent.main", "--simulate", str(fleet)
+        f"soak-{quiet_s}",
+        *(sys.executable, "-m", "harness.hurried_agents", str(speed), str(fleet)),
+        environment={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     log = cluster.directory / "logs" / f"soak-{quiet_s}.log"
     cluster.wait_for(lambda: log.exists() and log.read_text().count("wrote ") >= AGENTS, "all agents to publish", 600)
@@ -92,23 +104,27 @@ def test_a_thousand_agents_start_spread_and_then_say_nothing(cluster: LocalClust
     assert max(stored.values()) <= AGENTS + given_up
     assert {event.code for event in start if event.code >= 300} <= {429, 500, 503, 504}
     gets_before, quiet_began = gets(cluster), time.monotonic()
+    os.kill(pid, signal.SIGUSR1)
 
-    time.sleep(quiet_s)  # nothing is waited for: this is how long nothing may happen
+    time.sleep(quiet_s / speed)  # nothing is waited for: this is how long nothing may happen
 
-    took_s, (cpu_after_s, megabytes_after) = time.monotonic() - quiet_began, cost(pid)
+    # A machine too busy for their hurry gives them longer.
+    enough = AGENTS * LOOKS_OF_MINUTE * quiet_s / 60
+    cluster.wait_for(lambda: gets(cluster) - gets_before >= enough, "the agents' quiet minute", 600)
+    took_s, (cpu_after_s, megabytes_after) = (time.monotonic() - quiet_began) * speed, cost(pid)
     looks = gets(cluster) - gets_before
     beats = writes(cluster)[len(start) :]
     print(
         f"\n{AGENTS} agents of one process: all had published {started_s:.1f} s after its start, "
         f"{cpu_s:.1f} s of CPU, {megabytes:.0f} MB; writes a second {per_second(start)}, "
         f"{given_up} calls without an answer in 30 s\n"
-        f"{took_s:.0f} quiet seconds: {looks / took_s:.1f} GETs a second, {len(beats)} writes, "
-        f"{(cpu_after_s - cpu_s) / took_s:.2f} of a core, {megabytes_after:.0f} MB"
+        f"{took_s:.0f} quiet seconds of theirs: {looks / took_s:.1f} GETs a second, {len(beats)} writes, "
+        f"{cpu_after_s - cpu_s:.1f} s of CPU, {megabytes_after:.0f} MB"
     )
     # A look in 60 to 120 s and the Node with each heartbeat; where a busy machine kept some waiting at their start they
     # look sooner one after the other, but never twice within 60 s.
     assert looks <= AGENTS * (took_s / 60 + 1) * 1.2
     assert {(event.resource, event.subresource) for event in beats} <= {("nodetopologies", "status")}
-    assert len(beats) <= AGENTS * (took_s // 300)
+    assert len(beats) <= AGENTS * (took_s / speed // 300)
     assert "Traceback" not in log.read_text()
     os.kill(pid, 15)

@@ -229,7 +229,7 @@ class Course:
 
     def _on_two_nodes(self) -> None:
         for share in dict.fromkeys((len(self.found.get("gpus", [])) // 2, 1)):
-            if share:
+            if 0 < 2 * share <= len(self.found.get("gpus", [])):
                 self.stage(f"2 nodes of {share}", lambda share=share: self._pair(share))  # type: ignore[misc]
 
     def _pair(self, share: int) -> None:

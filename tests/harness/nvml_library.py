@@ -141,7 +141,7 @@ class NvmlLibrary:
         text.value = (self._readings.driver_version or "").encode()
         return SUCCESS
 
-    def _nvmlSystemGetCudaDriverVersion_v2(self, number: Any) -> int:  # noqa: N802
+    def _nvmlSystemGetCudaDriverVersion(self, number: Any) -> int:  # noqa: N802
         number._obj.value = self._readings.cuda_version
         return SUCCESS
 

@@ -122,3 +122,15 @@ def test_without_a_node_name(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = CliRunner().invoke(app, ["--source", "recorded", "--dump", str(DUMP)])
     assert ended.stderr == "closeknit-agent: which Node is this? Give --node NAME, or set NODE_NAME\n"
     assert ended.exit_code == 2
+
+
+def test_an_agent_at_rest_has_no_general_client_of_http_in_memory() -> None:
+    """12 MB of its 80; a proxy or a watch brings it."""
+    modules = (
+        "agent.main agent.agent agent.hardware agent.publish agent.metrics agent.kubelet.pod_resources kube.http "
+        "kube.pod_login runtime.web runtime.access"
+    )
+    imports = "".join(f"import closeknit.{module}\n" for module in modules.split())
+    program = f"{imports}import sys\nprint({{'aiohttp', 'kubernetes', 'ryaml'}} & sys.modules.keys())"
+    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert said.stdout.strip() == "set()"

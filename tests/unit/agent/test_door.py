@@ -16,7 +16,7 @@ from closeknit.agent.discovery.remembered import remembered
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.hardware import HardwareSource
-from closeknit.agent.nvml.door import MAX_HELD, Door, NoAnswer
+from closeknit.agent.nvml.door import MAX_HELD, WITHOUT_CUDA, Door, NoAnswer
 from closeknit.agent.nvml.messages import AskGpu, AskSurvey
 from closeknit.agent.simulated import load_profile
 from closeknit.api.nodetopology import Method
@@ -53,6 +53,23 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Doors]:
 
 def readings(door: Door, root: Path) -> Readings:
     return HardwareSource(root, door).read()
+
+
+def test_nvml_does_not_load_the_library_of_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would where it finds one: here an empty one comes first."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    (tmp_path / "libcuda.so.1").write_bytes(Path(sys.executable).resolve().read_bytes()[:4096])
+    said = tmp_path / "said"
+    program = f"""
+import ctypes, pathlib
+try:
+    ctypes.CDLL("libcuda.so.1")
+except OSError as error:
+    pathlib.Path({str(said)!r}).write_text(str(error))
+"""
+    with pytest.raises(NoAnswer):
+        Door((sys.executable, "-c", program)).ask(AskSurvey(), START_S)
+    assert f"{WITHOUT_CUDA}/libcuda.so.1: file too short" in said.read_text()
 
 
 def test_what_comes_through_the_process_is_what_the_driver_said(door: Doors, tmp_path: Path) -> None:

@@ -47,3 +47,12 @@ def test_what_always_fails_is_asked_twice_and_no_more(tmp_path: Path, monkeypatc
     driver = InProcess()
     HardwareSource(tmp_path, driver).read()
     assert len(driver.asked) == absent + len(MACHINE.gpus)
+
+
+def test_a_driver_that_does_not_count_its_gpus_has_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = NvmlLibrary(MACHINE)
+    library.install(monkeypatch)
+    monkeypatch.setattr(library, "_nvmlDeviceGetCount_v2", lambda *_: CODES["Unknown"], raising=False)
+    found = HardwareSource(tmp_path, InProcess()).read()
+    assert (found.gpus, found.errors["gpus"]) == ((), "Unknown")
+    assert (found.driver_version, found.cuda_version) == (MACHINE.driver_version, MACHINE.cuda_version)

@@ -4,21 +4,23 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pynvml
 import pytest
 
 from closeknit.agent import hardware
 from closeknit.agent.discovery.course import Course, followed
-from closeknit.agent.discovery.readings import HealthReading, Readings, XidReading
+from closeknit.agent.discovery.readings import GpuReading, HealthReading, Readings, XidReading
 from closeknit.agent.discovery.remembered import remembered
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.hardware import HardwareSource
 from closeknit.agent.nvml import health as nvml_health
 from closeknit.agent.nvml.door import NoAnswer
+from closeknit.agent.nvml.identity import has_failed
 from closeknit.agent.nvml.messages import AskGpu, AskPulse
 from closeknit.agent.nvml.session import Session
 from closeknit.agent.simulated import load_profile
 from harness.nvml_driver import InProcess
-from harness.nvml_library import NvmlLibrary
+from harness.nvml_library import CODES, NvmlLibrary
 
 replace = msgspec.structs.replace
 WELL = HealthReading(
@@ -285,3 +287,43 @@ def test_what_failed_is_asked_again_soon(tmp_path: Path, monkeypatch: pytest.Mon
     clock.now += 60
     source.read()
     assert asked(driver, AskGpu) == 0  # what is not supported is no failure
+
+
+@pytest.mark.parametrize("code", ["Unknown", "GpuIsLost", "InvalidArgument"])
+def test_one_call_that_fails_makes_no_gpu_ill(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever it is of those of a reading; where the second one fails, too, the first reading tells."""
+    library = NvmlLibrary(machine("rtx3090-2"))
+    library.install(monkeypatch)
+    source = HardwareSource(tmp_path, InProcess())
+    source.read()
+    before = library.calls
+    whole = source.read()
+    for call in range(library.calls - before):
+        library.failing = (library.calls + call, CODES[code])
+        found = source.read()
+        assert not found.errors.keys() & {"driver", "gpus"}, call
+        assert not [gpu for gpu in found.gpus if "handle" in gpu.errors], call
+        assert remembered(whole, found).gpus[0].uuid == whole.gpus[0].uuid
+    library.failing = None
+    lost = replace(machine("rtx3090-2"), gpus=tuple(GpuReading(index, errors={"handle": code}) for index in range(2)))
+    NvmlLibrary(lost).install(monkeypatch)
+    assert [gpu.errors["handle"] for gpu in source.read().gpus] == [code, code]
+
+
+def test_an_architecture_that_the_driver_does_not_know_is_none_and_is_not_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = machine("rtx3090-2")
+    unknown = replace(known, gpus=tuple(replace(gpu, architecture=0xFFFFFFFF) for gpu in known.gpus))
+    NvmlLibrary(unknown).install(monkeypatch)
+    read = HardwareSource(tmp_path, InProcess()).read()
+    assert [gpu.architecture for gpu in read.gpus] == [None, None]
+    assert not any(map(has_failed, read.gpus))
+    assert [gpu.architecture for gpu in remembered(known, read).gpus] == [gpu.architecture for gpu in known.gpus]
+
+
+def test_more_gpus_than_any_machine_has_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = NvmlLibrary(machine())
+    library.install(monkeypatch)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2**32 - 1)
+    assert Session().survey().errors["gpus"] == "NotANumber"

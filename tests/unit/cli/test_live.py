@@ -1,6 +1,7 @@
 """What GPUs do at the moment, through an API server's proxy in front of a real agent's /metrics."""
 
 import asyncio
+import io
 import os
 import pty
 from dataclasses import dataclass, field
@@ -9,14 +10,18 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from rich.console import Console
 
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
 from closeknit.agent.simulated import load_profile
 from closeknit.api.nodetopology import Method
+from closeknit.api.objects import NodeTopology
 from closeknit.cli.topology.command import Asked, show
 from closeknit.cli.topology.moment import Moment, moments
 from closeknit.cli.topology.not_there import NotThere
+from closeknit.cli.topology.sheet import sheet
+from closeknit.cli.topology.tables import on_screen
 from closeknit.runtime.proxied import PROXIED
 from faults.http_server import serving
 
@@ -28,6 +33,7 @@ closeknit_gpu_power_watts{gpu="0",uuid="GPU-a"} 412.5
 closeknit_gpu_temperature_celsius{gpu="1",uuid=""} 31.0
 """
 SPEC = discover(readings_of(load_profile("pcie-8"), "gpu-01"), Method.SIMULATED).spec
+NODE = NodeTopology.parse({"metadata": {"name": "gpu-01"}, "spec": SPEC.wire(), "status": {}})
 
 
 @dataclass
@@ -140,3 +146,22 @@ def test_on_a_terminal_it_is_refreshed(tmp_path: Path, monkeypatch: pytest.Monke
 )  # fmt: skip
 def test_a_line_that_says_nothing_of_a_gpu(line: str) -> None:
     assert moments(line).get(0, Moment()) == Moment()
+
+
+@pytest.mark.parametrize(("width", "height", "is_whole"), [(80, 24, False), (200, 12, False), (200, 50, True)])
+def test_on_a_small_screen_no_word_is_cut_off(width: int, height: int, is_whole: bool) -> None:
+    console = Console(width=width, height=height, file=io.StringIO())
+    with console.capture() as shown:
+        console.print(on_screen(sheet(NODE), moments(METRICS), console))
+    text = shown.get()
+    assert "…" not in text and text.count("\n") <= height
+    assert ("GPU7" in text.splitlines()[1]) is is_whole  # the matrix's heading
+    first = next(line.split() for line in text.splitlines() if line.startswith("GPU0"))
+    assert first[-7:] == ["97%", "5", "GiB", "54", "°C", "412", "W"]
+
+
+def test_an_object_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = {**SPEC.wire(), "gpus": "eight"}
+    monkeypatch.setattr(type(SPEC), "wire", lambda _: wire)
+    with pytest.raises(NotThere, match="the NodeTopology gpu-01 cannot be read"):
+        look(Cluster(), tmp_path)

@@ -350,3 +350,13 @@ def test_whatever_is_pasted_is_read_or_refused(changes: list[tuple[int, int, str
         assert error.message
     else:
         assert isinstance(spec, NodeTopologySpec)
+
+
+def test_headings_that_are_glued_to_each_other() -> None:
+    text = """\
+        GPU0    GPU1    CPU AffinityNUMA AffinityGPU NUMA ID
+GPU0     X      PHB     0-19,40-59  0             N/A
+GPU1    PHB      X      0-19,40-59  1             N/A
+"""
+    spec = read(text)
+    assert [gpu.index for gpu in spec.gpus] == [0, 1]

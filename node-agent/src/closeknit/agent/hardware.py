@@ -13,7 +13,7 @@ from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.readings import GpuReading, PairReading, RdmaReading, Readings, XidReading
 from closeknit.agent.discovery.traffic import NO_TRAFFIC, Traffic
 from closeknit.agent.nvml.door import Door, NoAnswer
-from closeknit.agent.nvml.identity import Identity, beating, has_failed, is_due, with_counts
+from closeknit.agent.nvml.identity import Identity, beating, has_failed, is_due, is_silent, with_counts
 from closeknit.agent.nvml.messages import (
     Ask,
     AskEvents,
@@ -41,6 +41,7 @@ SILENT_S = (60.0, 600.0)
 # GPUs that fall silent in one reading until the driver hangs rather than its GPUs; a reading that waits for each of
 # them in turn would take minutes.
 MAX_SILENCES = 2
+CLOSED = {"driver", "gpus"}  # errors of a survey after which there is nobody to be asked
 
 T = TypeVar("T")
 
@@ -68,11 +69,11 @@ class _Silence:
 
 
 class _Closed(Exception):  # noqa: N818 -- it ends a reading, which tells why
-    """The driver cannot be used: as in the errors of Readings, and the GPU that was asked last, where that is why."""
+    """The driver cannot be used: what it said of itself, and the GPU that was asked last, where that is why."""
 
-    def __init__(self, errors: dict[str, str], suspect: int | None) -> None:
+    def __init__(self, survey: Survey, suspect: int | None) -> None:
         super().__init__()
-        self.errors = errors
+        self.survey = survey
         self.suspect = suspect
 
 
@@ -111,15 +112,12 @@ class HardwareSource:
             xids = self._events()
         except _Closed as closed:
             self._identity = None
-            return replace(around, suspect=closed.suspect, errors=around.errors | closed.errors)
+            return replace(_of_driver(around, closed.survey), suspect=closed.suspect)
         return replace(
-            around,
-            driver_version=survey.driver_version,
-            cuda_version=survey.cuda_version,
+            _of_driver(around, survey),
             gpus=tuple(beating(gpu, pulses[gpu.index]) for gpu in identity.gpus),
             pairs=identity.pairs,
             xids=xids,
-            errors=around.errors | survey.errors,
         )
 
     def _surroundings(self) -> Readings:
@@ -196,6 +194,8 @@ class HardwareSource:
         answer = self._asked(gpu.index, AskPulse(gpu.index, links, counts=last is None))
         if isinstance(answer, str):
             return Pulse(errors={"handle": answer})
+        if is_silent(answer):  # one call that fails is no illness yet
+            answer = self._twice(AskPulse(gpu.index, links, counts=last is None), answer)
         return answer if last is None else with_counts(last, answer)
 
     def _events(self) -> tuple[XidReading, ...]:
@@ -209,20 +209,23 @@ class HardwareSource:
         try:
             survey = self._driver.ask(AskSurvey(), ANSWER_S if self._driver.is_open else OPEN_S)
         except NoAnswer as error:
-            raise _Closed({"driver": str(error)}, self._suspect) from error
-        if survey.errors.keys() & {"driver", "gpus"}:
-            raise _Closed(survey.errors, self._suspect)
+            raise _Closed(Survey(errors={"driver": str(error)}), self._suspect) from error
+        if survey.errors.keys() & CLOSED:
+            survey = self._twice(AskSurvey(), survey, OPEN_S)
+        if survey.errors.keys() & CLOSED:
+            raise _Closed(survey, self._suspect)
         self._suspect = None
         if self._identity is None and has_failed(survey):
             survey = self._twice(AskSurvey(), survey)
         return survey
 
-    def _twice(self, question: Ask[T], answer: T) -> T:
+    def _twice(self, question: Ask[T], answer: T, deadline_s: float = ANSWER_S) -> T:
         """The answer of a second try, where the first had a failed call: an agent's first reading has nothing before it
-        that could stand in for what failed, and would change the spec. The first one, where there is no second.
+        that could stand in for what failed, and would change the spec; and one failed call makes no GPU or driver ill.
+        The first one, where there is no second.
         """
         try:
-            return self._driver.ask(question, ANSWER_S)
+            return self._driver.ask(question, deadline_s)
         except NoAnswer:
             return answer  # told by the next question
 
@@ -257,8 +260,18 @@ class HardwareSource:
             self._silences[index] = _Silence(str(error), monotonic() + length_s, length_s)
             self._fallen_silent += silence is None
             if self._fallen_silent >= MAX_SILENCES:
-                raise _Closed({"driver": str(error)}, index) from error
+                raise _Closed(Survey(errors={"driver": str(error)}), index) from error
             self._suspect = index
             return str(error)
         self._silences.pop(index, None)
         return answer
+
+
+def _of_driver(around: Readings, survey: Survey) -> Readings:
+    """What the driver says of itself, beside what is around the GPUs."""
+    return replace(
+        around,
+        driver_version=survey.driver_version,
+        cuda_version=survey.cuda_version,
+        errors=around.errors | survey.errors,
+    )

@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import pynvml
 
+from closeknit.agent.nvml.messages import NOT_A_NUMBER, NOT_TEXT
+
 # nvmlValueType_t -> member of the union
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
@@ -18,7 +20,7 @@ def ask(errors: dict[str, str], fact: str, call: Callable[..., _T], *arguments: 
     except pynvml.NVMLError as error:
         errors[fact] = word(error)
     except UnicodeDecodeError:
-        errors[fact] = "NotText"
+        errors[fact] = NOT_TEXT
     return None
 
 
@@ -57,4 +59,4 @@ def _value(value: Any) -> int | str:
         return "UnknownValueType"
     found = getattr(value.value, VALUE_MEMBERS[value.valueType])
     # What is no number, or more than travels between two processes, would end this one.
-    return int(found) if -(2**63) <= found < 2**64 else "NotANumber"
+    return int(found) if -(2**63) <= found < 2**64 else NOT_A_NUMBER

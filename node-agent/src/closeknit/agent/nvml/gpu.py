@@ -9,10 +9,11 @@ import pynvml
 from closeknit.agent.discovery.readings import FabricReading, GpuReading, MigDeviceReading, PairReading
 from closeknit.agent.nvml.calls import ask, field, word
 from closeknit.agent.nvml.links import links
-from closeknit.agent.nvml.messages import LOST
+from closeknit.agent.nvml.messages import LOST, NOT_KNOWN
 
 # The binding spells READ's index as a tuple by mistake, in every release since 11.450.
 P2P_READ, P2P_NVLINK = 0, 2
+MAX_MIG_DEVICES = 64  # of one GPU; today's have 7
 
 _T = TypeVar("_T")
 
@@ -38,7 +39,7 @@ def gpu(index: int, handle: Any) -> GpuReading:
         name=asked("name", pynvml.nvmlDeviceGetName),
         bus_id=None if pci is None else ask(errors, "bus_id", lambda: str(pci.busId)),
         minor=asked("minor", pynvml.nvmlDeviceGetMinorNumber),
-        architecture=asked("architecture", pynvml.nvmlDeviceGetArchitecture),
+        architecture=_architecture(handle, errors),
         compute_capability=None if capability is None else (capability[0], capability[1]),
         memory_bytes=None if memory is None else int(memory.total),
         module_id=_module_id(handle, errors),
@@ -98,7 +99,8 @@ def fabric(handle: Any, errors: dict[str, str]) -> FabricReading | None:
 def _mig_devices(handle: Any, errors: dict[str, str]) -> tuple[MigDeviceReading, ...]:
     """The MIG devices that exist; holes in their numbering are normal."""
     devices = []
-    for number in range(ask(errors, "mig_devices", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+    count = ask(errors, "mig_devices", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+    for number in range(min(count, MAX_MIG_DEVICES)):
         try:
             device = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
         except (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument):
@@ -117,6 +119,14 @@ def _mig_devices(handle: Any, errors: dict[str, str]) -> tuple[MigDeviceReading,
             )
         )
     return tuple(devices)
+
+
+def _architecture(handle: Any, errors: dict[str, str]) -> int | None:
+    architecture = ask(errors, "architecture", pynvml.nvmlDeviceGetArchitecture, handle)
+    if architecture == pynvml.NVML_DEVICE_ARCH_UNKNOWN:  # it says so, where another call would fail
+        errors["architecture"] = NOT_KNOWN
+        return None
+    return architecture
 
 
 def _module_id(handle: Any, errors: dict[str, str]) -> int | None:

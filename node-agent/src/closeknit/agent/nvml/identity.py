@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from closeknit.agent.discovery.readings import GpuReading, LinkReading, PairReading
-from closeknit.agent.nvml.messages import ABSENT, LOST, Pulse, Survey
+from closeknit.agent.nvml.messages import ABSENT, LOST, NOTHING_SAID, Pulse, Survey
 
 OLDEST_S = 300.0  # what nothing else says to have changed, MIG devices say
 RETRY_S = 30.0  # where something failed that may work the next time
@@ -42,7 +42,7 @@ def with_counts(last: Pulse, pulse: Pulse) -> Pulse:
 
 def beating(gpu: GpuReading, pulse: Pulse) -> GpuReading:
     """The GPU with the states of this moment. What failed keeps the value that it was read with."""
-    if "handle" in pulse.errors or LOST in (*pulse.errors.values(), *pulse.health.errors.values()):
+    if is_silent(pulse):
         return replace(gpu, errors=gpu.errors | {"handle": pulse.errors.get("handle", LOST)})
     states = dict(zip((link.link for link in gpu.links if link.p2p), pulse.links, strict=True))
     return replace(
@@ -53,6 +53,11 @@ def beating(gpu: GpuReading, pulse: Pulse) -> GpuReading:
     )
 
 
+def is_silent(pulse: Pulse) -> bool:
+    """Whether the GPU did not answer, or stopped to while it was asked."""
+    return "handle" in pulse.errors or LOST in (*pulse.errors.values(), *pulse.health.errors.values())
+
+
 def _beating(link: LinkReading, state: int | None) -> LinkReading:
     return link if state is None or state == link.state else replace(link, state=state)
 
@@ -61,4 +66,4 @@ def has_failed(read: GpuReading | PairReading | Survey) -> bool:
     """Whether NVML refused anything of which it does not say that this GPU or driver has no such thing."""
     links = read.links if isinstance(read, GpuReading) else ()
     errors = (*read.errors.values(), *(error for link in links for error in link.errors.values()))
-    return any(error not in (*ABSENT, "NotText") for error in errors)
+    return "handle" in read.errors or any(error not in (*ABSENT, *NOTHING_SAID) for error in errors)

@@ -10,7 +10,10 @@ from closeknit.agent.discovery.readings import FabricReading, GpuReading, Health
 LOST = "GpuIsLost"
 # What a driver says of a fact that it does not know, or that this GPU has not. Any other error is a failure.
 ABSENT = ("NotSupported", "FunctionNotFound", "InvalidArgument", "ArgumentVersionMismatch")
+# What an answer is that says nothing: bytes that are no text, a number that stands for "unknown", and one that is none.
+NOT_TEXT, NOT_KNOWN, NOT_A_NUMBER = NOTHING_SAID = ("NotText", "NotKnown", "NotANumber")
 
+MAX_GPUS = 64  # of one machine, as many as a NodeTopology holds
 MAX_BYTES = 4 << 20  # of an answer; all of a GPU with 36 links has 10 KB
 LENGTH_BYTES = 4  # before each message
 

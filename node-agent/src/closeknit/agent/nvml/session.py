@@ -10,6 +10,8 @@ from closeknit.agent.nvml import gpu, health, links, live
 from closeknit.agent.nvml.calls import ask, word
 from closeknit.agent.nvml.events import Events
 from closeknit.agent.nvml.messages import (
+    MAX_GPUS,
+    NOT_A_NUMBER,
     Answer,
     AskEvents,
     AskGpu,
@@ -62,8 +64,10 @@ class Session:
                 return Survey(errors={"driver": word(error)})
             self._is_open = True
         driver_version = ask(errors, "driver_version", pynvml.nvmlSystemGetDriverVersion)
-        cuda_version = ask(errors, "cuda_version", pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        cuda_version = ask(errors, "cuda_version", pynvml.nvmlSystemGetCudaDriverVersion)
         count = ask(errors, "gpus", pynvml.nvmlDeviceGetCount)
+        if count is not None and count > MAX_GPUS:  # no such machine: to ask them all would take hours
+            errors["gpus"], count = NOT_A_NUMBER, None
         if count is None:
             self.close()
         return Survey(driver_version, cuda_version, count or 0, errors)

@@ -19,7 +19,7 @@ _GPU = re.compile(r"GPU\d+")
 # Glued names come apart where one of these begins; any other word with a digit in it is a name by itself.
 _NAME = re.compile(r"GPU\d+|NIC\d+|mlx\d+_(?:bond_?)?\d+|(?!NV\d)[A-Za-z](?=[\w.-]*\d)[\w.-]*")
 # Of the columns after those of devices; cut short where a header is wrapped or was cut off.
-_HEADINGS = re.compile(r"CPU(?:\s*Aff\w*)?|NUMA(?:\s*Aff\w*)?|GPU(?!\d)(?:\s*NUMA(?:\s*ID)?)?")
+_HEADINGS = re.compile(r"CPU(?:\s*Aff[a-z]*)?|NUMA(?:\s*Aff[a-z]*)?|GPU(?!\d)(?:\s*NUMA(?:\s*ID)?)?")
 _CELL = re.compile(r"NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|N/A|X(?![A-Za-z0-9])|X(?=NV\d|PIX|PXB|PHB|NODE|SYS|SOC|N/A)")
 _PEER_CELL = re.compile(r"(?:X|OK|CNS|GNS|TNS|NS|DR|U)(?![A-Za-z0-9])")  # of nvidia-smi topo -p2p
 _AFFINITY = re.compile(r"(?:[\d,-]+|N/A)(?:\s+(?:[\d,-]+|N/A))*")

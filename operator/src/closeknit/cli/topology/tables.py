@@ -8,10 +8,11 @@ from rich.text import Text
 
 from closeknit.api.printable import printable
 from closeknit.cli.topology.moment import Moment
-from closeknit.cli.topology.sheet import Sheet
+from closeknit.cli.topology.sheet import GpuLine, Sheet
 
 # As wide as 64 GPUs: a terminal's user would rather have long lines than cut-off words, as from nvidia-smi itself.
 WIDTH = 600
+DOING = ("BUSY", "MEMORY", "HEAT", "POWER")  # of each GPU at a moment
 
 
 def print_sheet(sheet: Sheet) -> None:
@@ -25,6 +26,16 @@ def page(sheet: Sheet, moments: Mapping[int, Moment] | None = None) -> Group:
     if sheet.gpus:
         parts += [_matrix(sheet, moments), _text(sheet.island_words)]
     return Group(*parts, *(_text(f"- {note}") for note in sheet.notes))
+
+
+def on_screen(sheet: Sheet, moments: Mapping[int, Moment], console: Console) -> Group:
+    """As `page`; without the matrix and the NICs, which do not move, where the console is too small for whole words."""
+    whole, matrix = page(sheet, moments), _matrix(sheet, moments)
+    wide = console.measure(matrix, options=console.options.update(width=WIDTH)).maximum
+    if wide <= console.width and len(console.render_lines(whole)) <= console.height:
+        return whole
+    heading = _text(f"{sheet.name}: ", "bold") + _text(sheet.summary)
+    return Group(heading, _doing(sheet, moments), _text("- the matrix needs a larger screen, or no --live"))
 
 
 def print_sheets(sheets: Sequence[Sheet]) -> None:
@@ -42,16 +53,29 @@ def print_sheets(sheets: Sequence[Sheet]) -> None:
 
 def _matrix(sheet: Sheet, moments: Mapping[int, Moment] | None) -> Table:
     names = [f"GPU{gpu.index}" for gpu in sheet.gpus]
-    doing = () if moments is None else ("BUSY", "MEMORY", "HEAT", "POWER")
+    doing = () if moments is None else DOING
     table = _table("", *names, "NUMA", *doing, "STATE")
     for name, gpu, words in zip(names, sheet.gpus, sheet.words, strict=True):
-        style = "red" if gpu.is_out else "yellow" if gpu.state else ""
         live = () if moments is None else _live(moments.get(gpu.index, Moment()))
-        table.add_row(name, *words, gpu.numa, *live, _text(gpu.state, style), style="dim" if gpu.is_out else "")
+        table.add_row(name, *words, gpu.numa, *live, _state(gpu), style="dim" if gpu.is_out else "")
     for nic in sheet.nics:
         facts = _text(nic.facts, "red" if nic.is_down else "")
         table.add_row(_text(nic.name), *nic.levels, nic.numa, *[""] * len(doing), facts)
     return table
+
+
+def _doing(sheet: Sheet, moments: Mapping[int, Moment]) -> Table:
+    """What moves alone: a line for each GPU."""
+    table = _table("", *DOING, "STATE")
+    table.columns[-1].no_wrap = False  # many reasons may be longer than what is left of the screen
+    for gpu in sheet.gpus:
+        live = _live(moments.get(gpu.index, Moment()))
+        table.add_row(f"GPU{gpu.index}", *live, _state(gpu), style="dim" if gpu.is_out else "")
+    return table
+
+
+def _state(gpu: GpuLine) -> Text:
+    return _text(gpu.state, "red" if gpu.is_out else "yellow" if gpu.state else "")
 
 
 def _live(moment: Moment) -> tuple[str, ...]:

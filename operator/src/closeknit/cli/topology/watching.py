@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
+from pydantic import ValidationError
 from rich.console import Console
 from rich.live import Live
 
@@ -15,7 +16,7 @@ from closeknit.cli.topology.live import NODE_TOPOLOGIES
 from closeknit.cli.topology.moment import Moment
 from closeknit.cli.topology.not_there import NotThere
 from closeknit.cli.topology.sheet import Sheet
-from closeknit.cli.topology.tables import WIDTH, page
+from closeknit.cli.topology.tables import WIDTH, on_screen, page
 from closeknit.kube.errors import ApiError, NotFound
 from closeknit.kube.http import HttpApi
 from closeknit.kube.login import LoginError
@@ -39,9 +40,11 @@ async def watch(node: str, kubeconfig: Path | None, as_sheet: Callable[[NodeTopo
                 return
             with Live(console=console, auto_refresh=False, screen=False) as shown:
                 while True:
-                    shown.update(page(*await look()), refresh=True)
+                    shown.update(on_screen(*await look(), console), refresh=True)
                     await asyncio.sleep(EVERY_S)
     except NotFound:
         raise NotThere(printable(f"the cluster has no NodeTopology {node}, or its agent has gone")) from None
     except (LoginError, ApiError, OSError, msgspec.DecodeError) as error:
         raise NotThere(printable(f"cannot ask the cluster: {' '.join(str(error).split())}")) from None
+    except ValidationError as error:
+        raise NotThere(printable(f"the NodeTopology {node} cannot be read: {' '.join(str(error).split())}")) from None
