@@ -46,7 +46,7 @@ class Bed:
         result = CliRunner().invoke(app, ["plan", *files, "-o", "json"])
         assert result.exit_code in (0, 3), result.output
         answer: dict[str, Any] = json.loads(result.stdout)
-        answer.get("pending", {}).pop("nearest", None)  # the operator's decisions have no time to look for changes
+        answer.get("pending", {}).pop("nearest", None)  # the operator looks for them apart, and later
         return {key: answer[key] for key in ("placement", "pending") if key in answer}
 
     def told(self, name: str) -> dict[str, Any]:

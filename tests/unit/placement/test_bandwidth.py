@@ -233,6 +233,7 @@ EIGHT = rails(list(range(8)))
         pytest.param(hgx(8, 400, rails([0, 2, 4, 6])), range(8), 192, id="H100, four NICs"),
         pytest.param(hgx(8, 400, EIGHT, "10.0"), range(8), 384, id="B200, eight NICs"),
         pytest.param(hgx(8, 200, EIGHT, "8.0"), range(8), 192, id="A100, eight NICs of 200 Gb/s"),
+        pytest.param(hgx(8, 100, rails([0, 2, 4, 6]), "8.0"), range(8), 48, id="A100, four NICs of 100 Gb/s"),
     ],
 )
 def test_what_nccl_plans_between_nodes(graph: Machine, positions: range | tuple[int, ...], expected: float) -> None:

@@ -107,8 +107,39 @@ def test_every_change_that_is_told_is_placed_by_a_search_that_remembers_nothing_
         found = nearest(cluster, request, TABLES)
         assert len(found) <= MOST_TOLD
         for each in found:
-            assert each.request != request
-            assert place(cluster, each.request, again) == each.placement
+            assert (each.request == request) == bool(each.freed)
+            assert place(cluster.freed(each.freed), each.request, again) == each.placement
+
+
+def test_the_gpus_to_be_freed_are_of_few_holders_and_only_those_that_would_be_taken() -> None:
+    """On the first node c and d hold two each, on the second b holds four, on the others a large job holds all."""
+    views = [
+        node("n0", graph("dgx-1v"), gpus="0 1 2 3 c c d d", path=("b0", "r0")),
+        node("n1", graph("dgx-1v"), gpus="0 1 2 b b b b 7", path=("b0", "r0")),
+        node("n2", graph("dgx-1v"), gpus="a a a a a a a a", path=("b0", "r1")),
+        node("n3", graph("dgx-1v"), gpus="a a a a a a a a", path=("b0", "r1")),
+    ]
+    cluster = cluster_of(*views, levels=("block", "rack"), fabric=SPEEDS)
+    request = wanted(gpus=8, topology={"gpusPerNode": 8})
+    (free, *_) = [each for each in nearest(cluster, request, TABLES) if each.freed]
+    assert free.what == "free GPUs: 4 5 6 7 of n0, held by 2 jobs"
+    assert free.freed == {"n0": (4, 5, 6, 7)}
+    larger = nearest(cluster, wanted(gpus=24), TABLES)
+    (free,) = [each for each in larger if each.freed]
+    assert free.what == "free GPUs: 0 1 2 3 4 5 6 7 of n2 and 0 1 2 3 4 5 6 7 of n3, held by 1 job"
+
+
+def test_in_a_required_rack_gpus_of_that_rack_are_freed() -> None:
+    words = ("0 1 2 3 a a a a", "0 1 2 3 a a a a", "0 1 2 3 4 5 6 7", "0 1 2 3 4 5 b b")
+    cluster = fabric_of(*words)
+    request = wanted(gpus=16, topology={"fabric": {"required": "rack"}})
+    (free,) = [each for each in nearest(cluster, request, TABLES) if each.freed]
+    assert free.freed == {"n3": (6, 7)}
+
+
+def test_gpus_that_are_broken_are_not_to_be_freed() -> None:
+    cluster = fabric_of("0 1 2 3 4 5 6 x", NONE)
+    assert [each for each in nearest(cluster, wanted(gpus=8), TABLES) if each.freed] == []
 
 
 def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

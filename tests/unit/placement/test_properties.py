@@ -124,6 +124,46 @@ def test_the_order_of_nodes_does_not_matter(situation: tuple[Cluster, Request], 
     )
 
 
+@settings(max_examples=8, deadline=None)
+@given(situations(offers=("DRA", "plugin")))
+def test_equal_questions_have_equal_answers_whatever_was_asked_before(situation: tuple[Cluster, Request]) -> None:
+    assert place(*situation, TABLES) == place(*situation, Tables())
+
+
+@settings(max_examples=30, deadline=None)
+@given(situations(), st.randoms(use_true_random=False))
+def test_names_of_nodes_decide_only_between_equals(situation: tuple[Cluster, Request], random: Any) -> None:
+    cluster, request = situation
+    names = list(cluster.nodes)
+    random.shuffle(names)
+    views = [
+        replace(view, name=name, domains=(*view.domains[:-1], f"{view.domains[-2] or '?'}/{name}"))
+        for view, name in zip(cluster.nodes.values(), names, strict=True)
+    ]
+    renamed = replace(cluster, nodes={view.name: view for view in views})
+    found, other = place(cluster, request, TABLES), place(renamed, request, TABLES)
+    assert isinstance(found, Placement) == isinstance(other, Placement)
+    if isinstance(found, Placement) and isinstance(other, Placement):
+        assert found.levels == other.levels
+        assert found.predicted_bus_bandwidth_gb_s == other.predicted_bus_bandwidth_gb_s
+        assert sorted(len(share.gpus) for share in found.shares) == sorted(len(share.gpus) for share in other.shares)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(MACHINES), st.data())
+def test_on_one_node_what_is_healthier_never_scores_worse(name: str, data: st.DataObject) -> None:
+    whole = graph(name)
+    broken = data.draw(st.sets(st.sampled_from([gpu.index for gpu in whole.gpus]), min_size=1))
+    mended = broken - {data.draw(st.sampled_from(sorted(broken)))}
+    rated = []
+    for down in (broken, mended):
+        words = " ".join("x" if gpu.index in down else str(gpu.index) for gpu in whole.gpus)
+        request = wanted(gpus=max(1, len(whole.gpus) - len(broken)), topology={"nvlink": "Ignored"})
+        found = place(cluster_of(node("gpu-0", whole, gpus=words)), request, TABLES)
+        rated.append(found.predicted_bus_bandwidth_gb_s or 0 if isinstance(found, Placement) else -1)
+    assert rated[0] <= rated[1]
+
+
 @settings(max_examples=100, deadline=None)
 @given(situations(), st.data())
 def test_one_more_free_gpu_never_makes_a_job_unplaceable(
@@ -230,4 +270,3 @@ def test_a_refusal_says_what_was_asked_and_what_was_found(situation: tuple[Clust
     assert isinstance(decision, NoFit)
     assert decision.message.startswith("needs ")
     assert "; " in decision.message
-    assert decision.nearest == ()

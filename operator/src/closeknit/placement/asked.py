@@ -30,10 +30,12 @@ from closeknit.placement.trees import MANY_GPUS
 ASKED_GPUS = 16  # of a machine: so many have 65,535 sets
 ASKED_NODES = 8  # of a cluster; each may have other GPUs free, which is another question
 # Of all such nodes of a cluster together: the first question on a kind, with every GPU free, 0.4 s, and half as much
-# for those that follow from it; and what a question on other GPUs takes beyond that, 65 ms.
-WHOLE_STEPS, MORE_STEPS = 3 << 19, 1 << 18
+# for those that follow from it; and what a question on other GPUs takes beyond that, 25 ms.
+WHOLE_STEPS, MORE_STEPS = 3 << 19, 3 << 15
+# For the rings of one set, and how often each of its searches may extend one: more of either refutes fewer sets in all.
+FEW_STEPS, FEW_TIMES = 1 << 15, 1 << 10
 LAST_TIMES = 4  # so many times of that, while nothing is found that would do at all
-ROOM_STEPS = 24  # to count the room of a set, for each two of its GPUs
+ROOM_STEPS = 48  # to count the room of a set, for each two of its GPUs
 TREE_STEPS = 6  # to find how trees could use it: three times as much for each GPU
 HALF = 8  # GPUs whose links are summed by one look
 
@@ -62,6 +64,7 @@ class AskedSets(Sets):
         self._whole_steps, self._more_steps = WHOLE_STEPS // among, MORE_STEPS // among
         self._found: Known[tuple[int, Ask, Value, Measure], Found] = Known()
         self._rooms: Known[int, float] = Known()
+        self._sent: Known[int, float] = Known()
         known = {gpu.compute_capability for gpu in machine.gpus}
         kinds = [ASSUMED_SM if each is None else each[0] * 10 + each[1] for each in known]
         self._link_gb_s = max(map(speeds.nvlink_gb_s, kinds))
@@ -149,7 +152,8 @@ class AskedSets(Sets):
             if value is not None and reaches(value, floor):
                 best, best_mask = value, found.mask
         able = ((self._bound(mask, ask, by), mask) for mask in self._able(pool, ask, floor))
-        for bound, mask in sorted(able, key=lambda entry: -entry[0]):
+        order = sorted(able, key=lambda entry: (-entry[0], -self._kept(entry[1])))
+        for bound, mask in order:
             if best is not None and best[by] >= bound:
                 break
             if left <= 0 and (best is not None or left <= -LAST_TIMES * self._more(pool)):
@@ -208,6 +212,12 @@ class AskedSets(Sets):
 
     def _most_sent(self, mask: int) -> float:
         """What the tightest GPU of a set can send at all."""
+        found = self._sent.get(mask)
+        if found is None:
+            found = self._sent[mask] = self._tightest(mask)
+        return found
+
+    def _tightest(self, mask: int) -> float:
         if mask & (mask - 1) == 0:
             return inf
         machine, link_gb_s, pcie_gb_s = self.machine, self._link_gb_s, self._pcie_gb_s

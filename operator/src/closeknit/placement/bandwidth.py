@@ -13,7 +13,7 @@ from closeknit.api.nodetopology import PortState, Transport
 from closeknit.machine.graph import Machine, MachineNic
 from closeknit.placement import speeds
 from closeknit.placement.paths import Paths, PathType, PcieTree, compute_capability, paths
-from closeknit.placement.rings import SET_STEPS, Rings, most, rings
+from closeknit.placement.rings import Rings, most, rings
 
 ASSUMED_SM = 80  # plans sets of unknown compute capability, so that they can be ordered; nothing is predicted for them
 # What NCCL speaks: InfiniBand and RoCE by itself, EFA by a plugin in the image.
@@ -41,11 +41,8 @@ class SetBandwidth(NamedTuple):
     """The worst type of path that the rings take; None for one GPU."""
     steps: int = 0
     """What the search for rings took."""
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the search for rings ended at its budget, so that there may be better ones."""
-        return self.steps >= SET_STEPS
+    is_cut: bool = False
+    """Whether that ended at its budget, so that there may be better ones."""
 
 
 ALONE = SetBandwidth(float("inf"), known=True, worst=None)
@@ -59,7 +56,7 @@ def set_bandwidth(
         return ALONE
     sm = compute_capability(machine, positions)
     found = search(paths(machine, tree, positions, sm if sm is not None else ASSUMED_SM))
-    return SetBandwidth(found.bandwidth_gb_s, sm is not None, found.worst, found.steps)
+    return SetBandwidth(found.bandwidth_gb_s, sm is not None, found.worst, found.steps, found.is_cut)
 
 
 def most_bandwidth(machine: Machine, tree: PcieTree, positions: Sequence[int]) -> float:

@@ -1,12 +1,13 @@
 """The nearest changes that make a gang fit that does not: each is one field of the job, and each was placed again.
 
 Changes to what the job asks of placement come first, one at a time and, where none of them alone is enough, two at a
-time; then the most GPUs that the job could have as it is. It takes some dozens of questions whether something fits, and
-one placement for each change that is told: for whoever asks about one job, and not for every decision.
+time; then the GPUs that would have to become free, and the most GPUs that the job could have as it is. It takes some
+dozens of questions whether something fits, and one placement for each change that is told: an inquiry stops after each
+of them, so that nobody else waits for all of it.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.placement.place import can_place, ideal_gb_s, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.refusal import unknown
+from closeknit.placement.releases import release
 from closeknit.placement.request import Request
 from closeknit.placement.tables import Tables
 from closeknit.placement.words import count
@@ -33,6 +35,8 @@ class Alternative:
     placement: Placement
     ideal_gb_s: float | None
     """The best bandwidth that the unchanged job could have in an empty copy of the cluster; None where unknown."""
+    freed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """GPUs that are held now, by node, where the change is that they become free."""
 
     def __str__(self) -> str:
         gpus = sum(len(share.gpus) for share in self.placement.shares)
@@ -52,26 +56,51 @@ class _Change(NamedTuple):
     of: Callable[[Request], Request]
 
 
+Inquiry = Generator[None, None, tuple[Alternative, ...]]
+
+
 def nearest(cluster: Cluster, request: Request, tables: Tables) -> tuple[Alternative, ...]:
     """The changes that make a refused request fit, what changes least first; empty where none was found."""
+    asked = inquiry(cluster, request, tables)
+    while True:
+        try:
+            next(asked)
+        except StopIteration as over:
+            found: tuple[Alternative, ...] = over.value
+            return found
+
+
+def inquiry(cluster: Cluster, request: Request, tables: Tables) -> Inquiry:
+    """The same, one question at a time."""
     changes = list(_changes(cluster, request))
-    found = _placeable(cluster, request, tables, ((change,) for change in changes))
+    found = yield from _placeable(cluster, request, tables, ((change,) for change in changes))
     if not found:
-        found = _placeable(cluster, request, tables, combinations(changes, 2))
-    if (fewer := _fewer(cluster, request, tables)) is not None:
-        found = [*found[: MOST_TOLD - 1], fewer]
-    best = ideal_gb_s(cluster, request, tables) if unknown(cluster, request) is None else None
-    told = []
-    for what, asked in found[:MOST_TOLD]:
+        found = yield from _placeable(cluster, request, tables, combinations(changes, 2))
+    is_known = unknown(cluster, request) is None
+    best = ideal_gb_s(cluster, request, tables) if is_known else None
+    freed = (yield from release(cluster, request, tables)) if is_known else None
+    fewer = yield from _fewer(cluster, request, tables)
+    others = [] if freed is None else [Alternative(str(freed), request, freed.placement, best, freed.gpus)]
+    room = MOST_TOLD - len(others) - (fewer is not None)
+    told = yield from _told(cluster, found[:room], best, tables)
+    return (*told, *others, *(yield from _told(cluster, [fewer] if fewer else [], best, tables)))
+
+
+def _told(
+    cluster: Cluster, found: list[tuple[str, Request]], best: float | None, tables: Tables
+) -> Generator[None, None, list[Alternative]]:
+    told: list[Alternative] = []
+    for what, asked in found:
         answer = place(cluster, asked, tables)
+        yield
         if isinstance(answer, Placement):
             told.append(Alternative(what, asked, answer, best))
-    return tuple(told)
+    return told
 
 
 def _placeable(
     cluster: Cluster, request: Request, tables: Tables, choices: Iterator[tuple[_Change, ...]]
-) -> list[tuple[str, Request]]:
+) -> Generator[None, None, list[tuple[str, Request]]]:
     """The choices that fit, of changes to one field the first alone."""
     found: dict[tuple[str, ...], tuple[str, Request]] = {}
     for chosen in choices:
@@ -83,6 +112,7 @@ def _placeable(
             asked = change.of(asked)
         if can_place(cluster, asked, tables):
             found[fields] = " and ".join(change.what for change in chosen), asked
+        yield
     return list(found.values())
 
 
@@ -146,7 +176,7 @@ def _on_each(number: int | None) -> Callable[[Request], Request]:
     return lambda asked: replace(asked, gpus_per_node=number)
 
 
-def _fewer(cluster: Cluster, request: Request, tables: Tables) -> tuple[str, Request] | None:
+def _fewer(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, tuple[str, Request] | None]:
     """The most GPUs that fit, by halving: 16 questions at most."""
     step = request.tensor * request.context * request.pipeline * request.expert
     if request.gpus_per_node is not None:
@@ -160,6 +190,7 @@ def _fewer(cluster: Cluster, request: Request, tables: Tables) -> tuple[str, Req
             reached = middle
         else:
             beyond = middle
+        yield
     if not reached:
         return None
     return f"gpus: {reached * step}", replace(request, gpus=reached * step)

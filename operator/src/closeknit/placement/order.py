@@ -13,6 +13,7 @@ from closeknit.placement.request import Request
 from closeknit.placement.traffic import Edges, between_hosts
 
 ORDER_STEPS = 400_000  # looks at what one position exchanges with another: some 0.25 s
+AGAIN_STEPS = 300_000  # of these to look beyond the first order that no swap makes better: some 0.1 s
 MANY_HOSTS = 2048  # more of them keep the fabric's order
 MANY_DOMAINS = 400  # of the innermost level: how far apart any two are is a table
 MANY_PAIRS = 500_000  # of ranks that exchange tokens: beyond them, too
@@ -39,9 +40,7 @@ def ordered(domains: Sequence[tuple[str, ...]], request: Request) -> list[int]:
     places = _Places(domains, edges)
     lines = _lines(request, hosts)
     starts = [list(places.labels), *(laid for length, stride in lines for laid in _laid_out(places, length, stride))]
-    best = min(starts, key=places.cost)  # the first of equals: the fabric's own
-    places.improve(best, lines)
-    return places.hosts_of(best)
+    return places.hosts_of(places.best(starts, lines))
 
 
 def crossing(domains: Sequence[tuple[str, ...]], edges: Edges) -> float:
@@ -116,6 +115,32 @@ class _Places:
         for host in range(len(self.labels) - 1, -1, -1):
             left.setdefault(self.labels[host], []).append(host)
         return [left[label].pop() for label in order]
+
+    def best(self, starts: Sequence[Sequence[int]], lines: Sequence[tuple[int, int]]) -> list[int]:
+        """The best start after swaps; then, with some of the steps that are left, what becomes of the others, and of
+        the best one after a few swaps that nobody asked for, again and again."""
+        ranked = sorted(starts, key=self.cost)  # the first of equals: the fabric's own
+        found = list(ranked[0])
+        self.improve(found, lines)
+        least = self.cost(found)
+        self._steps = min(self._steps, AGAIN_STEPS)
+        here, others, number = found, iter(ranked[1:]), 1
+        while self._steps > 0 and least > NEAR:
+            other = next(others, None)
+            order = list(here if other is None else other)
+            for _ in range(0 if other is not None else 2 + number % 4):
+                number = number * 1_103_515_245 + 12_345 & (1 << 31) - 1  # the same swaps every time
+                one, two = number % len(order), (number >> 11) % len(order)
+                order[one], order[two] = order[two], order[one]
+            self.improve(order, lines)
+            self._steps -= len(self._edges)
+            cost = self.cost(order)
+            if cost < least - NEAR:
+                found = here = order
+                least = cost
+            elif other is None and cost < least + NEAR:  # as good, and farther from where it began
+                here = order
+        return found
 
     def improve(self, order: list[int], lines: Sequence[tuple[int, int]]) -> None:
         """Swaps while that helps, or until the steps are spent."""

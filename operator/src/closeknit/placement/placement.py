@@ -62,5 +62,3 @@ class NoFit:
 
     reason: PendingReason
     message: str
-    nearest: tuple[str, ...] = ()
-    """Changes that would make it fit; empty here, for each is placed again: nearest.py finds them for who asks."""

@@ -31,18 +31,25 @@ class Rings(NamedTuple):
     number: int
     speed_gb_s: float
     steps: int
-    """What the search took; SET_STEPS and more where it ended at its budget, and better rings may exist."""
+    """What the search took."""
+    is_cut: bool = False
+    """Whether it ended at its budget, so that better rings may exist."""
 
 
-def rings(paths: Paths) -> Rings:
-    """The rings of a set. Equal paths have equal rings, whichever machine they are of."""
+def rings(paths: Paths, most_steps: int = SET_STEPS, times: int = STEPS) -> Rings:
+    """The rings of a set. Equal paths have equal rings, whichever machine they are of.
+
+    `most_steps`: what all its searches may take; `times`: how often each may extend a ring. Less of either takes less,
+    and may find less.
+    """
     gpus = len(paths.between)
     best, worst, count, best_speed, steps = 0, PathType.SYS, 0, 0, PATH_STEPS * gpus**2
+    is_short = False
     ways = Ways(paths)
     table = [round(speed * UNIT) for speed in ring_speeds(paths.sm)]
     seen: dict[tuple[int, ...], int] = {}
     for speed in table:
-        if steps >= SET_STEPS:
+        if steps >= most_steps:
             break
         if speed > min(ways.fastest, paths.total) and speed != table[-1]:
             continue
@@ -60,18 +67,20 @@ def rings(paths: Paths) -> Rings:
             key = _alike(onwards, paths.capacity, speed)
             found = seen.get(key) if key else None
             if found is None:
-                search = _Search(onwards, paths.capacity, limit, SET_STEPS - steps)
+                search = _Search(onwards, paths.capacity, limit, most_steps - steps, times)
                 found = search.run() if is_closed(onwards) else 0
-                steps = SET_STEPS - search.budget
+                steps = most_steps - search.budget
+                is_short = is_short or (times < STEPS and search.steps <= 0 and found < limit)
             if key:
                 seen[key] = found
             if found * speed > best:
                 best, worst, count, best_speed = found * speed, farthest, found, speed
             if best >= paths.total:
-                return Rings(best / UNIT, worst, count, best_speed / UNIT, steps)
+                return Rings(best / UNIT, worst, count, best_speed / UNIT, steps, steps >= most_steps)
+    is_cut = is_short or steps >= most_steps
     if not count:
-        return Rings(NO_RING / UNIT, PathType.SYS, 1, NO_RING / UNIT, steps)
-    return Rings(best / UNIT, worst, count, best_speed / UNIT, steps)
+        return Rings(NO_RING / UNIT, PathType.SYS, 1, NO_RING / UNIT, steps, is_cut)
+    return Rings(best / UNIT, worst, count, best_speed / UNIT, steps, is_cut)
 
 
 def _alike(onwards: list[list[Step]], capacity: tuple[int, ...], speed: int) -> tuple[int, ...]:
@@ -93,15 +102,17 @@ def most(paths: Paths) -> float:
 class _Search:
     """Working state of one search: the capacity that is left while rings are laid."""
 
-    def __init__(self, onwards: list[list[Step]], capacity: tuple[int, ...], limit: int, budget: int) -> None:
+    def __init__(
+        self, onwards: list[list[Step]], capacity: tuple[int, ...], limit: int, budget: int, times: int
+    ) -> None:
         """`onwards`: of each GPU the ways to another; `limit`: no more rings than so many; `budget`: the steps that it
-        may take; the last one may go beyond."""
+        may take; the last one may go beyond; `times`: how often it may extend a ring."""
         self.budget = budget
         self.onwards = onwards
         self.by_end = [{step.to: step for step in steps} for steps in onwards]
         self.limit = limit
         self.left = list(capacity)
-        self.steps = STEPS
+        self.steps = times
         self.best = 0
 
     def run(self) -> int:

@@ -14,7 +14,7 @@ from closeknit.cluster.group import MachineKind
 from closeknit.machine.graph import Machine
 from closeknit.placement.admission import selected
 from closeknit.placement.ask import Choice
-from closeknit.placement.asked import ASKED_GPUS, ASKED_NODES, AskedSets
+from closeknit.placement.asked import ASKED_GPUS, ASKED_NODES, FEW_STEPS, FEW_TIMES, AskedSets
 from closeknit.placement.binding import Seat
 from closeknit.placement.effort import MACHINE_STEPS, Effort, listing, too_dear
 from closeknit.placement.fabric import Filling
@@ -22,7 +22,7 @@ from closeknit.placement.ground import Area, Ground
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.paths import Paths
 from closeknit.placement.request import Request
-from closeknit.placement.rings import Rings, rings
+from closeknit.placement.rings import STEPS, Rings, rings
 from closeknit.placement.rough import RoughSets
 from closeknit.placement.sets import Sets
 from closeknit.placement.stage import Stage
@@ -126,8 +126,8 @@ class Tables:
         self._efforts: Kept[str, Effort] = Kept(KINDS)
         self._dear: tuple[Domain, Dear] | None = None
         """Of the version of the empty cluster that was seen last."""
-        self._rings: Kept[bytes, Rings] = Kept(SETS)
-        """By the digest of their paths."""
+        self._rings: Kept[tuple[bytes, int], Rings] = Kept(SETS)
+        """By the digest of their paths, and how often a search might extend one."""
         self._offers: Kept[Terms, Offer] = Kept(OFFERS)
         self.values: Kept[Hashable, Stage[float]] = Kept(STAGES)
         """(offers, what of a share, floor) -> the best that an offer has."""
@@ -176,7 +176,7 @@ class Tables:
         if among is None:
             sets = effort.sets if effort.is_all else sets
         else:
-            sets = AskedSets(machine, self._rings_of, among) if among else RoughSets(machine, self._rings_of)
+            sets = AskedSets(machine, self._few_rings_of, among) if among else RoughSets(machine, self._rings_of)
         return self._sets.put((machine.topology_class, among), sets)
 
     def ground(self, cluster: Cluster, request: Request, *, empty: bool = False) -> Ground:
@@ -255,8 +255,12 @@ class Tables:
         return self._offers.get(terms) or self._offers.put(terms, Offer(terms, terms.pool.bit_count()))
 
     def _rings_of(self, paths: Paths) -> Rings:
-        key = paths.digest()
+        key = paths.digest(), STEPS
         return self._rings.get(key) or self._rings.put(key, rings(paths))
+
+    def _few_rings_of(self, paths: Paths) -> Rings:
+        key = paths.digest(), FEW_TIMES
+        return self._rings.get(key) or self._rings.put(key, rings(paths, FEW_STEPS, FEW_TIMES))
 
 
 def _names(cluster: Cluster, request: Request) -> frozenset[str] | None:
