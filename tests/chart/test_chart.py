@@ -310,6 +310,8 @@ def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: di
         ("configmaps", "create"),
         ("configmaps", "get"),
         ("secrets", "create"),
+        ("computedomains", "create"),
+        ("computedomains", "get"),
     }
 
 

@@ -17,8 +17,14 @@ from harness.operator_bed import ON_PLUGIN, Bed
 Object = dict[str, Any]
 Change = Callable[[Object], object]
 UID = "b3e7a5c0-0000-4000-8000-000000000000"
-OWNERS = "a TrainingJob owns the operator's Secret, and the Service of an attempt its ConfigMap, as its controller"
-NAMES = "the operator names a Secret by job and uid, and a ConfigMap by job, attempt and content"
+OWNERS = (
+    "a TrainingJob owns the operator's Secret, and the Service of an attempt its ConfigMap and ComputeDomain, as its "
+    "controller"
+)
+NAMES = (
+    "the operator names a Secret by job and uid, a ConfigMap by job, attempt and content, and a ComputeDomain by job "
+    "and attempt"
+)
 MARKS = "the operator sets no other label and annotation under closeknit.dev/ than those of a child"
 WHAT = "the operator's Secret is a key pair, its ConfigMap is text, and neither can be changed"
 FINALIZERS = "the operator's children have no finalizers"
@@ -26,7 +32,9 @@ PLACE = (
     "the operator works neither in the namespaces of Kubernetes (kube-...) nor in its own; "
     "create the job in another one"
 )
-CHANGES = "the operator makes ConfigMaps and Secrets, and changes and deletes none; they go with their owner"
+CHANGES = (
+    "the operator makes ConfigMaps, Secrets and ComputeDomains, and changes and deletes none; they go with their owner"
+)
 
 
 def test_keys_go_with_the_job_files_with_the_attempt_and_the_launcher_ends_it(bed: Bed) -> None:

@@ -12,6 +12,7 @@ MANY = gang(Framework.PYTORCH, (2,) * 12)
 UNEQUAL = gang(Framework.PYTORCH, (2, 3, 1))
 ALONE = gang(Framework.PYTORCH, (4,))
 ELASTIC = gang(Framework.PYTORCH, (2,) * 12, elastic={"minGPUs": 5})
+ALL_OF_UNEQUAL = gang(Framework.PYTORCH, (2, 3, 1), elastic={"minGPUs": 6})
 COORDINATOR = "train-a1-worker-00000.train-a1.ml.svc"
 
 
@@ -51,6 +52,9 @@ def test_torchrun_gives_every_process_the_rank_of_the_plan(ask: Ask, debian: Cal
         * 12
     )
     assert elastic["node_ranks"] == list(range(12))
+    stores = [each["PET_RDZV_CONF"] for each in environments(ELASTIC)]
+    assert [each.partition(",")[0] for each in stores] == ["is_host=true"] + ["is_host=false"] * 11
+    assert {each["PET_NNODES"] for each in environments(ALL_OF_UNEQUAL)} == {"3:3"}
 
 
 def test_torchrun_of_today_has_no_numa_binding_to_be_told(debian: Callable[[str], Path]) -> None:

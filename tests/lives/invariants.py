@@ -127,6 +127,8 @@ class Invariants:
                     if share["binding"] != "BestEffort":
                         yield from _shared(exact, uid, [f"GPU-{node}-{gpu}" for gpu in share["gpus"]])
         for pod in self._live_on(node):
+            if not pod["spec"].get("nodeName") and self._job(owner(pod)) is None:
+                continue  # the garbage collector deletes it any moment, and nobody else may: it has not got them yet
             gpus = planned_gpus(pod)
             counts[owner(pod)] = max(counts.get(owner(pod), 0), len(gpus))
             if requests(pod)["nvidia.com/gpu"] in {0, allocatable(stored)["nvidia.com/gpu"]}:

@@ -1,9 +1,12 @@
 """What goes wrong with a gang on real kubelets: what is told of it, how it ends, and that nothing is left."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from closeknit.api.names import UNRESTRICTED_TEMPLATES_LABEL
+from harness.node.trainers import DEBIAN
 from node.jobs import Jobs
 
 pytestmark = pytest.mark.nodes
@@ -70,6 +73,32 @@ def test_a_container_that_ignores_its_end_is_gone_after_its_grace_period(jobs: J
     jobs.wait_for_state("Running")  # on the same GPUs, which are free
 
 
+def test_what_never_starts_is_told_and_leaves_nothing(jobs: Jobs) -> None:
+    """Two jobs on a node each, side by side, for the first takes a while: a claim that stays pending, one of the
+    template's own which no device can meet, and a Pod that never becomes ready, for which there is no ConfigMap."""
+    jobs.begin("stalled", **{UNRESTRICTED_TEMPLATES_LABEL: "true"})
+    jobs.cluster.apply(impossible("extra", jobs.namespace))
+    claims = {"resourceClaims": [{"name": "extra", "resourceClaimName": "extra"}]}
+    submit(jobs, "pending", {"resources": {"claims": [{"name": "extra"}]}}, claims)
+    submit(jobs, "train", {"envFrom": [{"configMapRef": {"name": "settings"}}]}, {})
+
+    jobs.cluster.wait_for(lambda: jobs.condition("Running").get("reason") == "NotStarting", "that to be told")
+    running = jobs.condition("Running")["message"]
+    assert "does not start: container trainer waits for CreateContainerConfigError" in running
+    assert 'configmap "settings" not found' in running
+    assert jobs.job()["status"].get("attempts", []) == []  # somebody may yet make it
+    metadata = {"name": "settings", "namespace": jobs.namespace}
+    jobs.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {}})
+    jobs.wait_for_state("Running")
+
+    (ended,) = jobs.cluster.wait_for(lambda: jobs.job("pending")["status"].get("attempts") or None, "it to end", 60)
+    assert (ended["reason"], ended["charged"]) == ("Unschedulable", False)
+    assert "cannot be scheduled on node" in ended["message"] and "cannot allocate all claims" in ended["message"]
+    assert sorted(jobs.told()) == ["NotStarting", "Placed", "Placed", "Unschedulable"]
+    jobs.delete("trainingjob", "pending")
+    jobs.delete("resourceclaim", "extra")
+
+
 def test_a_claim_on_gpus_that_somebody_takes_ends_the_attempt(jobs: Jobs) -> None:
     """He asks for them behind our back; the job waits until he has gone."""
     jobs.begin("thief")
@@ -108,3 +137,22 @@ def thief(namespace: str, node: str) -> list[dict[str, object]]:
         {**claim, "spec": {"devices": {"requests": [request]}}},
         {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec},
     ]
+
+
+def submit(jobs: Jobs, name: str, container: dict[str, Any], spec: dict[str, Any]) -> None:
+    """A job of one node, with this in its container and in its Pod."""
+    trainer = {"name": "trainer", "image": DEBIAN.image, "command": ["sh", "-c", WAIT], **container}
+    template = {"spec": {"terminationGracePeriodSeconds": 1, "containers": [trainer], **spec}}
+    jobs.submit(name, gpus=8, template=template)
+
+
+def impossible(name: str, namespace: str) -> dict[str, Any]:
+    """A claim on a GPU that no node has."""
+    selector = {"cel": {"expression": "device.attributes['gpu.nvidia.com'].uuid == 'of nobody'"}}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 1, "selectors": [selector]}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"devices": {"requests": [request]}},
+    }

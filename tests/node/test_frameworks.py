@@ -143,6 +143,21 @@ def test_every_rank_is_where_the_plan_says(jobs: Jobs, case: Case) -> None:
     compare(jobs, case)
 
 
+def test_an_elastic_rendezvous_gives_the_ranks_of_the_plan(jobs: Jobs) -> None:
+    """Over c10d, whose store is one of the Pods, and which sorts them by name. The ranks do without PyTorch."""
+    told = 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR"'
+    spec: dict[str, Any] = {**HALF, "elastic": {"minGPUs": 4}}
+    jobs.train(["torchrun", "--no_python", "sh", "-c", told], name="elastic", **spec)
+    jobs.wait_for_end("Succeeded", "elastic")
+    for index, share in enumerate(planned(jobs, "elastic")):
+        said = sorted(line.split() for line in jobs.log(pod("elastic", index)).splitlines() if line[:1].isdigit())
+        print(*said, sep="\n")
+        assert [each[:4] for each in said] == [
+            [str(rank), str(local), "4", str(index)] for local, rank in enumerate(share.ranks)
+        ]
+        assert all(each[4].startswith(pod("elastic", 0)) for each in said)
+
+
 def compare(jobs: Jobs, case: Case) -> None:
     """What was planned with what the processes found."""
     shares = planned(jobs, case.name)

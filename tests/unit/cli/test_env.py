@@ -58,6 +58,7 @@ def test_every_variable_has_a_value_an_owner_and_a_reason(tmp_path: Path) -> Non
     assert variables["TOKEN"]["value"] == "<secretKeyRef>"
     assert [warning.partition(":")[0] for warning in answer["warnings"]] == ["NCCL_ALGO=Ring"]
     assert "NCCL_PROTO" in answer["leftToNCCL"]
+    assert "NCCL_ALGO" not in answer["leftToNCCL"]  # the template has not left it
 
 
 def test_people_get_a_table(tmp_path: Path) -> None:

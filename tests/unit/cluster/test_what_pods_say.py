@@ -115,6 +115,16 @@ def test_a_claim_under_a_name_of_ours_holds_what_it_was_given() -> None:
     assert words(found.holders) == {5: "claim team-b/train-a2-worker-00000"}
 
 
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_pod_left_unbound_may_be_given_by_its_claim_any_gpu_that_is_free(is_given: bool) -> None:
+    """Until it is deleted the scheduler may give it what was planned for it, whatever its attempt's end has freed."""
+    left = worker(requests={}, node=None, pin="gpu-1", claims=["train-a1-worker-00000"])
+    claim = resource_claim("train-a1-worker-00000", *([("gpu-1", 5)] if is_given else []), namespace="team-b")
+    found = view(node(gpus=None), node_topology(), resource_slice(), training_job(attempt=2), left, claim)
+    pod, given = "Pod team-b/train-a1-worker-00000", "claim team-b/train-a1-worker-00000"
+    assert words(found.holders) == ({5: given} if is_given else dict.fromkeys(range(8), pod))
+
+
 NAMES = ["train-a1-worker-00000", "train-a2-worker-00000", "train-a2-worker-00001", "train-a3-worker-00000", "x"]
 OWNERS = [
     owner("train", uid="uid-of-train"),

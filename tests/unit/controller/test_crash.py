@@ -29,15 +29,16 @@ from scenarios.story import dra_node, plugin_node
 
 JOB = Key("team-b", "train")
 PATIENCE_S = 900.0  # virtual seconds: longer than any pause before a retry
+GPUS = 2  # of a node: each operator that starts learns its machine anew
 KINDS = pytest.mark.parametrize("node", [plugin_node, dra_node], ids=["plugin", "DRA"])
 
 
 class World:
     """A store, and the hands of everybody but the operator."""
 
-    def __init__(self, node: Callable[[str], list[dict[str, Any]]]) -> None:
+    def __init__(self, node: Callable[..., list[dict[str, Any]]]) -> None:
         self.store = Store()
-        for manifest in [*node("gpu-1"), *node("gpu-2"), training_job(spec={"gpus": 16})]:
+        for manifest in [*node("gpu-1", gpus=GPUS), *node("gpu-2", gpus=GPUS), training_job(spec={"gpus": 2 * GPUS})]:
             add(self.store, manifest)
         self.store.listeners.append(self._check)
 
@@ -80,7 +81,7 @@ async def until(world: World, condition: Callable[[], bool], what: str) -> None:
     assert condition(), what
 
 
-async def a_life(node: Callable[[str], list[dict[str, Any]]], first: Callable[[Store], MortalApi]) -> tuple[Any, World]:
+async def a_life(node: Callable[..., list[dict[str, Any]]], first: Callable[[Store], MortalApi]) -> tuple[Any, World]:
     """Submitted, running, a child deleted, running again, succeeded, deleted. Gives the last status, and the world."""
     world = World(node)
     operators = (first(world.store) if number == 0 else MortalApi(world.store) for number in range(3))
@@ -107,7 +108,7 @@ async def a_life(node: Callable[[str], list[dict[str, Any]]], first: Callable[[S
     return last, world
 
 
-def live(node: Callable[[str], list[dict[str, Any]]], first: Callable[[Store], MortalApi]) -> tuple[Any, World]:
+def live(node: Callable[..., list[dict[str, Any]]], first: Callable[[Store], MortalApi]) -> tuple[Any, World]:
     return virtual_time.run(a_life(node, first))
 
 

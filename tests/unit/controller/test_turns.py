@@ -220,7 +220,7 @@ def test_heartbeats_start_no_decision() -> None:
         bed.submit(f"w{number}", 4096)
 
     async def story(bed: Bed) -> int:
-        await bed.pass_time(30)
+        await bed.pass_time(90)  # nearest changes are told by then
         before = bed.operator.loop.cycles
         for number in range(1, 61):
             heartbeat = f"2026-11-21T10:00:{number - 1:02d}Z"

@@ -12,7 +12,7 @@ from closeknit.api.names import JobKey, PendingReason
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import EVENTS, PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.controller.rights import OWN_ACCESS_REVIEWS
-from closeknit.controller.writes import IN_FLIGHT, Writes
+from closeknit.controller.writes import IN_FLIGHT, PODS_AHEAD, Writes
 from closeknit.kube.api import JsonObject, Resource
 from closeknit.kube.errors import Forbidden, Unavailable
 from closeknit.lifecycle.answers import NOTHING, Answers, Refusing, after
@@ -84,15 +84,31 @@ def test_after_a_refused_child_no_more_of_its_gang_is_made() -> None:
     assert len(store.objects(PODS)) <= 1 + IN_FLIGHT
 
 
-def test_a_claim_follows_its_pod_at_once() -> None:
-    nodes = 3 * IN_FLIGHT
+def pods_before_each_claim(nodes: int) -> list[int]:
+    """How many Pods of a gang of so many were there when each claim was made, by the number of its Pod."""
     _, _, store = written(Fault(Delay(1.0), "create", PODS), nodes=nodes, node=dra_node)
     made = [write for write in store.writes if write.resource in {PODS, RESOURCE_CLAIMS}]
-    assert sum(each.resource == RESOURCE_CLAIMS for each in made) == nodes
-    ahead = 0
-    for each in made:  # never more Pods without a claim than creates are in flight
-        ahead += 1 if each.resource == PODS else -1
-        assert 0 <= ahead <= IN_FLIGHT
+    before = {
+        write.key.name: sum(each.resource == PODS for each in made[:at])
+        for at, write in enumerate(made)
+        if write.resource == RESOURCE_CLAIMS
+    }
+    assert len(before) == len(store.objects(PODS)) == nodes
+    return [before[name] for name in sorted(before)]
+
+
+def test_a_claim_of_a_large_gang_comes_when_many_pods_after_its_own_are_there() -> None:
+    """Else the garbage collector hears of a claim before its Pod, and reads that Pod and the TrainingJob."""
+    nodes = PODS_AHEAD + 2 * IN_FLIGHT
+    first, *others = pods_before_each_claim(nodes)
+    assert first == 1  # it shows whether claims are taken at all
+    for index, pods in enumerate(others, start=1):
+        assert pods >= min(nodes, index + PODS_AHEAD) - IN_FLIGHT
+
+
+def test_claims_of_other_gangs_follow_their_pods_at_once() -> None:
+    for index, pods in enumerate(pods_before_each_claim(PODS_AHEAD // 2)):
+        assert pods <= index + IN_FLIGHT
 
 
 def test_after_a_refused_claim_no_more_of_its_gang_is_made() -> None:

@@ -100,6 +100,14 @@ def test_a_hostile_value_is_cut_in_the_words(value: str) -> None:
     assert len(str(found)) < 400
 
 
+@pytest.mark.parametrize(
+    ("value", "is_told"), [("9", True), ("8", False), ("1", False), ("gpu", False), ("9" * 5000, True)]
+)
+def test_more_processes_than_gpus_are_told(value: str, is_told: bool) -> None:
+    found = hazards({"name": "PET_NPROC_PER_NODE", "value": value})
+    assert bool(found) is is_told
+
+
 def test_reserved_names_of_the_users_win_and_are_told() -> None:
     names = ["PET_NODE_RANK", "MASTER_ADDR", "NCCL_NET"]
     of = gang(8, 8, trainer={"env": [{"name": name, "value": "mine"} for name in names]}, **RDMA)

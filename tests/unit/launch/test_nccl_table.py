@@ -33,7 +33,8 @@ VERBS = {"NCCL_NET": "IB", "NCCL_IB_HCA": "=mlx5_0:1,mlx5_3:1"}
 
 
 def gang(*, nodes: int = 2, fabric: dict[str, Any] | None = None, annotations: Any = None, network: Any = None,
-         remedies: frozenset[Remedy] = frozenset(), cpus: str | None = None, **facts: Any) -> Gang:  # fmt: skip
+         remedies: frozenset[Remedy] = frozenset(), cpus: str | None = None,
+         imex_with: frozenset[Binding] = frozenset(), **facts: Any) -> Gang:  # fmt: skip
     resources = {} if cpus is None else {"resources": {"limits": {"cpu": cpus}}}
     job = TrainingJob.parse_strictly(
         {
@@ -52,7 +53,7 @@ def gang(*, nodes: int = 2, fabric: dict[str, Any] | None = None, annotations: A
         Member(f"node-{index}", index, (f"GPU-{index}0", f"GPU-{index}1"), index * 2, Binding.WHOLE_NODE, **facts)
         for index in range(nodes)
     )
-    return Gang(job, 1, members, Fabric.parse(fabric or {}), remedies=remedies)
+    return Gang(job, 1, members, Fabric.parse(fabric or {}), remedies=remedies, imex_with=imex_with)
 
 
 def values(of: Gang, index: int = 0) -> dict[str, str]:
@@ -161,6 +162,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
         {"nvlink_domain": "c0ffee.1", **IB},
         {**VERBS, "NCCL_MNNVL_ENABLE": "0"},
         "NCCL_CUMEM_ENABLE",
+    ),
+    "gpu.clique label, ComputeDomain: MNNVL_ENABLE (auto), UUID, CLIQUE_ID": (
+        {"nvlink_domain": "c0ffee.1", "imex_with": frozenset(Binding), **IB},
+        VERBS,
+        "NCCL_MNNVL_ENABLE",
     ),
     "#1672 previous attempt failed with NVLS/multicast message": (
         {"nodes": 1, "remedies": frozenset({Remedy.WITHOUT_NVLS})},

@@ -244,6 +244,19 @@ def test_gpus_that_a_claim_of_the_jobs_own_still_holds_are_taken_by_nobody() -> 
     assert (story.status().attempt, nodes(story), story.pods()) == (2, ["gpu-1"], ["train-a2-worker-00000"])
 
 
+def test_beside_a_claim_of_the_templates_own_nobody_is_said_to_have_taken_gpus() -> None:
+    own = {"containers": [{"name": "trainer"}], "resourceClaims": [{"name": "nic", "resourceClaimName": "nic"}]}
+    story = Story(*dra_node("gpu-1"), training_job(spec={"gpus": 8, "template": {"spec": own}}))
+    story.settle()
+    refuse(story, "0/1 nodes are available: 1 cannot allocate all claims.")
+    story.pass_time(29)
+    story.settle()
+    assert ended(story) == []
+    story.pass_time(1)
+    story.settle()
+    assert ended(story) == [(1, "Unschedulable", False)]
+
+
 @pytest.mark.parametrize(
     ("since", "attempt"),
     [

@@ -22,7 +22,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
     [
         ({"gpus": 1, "gpu": {"mig": "1g.18gb"}}, "gpu.mig"),
         ({"expectedDuration": "6h"}, "expectedDuration"),
-        ({"elastic": {"minGPUs": 4}}, "elastic"),
         ({"restart": {"limit": 3}}, "restart"),
         ({"defragment": "OnRestart"}, "defragment"),
         ({"ttlSecondsAfterFinished": 60}, "ttlSecondsAfterFinished"),
@@ -85,6 +84,27 @@ def test_whose_parameter_servers_are_taken(fields: dict[str, Any], message: str 
     assert refusal(spec(**{"topology": {"gpusPerNode": 4}, "parameterServers": servers, **fields})) == message
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param({"elastic": {"minGPUs": 8}}, None, id="torchrun's elastic rendezvous, over all GPUs"),
+        pytest.param(
+            {"elastic": {"minGPUs": 4}},
+            "spec.elastic.minGPUs is 4, and to go on with fewer than spec.gpus (8) is not built yet; set it to 8 for "
+            "torchrun's elastic rendezvous alone, or remove spec.elastic",
+            id="with fewer",
+        ),
+        pytest.param(
+            {"elastic": {"minGPUs": 8}, "framework": "JAX"},
+            "spec.elastic is for PyTorch, and spec.framework is JAX; remove it",
+            id="a framework without one",
+        ),
+    ],
+)
+def test_whose_elastic_bounds_are_taken(fields: dict[str, Any], message: str | None) -> None:
+    assert refusal(spec(**fields)) == message
+
+
 def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
     """Whoever adds a field decides here whether it is built."""
     assert set(TrainingJobSpec.model_fields) == {
@@ -103,8 +123,8 @@ def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
             id="one field",
         ),
         pytest.param(
-            {"defragment": "Planned", "elastic": {"minGPUs": 4}},
-            "not built yet: spec.elastic, spec.defragment; remove them or leave the default",
+            {"defragment": "Planned", "expectedDuration": "6h"},
+            "not built yet: spec.expectedDuration, spec.defragment; remove them or leave the default",
             id="several fields, in the order of the spec",
         ),
     ],

@@ -94,14 +94,32 @@ def test_while_one_is_on_trial_the_others_that_were_refused_keep_their_words() -
     assert [plan for plan in decide(assumed, Tables(), meanwhile, NOW).plans if plan.status is not None] == []
 
 
-def test_what_a_job_itself_lacks_is_not_told_anew_whenever_another_job_was_refused() -> None:
-    """Else its status would be written twice with each of that job's tries."""
-    waiting = job("waiting", "a")
-    since = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
-    told = {"reason": "NameConflict", "message": "Pod waiting-a1-worker-00000 exists", "since": since}
-    waiting["status"] = {"observedGeneration": 1, "state": "Queued", "pending": told}
+def waits_for_a_name(name: str) -> Manifest:
+    """A job that has been told that somebody else has the name of its Pod."""
+    told = {"reason": "NameConflict", "message": f"Pod {name}-a1-worker-00000 exists", "since": "2026-11-21T12:00:00Z"}
+    return job(name, "a") | {"status": {"observedGeneration": 1, "state": "Queued", "pending": told}}
+
+
+@pytest.mark.parametrize("ago_s", [pytest.param(0, id="was refused"), pytest.param(60, id="is on trial")])
+def test_what_a_job_itself_lacks_is_not_told_anew_with_each_try_of_another(ago_s: float) -> None:
+    """Else its status would be written twice each time."""
+    manifests = (*plugin_node("gpu-1"), job("first", "a"), waits_for_a_name("waiting"))
+    cluster = Cluster.empty().after(map(change, [value for each in manifests if (value := from_document(each))]))
+    memory = Memory({"uid-of-first": refused(ago_s)})
+    decision = decide(cluster, Tables(), memory, NOW + BETWEEN / 2)
+    assert isinstance(decision.schedule[JobKey("a", "first")], Book) is (ago_s > 0)
+    plans = {plan.job.name: plan for plan in decision.plans}
+    assert "waiting" not in plans or plans["waiting"].status is None
+
+
+def test_a_job_that_was_refused_itself_is_not_told_of_it_anew_while_it_lacks_gpus_as_well() -> None:
+    """Another job of its namespace is tried and refused every minute; it would be told one thing and then the other."""
+    waiting = job("second", "a")
+    waiting["spec"]["gpus"] = 16
     objects = [value for each in (*plugin_node("gpu-1"), job("first", "a"), waiting) if (value := from_document(each))]
     cluster = Cluster.empty().after(map(change, objects))
-    memory = Memory({"uid-of-first": refused(0)})
+    memory = Memory({"uid-of-first": refused(0), "uid-of-second": refused(60)})
     plans = {plan.job.name: plan for plan in decide(cluster, Tables(), memory, NOW + BETWEEN / 2).plans}
-    assert "waiting" not in plans or plans["waiting"].status is None
+    assert (status := plans["second"].status) is not None
+    assert status.pending is not None
+    assert status.pending.reason == PendingReason.INSUFFICIENT_GPUS

@@ -102,5 +102,6 @@ validations:
     message: a Pod of the operator goes through the default scheduler and uses no claim but its own
     expression: >-
       variables.trusted || variables.pods.all(p, p.?schedulerName.orValue('') == 'default-scheduler' &&
-      p.?resourceClaims.orValue([]).all(c, c.?resourceClaimName.orValue('') == object.metadata.name))
+      p.?resourceClaims.orValue([]).all(c, c.?resourceClaimName.orValue('') == object.metadata.name ||
+      c.?resourceClaimTemplateName.orValue('') == variables.job + '-a' + variables.attempt + '-imex'))
 {{- end }}

@@ -8,9 +8,10 @@ from typing import Self
 from immutables import Map
 
 from closeknit.api.clustertopology import Fabric
-from closeknit.api.names import HOST_LEVEL, JobKey
+from closeknit.api.names import GPU_RESOURCE, HOST_LEVEL, IMEX_CHANNELS, JobKey
 from closeknit.api.nodetopology_status import TrafficPath
 from closeknit.api.objects import TrainingJob
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.booking import Booking
 from closeknit.cluster.dra import ResourceClaim
@@ -22,6 +23,7 @@ from closeknit.cluster.kept import (
     BOOKINGS,
     CLAIMS,
     CLAIMS_OF,
+    DEVICE_CLASSES,
     INVALID_JOBS,
     JOBS,
     PODS,
@@ -33,6 +35,7 @@ from closeknit.cluster.kept import (
 from closeknit.cluster.kinds import Change, ClusterObject, change
 from closeknit.cluster.levels import Levels
 from closeknit.cluster.node import NodeView
+from closeknit.cluster.objects import DeviceClass
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import uuid_of
 from closeknit.cluster.report import Allocation
@@ -78,6 +81,9 @@ class Cluster:
     """Value of each PriorityClass."""
     default_priority: int = 0
     """Of a job that names none."""
+    imex_with: frozenset[Binding] = frozenset()
+    """Of which bindings Pods can have an IMEX channel, too, which opens NVLink between nodes to them: none without
+    NVIDIA's driver for ComputeDomains."""
     now: datetime | None = field(default=None, compare=False)
     """The moment that staleness was judged at; None: no agent is stale."""
     _tables: Tables = field(default_factory=Tables, compare=False, repr=False)
@@ -127,6 +133,12 @@ class Cluster:
             return replace(self, now=now, _tables=tables)
         return self._with(tables, tables.census.levels, touched, now)
 
+    def freed(self, gpus: Mapping[str, Iterable[int]]) -> "Cluster":
+        """The cluster as if nobody held these GPUs, by node: for whoever asks what would be then."""
+        pairs: _Pairs = [(view := self.nodes[name], view.freed(gpus[name])) for name in sorted(gpus)]
+        nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
+        return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
+
     def is_same(self, other: "Cluster") -> bool:
         """Whether no decision can see a difference but for the moment: what neither is the very same nor equal at a
         glance counts as another."""
@@ -140,6 +152,7 @@ class Cluster:
             and self.claims is other.claims
             and self.priorities is other.priorities
             and self.default_priority == other.default_priority
+            and self.imex_with == other.imex_with
             and self.tells_gpus_like(other)
         )
 
@@ -240,6 +253,7 @@ class Cluster:
             claims=tables.all(CLAIMS),
             priorities=priorities,
             default_priority=default_priority,
+            imex_with=_imex_with(tables.all(DEVICE_CLASSES)),
             now=now,
             _tables=tables,
             _grown=grown,
@@ -267,6 +281,15 @@ class Cluster:
             else:
                 changed[name] = view
         return (changed.finish(), pairs) if pairs else (self.nodes, pairs)
+
+
+def _imex_with(classes: Mapping[str, DeviceClass]) -> frozenset[Binding]:
+    """Where a DeviceClass stands for the device plugin's GPUs, the scheduler of Kubernetes 1.36 binds no Pod that asks
+    the plugin for some and has a claim of another kind ("nil or empty request mappings")."""
+    if IMEX_CHANNELS not in classes:
+        return frozenset()
+    is_twofold = any(found.resource == GPU_RESOURCE for found in classes.values())
+    return frozenset({Binding.DRA}) if is_twofold else frozenset(Binding)
 
 
 def build(objects: Iterable[ClusterObject]) -> Cluster:

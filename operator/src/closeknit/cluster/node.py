@@ -1,7 +1,7 @@
 """One node as placement sees it: its machine, what of it is free, who holds the rest, and why it may be left out."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -171,3 +171,11 @@ class NodeView:
     without a machine, and where the input holds no Nodes."""
     spare: Amounts | None = None
     """What is left of that for one Pod more; of the same resources but for GPUs, which are placed one by one."""
+
+    def freed(self, gpus: Iterable[int]) -> "NodeView":
+        """The node as if nobody held these of its GPUs."""
+        gone = frozenset(gpus)
+        holders = {gpu: holder for gpu, holder in self.holders.items() if gpu not in gone}
+        plugin = self.plugin and replace(self.plugin, requested=max(0, self.plugin.requested - len(gone)))
+        free = tuple(gpu for gpu in self.usable if gpu not in holders)
+        return replace(self, free=free, holders=holders, plugin=plugin)

@@ -5,7 +5,7 @@ from sys import intern
 
 import msgspec
 
-from closeknit.api.names import GPU_RESOURCE
+from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS
 from closeknit.cluster.meta import Condition, Metadata, Quantities, WireStruct
 from closeknit.cluster.node import Taint
 from closeknit.cluster.requests import Amounts, amounts
@@ -40,10 +40,11 @@ class PriorityClass(msgspec.Struct, frozen=True):
 
 class DeviceClass(msgspec.Struct, frozen=True):
     """A DeviceClass that stands for an extended resource, too: where no Node counts that, the scheduler makes a claim
-    of what a Pod requests of it."""
+    of what a Pod requests of it; and the one that tells of NVIDIA's driver for ComputeDomains."""
 
     name: str
-    resource: str
+    resource: str = ""
+    """Empty where it stands for none."""
 
 
 class _WireTaint(WireStruct, frozen=True):
@@ -129,6 +130,7 @@ def priority_class(wire: WirePriorityClass) -> PriorityClass:
 
 
 def device_class(wire: WireDeviceClass) -> DeviceClass | None:
-    """The DeviceClass that is kept; None where it stands for no extended resource."""
-    resource = wire.spec.extended_resource_name if wire.spec else None
-    return DeviceClass(wire.metadata.name, intern(resource)) if resource else None
+    """The DeviceClass that is kept; None where nothing follows from it."""
+    resource = (wire.spec.extended_resource_name if wire.spec else None) or ""
+    is_kept = bool(resource) or wire.metadata.name == IMEX_CHANNELS
+    return DeviceClass(wire.metadata.name, intern(resource)) if is_kept else None

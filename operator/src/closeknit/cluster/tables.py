@@ -106,7 +106,7 @@ class Tables:
             pools=found,
             pods=self._pods(name),
             lodged=self.lodgings.on(name),
-            claimable=frozenset([found.resource for found in self.all(DEVICE_CLASSES).values()]),
+            claimable=frozenset([found.resource for found in self.all(DEVICE_CLASSES).values() if found.resource]),
             claims=tuple(claims[key] for key in sorted(claims)),
             lived=self._silent_since(name, now),
             bookings=tuple((share, self._worker(share)) for share in self.under(BOOKED_ON, name)),

@@ -98,8 +98,8 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         unusable = {gpu.index: unusable.get(gpu.index, fault) for gpu in machine.gpus}
     usable = tuple(gpu.index for gpu in machine.gpus if gpu.index not in unusable)
     holders = held.holders
-    if dra and (strangers := _outside_dra(facts, held)):
-        # Pods of the device plugin that DRA has replaced: which GPUs they have nobody can say, so it may be any.
+    if dra and (strangers := [*_outside_dra(facts, held), *_about_to_be_given(facts)]):
+        # Which GPUs they have, or will, nobody can say, so it may be any.
         rest = dict.fromkeys((index for index in usable if index not in holders), any_of(strangers))
         holders = dict(sorted({**holders, **rest}.items()))
     if plugin is not None and not plugin.shared and held.unexplained:
@@ -139,6 +139,17 @@ def _outside_dra(facts: NodeFacts, held: Holding) -> list[Pod]:
         return []
     claims = {claim.key for claim in facts.claims}
     return [pod for pod in held.unexplained if not any((pod.namespace, name) in claims for name in pod.claims)]
+
+
+def _about_to_be_given(facts: NodeFacts) -> list[Pod]:
+    """Pods that ended attempts left unbound, and whose claim the scheduler may still give GPUs of the node: what a
+    claim asks for is its maker's word, so that it counts only once it is given."""
+    given = {claim.key for claim in facts.claims}
+    return [
+        pod
+        for pod in facts.pods
+        if not pod.node and pod.claims and not any((pod.namespace, name) in given for name in pod.claims)
+    ]
 
 
 def _no_machine(report: AgentReport | None) -> Exclusion:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
+from math import inf
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
@@ -21,7 +22,9 @@ from closeknit.controller.worker import Worker
 from closeknit.controller.writes import Writes
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
+from closeknit.lifecycle.advice import Advisor
 from closeknit.lifecycle.answers import NOTHING, Answers, after
+from closeknit.lifecycle.asked import Schedule
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.follow import BROKEN_PAUSE_S
 from closeknit.lifecycle.memory import Memory
@@ -35,6 +38,7 @@ COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound with
 # Whoever comes alone waits for none of it: rest follows work.
 REST_PER_WORK = 24
 LONGEST_REST_S = 0.25
+LOOK_ON_S = 0.25  # nearest changes of jobs that wait are looked for so often while nothing else is to be done
 RESYNC_S = 300.0  # everything is looked at again though nothing changed
 SEEN_POLL_S = 0.05  # our own write may be seen without any change worth waking for
 # A job whose writes fail so often in a row, half a minute by these pauses, loses its turn: what stops it may last, and
@@ -58,6 +62,8 @@ class SchedulingLoop:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.cycles = 0
+        self._look_on_at = inf
+        """When to look on for nearest changes, on that clock."""
         self.beat = float("-inf")  # when the loop last came round, on the event loop's clock
         self.deciding_since: float | None = None
         """When the decision under way was begun, on that clock; None while there is none."""
@@ -68,6 +74,7 @@ class SchedulingLoop:
         self._worker = worker
         self._backoff = Backoff(first_s=0.1, longest_s=30.0, jitter=jitter)
         self._tables = Tables()
+        self._advisor = Advisor()
         self._awake = asyncio.Event()
         self._turns: dict[JobKey, Turn] = {}
         self._answers: dict[str, Answers] = {}
@@ -105,11 +112,13 @@ class SchedulingLoop:
                 decide_at = loop.time() + await self._decide(cluster)
             elif (machine := self._sight.new_machine()) is not None:
                 await self._worker.run(partial(self._tables.learn, machine))
+            elif self._decision is not None and loop.time() >= self._look_on_at:
+                decide_at = await self._advise(self._decision.schedule, decide_at)
             if self._sight.has_new_machine:
                 self.wake()  # it is learnt now, and not when its first job comes
             self.beat = loop.time()
             rested_at = self.beat + min(LONGEST_REST_S, REST_PER_WORK * (self.beat - began))
-            if await self._is_woken(decide_at - loop.time()):
+            if await self._is_woken(min(decide_at, self._look_on_at) - loop.time()):
                 await asyncio.sleep(max(COALESCE_S, rested_at - loop.time()))
 
     async def stop(self) -> None:
@@ -149,6 +158,7 @@ class SchedulingLoop:
             epoch=self._epoch,
             schedule=last.schedule if last else None,
             followed=last.followed if last else {},
+            advice=self._advisor.told,
         )
         self.deciding_since = loop.time()
         with self._metrics.cycle.time():
@@ -167,8 +177,20 @@ class SchedulingLoop:
         if made.booked is not made.cluster and assumed.issuperset(made.given):
             self._sight.go_on_from(made.booked)
         self.cycles += 1
+        self._look_on_at = loop.time() + LOOK_ON_S if made.refused else inf
         wake_at = decision.wake_at
         return RESYNC_S if wake_at is None else min(RESYNC_S, max(0.0, (wake_at - now).total_seconds()))
+
+    async def _advise(self, schedule: Schedule, decide_at: float) -> float:
+        """Looks for nearest changes while there is nothing else to do. Gives when to decide again: at once where some
+        are to be told."""
+        time, told = asyncio.get_running_loop().time, self._advisor.told
+        began = time()
+        is_left = await self._worker.run(partial(self._advisor.step, schedule, self._tables, self._now()))
+        if self._advisor.told is not told:
+            return time()
+        self._look_on_at = time() + max(LOOK_ON_S, REST_PER_WORK * (time() - began)) if is_left else inf
+        return decide_at
 
     def _let_go(self) -> bool:
         """Takes jobs up again whose writes are seen. Whether there were any."""

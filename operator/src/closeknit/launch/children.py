@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from closeknit.launch.files import files
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang, Manifest
+from closeknit.launch.imex import compute_domain
 from closeknit.launch.service import service
 from closeknit.launch.ssh import is_used, keys
 
@@ -25,8 +26,9 @@ def children(gang: Gang) -> Children:
     """Those of the gang."""
     launch = contract(gang)
     config = files(launch, gang)
+    domain = (compute_domain(gang),) if gang.uses_imex_channels else ()
     return Children(
         service(gang),
-        () if config is None else (config,),
+        (*(() if config is None else (config,)), *domain),
         (keys(gang),) if launch.uses_ssh and is_used(gang) else (),
     )

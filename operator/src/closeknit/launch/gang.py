@@ -20,6 +20,7 @@ from closeknit.api.names import (
 from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import PodTemplate
+from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.member import Member
 from closeknit.launch.network import Net, net, share_nvlink
 from closeknit.launch.platform import Platform
@@ -28,6 +29,7 @@ from closeknit.launch.template import trainer, trainer_index
 
 # Annotations by which people and GKE give a Pod further interfaces; Multus reads the first.
 NETWORK_ANNOTATIONS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
+MNNVL = "NCCL_MNNVL_ENABLE"
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON. Manifests of one gang may share parts: they are read and sent, never changed."""
 
@@ -45,6 +47,8 @@ class Gang:
     """Whether the namespace's Pod Security level admits the capability IPC_LOCK (baseline and restricted do not)."""
     remedies: frozenset[Remedy] = frozenset()
     """What attempts before have called for."""
+    imex_with: frozenset[Binding] = frozenset()
+    """Of which bindings Pods can have an IMEX channel, too."""
     predicted_gb_s: float | None = None
     """Bus bandwidth of an all-reduce over all ranks, as placement predicts it; None where that is unknown."""
 
@@ -77,6 +81,17 @@ class Gang:
     def shares_nvlink(self) -> bool:
         """Whether some of its nodes reach each other over NVLink."""
         return share_nvlink(self.workers)
+
+    @cached_property
+    def uses_imex_channels(self) -> bool:
+        """Whether its Pods are given IMEX channels: its nodes are all of one NVLink domain, over whose border NCCL
+        would hang, and the user has no word of his own on it."""
+        return (
+            self.shares_nvlink
+            and all(worker.binding in self.imex_with for worker in self.workers)
+            and len({worker.nvlink_domain for worker in self.workers}) == 1
+            and MNNVL not in self.users_environment(Role.WORKER)
+        )
 
     @cached_property
     def has_more_interfaces(self) -> bool:

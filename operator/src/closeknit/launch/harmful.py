@@ -35,6 +35,13 @@ def _is(*values: str) -> Callable[[str, Gang], bool]:
     return lambda value, _gang: value.strip() in values
 
 
+def _is_above_gpus(value: str, gang: Gang) -> bool:
+    """torchrun also takes words (gpu, auto, cpu)."""
+    wanted = value.strip()
+    return wanted.isdecimal() and int(wanted[:_DIGITS]) > min(worker.rank_count for worker in gang.workers)
+
+
+_DIGITS = 9  # of a number of processes
 _NOT_ZERO: Callable[[str, Gang], bool] = lambda value, _gang: value.strip() not in ("", "0")  # noqa: E731
 _FIXED = "it overrides a choice that NCCL makes by measurement, and an unfit one is an error; leave it out"
 _BLOCKS = "NCCL chooses how many channels pay; more take multiprocessors from the model; leave it out"
@@ -84,6 +91,8 @@ _HARMS: Mapping[str, _Harm] = {
                                lambda value, _gang: value.strip() != "PCI_BUS_ID"),
     "NCCL_MULTI_RANK_GPU_ENABLE": _Harm("ranks that share a GPU hang when it has no multiprocessors left; leave it out",
                                         _NOT_ZERO),
+    "PET_NPROC_PER_NODE": _Harm("a Pod of the job has fewer GPUs than that, and a rank without one of its own fails; "
+                                "leave it out", _is_above_gpus),
 }  # fmt: skip
 
 

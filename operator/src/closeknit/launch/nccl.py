@@ -6,7 +6,7 @@ from hashlib import sha256
 from closeknit.api.names import Role
 from closeknit.api.nodetopology import Transport
 from closeknit.launch.cpus import cpus
-from closeknit.launch.gang import Gang
+from closeknit.launch.gang import MNNVL, Gang
 from closeknit.launch.member import Member
 from closeknit.launch.network import Net
 from closeknit.launch.platform import Platform
@@ -230,11 +230,16 @@ TABLE = (
     Row(
         # NCCL sees that nodes share NVLink, tries it, and gives up with an error where a Pod has no IMEX channel.
         "nodes share NVLink, and their Pods have no IMEX channel",
-        lambda gang: gang.is_spread and gang.shares_nvlink,
+        lambda gang: gang.is_spread and gang.shares_nvlink and not gang.uses_imex_channels,
         lambda _gang, _member: (
-            Variable("NCCL_MNNVL_ENABLE", "0", "nodes share NVLink, but Pods have no IMEX channel to use it"),
+            Variable(MNNVL, "0", "nodes share NVLink, but Pods have no IMEX channel to use it"),
         ),
         leaves=("NCCL_CUMEM_ENABLE",),
+    ),
+    Row(
+        "all nodes are of one NVLink domain, and their Pods have IMEX channels",  # then NCCL uses it by itself
+        lambda gang: gang.uses_imex_channels,
+        leaves=(MNNVL, "NCCL_MNNVL_UUID", "NCCL_MNNVL_CLIQUE_ID", "NCCL_CUMEM_ENABLE"),
     ),
     Row(
         "an attempt before ended because NVSwitch multicast could not be set up",

@@ -16,9 +16,10 @@ from closeknit.launch.environment import environment
 from closeknit.launch.files import FILES_PATH, FILES_VOLUME, files_name
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang, Manifest
+from closeknit.launch.imex import template_name
 from closeknit.launch.member import Member
 from closeknit.launch.preflight import with_preflight
-from closeknit.launch.template import CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
+from closeknit.launch.template import CLAIM, IMEX_CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
 
 
 def pod(gang: Gang, index: int) -> Manifest:
@@ -145,9 +146,13 @@ def _spec(gang: Gang, index: int, common: _Common) -> Manifest:
         "affinity": _pinned(common.affinity, member.node),
         "containers": containers,
     }
+    claims = []
     if member.binding is Binding.DRA:
-        claim = {"name": CLAIM, "resourceClaimName": name}
-        spec["resourceClaims"] = [*(spec.get("resourceClaims") or []), claim]
+        claims.append({"name": CLAIM, "resourceClaimName": name})
+    if member.uuids and gang.uses_imex_channels:
+        claims.append({"name": IMEX_CLAIM, "resourceClaimTemplateName": template_name(gang)})
+    if claims:
+        spec["resourceClaims"] = [*(spec.get("resourceClaims") or []), *claims]
     return with_preflight(gang, member, containers[common.trainer], spec)
 
 
@@ -165,8 +170,10 @@ def _resources(gang: Gang, member: Member, common: _Common) -> Manifest:
     wanted = dict(resources)
     if ours:
         wanted |= {field: {**(resources.get(field) or {}), **ours} for field in ("limits", "requests")}
-    if member.binding is Binding.DRA:
-        wanted["claims"] = [*(resources.get("claims") or []), {"name": CLAIM}]
+    claims = [CLAIM] if member.binding is Binding.DRA else []
+    claims += [IMEX_CLAIM] if member.uuids and gang.uses_imex_channels else []
+    if claims:
+        wanted["claims"] = [*(resources.get("claims") or []), *({"name": name} for name in claims)]
     return wanted
 
 

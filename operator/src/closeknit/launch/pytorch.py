@@ -11,6 +11,8 @@ started without torchrun would take one value for all of a Pod's GPUs as its own
 One that starts its processes itself counts from CLOSEKNIT_FIRST_RANK.
 """
 
+from itertools import accumulate
+
 from closeknit.launch.contract import Contract
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
@@ -18,6 +20,7 @@ from closeknit.launch.variable import Variable
 
 MASTER_PORT = 29500  # torchrun's own default
 RENDEZVOUS_PORT = 29400  # that of its c10d rendezvous
+STORE_TIMEOUT_S = 600  # as torchrun's static rendezvous waits
 
 
 def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
@@ -51,16 +54,31 @@ def _static(gang: Gang, member: Member) -> tuple[Variable, ...]:
 
 def _elastic(gang: Gang, member: Member) -> tuple[Variable, ...]:
     """torchrun gives node ranks by itself, in the order of the host names, which have leading zeros."""
-    elastic = gang.job.spec.elastic
-    least = 1 if elastic is None else -(-elastic.min_gpus // max(worker.rank_count for worker in gang.workers))
     return (
-        Variable("PET_NNODES", f"{least}:{len(gang.workers)}", "the nodes of minGPUs, and all of them"),
+        Variable("PET_NNODES", f"{_fewest_nodes(gang)}:{len(gang.workers)}", "the nodes of minGPUs, and all of them"),
         Variable("PET_NPROC_PER_NODE", str(member.rank_count), "one process for each GPU of this node"),
         Variable("PET_RDZV_BACKEND", "c10d", "the rendezvous that nodes may join and leave"),
         Variable("PET_RDZV_ENDPOINT", gang.meeting(RENDEZVOUS_PORT), "nodes meet at the first one"),
+        Variable(
+            "PET_RDZV_CONF", _store(member), "its store is at the first one, and is waited for as in a static one"
+        ),
         Variable("PET_RDZV_ID", f"{gang.job.metadata.uid or ''}-{gang.attempt}", "one rendezvous for each attempt"),
         Variable("PET_LOCAL_ADDR", gang.host(member), "nodes are sorted by this name"),
     )
+
+
+def _store(member: Member) -> str:
+    """torchrun before 2.0 does not know its own Pod by the name that others know it by: then nobody has the store. Nor
+    would it wait for that for more than a minute (seen on two real nodes)."""
+    return f"is_host={'true' if member.index == 0 else 'false'},read_timeout={STORE_TIMEOUT_S}"
+
+
+def _fewest_nodes(gang: Gang) -> int:
+    """As many nodes as it takes for minGPUs, the largest shares first."""
+    elastic = gang.job.spec.elastic
+    wanted = gang.world_size if elastic is None else elastic.min_gpus
+    sums = accumulate(sorted((worker.rank_count for worker in gang.workers), reverse=True))
+    return 1 + sum(found < wanted for found in sums)
 
 
 def own_processes(gang: Gang, member: Member) -> tuple[Variable, ...]:

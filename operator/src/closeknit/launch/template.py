@@ -15,6 +15,7 @@ from closeknit.api.opaque import MalformedError, found, list_at, object_at, obje
 from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, TemplateMetadata
 
 CLAIM = "gpus"  # name of our claim inside the Pod
+IMEX_CLAIM = "closeknit-imex"  # and of that on an IMEX channel
 SHM_VOLUME = "closeknit-shm"
 OUR_VOLUMES = (SHM_VOLUME, "closeknit-files", "closeknit-keys", "closeknit-ssh")
 SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POSIX mean
@@ -139,7 +140,8 @@ def _check_pod(spec: dict[str, Any], where: str) -> None:
     for ours in OUR_CONTAINERS:  # one of the user's would be read as ours, and containers share their names
         _check_no_name(spec, "containers", ours, where)
         _check_no_name(spec, "initContainers", ours, where)
-    _check_no_name(spec, "resourceClaims", CLAIM, where)
+    for claim in (CLAIM, IMEX_CLAIM):
+        _check_no_name(spec, "resourceClaims", claim, where)
     _check_node_selector(spec, where)
     _check_count(f"{where}.tolerations", objects_at(spec, "tolerations", where))
     required_node_affinity(spec, where)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from closeknit.cluster.kinds import Stream
+from closeknit.launch import imex
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ CHILD_KINDS = {
         ChildKind("Service", "", "v1", "services", None, is_awaited=False),
         ChildKind("ConfigMap", "", "v1", "configmaps", None, is_awaited=False),
         ChildKind("Secret", "", "v1", "secrets", None, is_awaited=False, is_secret=True),
+        ChildKind(imex.KIND, imex.GROUP, imex.VERSION, "computedomains", None, is_awaited=False),
         ChildKind("ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", Stream.RESOURCE_CLAIMS, is_awaited=False),
     )
 }

@@ -90,8 +90,10 @@ def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> P
 
 
 def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
-    told, nearest = stored.pending, [stated(change) for change in refusal.nearest]
-    return told is not None and (told.message, told.nearest) == (stated(refusal.message), nearest)
+    told = stored.pending
+    if told is None or told.message != stated(refusal.message):
+        return False
+    return refusal.nearest is None or told.nearest == [stated(change) for change in refusal.nearest]
 
 
 def _undone(subject: Subject) -> tuple[Action, ...]:

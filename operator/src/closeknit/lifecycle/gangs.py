@@ -78,6 +78,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
         fabric=cluster.fabric,
         ipc_lock=ipc_lock,
         remedies=remedies(job.status),
+        imex_with=cluster.imex_with,
         predicted_gb_s=job.status.placement.predicted_bus_bandwidth_gb_s if job.status.placement else None,
     )
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from closeknit.api.names import JobKey
+from closeknit.lifecycle.advice import Advice
 from closeknit.lifecycle.answers import Answers
-from closeknit.lifecycle.asked import Entry, Schedule
+from closeknit.lifecycle.asked import Entry, Schedule, Shape
 from closeknit.lifecycle.followed import Followed
 
 
@@ -26,5 +27,7 @@ class Memory:
     """The last one."""
     is_rationed: bool = True
     """Whether the jobs of one namespace share a ration of questions; not where one answer is all that is wanted."""
+    advice: Mapping[Shape, Advice] = field(default_factory=dict)
+    """What would make jobs fit that wait."""
     followed: Mapping[Entry, Followed] = field(default_factory=dict)
     """Jobs that needed no write, and what that was found with."""

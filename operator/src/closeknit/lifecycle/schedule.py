@@ -21,9 +21,9 @@ from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.patience import asked_again_at, patient, patient_until
 from closeknit.lifecycle.queue import place_of
 from closeknit.lifecycle.rations import Rations, steps_of_selection, steps_of_words
-from closeknit.lifecycle.trials import Trials
+from closeknit.lifecycle.trials import Trials, is_told_of_itself
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Wait
-from closeknit.lifecycle.words import AGAIN, renewed, wait_for, worded
+from closeknit.lifecycle.words import AGAIN, advised, renewed, wait_for, worded
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.request import Request, request
@@ -47,7 +47,9 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
     entries = walk.entries()
     last = walk.last
     refused, told = renewed(walk.refused, last, tables, now, is_quiet=walk.is_quiet, is_trial=walk.is_trial)
-    if told.changed:
+    advice = advised(refused, memory.advice)
+    refused = {**refused, **advice}
+    if told.changed or advice:
         entries = [worded(entry, walk.refused, refused) for entry in entries]
     moments = [entry.until for entry in entries if entry.until is not None]
     if told.wake_at is not None:
@@ -209,10 +211,6 @@ class _Walk:
         if key in self._memory.put_aside:
             return Found(Wait(Refusal(Cause.PUT_ASIDE)), is_settled=False)
         may_be_refused = self._trials.may_be_refused(job, answers)
-        # Others of its namespace are told that they wait behind it once it is known that they would fit.
-        is_refused = answers.rejection is not None
-        if is_refused and (refusal := self._trials.refusal(job, answers, is_trial=True)) is not None:
-            return Found(Wait(refusal), until=refusal.until)
         away = avoided(job, self.cluster, self._now)
         patience = patient_until(job, self._now)
         shape = known.shape if known is not None else None
@@ -225,7 +223,7 @@ class _Walk:
             return self._not_asked(shape)
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
-            if may_be_refused and self.is_trial:
+            if self.is_trial and (may_be_refused or is_told_of_itself(job)):
                 return Found(_NOT_ASKED, shape, is_settled=False)  # it would be told so, and otherwise a moment later
             again = asked_again_at(shape.request, patience, away.until)
             # What is left of it may come to count as free for it alone, on a node that recovers.

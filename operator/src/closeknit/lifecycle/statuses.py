@@ -44,11 +44,14 @@ _NOT_ADMITTED = frozenset(
 
 
 def waiting(
-    job: Stored, now: datetime, reason: PendingReason, message: str, nearest: tuple[str, ...] = ()
+    job: Stored, now: datetime, reason: PendingReason, message: str, nearest: tuple[str, ...] | None = None
 ) -> TrainingJobStatus:
-    """It holds nothing and says why; `since` stays while the reason does."""
-    before = job.status.pending
-    since = before.since if before and before.reason == reason else timestamp(now)
+    """It holds nothing and says why; `since` stays while the reason does, and so do nearest changes (None) of a spec
+    that has not changed."""
+    before = job.status.pending if job.status.pending and job.status.pending.reason == reason else None
+    since = before.since if before else timestamp(now)
+    is_same_spec = job.status.observed_generation == job.metadata.generation
+    told = before.nearest if before and is_same_spec else []
     admitted = reason not in _NOT_ADMITTED
     return _next(
         job,
@@ -60,7 +63,10 @@ def waiting(
         *_not_running(job, ConditionReason.NOT_PLACED),
         placement=None,
         pending=Pending(
-            reason=reason, message=stated(message), since=since, nearest=[stated(change) for change in nearest]
+            reason=reason,
+            message=stated(message),
+            since=since,
+            nearest=told if nearest is None else [stated(change) for change in nearest],
         ),
     )
 

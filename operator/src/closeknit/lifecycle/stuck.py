@@ -29,8 +29,8 @@ REFUSED_AFTER = timedelta(seconds=30)
 # A kubelet that is restarted says NotReady for some ten seconds, and starts what is bound to it all the same.
 SILENT_AFTER = timedelta(seconds=30)
 
-# The scheduler's words for a claim that finds its devices taken, and for a device plugin that has too few left.
-_TAKEN_WORDS = ("cannot allocate all claims", f"Insufficient {GPU_RESOURCE}")
+# The scheduler's words for claims that find devices taken, and for a device plugin that has too few left.
+_CLAIMS_TAKEN, _GPUS_TAKEN = "cannot allocate all claims", f"Insufficient {GPU_RESOURCE}"
 _BEYOND = frozenset({"Running", "Succeeded", "Failed"})  # phases of a Pod that its node has taken
 _REFUSALS = frozenset({"Unschedulable", "SchedulerError"})  # a Pod with gates of the user's own is not refused
 
@@ -149,9 +149,12 @@ def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
 
 
 def _are_gpus_taken(attempt: Attempt, pod: Pod, words: str) -> bool:
-    """Whether it says that GPUs are missing, and those of our own claim are: the user's own claims are none of them."""
+    """Whether it says that GPUs are missing, and those of our own claim are. A scheduler allocates all claims of a Pod
+    or none, and does not say which it cannot: beside another claim nobody has taken anything for sure."""
     claim = own_claim(attempt.subject.cluster, pod)
-    return any(said in words for said in _TAKEN_WORDS) and not (claim is not None and claim.allocated)
+    if claim is not None and claim.allocated:
+        return False
+    return _GPUS_TAKEN in words or (_CLAIMS_TAKEN in words and all(name == pod.name for name in pod.claims))
 
 
 def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:

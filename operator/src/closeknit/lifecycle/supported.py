@@ -16,7 +16,6 @@ class _Field:
 _NOT_BUILT = (
     _Field("gpu.mig", lambda spec: spec.gpu.mig is not None),
     _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
-    _Field("elastic", lambda spec: spec.elastic is not None),
     _Field("restart", lambda spec: spec.restart is not None and spec.restart != Restart()),
     _Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),
     _Field("ttlSecondsAfterFinished", lambda spec: spec.ttl_seconds_after_finished is not None),
@@ -35,9 +34,23 @@ def refusal(spec: TrainingJobSpec) -> str | None:
     """What to tell the user of them; None where there are none."""
     paths = not_supported(spec)
     if not paths:
-        return _servers(spec)
+        return _elastic(spec) or _servers(spec)
     named = ", ".join(f"spec.{path}" for path in paths)
     return f"not built yet: {named}; remove {'it' if len(paths) == 1 else 'them'} or leave the default"
+
+
+def _elastic(spec: TrainingJobSpec) -> str | None:
+    """What keeps a job from its elastic bounds, and what to do; None where it has none, or nothing does."""
+    if spec.elastic is None:
+        return None
+    if spec.framework is not Framework.PYTORCH:
+        return f"spec.elastic is for {Framework.PYTORCH}, and spec.framework is {spec.framework}; remove it"
+    if spec.elastic.min_gpus < spec.gpus:
+        return (
+            f"spec.elastic.minGPUs is {spec.elastic.min_gpus}, and to go on with fewer than spec.gpus ({spec.gpus}) is "
+            f"not built yet; set it to {spec.gpus} for torchrun's elastic rendezvous alone, or remove spec.elastic"
+        )
+    return None
 
 
 def _servers(spec: TrainingJobSpec) -> str | None:

@@ -10,7 +10,9 @@ taking the gang down, and it is bound as soon as the scheduler is back: that is 
 from datetime import datetime, timedelta
 
 from closeknit.api.opaque import short
+from closeknit.launch.gang import MNNVL
 from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.pauses import is_between, later
 
 # Another replica of kube-scheduler takes over 15 s after the leader has gone (its leaseDuration), and works off what
@@ -65,7 +67,18 @@ def told_at(attempt: Attempt) -> datetime | None:
 
 def words(attempt: Attempt) -> str:
     """That nobody looks at the gang's Pods, and what to do."""
-    cause = own_cause(attempt)
+    cause = own_cause(attempt) or _missing_domain(attempt)
     if cause is None:
         cause = "have an administrator see whether kube-scheduler runs; they start once it does"
     return f"no scheduler has looked at its Pods for {TOLD_AFTER.total_seconds():.0f} s: {cause}"
+
+
+def _missing_domain(attempt: Attempt) -> str | None:
+    """That the claims of a ComputeDomain may not be there, and what to do; None where the gang has no ComputeDomain."""
+    gang = attempt.gang()
+    if isinstance(gang, Lost) or not gang.uses_imex_channels:
+        return None
+    return (
+        f"they wait for claims that NVIDIA's controller makes of the ComputeDomain {gang.service}; have an "
+        f"administrator see whether it runs, or do without NVLink between nodes by {MNNVL}=0 in the template"
+    )

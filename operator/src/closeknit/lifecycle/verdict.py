@@ -33,7 +33,8 @@ class Refusal:
     reason: PendingReason | None = None
     """Of Cause.NO_FIT and Cause.REFUSED, like the words."""
     message: str = ""
-    nearest: tuple[str, ...] = ()
+    nearest: tuple[str, ...] | None = None
+    """The nearest changes; None where they are not known yet, so that what was told of them stays."""
     until: datetime | None = None
     """When it is to be asked again though nothing has changed."""
     error: Exception | None = None

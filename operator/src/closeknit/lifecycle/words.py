@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from closeknit.lifecycle.advice import Advice
 from closeknit.lifecycle.asked import Answer, Entry, Schedule, Shape
 from closeknit.lifecycle.verdict import Cause, Refusal, Wait
 from closeknit.placement.place import place
@@ -30,7 +31,18 @@ class Renewal:
 
 def wait_for(answer: NoFit) -> Wait:
     """The verdict that placement's refusal means."""
-    return Wait(Refusal(Cause.NO_FIT, answer.reason, answer.message, answer.nearest))
+    return Wait(Refusal(Cause.NO_FIT, answer.reason, answer.message))
+
+
+def advised(refused: Mapping[Shape, Answer], advice: Mapping[Shape, Advice]) -> dict[Shape, Answer]:
+    """The refusals that are told with other nearest changes than before: those that were found for this reason."""
+    found: dict[Shape, Answer] = {}
+    for shape, known in advice.items():
+        answer = refused.get(shape)
+        refusal = answer and answer.wait.refusal
+        if answer and refusal and known.reason == refusal.reason and known.changes != refusal.nearest:
+            found[shape] = replace(answer, wait=Wait(replace(refusal, nearest=known.changes)))
+    return found
 
 
 def renewed(
@@ -68,9 +80,11 @@ def _asked(answer: Answer, shape: Shape, tables: Tables) -> Wait:
         fresh = place(answer.scene, shape.request, tables)
     except Exception as error:  # one shape must not keep all others waiting
         return Wait(Refusal(Cause.MISTAKE, error=error))
-    if not isinstance(fresh, NoFit) or wait_for(fresh) == answer.wait:
+    before = answer.wait.refusal
+    if not isinstance(fresh, NoFit) or (fresh.reason, fresh.message) == (before.reason, before.message):
         return answer.wait
-    return wait_for(fresh)
+    found = wait_for(fresh)
+    return Wait(replace(found.refusal, nearest=before.nearest)) if fresh.reason == before.reason else found
 
 
 def worded(entry: Entry, told: dict[Shape, Answer], refused: dict[Shape, Answer]) -> Entry:

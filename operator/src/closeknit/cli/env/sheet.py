@@ -57,7 +57,8 @@ def sheet(found: Sitting, node_rank: int) -> Sheet:
     made = environment(gang, node_rank)
     ours = {variable.name: variable for variable in made.overridden}
     lines = [Line(each.name, each.value, Setter.CLOSEKNIT, each.why) for each in made.variables]
-    for name, entry in gang.users_environment(member.role).items():
+    own = gang.users_environment(member.role)
+    for name, entry in own.items():
         kept_out = ours.get(name)
         why = "" if kept_out is None else f"closeknit would set {kept_out.value}: {kept_out.why}"
         lines.append(Line(name, shown(entry), Setter.TEMPLATE, why))
@@ -69,5 +70,5 @@ def sheet(found: Sitting, node_rank: int) -> Sheet:
         lines=tuple(lines),
         warnings=tuple(map(str, made.hazards)),
         lacks=None if lacking is None else lacking.message,
-        left=left_alone(gang),
+        left=tuple(name for name in left_alone(gang) if name not in own),
     )

@@ -1,0 +1,57 @@
+"""NVLink between nodes in a job's life: when its Pods may use it, and what is told while their channels are missing."""
+
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, ConditionType
+from closeknit.lifecycle.conditions import found
+from scenarios.manifests import Manifest, device_class, training_job
+from scenarios.story import Story, dra_node, plugin_node
+
+DRIVER = device_class(IMEX_CHANNELS)
+TWOFOLD = device_class("gpu.nvidia.com", GPU_RESOURCE)
+
+
+def trays(kind: Any, *classes: Manifest) -> Story:
+    """A job of two whole nodes of one NVLink domain."""
+    nodes = [each for name in ("gpu-1", "gpu-2") for each in kind(name)]
+    for node in nodes:
+        if node["kind"] == "Node":
+            node["metadata"].setdefault("labels", {})["nvidia.com/gpu.clique"] = "c0ffee.1"
+    story = Story(*nodes, *classes, training_job(spec={"gpus": 16}))
+    story.settle()
+    return story
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "has_channels"),
+    [
+        pytest.param(plugin_node, [DRIVER], True, id="a device plugin"),
+        pytest.param(dra_node, [DRIVER], True, id="DRA"),
+        pytest.param(dra_node, [DRIVER, TWOFOLD], True, id="DRA, and a class that stands for GPUs"),
+        pytest.param(plugin_node, [DRIVER, TWOFOLD], False, id="a device plugin, and a class that stands for its GPUs"),
+        pytest.param(plugin_node, [], False, id="no driver"),
+    ],
+)
+def test_channels_are_claimed_where_they_can_be(kind: Any, classes: list[Manifest], has_channels: bool) -> None:
+    story = trays(kind, *classes)
+    pod = story.pod("train-a1-worker-00000")
+    assert ("closeknit-imex" in [each["name"] for each in pod["spec"].get("resourceClaims", [])]) is has_channels
+    variables = [each["name"] for each in pod["spec"]["containers"][0]["env"]]
+    assert ("NCCL_MNNVL_ENABLE" in variables) is not has_channels
+    assert ("create ComputeDomain train-a1" in story.written) is has_channels
+
+
+def test_a_controller_that_makes_no_claims_is_told_of() -> None:
+    story = trays(dra_node, DRIVER)
+    story.pass_time(30)
+    story.settle()
+    running = found(story.status().conditions, ConditionType.RUNNING)
+    assert running is not None
+    assert running.message == (
+        "no scheduler has looked at its Pods for 30 s: they wait for claims that NVIDIA's controller makes of the "
+        "ComputeDomain train-a1; have an administrator see whether it runs, or do without NVLink between nodes by "
+        "NCCL_MNNVL_ENABLE=0 in the template"
+    )
+    assert story.status().attempts == []
