@@ -103,6 +103,10 @@ bench-fabric: environment ## Gangs under switches, near or waiting for it, besid
 bench-rankmap: environment ## Bytes that rank orders send across racks, beside the least there is: the same
 	@$(HARNESS) bench.rankmap --write
 
+.PHONY: bench-frag
+bench-frag: environment ## GPUs that stay unused when more is asked for than there is, beside what others do: the same
+	@$(HARNESS) bench.frag --write
+
 .PHONY: bench-plan
 bench-plan: environment ## closeknit plan on a 100-node file of real size: one JSON line
 	@$(HARNESS) harness.bench_plan

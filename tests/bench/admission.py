@@ -132,7 +132,7 @@ class Bench:
         bare: list[Round] = []
         ours: list[Round] = []
         port = free_port()
-        first = await self._ours("first", port)
+        first = await self.ours("first", port)
         objects = [each for kind in KINDS for each in self.cluster.get(kind)["items"]]
         file = self.cluster.directory / "bodies.json"
         file.write_text(json.dumps(bodies(objects, first.job)))
@@ -140,7 +140,7 @@ class Bench:
         for number in range(count):
             with prefix_lifted(self.cluster):  # its Pods bear the labels that are the operator's alone
                 bare.append(await self._bare(f"bare-{number}", client))
-            ours.append(await self._ours(f"ours-{number}", port))
+            ours.append(await self.ours(f"ours-{number}", port))
             assert nodes_of(bare[-1]) == nodes_of(ours[-1]) == nodes_of(first)
             print(
                 f"{'DRA' if self.dra else 'device plugin'}, round {number}: "
@@ -181,7 +181,8 @@ class Bench:
         await self._clean(CONFIG_MAPS, namespace, uid)
         return done
 
-    async def _ours(self, namespace: str, port: int) -> Round:
+    async def ours(self, namespace: str, port: int) -> Round:
+        """One gang of an operator that is started for it, in a namespace of its own."""
         await self._namespace(namespace)
         pid = start_operator(self.cluster, port)
         job = {
