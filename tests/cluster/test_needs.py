@@ -1,5 +1,6 @@
 """What a Pod needs besides GPUs, on a real control plane: jobs go where the stock kube-scheduler finds room, too."""
 
+import time
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -17,6 +18,7 @@ from scenarios.manifests import node_topology
 FIRST, SECOND = PLUGIN_NODES
 H200 = ON_PLUGIN["gpu"]
 CASES = 48
+TOLD_AFTER_S = 2.0  # its watches rest up to a tenth of a second, and two tests share the machine
 PRODUCT = "example.com/fpga"
 RUNTIME = {
     "apiVersion": "node.k8s.io/v1",
@@ -34,8 +36,8 @@ def template(**requests: str) -> dict[str, Any]:
 
 def run_stranger(bed: Bed, node: str, **requests: str) -> None:
     """
-    Somebody's Pod without GPUs runs on a node. Only then: what a job is decided on is what the operator has been told,
-    and a job may reach it before a Pod that was created a moment earlier.
+    Somebody's Pod without GPUs runs on a node, and the operator has been told: a job may reach it before a Pod that was
+    created a moment earlier, and nothing that can be seen tells when the Pod has.
     """
     container = {"name": "main", "image": "registry.example/web:1", "resources": {"requests": requests}}
     metadata = {"name": "stranger", "namespace": bed.namespace}
@@ -47,6 +49,7 @@ def run_stranger(bed: Bed, node: str, **requests: str) -> None:
         return bool(phase == "Running")
 
     bed.cluster.wait_for(is_running, "the stranger to run")
+    time.sleep(TOLD_AFTER_S)
 
 
 def workers_on(bed: Bed) -> list[str]:

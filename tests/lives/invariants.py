@@ -54,8 +54,16 @@ def shares(job: JsonObject) -> list[Any]:
 class Invariants:
     """Looks at every change, and keeps what was wrong."""
 
-    def __init__(self, server: ApiServer, training: Training, note: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        training: Training,
+        note: Callable[[str, str], None],
+        is_heard_bound: Callable[[JsonObject], bool],
+    ) -> None:
+        """`is_heard_bound` tells whether the operator has been told that a Pod is bound."""
         self.broken: list[str] = []
+        self._is_heard_bound = is_heard_bound
         self._server = server
         self._training = training
         self._note = note
@@ -127,8 +135,10 @@ class Invariants:
                     if share["binding"] != "BestEffort":
                         yield from _shared(exact, uid, [f"GPU-{node}-{gpu}" for gpu in share["gpus"]])
         for pod in self._live_on(node):
-            if not pod["spec"].get("nodeName") and self._job(owner(pod)) is None:
-                continue  # the garbage collector deletes it any moment, and nobody else may: it has not got them yet
+            if not self._is_heard_bound(pod) and self._job(owner(pod)) is None:
+                # The garbage collector deletes it any moment, and nobody else may: it has not got them yet, or the
+                # operator cannot know. Until it is gone neither scheduler nor kubelet gives them to anybody else.
+                continue
             gpus = planned_gpus(pod)
             counts[owner(pod)] = max(counts.get(owner(pod), 0), len(gpus))
             if requests(pod)["nvidia.com/gpu"] in {0, allocatable(stored)["nvidia.com/gpu"]}:

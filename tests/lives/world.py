@@ -7,6 +7,9 @@ import traceback
 from datetime import datetime, timedelta
 from typing import Any
 
+from closeknit.cluster.kinds import Stream
+from closeknit.cluster.pod import Pod
+from closeknit.kube.api import JsonObject, Key
 from lives.agent import Agents
 from lives.api_server import RESOURCE_QUOTAS, ApiServer
 from lives.chronicle import Chronicle
@@ -39,7 +42,7 @@ class World:
         self.server = ApiServer(self._now)
         self.chronicle = Chronicle(self.server, self._loop.time)
         self.training = Training(self._part())
-        self.invariants = Invariants(self.server, self.training, self.note)
+        self.invariants = Invariants(self.server, self.training, self.note, self._is_heard_bound)
         self.weather = Weather(self._part())
         self.size = chance.choice([2, 4, 4, 8])
         """GPUs of each node."""
@@ -97,6 +100,14 @@ class World:
         """What the operator reports as a mistake of its own is one."""
         if record.exc_info and record.exc_info[1]:
             self.invariants.broken.append("".join(traceback.format_exception(record.exc_info[1])))
+
+    def _is_heard_bound(self, pod: JsonObject) -> bool:
+        """Whether the operator has been told that a Pod is bound. While there is none, the next one will be."""
+        if self.operator is None:
+            return bool(pod["spec"].get("nodeName"))
+        name = Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        heard = self.operator.sight.reflectors[Stream.CHILD_PODS].objects.get(name)
+        return isinstance(heard, Pod) and heard.uid == pod["metadata"]["uid"] and bool(heard.node)
 
     def _build(self) -> None:
         chance, server = self._chance, self.server
