@@ -2,16 +2,22 @@
 
 import asyncio
 import logging
+import os
+from pathlib import Path
 from typing import Any, Self
 
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException, kube_config
+from yaml import YAMLError
 
 from closeknit.kube.login import LoginError
 
 # How often the library is asked to renew a token that a kubeconfig's exec plugin or provider issued: its own default.
 TOKEN_REFRESH_S = 60
+
+# What the library runs into where YAML is something else than a kubeconfig, or a certificate is not base64.
+_OF_OTHER_SHAPE = (KeyError, TypeError, AttributeError, ValueError)
 
 _log = logging.getLogger(__name__)
 
@@ -62,12 +68,20 @@ class KubeconfigLogin:
 
 
 async def _load(path: str, configuration: Configuration) -> Any:
+    if not _is_there(path):
+        raise LoginError(f"there is no kubeconfig at {path}: name one by $KUBECONFIG")
     try:
         return await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=path, client_configuration=configuration, persist_config=False
         )
-    except ConfigException as error:
-        raise LoginError(str(error)) from error
+    except (ConfigException, YAMLError, *_OF_OTHER_SHAPE) as error:
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise LoginError(f"{path} is no kubeconfig that can be used: {words}") from error
+
+
+def _is_there(path: str) -> bool:
+    """Whether there is one at all; of several, some may be missing."""
+    return any(Path(each).expanduser().exists() for each in path.split(os.pathsep))
 
 
 def _report_end_of_refresh(task: asyncio.Task[None]) -> None:

@@ -37,7 +37,7 @@ class Login(Protocol):
 async def log_in(kubeconfig: Path | None) -> Login:
     """That of `kubeconfig`, else of $KUBECONFIG, else of the Pod this runs in, else of ~/.kube/config.
 
-    No request is sent. Raises LoginError, OSError, and whatever the parsers of kubeconfigs raise.
+    No request is sent. Raises LoginError and OSError.
     """
     from closeknit.kube.pod_login import SERVICE_HOST, PodLogin  # noqa: PLC0415 -- one of the two is enough
 

@@ -140,7 +140,7 @@ def env(
     Exit code 0: it is shown. 2: there is nothing to show, or a file cannot be used.
     """
     from closeknit.cli.env.command import Asked, show  # noqa: PLC0415 - `plan` need not wait for it
-    from closeknit.cli.topology.not_there import NotThere  # noqa: PLC0415
+    from closeknit.cli.not_there import NotThere  # noqa: PLC0415
 
     key = JobKey(namespace, job) if job is not None else None
     try:
@@ -182,8 +182,8 @@ def topology(
 
     Exit code 0: it is shown. 2: there is nothing to show, or a file cannot be used.
     """
+    from closeknit.cli.not_there import NotThere  # noqa: PLC0415
     from closeknit.cli.topology.command import Asked, show  # noqa: PLC0415 - `plan` need not wait for it
-    from closeknit.cli.topology.not_there import NotThere  # noqa: PLC0415
 
     try:
         asyncio.run(show(Asked(node, file, smi, kubeconfig, live), form.value))

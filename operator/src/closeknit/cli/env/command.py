@@ -9,8 +9,8 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cli import objects
 from closeknit.cli.env.output import as_json, print_sheet
 from closeknit.cli.env.sheet import sheet
+from closeknit.cli.not_there import NotThere
 from closeknit.cli.plan import Refused, Sitting, decided
-from closeknit.cli.topology.not_there import NotThere
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.job import InvalidJob
 from closeknit.lifecycle.bars import is_finished

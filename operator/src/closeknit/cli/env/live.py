@@ -3,15 +3,10 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
-from kubernetes.aio.config import ConfigException
-
 from closeknit.api.names import JobKey
-from closeknit.api.printable import printable
-from closeknit.cli.topology.not_there import NotThere
+from closeknit.cli.asking import asking
 from closeknit.cluster.kinds import KINDS, ClusterObject, Kind, Stream
 from closeknit.kube.api import Resource
-from closeknit.kube.errors import ApiError, NotFound
 from closeknit.kube.http import HttpApi
 
 _READ = (Stream.NODES, Stream.NODE_TOPOLOGIES, Stream.CLUSTER_TOPOLOGIES)
@@ -20,18 +15,11 @@ _READ = (Stream.NODES, Stream.NODE_TOPOLOGIES, Stream.CLUSTER_TOPOLOGIES)
 async def objects(job: JobKey, kubeconfig: Path | None) -> list[ClusterObject]:
     """The job, all nodes and machines, and the site's word on its fabric. Raises NotThere."""
     kinds = {kind.stream: kind for kind in KINDS}
-    try:
-        async with await HttpApi.connect(user_agent="closeknit", kubeconfig=kubeconfig) as api:
-            jobs = kinds[Stream.TRAINING_JOBS]
-            found = [jobs.convert(await api.get(_resource(jobs), job.name, namespace=job.namespace))]
-            for stream in _READ:
-                found += [each async for each in _all(api, kinds[stream])]
-    except NotFound:
-        raise NotThere(printable(f"the cluster has no TrainingJob {job}")) from None
-    except (ConfigException, ApiError, OSError) as error:
-        raise NotThere(printable(f"cannot ask the cluster: {' '.join(str(error).split())}")) from None
-    except msgspec.DecodeError as error:
-        raise NotThere(printable(f"an object cannot be read: {' '.join(str(error).split())}")) from None
+    async with asking(kubeconfig, missing=f"the cluster has no TrainingJob {job}") as api:
+        jobs = kinds[Stream.TRAINING_JOBS]
+        found = [jobs.convert(await api.get(_resource(jobs), job.name, namespace=job.namespace))]
+        for stream in _READ:
+            found += [each async for each in _all(api, kinds[stream])]
     return [each for each in found if each is not None]
 
 

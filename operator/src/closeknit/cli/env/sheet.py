@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from closeknit.api.names import JobKey
+from closeknit.cli.not_there import NotThere
 from closeknit.cli.plan import Sitting
-from closeknit.cli.topology.not_there import NotThere
 from closeknit.launch.environment import environment, shown
 from closeknit.launch.nccl import left_alone
 from closeknit.lifecycle.shortcoming import shortcoming

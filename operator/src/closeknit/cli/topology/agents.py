@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from closeknit.api.printable import printable
+from closeknit.cli.not_there import NotThere
 from closeknit.cli.topology.moment import Moment, moments
-from closeknit.cli.topology.not_there import NotThere
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 from closeknit.kube.http import HttpApi

@@ -9,9 +9,9 @@ from closeknit.api.names import API_VERSION, NODE_TOPOLOGY
 from closeknit.api.objects import NodeTopology
 from closeknit.api.printable import printable
 from closeknit.cli import objects
+from closeknit.cli.not_there import NotThere
 from closeknit.cli.topology.drawing import drawing
 from closeknit.cli.topology.files import from_smi, input_path
-from closeknit.cli.topology.not_there import NotThere
 from closeknit.cli.topology.sheet import Sheet, sheet
 from closeknit.cli.topology.tables import print_sheet, print_sheets
 from closeknit.machine.checks import InvalidTopology
