@@ -17,9 +17,9 @@ from closeknit.agent.discovery.topology import discover
 from closeknit.agent.simulated import load_profile
 from closeknit.api.nodetopology import Method
 from closeknit.api.objects import NodeTopology
+from closeknit.cli.not_there import NotThere
 from closeknit.cli.topology.command import Asked, show
 from closeknit.cli.topology.moment import Moment, moments
-from closeknit.cli.not_there import NotThere
 from closeknit.cli.topology.sheet import sheet
 from closeknit.cli.topology.tables import on_screen
 from closeknit.runtime.proxied import PROXIED

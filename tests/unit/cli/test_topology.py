@@ -20,9 +20,9 @@ from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.api.objects import NodeTopology, ObjectMeta
 from closeknit.cli.main import app
+from closeknit.cli.not_there import NotThere
 from closeknit.cli.topology.command import Asked, show
 from closeknit.cli.topology.drawing import drawing
-from closeknit.cli.not_there import NotThere
 from closeknit.cli.topology.sheet import sheet
 from faults.http_server import serving, write_kubeconfig
 from harness.machines import node_object

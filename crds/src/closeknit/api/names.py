@@ -211,6 +211,7 @@ class ConditionReason(StrEnum):
     TRAFFIC_CLASS_NOT_MARKED = "TrafficClassNotMarked"
     FELL_BACK_TO_SOCKETS = "FellBackToSockets"
     NVLINK_SILENT = "NVLinkSilent"
+    PODS_NOT_READY = "PodsNotReady"
     AS_PLANNED = "AsPlanned"
 
 
@@ -219,6 +220,7 @@ class EventReason(StrEnum):
 
     PLACED = "Placed"
     NOT_STARTING = "NotStarting"
+    PODS_NOT_READY = "PodsNotReady"
 
 
 class EventAction(StrEnum):

@@ -1,14 +1,14 @@
 """A job that holds GPUs: its children are made, and looked after."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Gang
-from closeknit.lifecycle import creation, preflight, statuses, unjudged, unstarted
+from closeknit.lifecycle import creation, preflight, statuses, unjudged, unready, unstarted
 from closeknit.lifecycle.answers import TOLD_AGAIN
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.book import may_be_counted, placed
@@ -29,7 +29,7 @@ from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.misplaced import misplaced
 from closeknit.lifecycle.obstacles import Obstacle, obstacles, stays_from, told
 from closeknit.lifecycle.pauses import is_between, restart_at
-from closeknit.lifecycle.plan import Action, Delete, Plan
+from closeknit.lifecycle.plan import Action, Delete, Notice, Plan
 from closeknit.lifecycle.shared import shared
 from closeknit.lifecycle.shortcoming import Shortcoming, shortcoming, together
 from closeknit.lifecycle.stuck import stuck
@@ -154,32 +154,54 @@ def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
             return elsewhere
         shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
         if is_running:
-            lacks, pause_s = _seen(attempt)
-            status = statuses.running(subject.job, subject.now, shares, result, lacks)
-            return subject.plan(status, actions=old, wake_after_s=pause_s)
+            seen = _seen(attempt)
+            status = statuses.running(subject.job, subject.now, shares, result, seen.lacks)
+            notice = _told(attempt) if seen.is_unready and status is not subject.job.status else None
+            return subject.plan(status, actions=old, notice=notice, wake_after_s=seen.pause_s)
         return subject.plan(statuses.verified(subject.job, subject.now, shares, result), actions=old)
     if attempt.shares is attempt.booking.shares:
         return _start(attempt, old)
     return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
 
 
-def _seen(attempt: Attempt) -> tuple[Sequence[Shortcoming | None], float | None]:
-    """What is to be told of what a running gang lacks, as `statuses.running` takes it; and the seconds after which
-    there may be more."""
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a running gang turns out to lack."""
+
+    lacks: Sequence[Shortcoming | None] = ()
+    """What is to be told of it, as `statuses.running` takes it."""
+    is_unready: bool = False
+    """Whether Pods that do not become ready are among it."""
+    pause_s: float | None = None
+    """After how many seconds there may be more; None: when something changes."""
+
+
+def _seen(attempt: Attempt) -> _Seen:
     subject, shown, slower = attempt.subject, preflight.shown(attempt), detour(attempt)
-    ready, pause_s = counts_from(attempt), None
+    ready, more = counts_from(attempt), unready.ripens_at(attempt)
     is_early = ready is None or subject.now < ready
-    if slower is not None and is_early:
-        pause_s = None if ready is None else seconds_until(ready, subject.now)
-        slower = None
+    idle = None if is_early else unready.unready(attempt)
+    if is_early:
+        more, slower = (None if slower is None and more is None else ready), None
+    pause_s = None if more is None else seconds_until(more, subject.now)
     is_told = not is_early and is_true(subject.job.status.conditions, ConditionType.DEGRADED)
-    if shown is None and slower is None and not is_told:
-        return (), pause_s
+    found = [each for each in (slower, idle, shown) if each is not None]
+    if not found and not is_told:
+        return _Seen(pause_s=pause_s)
     gang = attempt.gang()
     if isinstance(gang, Lost):  # what it lacked cannot be told anew
-        return (), pause_s
-    seen = [each for each in (slower, shown) if each is not None]
-    return (together(shortcoming(gang, subject.cluster), seen),), pause_s
+        return _Seen(pause_s=pause_s)
+    return _Seen((together(shortcoming(gang, subject.cluster), found),), idle is not None, pause_s)
+
+
+def _told(attempt: Attempt) -> Notice | None:
+    """The Event of Pods that do not become ready."""
+    words = unready.words(attempt)
+    return (
+        None
+        if words is None
+        else attempt.subject.notice(EventReason.PODS_NOT_READY, words, action=EventAction.START, warning=True)
+    )
 
 
 def _start(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:

@@ -1,0 +1,59 @@
+"""Pods of a running gang that their kubelet calls not ready: a readiness or startup probe that never passes.
+
+It is told and nothing ends by it: ranks find each other whether they are ready or not, and only the user knows what the
+probe stands for.
+"""
+
+from datetime import datetime, timedelta
+
+from closeknit.api.names import JOB_LABEL, ConditionReason
+from closeknit.cluster.booking import names
+from closeknit.cluster.pod import Pod
+from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.pauses import over_at
+from closeknit.lifecycle.shortcoming import Shortcoming
+
+UNREADY_FOR = timedelta(minutes=10)  # as long as data is given to be read, staged and compiled (detour.py)
+
+
+def unready(attempt: Attempt) -> Shortcoming | None:
+    """Whether some have run so long without becoming ready. It does not say which: one more, or one less, is no news,
+    and thousands of probes that come and go are not to be written down one by one."""
+    if not _idle(attempt):
+        return None
+    return Shortcoming(
+        ConditionReason.PODS_NOT_READY,
+        f"Pods of it run and have not been ready for {UNREADY_FOR.total_seconds() / 60:.0f} min; kubectl get pods -l "
+        f"{JOB_LABEL}={attempt.subject.job.key.name} tells which, kubectl describe pod which probe fails; ranks reach "
+        "each other all the same",
+    )
+
+
+def words(attempt: Attempt) -> str | None:
+    """Which they are, and what their kubelet says of the first; None where there are none."""
+    found = _idle(attempt)
+    if not found:
+        return None
+    condition = found[0].condition("Ready")
+    said = f": {condition.message.strip()}" if condition is not None and condition.message else ""
+    return f"{names([pod.name for pod in found])} not ready for {UNREADY_FOR.total_seconds() / 60:.0f} min{said}"
+
+
+def _idle(attempt: Attempt) -> list[Pod]:
+    now = attempt.subject.now
+    return [pod for pod in attempt.present if (until := _until(pod, now)) is not None and until <= now]
+
+
+def ripens_at(attempt: Attempt) -> datetime | None:
+    """When more of them will have been so for so long; None where no other Pod is not ready."""
+    now = attempt.subject.now
+    moments = (_until(pod, now) for pod in attempt.present)
+    return min((each for each in moments if each is not None and each > now), default=None)
+
+
+def _until(pod: Pod, now: datetime) -> datetime | None:
+    """When the Pod will have been not ready for so long; None of one that is ready, or does not run."""
+    ready = pod.condition("Ready") if pod.phase == "Running" else None
+    if ready is None or ready.status != "False" or pod.deletion_timestamp is not None:
+        return None
+    return over_at(ready.last_transition_time, UNREADY_FOR, now)
