@@ -28,7 +28,7 @@ def test_a_gang_is_booked_and_then_made_and_needs_four_other_writes(
     bed.wait_for_state("Running")
     assert [node["name"] for node in bed.job()["status"]["placement"]["nodes"]] == list(nodes)
     assert bed.nodes_of_pods() == list(nodes)
-    assert bed.told() == ["Placed"]
+    bed.wait_for_told("Placed")
 
     writes = bed.cluster.wait_for(
         lambda: found if others(found := bed.writes()).count("update trainingjobs") == 2 else None, "the audit log"
@@ -106,7 +106,7 @@ def test_a_failed_pod_fails_the_job_and_the_rest_goes(bed: Bed) -> None:
     failed = next(c for c in status["conditions"] if c["type"] == "Failed")
     assert failed["message"].startswith("container trainer of Pod train-a1-worker-00001 on node gpu-2 ended with exit")
     bed.cluster.wait_for(lambda: bed.names("pods") == ["train-a1-worker-00001"], "the other Pod to be gone")
-    assert bed.told() == ["Placed", "PodFailed"]
+    bed.wait_for_told("Placed", "PodFailed")
 
 
 def written(bed: Bed) -> int:

@@ -42,7 +42,7 @@ def test_a_refused_job_writes_its_status_and_one_event(bed: Bed, spec: dict[str,
     bed.submit(**spec)
     pending = bed.wait_for_reason(reason)
     assert pending["message"]
-    bed.cluster.wait_for(lambda: bed.told() == [reason], "the Event")
+    bed.wait_for_told(reason)
     bed.cluster.wait_for(lambda: len(bed.writes()) == 2, "the audit log")
     assert sorted(others(bed.writes())) == ["create events", "update trainingjobs"]
     assert bed.names("pods") == bed.names("services") == []
@@ -52,7 +52,7 @@ def test_what_only_the_api_server_refuses_is_taken_back_and_never_called_placed(
     bed.submit(gpus=16, template={"spec": {"containers": [{"name": "trainer"}]}})
     message = bed.wait_for_reason("TemplateInvalid")["message"]
     assert message.endswith("is invalid: spec.containers[0].image: Required value")
-    bed.cluster.wait_for(lambda: bed.told() == ["TemplateInvalid"], "the Event")
+    bed.wait_for_told("TemplateInvalid")
     bed.cluster.wait_for(lambda: len(bed.writes()) == 6, "the audit log")
     writes = [(event.verb, event.resource, event.code) for event in sorted(bed.writes(), key=lambda each: each.at)]
     assert writes[:3] == [("update", "trainingjobs", 200), ("create", "services", 201), ("create", "pods", 422)]

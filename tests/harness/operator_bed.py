@@ -114,6 +114,11 @@ class Bed:
         events = [each for each in self.all("events.events.k8s.io") if each["regarding"]["kind"] == "TrainingJob"]
         return [each["reason"] for each in sorted(events, key=lambda each: each["eventTime"])]
 
+    def wait_for_told(self, *reasons: str) -> None:
+        """Waits until these are the reasons of the job's Events, in their order: one follows the status that it tells
+        of."""
+        self.cluster.wait_for(lambda: self.told() == [*reasons], f"the Events {', '.join(reasons)}")
+
     def get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
             return str(answer.read().decode())

@@ -37,7 +37,7 @@ def test_the_crash_of_a_rank_fails_the_job(jobs: Jobs) -> None:
     message = "container trainer of Pod train-a1-worker-00001 on node node-2 ended with exit code 3: out of tea"
     failed = jobs.condition("Failed")
     assert (failed["reason"], failed["message"]) == ("PodFailed", message)
-    assert jobs.told() == ["Placed", "PodFailed"]
+    jobs.wait_for_told("Placed", "PodFailed")
     jobs.cluster.wait_for(lambda: jobs.names("pods") == ["train-a1-worker-00001"], "the other rank to be gone")
 
 
@@ -47,7 +47,7 @@ def test_an_image_without_the_program_fails_the_job(jobs: Jobs) -> None:
     jobs.wait_for_end("Failed")
     message = jobs.condition("Failed")["message"]
     assert "ended with exit code 128 (StartError)" in message and "/no/such/program" in message
-    assert jobs.told() == ["Placed", "PodFailed"]
+    jobs.wait_for_told("Placed", "PodFailed")
 
 
 def test_an_image_that_cannot_be_pulled_is_told(jobs: Jobs) -> None:
@@ -57,7 +57,7 @@ def test_an_image_that_cannot_be_pulled_is_told(jobs: Jobs) -> None:
     message = jobs.condition("Running")["message"]
     assert "does not start: container trainer waits for ErrImagePull" in message
     assert "127.0.0.1:1/nothing:1" in message
-    assert jobs.told() == ["Placed", "NotStarting"]
+    jobs.wait_for_told("Placed", "NotStarting")
     assert jobs.job()["status"].get("attempts", []) == []
 
 
@@ -94,7 +94,8 @@ def test_what_never_starts_is_told_and_leaves_nothing(jobs: Jobs) -> None:
     (ended,) = jobs.cluster.wait_for(lambda: jobs.job("pending")["status"].get("attempts") or None, "it to end", 60)
     assert (ended["reason"], ended["charged"]) == ("Unschedulable", False)
     assert "cannot be scheduled on node" in ended["message"] and "cannot allocate all claims" in ended["message"]
-    assert sorted(jobs.told()) == ["NotStarting", "Placed", "Placed", "Unschedulable"]
+    expected = ["NotStarting", "Placed", "Placed", "Unschedulable"]
+    jobs.cluster.wait_for(lambda: [each for each in sorted(jobs.told()) if each in expected] == expected, "the Events")
     jobs.delete("trainingjob", "pending")
     jobs.delete("resourceclaim", "extra")
 

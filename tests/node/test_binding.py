@@ -47,7 +47,7 @@ def test_a_part_of_a_node_is_seen_to_be_what_was_planned(jobs: Jobs) -> None:
     nodes = verified(jobs)
     assert [(node["binding"], node["gpus"]) for node in nodes] == [("BestEffort", list(PLANNED))] * 2
     assert [shown(jobs, pod) for pod in jobs.names("pods")] == [list(PLANNED)] * 2
-    assert jobs.told() == ["Placed"]
+    jobs.wait_for_told("Placed")
 
 
 def test_slower_gpus_than_planned_are_seen_and_the_gang_is_placed_anew(jobs: Jobs) -> None:
@@ -65,7 +65,7 @@ def test_slower_gpus_than_planned_are_seen_and_the_gang_is_placed_anew(jobs: Job
     nodes = verified(jobs)
     assert [node["actual"] for node in nodes] == ["Verified", "Verified"]
     assert shown(jobs, "train-a2-worker-00001") == list(PLANNED)
-    assert jobs.told() == ["Placed", "Misplaced", "Placed"]
+    jobs.wait_for_told("Placed", "Misplaced", "Placed")
 
 
 def verified(jobs: Jobs) -> list[dict[str, Any]]:
