@@ -125,6 +125,53 @@ def test_a_pod_left_unbound_may_be_given_by_its_claim_any_gpu_that_is_free(is_gi
     assert words(found.holders) == ({5: given} if is_given else dict.fromkeys(range(8), pod))
 
 
+LATE = worker(requests={}, claims=["train-a1-worker-00000"])
+NOBODYS = {
+    "no attempt of its name has ended": ([training_job(attempt=1, placement=BOOKED["status"]["placement"])], LATE),
+    "its job cannot be read": ([training_job(spec={"gpus": 70_000}, attempt=2)], LATE),
+    "its claims are none of ours": ([training_job(attempt=2)], worker(requests={}, claims=["nic"])),
+    "it is over": ([training_job(attempt=2)], {**LATE, "status": {"phase": "Failed"}}),
+}
+
+
+ANOTHER = training_job(attempt=1)
+ANOTHER["metadata"]["uid"] = "another"
+
+
+@pytest.mark.parametrize("jobs", [[training_job(attempt=2)], [ANOTHER], []], ids=["ended", "made anew", "gone"])
+@pytest.mark.parametrize("deleted", [{}, {"deletionTimestamp": "2026-11-21T12:00:00Z"}], ids=["", "deleted"])
+def test_a_bound_pod_of_before_whose_claim_is_seen_late_may_have_any_gpu_that_is_free(
+    jobs: list[Manifest], deleted: Manifest
+) -> None:
+    """The scheduler allocates a claim before it binds, and Pods and claims come by streams of their own."""
+    machine = (node(gpus=None), node_topology(), resource_slice())
+    late = {**LATE, "metadata": {**LATE["metadata"], **deleted}}
+    assert words(view(*machine, *jobs, late).holders) == dict.fromkeys(range(8), "Pod team-b/train-a1-worker-00000")
+    claim = resource_claim("train-a1-worker-00000", namespace="team-b")
+    assert words(view(*machine, *jobs, late, claim).holders) == words(view(*machine, *jobs, late).holders)
+    given = resource_claim("train-a1-worker-00000", ("gpu-1", 5), namespace="team-b")
+    assert words(view(*machine, *jobs, late, given).holders) == {5: "claim team-b/train-a1-worker-00000"}
+
+
+@pytest.mark.parametrize(("jobs", "pod"), NOBODYS.values(), ids=NOBODYS.keys())
+def test_any_other_pod_whose_claim_is_not_seen_has_none(jobs: list[Manifest], pod: Manifest) -> None:
+    found = view(node(gpus=None), node_topology(), resource_slice(), *jobs, pod)
+    booked_ones = {0, 1} if jobs[0].get("status", {}).get("placement") else set()
+    assert set(found.holders) == booked_ones
+
+
+def test_a_node_follows_the_job_of_a_bound_pod_whose_claim_is_seen_late() -> None:
+    """What a followed cluster shows is what one shows that is built from what is left."""
+    rest = (node(gpus=None), node_topology(), resource_slice(), LATE)
+    booked_now = training_job(attempt=1, placement=booked(("gpu-1", [0, 1])))
+    before = cluster(*rest, booked_now)
+    ended = from_document(training_job(attempt=2))
+    assert ended is not None
+    assert before.after([change(ended)]) == cluster(*rest, training_job(attempt=2)) != before
+    gone = before.after([Change(Stream.TRAINING_JOBS, ("team-b", "train"), None)])
+    assert gone == cluster(*rest) != before
+
+
 NAMES = ["train-a1-worker-00000", "train-a2-worker-00000", "train-a2-worker-00001", "train-a3-worker-00000", "x"]
 OWNERS = [
     owner("train", uid="uid-of-train"),

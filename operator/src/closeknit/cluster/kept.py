@@ -81,13 +81,19 @@ def _job_key(key: ObjectKey) -> JobKey:
     return JobKey(*key)
 
 
-def _nodes_of_unbound(reader: Reader, job: TrainingJob) -> Iterable[str]:
-    """Nodes that Pods are made for: whether they count before they are bound depends on their job."""
-    return (pod.pinned for pod in reader.under(PODS_OF, job.key) if pod.pinned and not pod.node)
+def _nodes_of_unseen(reader: Reader, job: TrainingJob) -> Iterable[str]:
+    """Nodes that Pods are made for, and of those that are bound while their claim is not seen allocated: whether they
+    hold anything there depends on their job."""
+    claims = reader.all(CLAIMS)
+    for pod in reader.under(PODS_OF, job.key):
+        if not pod.node:
+            yield from (pod.pinned,) if pod.pinned else ()
+        elif pod.name in pod.claims and not ((claim := claims.get(pod.key)) is not None and claim.devices):
+            yield pod.node
 
 
 JOBS = Table[JobKey, TrainingJob](
-    _job_key, lambda job: job if isinstance(job, TrainingJob) else None, touches=_nodes_of_unbound
+    _job_key, lambda job: job if isinstance(job, TrainingJob) else None, touches=_nodes_of_unseen
 )
 INVALID_JOBS = Table[JobKey, InvalidJob](_job_key, lambda job: job if isinstance(job, InvalidJob) else None)
 BOOKED_ON = Index[JobKey, Booked, str, BookedShare](_booked_on, attrgetter("job", "role", "index"), is_by_node=True)

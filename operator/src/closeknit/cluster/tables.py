@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 from immutables import Map
 
 from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY
-from closeknit.api.objects import ClusterTopology
+from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.alike import Examples
 from closeknit.cluster.beats import Beats
 from closeknit.cluster.census import Census, LabelledLevels
@@ -17,8 +17,10 @@ from closeknit.cluster.holders import BookedShare
 from closeknit.cluster.kept import (
     BOOKED_ON,
     BOOKINGS,
+    CLAIMS,
     CLAIMS_IN,
     DEVICE_CLASSES,
+    INVALID_JOBS,
     JOBS,
     LIVE_PODS_ON,
     MADE_FOR,
@@ -105,6 +107,7 @@ class Tables:
             report=report,
             pools=found,
             pods=self._pods(name),
+            unclaimed=tuple(pod for pod in self.under(LIVE_PODS_ON, name) if self._is_unclaimed(pod)),
             lodged=self.lodgings.on(name),
             claimable=frozenset([found.resource for found in self.all(DEVICE_CLASSES).values() if found.resource]),
             claims=tuple(claims[key] for key in sorted(claims)),
@@ -143,6 +146,19 @@ class Tables:
         pod = self.all(PODS).get(share.pod_key)
         return pod if pod is not None and pod.node and share.is_of(pod) else None
 
+    def _is_unclaimed(self, pod: Pod) -> bool:
+        """Whether a bound Pod was left by an ended attempt or by a job that is gone, and has GPUs by a claim that is
+        not seen allocated: the scheduler allocates before it binds, so that the stream of claims is late. Whoever makes
+        what looks like this has it deleted, by us or by the garbage collector."""
+        owner, key = pod.job_owner, pod.job
+        if pod.name not in pod.claims or owner is None or key is None or pod.attempt is None:
+            return False
+        claim = self.all(CLAIMS).get(pod.key)
+        if (claim is not None and claim.devices) or key in self.all(INVALID_JOBS):
+            return False
+        job = self.all(JOBS).get(key)
+        return job is None or not owner.is_job(job.metadata.uid) or pod.attempt <= self._last_ended(job)
+
     def _is_left(self, pod: Pod) -> bool:
         """Whether a Pod that is not seen bound was left by an ended attempt of a job that is there, by its uid, and may
         be bound any moment, or was and the stream is late. The scheduler binds none that is being deleted, and of a
@@ -153,6 +169,9 @@ class Tables:
         job = self.all(JOBS).get(key)
         if job is None or not owner.is_job(job.metadata.uid) or job.metadata.deletion_timestamp is not None:
             return False
-        booked = self.all(BOOKINGS).get(key)
-        last = (job.status.attempt or 1) if booked is None else booked.booking.attempt - 1
-        return pod.attempt <= last
+        return pod.attempt <= self._last_ended(job)
+
+    def _last_ended(self, job: TrainingJob) -> int:
+        """The last of its attempts that has ended."""
+        booked = self.all(BOOKINGS).get(job.key)
+        return (job.status.attempt or 1) if booked is None else booked.booking.attempt - 1

@@ -41,6 +41,8 @@ class NodeFacts:
     pods: Sequence[Pod]
     """Live Pods on the node, and those that an ended attempt has left and that may be bound to it yet, by key, Lodgers
     left out."""
+    unclaimed: Sequence[Pod]
+    """Live Pods on the node that have some of its GPUs by claims which are not seen allocated yet, by key."""
     lodged: Amounts
     """What Lodgers take of it."""
     claimable: frozenset[str]
@@ -98,7 +100,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         unusable = {gpu.index: unusable.get(gpu.index, fault) for gpu in machine.gpus}
     usable = tuple(gpu.index for gpu in machine.gpus if gpu.index not in unusable)
     holders = held.holders
-    if dra and (strangers := [*_outside_dra(facts, held), *_about_to_be_given(facts)]):
+    if dra and (strangers := [*_outside_dra(facts, held), *facts.unclaimed, *_about_to_be_given(facts)]):
         # Which GPUs they have, or will, nobody can say, so it may be any.
         rest = dict.fromkeys((index for index in usable if index not in holders), any_of(strangers))
         holders = dict(sorted({**holders, **rest}.items()))
