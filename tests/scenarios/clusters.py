@@ -1,6 +1,6 @@
 """Clusters for tests, from a short picture: nodes by name, each with its machine and a word for each of its GPUs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import HOST_LEVEL, ExclusionReason, JobKey
 from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import (
     Exclusion,
@@ -93,12 +94,15 @@ def node(
     )
 
 
-def cluster_of(*nodes: NodeView, levels: tuple[str, ...] = (), fabric: Mapping[str, Any] | None = None) -> Cluster:
-    """A cluster of these nodes; `levels` without host."""
+def cluster_of(
+    *nodes: NodeView, levels: tuple[str, ...] = (), fabric: Mapping[str, Any] | None = None, imex: Iterable[str] = ()
+) -> Cluster:
+    """A cluster of these nodes; `levels` without host, `imex` the bindings beside which Pods can have IMEX channels."""
     return Cluster(
         levels=(*levels, HOST_LEVEL),
         fabric=Fabric.parse(fabric or {}),
         nodes={view.name: view for view in nodes},
+        imex_with=frozenset(map(Binding, imex)),
     )
 
 
@@ -127,7 +131,12 @@ def drawn(picture: Mapping[str, Any]) -> Cluster:
         )
         for name, drawing in picture["nodes"].items()
     ]
-    return cluster_of(*nodes, levels=tuple(picture.get("levels", ())), fabric=picture.get("fabric"))
+    return cluster_of(
+        *nodes,
+        levels=tuple(picture.get("levels", ())),
+        fabric=picture.get("fabric"),
+        imex=picture.get("imex", ()),
+    )
 
 
 def held(view: NodeView, *indexes: int) -> NodeView:

@@ -13,13 +13,15 @@ DRIVER = device_class(IMEX_CHANNELS)
 TWOFOLD = device_class("gpu.nvidia.com", GPU_RESOURCE)
 
 
-def trays(kind: Any, *classes: Manifest) -> Story:
+def trays(kind: Any, *classes: Manifest, spec: Manifest | None = None) -> Story:
     """A job of two whole nodes of one NVLink domain."""
     nodes = [each for name in ("gpu-1", "gpu-2") for each in kind(name)]
     for node in nodes:
         if node["kind"] == "Node":
             node["metadata"].setdefault("labels", {})["nvidia.com/gpu.clique"] = "c0ffee.1"
-    story = Story(*nodes, *classes, training_job(spec={"gpus": 16}))
+        if node["kind"] == "NodeTopology":
+            node["spec"]["nvlink"] = {"switched": True, "linksPerGPU": [18] * 8}
+    story = Story(*nodes, *classes, training_job(spec={"gpus": 16, **(spec or {})}))
     story.settle()
     return story
 
@@ -41,6 +43,40 @@ def test_channels_are_claimed_where_they_can_be(kind: Any, classes: list[Manifes
     variables = [each["name"] for each in pod["spec"]["containers"][0]["env"]]
     assert ("NCCL_MNNVL_ENABLE" in variables) is not has_channels
     assert ("create ComputeDomain train-a1" in story.written) is has_channels
+
+
+GROUP = {"parallelism": {"tensor": 16}, "topology": {"nvlink": "Required"}}
+OWN = {"containers": [{"name": "trainer", "image": "i", "env": [{"name": "NCCL_MNNVL_ENABLE", "value": "1"}]}]}
+
+
+@pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["a device plugin", "DRA"])
+def test_a_group_over_nodes_has_channels(kind: Any) -> None:
+    story = trays(kind, DRIVER, spec=GROUP)
+    assert "create ComputeDomain train-a1" in story.written
+    assert [node.name for node in story.status().placement.nodes] == ["gpu-1", "gpu-2"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "spec", "why"),
+    [
+        pytest.param(dra_node, [], GROUP, "needs NVIDIA's driver for ComputeDomains", id="no driver"),
+        pytest.param(plugin_node, [DRIVER, TWOFOLD], GROUP, "no nvlink-domain has room", id="by other bindings alone"),
+        pytest.param(
+            dra_node,
+            [DRIVER],
+            {**GROUP, "template": {"spec": OWN}},
+            "is left to the job's own NCCL_MNNVL_ENABLE",
+            id="the user's own word",
+        ),
+    ],
+)
+def test_without_channels_a_group_waits_for_one_machine(
+    kind: Any, classes: list[Manifest], spec: Manifest, why: str
+) -> None:
+    pending = trays(kind, *classes, spec=spec).status().pending
+    assert pending is not None
+    assert pending.reason == "NoNVLinkIsland"
+    assert why in pending.message
 
 
 def test_a_controller_that_makes_no_claims_is_told_of() -> None:

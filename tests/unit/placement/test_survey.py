@@ -236,3 +236,35 @@ def test_a_group_keeps_to_one_domain_of_the_level_that_holds_groups(
     asked = wanted(gpus=8, parallelism={"tensor": 8}, topology={"nvlink": "Required"})
     found = place(cluster_of(*trays, levels=(NVLINK_DOMAIN_LEVEL,)), asked, Tables())
     assert (found.reason if isinstance(found, NoFit) else [share.node for share in found.shares]) == expected
+
+
+CHANNELS = [
+    pytest.param({"gpus": 8, "parallelism": {"tensor": 8}}, ["tray-2", "tray-3"], 720.0, id="a group over trays"),
+    pytest.param({"gpus": 8}, ["tray-2", "tray-3"], 720.0, id="a gang without groups"),
+    pytest.param(
+        {"gpus": 8, "topology": {"minBusBandwidthGBps": 700}}, ["tray-2", "tray-3"], 720.0, id="as fast as so"
+    ),
+    pytest.param({"gpus": 12}, ["tray-2", "tray-3", "tray-1"], 192.0, id="more than a domain has"),
+    pytest.param({"gpus": 8, "topology": {"gpusPerNode": 1}}, None, None, id="more nodes than there are"),
+]
+
+
+@pytest.mark.parametrize(("spec", "nodes", "gb_s"), CHANNELS)
+def test_nvlink_joins_the_nodes_of_a_gang_in_one_domain(
+    spec: dict[str, Any], nodes: list[str] | None, gb_s: float | None
+) -> None:
+    trays = [node(f"tray-{n}", graph("gb200-tray", str(n)), path=(f"d{(n + 2) // 2}",)) for n in (1, 2, 3)]
+    found = place(cluster_of(*trays, levels=(NVLINK_DOMAIN_LEVEL,), imex=["DRA"]), wanted(**spec), Tables())
+    if nodes is None:
+        assert isinstance(found, NoFit)
+        return
+    assert isinstance(found, Placement)
+    assert ([share.node for share in found.shares], found.predicted_bus_bandwidth_gb_s) == (nodes, gb_s)
+
+
+def test_one_gpu_of_each_node_is_as_fast_as_all_of_one() -> None:
+    trays = [node(f"tray-{n}", graph("gb200-tray", str(n)), path=("d1",)) for n in (1, 2)]
+    spec = {"gpus": 2, "topology": {"gpusPerNode": 1}}
+    found = place(cluster_of(*trays, levels=(NVLINK_DOMAIN_LEVEL,), imex=["DRA"]), wanted(**spec), Tables())
+    assert isinstance(found, Placement)
+    assert found.predicted_bus_bandwidth_gb_s == 720.0

@@ -32,6 +32,7 @@ GPU_RESOURCE = "nvidia.com/gpu"  # NVIDIA's device plugin
 SHARED_GPU_RESOURCE = f"{GPU_RESOURCE}.shared"  # what its renameByDefault makes of a shared GPU
 GPU_MEMORY_RESOURCE = "aliyun.com/gpu-mem"  # Alibaba's gpushare: memory of a GPU, of which several Pods have some
 GPU_DRA_DRIVER = "gpu.nvidia.com"  # NVIDIA's DRA driver, and its DeviceClass
+MNNVL = "NCCL_MNNVL_ENABLE"  # NCCL's variable for NVLink between nodes
 IMEX_CHANNELS = "compute-domain-default-channel.nvidia.com"  # the DeviceClass of its driver for ComputeDomains
 RDMA_RESOURCE_PREFIX = "rdma/"  # k8s-rdma-shared-dev-plugin's default prefix
 ERDMA_RESOURCE = "aliyun/erdma"  # Alibaba's eRDMA controller: one stands for the node's eRDMA devices

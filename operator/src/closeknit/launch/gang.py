@@ -11,6 +11,7 @@ from closeknit.api.names import (
     ATTEMPT_LABEL,
     INDEX_LABEL,
     JOB_LABEL,
+    MNNVL,
     ROLE_LABEL,
     TRAINING_JOB,
     Role,
@@ -29,7 +30,6 @@ from closeknit.launch.template import trainer, trainer_index
 
 # Annotations by which people and GKE give a Pod further interfaces; Multus reads the first.
 NETWORK_ANNOTATIONS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
-MNNVL = "NCCL_MNNVL_ENABLE"
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON. Manifests of one gang may share parts: they are read and sent, never changed."""
 

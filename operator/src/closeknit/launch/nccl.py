@@ -3,10 +3,10 @@ are measured."""
 
 from hashlib import sha256
 
-from closeknit.api.names import Role
+from closeknit.api.names import MNNVL, Role
 from closeknit.api.nodetopology import Transport
 from closeknit.launch.cpus import cpus
-from closeknit.launch.gang import MNNVL, Gang
+from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
 from closeknit.launch.network import Net
 from closeknit.launch.platform import Platform

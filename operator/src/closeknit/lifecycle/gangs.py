@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from closeknit.api.names import GPU_RESOURCE, EndReason, Role
+from closeknit.api.names import GPU_RESOURCE, NVLINK_DOMAIN_LEVEL, EndReason, Role
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, Share
@@ -68,7 +68,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 networks=networks(view.allocatable or {}),
                 offered=view.rdma.exposure if view.rdma else None,
                 platform=platform(view.labels),
-                nvlink_domain=_nvlink_domain(view),
+                nvlink_domain=_nvlink_domain(cluster, view),
             )
         )
     return Gang(
@@ -124,6 +124,10 @@ def _transport(view: NodeView, nics: tuple[str, ...]) -> Transport | None:
     return next((nic.transport for nic in view.machine.nics if f"{nic.name}:{nic.port}" in nics), None)
 
 
-def _nvlink_domain(view: NodeView) -> str | None:
-    """As NCCL asks the driver for it: whatever levels the cluster has."""
-    return nvlink_domain(Place(view.labels, view.machine.nvlink_domain if view.machine else None), None)
+def _nvlink_domain(cluster: Cluster, view: NodeView) -> str | None:
+    """As NCCL asks the driver for it, whatever levels the cluster has; where nobody tells that, the domain that the
+    gang was placed by."""
+    told = nvlink_domain(Place(view.labels, view.machine.nvlink_domain if view.machine else None), None)
+    if told is not None or NVLINK_DOMAIN_LEVEL not in cluster.levels:
+        return told
+    return view.domains[cluster.levels.index(NVLINK_DOMAIN_LEVEL)]

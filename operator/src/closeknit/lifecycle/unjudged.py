@@ -9,8 +9,8 @@ taking the gang down, and it is bound as soon as the scheduler is back: that is 
 
 from datetime import datetime, timedelta
 
+from closeknit.api.names import MNNVL
 from closeknit.api.opaque import short
-from closeknit.launch.gang import MNNVL
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.pauses import is_between, later

@@ -10,6 +10,7 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.exposure import exposure
 from closeknit.cluster.node import NodeView
+from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout, Part
 from closeknit.placement.order import has_order, ordered
 from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice
@@ -32,7 +33,7 @@ def place(cluster: Cluster, request: Request, tables: Tables) -> Placement | NoF
     if (missing := unknown(cluster, request)) is not None:
         return missing
     ground = tables.ground(cluster, request)
-    layout = best_layout(cluster.levels, cluster.fabric, ground, request, tables)
+    layout = best_layout(Joints.of(cluster), ground, request, tables)
     if layout is None:
         return refusal(cluster, request, tables)
     return placement_of(layout, cluster, request, tables)
@@ -47,7 +48,7 @@ def can_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
     key = (_asked(cluster, request), replace(request, job=_NOBODY, pipeline=1, expert=1, traffic=DENSE_TRAFFIC))
     known = kept.get(key)
     if known is None:
-        known = kept.put(key, (fits(cluster.levels, cluster.fabric, ground, request, tables),))
+        known = kept.put(key, (fits(Joints.of(cluster), ground, request, tables),))
     return known[0]
 
 
@@ -59,7 +60,7 @@ def could_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
     key = ("empty", _asked(cluster, request), free)
     known = kept.get(key)
     if known is None:
-        known = kept.put(key, (fits(cluster.levels, cluster.fabric, ground, free, tables),))
+        known = kept.put(key, (fits(Joints.of(cluster), ground, free, tables),))
     return known[0]
 
 
@@ -166,7 +167,7 @@ def ideal_gb_s(cluster: Cluster, request: Request, tables: Tables) -> float | No
     known = kept.get(key)
     if known is None:
         ground = tables.ground(cluster, free, empty=True)
-        layout = best_layout(cluster.levels, cluster.fabric, ground, free, tables)
+        layout = best_layout(Joints.of(cluster), ground, free, tables)
         known = kept.put(key, (layout.prediction.gb_s if layout else None,))
     return known[0]
 
@@ -178,5 +179,6 @@ def _asked(cluster: Cluster, request: Request) -> Hashable:
         cluster.levels,
         fabric.rail_isolated,
         tuple(sorted(fabric.level_bandwidth_gb_s.items())),
+        cluster.imex_with,
         Same(cluster.forest.labels) if request.selects else None,
     )

@@ -15,7 +15,7 @@ from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import numbers_of
 from closeknit.placement.hosts import Units
 from closeknit.placement.layout import Draft, Layout, Merit, Part, Sketch
-from closeknit.placement.prediction import level_cap, level_floor, predict
+from closeknit.placement.prediction import level_cap, level_floor, predict, predict_over_nvlink
 from closeknit.placement.shapes import Shape, Shapes
 from closeknit.placement.shares import Shares
 from closeknit.placement.spreads import Counted, Site, Spreads
@@ -47,7 +47,13 @@ class Pool:
         self._mask = sum(1 << number for number in self._offers)
         most = max((offer.gpus for offer in self._offers.values()), default=0)
         self._values = Shares(
-            site.tables, site.request, offers, most, transport, levels=len(site.levels), scale=site.scale
+            site.tables,
+            site.request,
+            offers,
+            most,
+            None if site.joined else transport,  # NICs carry nothing between nodes that NVLink joins
+            levels=len(site.levels),
+            scale=site.scale,
         )
         self._spreads = Spreads(site, self._values, self._mask, whole=whole, kind=kind)
         self._shapes = Shapes(
@@ -149,7 +155,7 @@ class Pool:
         block = self._spreads.highest(counted, self._minimum, Measure.BLOCK) if self._values.has_blocks else inf
         floor = self._minimum._replace(block_gb_s=block)
         bus = self._spreads.highest(counted, floor, Measure.BUS)
-        cap = level_cap(site.levels, site.level_bandwidth_gb_s, counts)
+        cap = None if site.joined else level_cap(site.levels, site.level_bandwidth_gb_s, counts)
         if cap is not None:  # faster shares than the network would be wasted
             bus = max(self._minimum.bus_gb_s, min(bus, cap.gb_s))
         floor = floor._replace(bus_gb_s=bus)
@@ -209,12 +215,11 @@ class Pool:
         )
         is_fewest = filling.is_proven
         network = (self._site.levels, self._site.level_bandwidth_gb_s, counts)
-        prediction = predict(
-            [(part.node, part.offer.terms.sets, part.mask) for part in parts],
-            self._transport,
-            level_cap(*network),
-            level_floor(*network),
-        )
+        placed = [(part.node, part.offer.terms.sets, part.mask) for part in parts]
+        if self._site.joined and len(parts) > 1:
+            prediction = predict_over_nvlink(placed)
+        else:
+            prediction = predict(placed, self._transport, level_cap(*network), level_floor(*network))
         sure = prediction.gb_s if prediction.gb_s is not None else prediction.at_least_gb_s
         if self._minimum.bus_gb_s and self._request.gpus > 1 and (sure is None or sure < self._minimum.bus_gb_s):
             return None

@@ -55,6 +55,21 @@ def level_floor(
     return outside[-1] if outside else None
 
 
+def predict_over_nvlink(parts: Sequence[tuple[str, Sets, int]]) -> Prediction:
+    """The same for a gang whose nodes NVLink joins, all in one NVLink domain: its switches are one for NCCL, and a ring
+    over them is as fast as its slowest GPU's links."""
+    limits: list[tuple[float, str]] = []
+    for node, sets, mask in parts:
+        # A GPU that is alone on its node has a ring with the others, like that of all GPUs there.
+        rings = sets.bandwidth(mask if mask & (mask - 1) else sets.every)
+        if not sets.is_predicted(alone=False) or rings.worst is None:
+            return Prediction(None, f"nothing is predicted for {node}: {UNSEARCHED}")
+        if not rings.known:
+            return Prediction(None, f"the compute capability of GPUs of {node} is unknown")
+        limits.append((rings.order_gb_s, f"NVLinks of {node}"))
+    return Prediction(*min(limits, key=lambda limit: limit[0]))
+
+
 def predict(
     parts: Sequence[tuple[str, Sets, int]],
     transport: Transport | None,

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
+from closeknit.api.names import HOST_LEVEL, MNNVL, NVLINK_DOMAIN_LEVEL
 from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.machine.islands import islands
@@ -11,6 +11,7 @@ from closeknit.placement.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.binding import bindable, is_left_to_plugin
 from closeknit.placement.excluded import excluded
 from closeknit.placement.ground import Ground
+from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout
 from closeknit.placement.request import Request
 from closeknit.placement.search import best_layout
@@ -36,7 +37,7 @@ class Case:
     def layout(self, wanted: Request) -> Layout | None:
         """The best layout of another request."""
         ground = self.tables.ground(self.cluster, wanted)
-        return best_layout(self.cluster.levels, self.cluster.fabric, ground, wanted, self.tables)
+        return best_layout(Joints.of(self.cluster), ground, wanted, self.tables)
 
 
 def no_match(cluster: Cluster, request: Request) -> str:
@@ -134,10 +135,21 @@ def no_island(case: Case) -> str:
     whole = [island for machine, _ in machines for island in islands(machine, range(len(machine.gpus)))]
     most = max(map(len, whole), default=0)
     if group > most:
-        apart = " (NVLink between nodes is not used yet)" if NVLINK_DOMAIN_LEVEL in cluster.levels else ""
-        found += f", and no machine here has more than {most} in one{apart}"
+        found += f", and no machine here has more than {most} in one{_apart(case)}"
         found += ": lower tensor x context, or set nvlink: Preferred"
     return f"{asked}; {found}{excluded(cluster, request, ground)}"
+
+
+def _apart(case: Case) -> str:
+    """Why groups do not lie on several nodes of one NVLink domain."""
+    cluster, request = case.cluster, case.request
+    if NVLINK_DOMAIN_LEVEL not in cluster.levels:
+        return ""
+    if not request.leaves_channels:
+        return f" (NVLink between nodes is left to the job's own {MNNVL})"
+    if not cluster.imex_with:
+        return " (NVLink between nodes needs NVIDIA's driver for ComputeDomains)"
+    return f", and no {NVLINK_DOMAIN_LEVEL} has room for all"
 
 
 def no_domain(case: Case) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from closeknit.api.affinity import NodeAffinity, required_node_affinity
-from closeknit.api.names import JobKey, NodeLabel
+from closeknit.api.names import MNNVL, JobKey, NodeLabel
 from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, Parallelism, RdmaPolicy, TrainingJobSpec
@@ -69,6 +69,8 @@ class Request:
     """Nodes that this job leaves alone for a while, by name."""
     traffic_class: str | None = None
     """Name of a traffic class that the site must have declared."""
+    leaves_channels: bool = True
+    """Whether closeknit may give its Pods IMEX channels: the user has no word of his own on NVLink between nodes."""
     needs: Needs = ()
     """What its Pods on one node, a worker and parameter servers, need there besides GPUs."""
 
@@ -122,6 +124,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         if isinstance(tolerations, list)
         else (),
         node_selector=_selector(spec, selector if isinstance(selector, dict) else {}),
+        leaves_channels=not _sets(template, MNNVL),
         needs=needs_on_a_node(spec),
         affinity=_affinity(template),
     )
@@ -133,6 +136,18 @@ def _selector(spec: TrainingJobSpec, selector: Mapping[Any, Any]) -> tuple[tuple
     if spec.storage.gpu_direct:
         found[NodeLabel.GPUDIRECT_STORAGE.value] = "true"
     return tuple(sorted(found.items()))
+
+
+def _sets(template: Mapping[str, Any], name: str) -> bool:
+    """Whether some container of a template sets a variable, which may be the trainer."""
+    containers = template.get("containers")
+    entries = [
+        entry
+        for container in (containers if isinstance(containers, list) else ())
+        if isinstance(container, dict) and isinstance(env := container.get("env"), list)
+        for entry in env
+    ]
+    return any(isinstance(entry, dict) and entry.get("name") == name for entry in entries)
 
 
 def _traffic(parallelism: Parallelism) -> Traffic:

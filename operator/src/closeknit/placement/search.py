@@ -1,20 +1,23 @@
 """Which nodes and which GPUs a gang takes: the order of merit of docs/decisions/0004-place.md, searched.
 
-A layout on one node comes first: it needs no network. Of layouts on several nodes these are better, in this order:
-groups whole on their nodes; machines of one kind; RDMA between all; fewer domains, outermost level first, hosts last;
-equal shares; the better slowest group; the better bandwidth; nodes that will not be whole again soon; fuller domains
-and nodes; less taken from later jobs; nearer NICs; first names.
+A layout on one node comes first: it needs no network. Then come those in one NVLink domain, where Pods can have the
+channels that open NVLink between nodes. Of layouts on several nodes these are better, in this order: groups whole on
+their nodes; machines of one kind; RDMA between all; fewer domains, outermost level first, hosts last; equal shares;
+the better slowest group; the better bandwidth; nodes that will not be whole again soon; fuller domains and nodes; less
+taken from later jobs; nearer NICs; first names.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from closeknit.api.clustertopology import Fabric
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import Exposure
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.cost import Scale
 from closeknit.placement.ground import Ground
+from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout, best_of, best_of_drafts
 from closeknit.placement.pool import Pool
 from closeknit.placement.request import Request
@@ -23,43 +26,44 @@ from closeknit.placement.spreads import Site
 from closeknit.placement.tables import Tables
 
 
-def best_layout(
-    levels: Sequence[str], fabric: Fabric, ground: Ground, request: Request, tables: Tables
-) -> Layout | None:
+def best_layout(joints: Joints, ground: Ground, request: Request, tables: Tables) -> Layout | None:
     """The best layout for one gang on this ground; None where there is none."""
-    site = _site(levels, fabric, ground, request, tables)
+    site = _site(joints, ground, request, tables)
     if site is None:
         return None
     alone = _on_one_node(site)
     layout = best_of(alone.sketches([Shape(request.gpus, equal=True)])) if alone else None
-    return layout or _on_several_nodes(site)
+    return layout or _on_several_nodes(joints, site)
 
 
-def fits(levels: Sequence[str], fabric: Fabric, ground: Ground, request: Request, tables: Tables) -> bool:
+def fits(joints: Joints, ground: Ground, request: Request, tables: Tables) -> bool:
     """Whether there is any layout; stops at the first way that has one."""
-    site = _site(levels, fabric, ground, request, tables)
+    site = _site(joints, ground, request, tables)
     if site is None:
         return False
     alone = _on_one_node(site)
     if alone and alone.can([Shape(request.gpus, equal=True)]):
         return True
-    return any(pool.can_any_shape() for way in _ways(site) for pool in way)
+    return any(pool.can_any_shape() for way in _ways(joints, site) for pool in way)
 
 
-def _site(levels: Sequence[str], fabric: Fabric, ground: Ground, request: Request, tables: Tables) -> Site | None:
+def _site(joints: Joints, ground: Ground, request: Request, tables: Tables) -> Site | None:
     """What the search begins with; None where no domain of the required level has GPUs enough."""
+    levels = joints.levels
     level = levels.index(request.level) if request.level is not None else -1
     if ground.most_gpus(level) < request.gpus:
         return None
-    return Site(
-        request,
-        tuple(levels),
-        fabric.level_bandwidth_gb_s,
-        fabric.rail_isolated,
-        ground,
-        Scale(len(levels)),
-        tables,
-    )
+    return Site(request, levels, joints.level_bandwidth_gb_s, joints.rail_isolated, ground, Scale(len(levels)), tables)
+
+
+def _in_nvlink_domain(joints: Joints, site: Site) -> Site | None:
+    """The same for a gang that NVLink joins over its nodes; None where it cannot have that."""
+    request = site.request
+    if not joints.has_channels(request):
+        return None
+    inside = replace(request, patient_level=joints.inside_domain(request.level))
+    found = _site(joints, site.ground, inside, site.tables)
+    return None if found is None else found._replace(joined=True)
 
 
 def _on_one_node(site: Site) -> Pool | None:
@@ -70,33 +74,45 @@ def _on_one_node(site: Site) -> Pool | None:
     return Pool(site, able, None, whole=True) if able else None
 
 
-def _on_several_nodes(site: Site) -> Layout | None:
-    for way in _ways(site):
+def _on_several_nodes(joints: Joints, site: Site) -> Layout | None:
+    for way in _ways(joints, site):
         layout = best_of_drafts(draft for pool in way if (draft := pool.draft()))
         if layout:
             return layout
     return None
 
 
-def _ways(site: Site) -> Iterator[Iterator[Pool]]:
+def _ways(joints: Joints, site: Site) -> Iterator[Iterator[Pool]]:
     """The ways of placing a gang on several nodes, best first; of one way's pools the better layout counts."""
+    offers = site.ground.offers
+    every = [number for number in site.ground.counts if offers[number].gpus]
+    if (inside := _in_nvlink_domain(joints, site)) is not None:
+        is_by_claim = joints.imex_with == {Binding.DRA}
+        able = [number for number in every if offers[number].terms.dra or not is_by_claim]
+        # A group that lies on several nodes there is as fast as on one.
+        for whole in dict.fromkeys((*_whole(site), *([False] if site.request.group > 1 else []))):
+            yield from _ways_over(inside, able, whole=whole)
+    for whole in _whole(site):
+        yield from _ways_over(site, every, whole=whole)
+
+
+def _ways_over(site: Site, every: Sequence[int], *, whole: bool) -> Iterator[Iterator[Pool]]:
+    """Those over these offers, with groups whole on their nodes or not."""
     ground = site.ground
-    every = [number for number in ground.counts if ground.offers[number].gpus]
     by_kind: dict[tuple[str, ...], list[int]] = {}
     for number in every:
         by_kind.setdefault(ground.offers[number].terms.kind, []).append(number)
     kinds: list[tuple[tuple[str, ...] | None, list[int]]] = [(kind, by_kind[kind]) for kind in sorted(by_kind)]
-    mixed: list[tuple[tuple[str, ...] | None, list[int]]] = [(None, every)]
-    for whole in _whole(site):
-        for mixtures in [kinds, mixed] if len(kinds) > 1 else [kinds]:
-            for transports in _transports(site.request):
-                yield (
-                    Pool(site, able, transport, whole=whole, kind=kind)
-                    for kind, members in mixtures
-                    for transport in transports
-                    for exposure in _exposures(site, members, transport)
-                    if (able := _able(site, members, transport, exposure))
-                )
+    mixed: list[tuple[tuple[str, ...] | None, list[int]]] = [(None, list(every))]
+    for mixtures in [kinds, mixed] if len(kinds) > 1 and not site.joined else [kinds]:
+        for transports in _transports(site.request):
+            yield (
+                Pool(site, able, transport, whole=whole, kind=kind)
+                for kind, members in mixtures
+                for transport in transports
+                for exposure in _exposures(site, members, transport)
+                if (able := _able(site, members, transport, exposure))
+            )
 
 
 def _exposures(site: Site, numbers: Sequence[int], transport: Transport | None) -> Sequence[Exposure | None]:

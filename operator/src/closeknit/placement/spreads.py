@@ -19,9 +19,9 @@ from closeknit.placement.tables import Tables
 
 V = TypeVar("V")
 
-# The level whose domains a tensor x context group keeps to. Hosts of one NVLink domain reach each other over NVLink,
-# too, but only with an IMEX channel in their Pods, which they do not get.
 GROUP_LEVEL = HOST_LEVEL
+"""The level whose domains a tensor x context group keeps to where it is kept whole. A gang inside one NVLink domain
+needs no such level: all of it is one."""
 
 
 class Site(NamedTuple):
@@ -34,6 +34,8 @@ class Site(NamedTuple):
     ground: Ground
     scale: Scale
     tables: Tables
+    joined: bool = False
+    """Whether NVLink joins the nodes of the gang: it lies in one NVLink domain, and its Pods can have IMEX channels."""
 
 
 class Counted(NamedTuple):
