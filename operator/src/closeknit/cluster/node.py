@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, ExclusionReason
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.requests import Amounts
 from closeknit.machine.graph import Machine
@@ -66,6 +67,8 @@ class FaultKind(StrEnum):
     NOT_OFFERED = "neither a device plugin nor a ResourceSlice offers it"
     MULTIPLE_ALLOCATIONS = "its device allows multiple allocations"
     PARTITION = "its device is a partition that consumes shared counters"
+    SINGLE_STRATEGY = "offered as a whole GPU (the device plugin's MIG strategy is single; gpu.mig needs mixed)"
+    OVERSOLD = "shared by the device plugin, which offers more of them than there are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,28 @@ class Fault:
         if not self.detail:
             return str(self.kind)
         return f"{self.kind}: {self.detail}" if self.kind is FaultKind.UNHEALTHY else f"{self.kind} ({self.detail})"
+
+
+@dataclass(frozen=True, slots=True)
+class MigView:
+    """One MIG device of a node."""
+
+    uuid: str
+    profile: str
+    memory_bytes: int | None
+    gpu: int
+    """NVML index of the GPU that it is cut from."""
+    binding: Binding
+    """How a Pod is given it: DRA, or BestEffort, by which the device plugin chooses among those of the profile."""
+    fault: Fault | None
+    """Why nobody can be given it."""
+    holder: Holder | None
+    """Who has it. Of devices that a plugin counts the last ones stand for what Pods have that nobody can name."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a Pod can be given it now."""
+        return self.fault is None and self.holder is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +196,8 @@ class NodeView:
     without a machine, and where the input holds no Nodes."""
     spare: Amounts | None = None
     """What is left of that for one Pod more; of the same resources but for GPUs, which are placed one by one."""
+    mig: tuple[MigView, ...] = ()
+    """Its MIG devices, by GPU and uuid."""
 
     def freed(self, gpus: Iterable[int]) -> "NodeView":
         """The node as if nobody held these of its GPUs."""
