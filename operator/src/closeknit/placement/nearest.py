@@ -76,7 +76,7 @@ def inquiry(cluster: Cluster, request: Request, tables: Tables) -> Inquiry:
     found = yield from _placeable(cluster, request, tables, ((change,) for change in changes))
     if not found:
         found = yield from _placeable(cluster, request, tables, combinations(changes, 2))
-    is_known = unknown(cluster, request) is None
+    is_known = unknown(cluster, request) is None and request.mig is None  # of one rank, no bandwidth and no set
     best = ideal_gb_s(cluster, request, tables) if is_known else None
     freed = (yield from release(cluster, request, tables)) if is_known else None
     fewer = yield from _fewer(cluster, request, tables)
