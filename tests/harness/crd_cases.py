@@ -195,7 +195,6 @@ CASES = (
     ),
     job("a MIG device for one rank is accepted", gpus=1, gpu={"mig": "1g.18gb"}),
     job("a MIG device with media engines is accepted", gpus=1, gpu={"mig": "1g.18gb+me.all"}),
-    job("what is no MIG profile is refused", "spec.gpu.mig", "should match", gpus=1, gpu={"mig": "nvidia.com/mig-1g"}),
     job("MIG devices for several ranks are refused", "spec.gpu.mig", "gpu.mig needs gpus: 1", gpu={"mig": "1g.18gb"}),
     job("the least egress bandwidth is accepted", network={"egressBandwidth": "1k"}),
     job("the most egress bandwidth is accepted", network={"egressBandwidth": "1P"}),

@@ -4,14 +4,27 @@ from typing import Any
 
 import pytest
 
+from closeknit.cluster.kinds import Change, Stream
+from closeknit.lifecycle.decision import decide
+from closeknit.lifecycle.memory import Memory
 from closeknit.placement.place import place
 from closeknit.placement.placement import Placement
 from closeknit.placement.tables import Tables
 from scenarios.clusters import wanted
-from scenarios.manifests import allocation, cut, mig_slice, mig_uuids, node, node_topology, pod, training_job
+from scenarios.manifests import (
+    allocation,
+    cut,
+    mig_slice,
+    mig_uuids,
+    node,
+    node_topology,
+    pod,
+    resource_claim,
+    training_job,
+)
 from scenarios.stories import booked_nodes
 from scenarios.story import Story
-from scenarios.views import cluster
+from scenarios.views import NOON, cluster
 
 SMALL = "nvidia.com/mig-1g.18gb"
 POD = "train-a1-worker-00000"
@@ -153,6 +166,23 @@ def test_what_a_job_leaves_is_the_next_ones() -> None:
     story.settle()
     assert story.status("first").state == "Succeeded"
     assert story.status("second").placement is not None
+
+
+def test_a_device_that_a_claim_gives_back_is_seen_by_those_who_wait() -> None:
+    """Nothing else of the node changes with it, so that what was answered before would stand."""
+    stranger = resource_claim("notebook-gpus", ("gpu-1", 0))
+    (result,) = stranger["status"]["allocation"]["devices"]["results"]
+    result["device"] = "gpu-0-mig-1g.18gb-19-0"
+    parts = (node(gpus=None), cut(node_topology(count=1), 0, count=1), mig_slice(count=1))
+    taken, tables = cluster(*parts, stranger, job()), Tables()
+    waiting = decide(taken, tables, Memory(), NOON)
+    (plan,) = waiting.plans
+    assert plan.status is not None and plan.status.pending is not None
+    given_back = taken.after((Change(Stream.RESOURCE_CLAIMS, ("ml", "notebook-gpus"), None),))
+    memory = Memory(schedule=waiting.schedule, followed=waiting.followed)
+    (plan,) = decide(given_back, tables, memory, NOON).plans
+    assert plan.status is not None and plan.status.placement is not None
+    assert given_back.forest.now is taken.forest.now  # for whole GPUs nothing has changed
 
 
 def test_whole_gpus_of_the_node_are_placed_as_ever() -> None:

@@ -67,10 +67,9 @@ def can_place_mig(cluster: Cluster, request: Request) -> bool:
 
 def _free(cluster: Cluster, request: Request) -> Iterator[tuple[NodeView, list[MigView]]]:
     """Nodes that have free devices for the job, with these, in no order."""
-    for view in cluster.nodes.values():
-        if not view.mig:
-            continue
-        there = [device for device in view.mig if device.is_free and _is_wanted(view, device, request)]
+    for name, devices in cluster.forest.mig.items():
+        view = cluster.nodes[name]
+        there = [device for device in devices if device.is_free and _is_wanted(view, device, request)]
         there = [device for device in there if _is_bound(device, request)]
         if there and _out(view, request) is None and fits(view.spare, request.needs):
             yield view, there
@@ -108,7 +107,7 @@ def _out(view: NodeView, request: Request) -> str | None:
 
 def _refusal(cluster: Cluster, request: Request) -> NoFit:
     """The first that holds: nothing is of that kind, none is free, none has room beside it."""
-    views = [cluster.nodes[name] for name in sorted(cluster.nodes)]
+    views = [cluster.nodes[name] for name in sorted(cluster.forest.mig)]
     asked = f"needs a MIG device {request.mig}{_described(request)}"
     found = [(view, device) for view in views for device in view.mig if _is_wanted(view, device, request)]
     if not found:
