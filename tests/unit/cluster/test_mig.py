@@ -217,3 +217,10 @@ def test_a_machine_that_names_one_device_twice_is_refused() -> None:
 def test_holders_are_of_their_kinds() -> None:
     found = view(counted(), machine_of_two(), job("train", mig_uuids("gpu-1", 0)[0]))
     assert found.mig[0].holder is not None and found.mig[0].holder.kind is HolderKind.JOB
+
+
+def test_a_pod_of_before_whose_claim_is_not_seen_may_have_any() -> None:
+    """The scheduler gives a claim its devices before it binds, and Pods and claims come by streams of their own."""
+    parts = (node(gpus=None), cut(node_topology(count=1), 0), mig_slice())
+    late = worker(requests={}, claims=["train-a1-worker-00000"])
+    assert set(said(*parts, training_job(attempt=2), late)) == {"Pod train-a1-worker-00000"}

@@ -66,7 +66,7 @@ class MigHolders:
     claims: Sequence[tuple[str, Holder]]
     """(uuid of a MIG device, who holds it), by claim."""
     coming: Sequence[Pod]
-    """Pods whose claims the scheduler may still give any device of the node."""
+    """Pods whose claims the scheduler has given, unseen as yet, or may still give any device of the node."""
 
 
 def mig_views(machine: Machine, report: AgentReport, offer: MigOffer, held: MigHolders) -> tuple[MigView, ...]:

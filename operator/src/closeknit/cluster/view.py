@@ -142,7 +142,12 @@ def _mig(facts: NodeFacts, report: AgentReport, machine: Machine, *, nodes_are_k
         machine,
         report,
         MigOffer(node, facts.pools, is_known=nodes_are_known, is_single=node is not None and _is_cut(node, machine)),
-        MigHolders(facts.bookings, facts.pods, _claimed(facts, facts.pools.mig_uuids), _about_to_be_given(facts)),
+        MigHolders(
+            facts.bookings,
+            facts.pods,
+            _claimed(facts, facts.pools.mig_uuids),
+            [*facts.unclaimed, *_about_to_be_given(facts)],
+        ),
     )
 
 
