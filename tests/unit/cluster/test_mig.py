@@ -101,6 +101,18 @@ def test_what_a_pod_has_that_nobody_names_is_counted() -> None:
     assert said(counted(), machine_of_two(), stranger) == ["free"] * 5 + ["Pod notebook"] * 2
 
 
+def test_it_is_counted_on_a_node_that_tells_no_capacity() -> None:
+    """As in files that people write for `closeknit plan`."""
+    offered = counted()
+    del offered["status"]["capacity"]
+    assert said(offered, machine_of_two(), pod(requests=ONE)) == ["free"] * 6 + ["Pod notebook"]
+
+
+def test_a_pod_that_asks_for_what_its_node_never_had_has_none() -> None:
+    parts = (node(gpus=None), cut(node_topology(count=1), 0), mig_slice())
+    assert said(*parts, pod(requests=ONE)) == ["free"] * 7
+
+
 def test_a_pod_that_is_over_has_none() -> None:
     assert said(counted(), machine_of_two(), pod(requests=ONE, phase="Succeeded")) == ["free"] * 7
 

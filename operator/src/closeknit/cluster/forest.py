@@ -21,7 +21,7 @@ from immutables import Map
 from closeknit.api.names import HOST_LEVEL
 from closeknit.cluster.domain import NOTHING, Domain, Move, moved, only
 from closeknit.cluster.group import Group, MachineKind, group_of
-from closeknit.cluster.node import MigView, NodeView
+from closeknit.cluster.node import MigDevices, MigView, NodeView
 from closeknit.cluster.requests import Amounts
 from closeknit.cluster.table import EMPTY
 
@@ -38,7 +38,7 @@ class Forest:
     give stay."""
     labels: object = field(default_factory=object, compare=False, repr=False)
     """Says nothing by itself; the same object while no node comes or goes and no label of any node changes."""
-    mig: Map[str, tuple[MigView, ...]] = EMPTY
+    mig: Map[str, MigDevices] = EMPTY
     """The MIG devices of each node that has some."""
     _known: Mapping[Group, Group] = field(default_factory=dict, compare=False, repr=False)
     """The one object that stands for each group of `now` and `empty`, so that equal groups are found by identity."""
@@ -87,11 +87,15 @@ class Forest:
         return replace(self, now=only(self.now, names), empty=only(self.empty, names))
 
 
-def _with(
-    known: Map[str, tuple[MigView, ...]], new: Mapping[str, tuple[MigView, ...]]
-) -> Map[str, tuple[MigView, ...]]:
+def _with(known: Map[str, MigDevices], new: Mapping[str, tuple[MigView, ...]]) -> Map[str, MigDevices]:
     """With those of these nodes, none of a node without."""
-    return Map({name: devices for name, devices in {**known, **new}.items() if devices})
+    changed = known.mutate()
+    for name, devices in new.items():
+        if devices:
+            changed[name] = MigDevices(devices)
+        else:
+            changed.pop(name, None)
+    return changed.finish()
 
 
 class _Standing(NamedTuple):

@@ -117,7 +117,9 @@ def _counted(alike: Sequence[MigView], node: Node, held: MigHolders, told: Told)
     resource = mig_resource(alike[0].profile)
     uuids = {view.uuid for view in alike}
     booked = {pod.key for share, pod in held.bookings if share.mig_device and pod is not None}
-    asking = [pod for pod in held.pods if pod.requests.get(resource)] if resource in node.capacity else []
+    # A node that never had the resource gives no Pod anything of it, whatever the Pod asks for.
+    is_there = resource in node.capacity or resource in node.allocatable
+    asking = [pod for pod in held.pods if pod.requests.get(resource)] if is_there else []
     nameless = [pod for pod in asking if pod.key not in booked and uuids.isdisjoint(devices_of(pod, told))]
     if alike[0].binding is Binding.DRA:
         # Pods of before DRA replaced the device plugin, or that are about to be given any of them.

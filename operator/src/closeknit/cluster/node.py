@@ -1,7 +1,7 @@
 """One node as placement sees it: its machine, what of it is free, who holds the rest, and why it may be left out."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -110,6 +110,23 @@ class MigView:
     def is_free(self) -> bool:
         """Whether a Pod can be given it now."""
         return self.fault is None and self.holder is None
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevices:
+    """All MIG devices of one node, with those that are free at hand: every job that wants one asks every node."""
+
+    devices: tuple[MigView, ...]
+    free: Mapping[str, tuple[MigView, ...]] = field(init=False, compare=False, repr=False)
+    """By profile; none of a profile that is taken."""
+
+    def __post_init__(self) -> None:
+        """Sorts them once for each change of the node."""
+        found: dict[str, tuple[MigView, ...]] = {}
+        for device in self.devices:
+            if device.is_free:
+                found[device.profile] = (*found.get(device.profile, ()), device)
+        object.__setattr__(self, "free", found)
 
 
 @dataclass(frozen=True, slots=True)

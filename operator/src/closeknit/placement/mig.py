@@ -5,8 +5,7 @@ equals the first by name, index and uuid. A rank alone exchanges nothing: levels
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from closeknit.api.names import ExclusionReason, PendingReason
 from closeknit.api.trainingjob import BindingPolicy
@@ -23,21 +22,12 @@ from closeknit.placement.words import count, listed
 _GIB = 1 << 30
 
 
-class _Found(NamedTuple):
-    """Devices of one node that the job takes, by what they are."""
-
-    view: NodeView
-    devices: tuple[MigView, ...]
-    out: str | None
-    """Why none of the node's can be had, whoever holds them."""
-
-
 def place_mig(cluster: Cluster, request: Request) -> Placement | NoFit:
     """The device, or why there is none. Equal clusters and requests give equal answers."""
-    free = [(len(there), view, there) for view, there in _free(cluster, request)]
-    if not free:
+    best = _best(cluster, request)
+    if best is None:
         return _refusal(cluster, request)
-    _, view, there = min(free, key=lambda each: (each[0], each[1].name))
+    view, there = best
     of_gpu = Counter(device.gpu for device in there)
     device = min(there, key=lambda each: (of_gpu[each.gpu], each.gpu, each.uuid))
     share = Share(
@@ -62,17 +52,26 @@ def place_mig(cluster: Cluster, request: Request) -> Placement | NoFit:
 
 def can_place_mig(cluster: Cluster, request: Request) -> bool:
     """Whether `place_mig` gives a Placement."""
-    return next(_free(cluster, request), None) is not None
+    return _best(cluster, request) is not None
 
 
-def _free(cluster: Cluster, request: Request) -> Iterator[tuple[NodeView, list[MigView]]]:
-    """Nodes that have free devices for the job, with these, in no order."""
-    for name, devices in cluster.forest.mig.items():
+def _best(cluster: Cluster, request: Request) -> tuple[NodeView, Sequence[MigView]] | None:
+    """The node with the fewest free devices for the job, with these. Nodes are judged in this order, the first that
+    the job may use ends it."""
+    is_plain = not request.products and request.min_memory_bytes is None and request.binding is BindingPolicy.AUTO
+    found: list[tuple[int, str, Sequence[MigView]]] = []
+    for name, node in cluster.forest.mig.items():
+        there: Sequence[MigView] = node.free.get(request.mig or "", ())
+        if there and not is_plain:
+            view = cluster.nodes[name]
+            there = [device for device in there if _is_wanted(view, device, request) and _is_bound(device, request)]
+        if there:
+            found.append((len(there), name, there))
+    for _, name, there in sorted(found, key=lambda each: each[:2]):
         view = cluster.nodes[name]
-        there = [device for device in devices if device.is_free and _is_wanted(view, device, request)]
-        there = [device for device in there if _is_bound(device, request)]
-        if there and _out(view, request) is None and fits(view.spare, request.needs):
-            yield view, there
+        if _out(view, request) is None and fits(view.spare, request.needs):
+            return view, there
+    return None
 
 
 def _is_wanted(view: NodeView, device: MigView, request: Request) -> bool:
