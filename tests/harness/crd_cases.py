@@ -194,6 +194,7 @@ CASES = (
         topology={"gpusPerNode": 3},
     ),
     job("a MIG device for one rank is accepted", gpus=1, gpu={"mig": "1g.18gb"}),
+    job("a MIG device with media engines is accepted", gpus=1, gpu={"mig": "1g.18gb+me.all"}),
     job("MIG devices for several ranks are refused", "spec.gpu.mig", "gpu.mig needs gpus: 1", gpu={"mig": "1g.18gb"}),
     job("the least egress bandwidth is accepted", network={"egressBandwidth": "1k"}),
     job("the most egress bandwidth is accepted", network={"egressBandwidth": "1P"}),

@@ -16,6 +16,7 @@ from closeknit.cluster.node import (
     FaultKind,
     Holder,
     HolderKind,
+    MigView,
     NodeView,
     PluginOffer,
     RdmaOffer,
@@ -50,12 +51,13 @@ def node(
     excluded: tuple[str, str] | None = None,
     has: Mapping[str, str] | None = None,
     left: Mapping[str, str] | None = None,
+    mig: Mapping[int, str] | None = None,
 ) -> NodeView:
     """A node. `gpus` has a word for each GPU: its index where it is free, `x` where it is unhealthy, else its holder.
 
     `path` names its domain at each level, outermost first. `offer` is DRA, plugin, or plugin-blind where nobody knows
     which GPUs Pods hold. `has` is what else it has, by resource, and `left` says of which less is left; without `has`
-    nobody knows.
+    nobody knows. `mig` has of a GPU that is cut the profile, and a word for each MIG device as `gpus` has for a GPU.
     """
     words = gpus.split() or [str(gpu.index) for gpu in graph.gpus]
     held = {
@@ -65,6 +67,7 @@ def node(
     }
     broken = Fault(FaultKind.UNHEALTHY, "XID79")
     unusable = {gpu.index: broken for gpu, word in zip(graph.gpus, words, strict=True) if word == "x"}
+    unusable |= dict.fromkeys(mig or {}, Fault(FaultKind.MIG))
     usable = tuple(gpu.index for gpu in graph.gpus if gpu.index not in unusable)
     known = [domain for domain in path if domain is not None]
     domains: list[str | None] = []
@@ -91,6 +94,21 @@ def node(
         rdma=RdmaOffer("rdma/hca", 100) if rdma else None,
         allocatable=amounts(dict(has)) if has else None,
         spare=amounts({**has, **(left or {})}) if has else None,
+        mig=tuple(
+            MigView(
+                uuid=f"MIG-{name}-{gpu}-{number}",
+                profile=drawing.split()[0],
+                memory_bytes=None,
+                gpu=gpu,
+                binding=Binding.DRA if offer == "DRA" else Binding.BEST_EFFORT,
+                fault=broken if word == "x" else None,
+                holder=None
+                if word.isdecimal() or word == "x"
+                else _holder((holders or {}).get(word, f"job team/{word}")),
+            )
+            for gpu, drawing in sorted((mig or {}).items())
+            for number, word in enumerate(drawing.split()[1:])
+        ),
     )
 
 
@@ -128,6 +146,7 @@ def drawn(picture: Mapping[str, Any]) -> Cluster:
             excluded=tuple(drawing["excluded"]) if "excluded" in drawing else None,
             has=picture.get("each has"),
             left=drawing.get("left"),
+            mig=drawing.get("mig"),
         )
         for name, drawing in picture["nodes"].items()
     ]

@@ -61,6 +61,34 @@ def node_topology(name: str = "gpu-1", *, count: int = 8, generation: int = 4, *
     }
 
 
+def mig_uuids(node: str, gpu: int, count: int = 7) -> list[str]:
+    return [f"MIG-{node}-{gpu}-{number}" for number in range(count)]
+
+
+def cut(topology: Manifest, gpu: int, profile: str = "1g.18gb", count: int = 7) -> Manifest:
+    """The machine with one GPU cut into MIG devices of 16 GiB, beside those that it is cut into already."""
+    name, gpus = topology["metadata"]["name"], list(topology["spec"]["gpus"])
+    before = gpus[gpu].get("mig", {}).get("devices", [])
+    uuids = mig_uuids(name, gpu, len(before) + count)[len(before) :]
+    devices = [{"uuid": uuid, "profile": profile, "memoryBytes": 16 << 30} for uuid in uuids]
+    gpus[gpu] = {**gpus[gpu], "mig": {"mode": "Enabled", "devices": [*before, *devices]}}
+    return {**topology, "spec": {**topology["spec"], "gpus": gpus}}
+
+
+def mig_slice(node: str = "gpu-1", gpu: int = 0, count: int = 7) -> Manifest:
+    """The slice of a node all of whose devices are of one GPU, as NVIDIA's driver names those that were cut before."""
+    part = resource_slice(node, range(count))
+    for number, device in enumerate(part["spec"]["devices"]):
+        device["name"] = f"gpu-{gpu}-mig-1g.18gb-19-{number}"
+        device["attributes"] |= {
+            "type": {"string": "mig"},
+            "uuid": {"string": mig_uuids(node, gpu, count)[number]},
+            "parentUUID": {"string": f"GPU-{node}-{gpu}"},
+            "profile": {"string": "1g.18gb"},
+        }
+    return part
+
+
 def allocation(namespace: str, pod: str, devices: Sequence[str], uid: str | None = None) -> Manifest:
     """One entry of NodeTopology.status.allocations."""
     entry = {"namespace": namespace, "pod": pod, "container": "main", "devices": list(devices)}

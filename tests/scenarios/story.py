@@ -196,9 +196,15 @@ class Story:
 
     def allocate(self, claim: dict[str, Any], target: str, uuids: list[str]) -> None:
         """The scheduler gives these GPUs to a claim."""
-        results = [
-            {"driver": "gpu.nvidia.com", "pool": target, "device": f"gpu-{uuid.rpartition('-')[2]}"} for uuid in uuids
-        ]
+        parts = [part["spec"] for (kind, _, _), part in self.objects.items() if kind == "ResourceSlice"]
+        mig = {
+            device["attributes"]["uuid"]["string"]: device["name"]
+            for part in parts
+            for device in part["devices"]
+            if device["attributes"]["type"]["string"] == "mig"
+        }
+        devices = [mig.get(uuid, f"gpu-{uuid.rpartition('-')[2]}") for uuid in uuids]
+        results = [{"driver": "gpu.nvidia.com", "pool": target, "device": device} for device in devices]
         claim["status"] = {"allocation": {"devices": {"results": results}}}
 
     def remove_pod(self, name: str) -> None:

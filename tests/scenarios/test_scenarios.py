@@ -36,6 +36,7 @@ def written(decision: Placement | NoFit) -> dict[str, Any]:
             "ranks": f"{share.ranks[0]}-{share.ranks[-1]}",
             "binding": str(share.binding),
         }
+        line |= {"mig": share.mig_device} if share.mig_device else {}
         shares.append(line | ({"nics": " ".join(share.nics)} if share.nics else {}))
     return {
         "shares": shares,

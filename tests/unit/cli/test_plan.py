@@ -16,6 +16,7 @@ from scenarios.manifests import (
     Manifest,
     booked,
     condition,
+    cut,
     node,
     node_topology,
     pod,
@@ -314,3 +315,22 @@ def test_nothing_in_a_file_drives_the_terminal(tmp_path: Path, output: str, gpus
     lines = result.stdout.split("\n")
     assert all(line.isprintable() for line in lines)
     assert not any(line.startswith("forged") for line in lines)
+
+
+def test_a_mig_device_for_people(tmp_path: Path) -> None:
+    nodes = [
+        node("gpu-1", gpus=1, allocatable={"nvidia.com/mig-1g.18gb": "7"}),
+        cut(node_topology("gpu-1", count=2), 0),
+    ]
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(yaml.safe_dump_all(nodes))
+    arguments = ["-f", str(EXAMPLES / "mig.yaml"), "--cluster", str(cluster)]
+    result = CliRunner().invoke(app, ["plan", *arguments])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [line.rstrip() for line in result.stdout.splitlines()] == [
+        "default/mig fits: 1 MIG device on 1 node",
+        "NODE   GPUS               RANKS  BINDING     NICS",
+        "gpu-1  0 (MIG-gpu-1-0-0)  0      BestEffort  -",
+        "predicted all-reduce bus bandwidth: unknown",
+        "limited by: one GPU has nothing to exchange",
+    ]

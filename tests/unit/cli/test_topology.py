@@ -157,7 +157,7 @@ def test_what_is_out_of_use_is_shown(tmp_path: Path) -> None:
     by_name = {line.split()[0]: line for line in lines}
     assert by_name["GPU1"] == "GPU1    NV17  X     NODE  NV17  NV17  NV17  NV17  NV17  0     link 4 down"
     assert by_name["GPU2"].endswith("0     Unhealthy: GPULost")
-    assert by_name["GPU5"].endswith("1     MIG, 7 devices")
+    assert by_name["GPU5"].endswith("1     MIG: 7 of 1g.18gb")
     assert by_name["mlx5_3"].endswith("0     InfiniBand, Down: PortDown")
     assert "NVLink islands: 0,1,3,4,5,6,7" in lines
     assert shown(run("gpu-01", "-f", file)) == lines

@@ -20,7 +20,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"gpus": 1, "gpu": {"mig": "1g.18gb"}}, "gpu.mig"),
         ({"expectedDuration": "6h"}, "expectedDuration"),
         ({"restart": {"limit": 3}}, "restart"),
         ({"defragment": "OnRestart"}, "defragment"),

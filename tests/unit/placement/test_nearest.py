@@ -11,7 +11,7 @@ from closeknit.placement.nearest import MOST_TOLD, nearest
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.tables import Tables
-from scenarios.clusters import cluster_of, graph, node, wanted
+from scenarios.clusters import cluster_of, drawn, graph, node, wanted
 
 TABLES = Tables()  # which change no answer
 SPEEDS = {"levelBandwidthGBps": {"rack": 25, "block": 10}}
@@ -161,3 +161,17 @@ def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nearest(fabric_of(ALL), everything, TABLES) == ()
     assert asked < 200
     assert isinstance(place(fabric_of(ALL), wanted(gpus=8), TABLES), Placement)
+
+
+def test_a_whole_gpu_in_place_of_a_mig_device() -> None:
+    drawing = {"machine": "hgx-h200", "mig": {0: "1g.18gb a b", 1: "3g.71gb 0"}}
+    asked = wanted(gpus=1, gpu={"mig": "1g.18gb"})
+    (found,) = nearest(drawn({"nodes": {"gpu-01": drawing}}), asked, Tables())
+    assert str(found) == "with gpu.mig: none: 1 GPU on 1 node, bandwidth unknown"
+
+
+def test_a_mig_device_of_another_gpu() -> None:
+    drawing = {"machine": "hgx-h200", "gpus": "a a a a a a a a", "mig": {0: "1g.18gb 0 1"}}
+    asked = wanted(gpus=1, gpu={"mig": "1g.18gb", "products": ["NVIDIA-B200"]})
+    (found,) = nearest(drawn({"nodes": {"gpu-01": drawing}}), asked, Tables())
+    assert str(found) == "with gpu.products: any: 1 MIG device on 1 node, bandwidth unknown"

@@ -21,6 +21,9 @@ JOB_NAME_MESSAGE = (
     f"and has at most {JOB_NAME_MAX_LENGTH} characters, so that the names of its Pods fit a host name"
 )
 
+# As the driver names them: of 1g.18gb with the media engines 1g.18gb+me, of a part of its compute 1c.2g.35gb.
+MIG_PROFILE = r"^([1-9]c\.)?[1-9]g\.[1-9][0-9]{0,3}gb([+-][a-z]+(\.[a-z]+)*)*$"
+
 Duration = Annotated[str, StringConstraints(max_length=32, pattern=DURATION_PATTERN)]
 Quantity = Annotated[str, StringConstraints(max_length=32, pattern=QUANTITY_PATTERN)]
 LEAST_EGRESS, MOST_EGRESS = "1k", "1P"  # of the CNI bandwidth plugin; with another no Pod starts
@@ -156,8 +159,8 @@ class GpuRequest(Wire):
     """Auto, DRA, WholeNode or BestEffort. Auto takes the strongest that each node offers. Default Auto."""
     allow_shared: bool = False
     """Whether GPUs that a device plugin shares by time slices or MPS are accepted: one for each Pod. Default false."""
-    mig: Annotated[str, StringConstraints(max_length=32)] | None = None
-    """MIG profile, for example 1g.18gb; only with gpus: 1."""
+    mig: Annotated[str, StringConstraints(max_length=32, pattern=MIG_PROFILE)] | None = None
+    """MIG profile, for example 1g.18gb: the job gets one MIG device of it in place of a GPU; only with gpus: 1."""
 
 
 class NetworkRequest(Wire):

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from closeknit.api.trainingjob import MAX_GPUS
-from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Wire
+from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Uuid, Wire
 
 _LONG = 1 << 20
 _PART = r"^[-.a-z0-9]*$"
@@ -51,6 +51,8 @@ class NodeAssignment(Wire):
     """Name of the node."""
     gpus: Annotated[list[Annotated[int, Field(ge=0, le=63)]], Field(max_length=64)]
     """NVML indexes of the chosen GPUs in local-rank order, true for topologyGeneration only."""
+    mig_device: Uuid | None = None
+    """UUID of the MIG device that the Pod has of that one GPU; absent: whole GPUs."""
     ranks: Annotated[str, StringConstraints(max_length=16)]
     """Global ranks on this node, for example 0-7."""
     nics: Annotated[list[Label], Field(max_length=64)] | None = None

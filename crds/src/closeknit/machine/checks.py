@@ -27,6 +27,7 @@ def check(spec: NodeTopologySpec) -> None:
     _unique("gpus[{}].index", [gpu.index for gpu in spec.gpus])
     _unique("gpus[{}].uuid", [gpu.uuid for gpu in spec.gpus])
     _unique("gpus[{}].pciAddress", [gpu.pci_address for gpu in spec.gpus])
+    _check_mig(spec)
     _check_nvlink(spec)
     _check_pcie(spec)
     _unique("nics[{}]", [f"{nic.name}:{nic.port}" for nic in spec.nics or ()])
@@ -44,6 +45,16 @@ def _unique(field: str, values: Iterable[object]) -> None:
         if value in seen:
             raise InvalidTopology(field.format(row), f"{value} is also that of {field.format(seen[value])}")
         seen[value] = row
+
+
+def _check_mig(spec: NodeTopologySpec) -> None:
+    seen: dict[str, str] = {}
+    for row, gpu in enumerate(spec.gpus):
+        for number, device in enumerate(gpu.mig.devices if gpu.mig is not None else ()):
+            field = f"gpus[{row}].mig.devices[{number}].uuid"
+            if device.uuid in seen:
+                raise InvalidTopology(field, f"{device.uuid} is also that of {seen[device.uuid]}")
+            seen[device.uuid] = field
 
 
 def _check_nvlink(spec: NodeTopologySpec) -> None:

@@ -8,13 +8,22 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from closeknit.api.nodetopology import Gpu, MigMode, NodeTopologySpec, PortState, Support, Transport
+from closeknit.api.nodetopology import Gpu, Mig, MigMode, NodeTopologySpec, PortState, Support, Transport
 from closeknit.machine.checks import InvalidTopology, check, level_rows
 
 __all__ = ["InvalidTopology", "Machine", "MachineGpu", "MachineNic", "machine"]
 
 # 48 bits: even among 10,000 kinds of machine, two share a class in one cluster out of five million.
 CLASS_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class MachineMig:
+    """One MIG device of a GPU."""
+
+    uuid: str
+    profile: str
+    memory_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,8 @@ class MachineGpu:
     link_bandwidth_gb_s: float | None
     pcie_generation: int | None
     pcie_width: int | None
+    mig_devices: tuple[MachineMig, ...] = ()
+    """Those that it is cut into, by uuid; none where it is not in MIG mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +159,7 @@ def _topology_class(machine: Machine) -> str:
 
 
 def _gpu(gpu: Gpu, link_bandwidth_gb_s: float | None) -> MachineGpu:
+    is_cut = gpu.mig is not None and gpu.mig.mode is MigMode.ENABLED
     major, _, minor = (gpu.compute_capability or "").partition(".")
     return MachineGpu(
         index=gpu.index,
@@ -158,11 +170,17 @@ def _gpu(gpu: Gpu, link_bandwidth_gb_s: float | None) -> MachineGpu:
         compute_capability=(int(major), int(minor)) if major else None,
         memory_bytes=gpu.memory_bytes,
         numa_node=gpu.numa_node,
-        mig_enabled=gpu.mig is not None and gpu.mig.mode is MigMode.ENABLED,
+        mig_enabled=is_cut,
         link_bandwidth_gb_s=gpu.link_bandwidth_gb_s if gpu.link_bandwidth_gb_s is not None else link_bandwidth_gb_s,
         pcie_generation=gpu.pcie_generation,
         pcie_width=gpu.pcie_width,
+        mig_devices=_mig_devices(gpu.mig) if is_cut and gpu.mig is not None else (),
     )
+
+
+def _mig_devices(mig: Mig) -> tuple[MachineMig, ...]:
+    found = (MachineMig(device.uuid, device.profile, device.memory_bytes) for device in mig.devices)
+    return tuple(sorted(found, key=lambda device: device.uuid))
 
 
 def _nics(spec: NodeTopologySpec, order: list[int], nics_down: tuple[str, ...]) -> Iterator[MachineNic]:

@@ -85,10 +85,10 @@ validations:
       object.spec.?selector.orValue({}) == {'closeknit.dev/job': variables.job, 'closeknit.dev/attempt': variables.attempt})
   # What a driver is told in a config may be as much as admin access.
   - reason: Forbidden
-    message: the operator's claims ask for GPUs of the class gpu.nvidia.com, without admin access and without a config
+    message: the operator's claims ask for devices of the class gpu.nvidia.com or mig.nvidia.com, without admin access and without a config
     expression: >-
       !variables.isClaim || !variables.isNew || (object.spec.devices.all(k, k == 'requests') &&
-      object.spec.devices.requests.all(r, has(r.exactly) && r.exactly.deviceClassName == 'gpu.nvidia.com' &&
+      object.spec.devices.requests.all(r, has(r.exactly) && r.exactly.deviceClassName in ['gpu.nvidia.com', 'mig.nvidia.com'] &&
       !r.exactly.?adminAccess.orValue(false)))
   - reason: Forbidden
     message: >-

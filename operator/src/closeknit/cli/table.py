@@ -50,8 +50,8 @@ def _nodes(placement: PlacementStatus) -> Table:
     nics: list[str] = []
     for node in assignments(placement):
         nics = node.nics if node.nics is not None else nics
-        gpus = ",".join(map(str, node.gpus))
-        table.add_row(_text(node.name), gpus, node.ranks, str(node.binding), _text(", ".join(nics) or "-"))
+        gpus = ",".join(map(str, node.gpus)) + (f" ({node.mig_device})" if node.mig_device else "")
+        table.add_row(_text(node.name), _text(gpus), node.ranks, str(node.binding), _text(", ".join(nics) or "-"))
     return table
 
 
@@ -61,9 +61,13 @@ def _text(words: str, style: str = "") -> Text:
 
 
 def _summary(placement: PlacementStatus) -> str:
-    gpus = sum(len(node.gpus) for node in assignments(placement))
+    nodes = assignments(placement)
+    gpus, noun = (
+        sum(len(node.gpus) for node in nodes),
+        "MIG device" if any(node.mig_device for node in nodes) else "GPU",
+    )
     spans = [_count(count, level) for level, count in (placement.levels or {}).items()]
-    on = f"{_count(gpus, 'GPU')} on {_count(placement.node_count, 'node')}"
+    on = f"{_count(gpus, noun)} on {_count(placement.node_count, 'node')}"
     return f"{on} in {', '.join(spans)}" if spans else on
 
 

@@ -49,6 +49,8 @@ class Share:
     """Whether its Pod really got these GPUs; None while nothing was looked at."""
     succeeded: bool = False
     """Whether its Pod has ended with success."""
+    mig_device: str = ""
+    """UUID of the MIG device that it has of its one GPU; empty where it has whole GPUs."""
     server: int | None = None
     """Index of a parameter server, which has no GPUs here; None of a worker."""
 
@@ -139,6 +141,7 @@ def _workers(placement: PlacementStatus) -> tuple[Share, ...]:
                 topology_generation=node.topology_generation,
                 actual=node.actual,
                 succeeded=position in succeeded,
+                mig_device=node.mig_device or "",
             )
         )
         first_rank += len(gpus)
@@ -230,6 +233,7 @@ def _one_by_one(shares: Iterable[Share]) -> list[NodeAssignment]:
             NodeAssignment(
                 name=share.node,
                 gpus=list(share.gpus),
+                mig_device=share.mig_device or None,
                 ranks=_rank_range(share.ranks),
                 nics=None if share.nics == before else _told_nics(share),
                 rdma_resource=resource if is_another else None,

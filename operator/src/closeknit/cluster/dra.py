@@ -21,6 +21,8 @@ class Device(msgspec.Struct, frozen=True):
     """A whole GPU; False for a MIG device, whose uuid is that of the GPU it is cut from."""
     unusable: Fault | None
     """Why no gang may be planned on it."""
+    mig_uuid: str | None = None
+    """A MIG device's own; None for a whole GPU, and for a device that the driver makes once somebody claims it."""
 
 
 class ResourceSlice(msgspec.Struct, frozen=True, dict=True):
@@ -39,6 +41,11 @@ class ResourceSlice(msgspec.Struct, frozen=True, dict=True):
         """UUID of each device that the driver tells one of. Worked out once: every decision asks it of each claim of a
         gang that starts."""
         return {device.name: device.uuid for device in self.devices if device.uuid}
+
+    @cached_property
+    def mig_uuids(self) -> Mapping[str, str]:
+        """UUID of each MIG device that has one of its own."""
+        return {device.name: device.mig_uuid for device in self.devices if device.mig_uuid}
 
 
 class ResourceClaim(msgspec.Struct, frozen=True):
@@ -173,7 +180,10 @@ def _device(wire: _Device) -> Device:
         return None
 
     whole = text("type") in {None, "gpu"}
-    return Device(wire.name, text("uuid") if whole else text("parentUUID"), whole, _unusable(wire))
+    own = text("uuid")
+    if whole:
+        return Device(wire.name, own, whole, _unusable(wire))
+    return Device(wire.name, text("parentUUID"), whole, _unusable(wire), own if text("type") == "mig" else None)
 
 
 def _unusable(wire: _Device) -> Fault | None:

@@ -16,11 +16,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from immutables import Map
+
 from closeknit.api.names import HOST_LEVEL
 from closeknit.cluster.domain import NOTHING, Domain, Move, moved, only
 from closeknit.cluster.group import Group, MachineKind, group_of
-from closeknit.cluster.node import NodeView
+from closeknit.cluster.node import MigDevices, MigView, NodeView
 from closeknit.cluster.requests import Amounts
+from closeknit.cluster.table import EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Forest:
     give stay."""
     labels: object = field(default_factory=object, compare=False, repr=False)
     """Says nothing by itself; the same object while no node comes or goes and no label of any node changes."""
+    mig: Map[str, MigDevices] = EMPTY
+    """The MIG devices of each node that has some."""
     _known: Mapping[Group, Group] = field(default_factory=dict, compare=False, repr=False)
     """The one object that stands for each group of `now` and `empty`, so that equal groups are found by identity."""
 
@@ -52,6 +57,7 @@ class Forest:
         empty: list[Move] = []
         known: dict[Group, Group] = {}
         are_labels_moved = False
+        mig: dict[str, tuple[MigView, ...]] = {}
         for old, new in pairs:
             before = _standing(old)
             is_same_machine = old is not None and new is not None and old.machine is new.machine
@@ -61,7 +67,10 @@ class Forest:
                 _move(empty, _emptied(before), _emptied(after), self._known, known)
             if old is None or new is None or (old.labels is not new.labels and old.labels != new.labels):
                 are_labels_moved = True
-        if not (now or empty or are_labels_moved):
+            devices = () if new is None else new.mig
+            if (view := new or old) is not None and devices != (() if old is None else old.mig):
+                mig[view.name] = devices
+        if not (now or empty or are_labels_moved or mig):
             return self
         tree, emptied = moved(self.now, now), moved(self.empty, empty)
         return Forest(
@@ -69,12 +78,24 @@ class Forest:
             now=tree,
             empty=emptied,
             labels=object() if are_labels_moved else self.labels,
+            mig=_with(self.mig, mig) if mig else self.mig,
             _known=_pruned(self._known, known, tree, emptied),
         )
 
     def only(self, names: frozenset[str]) -> Forest:
         """The forest of these nodes alone."""
         return replace(self, now=only(self.now, names), empty=only(self.empty, names))
+
+
+def _with(known: Map[str, MigDevices], new: Mapping[str, tuple[MigView, ...]]) -> Map[str, MigDevices]:
+    """With those of these nodes, none of a node without."""
+    changed = known.mutate()
+    for name, devices in new.items():
+        if devices:
+            changed[name] = MigDevices(devices)
+        else:
+            changed.pop(name, None)
+    return changed.finish()
 
 
 class _Standing(NamedTuple):

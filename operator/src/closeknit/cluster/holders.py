@@ -34,6 +34,10 @@ class BookedShare:
     binding: Binding
     needs: Needs
     """What its Pod takes besides GPUs."""
+    mig_device: str = ""
+    """UUID of the MIG device that it has in place of GPUs; empty where it has none."""
+    mig_resource: str = ""
+    """What its Pod asks a device plugin for then."""
 
     @property
     def pod_key(self) -> tuple[str, str]:
@@ -44,7 +48,7 @@ class BookedShare:
         """Whether the Pod of that key stands for it: not a namesake of another owner, nor one that asks for something
         else or is elsewhere."""
         return any(owner.is_job(self.uid) for owner in pod.owners) and pod.is_made_for(
-            self.node, len(self.gpus), self.binding
+            self.node, len(self.gpus), self.binding, mig=self.mig_resource
         )
 
 
@@ -76,7 +80,7 @@ def holding(
     `bookings` come with the Pod that stands for each once one is bound; `pods` are the live ones on the node, by key;
     `claimed` are (uuid, claim) by claim.
     """
-    told = _told(report)
+    told = told_of(report)
     holders: dict[int, Holder] = {}
     requested = unexplained_gpus = 0
     unexplained: list[Pod] = []
@@ -121,26 +125,30 @@ def holding(
     )
 
 
-_Told = Mapping[tuple[str, str], list[tuple[str | None, tuple[str, ...]]]]
+Told = Mapping[tuple[str, str], list[tuple[str | None, tuple[str, ...]]]]
 """What the kubelet gave to the containers of each Pod, as (Pod's uid, devices)."""
 
 
-def _told(report: AgentReport) -> _Told:
+def told_of(report: AgentReport) -> Told:
+    """What the kubelet gave to the containers of each Pod of a node, as far as its agent was told."""
     told: dict[tuple[str, str], list[tuple[str | None, tuple[str, ...]]]] = {}
     for entry in report.allocations or ():
         told.setdefault((entry.namespace, entry.pod), []).append((entry.pod_uid, entry.devices))
     return told
 
 
-def _pod_gpus(machine: Machine, pod: Pod, told: _Told) -> tuple[int, ...]:
-    """GPUs of one Pod by the kubelet's word: what its agent was told, else what stands in the Pod's status."""
+def _pod_gpus(machine: Machine, pod: Pod, told: Told) -> tuple[int, ...]:
+    return _indexes(machine, devices_of(pod, told))
+
+
+def devices_of(pod: Pod, told: Told) -> Sequence[str]:
+    """UUIDs of what one Pod has by the kubelet's word: what its agent was told, else what stands in its status."""
     if pod.key not in told:
-        return _indexes(machine, pod.devices)
-    devices = [device for uid, given in told[pod.key] if not (uid and pod.uid and uid != pod.uid) for device in given]
-    return _indexes(machine, devices)
+        return pod.devices
+    return [device for uid, found in told[pod.key] if not (uid and pod.uid and uid != pod.uid) for device in found]
 
 
-def _booked_gpus(machine: Machine, share: BookedShare, pod: Pod | None, told: _Told) -> tuple[int, ...]:
+def _booked_gpus(machine: Machine, share: BookedShare, pod: Pod | None, told: Told) -> tuple[int, ...]:
     """GPUs of a booking: the kubelet's word once it covers the share, else the booked indexes with that word."""
     given = () if pod is None else _pod_gpus(machine, pod, told)
     if len(given) >= len(share.gpus):

@@ -15,6 +15,7 @@ from closeknit.cluster.dra import ResourceClaim, ResourceSlice
 from closeknit.cluster.exposure import with_nics
 from closeknit.cluster.holders import BookedShare
 from closeknit.cluster.job import InvalidJob
+from closeknit.cluster.mig import mig_resource
 from closeknit.cluster.objects import DeviceClass, Node, PriorityClass
 from closeknit.cluster.pod import Lodger, Pod
 from closeknit.cluster.report import AgentReport, Allocation
@@ -48,6 +49,8 @@ class Booked(NamedTuple):
     needs: Needs
     server: Needs
     """What each of its parameter servers needs."""
+    mig: str
+    """The profile of its MIG device; empty where it has none, or where the job cannot be read."""
 
 
 def _booked(job: TrainingJob | InvalidJob) -> Booked | None:
@@ -55,8 +58,8 @@ def _booked(job: TrainingJob | InvalidJob) -> Booked | None:
     if found is None:
         return None
     if isinstance(job, InvalidJob):
-        return Booked(found, (), ())
-    return Booked(found, needs(job.spec.template.spec), needs_of_one(job.spec))
+        return Booked(found, (), (), "")
+    return Booked(found, needs(job.spec.template.spec), needs_of_one(job.spec), job.spec.gpu.mig or "")
 
 
 def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]:
@@ -70,10 +73,12 @@ def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]
         pod = booked.server if share.server is not None else wanted[share.rdma_resource, len(share.nics)]
         if share.succeeded:  # whether its Pod is still there or not
             pod = ()
-        gpus = tuple(share.gpus)
+        gpus, mig, resource = share.gpus, share.mig_device, ""
+        if mig:
+            gpus, resource = (), mig_resource(booked.mig)
         yield (
             share.node,
-            BookedShare(share.node, job, role, index, held.uid, held.attempt, gpus, share.binding, pod),
+            BookedShare(share.node, job, role, index, held.uid, held.attempt, gpus, share.binding, pod, mig, resource),
         )
 
 

@@ -1,11 +1,12 @@
 """One node as placement sees it: its machine, what of it is free, who holds the rest, and why it may be left out."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, ExclusionReason
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.requests import Amounts
 from closeknit.machine.graph import Machine
@@ -66,6 +67,8 @@ class FaultKind(StrEnum):
     NOT_OFFERED = "neither a device plugin nor a ResourceSlice offers it"
     MULTIPLE_ALLOCATIONS = "its device allows multiple allocations"
     PARTITION = "its device is a partition that consumes shared counters"
+    SINGLE_STRATEGY = "offered as a whole GPU (the device plugin's MIG strategy is single; gpu.mig needs mixed)"
+    OVERSOLD = "shared by the device plugin, which offers more of them than there are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,45 @@ class Fault:
         if not self.detail:
             return str(self.kind)
         return f"{self.kind}: {self.detail}" if self.kind is FaultKind.UNHEALTHY else f"{self.kind} ({self.detail})"
+
+
+@dataclass(frozen=True, slots=True)
+class MigView:
+    """One MIG device of a node."""
+
+    uuid: str
+    profile: str
+    memory_bytes: int | None
+    gpu: int
+    """NVML index of the GPU that it is cut from."""
+    binding: Binding
+    """How a Pod is given it: DRA, or BestEffort, by which the device plugin chooses among those of the profile."""
+    fault: Fault | None
+    """Why nobody can be given it."""
+    holder: Holder | None
+    """Who has it. Of devices that a plugin counts the last ones stand for what Pods have that nobody can name."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a Pod can be given it now."""
+        return self.fault is None and self.holder is None
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevices:
+    """All MIG devices of one node, with those that are free at hand: every job that wants one asks every node."""
+
+    devices: tuple[MigView, ...]
+    free: Mapping[str, tuple[MigView, ...]] = field(init=False, compare=False, repr=False)
+    """By profile; none of a profile that is taken."""
+
+    def __post_init__(self) -> None:
+        """Sorts them once for each change of the node."""
+        found: dict[str, tuple[MigView, ...]] = {}
+        for device in self.devices:
+            if device.is_free:
+                found[device.profile] = (*found.get(device.profile, ()), device)
+        object.__setattr__(self, "free", found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +213,8 @@ class NodeView:
     without a machine, and where the input holds no Nodes."""
     spare: Amounts | None = None
     """What is left of that for one Pod more; of the same resources but for GPUs, which are placed one by one."""
+    mig: tuple[MigView, ...] = ()
+    """Its MIG devices, by GPU and uuid."""
 
     def freed(self, gpus: Iterable[int]) -> "NodeView":
         """The node as if nobody held these of its GPUs."""

@@ -5,11 +5,12 @@ from sys import intern
 
 import msgspec
 
-from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS
+from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, MIG_RESOURCE_PREFIX
 from closeknit.cluster.meta import Condition, Metadata, Quantities, WireStruct
 from closeknit.cluster.node import Taint
 from closeknit.cluster.requests import Amounts, amounts
 
+_OF_PLUGIN = (GPU_RESOURCE, MIG_RESOURCE_PREFIX)
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")  # what `kubectl cordon` adds
 
 
@@ -27,7 +28,7 @@ class Node(msgspec.Struct, frozen=True):
     allocatable: Amounts = {}
     """What Pods can have of it, of every resource that the scheduler counts."""
     capacity: Amounts = {}
-    """Of the GPUs of a device plugin alone: those that it holds unhealthy are missing from what is allocatable."""
+    """Of a device plugin's GPUs and MIG devices alone: what it holds unhealthy is missing from what is allocatable."""
 
 
 class PriorityClass(msgspec.Struct, frozen=True):
@@ -112,7 +113,7 @@ def node(wire: WireNode) -> Node:
         not_ready=not_ready,
         not_ready_since=ready.last_transition_time if ready is not None and not_ready is not None else None,
         allocatable=amounts(status.allocatable),
-        capacity=amounts({name: amount for name, amount in capacity.items() if name.startswith(GPU_RESOURCE)}),
+        capacity=amounts({name: amount for name, amount in capacity.items() if name.startswith(_OF_PLUGIN)}),
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from closeknit.api.names import (
     GPU_RESOURCE,
     JOB_LABEL,
+    MIG_RESOURCE_PREFIX,
     SHARED_GPU_RESOURCE,
     ChildName,
     JobKey,
@@ -20,7 +21,7 @@ from closeknit.cluster.pin import WireAffinity, pin
 from closeknit.cluster.requests import CPU, MEMORY, Amounts, Asked, ContainerGiven, Given, Needs, requests
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
-GPU_UUID = "GPU-"  # what a uuid of a whole GPU begins with; a device plugin may number its devices instead
+UUIDS = ("GPU-", "MIG-")  # what uuids begin with; a device plugin may number its devices instead
 KEPT_WORDS = 1000  # of a Pod's own message
 # What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
 KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
@@ -61,8 +62,8 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     owners: tuple[Owner, ...] = ()
     labels: Mapping[str, str] = {}  # ours only
     devices: tuple[str, ...] = ()
-    """UUIDs of the GPUs that a device plugin gave it, as its status has them from the kubelet, ascending; all that it
-    requests, or none."""
+    """UUIDs of the GPUs and MIG devices that a device plugin gave it, as its status has them from the kubelet,
+    ascending; all that it requests, or none."""
 
     pinned: str = ""  # node that a child of ours is made for
     resource_version: str = ""
@@ -94,6 +95,11 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     def gpu_count(self) -> int:
         """GPUs of the device plugin that it requests, shared ones among them."""
         return self.requests.get(GPU_RESOURCE, 0) + self.requests.get(SHARED_GPU_RESOURCE, 0)
+
+    @property
+    def mig_count(self) -> int:
+        """MIG devices of the device plugin that it requests, of all profiles."""
+        return sum(amount for name, amount in self.requests.items() if name.startswith(MIG_RESOURCE_PREFIX))
 
     @cached_property
     def job(self) -> JobKey | None:
@@ -130,12 +136,15 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         """Index of a child of ours within its role."""
         return self.child.index if self.child is not None else None
 
-    def is_made_for(self, node: str, gpus: int, binding: Binding) -> bool:
-        """Whether it asks for so many GPUs in this way, and is on no other node. Nobody can change what a Pod asks for,
-        so that one that does not is not the Pod that was made for them, whatever its name and its owner."""
+    def is_made_for(self, node: str, gpus: int, binding: Binding, *, mig: str = "") -> bool:
+        """Whether it asks for so many GPUs in this way, or for a MIG device by the resource `mig`, and is on no
+        other node. Nobody can change what a Pod asks for, so that one that does not is not the Pod that was made for
+        them, whatever its name and its owner."""
         if self.node not in {"", node}:
             return False
-        return self.name in self.claims if binding is Binding.DRA else self.gpu_count >= gpus
+        if binding is Binding.DRA:
+            return self.name in self.claims
+        return self.requests.get(mig, 0) > 0 if mig else self.gpu_count >= gpus
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of this type, None where the Pod has none."""
@@ -261,7 +270,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
         priority=spec.priority or 0,
         owners=owners,
         labels=metadata.our_labels,
-        devices=_devices(containers, taken[GPU_RESOURCE]) if taken.get(GPU_RESOURCE) else (),
+        devices=_devices(containers, taken),
     )
     if not ours:
         return others
@@ -292,22 +301,29 @@ def _lodger(namespace: str, name: str, node: str, taken: dict[str, int]) -> Lodg
 
 
 def _is_gpu(resource: str) -> bool:
-    return resource.startswith((GPU_RESOURCE, "nvidia.com/mig-"))  # gpu.shared and MIG slices included
+    return resource.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX))  # gpu.shared and MIG slices included
 
 
-def _devices(containers: Sequence[_ContainerStatus], count: int) -> tuple[str, ...]:
-    """What the kubelet says that the device plugin gave to these containers, if that is as many GPUs as were asked for.
+def _devices(containers: Sequence[_ContainerStatus], taken: Amounts) -> tuple[str, ...]:
+    """What the kubelet says that the device plugin gave to these containers, if that is as much as was asked for.
 
     Another number is a kubelet that has not told all, a plugin that does not name its devices by uuid, or a lie.
     """
+    asked = sum(amount for name, amount in taken.items() if _is_told(name))
+    if not asked:
+        return ()
     found = {
         device.resource_id.partition("::")[0]  # a shared GPU's replica is called `<uuid>::<n>`
         for container in containers
         for resource in container.allocated_resources_status or ()
-        if resource.name == GPU_RESOURCE
+        if _is_told(resource.name)
         for device in resource.resources or ()
     }
-    return tuple(sorted(found)) if len(found) == count and all(device.startswith(GPU_UUID) for device in found) else ()
+    return tuple(sorted(found)) if len(found) == asked and all(device.startswith(UUIDS) for device in found) else ()
+
+
+def _is_told(resource: str) -> bool:
+    return resource == GPU_RESOURCE or resource.startswith(MIG_RESOURCE_PREFIX)
 
 
 def _claims(spec: _PodSpec, status: _PodStatus) -> tuple[str, ...]:

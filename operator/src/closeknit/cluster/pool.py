@@ -20,9 +20,13 @@ class Pools:
     uuids: Mapping[tuple[str, str], str]
     """(pool, device) -> uuid of the GPU, or of the GPU that a MIG device is cut from; older generations included, for
     claims outlive them."""
+    mig: Mapping[str, Fault | None]
+    """The same as `gpus` of MIG devices, by uuids of their own."""
+    mig_uuids: Mapping[tuple[str, str], str]
+    """(pool, device) -> uuid of the MIG device itself; older generations included."""
 
 
-NO_POOLS = Pools(complete=False, incomplete=None, gpus={}, uuids={})
+NO_POOLS = Pools(complete=False, incomplete=None, gpus={}, uuids={}, mig={}, mig_uuids={})
 
 
 def pools(slices: Iterable[ResourceSlice]) -> Pools:
@@ -35,9 +39,12 @@ def pools(slices: Iterable[ResourceSlice]) -> Pools:
     incomplete = None
     gpus: dict[str, Fault | None] = {}
     uuids: dict[tuple[str, str], str] = {}
+    mig: dict[str, Fault | None] = {}
+    mig_uuids: dict[tuple[str, str], str] = {}
     for pool, all_slices in by_pool.items():
         for entry in all_slices:
             uuids.update({(pool, device): uuid for device, uuid in entry.uuids.items()})
+            mig_uuids.update({(pool, device): uuid for device, uuid in entry.mig_uuids.items()})
         newest = [entry for entry in all_slices if entry.generation == all_slices[-1].generation]
         expected = max(entry.slice_count for entry in newest)
         if len(newest) < expected:
@@ -46,10 +53,17 @@ def pools(slices: Iterable[ResourceSlice]) -> Pools:
         for device in (device for entry in newest for device in entry.devices):
             if device.whole and device.uuid:
                 gpus[device.uuid] = device.unusable
-    return Pools(complete=bool(gpus), incomplete=incomplete, gpus=gpus, uuids=uuids)
+            elif device.mig_uuid:
+                mig[device.mig_uuid] = device.unusable
+    return Pools(bool(gpus), incomplete, gpus, uuids, mig, mig_uuids)
 
 
 def uuid_of(device: str, slices: Iterable[ResourceSlice]) -> str | None:
-    """What `Pools.uuids` has of a device of the one pool that these slices are of; None where it has nothing."""
-    named = [(entry.generation, entry.name, entry.uuids[device]) for entry in slices if device in entry.uuids]
+    """The uuid of a device of the one pool that these slices are of: of a MIG device its own, else what `Pools.uuids`
+    has of it; None where they have nothing."""
+    named = [
+        (entry.generation, entry.name, uuid)
+        for entry in slices
+        if (uuid := entry.mig_uuids.get(device) or entry.uuids.get(device)) is not None
+    ]
     return max(named)[2] if named else None

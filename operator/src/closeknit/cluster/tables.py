@@ -100,7 +100,9 @@ class Tables:
             return None
         slices = self.under(SLICES_ON, name)
         found = pools(slices) if slices else NO_POOLS
-        claims = {claim.key: claim for pool, _ in found.uuids for claim in self.under(CLAIMS_IN, pool)}
+        claims = {
+            claim.key: claim for pool, _ in {**found.uuids, **found.mig_uuids} for claim in self.under(CLAIMS_IN, pool)
+        }
         return NodeFacts(
             name=name,
             node=node,

@@ -9,12 +9,14 @@ from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.holders import BookedShare, Holding, any_of, holding
 from closeknit.cluster.levels import Place
+from closeknit.cluster.mig import MigHolders, MigOffer, mig_views
 from closeknit.cluster.node import (
     Exclusion,
     Fault,
     FaultKind,
     Holder,
     HolderKind,
+    MigView,
     NodeView,
     PluginOffer,
     rdma_offer,
@@ -88,7 +90,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
             plugin=None,
             rdma=None,
         )
-    held = holding(machine, report, facts.bookings, facts.pods, _claimed(facts))
+    held = holding(machine, report, facts.bookings, facts.pods, _claimed(facts, facts.pools.uuids))
     spare = _spare(node, held.taken, facts) if node else None
     dra = facts.pools.complete and not (node and _is_counted(node))
     unusable = _unusable(machine, report, facts.pools if dra else None)
@@ -128,6 +130,24 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         memlock_bytes=report.memlock_bytes,
         allocatable=node.allocatable if node else None,
         spare=spare,
+        mig=_mig(facts, report, machine, nodes_are_known=nodes_are_known),
+    )
+
+
+def _mig(facts: NodeFacts, report: AgentReport, machine: Machine, *, nodes_are_known: bool) -> tuple[MigView, ...]:
+    if not any(gpu.mig_devices for gpu in machine.gpus):
+        return ()
+    node = facts.node
+    return mig_views(
+        machine,
+        report,
+        MigOffer(node, facts.pools, is_known=nodes_are_known, is_single=node is not None and _is_cut(node, machine)),
+        MigHolders(
+            facts.bookings,
+            facts.pods,
+            _claimed(facts, facts.pools.mig_uuids),
+            [*facts.unclaimed, *_about_to_be_given(facts)],
+        ),
     )
 
 
@@ -210,8 +230,8 @@ def _other_count(machine: Machine, report: AgentReport, slices: Pools, plugin: P
     return f"{said}, its ResourceSlices {named}" if named > count else None
 
 
-def _claimed(facts: NodeFacts) -> list[tuple[str, Holder]]:
-    uuids = facts.pools.uuids
+def _claimed(facts: NodeFacts, uuids: Mapping[tuple[str, str], str]) -> list[tuple[str, Holder]]:
+    """The claims that hold devices of which `uuids` has the uuid."""
     return [
         (uuids[device], Holder(HolderKind.CLAIM, claim.namespace, claim.name))
         for claim in facts.claims

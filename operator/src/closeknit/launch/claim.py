@@ -22,7 +22,7 @@ def claim(gang: Gang, index: int) -> Manifest:
     request = {
         "name": REQUEST_NAME,
         "exactly": {
-            "deviceClassName": GPU_DRA_DRIVER,
+            "deviceClassName": member.device_class,
             "count": member.rank_count,
             # Python writes a list of strings as CEL does, escapes included.
             "selectors": [{"cel": {"expression": f"has({uuid}) && {uuid} in {list(member.uuids)!r}"}}],

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from closeknit.api.names import GKE_NETWORK_PREFIX, GPU_RESOURCE, Role
+from closeknit.api.names import GKE_NETWORK_PREFIX, GPU_DRA_DRIVER, GPU_RESOURCE, Role
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import Exposure, exposure
@@ -17,13 +17,15 @@ class Member:
     index: int
     """Among the members of its role, from 0; of a worker its node rank."""
     uuids: tuple[str, ...] = ()
-    """GPUs in local-rank order, one for each rank; empty strings where the machine does not tell."""
+    """GPUs in local-rank order, one for each rank, or the MIG device; empty strings where the machine does not tell."""
     first_rank: int = 0
     """Global rank of the first GPU; ranks are contiguous."""
     binding: Binding | None = None
     """How the GPUs are bound to the Pod; None where it has none."""
     gpu_resource: str = GPU_RESOURCE
     """What it asks a device plugin for."""
+    device_class: str = GPU_DRA_DRIVER
+    """DeviceClass of what its claim asks for."""
     cpus: int | None = None
     """Whole CPUs that its trainer is given; None where its template says, or nothing would be gained."""
     lowest_gpu: int = 0

@@ -23,6 +23,10 @@ def is_fit_again(job: TrainingJob, held: Booking, cluster: Cluster, now: datetim
         view = cluster.nodes.get(share.node)
         if view is None or view.exclusion is not None or share.node in away or not admits(view, asked):
             return False
-        if any(index not in view.usable or view.holders.get(index) not in ours for index in share.gpus):
+        if share.mig_device:
+            has = next((device for device in view.mig if device.uuid == share.mig_device), None)
+            if has is None or has.fault is not None or has.holder not in ours:
+                return False
+        elif any(index not in view.usable or view.holders.get(index) not in ours for index in share.gpus):
             return False
     return True

@@ -7,6 +7,7 @@ from itertools import takewhile
 from closeknit.api.names import ConditionType, EndReason
 from closeknit.api.trainingjob_status import Binding, TrainingJobStatus
 from closeknit.cluster.booking import Booking, Share
+from closeknit.cluster.mig import mig_resource
 from closeknit.cluster.pod import Pod
 from closeknit.launch.contract import End
 from closeknit.launch.frameworks import CONTRACTS
@@ -62,11 +63,13 @@ class Attempt:
                 else share
                 for share, pod in zip(shares, pods, strict=True)
             )
+        profile = self.subject.job.spec.gpu.mig
+        mig = "" if profile is None else mig_resource(profile)
         missing = [index for index, pod in enumerate(pods) if pod is None and not shares[index].succeeded]
         replaced = [
             pod
             for pod, share in zip(pods, shares, strict=True)
-            if pod is not None and not pod.is_made_for(share.node, len(share.gpus), share.binding)
+            if pod is not None and not pod.is_made_for(share.node, len(share.gpus), share.binding, mig=mig)
         ]
         ending = [pod for pod in present if pod.deletion_timestamp is not None and pod.phase != "Succeeded"]
         facts = {

@@ -82,10 +82,11 @@ def may_be_counted(subject: Subject) -> bool:
 def placed(subject: Subject, booked: PlacementStatus) -> Notice:
     """The Event that tells of a booking."""
     nodes = assignments(booked)
-    gpus = sum(len(node.gpus) for node in nodes)
+    device = next((node.mig_device for node in nodes if node.mig_device), None)
+    asked = f"MIG device {device}" if device else f"{sum(len(node.gpus) for node in nodes)} GPUs"
     bandwidth = booked.predicted_bus_bandwidth_gb_s
     predicted = "" if bandwidth is None else f", {bandwidth:g} GB/s predicted"
-    note = f"{gpus} GPUs on {names([node.name for node in nodes])}{predicted}"
+    note = f"{asked} on {names([node.name for node in nodes])}{predicted}"
     return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE)
 
 
@@ -101,6 +102,7 @@ def _shares(job: TrainingJob, placement: Placement) -> tuple[Share, ...]:
             nics=share.nics,
             rdma_resource=share.rdma_resource,
             topology_generation=share.topology_generation,
+            mig_device=share.mig_device,
         )
         for share in placement.shares
     ) + tuple(server_share(nodes[rank], index) for index, rank in enumerate(served))

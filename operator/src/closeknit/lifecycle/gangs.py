@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
-from closeknit.api.names import GPU_RESOURCE, NVLINK_DOMAIN_LEVEL, EndReason, Role
+from closeknit.api.names import GPU_DRA_DRIVER, GPU_RESOURCE, MIG_DEVICE_CLASS, NVLINK_DOMAIN_LEVEL, EndReason, Role
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.exposure import networks
 from closeknit.cluster.levels import Place, nvlink_domain
+from closeknit.cluster.mig import mig_resource
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.requests import CPU
 from closeknit.launch.cpus import are_open, fair
@@ -60,7 +61,8 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 cpus=_cpus(view, share) if gives_cpus else None,
                 lowest_gpu=min(share.gpus),
                 binding=share.binding,
-                gpu_resource=view.plugin.resource if view.plugin else GPU_RESOURCE,
+                gpu_resource=_resource(view, share),
+                device_class=MIG_DEVICE_CLASS if share.mig_device else GPU_DRA_DRIVER,
                 nics=share.nics,
                 rdma_resource=share.rdma_resource or None,
                 transport=_transport(view, share.nics),
@@ -83,6 +85,13 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
     )
 
 
+def _resource(view: NodeView, share: Share) -> str:
+    """What a Pod asks a device plugin for."""
+    if share.mig_device:
+        return next(mig_resource(device.profile) for device in view.mig if device.uuid == share.mig_device)
+    return view.plugin.resource if view.plugin else GPU_RESOURCE
+
+
 def _gives_cpus(job: TrainingJob) -> bool:
     """Whether its trainers are given CPUs of their own where kubelets put them beside their GPUs. Not once a scheduler
     or a kubelet has refused a Pod of the job: CPUs that it did not ask for may have been the cause."""
@@ -96,13 +105,15 @@ def _cpus(view: NodeView, share: Share) -> int | None:
     """Those of one node, where its Topology Manager aligns them with what a device plugin gives. It knows nothing of
     devices that claims bind, and could put the CPUs on the other side."""
     plugin = view.plugin
-    if plugin is None or not plugin.is_narrowed or view.allocatable is None:
+    if plugin is None or not plugin.is_narrowed or view.allocatable is None or share.mig_device:
         return None
     return fair(view.allocatable.get(CPU, 0), len(share.gpus), plugin.capacity)
 
 
 def uuids(view: NodeView, share: Share) -> tuple[str, ...] | None:
-    """UUIDs of the booked indexes; None where they are no longer true."""
+    """UUIDs of the booked indexes, or of the MIG device; None where they are no longer true."""
+    if share.mig_device:
+        return (share.mig_device,) if any(device.uuid == share.mig_device for device in view.mig) else None
     if view.machine is None or view.topology_generation != share.topology_generation:
         return None
     by_index = {gpu.index: gpu.uuid or "" for gpu in view.machine.gpus}

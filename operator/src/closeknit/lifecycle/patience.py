@@ -41,6 +41,8 @@ def patient_until(job: TrainingJob, now: datetime) -> datetime | None:
 def patient(asked: Request, cluster: Cluster, tables: Tables) -> Request | None:
     """What a job asks while it is patient: the preferred level as if it were required; None where that is nothing else,
     or where it would not fit there if the cluster were empty."""
+    if asked.mig is not None:  # one device is in one domain of every level
+        return None
     preferred, required, levels = asked.preferred_level, asked.required_level, cluster.levels
     if preferred not in levels or (required is not None and required not in levels):
         return None

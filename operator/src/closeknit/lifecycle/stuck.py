@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from closeknit.api.names import GPU_RESOURCE, EndReason, ExclusionReason
+from closeknit.api.names import GPU_RESOURCE, MIG_RESOURCE_PREFIX, EndReason, ExclusionReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.cluster.booking import Share
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.attempt import Attempt
@@ -30,7 +31,8 @@ REFUSED_AFTER = timedelta(seconds=30)
 SILENT_AFTER = timedelta(seconds=30)
 
 # The scheduler's words for claims that find devices taken, and for a device plugin that has too few left.
-_CLAIMS_TAKEN, _GPUS_TAKEN = "cannot allocate all claims", f"Insufficient {GPU_RESOURCE}"
+_CLAIMS_TAKEN = "cannot allocate all claims"
+_GPUS_TAKEN = (f"Insufficient {GPU_RESOURCE}", f"Insufficient {MIG_RESOURCE_PREFIX}")
 _BEYOND = frozenset({"Running", "Succeeded", "Failed"})  # phases of a Pod that its node has taken
 _REFUSALS = frozenset({"Unschedulable", "SchedulerError"})  # a Pod with gates of the user's own is not refused
 
@@ -154,7 +156,8 @@ def _are_gpus_taken(attempt: Attempt, pod: Pod, words: str) -> bool:
     claim = own_claim(attempt.subject.cluster, pod)
     if claim is not None and claim.allocated:
         return False
-    return _GPUS_TAKEN in words or (_CLAIMS_TAKEN in words and all(name == pod.name for name in pod.claims))
+    is_plugins = any(taken in words for taken in _GPUS_TAKEN)
+    return is_plugins or (_CLAIMS_TAKEN in words and all(name == pod.name for name in pod.claims))
 
 
 def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:
@@ -172,9 +175,12 @@ def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:
         return refused
     unbooked = cluster.with_job(job.model_copy(update={"status": TrainingJobStatus()}))
     left = freed(job, attempt.subject.children.own, unbooked).nodes
-    wanted = {share.node: len(share.gpus) for share in attempt.booking.shares if share.node in taken}
-    return [*refused, *(node for node, gpus in wanted.items() if _are_free(left[node], gpus))]
+    wanted = {share.node: share for share in attempt.booking.shares if share.node in taken}
+    return [*refused, *(node for node, share in wanted.items() if _are_free(left[node], share))]
 
 
-def _are_free(view: NodeView, gpus: int) -> bool:
+def _are_free(view: NodeView, share: Share) -> bool:
+    if share.mig_device:
+        return any(device.is_free for device in view.mig if device.uuid == share.mig_device)
+    gpus = len(share.gpus)
     return len(view.free) >= gpus and (view.plugin is None or view.plugin.free >= gpus)

@@ -14,7 +14,6 @@ class _Field:
 
 # In the order of the spec; a field that gets built leaves this table.
 _NOT_BUILT = (
-    _Field("gpu.mig", lambda spec: spec.gpu.mig is not None),
     _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
     _Field("restart", lambda spec: spec.restart is not None and spec.restart != Restart()),
     _Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),

@@ -7,6 +7,7 @@ from closeknit.api.names import ConditionReason, ConditionType
 from closeknit.api.trainingjob_status import Actual, Binding
 from closeknit.cluster.booking import Share, names
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import MigView, NodeView
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import Observation
@@ -37,12 +38,20 @@ def verified(
     if unknown:
         message = f"nobody has told which GPUs the Pods got on {names(unknown)}"
         return checked, Observation(kind, None, ConditionReason.NOT_REPORTED, message)
-    return checked, Observation(kind, True, ConditionReason.VERIFIED, "every Pod has the planned GPUs")
+    return checked, Observation(kind, True, ConditionReason.VERIFIED, _as_planned(cluster, checked))
+
+
+def _as_planned(cluster: Cluster, shares: Sequence[Share]) -> str:
+    """Of MIG devices, among which a device plugin may have chosen, which one it is."""
+    views = ((share, cluster.nodes.get(share.node)) for share in shares if share.mig_device)
+    named = [f"MIG device {share.mig_device} ({profile(view, share.mig_device)})" for share, view in views]
+    return f"its Pod has {named[0]}, of the planned profile" if named else "every Pod has the planned GPUs"
 
 
 def difference(cluster: Cluster, share: Share, pod: Pod | None) -> str:
     """What was planned and what a Pod got instead, as a clause; GPUs by their NVML indexes."""
-    planned = f"{share.node} was to give {_listed(sorted(share.gpus))}"
+    asked = [share.mig_device] if share.mig_device else sorted(share.gpus)
+    planned = f"{share.node} was to give {_listed(asked)}"
     if pod is None:
         return f"{planned} and gave others"
     if pod.node != share.node:
@@ -87,13 +96,31 @@ def is_mismatched(cluster: Cluster, shares: Sequence[Share], pods: Sequence[Pod 
 
 
 def _checked(cluster: Cluster, share: Share, pod: Pod | None) -> Share:
+    if pod is not None and (device := chosen(cluster, share, pod)) is not None:
+        share = replace(share, gpus=(device.gpu,), mig_device=device.uuid)
     actual = share.actual if pod is None else _found(cluster, share, pod)
     return share if actual is share.actual else replace(share, actual=actual)
 
 
 def _found(cluster: Cluster, share: Share, pod: Pod) -> Actual:
-    actual = _actual(cluster, share, pod)
+    actual = Actual.VERIFIED if chosen(cluster, share, pod) is not None else _actual(cluster, share, pod)
     return share.actual if actual is Actual.UNKNOWN and share.actual is not None else actual
+
+
+def chosen(cluster: Cluster, share: Share, pod: Pod) -> MigView | None:
+    """The MIG device that the device plugin has chosen for a Pod, where it is one of the planned profile: those are
+    alike, and which of them it is was never more than a booking of one."""
+    view = cluster.nodes.get(share.node)
+    if not share.mig_device or share.binding is Binding.DRA or view is None or pod.node != share.node:
+        return None
+    given = got(cluster, share, pod) or ()
+    asked = profile(view, share.mig_device)
+    return next((device for device in view.mig if (device.uuid,) == given and device.profile == asked), None)
+
+
+def profile(view: NodeView | None, uuid: str) -> str:
+    """Profile of a MIG device; empty where the node has it no longer."""
+    return next((device.profile for device in view.mig if device.uuid == uuid), "") if view is not None else ""
 
 
 def _actual(cluster: Cluster, share: Share, pod: Pod) -> Actual:

@@ -26,16 +26,16 @@ def excluded(cluster: Cluster, request: Request, ground: Ground) -> str:
     nodes = _nodes(cluster, request, ground)
     words = ""
     if gpus:
-        words += f"; {sum(gpus.values())} excluded: {', '.join(_ranked(gpus))}"
+        words += f"; {sum(gpus.values())} excluded: {', '.join(ranked(gpus))}"
     if nodes:
         words += f"; {count(nodes.total(), 'node')} excluded: "
         named = _named(cluster, request, ground) if nodes.total() <= NAMED else None
         words += ", ".join(f"{name} ({why})" for name, why in sorted(named.items())) if named else ""
-        words += "" if named else ", ".join(_ranked(nodes))
+        words += "" if named else ", ".join(ranked(nodes))
     return words
 
 
-def _ranked(counts: Counter[str]) -> list[str]:
+def ranked(counts: Counter[str]) -> list[str]:
     """The most frequent first; of equals what is broken before what is held."""
     order = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0].startswith("held by"), entry[0]))
     return [f"{number} {why}" for why, number in order]
@@ -91,18 +91,18 @@ def _nodes(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
         if group.excluded is not None:
             why[group.excluded] += nodes
             continue
-        why[_unselected(request)] += nodes - left
+        why[unselected(request)] += nodes - left
         if untolerated(group.taints, request):
             why[ExclusionReason.TAINTED] += left
     for _, _, names in ground.cramped():
         why.update(shortage(short[0][0]) for _, short in names)
     avoided = sum(_is_avoided(cluster, request, name) for name in request.avoided)
-    why[_unselected(request)] -= avoided
+    why[unselected(request)] -= avoided
     why[AVOIDED] += avoided
     return +why
 
 
-def _unselected(request: Request) -> str:
+def unselected(request: Request) -> str:
     """Why a node is not one that the job selects, in the words of its template."""
     if request.affinity is None:
         return "not selected by nodeSelector"
@@ -137,7 +137,7 @@ def _named(cluster: Cluster, request: Request, ground: Ground) -> dict[str, str]
             elif _is_avoided(cluster, request, name):
                 found[name] = AVOIDED
             elif left is not None and name not in left:
-                found[name] = _unselected(request)
+                found[name] = unselected(request)
             elif taints:
                 found[name] = f"{ExclusionReason.TAINTED}: {taints[0].key}"
     return found

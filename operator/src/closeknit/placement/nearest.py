@@ -40,7 +40,8 @@ class Alternative:
 
     def __str__(self) -> str:
         gpus = sum(len(share.gpus) for share in self.placement.shares)
-        found = f"with {self.what}: {count(gpus, 'GPU')} on {count(len(self.placement.shares), 'node')}"
+        noun = "MIG device" if any(share.mig_device for share in self.placement.shares) else "GPU"
+        found = f"with {self.what}: {count(gpus, noun)} on {count(len(self.placement.shares), 'node')}"
         got, best = self.placement.predicted_bus_bandwidth_gb_s, self.ideal_gb_s
         if got is None:
             return f"{found}, bandwidth unknown"
@@ -76,7 +77,7 @@ def inquiry(cluster: Cluster, request: Request, tables: Tables) -> Inquiry:
     found = yield from _placeable(cluster, request, tables, ((change,) for change in changes))
     if not found:
         found = yield from _placeable(cluster, request, tables, combinations(changes, 2))
-    is_known = unknown(cluster, request) is None
+    is_known = unknown(cluster, request) is None and request.mig is None  # of one rank, no bandwidth and no set
     best = ideal_gb_s(cluster, request, tables) if is_known else None
     freed = (yield from release(cluster, request, tables)) if is_known else None
     fewer = yield from _fewer(cluster, request, tables)
@@ -158,6 +159,8 @@ def _of_shares(request: Request) -> Iterator[_Change]:
 
 
 def _of_gpus(request: Request) -> Iterator[_Change]:
+    if request.mig is not None:
+        yield _Change("gpu.mig: none", lambda asked: replace(asked, mig=None))
     if request.products:
         yield _Change("gpu.products: any", lambda asked: replace(asked, products=()))
     if request.min_memory_bytes is not None:

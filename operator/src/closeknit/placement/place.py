@@ -12,6 +12,7 @@ from closeknit.cluster.exposure import exposure
 from closeknit.cluster.node import NodeView
 from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout, Part
+from closeknit.placement.mig import can_place_mig, place_mig
 from closeknit.placement.order import has_order, ordered
 from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice
 from closeknit.placement.ranks import in_fabric_order
@@ -32,6 +33,8 @@ def place(cluster: Cluster, request: Request, tables: Tables) -> Placement | NoF
     """
     if (missing := unknown(cluster, request)) is not None:
         return missing
+    if request.mig is not None:
+        return place_mig(cluster, request)
     ground = tables.ground(cluster, request)
     layout = best_layout(Joints.of(cluster), ground, request, tables)
     if layout is None:
@@ -43,6 +46,8 @@ def can_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
     """Whether `place` gives a Placement: what a waiting job asks. Jobs that ask the same share one answer."""
     if unknown(cluster, request) is not None:
         return False
+    if request.mig is not None:
+        return can_place_mig(cluster, request)
     ground = tables.ground(cluster, request)
     kept = tables.fits(ground.root)
     key = (_asked(cluster, request), replace(request, job=_NOBODY, pipeline=1, expert=1, traffic=DENSE_TRAFFIC))

@@ -32,6 +32,8 @@ class Share:
     topology_generation: int
     rdma_resource: str = ""
     """The node's resource by which its Pod gets them; empty without RDMA."""
+    mig_device: str = ""
+    """UUID of the MIG device that it has of its one GPU, and the one in `uuids`; empty where it has whole GPUs."""
 
     @property
     def ranks(self) -> range:

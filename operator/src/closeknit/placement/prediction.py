@@ -9,6 +9,7 @@ from closeknit.placement.sets import Sets
 
 UNDESCRIBED = "network between nodes is not described: set fabric.levelBandwidthGBps in ClusterTopology default"
 
+ONE_GPU = "one GPU has nothing to exchange"
 UNSEARCHED = "the cluster's machines join their GPUs in more ways than are searched"
 
 
@@ -83,7 +84,7 @@ def predict(
     """
     limits: list[tuple[float, str]] = []
     if len(parts) == 1 and parts[0][2].bit_count() == 1:
-        return Prediction(None, "one GPU has nothing to exchange")
+        return Prediction(None, ONE_GPU)
     different: dict[tuple[Sets, int], str] = {}  # equal shares limit alike; the first node is named
     for node, sets, mask in parts:
         different.setdefault((sets, mask), node)

@@ -60,6 +60,8 @@ class Request:
     binding: BindingPolicy = BindingPolicy.AUTO
     allow_shared: bool = False
     """Whether it takes GPUs that others may use, too."""
+    mig: str | None = None
+    """The profile of which its one rank takes a MIG device; None for whole GPUs."""
     rdma: RdmaPolicy = RdmaPolicy.PREFERRED
     tolerations: tuple[Toleration, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -118,6 +120,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         min_memory_bytes=int(quantity(spec.gpu.min_memory)) if spec.gpu.min_memory else None,
         binding=spec.gpu.binding,
         allow_shared=spec.gpu.allow_shared,
+        mig=spec.gpu.mig,
         rdma=spec.network.rdma,
         traffic_class=spec.network.traffic_class,
         tolerations=tuple(toleration(entry) for entry in tolerations if isinstance(entry, dict))

@@ -130,7 +130,9 @@ def _gpu_line(spec: NodeTopologySpec, row: int, status: NodeTopologyStatus) -> G
         links = "link" if len(down) == 1 else "links"
         states.append((f"{len(down)} {links} down", f"{links} {', '.join(map(str, down))} down"))
     if gpu.mig is not None and gpu.mig.mode is MigMode.ENABLED:
-        states.append(("MIG", f"MIG, {_count(len(gpu.mig.devices), 'device')}"))
+        profiles = Counter(device.profile for device in gpu.mig.devices)
+        kinds = " and ".join(f"{number} of {profile}" for profile, number in sorted(profiles.items()))
+        states.append(("MIG", f"MIG: {kinds}" if kinds else "MIG, no devices"))
     return GpuLine(
         index=gpu.index,
         numa=_numa(gpu.numa_node),
