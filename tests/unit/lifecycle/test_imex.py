@@ -14,7 +14,7 @@ TWOFOLD = device_class("gpu.nvidia.com", GPU_RESOURCE)
 
 
 def trays(kind: Any, *classes: Manifest, spec: Manifest | None = None) -> Story:
-    """A job of two whole nodes of one NVLink domain."""
+    """A job of two whole nodes of one NVLink domain, or of another spec, on two nodes of eight GPUs each."""
     nodes = [each for name in ("gpu-1", "gpu-2") for each in kind(name)]
     for node in nodes:
         if node["kind"] == "Node":
@@ -77,6 +77,13 @@ def test_without_channels_a_group_waits_for_one_machine(
     assert pending is not None
     assert pending.reason == "NoNVLinkIsland"
     assert why in pending.message
+
+
+@pytest.mark.parametrize(("gpus", "has_channels"), [(8, False), (10, True)])
+def test_no_two_gangs_have_compute_domains_on_one_node(gpus: int, has_channels: bool) -> None:
+    """NVIDIA's driver has one on a node at a time, and the second gang's Pods would wait for the end of the first."""
+    story = trays(dra_node, DRIVER, spec={"gpus": gpus, "topology": {"gpusPerNode": gpus // 2}})
+    assert ("create ComputeDomain train-a1" in story.written) is has_channels
 
 
 def test_a_controller_that_makes_no_claims_is_told_of() -> None:

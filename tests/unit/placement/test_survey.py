@@ -262,9 +262,11 @@ def test_nvlink_joins_the_nodes_of_a_gang_in_one_domain(
     assert ([share.node for share in found.shares], found.predicted_bus_bandwidth_gb_s) == (nodes, gb_s)
 
 
-def test_one_gpu_of_each_node_is_as_fast_as_all_of_one() -> None:
+@pytest.mark.parametrize(("each", "gb_s"), [(1, 96.0), (2, 192.0), (3, 720.0), (4, 720.0)])
+def test_nvlink_joins_nodes_of_which_a_gang_has_more_than_half(each: int, gb_s: float) -> None:
+    """A node can be in one ComputeDomain at a time: two gangs that share trays by halves both go without."""
     trays = [node(f"tray-{n}", graph("gb200-tray", str(n)), path=("d1",)) for n in (1, 2)]
-    spec = {"gpus": 2, "topology": {"gpusPerNode": 1}}
+    spec = {"gpus": 2 * each, "topology": {"gpusPerNode": each}}
     found = place(cluster_of(*trays, levels=(NVLINK_DOMAIN_LEVEL,), imex=["DRA"]), wanted(**spec), Tables())
     assert isinstance(found, Placement)
-    assert found.predicted_bus_bandwidth_gb_s == 720.0
+    assert found.predicted_bus_bandwidth_gb_s == gb_s

@@ -62,7 +62,14 @@ class Pool:
             most,
             self._spreads.groups_on_hosts and whole,
             site.rail_isolated,
+            self._least_of_most() if site.joined else 1,
         )
+
+    def _least_of_most(self) -> int:
+        """The fewest GPUs that are more than half of any node: a node can be in one ComputeDomain at a time, and no
+        second gang can have so many."""
+        widest = max((len(offer.terms.sets.machine.gpus) for offer in self._offers.values()), default=0)
+        return widest // 2 + 1
 
     def sketches(self, shapes: Sequence[Shape]) -> list[Sketch]:
         """The best layout of each of these shapes that needs the fewest domains, not drawn yet."""
@@ -105,8 +112,8 @@ class Pool:
     def _turns(self) -> Iterator[list[Shape]]:
         """Shapes that are tried together; the next ones only when none of those before can be had."""
         shapes = list(self._shapes.equal())
-        if self._request.gpus_per_node is not None or self._site.rail_isolated:
-            yield shapes
+        if self._request.gpus_per_node is not None or self._site.rail_isolated or self._site.joined:
+            yield shapes  # unequal shares could be too small for what joins the nodes
             return
         near = [shape for shape in shapes if self._shapes.is_near(shape)]
         yield near

@@ -61,10 +61,11 @@ def predict_over_nvlink(parts: Sequence[tuple[str, Sets, int]]) -> Prediction:
     over them is as fast as its slowest GPU's links."""
     limits: list[tuple[float, str]] = []
     for node, sets, mask in parts:
-        # A GPU that is alone on its node has a ring with the others, like that of all GPUs there.
-        rings = sets.bandwidth(mask if mask & (mask - 1) else sets.every)
-        if not sets.is_predicted(alone=False) or rings.worst is None:
+        rings = sets.bandwidth(mask)
+        if not sets.is_predicted(alone=False):
             return Prediction(None, f"nothing is predicted for {node}: {UNSEARCHED}")
+        if rings.worst is None:
+            return Prediction(None, f"{node} has one GPU, without a ring that tells how fast its NVLinks are")
         if not rings.known:
             return Prediction(None, f"the compute capability of GPUs of {node} is unknown")
         limits.append((rings.order_gb_s, f"NVLinks of {node}"))

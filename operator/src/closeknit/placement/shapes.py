@@ -34,6 +34,8 @@ class Shapes(NamedTuple):
     keeps_groups: bool
     """Whether groups stay whole on their nodes."""
     rail_isolated: bool
+    least: int = 1
+    """GPUs that a node gives at least."""
 
     def is_near(self, shape: Shape) -> bool:
         """Whether equal shares of this size are worth having for their own sake."""
@@ -44,7 +46,7 @@ class Shapes(NamedTuple):
         """Equal shares over several nodes, the largest first."""
         total, group = self.request.gpus, self.request.group
         for unit in range(min(self.most, total - 1), 0, -1):
-            if total % unit or self.request.gpus_per_node not in (None, unit):
+            if unit < self.least or total % unit or self.request.gpus_per_node not in (None, unit):
                 continue
             if (self.keeps_groups and unit % group) or not self._are_enough(unit):
                 continue
