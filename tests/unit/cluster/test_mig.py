@@ -190,6 +190,14 @@ def test_a_claim_has_the_very_devices_that_it_was_given() -> None:
     assert said(node(gpus=None), cut(node_topology(count=1), 0), mig_slice(), claimed(1, 4)) == expected
 
 
+def test_a_claim_counts_though_no_device_tells_its_gpu() -> None:
+    part = mig_slice()
+    for each in part["spec"]["devices"]:
+        del each["attributes"]["parentUUID"]
+    found = said(node(gpus=None), cut(node_topology(count=1), 0), part, claimed(0))
+    assert found == ["claim notebook-gpus"] + ["free"] * 6
+
+
 def test_an_admins_claim_has_none() -> None:
     parts = (node(gpus=None), cut(node_topology(count=1), 0), mig_slice())
     assert said(*parts, claimed(1, admin=True)) == ["free"] * 7

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from closeknit.cluster.kinds import Change, Stream
+from closeknit.lifecycle.conditions import timestamp
 from closeknit.lifecycle.decision import decide
 from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.patience import patient
 from closeknit.placement.place import place
 from closeknit.placement.placement import Placement
 from closeknit.placement.tables import Tables
@@ -19,10 +21,11 @@ from scenarios.manifests import (
     node,
     node_topology,
     pod,
+    priority_class,
     resource_claim,
     training_job,
 )
-from scenarios.stories import booked_nodes
+from scenarios.stories import booked_nodes, ended, unschedulable
 from scenarios.story import Story
 from scenarios.views import NOON, cluster
 
@@ -199,6 +202,49 @@ def test_a_pod_that_was_deleted_is_made_again_for_the_same_device() -> None:
     story.settle()
     assert story.pods() == [POD]
     assert booked_nodes(story)[0].mig_device == "MIG-gpu-1-0-0"
+
+
+def test_a_job_whose_pod_was_deleted_keeps_its_device_before_others() -> None:
+    story = settled(priority_class("high", 10), *by_plugin(count=1), job())
+    story.run_all()
+    story.add(job("second", priorityClassName="high"))
+    story.settle()
+    story.remove_pod(POD)
+    story.settle()
+    assert (story.status().attempt, story.status("second").placement) == (2, None)
+    assert booked_nodes(story)[0].mig_device == "MIG-gpu-1-0-0"
+
+
+def test_one_whose_gpu_broke_meanwhile_goes_elsewhere() -> None:
+    story = settled(*by_plugin(), *by_plugin("gpu-2"), job())
+    story.run_all()
+    story.settle()
+    unhealthy = [{"index": 0, "state": "Unhealthy", "reasons": ["XID79"]}]
+    story.objects["NodeTopology", "", "gpu-1"]["status"] = {"gpus": unhealthy}
+    story.remove_pod(POD)
+    story.settle()
+    assert booked_nodes(story)[0].name == "gpu-2"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"), [(by_plugin, f"1 Insufficient {SMALL}"), (by_dra, "1 cannot allocate all claims")]
+)
+def test_a_device_that_the_scheduler_finds_taken_twice_is_left_alone_for_a_while(nodes: Any, words: str) -> None:
+    story = settled(*nodes("gpu-1"), *nodes("gpu-2"), job())
+    for number, expected in ((1, "gpu-1"), (2, "gpu-2")):
+        refusal = unschedulable(f"0/2 nodes are available: {words}", timestamp(story.now))
+        story.change_pod(f"train-a{number}-worker-00000", conditions=[refusal])
+        story.pass_time(3)
+        story.settle()
+        assert ended(story)[-1] == (number, "GPUTaken", False)
+        story.pass_time(61)
+        story.settle()
+        assert booked_nodes(story)[0].name == expected
+
+
+def test_patience_gains_it_nothing() -> None:
+    request = wanted(gpus=1, gpu={"mig": "1g.18gb"}, topology={"fabric": {"preferred": "host"}})
+    assert patient(request, cluster(*by_plugin()), Tables()) is None
 
 
 def test_a_device_that_is_gone_ends_the_attempt() -> None:
