@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
-from math import ceil, inf
+from math import ceil, inf, lcm
 from typing import Any
 
 from hypothesis import given, settings
@@ -43,6 +43,8 @@ QUAD = machine(  # half a DGX-1V, whose pairs differ
 )
 SHAPES = {"quad": QUAD, "a100x4": graph("a100x4"), "pcie-only": graph("pcie-only")}
 
+# Of NVLink, by compute capability; the L40S have none.
+GENERATIONS: dict[tuple[int, int] | None, int | None] = {(7, 0): 2, (8, 0): 3, (8, 9): None}
 
 BEST: dict[tuple[str, tuple[int, ...], int], float] = {}  # of each pool
 TREES: dict[tuple[str, tuple[int, ...]], float] = {}
@@ -113,6 +115,18 @@ class Used:
     def splits_a_group(self) -> bool:
         return any(len(positions) % self.request.group for *_, positions in self.nodes)
 
+    def mixes_generations(self) -> bool:
+        """Of NVLink, as told by the compute capability; machines without NVLink are a generation, too."""
+        machines = [machine_of(view) for _, view, _ in self.nodes]
+        return len({GENERATIONS[each.gpus[0].compute_capability] for each in machines}) > 1
+
+    def tears_experts(self) -> bool:
+        """Whether an expert group that a machine would hold is on several nodes."""
+        request = self.request
+        block = lcm(request.group, request.tensor * request.expert)
+        is_kept = request.nvlink is not NvlinkPolicy.IGNORED and block <= 4
+        return is_kept and any(len(positions) % block for *_, positions in self.nodes) and not self.alone
+
     def leaves_an_island(self) -> bool:
         return any(
             len(islands(machine_of(view), block)) > 1
@@ -162,6 +176,8 @@ class Used:
             return False
         if request.nvlink is NvlinkPolicy.PREFERRED and request.group <= 4 and self.splits_a_group():
             return False  # the group would fit a machine
+        if request.nvlink is NvlinkPolicy.PREFERRED and self.splits_a_group() and self.mixes_generations():
+            return False
         if request.gpus_per_node and any(len(positions) != request.gpus_per_node for *_, positions in self.nodes):
             return False
         if request.required_level and self.counts[self.cluster.levels.index(request.required_level)] > 1:
@@ -196,8 +212,9 @@ class Used:
         return loss
 
     def free_in_domains(self) -> list[int]:
+        """Innermost level first."""
         found = []
-        for level in range(len(self.cluster.levels) - 1):
+        for level in reversed(range(len(self.cluster.levels) - 1)):
             touched = {domain(view, level) for _, view, _ in self.nodes}
             found.append(sum(len(view.free) for view in self.views if domain(view, level) in touched))
         return found
@@ -230,6 +247,7 @@ def merit_over(
         request.nvlink is NvlinkPolicy.PREFERRED and used.splits_a_group(),
         len({machine_of(view).gpus[0].product for _, view, _ in used.nodes}) > 1,
         not used.alone and used.transport is None,
+        used.tears_experts(),
         not used.is_near(equal=equal),
         used.counts,
         not equal,
@@ -304,7 +322,8 @@ def situations(draw: st.DrawFn) -> tuple[Cluster, Request]:
         "gpusPerNode": each,
         "minBusBandwidthGBps": draw(st.sampled_from([None, None, None, None, 5, 12, 40])),
     }
-    return cluster, wanted(gpus=gpus, parallelism={"tensor": tensor}, topology=topology)
+    expert = draw(st.sampled_from([1, 1, *(degree for degree in (2, 3, 4) if gpus // tensor % degree == 0)]))
+    return cluster, wanted(gpus=gpus, parallelism={"tensor": tensor, "expert": expert}, topology=topology)
 
 
 @settings(max_examples=300, deadline=None)
