@@ -199,7 +199,10 @@ class AskedSets(Sets):
     def _able(self, pool: int, ask: Ask, floor: Value) -> Iterator[int]:
         """The sets that may reach a floor, by what links alone tell."""
         for mask in self.of_count(pool, ask.gpus):
-            if self._bound(mask, ask, Measure.BUS) < floor.bus_gb_s or self._bound(mask, ask, Measure.TREE) < floor.tree_gb_s:
+            if (
+                self._bound(mask, ask, Measure.BUS) < floor.bus_gb_s
+                or self._bound(mask, ask, Measure.TREE) < floor.tree_gb_s
+            ):
                 continue
             if ask.block == 1 or self._bound(mask, ask, Measure.BLOCK) >= floor.block_gb_s:
                 yield mask
