@@ -27,6 +27,8 @@ from closeknit.machine.graph import Machine, machine
 from closeknit.placement.request import Request, request
 from scenarios.machines import MACHINES
 
+FAULTS = {"x": Fault(FaultKind.UNHEALTHY, "XID79"), "mig": Fault(FaultKind.MIG)}
+
 
 @cache
 def graph(name: str, tag: str = "0") -> Machine:
@@ -53,21 +55,25 @@ def node(
     left: Mapping[str, str] | None = None,
     mig: Mapping[int, str] | None = None,
 ) -> NodeView:
-    """A node. `gpus` has a word for each GPU: its index where it is free, `x` where it is unhealthy, else its holder.
+    """A node. `gpus` has a word for each GPU: its index where it is free, `x` where it is unhealthy, `mig` where it is
+    split by MIG, else its holder.
 
-    `path` names its domain at each level, outermost first. `offer` is DRA, plugin, or plugin-blind where nobody knows
-    which GPUs Pods hold. `has` is what else it has, by resource, and `left` says of which less is left; without `has`
-    nobody knows. `mig` has of a GPU that is cut the profile, and a word for each MIG device as `gpus` has for a GPU.
+    `path` names its domain at each level, outermost first. `offer` is DRA, plugin, plugin-blind where nobody knows
+    which GPUs Pods hold, or replicas where the plugin gives each GPU to four Pods. `has` is what else it has, by
+    resource, and `left` says of which less is left; without `has` nobody knows. `mig` has of a GPU that is cut the
+    profile, and a word for each MIG device as `gpus` has for a GPU.
     """
     words = gpus.split() or [str(gpu.index) for gpu in graph.gpus]
+    if "mig" in words:
+        split = [replace(gpu, mig_enabled=word == "mig") for gpu, word in zip(graph.gpus, words, strict=True)]
+        graph = replace(graph, gpus=tuple(split))
     held = {
         gpu.index: _holder((holders or {}).get(word, f"job team/{word}"))
         for gpu, word in zip(graph.gpus, words, strict=True)
-        if not word.isdecimal() and word != "x"
+        if not word.isdecimal() and word not in FAULTS
     }
-    broken = Fault(FaultKind.UNHEALTHY, "XID79")
-    unusable = {gpu.index: broken for gpu, word in zip(graph.gpus, words, strict=True) if word == "x"}
-    unusable |= dict.fromkeys(mig or {}, Fault(FaultKind.MIG))
+    unusable = {gpu.index: FAULTS[word] for gpu, word in zip(graph.gpus, words, strict=True) if word in FAULTS}
+    unusable |= dict.fromkeys(mig or {}, FAULTS["mig"])
     usable = tuple(gpu.index for gpu in graph.gpus if gpu.index not in unusable)
     known = [domain for domain in path if domain is not None]
     domains: list[str | None] = []
@@ -75,7 +81,10 @@ def node(
         outside = path[: depth + 1]
         domains.append(None if None in outside else "/".join(str(step) for step in outside))
     plugin = None
-    if offer != "DRA":
+    if offer == "replicas":
+        count = 4 * len(usable)
+        plugin = PluginOffer(count, count, 0, holders_known=True, shared=True, is_replicated=True)
+    elif offer != "DRA":
         plugin = PluginOffer(len(usable), len(graph.gpus), len(held), offer == "plugin" or not held, shared=False)
     return NodeView(
         name=name,

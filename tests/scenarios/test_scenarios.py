@@ -9,12 +9,14 @@ import pytest
 import yaml
 
 from closeknit.api.names import PendingReason
+from closeknit.lifecycle.patience import patient
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.tables import Tables
 from scenarios.clusters import drawn, wanted
 
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
+PATIENT = "while patient"  # what is decided for a job that has not waited long enough yet
 NOT_PLACEMENTS = {  # what launch or lifecycle say
     PendingReason.NOT_SUPPORTED,
     PendingReason.TEMPLATE_INVALID,
@@ -53,6 +55,14 @@ def test_a_scenario_ends_as_its_file_says(file: Path) -> None:
     scenario = yaml.safe_load(file.read_text())
     decision = place(drawn(scenario["cluster"]), wanted(**scenario["job"]), Tables())
     assert written(decision) == scenario["expect"]
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if PATIENT in file.read_text()], ids=lambda file: file.stem)
+def test_a_patient_job_first_asks_as_its_file_says(file: Path) -> None:
+    scenario = yaml.safe_load(file.read_text())
+    cluster, tables = drawn(scenario["cluster"]), Tables()
+    waiting = patient(wanted(**scenario["job"]), cluster, tables)
+    assert ("nothing to wait for" if waiting is None else written(place(cluster, waiting, tables))) == scenario[PATIENT]
 
 
 def test_every_refusal_of_placement_has_a_scenario() -> None:

@@ -1,273 +1,20 @@
-"""The search against every choice there is, on clusters of up to three nodes with four GPUs each."""
+"""The search against every choice there is, on random clusters of up to three nodes with four GPUs each."""
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations, product
-from math import ceil, inf
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeknit.api.nodetopology import Transport
-from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node import NodeView
-from closeknit.machine.graph import Machine, machine
-from closeknit.machine.islands import islands
-from closeknit.placement.bandwidth import nearest_nics, nic_bandwidth, nic_distance, set_bandwidth
-from closeknit.placement.paths import pcie_tree
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.request import Request
 from closeknit.placement.tables import Tables
-from scenarios.clusters import cluster_of, graph, node, wanted
-from scenarios.machines import INTEL_2017, spec, tree
-
-Chosen = tuple[tuple[int, ...], ...]  # positions of each node, in the order of nodes
+from scenarios.choices import QUAD, SHAPES, chosen_by, every_choice, merit
+from scenarios.clusters import cluster_of, node, wanted
 
 TABLES = Tables()
-QUAD_LEVELS = tree([0, 0, 1, 1], [0, 0, 1, 1])
-QUAD = machine(  # half a DGX-1V, whose pairs differ
-    spec(
-        count=4,
-        product="Tesla-V100",
-        capability="7.0",
-        memory_gib=16,
-        sockets=[0, 0, 1, 1],
-        levels=QUAD_LEVELS,
-        pairs="0-1:1 0-3:2 1-2:2 2-3:1",
-        pcie=3,
-        cpu=INTEL_2017,
-        nics=[(["PIX", "PIX", "SYS", "SYS"], 100), (["SYS", "SYS", "PIX", "PIX"], 50)],
-    )
-)
-SHAPES = {"quad": QUAD, "a100x4": graph("a100x4"), "pcie-only": graph("pcie-only")}
-
-
-BEST: dict[tuple[str, tuple[int, ...], int], float] = {}  # of each pool
-TREES: dict[tuple[str, tuple[int, ...]], float] = {}
 HOLDERS = st.sampled_from(["a", "a", "b", "c"])
-RINGS: dict[tuple[str, tuple[int, ...]], float] = {}  # by class of machine: there are three, and few sets in each
-
-
-def ring(graph: Machine, positions: Sequence[int]) -> float:
-    of = graph.topology_class, tuple(sorted(positions))
-    if of not in RINGS:
-        RINGS[of] = set_bandwidth(graph, pcie_tree(graph), of[1]).order_gb_s
-    return RINGS[of]
-
-
-def nics_of(graph: Machine, transport: Transport, positions: Sequence[int]) -> float | None:
-    return nic_bandwidth(graph, nearest_nics(graph, transport, positions), positions)
-
-
-def best_of(graph: Machine, pool: Sequence[int], count: int) -> float:
-    of = graph.topology_class, tuple(pool), count
-    if of not in BEST:
-        BEST[of] = max((ring(graph, chosen) for chosen in subsets(pool) if len(chosen) == count), default=0.0)
-    return BEST[of]
-
-
-def subsets(pool: Sequence[int]) -> list[tuple[int, ...]]:
-    return [tuple(member for number, member in enumerate(pool) if mask >> number & 1) for mask in range(1 << len(pool))]
-
-
-def tree_bound(graph: Machine, positions: Sequence[int]) -> float:
-    """What trees over the NVLinks of a set can carry at most."""
-    of = graph.topology_class, tuple(positions)
-    if of not in TREES:
-        TREES[of] = worst_division(graph, positions)
-    return TREES[of]
-
-
-def worst_division(graph: Machine, positions: Sequence[int]) -> float:
-    """The links between the parts of a set for each part beyond the first, in its worst division into parts."""
-    found = inf
-    for owners in product(range(len(positions)), repeat=len(positions)):
-        parts = len(set(owners))
-        if parts > 1:
-            pairs = combinations(zip(positions, owners, strict=True), 2)
-            cut = sum(graph.links[a][b] for (a, mine), (b, other) in pairs if mine != other)
-            found = min(found, cut / (parts - 1))
-    return found
-
-
-class Used:
-    """The part of a choice that is used, and what of it does not depend on the order of merit."""
-
-    def __init__(self, cluster: Cluster, request: Request, chosen: Chosen, transport: Transport | None) -> None:
-        self.cluster = cluster
-        self.request = request
-        self.views = [cluster.nodes[name] for name in sorted(cluster.nodes)]
-        self.nodes = [(number, self.views[number], positions) for number, positions in enumerate(chosen) if positions]
-        self.alone = len(self.nodes) == 1
-        self.transport = transport
-        levels = range(len(cluster.levels))
-        self.counts = tuple(len({domain(view, level) for _, view, _ in self.nodes}) for level in levels)
-
-    def blocks(self, view: NodeView, positions: Sequence[int]) -> list[tuple[int, ...]]:
-        ranks = machine_of(view).in_bus_order(positions)
-        size = self.request.group
-        return [ranks[first : first + size] for first in range(0, len(ranks), size)]
-
-    def splits_a_group(self) -> bool:
-        return any(len(positions) % self.request.group for *_, positions in self.nodes)
-
-    def leaves_an_island(self) -> bool:
-        return any(
-            len(islands(machine_of(view), block)) > 1
-            for _, view, positions in self.nodes
-            for block in (self.blocks(view, positions) if self.request.group > 1 else [positions])
-        )
-
-    def slowest_block(self) -> float:
-        if self.request.group == 1 or self.request.nvlink is NvlinkPolicy.IGNORED:
-            return inf
-        return min(
-            (
-                ring(machine_of(view), block)
-                for _, view, positions in self.nodes
-                if len(positions) % self.request.group == 0
-                for block in self.blocks(view, positions)
-            ),
-            default=inf,
-        )
-
-    def bus(self) -> float:
-        """The gang's bandwidth as far as it is known."""
-        known = [ring(machine_of(view), positions) for _, view, positions in self.nodes]
-        if self.transport:
-            nics = [nics_of(machine_of(view), self.transport, positions) for _, view, positions in self.nodes]
-            known += [gb_s for gb_s in nics if gb_s is not None]
-        return min([*known, *self.crossed()])
-
-    def crossed(self) -> list[float]:
-        described = self.cluster.fabric.level_bandwidth_gb_s
-        return [
-            described[level]
-            for level, count in zip(self.cluster.levels, self.counts, strict=True)
-            if count > 1 and level in described
-        ]
-
-    def sure_bus(self) -> float:
-        """What it cannot be below: inside a domain the network is no slower than between domains of its level."""
-        if self.request.gpus == 1 or self.alone or self.transport or self.crossed():
-            return self.bus()
-        outside = [self.cluster.fabric.level_bandwidth_gb_s.get(level) for level in reversed(self.cluster.levels)]
-        return min(self.bus(), next((gb_s for gb_s in outside if gb_s is not None), 0.0))
-
-    def is_allowed(self) -> bool:
-        request = self.request
-        if request.nvlink is NvlinkPolicy.REQUIRED and (self.splits_a_group() or self.leaves_an_island()):
-            return False
-        if request.nvlink is NvlinkPolicy.PREFERRED and request.group <= 4 and self.splits_a_group():
-            return False  # the group would fit a machine
-        if request.gpus_per_node and any(len(positions) != request.gpus_per_node for *_, positions in self.nodes):
-            return False
-        if request.required_level and self.counts[self.cluster.levels.index(request.required_level)] > 1:
-            return False
-        return self.sure_bus() >= (request.min_bus_bandwidth_gb_s or 0.0)
-
-    def is_near(self, *, equal: bool) -> bool:
-        able = [len(view.free) for view in self.views if self.transport is None or has_rdma(view)]
-        few_hosts = len(self.nodes) <= 2 * ceil(self.request.gpus / max(able))
-        return self.alone or self.request.gpus_per_node is not None or (equal and few_hosts)
-
-    def tree(self) -> float:
-        """What no way of using the NVLinks of the one node can exceed, in links."""
-        if not self.alone or self.request.gpus == 1:
-            return 0.0
-        _, view, positions = self.nodes[0]
-        return tree_bound(machine_of(view), positions)
-
-    def broken(self) -> tuple[int, int]:
-        """Whole nodes broken, and how many holders the nodes lack of four."""
-        whole = sum(len(view.free) == 4 != len(positions) for _, view, positions in self.nodes)
-        return whole, sum(4 - len(set(view.holders.values())) for _, view, _ in self.nodes)
-
-    def loss(self) -> float:
-        """What the best sets of later jobs lose, of what is free now and of all of each machine."""
-        loss = 0.0
-        for _, view, positions in self.nodes:
-            for pool in (view.free, range(4)):
-                rest = [index for index in pool if index not in positions]
-                for size in (2, 3, 4):
-                    loss += best_of(machine_of(view), pool, size) - best_of(machine_of(view), rest, size)
-        return loss
-
-    def free_in_domains(self) -> list[int]:
-        found = []
-        for level in range(len(self.cluster.levels) - 1):
-            touched = {domain(view, level) for _, view, _ in self.nodes}
-            found.append(sum(len(view.free) for view in self.views if domain(view, level) in touched))
-        return found
-
-    def fit(self) -> tuple[float, ...]:
-        left = sum(len(view.free) - len(positions) for _, view, positions in self.nodes)
-        distance = sum(nic_distance(machine_of(view), positions) for _, view, positions in self.nodes)
-        cpus = [{pcie_tree(machine_of(view)).cpu[position] for position in p} for _, view, p in self.nodes]
-        return left, self.loss(), distance, sum(map(len, cpus))
-
-
-def merit(cluster: Cluster, request: Request, chosen: Chosen) -> tuple[Any, ...] | None:
-    """The merit of one choice with the better transport; None where it breaks a demand with either."""
-    merits = [merit_over(cluster, request, chosen, transport) for transport in (Transport.INFINIBAND, None)]
-    return min((found for found in merits if found), default=None)
-
-
-def merit_over(
-    cluster: Cluster, request: Request, chosen: Chosen, transport: Transport | None
-) -> tuple[Any, ...] | None:
-    """The order of merit of docs/decisions/0004-place.md, read off one choice; None where it breaks a demand."""
-    used = Used(cluster, request, chosen, transport)
-    if transport and (used.alone or not all(has_rdma(view) for _, view, _ in used.nodes)):
-        return None
-    if not used.is_allowed():
-        return None
-    equal = len({len(positions) for *_, positions in used.nodes}) == 1
-    return (
-        not used.alone,
-        request.nvlink is NvlinkPolicy.PREFERRED and used.splits_a_group(),
-        len({machine_of(view).gpus[0].product for _, view, _ in used.nodes}) > 1,
-        not used.alone and used.transport is None,
-        not used.is_near(equal=equal),
-        used.counts,
-        not equal,
-        -used.slowest_block(),
-        -used.bus(),
-        -used.tree(),
-        *used.broken(),
-        *used.free_in_domains(),
-        *used.fit(),
-        tuple((number, len(positions)) for number, _, positions in used.nodes),
-        tuple(positions for *_, positions in used.nodes),
-    )
-
-
-def has_rdma(view: NodeView) -> bool:
-    return view.rdma is not None and bool(machine_of(view).nics)
-
-
-def domain(view: NodeView, level: int) -> str:
-    """A node without a domain may be anywhere: it has one of its own."""
-    return view.domains[level] or f"{view.name} alone"
-
-
-def machine_of(view: NodeView) -> Machine:
-    assert view.machine is not None
-    return view.machine
-
-
-def every_choice(cluster: Cluster, gpus: int) -> Iterator[Chosen]:
-    views = [cluster.nodes[name] for name in sorted(cluster.nodes)]
-    for chosen in product(*(subsets(view.free) for view in views)):
-        if sum(map(len, chosen)) == gpus:
-            yield chosen
-
-
-def chosen_by(placement: Placement, cluster: Cluster) -> Chosen:
-    taken = {share.node: tuple(sorted(share.gpus)) for share in placement.shares}
-    return tuple(taken.get(name, ()) for name in sorted(cluster.nodes))
 
 
 @st.composite
@@ -304,7 +51,8 @@ def situations(draw: st.DrawFn) -> tuple[Cluster, Request]:
         "gpusPerNode": each,
         "minBusBandwidthGBps": draw(st.sampled_from([None, None, None, None, 5, 12, 40])),
     }
-    return cluster, wanted(gpus=gpus, parallelism={"tensor": tensor}, topology=topology)
+    expert = draw(st.sampled_from([1, 1, *(degree for degree in (2, 3, 4) if gpus // tensor % degree == 0)]))
+    return cluster, wanted(gpus=gpus, parallelism={"tensor": tensor, "expert": expert}, topology=topology)
 
 
 @settings(max_examples=300, deadline=None)

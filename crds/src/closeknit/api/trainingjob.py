@@ -116,7 +116,8 @@ class Parallelism(Wire):
     pipeline: Degree = 1
     """Pipeline-parallel degree: number of stages. Default 1."""
     expert: Degree = 1
-    """Expert-parallel degree; divides context times data, that is gpus / (tensor x pipeline). Default 1."""
+    """Expert-parallel degree; divides context times data, that is gpus / (tensor x pipeline). Its groups are kept on
+    one node each where a machine holds them and there is a choice. Default 1."""
     traffic: Traffic | None = None
     """How much is sent on each axis, where it is known better than the defaults."""
 

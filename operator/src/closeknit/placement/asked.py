@@ -52,6 +52,17 @@ class Found(NamedTuple):
     """Whether it ended at its budget, so that there may be a better one."""
 
 
+class _Linked(NamedTuple):
+    """What the links of a set's GPUs alone tell of it."""
+
+    sent_gb_s: float
+    """What its tightest GPU can send at all."""
+    least: int
+    """NVLinks inside the set of the GPU that has the fewest there; of a switched machine all that lead to switches."""
+    ends: int
+    """Ends of NVLinks inside it."""
+
+
 class AskedSets(Sets):
     """The sets of one topology class."""
 
@@ -64,7 +75,7 @@ class AskedSets(Sets):
         self._whole_steps, self._more_steps = WHOLE_STEPS // among, MORE_STEPS // among
         self._found: Known[tuple[int, Ask, Value, Measure], Found] = Known()
         self._rooms: Known[int, float] = Known()
-        self._sent: Known[int, float] = Known()
+        self._linked: Known[int, _Linked] = Known()
         known = {gpu.compute_capability for gpu in machine.gpus}
         kinds = [ASSUMED_SM if each is None else each[0] * 10 + each[1] for each in known]
         self._link_gb_s = max(map(speeds.nvlink_gb_s, kinds))
@@ -188,7 +199,10 @@ class AskedSets(Sets):
     def _able(self, pool: int, ask: Ask, floor: Value) -> Iterator[int]:
         """The sets that may reach a floor, by what links alone tell."""
         for mask in self.of_count(pool, ask.gpus):
-            if self._most_sent(mask) < floor.bus_gb_s or self._bound(mask, ask, Measure.TREE) < floor.tree_gb_s:
+            if (
+                self._bound(mask, ask, Measure.BUS) < floor.bus_gb_s
+                or self._bound(mask, ask, Measure.TREE) < floor.tree_gb_s
+            ):
                 continue
             if ask.block == 1 or self._bound(mask, ask, Measure.BLOCK) >= floor.block_gb_s:
                 yield mask
@@ -196,34 +210,32 @@ class AskedSets(Sets):
     def _bound(self, mask: int, ask: Ask, by: Measure) -> float:
         """An upper limit of a part of a set's value, from its links alone."""
         if by is Measure.BUS:
-            return self._most_sent(mask)
+            return self._links_of(mask).sent_gb_s
         if by is Measure.BLOCK:
-            return min(self._most_sent(mask_of(block)) for block in self.blocks(mask, ask))
+            return min(self._links_of(mask_of(block)).sent_gb_s for block in self.blocks(mask, ask))
         if self.machine.switched:
             return self._tree(mask)
         if not 1 < ask.gpus <= MANY_GPUS:
             return 0.0
-        rows = [self._row(position, mask) for position in positions_of(mask)]
-        return self._link_gb_s * min(*rows, sum(rows) / 2 / (len(rows) - 1))
+        links = self._links_of(mask)
+        return self._link_gb_s * min(links.least, links.ends / 2 / (ask.gpus - 1))
 
-    def _row(self, position: int, mask: int) -> int:
-        low, high = self._links[position]
-        return low[mask & (1 << HALF) - 1] + high[mask >> HALF]
-
-    def _most_sent(self, mask: int) -> float:
-        """What the tightest GPU of a set can send at all."""
-        found = self._sent.get(mask)
+    def _links_of(self, mask: int) -> _Linked:
+        """Looked at once for all questions."""
+        found = self._linked.get(mask)
         if found is None:
-            found = self._sent[mask] = self._tightest(mask)
+            found = self._linked[mask] = self._linked_by(mask)
         return found
 
-    def _tightest(self, mask: int) -> float:
-        if mask & (mask - 1) == 0:
-            return inf
-        machine, link_gb_s, pcie_gb_s = self.machine, self._link_gb_s, self._pcie_gb_s
-        if machine.switched:
-            return min([machine.switch_links[at] * link_gb_s + pcie_gb_s[at] for at in positions_of(mask)])
-        return min([self._row(at, mask) * link_gb_s + pcie_gb_s[at] for at in positions_of(mask)])
+    def _linked_by(self, mask: int) -> _Linked:
+        link_gb_s, pcie_gb_s, low, high = self._link_gb_s, self._pcie_gb_s, mask & (1 << HALF) - 1, mask >> HALF
+        at = positions_of(mask)
+        if self.machine.switched:
+            rows = [self.machine.switch_links[position] for position in at]
+        else:
+            rows = [below[low] + above[high] for below, above in [self._links[position] for position in at]]
+        sent = min([links * link_gb_s + pcie_gb_s[position] for position, links in zip(at, rows, strict=True)])
+        return _Linked(sent if len(at) > 1 else inf, min(rows), sum(rows))
 
     def _room(self, mask: int) -> float:
         """An upper limit of the rings of a set."""
@@ -240,10 +252,8 @@ class AskedSets(Sets):
 
     def _kept(self, pool: int) -> float:
         """NVLinks in a pool, in GB/s."""
-        positions = positions_of(pool)
-        if self.machine.switched:
-            return self._link_gb_s * sum([self.machine.switch_links[position] for position in positions])
-        return self._link_gb_s * sum([self._row(position, pool) for position in positions]) / 2
+        ends = self._links_of(pool).ends if pool else 0
+        return self._link_gb_s * ends if self.machine.switched else self._link_gb_s * ends / 2
 
 
 def _before(ask: Ask, floor: Value, by: Measure) -> tuple[Value, Measure] | None:

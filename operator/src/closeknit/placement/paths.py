@@ -103,6 +103,14 @@ def compute_capability(machine: Machine, positions: Sequence[int]) -> int | None
     return min(major * 10 + minor for major, minor in filter(None, known))
 
 
+def nvlink_generation(machine: Machine) -> int:
+    """Machines with equal ones have the same generation of NVLink, by the compute capability of their GPUs; 0 without
+    NVLink, or where that is unknown."""
+    has_links = any(machine.switch_links) or any(map(any, machine.links))
+    sm = compute_capability(machine, range(len(machine.gpus))) if has_links else None
+    return sm // 10 if sm else 0  # 1 to 5 came with capabilities 6 to 10, one each
+
+
 def paths(machine: Machine, tree: PcieTree, positions: Sequence[int], sm: int) -> Paths:
     """The paths of a set, given ascending, planned for compute capability `sm`."""
     graph = _Graph(machine, tree, tuple(positions), sm)

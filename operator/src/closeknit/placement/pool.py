@@ -1,6 +1,6 @@
 """The nodes that one way of placing a gang may use, and the best layout over them.
 
-A way fixes the transport between nodes and whether groups stay whole; what is left is which nodes, which GPUs, and in
+A way fixes the transport between nodes and which groups stay whole; what is left is which nodes, which GPUs, and in
 which shares. Nodes of one offer are worked out once.
 """
 
@@ -32,11 +32,11 @@ class Pool:
         numbers: Sequence[int],
         transport: Transport | None,
         *,
-        whole: bool,
+        kept: int,
         kind: tuple[str, ...] | None = None,
     ) -> None:
         """`numbers` are those of all offers in the ground that have the transport and are of this kind, where there
-        is one, and GPUs enough for a share."""
+        is one, and GPUs enough for a share. Of each `kept` ranks that follow each other none leaves its node."""
         self._site = site
         self._request = site.request
         self._transport = transport
@@ -55,12 +55,12 @@ class Pool:
             levels=len(site.levels),
             scale=site.scale,
         )
-        self._spreads = Spreads(site, self._values, self._mask, whole=whole, kind=kind)
+        self._spreads = Spreads(site, self._values, self._mask, kept=kept, kind=kind)
         self._shapes = Shapes(
             site.request,
             {offer: counts[number] for number, offer in self._offers.items()},
             most,
-            self._spreads.groups_on_hosts and whole,
+            kept if self._spreads.groups_on_hosts else 1,
             site.rail_isolated,
             self._least_of_most() if site.joined else 1,
         )

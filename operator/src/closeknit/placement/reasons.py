@@ -13,6 +13,7 @@ from closeknit.placement.excluded import excluded
 from closeknit.placement.ground import Ground
 from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout
+from closeknit.placement.paths import nvlink_generation
 from closeknit.placement.request import Request
 from closeknit.placement.search import best_layout
 from closeknit.placement.subsets import positions_of
@@ -94,6 +95,12 @@ def insufficient(case: Case) -> str:
             f" (gpu.binding: BestEffort takes what it picks){tail}"
         )
     if request.group > 1 and request.nvlink is not NvlinkPolicy.IGNORED:
+        widest = max(len(ground.offers[number].terms.sets.machine.gpus) for _, number, _ in able)
+        if request.group > widest and (alike := _of_one_generation(case)) < request.gpus:
+            return (
+                f"{found}, but at most {alike} on machines of one NVLink generation, and no group mixes them "
+                f"(topology.nvlink: Ignored does){tail}"
+            )
         room = sum(gpus // request.group * nodes for gpus, _, nodes in able)
         if room * request.group < request.gpus:
             return (
@@ -103,6 +110,15 @@ def insufficient(case: Case) -> str:
     if case.cluster.fabric.rail_isolated:
         return f"{found}, but not the same indexes on every node (fabric.railIsolated){tail}"
     return f"{found}, but not in shares that can be bound there{tail}"
+
+
+def _of_one_generation(case: Case) -> int:
+    """The most free GPUs that can be bound on machines of one generation of NVLink."""
+    found: Counter[int] = Counter()
+    for number, nodes in case.ground.counts.items():
+        offer = case.ground.offers[number]
+        found[nvlink_generation(offer.terms.sets.machine)] += bindable(offer, case.request.binding) * nodes
+    return max(found.values(), default=0)
 
 
 def no_island(case: Case) -> str:
@@ -136,7 +152,8 @@ def no_island(case: Case) -> str:
     most = max(map(len, whole), default=0)
     if group > most:
         found += f", and no machine here has more than {most} in one{_apart(case)}"
-        found += ": lower tensor x context, or set nvlink: Preferred"
+        policy = NvlinkPolicy.PREFERRED if _of_one_generation(case) >= request.gpus else NvlinkPolicy.IGNORED
+        found += f": lower tensor x context, or set nvlink: {policy}"
     return f"{asked}; {found}{excluded(cluster, request, ground)}"
 
 
@@ -169,17 +186,20 @@ def _over_domains(case: Case, level: str, verb: str, loosely: str, until: str) -
     free: Counter[str] = Counter()
     nodes: Counter[str] = Counter()
     able = {offer: bindable(offer, request.binding) for offer in {offer for _, offer, _ in case.ground.nodes()}}
+    unlabelled = 0
     for _, offer, name in case.ground.nodes():
         if gpus := able[offer]:
             found = cluster.nodes[name].domains[at]
-            inside = found if found is not None else f"?/{name}"
+            inside = found if found is not None else f"node {name}"
             free[inside] += gpus
             nodes[inside] += 1
-    domain, most = min(free.items(), key=lambda entry: (-entry[1], entry[0]))
+            unlabelled += found is None
+    domain, most = min(free.items(), key=lambda entry: (-entry[1], entry[0].startswith("node "), entry[0]))
+    lone = f"; {count(unlabelled, 'node')} without that level, each a domain of its own" if unlabelled else ""
     enough = ", but not in shares that meet the other demands" if most >= request.gpus else ""
     return (
         f"{verb} {_gpus(request)} in one {level}; {domain} has the most free, {most} on {count(nodes[domain], 'node')}"
-        f"{enough}; {loosely} over {loose.counts[at]} domains of level {level}{until}"
+        f"{enough}{lone}; {loosely} over {loose.counts[at]} domains of level {level}{until}"
         f"{excluded(cluster, request, case.ground)}"
     )
 

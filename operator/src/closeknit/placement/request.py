@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import lcm
 from typing import Any, NamedTuple
 
 from closeknit.api.affinity import NodeAffinity, required_node_affinity
@@ -96,6 +97,11 @@ class Request:
     def group(self) -> int:
         """Ranks of one tensor x context group, which talk the most; 1 where the job has none."""
         return self.tensor * self.context
+
+    @property
+    def expert_block(self) -> int:
+        """Ranks that follow each other and make up whole groups and whole expert groups."""
+        return lcm(self.group, self.tensor * self.expert)
 
 
 def request(job: JobKey, spec: TrainingJobSpec) -> Request:

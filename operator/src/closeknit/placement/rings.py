@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from closeknit.placement.paths import UNIT, Paths, PathType
 from closeknit.placement.speeds import ring_speeds
-from closeknit.placement.ways import Step, Ways, is_closed
+from closeknit.placement.ways import MAX_RINGS, Step, Ways, is_closed
 
 STEPS = 1 << 12  # of one search; NCCL stops at 2^14, and more than 2^12 changes no set of the machines we know
 # A step takes some 0.25 us, whatever the graph: to look at one way onwards is one, to go it four, to lay a ring again
@@ -59,7 +59,7 @@ def rings(paths: Paths, most_steps: int = SET_STEPS, times: int = STEPS) -> Ring
             if count and farthest > worst:
                 break
             steps += LIMIT_STEPS * gpus
-            limit = ways.limit(speed, farthest)
+            limit = ways.limit(speed, farthest, best)
             if limit * speed <= best:
                 continue
             steps += READY_STEPS * gpus**2
@@ -95,8 +95,12 @@ def _alike(onwards: list[list[Step]], capacity: tuple[int, ...], speed: int) -> 
 def most(paths: Paths) -> float:
     """An upper limit of the bandwidth of the rings, in GB/s, without a search: what the tightest GPU can send."""
     ways = Ways(paths)
-    table = [round(speed * UNIT) for speed in ring_speeds(paths.sm)]
-    return max(NO_RING, *(speed * ways.limit(speed, PathType.SYS) for speed in table)) / UNIT
+    best = NO_RING
+    for speed in ring_speeds(paths.sm):
+        mb_s = round(speed * UNIT)
+        if mb_s * MAX_RINGS > best:
+            best = max(best, mb_s * ways.limit(mb_s, PathType.SYS, best))
+    return best / UNIT
 
 
 class _Search:

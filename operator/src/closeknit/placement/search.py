@@ -2,9 +2,10 @@
 
 A layout on one node comes first: it needs no network. Then come those in one NVLink domain, where Pods can have the
 channels that open NVLink between nodes, in equal shares of more than half of each. Of layouts on several nodes these
-are better, in this order: groups whole on their nodes; machines of one kind; RDMA between all; fewer domains,
-outermost level first, hosts last; equal shares; the better slowest group; the better bandwidth; nodes that will not be
-whole again soon; fuller domains and nodes; less taken from later jobs; nearer NICs; first names.
+are better, in this order: groups whole on their nodes; machines of one kind; RDMA between all; expert groups whole on
+their nodes; fewer domains, outermost level first, hosts last; equal shares; the better slowest group; the better
+bandwidth; nodes that will not be whole again soon; fuller domains and nodes; less taken from later jobs; nearer NICs;
+first names.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,11 +20,15 @@ from closeknit.placement.cost import Scale
 from closeknit.placement.ground import Ground
 from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout, best_of, best_of_drafts
+from closeknit.placement.paths import nvlink_generation
 from closeknit.placement.pool import Pool
 from closeknit.placement.request import Request
 from closeknit.placement.shapes import Shape
 from closeknit.placement.spreads import Site
 from closeknit.placement.tables import Tables
+
+_Members = tuple[tuple[str, ...] | None, Sequence[int]]
+"""A kind of machine, or None for all of them, and the offers of it by number."""
 
 
 def best_layout(joints: Joints, ground: Ground, request: Request, tables: Tables) -> Layout | None:
@@ -71,7 +76,7 @@ def _on_one_node(site: Site) -> Pool | None:
     if request.gpus_per_node not in (None, request.gpus):
         return None
     able = [number for number in ground.counts if ground.offers[number].gpus >= request.gpus]
-    return Pool(site, able, None, whole=True) if able else None
+    return Pool(site, able, None, kept=request.group) if able else None
 
 
 def _on_several_nodes(joints: Joints, site: Site) -> Layout | None:
@@ -102,17 +107,40 @@ def _ways_over(site: Site, every: Sequence[int], *, whole: bool) -> Iterator[Ite
     by_kind: dict[tuple[str, ...], list[int]] = {}
     for number in every:
         by_kind.setdefault(ground.offers[number].terms.kind, []).append(number)
-    kinds: list[tuple[tuple[str, ...] | None, list[int]]] = [(kind, by_kind[kind]) for kind in sorted(by_kind)]
-    mixed: list[tuple[tuple[str, ...] | None, list[int]]] = [(None, list(every))]
+    kinds: list[_Members] = [(kind, by_kind[kind]) for kind in sorted(by_kind)]
+    mixed = [(None, every)] if whole else _of_one_generation(site, every)
     for mixtures in [kinds, mixed] if len(kinds) > 1 and not site.joined else [kinds]:
         for transports in _transports(site.request):
-            yield (
-                Pool(site, able, transport, whole=whole, kind=kind)
-                for kind, members in mixtures
-                for transport in transports
-                for exposure in _exposures(site, members, transport)
-                if (able := _able(site, members, transport, exposure))
-            )
+            for kept in _kept(site, whole=whole):
+                yield (
+                    Pool(site, able, transport, kept=kept, kind=kind)
+                    for kind, members in mixtures
+                    for transport in transports
+                    for exposure in _exposures(site, members, transport)
+                    if (able := _able(site, members, transport, exposure))
+                )
+
+
+def _of_one_generation(site: Site, numbers: Sequence[int]) -> Sequence[_Members]:
+    """Those offers whose machines may share a group that no machine holds: in every layer all of it waits for its
+    slowest link, so that generations of NVLink are not mixed, but where the job has said that it does not care."""
+    if site.request.nvlink is NvlinkPolicy.IGNORED:
+        return [(None, numbers)]
+    found: dict[int, list[int]] = {}
+    for number in numbers:
+        found.setdefault(nvlink_generation(site.ground.offers[number].terms.sets.machine), []).append(number)
+    return [((f"NVLink {generation}",), found[generation]) for generation in sorted(found)]
+
+
+def _kept(site: Site, *, whole: bool) -> Sequence[int]:
+    """How many ranks that follow each other stay on one node: expert groups with the others, where a machine holds
+    them, before those alone."""
+    request = site.request
+    if not whole:
+        return (1,)
+    if request.nvlink is NvlinkPolicy.IGNORED or not request.group < request.expert_block <= _widest(site):
+        return (request.group,)
+    return (request.expert_block, request.group)
 
 
 def _exposures(site: Site, numbers: Sequence[int], transport: Transport | None) -> Sequence[Exposure | None]:
@@ -147,8 +175,12 @@ def _whole(site: Site) -> tuple[bool, ...]:
         return (True,)
     if request.nvlink is NvlinkPolicy.IGNORED:
         return (False,)
-    widest = max(len(site.ground.offers[number].terms.sets.machine.gpus) for number in site.ground.counts)
-    return (True,) if request.group <= widest else (True, False)
+    return (True,) if request.group <= _widest(site) else (True, False)
+
+
+def _widest(site: Site) -> int:
+    """GPUs of the largest machine."""
+    return max(len(site.ground.offers[number].terms.sets.machine.gpus) for number in site.ground.counts)
 
 
 def _transports(request: Request) -> tuple[tuple[Transport | None, ...], ...]:

@@ -31,8 +31,8 @@ class Shapes(NamedTuple):
     """How many nodes have each."""
     most: int
     """GPUs of the largest offer."""
-    keeps_groups: bool
-    """Whether groups stay whole on their nodes."""
+    kept: int
+    """Every share is a multiple of so many GPUs, so that groups stay whole on their nodes."""
     rail_isolated: bool
     least: int = 1
     """GPUs that a node gives at least."""
@@ -44,11 +44,11 @@ class Shapes(NamedTuple):
 
     def equal(self) -> Iterator[Shape]:
         """Equal shares over several nodes, the largest first."""
-        total, group = self.request.gpus, self.request.group
+        total = self.request.gpus
         for unit in range(min(self.most, total - 1), 0, -1):
             if unit < self.least or total % unit or self.request.gpus_per_node not in (None, unit):
                 continue
-            if (self.keeps_groups and unit % group) or not self._are_enough(unit):
+            if unit % self.kept or not self._are_enough(unit):
                 continue
             if not self.rail_isolated:
                 yield Shape(unit, equal=True)
@@ -62,7 +62,7 @@ class Shapes(NamedTuple):
 
     def ragged(self) -> Shape:
         """Shares of any size."""
-        return Shape(self.request.group if self.keeps_groups else 1, equal=False)
+        return Shape(self.kept, equal=False)
 
     def _rails(self, unit: int, nodes: int) -> Iterator[tuple[int, ...]]:
         """Sets of NVML indexes that enough nodes have free."""

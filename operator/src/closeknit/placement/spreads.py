@@ -52,14 +52,15 @@ class Spreads:
     """The spreads of one way's nodes."""
 
     def __init__(
-        self, site: Site, values: Shares, mask: int, *, whole: bool, kind: tuple[str, ...] | None = None
+        self, site: Site, values: Shares, mask: int, *, kept: int, kind: tuple[str, ...] | None = None
     ) -> None:
-        """`mask` is that of the offers in question; `whole` says that groups keep to a domain of GROUP_LEVEL."""
+        """`mask` is that of the offers in question; of each `kept` ranks that follow each other none
+        leaves its domain of GROUP_LEVEL."""
         self._site = site
         self._values = values
         self._mask = mask
         self._counts = site.ground.counts
-        self._group = site.request.group if whole else 1
+        self._kept = kept
         self._group_at = site.levels.index(GROUP_LEVEL)
         self._kind = kind
 
@@ -93,7 +94,7 @@ class Spreads:
             able.bit_count() <= EXACT_NODES and sum(self._counts[number] for number in numbers_of(able)) <= EXACT_NODES
         )
         whole_at = None if self.groups_on_hosts else self._group_at
-        whole_units = self._group // gcd(self._group, shape.unit)
+        whole_units = self._kept // gcd(self._kept, shape.unit)
         key = (
             *(self._values.key(shape, floor), self._kind, by, at_least),
             *(counts_free, is_equal, is_exact, whole_at, whole_units),

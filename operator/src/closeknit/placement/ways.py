@@ -128,8 +128,9 @@ class Ways:
         self._rooms: dict[PathType, tuple[_Room, ...]] = {}
         self._reaches: dict[PathType, int] = {}
 
-    def limit(self, speed: int, farthest: PathType) -> int:
-        """No more rings of this speed than the tightest GPU has room for."""
+    def limit(self, speed: int, farthest: PathType, above: int = 0) -> int:
+        """No more rings of this speed than the tightest GPU has room for; as soon as they carry no more than `above`
+        MB/s together, whatever is known of them by then."""
         if farthest not in self._reaches:
             fastest = [max([-way.narrowness for way in row if way.type <= farthest], default=0) for row in self._rows]
             self._reaches[farthest] = min(fastest)
@@ -139,7 +140,7 @@ class Ways:
         least = MAX_RINGS
         for room in self._room(farthest):
             least = room.rings(plain, slowed, least, is_pair=len(self._rows) == PAIR)
-            if not least:
+            if least * speed <= above:
                 break
         return least
 
