@@ -119,7 +119,8 @@ def test_a_write_of_the_status_neither_makes_nor_unmakes_a_child(team: Bed) -> N
     team.cluster.apply(made("Pod", "mine", POD | {"nodeSelector": {"no": "where"}}, namespace=team.namespace))
 
     def written(pod: str, **labels: str | None) -> str:
-        change = json.dumps({"metadata": {"labels": {f"closeknit.dev/{name}": value for name, value in labels.items()}}})
+        wanted = {f"closeknit.dev/{name}": value for name, value in labels.items()}
+        change = json.dumps({"metadata": {"labels": wanted}})
         return refusal(team, "patch", "pod", pod, "--subresource=status", "--type=merge", f"--patch={change}")
 
     assert written("mine", job="train") == FENCE

@@ -110,7 +110,7 @@ def node(
                 memory_bytes=None,
                 gpu=gpu,
                 binding=Binding.DRA if offer == "DRA" else Binding.BEST_EFFORT,
-                fault=broken if word == "x" else None,
+                fault=FAULTS["x"] if word == "x" else None,
                 holder=None
                 if word.isdecimal() or word == "x"
                 else _holder((holders or {}).get(word, f"job team/{word}")),
