@@ -152,7 +152,8 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
         "closeknit-agent-nodetopology": account.format("agent"),
         "closeknit-operator-children": f"{account.format('operator')} && !(",
         "closeknit-operator-files": account.format("operator"),
-        "closeknit-prefix": f"{account.format('operator')} ? request.operation == 'UPDATE' : ",
+        "closeknit-prefix": f"{account.format('operator')} ? request.operation == 'UPDATE' || ",
+        "closeknit-prefix-status": f"{account.format('operator')} ? request.operation == 'UPDATE' || ",
     }
     assert {name: each[: len(begins[name])] for name, each in conditions.items()} == begins
     rules = [rule["expression"] for rule in policies["closeknit-operator-children"]["validations"]]
@@ -163,6 +164,40 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
     assert {(subject["name"], subject["namespace"]) for subject in subjects} == {
         ("closeknit-operator", "elsewhere"),
         ("closeknit-agent", "elsewhere"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("operation", "resource", "judges"),
+    [
+        ("CREATE", "pods", {"closeknit-operator-children", "closeknit-prefix"}),
+        ("CREATE", "pods/binding", {"closeknit-prefix"}),
+        ("CREATE", "pods/eviction", {"closeknit-prefix"}),
+        ("UPDATE", "pods", {"closeknit-prefix"}),
+        ("UPDATE", "pods/resize", {"closeknit-prefix"}),
+        ("UPDATE", "pods/status", {"closeknit-prefix-status"}),
+        ("DELETE", "pods", {"closeknit-operator-children"}),
+        ("CONNECT", "pods/exec", {"closeknit-operator-children"}),
+    ],
+)
+def test_each_policy_that_sees_a_write_of_every_pod_is_counted(
+    helm_program: Path, operation: str, resource: str, judges: set[str]
+) -> None:
+    """Each makes CEL values of the Pod of its own, whoever writes."""
+
+    def matches(rules: list[Object]) -> bool:
+        every = resource.partition("/")[0] + "/*"  # the API server takes the Pod itself for one of these, too
+        return any(
+            rule["apiGroups"] == [""] and operation in rule["operations"] and {resource, every} & {*rule["resources"]}
+            for rule in rules
+        )
+
+    policies = [each for each in render(helm_program) if each["kind"] == "ValidatingAdmissionPolicy"]
+    seen = {each["metadata"]["name"]: each["spec"]["matchConstraints"] for each in policies}
+    assert judges == {
+        name
+        for name, seen_by in seen.items()
+        if matches(seen_by["resourceRules"]) and not matches(seen_by.get("excludeResourceRules", []))
     }
 
 

@@ -291,7 +291,8 @@ def test_a_running_pod_is_not_changed_even_with_a_right_to_it(bed: Bed, token: P
     assert f'User "system:serviceaccount:{NAMESPACE}:{OPERATOR}" cannot patch resource "pods"' in refusal(
         bed, token, *change
     )
-    resources = "pods,pods/ephemeralcontainers,pods/exec,services,resourceclaims.resource.k8s.io"
+    subresources = "pods/binding,pods/ephemeralcontainers,pods/eviction,pods/exec"
+    resources = f"pods,{subresources},services,resourceclaims.resource.k8s.io"
     bed.cluster.kubectl("create", "role", "too-much", "--verb=*", f"--resource={resources}", here)
     bed.cluster.kubectl(
         "create", "rolebinding", "too-much", "--role=too-much", f"--serviceaccount={NAMESPACE}:{OPERATOR}", here
@@ -300,6 +301,12 @@ def test_a_running_pod_is_not_changed_even_with_a_right_to_it(bed: Bed, token: P
     assert refusal(bed, token, *change) == CHANGES
     assert refusal(bed, token, "label", "service", "train-a1", "a=b", here) == CHANGES
     assert refusal(bed, token, "exec", "train-a1-worker-00000", here, "--", "sh").endswith(CHANGES)
+    for way in ("binding", "eviction"):
+        version, kind = ("v1", "Binding") if way == "binding" else ("policy/v1", "Eviction")
+        body = {"apiVersion": version, "kind": kind, "metadata": {"name": "train-a1-worker-00000"}}
+        target = {"target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-1"}} if way == "binding" else {}
+        raw = f"--raw=/api/v1/namespaces/{bed.namespace}/pods/train-a1-worker-00000/{way}"
+        assert refusal(bed, token, "create", "--filename=-", raw, body=body | target) == CHANGES
     assert refusal(bed, token, "debug", "train-a1-worker-00000", here, "--image=sh", "--attach=false").endswith(CHANGES)
     bed.cluster.apply(
         _in(

@@ -113,6 +113,24 @@ def test_a_child_keeps_what_it_has(team: Bed) -> None:
     assert refusal(team, "delete", "pod", CHILD, "--wait=false", TENANT) == ""
 
 
+def test_a_write_of_the_status_neither_makes_nor_unmakes_a_child(team: Bed) -> None:
+    team.submit(**ON_PLUGIN)
+    team.wait_for_state("Running")
+    team.cluster.apply(made("Pod", "mine", POD | {"nodeSelector": {"no": "where"}}, namespace=team.namespace))
+
+    def written(pod: str, **words: str | None) -> str:
+        labels = {f"closeknit.dev/{name}": word for name, word in words.items()}
+        change = json.dumps({"metadata": {"labels": labels}})
+        return refusal(team, "patch", "pod", pod, "--subresource=status", "--type=merge", f"--patch={change}")
+
+    assert written("mine", job="train") == FENCE
+    assert written("mine", index="0") == FENCE
+    assert written(CHILD, job=None) == FENCE
+    # Of a child that stays one nothing is asked: who writes its status may end its job.
+    assert written(CHILD, index="1") == ""
+    assert written(CHILD, index="0") == ""
+
+
 def test_no_way_round_leads_to_a_pods_metadata(team: Bed) -> None:
     team.cluster.apply(made("Pod", "mine", POD | {"nodeSelector": {"no": "where"}}, namespace=team.namespace))
     forged = json.dumps({"metadata": {"annotations": {"closeknit.dev/gpus": "GPU-0"}}})

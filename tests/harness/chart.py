@@ -63,15 +63,16 @@ _MARKED = {
 @contextmanager
 def prefix_lifted(cluster: LocalCluster) -> Iterator[None]:
     """For as long as it lasts, anybody may set labels and annotations under our prefix, as where no policy is."""
-    binding = ("validatingadmissionpolicybinding", "closeknit-prefix")
-    stored = cluster.get(*binding)
-    cluster.kubectl("delete", *binding)
+    kind = "validatingadmissionpolicybinding"
+    stored = [cluster.get(kind, name) for name in ("closeknit-prefix", "closeknit-prefix-status")]
+    cluster.kubectl("delete", kind, *(each["metadata"]["name"] for each in stored))
     cluster.wait_for(lambda: not _is_refused(cluster, _MARKED), "the policy to be lifted")
     try:
         yield
     finally:
-        metadata = {"name": stored["metadata"]["name"], "labels": stored["metadata"]["labels"]}
-        cluster.apply({**stored, "metadata": metadata})
+        for each in stored:
+            metadata = {"name": each["metadata"]["name"], "labels": each["metadata"]["labels"]}
+            cluster.apply({**each, "metadata": metadata})
         refused = "the policy to be back"
         cluster.wait_for(lambda: _is_refused(cluster, _MARKED), refused, POLICIES_TIMEOUT_S)
 
