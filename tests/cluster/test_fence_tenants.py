@@ -118,9 +118,9 @@ def test_a_write_of_the_status_neither_makes_nor_unmakes_a_child(team: Bed) -> N
     team.wait_for_state("Running")
     team.cluster.apply(made("Pod", "mine", POD | {"nodeSelector": {"no": "where"}}, namespace=team.namespace))
 
-    def written(pod: str, **labels: str | None) -> str:
-        wanted = {f"closeknit.dev/{name}": value for name, value in labels.items()}
-        change = json.dumps({"metadata": {"labels": wanted}})
+    def written(pod: str, **words: str | None) -> str:
+        labels = {f"closeknit.dev/{name}": word for name, word in words.items()}
+        change = json.dumps({"metadata": {"labels": labels}})
         return refusal(team, "patch", "pod", pod, "--subresource=status", "--type=merge", f"--patch={change}")
 
     assert written("mine", job="train") == FENCE
