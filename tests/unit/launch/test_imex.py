@@ -34,14 +34,26 @@ OWN = {"name": "NCCL_MNNVL_ENABLE", "value": "2"}
 
 
 def gang(
-    *domains: str | None, binding: Binding = Binding.DRA, imex_with: frozenset[Binding] = EVERY, **trainer: Any
+    *domains: str | None,
+    binding: Binding = Binding.DRA,
+    imex_with: frozenset[Binding] = EVERY,
+    shared: int | None = None,
+    **trainer: Any,
 ) -> Gang:
-    """A node of this NVLink domain each."""
+    """A node of this NVLink domain each; of the one at `shared` others may have as many GPUs."""
     container = {"name": "trainer", "image": "train", **trainer}
     spec = {"gpus": 4 * len(domains), "template": {"spec": {"containers": [container]}}}
     job = TrainingJob.parse_strictly({"metadata": {"name": "train", "namespace": "ml", "uid": "u"}, "spec": spec})
     members = tuple(
-        Member(f"tray-{index}", index, ("GPU-0",) * 4, 4 * index, binding, nvlink_domain=domain)
+        Member(
+            f"tray-{index}",
+            index,
+            ("GPU-0",) * 4,
+            4 * index,
+            binding,
+            nvlink_domain=domain,
+            has_most_gpus=index != shared,
+        )
         for index, domain in enumerate(domains)
     )
     return Gang(job, 1, members, Fabric(), imex_with=imex_with)
@@ -70,6 +82,7 @@ def test_trays_of_one_domain_get_a_compute_domain_and_every_pod_a_channel(of: Ga
         pytest.param(gang("rack-1", "rack-1", imex_with=frozenset()), ["0"], id="without the driver"),
         pytest.param(gang("rack-1", "rack-1", "rack-2"), ["0"], id="over the border of a domain"),
         pytest.param(gang("rack-1", "rack-1", None), ["0"], id="with a node outside"),
+        pytest.param(gang("rack-1", "rack-1", shared=1), ["0"], id="where another gang may have one on the same node"),
         pytest.param(gang("rack-1", "rack-2"), [], id="where no two nodes share NVLink"),
         pytest.param(gang("rack-1"), [], id="on one node"),
         pytest.param(gang("rack-1", "rack-1", env=[OWN]), [], id="where the user has his own word"),

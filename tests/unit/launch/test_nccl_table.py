@@ -164,7 +164,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
         "NCCL_CUMEM_ENABLE",
     ),
     "gpu.clique label, ComputeDomain: MNNVL_ENABLE (auto), UUID, CLIQUE_ID": (
-        {"nvlink_domain": "c0ffee.1", "imex_with": frozenset(Binding), **IB},
+        {"nvlink_domain": "c0ffee.1", "has_most_gpus": True, "imex_with": frozenset(Binding), **IB},
         VERBS,
         "NCCL_MNNVL_ENABLE",
     ),

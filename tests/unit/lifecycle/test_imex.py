@@ -13,13 +13,13 @@ DRIVER = device_class(IMEX_CHANNELS)
 TWOFOLD = device_class("gpu.nvidia.com", GPU_RESOURCE)
 
 
-def trays(kind: Any, *classes: Manifest) -> Story:
-    """A job of two whole nodes of one NVLink domain."""
+def trays(kind: Any, *classes: Manifest, gpus: int = 16) -> Story:
+    """A job on two nodes of one NVLink domain, of eight GPUs each."""
     nodes = [each for name in ("gpu-1", "gpu-2") for each in kind(name)]
     for node in nodes:
         if node["kind"] == "Node":
             node["metadata"].setdefault("labels", {})["nvidia.com/gpu.clique"] = "c0ffee.1"
-    story = Story(*nodes, *classes, training_job(spec={"gpus": 16}))
+    story = Story(*nodes, *classes, training_job(spec={"gpus": gpus, "topology": {"gpusPerNode": gpus // 2}}))
     story.settle()
     return story
 
@@ -40,6 +40,13 @@ def test_channels_are_claimed_where_they_can_be(kind: Any, classes: list[Manifes
     assert ("closeknit-imex" in [each["name"] for each in pod["spec"].get("resourceClaims", [])]) is has_channels
     variables = [each["name"] for each in pod["spec"]["containers"][0]["env"]]
     assert ("NCCL_MNNVL_ENABLE" in variables) is not has_channels
+    assert ("create ComputeDomain train-a1" in story.written) is has_channels
+
+
+@pytest.mark.parametrize(("gpus", "has_channels"), [(8, False), (10, True)])
+def test_no_two_gangs_have_compute_domains_on_one_node(gpus: int, has_channels: bool) -> None:
+    """NVIDIA's driver has one on a node at a time, and the second gang's Pods would wait for the end of the first."""
+    story = trays(dra_node, DRIVER, gpus=gpus)
     assert ("create ComputeDomain train-a1" in story.written) is has_channels
 
 

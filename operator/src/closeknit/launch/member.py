@@ -43,6 +43,8 @@ class Member:
     platform: Platform | None = None
     nvlink_domain: str | None = None
     """The node's multi-node NVLink domain, as NCCL would find it."""
+    has_most_gpus: bool = False
+    """Whether it has more than half of its node's GPUs, as no second gang can."""
     role: Role = Role.WORKER
 
     @property

@@ -69,6 +69,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 offered=view.rdma.exposure if view.rdma else None,
                 platform=platform(view.labels),
                 nvlink_domain=_nvlink_domain(view),
+                has_most_gpus=view.machine is not None and 2 * len(named) > len(view.machine.gpus),
             )
         )
     return Gang(
