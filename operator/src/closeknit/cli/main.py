@@ -12,6 +12,7 @@ import typer
 from closeknit.api.names import JobKey
 from closeknit.cli import objects, report
 from closeknit.cli.bad_input import BadInput
+from closeknit.cli.outlet import answering
 from closeknit.cli.plan import Refused
 from closeknit.cli.plan import plan as decide
 
@@ -196,4 +197,4 @@ def topology(
 
 def main() -> None:
     """Entry point of `closeknit` and `kubectl closeknit`."""
-    app()
+    answering(app)

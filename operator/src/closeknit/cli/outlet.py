@@ -1,0 +1,38 @@
+"""Where answers go: pipes that are closed early, disks that are full, encodings that lack a character."""
+
+import os
+import sys
+from collections.abc import Callable
+from errno import EDQUOT, EFBIG, EIO, ENOSPC, EPIPE
+from io import TextIOWrapper
+
+NOBODY_READS = 1
+NOT_WRITTEN = 2
+_OF_WRITING = {ENOSPC, EDQUOT, EFBIG, EIO}
+
+
+def answering(command: Callable[[], None]) -> None:
+    """Runs a command that prints. The process ends without a word where nobody reads on, as after `| head`, and with a
+    line where the answer cannot be written; characters that the encoding lacks are escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            command()
+        finally:  # commands end by SystemExit; what is left to the interpreter's end fails with a traceback
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        if error.errno == EPIPE:
+            _end(NOBODY_READS)
+        if error.errno in _OF_WRITING:
+            print(f"closeknit: the answer cannot be written: {error.strerror}", file=sys.stderr)
+            _end(NOT_WRITTEN)
+        raise
+
+
+def _end(code: int) -> None:
+    """Ends the process; what is still buffered goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(code)
