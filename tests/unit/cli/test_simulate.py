@@ -143,7 +143,10 @@ def test_a_cluster_without_gpus_is_refused(tmp_path: Path) -> None:
     assert "cluster.yaml: has no node with GPUs" in result.stderr
 
 
-def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_written_is_told_before_anything_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("closeknit.cli.simulate.command.replay", None)
     result = simulate(tmp_path, TRACE, "--plot", str(tmp_path / "no" / "a.svg"))
     assert result.exit_code == 2
     assert "a.svg: cannot be written: No such file or directory" in result.stderr

@@ -1,5 +1,6 @@
 """Jobs of parts of a GPU."""
 
+from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
 from closeknit.simulation.shared import Sharing
@@ -7,6 +8,18 @@ from closeknit.simulation.submission import Submission
 from scenarios.traces import BEGINS, cluster, spec
 
 ONE, ANOTHER = spec(1), spec(1, nvlink="Ignored")
+
+
+WITH_CPU = TrainingJobSpec.parse_strictly(
+    {
+        "gpus": 1,
+        "template": {
+            "spec": {
+                "containers": [{"name": "trainer", "image": "simulated", "resources": {"requests": {"cpu": "60"}}}],
+            }
+        },
+    }
+)
 
 
 def small(number: int, at_s: float, run_s: float, part: float) -> Submission:
@@ -64,6 +77,14 @@ def test_a_job_that_asked_for_a_gpu_and_found_room_elsewhere_asks_no_more() -> N
 def test_jobs_of_other_specs_do_not_share() -> None:
     queue = gpus(1)
     assert begins(queue, small(1, 0, 60, 0.25), Submission(2, 0, 60, ANOTHER, 0.25)) == {1: 0, 2: 60}
+
+
+def test_each_on_a_gpu_takes_its_cpu_and_gives_it_back() -> None:
+    jobs = [Submission(number, 0, run_s, WITH_CPU, 0.25) for number, run_s in ((1, 20), (2, 60), (3, 60))]
+    assert begins(gpus(1), *jobs) == {1: 0, 2: 0, 3: 20}  # the node has 128 cores
+    queue = gpus(1)
+    assert begins(queue, *jobs, Submission(4, 100, 10, WITH_CPU)) == {1: 0, 2: 0, 3: 20, 4: 100}
+    assert queue.operated.cluster.nodes["gpu-0"].spare == gpus(1).operated.cluster.nodes["gpu-0"].spare
 
 
 def test_why_small_jobs_never_began_is_told_of_each() -> None:

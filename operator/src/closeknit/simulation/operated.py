@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import POD_COUNT, JobKey
 from closeknit.api.objects import ObjectMeta, TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import Change, Stream, change
+from closeknit.cluster.pod import Lodger
+from closeknit.cluster.requests import CPU, MEMORY
+from closeknit.cluster.servers import needs_on_a_node
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.schedule import schedule
 from closeknit.lifecycle.verdict import Book, Refusal, Wait
+from closeknit.placement.needs import fits
 from closeknit.placement.placement import Placement
 from closeknit.placement.tables import Tables
 from closeknit.simulation.submission import Submission
@@ -69,11 +73,35 @@ class Operated:
         self._waiting.pop(job, None)
         self._changes.append(Change(Stream.TRAINING_JOBS, (key.namespace, key.name), None))
 
+    def has_room_beside(self, other: Submission, job: Submission) -> bool:
+        """Whether the node of one that runs has left what a Pod of another needs there besides GPUs."""
+        (share,) = self._held[other].shares
+        return fits(self._followed().nodes[share.node].spare, needs_on_a_node(job.spec))
+
+    def lodge(self, job: Submission, other: Submission) -> None:
+        """It takes what its Pod needs besides GPUs on the node of another, which runs; nothing is booked."""
+        (share,) = self._held[other].shares
+        needed = {resource: amount for resource, amount in needs_on_a_node(job.spec) if resource != POD_COUNT}
+        cpu, memory = needed.pop(CPU, 0), needed.pop(MEMORY, 0)
+        key = _key(job)
+        lodger = Lodger(key.namespace, key.name, share.node, cpu, memory, tuple(needed.items()))
+        self._changes.append(Change(Stream.OTHER_PODS, key, lodger))
+
+    def move_out(self, job: Submission) -> None:
+        """It gives that back."""
+        self._changes.append(Change(Stream.OTHER_PODS, _key(job), None))
+
+    def _followed(self) -> Cluster:
+        """The cluster after what has happened since the last decision."""
+        if self._changes:
+            self._cluster = self._cluster.after(self._changes)
+            self._changes.clear()
+        return self._cluster
+
     def begun(self, now_s: float) -> Sequence[Submission]:
         """One decision over all jobs."""
         now = self._moment(now_s)
-        cluster = self._cluster.after(self._changes)
-        self._changes.clear()
+        cluster = self._followed()
         held = frozenset(map(_key, self._held))
         memory = Memory(busy=held, schedule=self._memory.schedule, is_rationed=False)
         found = schedule(cluster, self._tables, memory, now)

@@ -1,8 +1,9 @@
 """Fractions of a GPU, which closeknit itself does not hand out: jobs that share a GPU, in the simulator alone.
 
 A small job goes to the GPU with the least room that has enough, among those that small jobs of the same spec share
-already. Where none has, the first of them asks the operator's queue for a GPU of its own, which is shared from then on
-until the last job on it has gone.
+already and whose node has the CPU, memory and the rest that its Pod needs. Where none has, the first of them asks the
+operator's queue for a GPU of its own, which is shared from then on until the last job on it has gone. The booking
+counts for one of the jobs on it; each of the others takes of the node what its Pod needs.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ class _SharedGpu:
     holder: Submission
     room: float = 1.0
     tenants: set[Submission] = field(default_factory=set)
+    lodged: list[Submission] = field(default_factory=list)
+    """Who took something of the node beside the booking: one less than there are tenants, all of whom need the same."""
 
 
 class Sharing:
@@ -56,6 +59,8 @@ class Sharing:
             return
         gpu.tenants.remove(job)
         gpu.room += job.part
+        if gpu.lodged:
+            self.operated.move_out(gpu.lodged.pop())
         if not gpu.tenants:
             self._gpus.remove(gpu)
             self.operated.go(gpu.holder, now_s)
@@ -95,10 +100,19 @@ class Sharing:
     def _moved_in(self, now_s: float) -> list[Submission]:
         found = []
         for job, asks in list(self._small.items()):
-            able = [gpu for gpu in self._gpus if gpu.holder.spec is job.spec and gpu.room >= job.part - _MISSED]
+            able = [
+                gpu
+                for gpu in self._gpus
+                if gpu.holder.spec is job.spec
+                and gpu.room >= job.part - _MISSED
+                and self.operated.has_room_beside(gpu.holder, job)
+            ]
             if not able:
                 continue
-            self._join(min(able, key=lambda gpu: gpu.room), job)
+            gpu = min(able, key=lambda gpu: gpu.room)
+            self._join(gpu, job)
+            self.operated.lodge(job, gpu.holder)
+            gpu.lodged.append(job)
             if asks:
                 self.operated.go(job, now_s)
             found.append(job)

@@ -38,17 +38,24 @@ def simulate(asked: Asked, clock: datetime, *, is_json: bool) -> Account:
     """Replays the trace and prints the account; the progress goes to stderr. Raises BadInput."""
     jobs = trace(asked.trace)
     cluster = _cluster(asked.cluster)
+    if asked.plot is not None:
+        _write(asked.plot, "", "a")  # a replay may take an hour; what is there stays until there is something new
     account = _account(jobs, cluster, cluster.newest_heartbeat(clock) or NO_CLOCK)
     if asked.plot is not None:
-        try:
-            asked.plot.write_text(plot(account))
-        except OSError as error:
-            raise BadInput(asked.plot, None, "", f"cannot be written: {error.strerror}") from None
+        _write(asked.plot, plot(account))
     if is_json:
         print(as_json(account))
     else:
         print_account(account, Console())
     return account
+
+
+def _write(file: Path, text: str, mode: str = "w") -> None:
+    try:
+        with file.open(mode) as opened:
+            opened.write(text)
+    except OSError as error:
+        raise BadInput(file, None, "", f"cannot be written: {error.strerror}") from None
 
 
 def _cluster(file: Path) -> Cluster:
