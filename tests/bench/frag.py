@@ -5,13 +5,8 @@ writes docs/benchmarks.md.
 
 openb.py tells of the cluster and its Pods, openb_peers.py of FGD and BestFit, whose figures are set beside those that
 FGD's authors publish. closeknit is `place` on the whole Cluster, with the CPU and memory that each Pod asks for in its
-template. It hands out whole GPUs and nothing else, so that two rules are the benchmark's own:
-
-- A Pod that asks for a part of a GPU goes to the GPU with the least room that has enough, among those that such Pods
-  share already. Where none has, `place` is asked for a GPU, to be shared from then on, with CPU for as many such Pods
-  as would fit on it; where there is none with so much, for the CPU of the one Pod.
-- A Pod that asks for no GPU goes where the most CPU is left beside each free GPU. `bestfit_cpu` is what comes out, on
-  the first seed, when BestFit places these Pods instead.
+template. It hands out whole GPUs and nothing else: Pods that ask for a part of a GPU, or for none, go where the rule of
+stranded.py sends them. `bestfit_cpu` is what comes out, on the first seed, when BestFit places those without a GPU.
 
 All policies share seeds. There are five: the standard deviation over FGD's ten published runs is .07 to .17 points.
 """
@@ -23,12 +18,11 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-
 from bench.chart import Bars, table, write
 from bench.openb import LISTS, MILLI, Kind, Left, all_milli, arrivals, machines
 from bench.openb_peers import BestFit, Fgd, Rule, Taken
 from bench.scale import parsed, parsed_topology
+from bench.stranded import Stranded
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.dra import ResourceClaim, ResourceSlice
 from closeknit.cluster.kinds import ClusterObject, change
@@ -83,12 +77,13 @@ def _name(number: int) -> str:
 class Closeknit:
     """`place` on a Cluster that follows every Pod."""
 
-    def __init__(self, _list: str) -> None:
+    def __init__(self, name: str, _seed: int) -> None:
         self.left = Left()
+        self._stranded = Stranded(name, self.left)
         cluster = build(objects())
         self._cluster: Cluster = cluster.at(cluster.newest_heartbeat(datetime.now(UTC)) or datetime.now(UTC))
         self._tables = Tables()
-        self._requests: dict[tuple[Kind, bool], Request] = {}
+        self._requests: dict[Kind, Request] = {}
         self._refused: set[Request] = set()
         self._count = 0
 
@@ -102,26 +97,14 @@ class Closeknit:
     def _found(self, kind: Kind) -> Taken | None:
         if not kind.gpus:
             return self.without_gpu(kind)
-        if not kind.is_part:
-            return self._placed(kind, is_shared=False)
-        return self._joined(kind) or self._placed(kind, is_shared=True) or self._placed(kind, is_shared=False)
+        return self._stranded.take(kind) if kind.is_part else self._placed(kind)
 
     def without_gpu(self, kind: Kind) -> Taken | None:
-        """Where the most CPU is left beside each free GPU."""
-        left = self.left
-        able = left.takes(kind)
-        beside = np.where(able, (left.cpu - kind.cpu) / (1 + left.gpus.sum(axis=1) / MILLI), -1)
-        return (int(np.argmax(beside)), ()) if able.any() else None
+        """By the benchmark's own rule."""
+        return self._stranded.take(kind)
 
-    def _joined(self, kind: Kind) -> Taken | None:
-        """A GPU that others share."""
-        gpus = np.where(self.left.takes(kind)[:, None], self.left.gpus, 0)
-        room = np.where((gpus >= kind.milli) & (gpus < MILLI), gpus, MILLI)
-        node, gpu = divmod(int(np.argmin(room)), room.shape[1])
-        return (node, (gpu,)) if room[node, gpu] < MILLI else None
-
-    def _placed(self, kind: Kind, *, is_shared: bool) -> Taken | None:
-        request = self._request(kind, is_shared=is_shared)
+    def _placed(self, kind: Kind) -> Taken | None:
+        request = self._request(kind)
         if request in self._refused:  # nobody ever goes
             return None
         answer = place(self._cluster, request, self._tables)
@@ -131,18 +114,16 @@ class Closeknit:
         (share,) = answer.shares
         return int(share.node.partition("-")[2]), share.gpus
 
-    def _request(self, kind: Kind, *, is_shared: bool) -> Request:
-        key = (kind, is_shared)
-        if key not in self._requests:
-            cpu = kind.cpu * MILLI // kind.milli if is_shared else kind.cpu
-            asks = {"requests": {"cpu": f"{cpu}m", "memory": f"{kind.memory}Mi"}}
-            self._requests[key] = wanted(
+    def _request(self, kind: Kind) -> Request:
+        if kind not in self._requests:
+            asks = {"requests": {"cpu": f"{kind.cpu}m", "memory": f"{kind.memory}Mi"}}
+            self._requests[kind] = wanted(
                 gpus=kind.gpus,
                 gpu={"products": list(kind.models)},
                 topology={"gpusPerNode": kind.gpus},
                 template={"spec": {"containers": [{"name": "trainer", "resources": asks}]}},
             )
-        return self._requests[key]
+        return self._requests[kind]
 
     def _book(self, kind: Kind, number: int, gpus: tuple[int, ...]) -> None:
         """The Pod on its node, and a claim for the GPUs that were free."""
@@ -161,9 +142,9 @@ class Closeknit:
 class BesideBestFit(Closeknit):
     """The same, where BestFit places what asks for no GPU."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._other = BestFit(name)
+    def __init__(self, name: str, seed: int) -> None:
+        super().__init__(name, seed)
+        self._other = BestFit(name, seed)
         self._other.left = self.left
 
     def without_gpu(self, kind: Kind) -> Taken | None:
@@ -171,7 +152,7 @@ class BesideBestFit(Closeknit):
         return self._other.take(kind)
 
 
-RULES: dict[str, Callable[[str], Rule]] = {
+RULES: dict[str, Callable[[str, int], Rule]] = {
     "allocation": Closeknit,
     "bestfit_cpu": BesideBestFit,
     "fgd_reproduced": Fgd,
@@ -194,7 +175,9 @@ def allocated(name: str, seed: int, rule: Rule) -> float:
 def run(name: str, seed: int) -> dict[str, float]:
     """Every rule on one seed."""
     return {
-        key: allocated(name, seed, make(name)) for key, make in RULES.items() if not seed or make is not BesideBestFit
+        key: allocated(name, seed, make(name, seed))
+        for key, make in RULES.items()
+        if not seed or make is not BesideBestFit
     }
 
 
@@ -226,7 +209,7 @@ def report(lists: dict[str, Row], seeds: int) -> None:
         "Alibaba's 1,213 nodes with 6,212 GPUs, Pods of four lists as they come, until 130% of all GPUs have been "
         f"asked for, {seeds} seeds. In percent of all GPUs; FGD's and BestFit's are those that FGD's authors publish, "
         "and what their rules give here. closeknit places Pods that ask for whole GPUs, with their CPU and memory; "
-        "parts of a GPU and Pods without one are placed by the benchmark's own rules (tests/bench/frag.py). In the "
+        "parts of a GPU and Pods without one are placed by the benchmark's own rule (tests/bench/stranded.py). In the "
         "last column, one seed, BestFit places the Pods without a GPU.\n\n"
     )
     header = (

@@ -1,7 +1,8 @@
 """FGD and BestFit as the simulator of FGD's authors has them (hkust-adsl/kubernetes-scheduler-simulator at 8f3d641).
 
 Both filter by CPU, memory, GPU model and GPUs, score every node that is left with a whole number from 0 to 100, and
-take the first by name of the best.
+take the first by name of the best. The simulator gives the nodes new names in a random order before each run
+(`rand.Perm` in syncClusterResourceList), so that which of equals that is differs from seed to seed.
 
 FGD (Weng et al., ATC'23) scores by how much the GPU that typical Pods cannot use grows. Typical are the most frequent
 kinds of Pods that make 95% of the list, CPU and GPU alone compared. For each of them all that is free of a node counts
@@ -10,6 +11,7 @@ BestFit scores by what would be left, of CPU as a part of 128 cores and of GPU a
 """
 
 from collections import Counter
+from random import Random
 from typing import Protocol
 
 import numpy as np
@@ -33,11 +35,17 @@ class Rule(Protocol):
         """The node and its GPUs for a Pod that comes; None where there is no room."""
 
 
+def _named(seed: int, nodes: int) -> Ints:
+    """The nodes in the order of the names that they have in the run of a seed."""
+    return np.array(Random(seed).sample(range(nodes), nodes))  # noqa: S311 - the same names every time
+
+
 class BestFit:
     """The node that is the fullest afterwards."""
 
-    def __init__(self, _name: str) -> None:
+    def __init__(self, _name: str, seed: int) -> None:
         self.left = Left()
+        self._order = _named(seed, len(self.left.cpu))
 
     def take(self, kind: Kind) -> Taken | None:
         """By the rule."""
@@ -46,7 +54,8 @@ class BestFit:
         if not able.any():
             return None
         unused = (left.cpu - kind.cpu) / CPU / 2 + (left.gpus.sum(axis=1) - kind.gpus * kind.milli) / GPU / 2
-        node = int(np.argmax(np.where(able, np.floor((1 - unused) * 100), -1)))
+        scores = np.where(able, np.floor((1 - unused) * 100), -1)
+        node = int(self._order[np.argmax(scores[self._order])])
         return node, _tightest(left.gpus[node], kind)
 
 
@@ -58,8 +67,9 @@ def _tightest(gpus: Ints, kind: Kind) -> tuple[int, ...]:
 class Fgd:
     """The node where the least becomes useless."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, seed: int) -> None:
         self.left = left = Left()
+        self._order = _named(seed, len(left.cpu))
         self._kinds = list(kinds(name))
         self._numbers = {kind: number for number, kind in enumerate(self._kinds)}
         self._cpu: Ints = np.array([kind.cpu for kind in self._kinds])
@@ -92,7 +102,7 @@ class Fgd:
             self._score(self._changed)
             self._changed = None
         number = self._numbers[kind]
-        node = int(np.argmax(self._scores[number]))
+        node = int(self._order[np.argmax(self._scores[number, self._order])])
         if self._scores[number, node] < 0:
             return None
         self._changed = node
