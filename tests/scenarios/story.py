@@ -195,10 +195,20 @@ class Story:
             self.change_pod(name, node=target, phase="Running")
 
     def allocate(self, claim: dict[str, Any], target: str, uuids: list[str]) -> None:
-        """The scheduler gives these GPUs to a claim."""
-        results = [
-            {"driver": "gpu.nvidia.com", "pool": target, "device": f"gpu-{uuid.rpartition('-')[2]}"} for uuid in uuids
-        ]
+        """The scheduler gives these GPUs to a claim, and the NICs that it names."""
+        asked = {each["name"]: each["exactly"] for each in claim["spec"]["devices"]["requests"]}
+        gpus = [f"gpu-{uuid.rpartition('-')[2]}" for uuid in uuids] if "gpus" in asked else []
+        results = [{"driver": "gpu.nvidia.com", "pool": target, "device": device} for device in gpus]
+        if nics := asked.get("nics"):
+            words = nics["selectors"][0]["cel"]["expression"]
+            results += [
+                {"driver": "dra.net", "pool": target, "device": device["name"]}
+                for (kind, *_), part in self.objects.items()
+                if kind == "ResourceSlice" and (part["spec"]["driver"], part["spec"]["nodeName"]) == ("dra.net", target)
+                for device in part["spec"]["devices"]
+                if "dra.net/pciAddress" in device["attributes"]
+                and repr(device["attributes"]["dra.net/pciAddress"]["string"]) in words
+            ]
         claim["status"] = {"allocation": {"devices": {"results": results}}}
 
     def remove_pod(self, name: str) -> None:

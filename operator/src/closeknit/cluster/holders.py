@@ -34,6 +34,8 @@ class BookedShare:
     binding: Binding
     needs: Needs
     """What its Pod takes besides GPUs."""
+    nics: tuple[str, ...] = ()
+    """NICs that its Pod claims for itself, as name:port."""
 
     @property
     def pod_key(self) -> tuple[str, str]:

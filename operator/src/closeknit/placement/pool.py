@@ -210,7 +210,7 @@ class Pool:
         is_fewest = filling.is_proven
         network = (self._site.levels, self._site.level_bandwidth_gb_s, counts)
         prediction = predict(
-            [(part.node, part.offer.terms.sets, part.mask) for part in parts],
+            [(part.node, part.offer.terms.sets, part.mask, part.offer.terms.nics) for part in parts],
             self._transport,
             level_cap(*network),
             level_floor(*network),

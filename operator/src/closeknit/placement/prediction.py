@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
+from closeknit.placement.bandwidth import NicAccess
 from closeknit.placement.paths import PathType
 from closeknit.placement.sets import Sets
 
@@ -56,12 +57,13 @@ def level_floor(
 
 
 def predict(
-    parts: Sequence[tuple[str, Sets, int]],
+    parts: Sequence[tuple[str, Sets, int, NicAccess]],
     transport: Transport | None,
     cap: LevelCap | None,
     floor_gb_s: float | None,
 ) -> Prediction:
-    """The prediction for (node, its sets, its GPUs as a mask): the slowest ring, NIC or level, whichever is least.
+    """The prediction for (node, its sets, its GPUs as a mask, the NICs that it can get): the slowest ring, NIC
+    or level, whichever is least.
 
     `cap` and `floor_gb_s` are `level_cap` and `level_floor` of the domains that the parts span. Rings of a gang on one
     node are calibrated; over several nodes they have more steps, and what they miss is less than the network takes.
@@ -69,10 +71,10 @@ def predict(
     limits: list[tuple[float, str]] = []
     if len(parts) == 1 and parts[0][2].bit_count() == 1:
         return Prediction(None, "one GPU has nothing to exchange")
-    different: dict[tuple[Sets, int], str] = {}  # equal shares limit alike; the first node is named
-    for node, sets, mask in parts:
-        different.setdefault((sets, mask), node)
-    for (sets, mask), node in different.items():
+    different: dict[tuple[Sets, int, NicAccess], str] = {}  # equal shares limit alike; the first node is named
+    for node, sets, mask, access in parts:
+        different.setdefault((sets, mask, access), node)
+    for (sets, mask, _), node in different.items():
         rings = sets.bandwidth(mask)
         if not sets.is_predicted(alone=len(parts) == 1):
             return Prediction(None, f"nothing is predicted for {node}: {UNSEARCHED}")
@@ -84,8 +86,8 @@ def predict(
             limits.append((inside, f"{kind} ring inside {node}"))
     if len(parts) > 1:
         nics = [
-            (sets.nics(mask, transport).gb_s if transport else None, f"NICs of {node}")
-            for (sets, mask), node in different.items()
+            (sets.nics(mask, transport, access).gb_s if transport else None, f"NICs of {node}")
+            for (sets, mask, access), node in different.items()
         ]
         known = [(gb_s, words) for gb_s, words in nics if gb_s is not None]
         if len(known) < len(nics) and cap is None:

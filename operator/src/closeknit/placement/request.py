@@ -9,6 +9,7 @@ from closeknit.api.names import JobKey, NodeLabel
 from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, Parallelism, RdmaPolicy, TrainingJobSpec
+from closeknit.cluster.exposure import claims_itself
 from closeknit.cluster.requests import Needs
 from closeknit.cluster.servers import needs_on_a_node
 
@@ -71,6 +72,8 @@ class Request:
     """Name of a traffic class that the site must have declared."""
     needs: Needs = ()
     """What its Pods on one node, a worker and parameter servers, need there besides GPUs."""
+    claims_itself: bool = False
+    """Whether its template claims devices itself, which NICs may be among."""
 
     @property
     def level(self) -> str | None:
@@ -123,6 +126,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         else (),
         node_selector=_selector(spec, selector if isinstance(selector, dict) else {}),
         needs=needs_on_a_node(spec),
+        claims_itself=claims_itself(template),
         affinity=_affinity(template),
     )
 
