@@ -1,8 +1,11 @@
 """DRANET's NICs as a node has them: which can be claimed, by which DeviceClass, and who has them."""
 
+from dataclasses import replace
+
 import pytest
 
 from closeknit.cluster.exposure import Exposure
+from closeknit.cluster.kinds import change
 from closeknit.cluster.node import NodeView
 from scenarios.manifests import (
     Manifest,
@@ -15,7 +18,7 @@ from scenarios.manifests import (
     resource_slice,
     training_job,
 )
-from scenarios.views import cluster, view
+from scenarios.views import cluster, parsed, view
 
 DRIVER = 'device.driver == "dra.net"'
 RDMA = "device.attributes['dra.net'].rdma == true"
@@ -152,6 +155,20 @@ def test_a_node_is_seen_anew_as_objects_come_and_go() -> None:
     objects = [*machine(), nic_slice("gpu-1", ADDRESSES), DRANET, nic_claim("notebook", ("gpu-1", 0))]
     whole = cluster(*objects)
     for left_out in objects[3:]:
-        rest = [each for each in objects if each is not left_out]
-        assert cluster(*rest, left_out) == whole
-        assert cluster(*rest).nodes != whole.nodes
+        less = cluster(*(each for each in objects if each is not left_out))
+        come = change(parsed(left_out))
+        assert less.nodes != whole.nodes
+        assert less.after((come,)) == whole
+        assert whole.after((replace(come, new=None),)) == less
+
+
+def test_an_empty_copy_of_the_cluster_follows_what_is_offered() -> None:
+    """What is held there is free; what DRANET does not offer is not."""
+    few, all_four = (nic_slice("gpu-1", ADDRESSES[:rows]) for rows in (2, 4))
+    held = nic_claim("notebook", ("gpu-1", 0))
+    found = cluster(*machine(), few, DRANET, held)
+    (group,) = found.forest.now.counts
+    (emptied,) = found.forest.empty.counts
+    assert (group.nics_taken, emptied.nics_taken) == (0b1101, 0b1100)
+    (emptied,) = found.after((change(parsed(all_four)),)).forest.empty.counts
+    assert emptied.nics_taken == 0

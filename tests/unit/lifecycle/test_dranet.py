@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from closeknit.lifecycle.demand import demand
+from closeknit.lifecycle.freed import freed
 from scenarios.manifests import (
     Manifest,
     device_class,
@@ -229,6 +230,52 @@ def test_the_next_attempt_counts_on_the_nics_of_its_own_claims() -> None:
     story.remove_pod("train-a1-worker-00001")
     story.settle()
     assert pinned(story, "train-a2-worker-00001") == ADDRESSES
+
+
+def test_claims_of_pods_that_are_gone_are_waited_for_and_no_hindrance() -> None:
+    """The garbage collector is behind: they hold every NIC, which nobody else is to have."""
+    story = settled(*two(gpus=8), job(rdma="Required"))
+    story.run_all()
+    story.settle()
+    for name in story.pods():
+        del story.objects["Pod", "team-b", name]
+    story.settle()
+    story.pass_time(30)
+    story.settle()
+    assert (story.status().attempt, story.pods()) == (2, [])
+    assert story.status().placement is not None
+    for name in story.names("ResourceClaim"):
+        del story.objects["ResourceClaim", "team-b", name]
+    story.settle()
+    assert story.pods() == ["train-a2-worker-00000", "train-a2-worker-00001"]
+
+
+def test_nics_of_its_own_claims_count_as_free_for_the_job() -> None:
+    """Its booking is gone with the attempt, and its Pods are gone; the claims, on NICs alone, are not yet."""
+    story = settled(*two(gpus=8), job())
+    story.run_all()
+    story.settle()
+    for name in story.pods():
+        del story.objects["Pod", "team-b", name]
+    story.objects["TrainingJob", "team-b", "train"]["status"].pop("placement")
+    seen = story.cluster
+    (own,) = [freed(body, seen.pods_of(key), seen) for key, body in seen.jobs.items()]
+    rdma = [[each.nodes[name].rdma for name in ("gpu-1", "gpu-2")] for each in (seen, own)]
+    assert [[offer.free for offer in offers if offer is not None] for offers in rdma] == [[0, 0], [4, 4]]
+
+
+def test_of_guessed_gpus_those_beside_the_likeliest_count() -> None:
+    """A share of a resource has all NICs that could be near; claimed ones would be all that others could have."""
+    body = job(gpus=8)
+    body["spec"]["gpu"] = {"binding": "BestEffort"}
+    assert [len(pinned(settled(*two(gpus=8), body), f"train-a1-worker-0000{rank}")) for rank in (0, 1)] == [2, 2]
+
+
+def test_a_template_has_no_claim_under_our_name() -> None:
+    body = job(resourceClaims=[{"name": "closeknit-nics", "resourceClaimTemplateName": "theirs"}])
+    (pending,) = [job.status.pending for job in settled(*two(), body).cluster.jobs.values()]
+    assert pending is not None
+    assert "resourceClaims[0].name is closeknit-nics, a name that closeknit uses itself" in pending.message
 
 
 def test_quotas_of_devices_count_both_classes() -> None:
