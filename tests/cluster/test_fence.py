@@ -28,8 +28,8 @@ PLACE = (
 FINALIZERS = "the operator's children have no finalizers"
 SERVICE = "the operator's Services are headless, select the Pods of their attempt, and have nothing else"
 CLAIM = (
-    "the operator's claims ask for devices of the class gpu.nvidia.com or mig.nvidia.com, without admin access and "
-    "without a config"
+    "the operator's claims ask for devices of the class gpu.nvidia.com or mig.nvidia.com, and for NICs of the driver "
+    "dra.net by their PCI addresses, without admin access and without a config"
 )
 CHANGES = "the operator makes and deletes its children, and changes nothing of them; a claim goes with its Pod"
 DELETES = "the operator deletes only Pods and Services that a TrainingJob owns and that have the name of its child"

@@ -67,6 +67,11 @@ def _claim(**exactly: Any) -> dict[str, Any]:
     }
 
 
+_ADDRESS = "device.attributes['dra.net'].pciAddress"
+_PINNED = f"device.driver == 'dra.net' && has({_ADDRESS}) && {_ADDRESS} in ['0000:1a:00.0']"
+_NICS = {"selectors": [{"cel": {"expression": _PINNED}}]}
+
+
 def _job(**spec: Any) -> dict[str, Any]:
     template = {"spec": {"containers": [{"name": "trainer", "image": "i"}], **spec}}
     body = {"apiVersion": "closeknit.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "train"}}
@@ -98,6 +103,7 @@ ATTEMPTS = (
     ),
     Attempt("operator", "a claim of a child", _CLAIMS, _claim()),
     Attempt("operator", "a claim of another device class", _CLAIMS, _claim(deviceClassName="another.example.com")),
+    Attempt("operator", "a claim of NICs by PCI address", _CLAIMS, _claim(deviceClassName="dranet", **_NICS)),
     Attempt("operator", "the files of an attempt", _CONFIG_MAPS, _config_map([_SERVICE_OWNER])),
     Attempt("operator", "a ConfigMap that is nobody's", _CONFIG_MAPS, _config_map([])),
     Attempt("operator", "the key pair of a job", _SECRETS, _secret(f"gone-ssh-{_OWNER['uid']}")),

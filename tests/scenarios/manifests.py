@@ -248,6 +248,46 @@ def resource_slice(
     }
 
 
+def nic_slice(
+    node: str = "gpu-1",
+    addresses: Sequence[str] = (),
+    *,
+    generation: int = 1,
+    part: int = 0,
+    count: int = 1,
+    devices: Mapping[int, Manifest] | None = None,
+) -> Manifest:
+    """DRANET's slice of a node: the interface that everybody has, and an RDMA NIC `nic-<row>` for each PCI address."""
+    lone = {"name": "net-eth0", "attributes": {"dra.net/ifName": {"string": "eth0"}, "dra.net/rdma": {"bool": False}}}
+    nics = [
+        {
+            "name": f"nic-{row}",
+            "attributes": {"dra.net/pciAddress": {"string": address}, "dra.net/rdma": {"bool": True}},
+            **(devices or {}).get(row, {}),
+        }
+        for row, address in enumerate(addresses)
+    ]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-dra.net-{generation}-{part}"},
+        "spec": {
+            "driver": "dra.net",
+            "nodeName": node,
+            "pool": {"name": node, "generation": generation, "resourceSliceCount": count},
+            "devices": [lone, *nics],
+        },
+    }
+
+
+def nic_claim(name: str, *results: tuple[str, int], namespace: str = "ml") -> Manifest:
+    """A claim that was given (node, row) of DRANET's NICs."""
+    claim = resource_claim(name, *results, namespace=namespace, driver="dra.net")
+    for given in claim["status"]["allocation"]["devices"]["results"]:
+        given["device"] = given["device"].replace("gpu", "nic")
+    return claim
+
+
 def resource_claim(
     name: str = "notebook-gpus",
     *results: tuple[str, int],
@@ -283,13 +323,14 @@ def priority_class(name: str, value: int, *, is_default: bool = False) -> Manife
     }
 
 
-def device_class(name: str, resource: str | None = None) -> Manifest:
+def device_class(name: str, resource: str | None = None, *, selectors: Sequence[str] = ()) -> Manifest:
     """One that stands for an extended resource, too, where that is given."""
+    cel = {"selectors": [{"cel": {"expression": each}} for each in selectors]} if selectors else {}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
         "metadata": {"name": name},
-        "spec": {"extendedResourceName": resource} if resource else {},
+        "spec": {**({"extendedResourceName": resource} if resource else {}), **cel},
     }
 
 

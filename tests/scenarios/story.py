@@ -195,16 +195,27 @@ class Story:
             self.change_pod(name, node=target, phase="Running")
 
     def allocate(self, claim: dict[str, Any], target: str, uuids: list[str]) -> None:
-        """The scheduler gives these GPUs to a claim."""
+        """The scheduler gives these GPUs, or MIG devices, to a claim, and the NICs that it names."""
         parts = [part["spec"] for (kind, _, _), part in self.objects.items() if kind == "ResourceSlice"]
+        asked = {each["name"]: each["exactly"] for each in claim["spec"]["devices"]["requests"]}
         mig = {
             device["attributes"]["uuid"]["string"]: device["name"]
             for part in parts
             for device in part["devices"]
-            if device["attributes"]["type"]["string"] == "mig"
+            if device["attributes"].get("type") == {"string": "mig"}
         }
-        devices = [mig.get(uuid, f"gpu-{uuid.rpartition('-')[2]}") for uuid in uuids]
-        results = [{"driver": "gpu.nvidia.com", "pool": target, "device": device} for device in devices]
+        gpus = [mig.get(uuid, f"gpu-{uuid.rpartition('-')[2]}") for uuid in uuids] if "gpus" in asked else []
+        results = [{"driver": "gpu.nvidia.com", "pool": target, "device": device} for device in gpus]
+        if nics := asked.get("nics"):
+            words = nics["selectors"][0]["cel"]["expression"]
+            results += [
+                {"driver": "dra.net", "pool": target, "device": device["name"]}
+                for part in parts
+                if (part["driver"], part["nodeName"]) == ("dra.net", target)
+                for device in part["devices"]
+                if "dra.net/pciAddress" in device["attributes"]
+                and repr(device["attributes"]["dra.net/pciAddress"]["string"]) in words
+            ]
         claim["status"] = {"allocation": {"devices": {"results": results}}}
 
     def remove_pod(self, name: str) -> None:

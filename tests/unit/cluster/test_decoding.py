@@ -92,8 +92,8 @@ DROPPED = {
     "a finished Pod of somebody": pod(phase="Failed"),
     "a Pod without containers": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": None},
     "a claim that waits": resource_claim("x"),
-    "a claim of another driver": resource_claim("x", ("gpu-1", 0), driver="dra.net"),
-    "a slice of another driver": resource_slice(driver="dra.net"),
+    "a claim of another driver": resource_claim("x", ("gpu-1", 0), driver="sriov.example"),
+    "a slice of another driver": resource_slice(driver="sriov.example"),
     "a slice of no node": {
         **resource_slice(),
         "spec": {"driver": "gpu.nvidia.com", "allNodes": True, "pool": {"name": "x"}},

@@ -8,7 +8,7 @@ from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.conditions import timestamp
 from closeknit.lifecycle.pauses import LINGERS_AFTER
 from scenarios.machines import dgx1v
-from scenarios.manifests import node, node_topology, pod, resource_claim, training_job, worker
+from scenarios.manifests import device_class, nic_slice, node, node_topology, pod, resource_claim, training_job, worker
 from scenarios.stories import WHOLE, booked_nodes, ended, unschedulable
 from scenarios.story import Story, dra_node, plugin_node
 
@@ -77,6 +77,25 @@ def test_a_node_is_avoided_no_less_because_another_pod_leaves_its_nics() -> None
     story.settle()
     assert (story.status().placement, story.status().attempt) == (None, 2)
     story.objects[("Node", "", "gpu-1")]["status"]["allocatable"]["rdma/b"] = "0"
+    story.settle()
+    assert nodes(story) == ["gpu-1"]
+
+
+def test_a_node_is_tried_again_once_its_claimable_nics_change() -> None:
+    dranet = device_class("dranet", selectors=["device.driver == 'dra.net'"])
+    spec = dgx1v(tag="gpu-1").wire()
+    nics = [{**nic, "pciAddress": f"0000:{row:02x}:00.0"} for row, nic in enumerate(spec["nics"], start=26)]
+    story = Story(
+        node("gpu-1"),
+        {**node_topology("gpu-1"), "spec": {**spec, "nics": nics}},
+        nic_slice("gpu-1", ["0000:1a:00.0"]),
+        dranet,
+        training_job(spec={"gpus": 8}),
+    )
+    story.settle()
+    refuse(story, ANTI_AFFINITY, 30)
+    assert (story.status().placement, story.status().attempt) == (None, 2)
+    story.add(nic_slice("gpu-1", ["0000:1a:00.0", "0000:1b:00.0"]))
     story.settle()
     assert nodes(story) == ["gpu-1"]
 

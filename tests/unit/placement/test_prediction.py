@@ -4,6 +4,7 @@ import pytest
 
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import machine
+from closeknit.placement.bandwidth import EVERY_NIC
 from closeknit.placement.prediction import LevelCap, level_cap, level_floor, predict
 from closeknit.placement.rings import rings
 from closeknit.placement.sets import Sets
@@ -43,5 +44,5 @@ def test_a_network_inside_a_domain_is_no_slower_than_that_between_domains() -> N
 def test_a_gang_has_what_its_slowest_part_has(cap: LevelCap | None, expected: float) -> None:
     """Eight A100 over NVSwitches plan 240 GB/s of rings and 192 of eight NICs of 200 Gb/s."""
     sets = Sets(machine(hgx_a100()), rings)
-    parts = [(name, sets, sets.every) for name in ("n0", "n1")]
+    parts = [(name, sets, sets.every, EVERY_NIC) for name in ("n0", "n1")]
     assert predict(parts, Transport.INFINIBAND, cap, None).gb_s == expected

@@ -13,6 +13,7 @@ from closeknit.agent.recorded import RecordedSource
 from closeknit.api.nodetopology import Method
 from closeknit.machine.graph import machine
 from closeknit.placement.ask import ANY, Ask, Measure
+from closeknit.placement.bandwidth import EVERY_NIC
 from closeknit.placement.calibration import reached
 from closeknit.placement.paths import PathType
 from closeknit.placement.prediction import predict
@@ -59,7 +60,7 @@ MEASURED = [*of_eight(), *of_fewer("hgx-h200-4gpu-vm", 4), *of_fewer("hgx-h200-2
 
 def predicted(machine_name: str, gpus: tuple[int, ...]) -> float:
     sets = sets_of(machine_name)
-    found = predict([("node", sets, mask_of(gpus))], None, None, None).gb_s
+    found = predict([("node", sets, mask_of(gpus), EVERY_NIC)], None, None, None).gb_s
     assert found is not None
     return found
 

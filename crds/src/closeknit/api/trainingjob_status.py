@@ -10,6 +10,7 @@ from closeknit.api.trainingjob import MAX_GPUS
 from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Uuid, Wire
 
 _LONG = 1 << 20
+_RESOURCE = 35 + 253  # characters: of a DeviceClass and the prefix that makes a resource of its name
 _PART = r"^[-.a-z0-9]*$"
 _NAMES = r"^[-.a-z0-9]*:[-.a-z0-9]*(,[-.a-z0-9]*)*$"
 _RUNS = r"^[0-9]{1,18}([*][0-9]{1,5})?(,[0-9]{1,18}([*][0-9]{1,5})?)*$"
@@ -57,8 +58,9 @@ class NodeAssignment(Wire):
     """Global ranks on this node, for example 0-7."""
     nics: Annotated[list[Label], Field(max_length=64)] | None = None
     """RDMA NICs that the Pod uses; absent: as the node before."""
-    rdma_resource: Annotated[str, StringConstraints(max_length=128)] | None = None
-    """The node's resource by which the Pod gets them, for example rdma/hca; absent: as the node before."""
+    rdma_resource: Annotated[str, StringConstraints(max_length=_RESOURCE)] | None = None
+    """The node's resource by which the Pod gets them, for example rdma/hca, or deviceclass.resource.kubernetes.io/ and
+    the DeviceClass that its claim names; absent: as the node before."""
     binding: Binding
     """DRA, WholeNode or BestEffort."""
     topology_generation: Annotated[int, Field(ge=0)]
@@ -74,8 +76,9 @@ class NodeKind(Wire):
     """NVML indexes of the chosen GPUs in local-rank order."""
     nics: Annotated[list[Label], Field(max_length=64)] | None = None
     """RDMA NICs that the Pod uses."""
-    rdma_resource: Annotated[str, StringConstraints(max_length=128)] | None = None
-    """The node's resource by which the Pod gets them, for example rdma/hca."""
+    rdma_resource: Annotated[str, StringConstraints(max_length=_RESOURCE)] | None = None
+    """The node's resource by which the Pod gets them, for example rdma/hca, or deviceclass.resource.kubernetes.io/ and
+    the DeviceClass that its claim names."""
     binding: Binding
     """DRA, WholeNode or BestEffort."""
     actual: Actual | None = None

@@ -59,6 +59,8 @@ class MachineNic:
     numa_node: int | None
     gpu_levels: tuple[str, ...]
     """PCIe level to each GPU by position; empty where unknown."""
+    pci_address: str | None = None
+    """As NodeTopology has it, for example 0000:1a:00.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,7 @@ def _nics(spec: NodeTopologySpec, order: list[int], nics_down: tuple[str, ...]) 
             rate_gb_s=None if nic.rate_gb_per_s is None else nic.rate_gb_per_s / 8,
             numa_node=nic.numa_node,
             gpu_levels=tuple(nic.gpu_levels[row] for row in order) if nic.gpu_levels else (),
+            pci_address=nic.pci_address,
         )
 
 

@@ -83,13 +83,17 @@ validations:
       object.spec.?clusterIP.orValue('') == 'None' && object.spec.?clusterIPs.orValue(['None']) == ['None'] &&
       !has(object.spec.externalIPs) && !has(object.spec.externalName) && !has(object.spec.ports) &&
       object.spec.?selector.orValue({}) == {'closeknit.dev/job': variables.job, 'closeknit.dev/attempt': variables.attempt})
-  # What a driver is told in a config may be as much as admin access.
+  # What a driver is told in a config may be as much as admin access. Which DeviceClass is that of NICs the site decides;
+  # all selectors must hold, so that of whatever class no other device is allocated.
   - reason: Forbidden
-    message: the operator's claims ask for devices of the class gpu.nvidia.com or mig.nvidia.com, without admin access and without a config
+    message: >-
+      the operator's claims ask for devices of the class gpu.nvidia.com or mig.nvidia.com, and for NICs of the driver
+      dra.net by their PCI addresses, without admin access and without a config
     expression: >-
       !variables.isClaim || !variables.isNew || (object.spec.devices.all(k, k == 'requests') &&
-      object.spec.devices.requests.all(r, has(r.exactly) && r.exactly.deviceClassName in ['gpu.nvidia.com', 'mig.nvidia.com'] &&
-      !r.exactly.?adminAccess.orValue(false)))
+      object.spec.devices.requests.all(r, has(r.exactly) && !r.exactly.?adminAccess.orValue(false) &&
+      (r.exactly.deviceClassName in ['gpu.nvidia.com', 'mig.nvidia.com'] || r.exactly.?selectors.orValue([]).exists(s, has(s.cel) &&
+      s.cel.expression.matches(r"^device\.driver == 'dra\.net' && has\(device\.attributes\['dra\.net'\]\.pciAddress\) && device\.attributes\['dra\.net'\]\.pciAddress in \[[0-9a-fA-F:., ']+\]$")))))
   - reason: Forbidden
     message: >-
       a Pod of the operator has the default service account, or one that the operator has the verb use on, too; leave

@@ -20,6 +20,7 @@ from closeknit.api.trainingjob_status import (
     ParameterServerAssignment,
     PlacementStatus,
 )
+from closeknit.cluster.exposure import is_claimed
 from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.packing import packed, unpacked
 
@@ -58,6 +59,11 @@ class Share:
     def ranks(self) -> range:
         """Global ranks of this share."""
         return range(self.first_rank, self.first_rank + len(self.gpus))
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether its Pod has a claim: on its GPUs, its NICs or both."""
+        return self.binding is Binding.DRA or is_claimed(self.rdma_resource)
 
     @property
     def is_verified(self) -> bool:

@@ -26,6 +26,7 @@ from closeknit.cluster.kept import (
     DEVICE_CLASSES,
     INVALID_JOBS,
     JOBS,
+    NIC_SLICES_OF_POOL,
     PODS,
     PODS_OF,
     PRIORITIES,
@@ -186,6 +187,11 @@ class Cluster:
     def claimed_uuids(self, claim: ResourceClaim) -> tuple[str | None, ...]:
         """UUID of each GPU that the claim holds, in the order of its allocation; None where no slice tells."""
         return tuple(uuid_of(device, self._tables.under(SLICES_OF_POOL, pool)) for pool, device in claim.devices)
+
+    def nodes_of_nics(self, claim: ResourceClaim) -> frozenset[str]:
+        """The nodes whose NICs it holds."""
+        under = self._tables.under
+        return frozenset(part.node for pool, _ in claim.nics for part in under(NIC_SLICES_OF_POOL, pool))
 
     def reported_uuids(self, pod: Pod) -> tuple[str, ...] | None:
         """UUIDs of the devices that the kubelet gave to the Pod, ascending; None where neither its node's agent nor its

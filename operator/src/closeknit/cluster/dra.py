@@ -1,12 +1,13 @@
-"""ResourceSlices and ResourceClaims of NVIDIA's DRA driver, in the few fields that are kept."""
+"""ResourceSlices and ResourceClaims of NVIDIA's DRA driver and of DRANET, in the few fields that are kept."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from closeknit.api.names import GPU_DRA_DRIVER, JobKey, child_named
+from closeknit.api.names import GPU_DRA_DRIVER, NIC_DRA_DRIVER, JobKey, child_named
+from closeknit.cluster.dranet import NicDevice, NicSlice
 from closeknit.cluster.meta import Metadata, Owner, WireStruct
 from closeknit.cluster.node import Fault, FaultKind
 
@@ -49,7 +50,7 @@ class ResourceSlice(msgspec.Struct, frozen=True, dict=True):
 
 
 class ResourceClaim(msgspec.Struct, frozen=True):
-    """A claim that was given GPUs, or whose name a child of ours may want."""
+    """A claim that was given GPUs or NICs, or whose name a child of ours may want."""
 
     namespace: str
     name: str
@@ -60,6 +61,8 @@ class ResourceClaim(msgspec.Struct, frozen=True):
     allocated: bool = False
     devices: tuple[tuple[str, str], ...] = ()
     """GPUs that it holds, as (pool, device), in the allocation's order; adminAccess holds none."""
+    nics: tuple[tuple[str, str], ...] = ()
+    """NICs of DRANET that it holds, likewise."""
     reserved_for: tuple[str, ...] = ()
     """Names of the Pods that may use it."""
 
@@ -88,6 +91,7 @@ class ResourceClaim(msgspec.Struct, frozen=True):
 
 class _Attribute(WireStruct, frozen=True):
     string: str | None = None
+    is_true: bool | None = msgspec.field(default=None, name="bool")
 
 
 class _Taint(WireStruct, frozen=True):
@@ -155,9 +159,18 @@ class WireResourceClaim(WireStruct, frozen=True):
     status: _ClaimStatus | None = None
 
 
-def resource_slice(wire: WireResourceSlice) -> ResourceSlice | None:
-    """The slice that is kept; None for one that is not of gpu.nvidia.com or not of one node."""
+def resource_slice(wire: WireResourceSlice) -> ResourceSlice | NicSlice | None:
+    """The slice that is kept; None for one that is of neither driver or not of one node."""
     spec = wire.spec
+    if spec.driver == NIC_DRA_DRIVER and spec.node_name:
+        return NicSlice(
+            name=wire.metadata.name,
+            node=spec.node_name,
+            pool=spec.pool.name,
+            generation=spec.pool.generation,
+            slice_count=spec.pool.resource_slice_count,
+            devices=tuple(nic for device in spec.devices or () if (nic := _nic(device)) is not None),
+        )
     if spec.driver != GPU_DRA_DRIVER or not spec.node_name:
         return None
     return ResourceSlice(
@@ -170,14 +183,24 @@ def resource_slice(wire: WireResourceSlice) -> ResourceSlice | None:
     )
 
 
+def _attributes(wire: _Device, driver: str, attribute: str) -> Iterator[_Attribute]:
+    """A bare key belongs to the driver's own domain; the qualified spelling means the same."""
+    for key in (attribute, f"{driver}/{attribute}"):
+        value = (wire.attributes or {}).get(key)
+        if value is not None:
+            yield value
+
+
+def _nic(wire: _Device) -> NicDevice | None:
+    """The RDMA NIC; None for any other interface, and for one that no claim can pin."""
+    address = next((each.string for each in _attributes(wire, NIC_DRA_DRIVER, "pciAddress") if each.string), None)
+    is_rdma = any(each.is_true for each in _attributes(wire, NIC_DRA_DRIVER, "rdma"))
+    return NicDevice(wire.name, address, _unusable(wire) is None) if is_rdma and address else None
+
+
 def _device(wire: _Device) -> Device:
     def text(attribute: str) -> str | None:
-        # A bare key belongs to the driver's own domain; the qualified spelling means the same.
-        for key in (attribute, f"{GPU_DRA_DRIVER}/{attribute}"):
-            value = (wire.attributes or {}).get(key)
-            if value is not None and value.string:
-                return value.string
-        return None
+        return next((each.string for each in _attributes(wire, GPU_DRA_DRIVER, attribute) if each.string), None)
 
     whole = text("type") in {None, "gpu"}
     own = text("uuid")
@@ -199,17 +222,17 @@ def _unusable(wire: _Device) -> Fault | None:
 
 
 def resource_claim(wire: WireResourceClaim) -> ResourceClaim | None:
-    """The claim that is kept; None for one that holds no GPU and has no name that a child may want."""
+    """The claim that is kept; None for one that holds neither GPU nor NIC and has no name that a child may want."""
     metadata = wire.metadata
     status = wire.status or _ClaimStatus()
     owners = tuple(metadata.owner_references or ())
     results = (status.allocation.devices.results if status.allocation and status.allocation.devices else None) or ()
-    devices = tuple(
-        (result.pool, result.device)
-        for result in results
-        if result.driver == GPU_DRA_DRIVER and not result.admin_access
-    )
-    if not devices and child_named(metadata.name) is None:
+
+    def held(driver: str) -> tuple[tuple[str, str], ...]:
+        return tuple((each.pool, each.device) for each in results if each.driver == driver and not each.admin_access)
+
+    devices, nics = held(GPU_DRA_DRIVER), held(NIC_DRA_DRIVER)
+    if not (devices or nics) and child_named(metadata.name) is None:
         return None
     return ResourceClaim(
         namespace=metadata.namespace or "default",
@@ -220,6 +243,7 @@ def resource_claim(wire: WireResourceClaim) -> ResourceClaim | None:
         deletion_timestamp=metadata.deletion_timestamp,
         allocated=status.allocation is not None,
         devices=devices,
+        nics=nics,
         reserved_for=tuple(
             sorted(consumer.name for consumer in status.reserved_for or () if consumer.resource in {"", "pods"})
         ),

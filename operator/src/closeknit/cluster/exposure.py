@@ -1,9 +1,11 @@
 """How RDMA NICs come into Pods: what a node's resources say of it, and what a Pod asks for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import Any
 
 from closeknit.api.names import (
+    CLAIMED_PREFIX,
     EFA_RESOURCE,
     ERDMA_RESOURCE,
     GKE_NETWORK_PREFIX,
@@ -20,6 +22,8 @@ _GKE_ADDRESSES = ".IP"  # resources of addresses, which GKE asks for itself
 class Exposure(StrEnum):
     """How the NICs of a node come into Pods; of several the first, for which such a node was set up."""
 
+    DRANET = "DRANET"
+    """A claim on each NIC, which then is the Pod's alone."""
     EFA = "EFA"
     """One of the resource for each adapter."""
     GKE = "GKE"
@@ -34,7 +38,10 @@ class Exposure(StrEnum):
 
 
 def exposure(resource: str) -> Exposure | None:
-    """What NICs come by, where a Pod asks for this resource; None for one that brings none."""
+    """What NICs come by, where a Pod asks for this resource; None for one that brings none. A DeviceClass is that of
+    NICs: what templates ask for by the name of a DeviceClass is none of their needs."""
+    if resource.startswith(CLAIMED_PREFIX):
+        return Exposure.DRANET
     if resource == EFA_RESOURCE:
         return Exposure.EFA
     if resource.startswith(f"{GKE_NETWORK_PREFIX}{GKE_RDMA_NETWORK}"):
@@ -60,9 +67,39 @@ def asks_for_nics(wanted: Needs) -> bool:
     return any(exposure(name) is not None for name, _ in wanted)
 
 
+def is_claimed(resource: str) -> bool:
+    """Whether NICs that come by it are claimed one by one."""
+    return bool(resource) and exposure(resource) is Exposure.DRANET
+
+
+def claims_itself(template: Mapping[str, Any]) -> bool:
+    """Whether a template claims devices itself. Nobody reads which: NICs that come by claims are then its own matter,
+    for what it has claimed may be the same ones."""
+    if template.get("resourceClaims"):
+        return True
+    return any(name.startswith(CLAIMED_PREFIX) for name in _asked(template))
+
+
+def _asked(template: Mapping[str, Any]) -> Iterator[str]:
+    """Names of what its containers ask for; of what is no such thing nothing is said here."""
+    for kind in ("containers", "initContainers"):
+        for container in _list(template.get(kind)):
+            resources = _object(_object(container).get("resources"))
+            for field in ("limits", "requests"):
+                yield from map(str, _object(resources.get(field)))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _object(value: object) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def with_nics(wanted: Needs, resource: str, nics: int) -> Needs:
     """The needs of a Pod that is given so many NICs by this resource, none where it is empty."""
-    if not resource or asks_for_nics(wanted):
+    if not resource or is_claimed(resource) or asks_for_nics(wanted):
         return wanted
     return tuple(sorted((*wanted, (resource, share(resource, nics)))))
 

@@ -46,6 +46,11 @@ class Group:
     """How the node offers RDMA NICs to Pods; None where it offers none."""
     is_rdma_free: bool
     """Whether one Pod more can have them."""
+    nics_unoffered: int
+    """Of NICs that are claimed one by one, those that are not offered, as a mask of rows of the machine's nics; 0 where
+    NICs come in other ways."""
+    nics_taken: int
+    """Those that no claim can have now, which those are among."""
     taints: tuple[Taint, ...]
     excluded: ExclusionReason | None
     _hash: int = field(init=False, compare=False, repr=False)
@@ -72,6 +77,8 @@ class Group:
             plugin=None,
             exposure=self.exposure,
             is_rdma_free=self.exposure is not None,
+            nics_unoffered=self.nics_unoffered,
+            nics_taken=self.nics_unoffered,
             taints=self.taints,
             excluded=None,
         )
@@ -81,6 +88,7 @@ def group_of(view: NodeView, kind: MachineKind | None = None) -> Group:
     """The group of a node; `kind` is that of its machine, where it is known."""
     machine = view.machine
     at = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)} if machine else {}
+    nics, rows = view.nics, range(len(machine.nics)) if machine and view.nics else ()
     return Group(
         kind=kind or (_kind(machine) if machine else None),
         free=sum(at.get(index, 0) for index in view.free),
@@ -90,6 +98,8 @@ def group_of(view: NodeView, kind: MachineKind | None = None) -> Group:
         plugin=view.plugin,
         exposure=view.rdma.exposure if view.rdma else None,
         is_rdma_free=_is_rdma_free(view),
+        nics_unoffered=sum(1 << row for row in rows if nics and row not in nics.addresses),
+        nics_taken=sum(1 << row for row in rows if nics and nics.is_taken(row)),
         taints=view.taints,
         excluded=view.exclusion.reason if view.exclusion else None,
     )

@@ -38,6 +38,8 @@ class BookedShare:
     """UUID of the MIG device that it has in place of GPUs; empty where it has none."""
     mig_resource: str = ""
     """What its Pod asks a device plugin for then."""
+    nics: tuple[str, ...] = ()
+    """NICs that its Pod claims for itself, as name:port."""
 
     @property
     def pod_key(self) -> tuple[str, str]:

@@ -12,7 +12,8 @@ from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, JobKey, Role
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.booking import Booking, booking
 from closeknit.cluster.dra import ResourceClaim, ResourceSlice
-from closeknit.cluster.exposure import with_nics
+from closeknit.cluster.dranet import NicSlice
+from closeknit.cluster.exposure import is_claimed, with_nics
 from closeknit.cluster.holders import BookedShare
 from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.mig import mig_resource
@@ -78,7 +79,20 @@ def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]
             gpus, resource = (), mig_resource(booked.mig)
         yield (
             share.node,
-            BookedShare(share.node, job, role, index, held.uid, held.attempt, gpus, share.binding, pod, mig, resource),
+            BookedShare(
+                share.node,
+                job,
+                role,
+                index,
+                held.uid,
+                held.attempt,
+                gpus,
+                share.binding,
+                pod,
+                mig,
+                resource,
+                () if share.succeeded or not is_claimed(share.rdma_resource) else share.nics,
+            ),
         )
 
 
@@ -165,11 +179,24 @@ SLICES_ON = Index[str, ResourceSlice, str, ResourceSlice](
     lambda _, part: ((part.node, part),), attrgetter("name"), is_by_node=True
 )
 SLICES_OF_POOL = Index[str, ResourceSlice, str, ResourceSlice](lambda _, part: ((part.pool, part),), attrgetter("name"))
-SLICES = Table[str, ResourceSlice](by_name, _itself, (SLICES_ON, SLICES_OF_POOL))
+SLICES = Table[str, ResourceSlice](
+    by_name, lambda part: part if isinstance(part, ResourceSlice) else None, (SLICES_ON, SLICES_OF_POOL)
+)
+NIC_SLICES_ON = Index[str, NicSlice, str, NicSlice](
+    lambda _, part: ((part.node, part),), attrgetter("name"), is_by_node=True
+)
+NIC_SLICES_OF_POOL = Index[str, NicSlice, str, NicSlice](lambda _, part: ((part.pool, part),), attrgetter("name"))
+NIC_SLICES = Table[str, NicSlice](
+    by_name, lambda part: part if isinstance(part, NicSlice) else None, (NIC_SLICES_ON, NIC_SLICES_OF_POOL)
+)
 
 
 def _pools_of(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[str, ResourceClaim]]:
     return ((pool, claim) for pool, _ in claim.devices)
+
+
+def _nic_pools_of(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[str, ResourceClaim]]:
+    return ((pool, claim) for pool in dict.fromkeys(pool for pool, _ in claim.nics))
 
 
 def _named(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[JobKey, ResourceClaim]]:
@@ -177,9 +204,13 @@ def _named(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[JobKey, Resourc
 
 
 def _nodes_of_pools(reader: Reader, claim: ResourceClaim) -> Iterable[str]:
-    return (part.node for pool, _ in claim.devices for part in reader.under(SLICES_OF_POOL, pool))
+    yield from (part.node for pool, _ in claim.devices for part in reader.under(SLICES_OF_POOL, pool))
+    yield from (part.node for pool, _ in claim.nics for part in reader.under(NIC_SLICES_OF_POOL, pool))
 
 
 CLAIMS_IN = Index[ObjectKey, ResourceClaim, str, ResourceClaim](_pools_of, attrgetter("key"))
 CLAIMS_OF = Index[ObjectKey, ResourceClaim, JobKey, ResourceClaim](_named, attrgetter("key"))
-CLAIMS = Table[ObjectKey, ResourceClaim](by_key, _itself, (CLAIMS_IN, CLAIMS_OF), touches=_nodes_of_pools)
+NICS_CLAIMED_IN = Index[ObjectKey, ResourceClaim, str, ResourceClaim](_nic_pools_of, attrgetter("key"))
+CLAIMS = Table[ObjectKey, ResourceClaim](
+    by_key, _itself, (CLAIMS_IN, NICS_CLAIMED_IN, CLAIMS_OF), touches=_nodes_of_pools
+)

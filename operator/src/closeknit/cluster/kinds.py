@@ -30,6 +30,7 @@ from closeknit.cluster.dra import (
     resource_claim,
     resource_slice,
 )
+from closeknit.cluster.dranet import NicSlice
 from closeknit.cluster.job import InvalidJob, job_from_builtins, job_from_json
 from closeknit.cluster.kept import (
     ALLOCATIONS,
@@ -39,6 +40,7 @@ from closeknit.cluster.kept import (
     INVALID_JOBS,
     JOBS,
     LODGERS,
+    NIC_SLICES,
     NODES,
     PODS,
     PRIORITIES,
@@ -70,6 +72,7 @@ ClusterObject = (
     | Pod
     | Lodger
     | ResourceSlice
+    | NicSlice
     | ResourceClaim
     | PriorityClass
     | DeviceClass
@@ -138,7 +141,7 @@ def _struct(
     return decode, convert
 
 
-def _named(value: Node | AgentReport | ResourceSlice | PriorityClass | DeviceClass) -> ObjectKey:
+def _named(value: Node | AgentReport | ResourceSlice | NicSlice | PriorityClass | DeviceClass) -> ObjectKey:
     return "", value.name
 
 
@@ -213,8 +216,8 @@ KINDS: tuple[Kind, ...] = (
         False,
         *_struct(WireResourceSlice, resource_slice),
         _named,
-        (ResourceSlice,),
-        (SLICES,),
+        (ResourceSlice, NicSlice),
+        (SLICES, NIC_SLICES),
     ),
     Kind(
         Stream.RESOURCE_CLAIMS,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, ExclusionReason
 from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.dranet import NicOffer
 from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.requests import Amounts
 from closeknit.machine.graph import Machine
@@ -215,11 +216,17 @@ class NodeView:
     """What is left of that for one Pod more; of the same resources but for GPUs, which are placed one by one."""
     mig: tuple[MigView, ...] = ()
     """Its MIG devices, by GPU and uuid."""
+    nics: NicOffer | None = None
+    """The NICs that Pods can claim of it one by one; None where there are none, or where they come in other ways."""
 
     def freed(self, gpus: Iterable[int]) -> "NodeView":
-        """The node as if nobody held these of its GPUs."""
+        """The node as if nobody held these of its GPUs; who holds no other has no NIC there either."""
         gone = frozenset(gpus)
         holders = {gpu: holder for gpu, holder in self.holders.items() if gpu not in gone}
         plugin = self.plugin and replace(self.plugin, requested=max(0, self.plugin.requested - len(gone)))
         free = tuple(gpu for gpu in self.usable if gpu not in holders)
-        return replace(self, free=free, holders=holders, plugin=plugin)
+        left = {(each.namespace, each.name) for each in holders.values()}
+        losers = {(each.namespace, each.name) for gpu, each in self.holders.items() if gpu in gone} - left
+        nics = self.nics and self.nics.freed(losers)
+        rdma = RdmaOffer(nics.resource, nics.free) if nics else self.rdma
+        return replace(self, free=free, holders=holders, plugin=plugin, rdma=rdma, nics=nics)

@@ -6,6 +6,7 @@ from sys import intern
 import msgspec
 
 from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, MIG_RESOURCE_PREFIX
+from closeknit.cluster.dranet import selects_nics
 from closeknit.cluster.meta import Condition, Metadata, Quantities, WireStruct
 from closeknit.cluster.node import Taint
 from closeknit.cluster.requests import Amounts, amounts
@@ -41,11 +42,14 @@ class PriorityClass(msgspec.Struct, frozen=True):
 
 class DeviceClass(msgspec.Struct, frozen=True):
     """A DeviceClass that stands for an extended resource, too: where no Node counts that, the scheduler makes a claim
-    of what a Pod requests of it; and the one that tells of NVIDIA's driver for ComputeDomains."""
+    of what a Pod requests of it; the one that tells of NVIDIA's driver for ComputeDomains; and those of all RDMA NICs
+    of DRANET."""
 
     name: str
     resource: str = ""
     """Empty where it stands for none."""
+    has_nics: bool = False
+    """Whether every RDMA NIC of DRANET is of it, and nothing of another driver."""
 
 
 class _WireTaint(WireStruct, frozen=True):
@@ -81,8 +85,17 @@ class WirePriorityClass(WireStruct, frozen=True):
     global_default: bool | None = None
 
 
+class _WireCel(WireStruct, frozen=True):
+    expression: str = ""
+
+
+class _WireSelector(WireStruct, frozen=True):
+    cel: _WireCel | None = None
+
+
 class _WireDeviceClassSpec(WireStruct, frozen=True):
     extended_resource_name: str | None = None
+    selectors: list[_WireSelector] | None = None
 
 
 class WireDeviceClass(WireStruct, frozen=True):
@@ -132,6 +145,8 @@ def priority_class(wire: WirePriorityClass) -> PriorityClass:
 
 def device_class(wire: WireDeviceClass) -> DeviceClass | None:
     """The DeviceClass that is kept; None where nothing follows from it."""
-    resource = (wire.spec.extended_resource_name if wire.spec else None) or ""
-    is_kept = bool(resource) or wire.metadata.name == IMEX_CHANNELS
-    return DeviceClass(wire.metadata.name, intern(resource)) if is_kept else None
+    spec = wire.spec or _WireDeviceClassSpec()
+    resource = spec.extended_resource_name or ""
+    has_nics = selects_nics(each.cel.expression if each.cel else "" for each in spec.selectors or ())
+    is_kept = bool(resource) or has_nics or wire.metadata.name == IMEX_CHANNELS
+    return DeviceClass(wire.metadata.name, intern(resource), has_nics) if is_kept else None

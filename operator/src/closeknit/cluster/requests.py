@@ -11,7 +11,7 @@ from sys import intern
 
 import msgspec
 
-from closeknit.api.names import POD_COUNT
+from closeknit.api.names import CLAIMED_PREFIX, POD_COUNT
 from closeknit.api.quantity import quantity
 from closeknit.cluster.meta import Condition, Quantities, WireStruct
 
@@ -29,7 +29,6 @@ _POD_LEVEL = frozenset({CPU, MEMORY})  # and huge pages: what spec.resources may
 _RESIZED = frozenset({CPU, MEMORY})  # of all else a Pod keeps what it asked for when it was made
 _HUGE_PAGES = "hugepages-"
 _HANDED_OUT_PREFIX = "nvidia.com/"  # GPUs: placement gives them one by one
-_BY_DRA_PREFIX = "deviceclass.resource.kubernetes.io/"  # the scheduler makes a claim of it, whatever the node counts
 _LONGEST = 64  # characters of a quantity; the API server prints 20 at most
 # All Pods of a gang ask for the same, and say so in each of their states.
 _KNOWN_WORDS = 4096
@@ -133,7 +132,8 @@ def needs(template: object) -> Needs:
 
 def is_needed(resource: str) -> bool:
     """Whether the nodes' amounts of it say who fits: those of GPUs do not, and change with every Pod."""
-    return not resource.startswith((_HANDED_OUT_PREFIX, _BY_DRA_PREFIX))
+    # Of devices that are claimed the scheduler says whether there are any, whatever the node counts.
+    return not resource.startswith((_HANDED_OUT_PREFIX, CLAIMED_PREFIX))
 
 
 def _together(asked: Asked, given: Mapping[str, ContainerGiven], *, is_infeasible: bool) -> _Milli:

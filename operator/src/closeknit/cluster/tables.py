@@ -13,6 +13,7 @@ from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.alike import Examples
 from closeknit.cluster.beats import Beats
 from closeknit.cluster.census import Census, LabelledLevels
+from closeknit.cluster.dranet import nic_pools
 from closeknit.cluster.holders import BookedShare
 from closeknit.cluster.kept import (
     BOOKED_ON,
@@ -24,6 +25,8 @@ from closeknit.cluster.kept import (
     JOBS,
     LIVE_PODS_ON,
     MADE_FOR,
+    NIC_SLICES_ON,
+    NICS_CLAIMED_IN,
     NODES,
     PODS,
     REPORTS,
@@ -35,7 +38,7 @@ from closeknit.cluster.lodgings import Lodgings
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import NO_POOLS, pools
 from closeknit.cluster.table import EMPTY, Index, Table
-from closeknit.cluster.view import NodeFacts, place
+from closeknit.cluster.view import NicFacts, NodeFacts, place
 
 K = TypeVar("K", bound=Any)
 V = TypeVar("V")
@@ -113,9 +116,19 @@ class Tables:
             lodged=self.lodgings.on(name),
             claimable=frozenset([found.resource for found in self.all(DEVICE_CLASSES).values() if found.resource]),
             claims=tuple(claims[key] for key in sorted(claims)),
+            nics=self._nics(name),
             lived=self._silent_since(name, now),
             bookings=tuple((share, self._worker(share)) for share in self.under(BOOKED_ON, name)),
         )
+
+    def _nics(self, name: str) -> NicFacts | None:
+        slices = self.under(NIC_SLICES_ON, name)
+        if not slices:
+            return None
+        found = nic_pools(slices)
+        claims = {claim.key: claim for pool, _ in found.devices for claim in self.under(NICS_CLAIMED_IN, pool)}
+        classes = (each.name for each in self.all(DEVICE_CLASSES).values() if each.has_nics)
+        return NicFacts(found, min(classes, default=None), tuple(claims[key] for key in sorted(claims)))
 
     def at(self, now: datetime) -> Self:
         """The same with heartbeats of the future as seen at this moment."""

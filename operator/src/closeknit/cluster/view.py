@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, SHARED_GPU_RESOURCE, ExclusionReason
 from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.dra import ResourceClaim
+from closeknit.cluster.dranet import NicOffer, NicPools, nic_offer
 from closeknit.cluster.holders import BookedShare, Holding, any_of, holding
 from closeknit.cluster.levels import Place
 from closeknit.cluster.mig import MigHolders, MigOffer, mig_views
@@ -19,6 +21,7 @@ from closeknit.cluster.node import (
     MigView,
     NodeView,
     PluginOffer,
+    RdmaOffer,
     rdma_offer,
 )
 from closeknit.cluster.objects import Node
@@ -30,6 +33,16 @@ from closeknit.machine.graph import Machine
 
 _DIGITS = 18  # of a number that a label has
 NO_ALIGNMENT = "none"  # the Topology Manager's default policy
+
+
+class NicFacts(NamedTuple):
+    """What speaks of the NICs that DRANET has on one node."""
+
+    pools: NicPools
+    device_class: str | None
+    """The DeviceClass to claim them by; None where no DeviceClass is known to be of all of them."""
+    claims: tuple[ResourceClaim, ...]
+    """Claims that hold some, by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,8 @@ class NodeFacts:
     """Resources that DeviceClasses stand for."""
     claims: Sequence[ResourceClaim]
     """Claims that hold devices of the node's pools, by key."""
+    nics: NicFacts | None
+    """None where DRANET has none there."""
     lived: datetime | None
     """The last sign of life of its agent, where that is too long ago."""
     bookings: Sequence[tuple[BookedShare, Pod | None]]
@@ -110,6 +125,8 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         plugin, holders = _explained_by_count(plugin, usable, held)
     if plugin is not None and plugin.is_replicated and plugin.free > 0:
         holders = {}  # whoever holds a replica keeps nobody from the next
+    nics = _nic_offer(facts, machine, plugin)
+    offered = rdma_offer(node.allocatable, spare) if node and spare else None
     return NodeView(
         name=facts.name,
         labels=node.labels if node else {},
@@ -126,10 +143,11 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         unusable=unusable,
         dra=dra,
         plugin=plugin,
-        rdma=rdma_offer(node.allocatable, spare) if node and spare else None,
+        rdma=RdmaOffer(nics.resource, nics.free) if nics else offered,
         memlock_bytes=report.memlock_bytes,
         allocatable=node.allocatable if node else None,
         spare=spare,
+        nics=nics,
         mig=_mig(facts, report, machine, nodes_are_known=nodes_are_known),
     )
 
@@ -149,6 +167,17 @@ def _mig(facts: NodeFacts, report: AgentReport, machine: Machine, *, nodes_are_k
             [*facts.unclaimed, *_about_to_be_given(facts)],
         ),
     )
+
+
+def _nic_offer(facts: NodeFacts, machine: Machine, plugin: PluginOffer | None) -> NicOffer | None:
+    """Where a DeviceClass stands for the device plugin's GPUs, the scheduler of Kubernetes 1.36 binds no Pod that asks
+    the plugin for some and has a claim of another kind."""
+    nics = facts.nics
+    if nics is None or facts.node is None or (plugin is not None and plugin.resource in facts.claimable):
+        return None
+    booked = ((name, (share.job.namespace, share.job.name)) for share, _ in facts.bookings for name in share.nics)
+    claimed = ((device, claim.key) for claim in nics.claims for device in claim.nics)
+    return nic_offer(machine, nics.pools, nics.device_class, booked, claimed)
 
 
 def _outside_dra(facts: NodeFacts, held: Holding) -> list[Pod]:

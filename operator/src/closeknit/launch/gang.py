@@ -101,8 +101,8 @@ class Gang:
     def has_more_interfaces(self) -> bool:
         """Whether its Pods are known to have more network interfaces than that of the Pod network."""
         named = self.template(Role.WORKER).metadata.annotations
-        by_gke = self.uses_rdma and any(worker.networks for worker in self.workers)
-        return by_gke or any(name in named for name in NETWORK_ANNOTATIONS)
+        are_given = self.uses_rdma and any(worker.networks or worker.nic_addresses for worker in self.workers)
+        return are_given or any(name in named for name in NETWORK_ANNOTATIONS)
 
     @cached_property
     def on_host_network(self) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from closeknit.api.names import GKE_NETWORK_PREFIX, GPU_DRA_DRIVER, GPU_RESOURCE, Role
+from closeknit.api.names import CLAIMED_PREFIX, GKE_NETWORK_PREFIX, GPU_DRA_DRIVER, GPU_RESOURCE, Role
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import Exposure, exposure
@@ -36,6 +36,9 @@ class Member:
     """The node's resource that exposes the NICs, for example rdma/hca_shared_devices_a; of several networks one."""
     networks: tuple[str, ...] = ()
     """The node's GKE networks, all of which its Pod gets where it gets NICs by them."""
+    nic_addresses: tuple[str, ...] = ()
+    """PCI addresses of the NICs that its Pod claims for itself, as their driver spells them; empty where they come in
+    other ways."""
     transport: Transport | None = None
     """Transport of the NICs."""
     usable: frozenset[Transport] = frozenset()
@@ -51,12 +54,22 @@ class Member:
 
     @property
     def nic_resources(self) -> tuple[str, ...]:
-        """The resources that its Pod gets its NICs by."""
-        if self.rdma_resource is None:
+        """The resources that its Pod gets its NICs by; none where it claims them."""
+        if self.rdma_resource is None or self.nic_addresses:
             return ()
         if exposure(self.rdma_resource) is Exposure.GKE:
             return tuple(f"{GKE_NETWORK_PREFIX}{network}" for network in self.networks)
         return (self.rdma_resource,)
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether its Pod has a claim on devices."""
+        return self.binding is Binding.DRA or bool(self.nic_addresses)
+
+    @property
+    def nic_class(self) -> str:
+        """The DeviceClass that it claims its NICs by; empty where it claims none."""
+        return (self.rdma_resource or "").removeprefix(CLAIMED_PREFIX) if self.nic_addresses else ""
 
     @property
     def rank_count(self) -> int:

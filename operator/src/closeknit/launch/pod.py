@@ -19,7 +19,7 @@ from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.imex import template_name
 from closeknit.launch.member import Member
 from closeknit.launch.preflight import with_preflight
-from closeknit.launch.template import CLAIM, IMEX_CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
+from closeknit.launch.template import CLAIM, IMEX_CLAIM, NIC_CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
 
 
 def pod(gang: Gang, index: int) -> Manifest:
@@ -147,8 +147,8 @@ def _spec(gang: Gang, index: int, common: _Common) -> Manifest:
         "containers": containers,
     }
     claims = []
-    if member.binding is Binding.DRA:
-        claims.append({"name": CLAIM, "resourceClaimName": name})
+    if member.is_claimed:
+        claims.append({"name": _claim_name(member), "resourceClaimName": name})
     if member.uuids and gang.uses_imex_channels:
         claims.append({"name": IMEX_CLAIM, "resourceClaimTemplateName": template_name(gang)})
     if claims:
@@ -170,11 +170,15 @@ def _resources(gang: Gang, member: Member, common: _Common) -> Manifest:
     wanted = dict(resources)
     if ours:
         wanted |= {field: {**(resources.get(field) or {}), **ours} for field in ("limits", "requests")}
-    claims = [CLAIM] if member.binding is Binding.DRA else []
+    claims = [_claim_name(member)] if member.is_claimed else []
     claims += [IMEX_CLAIM] if member.uuids and gang.uses_imex_channels else []
     if claims:
         wanted["claims"] = [*(resources.get("claims") or []), *({"name": name} for name in claims)]
     return wanted
+
+
+def _claim_name(member: Member) -> str:
+    return CLAIM if member.binding is Binding.DRA else NIC_CLAIM
 
 
 def _pinned(affinity: Manifest, node: str) -> Manifest:

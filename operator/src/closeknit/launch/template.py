@@ -15,6 +15,7 @@ from closeknit.api.opaque import MalformedError, found, list_at, object_at, obje
 from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, TemplateMetadata
 
 CLAIM = "gpus"  # name of our claim inside the Pod
+NIC_CLAIM = "closeknit-nics"  # the same, where it is on NICs alone
 IMEX_CLAIM = "closeknit-imex"  # and of that on an IMEX channel
 SHM_VOLUME = "closeknit-shm"
 OUR_VOLUMES = (SHM_VOLUME, "closeknit-files", "closeknit-keys", "closeknit-ssh")
@@ -140,7 +141,7 @@ def _check_pod(spec: dict[str, Any], where: str) -> None:
     for ours in OUR_CONTAINERS:  # one of the user's would be read as ours, and containers share their names
         _check_no_name(spec, "containers", ours, where)
         _check_no_name(spec, "initContainers", ours, where)
-    for claim in (CLAIM, IMEX_CLAIM):
+    for claim in (CLAIM, NIC_CLAIM, IMEX_CLAIM):
         _check_no_name(spec, "resourceClaims", claim, where)
     _check_node_selector(spec, where)
     _check_count(f"{where}.tolerations", objects_at(spec, "tolerations", where))

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from closeknit.api.names import ConditionType, EndReason
-from closeknit.api.trainingjob_status import Binding, TrainingJobStatus
+from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.mig import mig_resource
 from closeknit.cluster.pod import Pod
@@ -93,7 +93,7 @@ class Attempt:
             (index, pod)
             for index, pod in enumerate(self.pods)
             if pod is not None
-            and shares[index].binding is Binding.DRA
+            and shares[index].is_claimed
             and not pod.node
             and pod.is_live
             and pod.deletion_timestamp is None

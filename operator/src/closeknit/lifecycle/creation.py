@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from closeknit.api.names import service_name
-from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.pod import Pod
 from closeknit.launch.children import children
 from closeknit.launch.claim import claim
@@ -52,7 +51,7 @@ def claim_of(gang: Gang, index: int, pod: Pod) -> Create:
 
 def _pods(gang: Gang, indexes: Sequence[int]) -> tuple[Create, ...]:
     return tuple(
-        Create(manifest, (claim(gang, index),) if gang.members[index].binding is Binding.DRA else ())
+        Create(manifest, (claim(gang, index),) if gang.members[index].is_claimed else ())
         for index, manifest in zip(indexes, pods(gang, indexes), strict=True)
     )
 

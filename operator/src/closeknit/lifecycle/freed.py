@@ -19,7 +19,9 @@ def freed(job: TrainingJob, pods: Sequence[Pod], cluster: Cluster) -> Cluster:
     held = [pod for pod in own if pod.is_live and pod.place and _is_fit(cluster, pod.place)]
     there = {pod.key for pod in held}
     gone = {pod.key for pod in own} - there
-    claims = [claim for claim in own_claims(job, own, cluster) if claim.devices and claim.key not in gone]
+    claims = [
+        claim for claim in own_claims(job, own, cluster) if (claim.devices or claim.nics) and claim.key not in gone
+    ]
     if not (held or claims):
         return cluster
     return cluster.after(

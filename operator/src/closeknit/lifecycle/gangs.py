@@ -7,7 +7,7 @@ from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.exposure import networks
+from closeknit.cluster.exposure import is_claimed, networks
 from closeknit.cluster.levels import Place, nvlink_domain
 from closeknit.cluster.mig import mig_resource
 from closeknit.cluster.node import NodeView
@@ -49,7 +49,8 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
         named = uuids(view, share)
         if named is None:
             return Lost(share.node, f"the GPUs of node {share.node} have changed since they were booked")
-        if share.nics and not (view.allocatable or {}).get(share.rdma_resource):
+        addresses = _addresses(view, share) if is_claimed(share.rdma_resource) else ()
+        if share.nics and not (addresses or (view.allocatable or {}).get(share.rdma_resource)):
             resource = share.rdma_resource or "an rdma/ resource"
             return Lost(share.node, f"node {share.node} no longer offers {resource} for {share.nics[0]}")
         members.append(
@@ -65,6 +66,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 device_class=MIG_DEVICE_CLASS if share.mig_device else GPU_DRA_DRIVER,
                 nics=share.nics,
                 rdma_resource=share.rdma_resource or None,
+                nic_addresses=addresses,
                 transport=_transport(view, share.nics),
                 usable=_usable(view),
                 networks=networks(view.allocatable or {}),
@@ -91,6 +93,15 @@ def _resource(view: NodeView, share: Share) -> str:
     if share.mig_device:
         return next(mig_resource(device.profile) for device in view.mig if device.uuid == share.mig_device)
     return view.plugin.resource if view.plugin else GPU_RESOURCE
+
+
+def _addresses(view: NodeView, share: Share) -> tuple[str, ...]:
+    """PCI addresses of the NICs that a share claims, each once; empty where one of them can no longer be claimed."""
+    if view.nics is None or view.machine is None or view.nics.resource != share.rdma_resource:
+        return ()
+    rows = {f"{nic.name}:{nic.port}": row for row, nic in enumerate(view.machine.nics)}
+    found = [view.nics.addresses.get(rows.get(name, -1)) for name in share.nics]
+    return tuple(dict.fromkeys(each for each in found if each)) if all(found) else ()
 
 
 def _gives_cpus(job: TrainingJob) -> bool:

@@ -33,7 +33,7 @@ class Obstacle:
 def obstacles(
     job: TrainingJob, children: Children, cluster: Cluster, gang: Gang, missing: Iterable[int]
 ) -> tuple[Obstacle, ...]:
-    """What holds GPUs of the gang, or names of its missing Pods.
+    """What holds GPUs of the gang, NICs of its nodes, or names of its missing Pods.
 
     Pods and claims of attempts before on nodes, or with GPUs, that the gang does not use are nothing to wait for: their
     node may be dead, and they may stay for ever.
@@ -48,7 +48,7 @@ def obstacles(
             for pod in children.before(gang.attempt)
             if _holds(cluster, pod, uuids, nodes, unnamed)
         ),
-        *(Obstacle("ResourceClaim", claim.name) for claim in _claims(job, cluster, gang, uuids, names)),
+        *(Obstacle("ResourceClaim", claim.name) for claim in _claims(job, cluster, gang, uuids, nodes, names)),
     )
 
 
@@ -78,12 +78,15 @@ def _holds(cluster: Cluster, pod: Pod, uuids: set[str], nodes: set[str], unnamed
 
 
 def _claims(
-    job: TrainingJob, cluster: Cluster, gang: Gang, uuids: set[str], names: set[tuple[str, str]]
+    job: TrainingJob, cluster: Cluster, gang: Gang, uuids: set[str], nodes: set[str], names: set[tuple[str, str]]
 ) -> Iterator[ResourceClaim]:
     for claim in cluster.claims_of(job.key):
         if claim.key in names:
             # Of a Pod that had the name before. A Pod that is made meanwhile would start on it, and lose it.
             if is_left_over(claim, job):
                 yield claim
-        elif claim.devices and claim.attempt < gang.attempt and not uuids.isdisjoint(cluster.claimed_uuids(claim)):
+        elif claim.attempt < gang.attempt and (
+            not nodes.isdisjoint(cluster.nodes_of_nics(claim))
+            or (claim.devices and not uuids.isdisjoint(cluster.claimed_uuids(claim)))
+        ):
             yield claim

@@ -4,6 +4,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
+from closeknit.placement.bandwidth import EVERY_NIC, NicAccess
 from closeknit.placement.subsets import positions_of
 
 
@@ -17,6 +18,8 @@ class Ask(NamedTuple):
     """Whether each block, or without blocks the whole share, must be joined over NVLink alone."""
     transport: Transport | None = None
     """RDMA transport between the nodes, whose NICs then count."""
+    nics: NicAccess = EVERY_NIC
+    """Which of those it can be given."""
     alone: bool = False
     """Whether it is all that the job asks for, so that nothing but this node limits it."""
 

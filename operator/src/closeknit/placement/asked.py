@@ -18,7 +18,7 @@ from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
 from closeknit.placement import speeds
 from closeknit.placement.ask import ANY, Ask, Choice, Measure, Value, rank, reaches
-from closeknit.placement.bandwidth import ASSUMED_SM, Nics, most_bandwidth
+from closeknit.placement.bandwidth import ASSUMED_SM, EVERY_NIC, NicAccess, Nics, most_bandwidth
 from closeknit.placement.known import Known
 from closeknit.placement.paths import Paths
 from closeknit.placement.rings import Rings
@@ -91,9 +91,9 @@ class AskedSets(Sets):
         """Where one of its sets is all of a job."""
         return alone
 
-    def nics(self, mask: int, transport: Transport) -> Nics:
+    def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
         """Of shares of gangs alone."""
-        return self._rough.nics(mask, transport)
+        return self._rough.nics(mask, transport, access)
 
     def is_indifferent(self, pool: int, ask: Ask) -> bool:
         """Only where there is nothing to choose."""

@@ -30,6 +30,19 @@ class Nics(NamedTuple):
     """What they carry between nodes, in GB/s; None where it is unknown."""
 
 
+class NicAccess(NamedTuple):
+    """Which of a machine's NICs a share of it can be given."""
+
+    taken: int = 0
+    """Those that it cannot, as a mask of rows."""
+    is_dealt: bool = False
+    """Whether each goes to one share alone: then a share is given no more of them than its part of the GPUs, at least
+    one, or nothing would be left beside the other GPUs."""
+
+
+EVERY_NIC = NicAccess()
+
+
 class SetBandwidth(NamedTuple):
     """Bandwidth inside one node."""
 
@@ -66,10 +79,36 @@ def most_bandwidth(machine: Machine, tree: PcieTree, positions: Sequence[int]) -
     return most(paths(machine, tree, positions, compute_capability(machine, positions) or ASSUMED_SM))
 
 
-def nearest_nics(machine: Machine, transport: Transport, positions: Sequence[int]) -> frozenset[int]:
-    """The active NICs of one transport that are nearest to each of these GPUs, together: rows of the machine's nics."""
+def active_nics(machine: Machine, transport: Transport, taken: int = 0) -> list[int]:
+    """Rows of the machine's nics of one transport that are active and not in this mask of rows, ascending."""
     nics = enumerate(machine.nics)
-    active = [(row, nic) for row, nic in nics if nic.transport is transport and nic.state is PortState.ACTIVE]
+    active = [row for row, nic in nics if nic.transport is transport and nic.state is PortState.ACTIVE]
+    return [row for row in active if not taken >> row & 1]
+
+
+def dealt(machine: Machine, transport: Transport, near: Sequence[frozenset[int]], gpus: int) -> frozenset[int]:
+    """The NICs that a share of so many GPUs is given where each goes to one share alone: of rows `near` to each GPU,
+    those that are near to most GPUs first, and to those that have none yet."""
+    most = max(1, len(active_nics(machine, transport)) * gpus // len(machine.gpus))
+    chosen = set[int]()
+    waiting = list(near)
+    while len(chosen) < most:
+        rows = frozenset[int]().union(*waiting) - chosen
+        if not rows:
+            if len(waiting) == len(near):
+                break
+            waiting = list(near)
+            continue
+        best = max(rows, key=lambda row: (sum(row in each for each in waiting), -row))
+        chosen.add(best)
+        waiting = [each for each in waiting if best not in each]
+    return frozenset(chosen)
+
+
+def nearest_nics(machine: Machine, transport: Transport, positions: Sequence[int], taken: int = 0) -> frozenset[int]:
+    """The active NICs of one transport, less those of a mask, that are nearest to each of these GPUs, together: rows of
+    the machine's nics."""
+    active = [(row, machine.nics[row]) for row in active_nics(machine, transport, taken)]
     chosen = set[int]()
     for position in positions:
         distances = [_distance(nic, position) for _, nic in active]

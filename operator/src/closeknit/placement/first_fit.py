@@ -56,7 +56,7 @@ def _layout(cluster: Cluster, request: Request, nodes: Sequence[tuple[str, Offer
         for level in range(len(cluster.levels))
     )
     prediction = predict(
-        [(part.node, part.offer.terms.sets, part.mask) for part in parts],
+        [(part.node, part.offer.terms.sets, part.mask, part.offer.terms.nics) for part in parts],
         transport,
         level_cap(cluster.levels, cluster.fabric.level_bandwidth_gb_s, counts),
         level_floor(cluster.levels, cluster.fabric.level_bandwidth_gb_s, counts),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from closeknit.api.nodetopology import Transport
 from closeknit.cluster.exposure import Exposure
 from closeknit.cluster.group import Group, MachineKind
+from closeknit.placement.bandwidth import EVERY_NIC, NicAccess
 from closeknit.placement.request import Request
 from closeknit.placement.sets import Sets
 from closeknit.placement.subsets import mask_of
@@ -32,6 +33,8 @@ class Terms(NamedTuple):
     """RDMA transports that a Pod can get here."""
     exposure: Exposure | None
     """How it gets them; None where it gets none."""
+    nics: NicAccess
+    """Which NICs it can get."""
     is_foreseen: bool
     """Whether it is known what the device plugin picks from: all that is free, and that alone."""
     beyond: bool
@@ -49,14 +52,20 @@ class Offer:
     """How many the job may take."""
 
 
-def terms(
-    group: Group, kind: MachineKind, sets: Sets, matches: int, *, asks_for_nics: bool, allow_shared: bool
-) -> Terms:
-    """What nodes of a group, of this kind, have for a job, which takes the GPUs of this mask, shared ones or not, and
-    whose Pods ask for NICs themselves or are given them."""
-    count = len(kind.products)
+def terms(group: Group, kind: MachineKind, sets: Sets, request: Request, matches: int, *, asks_for_nics: bool) -> Terms:
+    """What nodes of a group, of this kind, have for a job, which takes the GPUs of this mask, and whose Pods ask for
+    NICs themselves or are given them."""
+    count, allow_shared = len(kind.products), request.allow_shared
     exposed = group.exposure.transports if group.exposure and (asks_for_nics or group.is_rdma_free) else ()
-    transports = tuple(transport for transport in sets.transports if transport in exposed)
+    nics = EVERY_NIC
+    if group.exposure is Exposure.DRANET and not asks_for_nics:
+        nics = NicAccess(group.nics_taken, is_dealt=True)
+        exposed = () if request.claims_itself else exposed
+    transports = tuple(
+        transport
+        for transport in sets.transports
+        if transport in exposed and (not nics.taken or sets.nics(sets.every, transport, nics).rows)
+    )
     plugin = group.plugin if group.plugin and not group.plugin.shared else None
     shared = group.plugin if allow_shared and group.plugin and group.plugin.is_replicated else None
     part = min(plugin.free, group.free.bit_count()) if plugin and plugin.holders_known else 0
@@ -74,6 +83,7 @@ def terms(
         part=min(1, shared.free, group.free) if shared else part,
         transports=transports,
         exposure=group.exposure if transports else None,
+        nics=nics,
         is_foreseen=plugin is not None and not plugin.is_narrowed and plugin.free == group.free.bit_count(),
         beyond=plugin is not None and plugin.free > group.free.bit_count(),
         is_shared=shared is not None,

@@ -8,7 +8,7 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.exposure import exposure
+from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.node import NodeView
 from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout, Part
@@ -128,7 +128,9 @@ def _share(
     nics: tuple[str, ...] = ()
     if transport:
         # The device plugin may hand out other GPUs than predicted, so that any NIC near a free one can be the nearest.
-        near = terms.sets.nics(terms.free if part.binding is Binding.BEST_EFFORT else part.mask, transport)
+        # Not so of NICs that are claimed: what this job claims no other has.
+        is_guess = part.binding is Binding.BEST_EFFORT and terms.exposure is not Exposure.DRANET
+        near = terms.sets.nics(terms.free if is_guess else part.mask, transport, terms.nics)
         key = (id(machine.nics), near.rows)
         if key not in named:
             named[key] = tuple([f"{machine.nics[row].name}:{machine.nics[row].port}" for row in near.rows])

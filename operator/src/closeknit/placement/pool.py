@@ -222,7 +222,7 @@ class Pool:
         )
         is_fewest = filling.is_proven
         network = (self._site.levels, self._site.level_bandwidth_gb_s, counts)
-        placed = [(part.node, part.offer.terms.sets, part.mask) for part in parts]
+        placed = [(part.node, part.offer.terms.sets, part.mask, part.offer.terms.nics) for part in parts]
         if self._site.joined and len(parts) > 1:
             prediction = predict_over_nvlink(placed)
         else:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
+from closeknit.placement.bandwidth import NicAccess
 from closeknit.placement.paths import PathType
 from closeknit.placement.sets import Sets
 
@@ -56,11 +57,11 @@ def level_floor(
     return outside[-1] if outside else None
 
 
-def predict_over_nvlink(parts: Sequence[tuple[str, Sets, int]]) -> Prediction:
+def predict_over_nvlink(parts: Sequence[tuple[str, Sets, int, NicAccess]]) -> Prediction:
     """The same for a gang whose nodes NVLink joins, all in one NVLink domain: its switches are one for NCCL, and a ring
     over them is as fast as its slowest GPU's links."""
     limits: list[tuple[float, str]] = []
-    for node, sets, mask in parts:
+    for node, sets, mask, _ in parts:
         rings = sets.bandwidth(mask)
         if not sets.is_predicted(alone=False):
             return Prediction(None, f"nothing is predicted for {node}: {UNSEARCHED}")
@@ -73,12 +74,13 @@ def predict_over_nvlink(parts: Sequence[tuple[str, Sets, int]]) -> Prediction:
 
 
 def predict(
-    parts: Sequence[tuple[str, Sets, int]],
+    parts: Sequence[tuple[str, Sets, int, NicAccess]],
     transport: Transport | None,
     cap: LevelCap | None,
     floor_gb_s: float | None,
 ) -> Prediction:
-    """The prediction for (node, its sets, its GPUs as a mask): the slowest ring, NIC or level, whichever is least.
+    """The prediction for (node, its sets, its GPUs as a mask, the NICs that it can get): the slowest ring, NIC
+    or level, whichever is least.
 
     `cap` and `floor_gb_s` are `level_cap` and `level_floor` of the domains that the parts span. Rings of a gang on one
     node are calibrated; over several nodes they have more steps, and what they miss is less than the network takes.
@@ -86,10 +88,10 @@ def predict(
     limits: list[tuple[float, str]] = []
     if len(parts) == 1 and parts[0][2].bit_count() == 1:
         return Prediction(None, ONE_GPU)
-    different: dict[tuple[Sets, int], str] = {}  # equal shares limit alike; the first node is named
-    for node, sets, mask in parts:
-        different.setdefault((sets, mask), node)
-    for (sets, mask), node in different.items():
+    different: dict[tuple[Sets, int, NicAccess], str] = {}  # equal shares limit alike; the first node is named
+    for node, sets, mask, access in parts:
+        different.setdefault((sets, mask, access), node)
+    for (sets, mask, _), node in different.items():
         rings = sets.bandwidth(mask)
         if not sets.is_predicted(alone=len(parts) == 1):
             return Prediction(None, f"nothing is predicted for {node}: {UNSEARCHED}")
@@ -101,8 +103,8 @@ def predict(
             limits.append((inside, f"{kind} ring inside {node}"))
     if len(parts) > 1:
         nics = [
-            (sets.nics(mask, transport).gb_s if transport else None, f"NICs of {node}")
-            for (sets, mask), node in different.items()
+            (sets.nics(mask, transport, access).gb_s if transport else None, f"NICs of {node}")
+            for (sets, mask, access), node in different.items()
         ]
         known = [(gb_s, words) for gb_s, words in nics if gb_s is not None]
         if len(known) < len(nics) and cap is None:

@@ -10,6 +10,7 @@ from closeknit.api.names import MNNVL, JobKey, NodeLabel
 from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, Parallelism, RdmaPolicy, TrainingJobSpec
+from closeknit.cluster.exposure import claims_itself
 from closeknit.cluster.requests import Needs
 from closeknit.cluster.servers import needs_on_a_node
 
@@ -76,6 +77,8 @@ class Request:
     """Whether closeknit may give its Pods IMEX channels: the user has no word of his own on NVLink between nodes."""
     needs: Needs = ()
     """What its Pods on one node, a worker and parameter servers, need there besides GPUs."""
+    claims_itself: bool = False
+    """Whether its template claims devices itself, which NICs may be among."""
 
     @property
     def level(self) -> str | None:
@@ -135,6 +138,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         node_selector=_selector(spec, selector if isinstance(selector, dict) else {}),
         leaves_channels=not _sets(template, MNNVL),
         needs=needs_on_a_node(spec),
+        claims_itself=claims_itself(template),
         affinity=_affinity(template),
     )
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from closeknit.api.nodetopology import PortState, Transport
+from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
 from closeknit.machine.islands import islands
 from closeknit.placement.ask import Ask, Choice
-from closeknit.placement.bandwidth import ALONE, Nics, SetBandwidth
+from closeknit.placement.bandwidth import ALONE, EVERY_NIC, NicAccess, Nics, SetBandwidth, active_nics, dealt
 from closeknit.placement.known import Known
 from closeknit.placement.paths import UNIT, Paths, PathType
 from closeknit.placement.rings import NO_RING, Rings
@@ -34,14 +34,15 @@ class RoughSets(Sets):
         """Unknown."""
         return ALONE if mask.bit_count() < 2 else _UNKNOWN
 
-    def nics(self, mask: int, transport: Transport) -> Nics:  # noqa: ARG002 - alike for all sets
-        """Every active NIC: which are near is not looked for."""
-        key = (self.every, transport)
+    def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
+        """Every active NIC that it can be given: which are near is not looked for."""
+        key = (mask if access.is_dealt else self.every, transport, access)
         found = self._nics.get(key)
         if found is None:
-            nics = enumerate(self.machine.nics)
-            rows = [row for row, nic in nics if nic.transport is transport and nic.state is PortState.ACTIVE]
-            found = self._nics[key] = Nics(tuple(rows), None)
+            rows = frozenset(active_nics(self.machine, transport, access.taken))
+            if access.is_dealt:
+                rows = dealt(self.machine, transport, [rows], mask.bit_count())
+            found = self._nics[key] = Nics(tuple(sorted(rows)), None)
         return found
 
     def of_count(self, pool: int, count: int) -> tuple[int, ...]:

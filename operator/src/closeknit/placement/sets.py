@@ -16,8 +16,11 @@ from closeknit.placement import speeds
 from closeknit.placement.ask import ANY, Ask, Choice, Measure, Value, rank, reaches
 from closeknit.placement.bandwidth import (
     ASSUMED_SM,
+    EVERY_NIC,
+    NicAccess,
     Nics,
     SetBandwidth,
+    dealt,
     most_bandwidth,
     nearest_nics,
     nic_bandwidth,
@@ -65,8 +68,8 @@ class Sets:
         self._fits: Known[int, tuple[int, int]] = Known()
         self._indexes: Known[int, tuple[int, ...]] = Known()
         self._orders: Known[int, tuple[int, ...]] = Known()
-        self._nics: Known[tuple[int, Transport], Nics] = Known()
-        self._near: dict[Transport, list[frozenset[int]]] = {}
+        self._nics: Known[tuple[int, Transport, NicAccess], Nics] = Known()
+        self._near: Known[tuple[Transport, int], list[frozenset[int]]] = Known()
         self._listed = 0
         self._trees = Trees(machine.links)
         self._is_small = len(machine.gpus) <= LEARNED_GPUS
@@ -126,17 +129,21 @@ class Sets:
                     seen.add(like)
                     yield self.bandwidth(like)
 
-    def nics(self, mask: int, transport: Transport) -> Nics:
-        """The NICs nearest to a set."""
-        key = (mask, transport)
+    def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
+        """The NICs nearest to a set, of those that it can be given."""
+        key = (mask, transport, access)
         found = self._nics.get(key)
         if found is None:
             positions = positions_of(mask)
-            if transport not in self._near:
+            all_near = self._near.get((transport, access.taken))
+            if all_near is None:
                 every = range(len(self.machine.gpus))
-                self._near[transport] = [nearest_nics(self.machine, transport, (position,)) for position in every]
-            near = self._near[transport]
-            rows = frozenset[int]().union(*[near[position] for position in positions])
+                all_near = [nearest_nics(self.machine, transport, (position,), access.taken) for position in every]
+                self._near[transport, access.taken] = all_near
+            near = [all_near[position] for position in positions]
+            rows = frozenset[int]().union(*near)
+            if access.is_dealt:
+                rows = dealt(self.machine, transport, near, len(positions))
             found = self._nics[key] = Nics(tuple(sorted(rows)), nic_bandwidth(self.machine, rows, positions))
         return found
 
@@ -337,7 +344,7 @@ class Sets:
         blocks = self.blocks(mask, ask) if ask.block > 1 else []
         bus = self.reached(mask) if ask.alone else self.bandwidth(mask).order_gb_s
         if ask.transport:
-            nics = self.nics(mask, ask.transport).gb_s
+            nics = self.nics(mask, ask.transport, ask.nics).gb_s
             bus = bus if nics is None else min(bus, nics)
         block = min((self.bandwidth(mask_of(block)).order_gb_s for block in blocks), default=inf)
         return Value(block, bus, self._tree(mask) if ask.alone else ANY.tree_gb_s)

@@ -103,6 +103,8 @@ class Shares:
             for units, ask in asks:
                 if ask.gpus > offer.gpus:
                     break
+                if ask.transport is not None:
+                    ask = ask._replace(nics=offer.terms.nics)  # noqa: PLW2901 - each offer's own
                 seated = self._seat(offer.terms, ask, shape)
                 share = None if seated is None else answer(offer.terms, ask, seated)
                 if share is not None:

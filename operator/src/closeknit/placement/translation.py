@@ -68,8 +68,7 @@ class Translation:
             return None
         kind = group.kind
         nics = asks_for_nics(self._request.needs)
-        sets, shared = self._sets_of(kind), self._request.allow_shared
-        found = terms(group, kind, sets, self._matching(kind), asks_for_nics=nics, allow_shared=shared)
+        found = terms(group, kind, self._sets_of(kind), self._request, self._matching(kind), asks_for_nics=nics)
         offer = self._offer_of(found)
         number = self._numbers.setdefault(offer, len(self._offers))
         if number == len(self._offers):

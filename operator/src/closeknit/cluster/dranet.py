@@ -1,0 +1,146 @@
+"""NICs of DRANET: what its ResourceSlices name, which DeviceClasses it can be asked by, and what of a node is held."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from closeknit.api.names import CLAIMED_PREFIX
+from closeknit.machine.graph import Machine
+
+_RDMA = r"device\.attributes\[(['\"])dra\.net\1\]\.rdma"
+# The terms of a DeviceClass that leave out no RDMA NIC of the driver. Of any other term nobody here can say what it
+# selects.
+_DRIVER = re.compile(r"device\.driver\s*==\s*(['\"])dra\.net\1")
+_HARMLESS = (_DRIVER, re.compile(rf"has\({_RDMA}\)"), re.compile(rf"{_RDMA}(\s*==\s*true)?"))
+
+
+class NicDevice(msgspec.Struct, frozen=True):
+    """One RDMA NIC of a slice."""
+
+    name: str
+    pci_address: str
+    """As the driver spells it: a claim must, too."""
+    is_usable: bool
+    """Whether a claim can have it, and for itself: not tainted, and not one that several claims may share."""
+
+
+class NicSlice(msgspec.Struct, frozen=True):
+    """A part of one node's pool of NICs."""
+
+    name: str
+    node: str
+    pool: str
+    generation: int
+    slice_count: int
+    """How many slices the pool has in this generation."""
+    devices: tuple[NicDevice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NicPools:
+    """What a node's slices say of its NICs."""
+
+    addresses: Mapping[str, str]
+    """PCI address as NodeTopology spells it -> as the driver does, of NICs that a claim can have: those of the newest
+    generation of complete pools, for from others the scheduler allocates nothing."""
+    devices: Mapping[tuple[str, str], str]
+    """(pool, device) -> PCI address as NodeTopology spells it; older generations included, for claims outlive them."""
+
+
+NO_NICS = NicPools({}, {})
+
+
+def nic_pools(slices: Iterable[NicSlice]) -> NicPools:
+    """What the slices of one node say."""
+    by_pool: dict[str, list[NicSlice]] = {}
+    for entry in sorted(slices, key=lambda entry: (entry.pool, entry.generation, entry.name)):
+        by_pool.setdefault(entry.pool, []).append(entry)
+    if not by_pool:
+        return NO_NICS
+    addresses: dict[str, str] = {}
+    devices: dict[tuple[str, str], str] = {}
+    for pool, every in by_pool.items():
+        newest = [entry for entry in every if entry.generation == every[-1].generation]
+        is_complete = len(newest) >= max(entry.slice_count for entry in newest)
+        for entry in every:
+            for device in entry.devices:
+                devices[pool, device.name] = _plain(device.pci_address)
+                if is_complete and device.is_usable and entry.generation == every[-1].generation:
+                    addresses[_plain(device.pci_address)] = device.pci_address
+    return NicPools(addresses, devices)
+
+
+def _plain(address: str) -> str:
+    """As the kernel spells it: 0000:1a:00.0 of 00000000:1A:00.0."""
+    domain, colon, rest = address.strip().lower().partition(":")
+    return f"{domain[-4:].rjust(4, '0')}:{rest}" if colon and not domain[:-4].strip("0") else address.lower()
+
+
+def selects_nics(expressions: Iterable[str]) -> bool:
+    """Whether a DeviceClass of these CEL expressions is DRANET's, and every RDMA NIC of DRANET is of that class."""
+    terms = [term.strip() for expression in expressions for term in expression.split("&&")]
+    return any(map(_DRIVER.fullmatch, terms)) and all(
+        any(known.fullmatch(term) for known in _HARMLESS) for term in terms
+    )
+
+
+NicHolder = tuple[str, str]
+"""Namespace and name of a job, by its booking, or of a claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class NicOffer:
+    """The NICs of a node that a Pod can claim one by one."""
+
+    device_class: str
+    addresses: Mapping[int, str]
+    """Row of the machine's nics -> PCI address as the driver spells it."""
+    holders: Mapping[int, NicHolder]
+    """Who holds one of them, by row. A claim has a NIC for itself."""
+
+    @property
+    def resource(self) -> str:
+        """What stands for them where other NICs have their resource."""
+        return f"{CLAIMED_PREFIX}{self.device_class}"
+
+    @property
+    def free(self) -> int:
+        """How many a claim can have now."""
+        return len(self.addresses) - len(self.holders)
+
+    def is_taken(self, row: int) -> bool:
+        """Whether no claim can have a NIC now."""
+        return row not in self.addresses or row in self.holders
+
+    def freed(self, gone: Collection[NicHolder]) -> "NicOffer":
+        """As if these held nothing."""
+        holders = {row: holder for row, holder in self.holders.items() if holder not in gone}
+        return NicOffer(self.device_class, self.addresses, holders)
+
+
+def nic_offer(
+    machine: Machine,
+    pools: NicPools,
+    device_class: str | None,
+    booked: Iterable[tuple[str, NicHolder]],
+    claimed: Iterable[tuple[tuple[str, str], NicHolder]],
+) -> NicOffer | None:
+    """What a node's claims can have; None where DRANET offers no RDMA NIC that the machine has, or no DeviceClass is
+    known to ask by. `booked` are (name:port of a NIC, job), `claimed` ((pool, device), claim)."""
+    rows = {row: _plain(nic.pci_address) for row, nic in enumerate(machine.nics) if nic.pci_address}
+    addresses = {row: pools.addresses[plain] for row, plain in rows.items() if plain in pools.addresses}
+    if not addresses or device_class is None:
+        return None
+    named = {f"{nic.name}:{nic.port}": rows[row] for row, nic in enumerate(machine.nics) if row in rows}
+    held: dict[str, NicHolder] = {}
+    for name, holder in booked:
+        if name in named:
+            held.setdefault(named[name], holder)
+    for device, holder in claimed:
+        if device in pools.devices:
+            held.setdefault(pools.devices[device], holder)
+    # Ports of one function have one address, and come and go together.
+    holders = {row: held[plain] for row, plain in rows.items() if row in addresses and plain in held}
+    return NicOffer(device_class, addresses, holders)
