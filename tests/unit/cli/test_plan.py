@@ -104,9 +104,9 @@ def test_the_example_that_is_too_large_says_why() -> None:
         "pending": {
             "reason": "NoNVLinkIsland",
             "message": "needs 32 GPUs in one NVLink island; largest free island has 8 (gpu-01), and no machine here "
-            "has more than 8 in one: lower tensor x context, or set nvlink: Preferred; "
+            "has more than 8 in one: lower tensor x context, or set nvlink: Ignored; "
             "2 excluded: 2 held by 1 claim",
-            "nearest": ["with topology.nvlink: Preferred: 32 GPUs on 4 nodes, 15.0 GB/s"],
+            "nearest": ["with topology.nvlink: Ignored: 32 GPUs on 4 nodes, 15.0 GB/s"],
         },
         "free": {
             "freeGPUs": 38,
@@ -138,8 +138,8 @@ def test_a_refusal_for_people() -> None:
     assert " ".join(result.stdout.split()) == (
         "default/too-large does not fit: NoNVLinkIsland needs 32 GPUs in one NVLink island; largest free island has "
         "8 (gpu-01), and no machine here has more than 8 in one: lower tensor x context, or set "
-        "nvlink: Preferred; 2 excluded: 2 held by 1 claim "
-        "- with topology.nvlink: Preferred: 32 GPUs on 4 nodes, 15.0 GB/s "
+        "nvlink: Ignored; 2 excluded: 2 held by 1 claim "
+        "- with topology.nvlink: Ignored: 32 GPUs on 4 nodes, 15.0 GB/s "
         "free now: 38 GPUs, 6 on partly used nodes; the largest gang 22 in one rack, 8 in one host; "
         "NVLink islands: 3 of 8, 1 of 6, 4 of 2"
     )
