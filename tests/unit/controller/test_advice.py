@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.names import JobKey
 from closeknit.lifecycle import advice as module
 from closeknit.lifecycle.advice import Advisor
 from closeknit.lifecycle.memory import Memory
+from closeknit.placement.nearest import inquiry
 from closeknit.placement.tables import Tables
-from scenarios.manifests import pod, training_job
-from scenarios.operated import MortalApi, Operator
+from scenarios.manifests import node, pod, training_job
+from scenarios.operated import MortalApi, Operator, add
 from scenarios.story import Story, dra_node, plugin_node
 from unit.controller.test_turns import Bed
 
@@ -121,13 +123,187 @@ def test_another_reason_or_another_spec_has_other_changes() -> None:
     assert asked.told() == []
 
 
-def test_a_mistake_in_one_inquiry_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mistaken(*_: object) -> Any:
-        raise ZeroDivisionError
-        yield
+class Unprintable:
+    """A change that cannot be told, by a mistake of ours."""
 
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def broken(*_: object) -> Any:
+    raise ZeroDivisionError
+    yield
+
+
+def untold(*_: object) -> Any:
+    yield
+    return (Unprintable(),)
+
+
+MISTAKES = pytest.mark.parametrize("mistaken", [broken, untold])
+
+
+@MISTAKES
+def test_a_mistake_in_one_inquiry_ends_nothing(monkeypatch: pytest.MonkeyPatch, mistaken: Any) -> None:
     monkeypatch.setattr(module, "inquiry", mistaken)
     asked = Asked()
     asked.decide()
     asked.ask()
     assert [each.changes for each in asked.advisor.told.values()] == [()]
+
+
+@MISTAKES
+def test_a_mistake_in_one_inquiry_is_reported_once_and_others_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mistaken: Any
+) -> None:
+    def one_mistaken(scene: Any, request: Any, tables: Any) -> Any:
+        return (mistaken if request.gpus == 24 else inquiry)(scene, request, tables)
+
+    async def both(bed: Bed) -> None:
+        bed.submit("larger", 24)
+        await advised(bed)
+        add(bed.store, node("other", gpus=None))  # the cluster is another, and it is asked again
+        await bed.pass_time(1200)
+
+    monkeypatch.setattr(module, "inquiry", one_mistaken)
+    bed = Bed(dra_node, 1)
+    bed.live(both)
+    assert told(bed)
+    assert told(bed, "larger") == []
+    (record,) = [record for record in caplog.records if record.exc_info]
+    assert record.getMessage() == "a mistake of ours about one job"
+    assert record.__dict__["job"] == JobKey("team-b", "larger")
+    assert bed.operator.metrics.broken_decisions._value.get() == 2
+
+
+class Crowd:
+    """Jobs that all ask differently and do not fit, by namespace, and an advisor whose inquiries take one step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **jobs: int) -> None:
+        self.story = Story(*plugin_node("gpu-1"))
+        self.advisor, self.memory = Advisor(), Memory()
+        self._decided_on: set[object] = set()
+        self.asked: list[int] = []
+        """GPUs of the shapes that were asked, in that order."""
+        self.gpus: dict[str, list[int]] = {}
+        self._last = 8
+        for namespace, number in jobs.items():
+            self.submit(namespace, number)
+
+        def instant(_scene: object, request: Any, _tables: object) -> Any:
+            self.asked.append(request.gpus)
+            return ("a change",)
+            yield
+
+        monkeypatch.setattr(module, "inquiry", instant)
+
+    def submit(self, namespace: str, number: int) -> None:
+        for _ in range(number):
+            self._last += 8
+            job = training_job(f"train-{self._last:05}", namespace=namespace, spec={"gpus": self._last})
+            self.story.add(job)
+            self.gpus.setdefault(namespace, []).append(self._last)
+
+    def end(self, namespace: str) -> None:
+        for gpus in self.gpus.pop(namespace):
+            del self.story.objects["TrainingJob", namespace, f"train-{gpus:05}"]
+
+    def move(self) -> None:
+        """The cluster is another one."""
+        name = f"notebook-{len(self.story.objects)}"
+        self.story.add(pod(name, node="gpu-1", requests={"nvidia.com/gpu": "1"}))
+
+    def ask(self) -> list[int]:
+        """What is asked now until there is nothing left to ask."""
+        self.asked.clear()
+        schedule = self.memory.schedule
+        if schedule is None or self._decided_on != set(self.story.objects):
+            self._decided_on = set(self.story.objects)
+            schedule = self.story.decide(self.memory).schedule
+            self.memory = Memory(schedule=schedule)
+        while self.advisor.step(schedule, Tables(), self.story.now):
+            pass
+        return list(self.asked)
+
+
+def test_every_shape_is_asked_and_so_many_in_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(monkeypatch, a=70)
+    assert crowd.ask() == crowd.gpus["a"][:64]
+    crowd.story.pass_time(599)
+    assert crowd.ask() == []
+    crowd.story.pass_time(1)
+    assert crowd.ask() == crowd.gpus["a"][64:]
+    assert len(crowd.advisor.told) == 70
+
+
+def test_what_is_known_of_none_comes_before_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(monkeypatch, a=70)
+    crowd.ask()
+    crowd.move()
+    crowd.story.pass_time(600)
+    assert crowd.ask() == crowd.gpus["a"][64:] + crowd.gpus["a"][:58]
+    crowd.story.pass_time(600)
+    crowd.move()
+    assert crowd.ask()[:6] == crowd.gpus["a"][58:64]
+
+
+def test_a_namespace_that_asks_much_waits_behind_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(monkeypatch, a=70, b=1, c=2)
+    a, b, c = (crowd.gpus[name] for name in "abc")
+    assert crowd.ask()[:5] == [a[0], b[0], c[0], a[1], c[1]]
+
+
+def test_new_shapes_of_one_namespace_keep_no_old_advice_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(monkeypatch, a=64, b=1)
+    crowd.ask()
+    for _ in range(3):
+        crowd.end("a")
+        crowd.submit("a", 70)
+        crowd.move()
+        crowd.story.pass_time(600)
+        asked = crowd.ask()
+        assert len(asked) == 64
+        assert asked.index(crowd.gpus["b"][0]) < 2
+
+
+def test_more_namespaces_than_may_be_asked_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"team-{number:02}" for number in range(80)]
+    crowd = Crowd(monkeypatch, **dict.fromkeys(names, 1))
+    served = set(crowd.ask())
+    for name in names:  # each has a new shape, so that none is known
+        crowd.end(name)
+        crowd.submit(name, 1)
+    crowd.story.pass_time(600)
+    later = crowd.ask()
+    assert len(served) == len(later) == 64
+    assert later[:16] == [crowd.gpus[name][0] for name in names[64:]]
+
+
+def test_jobs_that_are_gone_have_used_what_may_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(monkeypatch, a=64)
+    crowd.ask()
+    crowd.end("a")
+    crowd.submit("a", 3)
+    assert crowd.ask() == []
+    crowd.story.pass_time(600)
+    assert len(crowd.ask()) == len(crowd.advisor.told) == 3
+
+
+def test_no_cluster_of_before_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(monkeypatch, a=3)
+    crowd.ask()
+    crowd.move()
+    crowd.submit("a", 1)
+    crowd.ask()
+    scenes = [each.scene for each in crowd.advisor.told.values()]
+    assert scenes.count(None) == 3
+
+
+def test_a_clock_that_was_set_back_makes_advice_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(monkeypatch, a=70)
+    crowd.ask()
+    crowd.move()
+    crowd.story.pass_time(-86_400)
+    assert len(crowd.ask()) == 64
+    crowd.move()
+    assert crowd.ask() == []

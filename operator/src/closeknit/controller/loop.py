@@ -168,7 +168,7 @@ class SchedulingLoop:
         assumed: set[JobKey] = set()
         for plan in sorted(decision.plans, key=_is_news):
             if plan.error is not None:
-                self._report(plan, plan.error)
+                self._report(plan.job, plan.error)
                 self._turns[plan.job] = Turn(False, False, not_before=loop.time() + BROKEN_PAUSE_S)
                 self.wake()  # what it would have got is for others
             elif plan.writes and self._start(plan, cluster):
@@ -187,6 +187,8 @@ class SchedulingLoop:
         time, told = asyncio.get_running_loop().time, self._advisor.told
         began = time()
         is_left = await self._worker.run(partial(self._advisor.step, schedule, self._tables, self._now()))
+        if self._advisor.mistake is not None:
+            self._report(*self._advisor.mistake)
         if self._advisor.told is not told:
             return time()
         self._look_on_at = time() + max(LOOK_ON_S, REST_PER_WORK * (time() - began)) if is_left else inf
@@ -251,7 +253,7 @@ class SchedulingLoop:
             turn.deleted_until = loop.time() + DELETION_SEEN_S
             self._rest(plan, results, turn)
         except Exception as error:  # it must not keep its job waiting for ever
-            self._report(plan, error)
+            self._report(plan.job, error)
             turn.is_kept, turn.not_before = False, loop.time() + BROKEN_PAUSE_S
         turn.is_writing = False
         self.wake()
@@ -288,12 +290,12 @@ class SchedulingLoop:
         pause_s = self._backoff.pause_s(failures, denial.retry_after_s)
         turn.not_before = asyncio.get_running_loop().time() + pause_s
 
-    def _report(self, plan: Plan, error: Exception) -> None:
-        """Tells of a mistake of ours once. Its job is left alone for a while, and all others go on."""
+    def _report(self, job: JobKey, error: Exception) -> None:
+        """Tells of a mistake of ours once. All other jobs go on."""
         self._metrics.broken_decisions.inc()
-        if self._bugs.get(plan.job) != repr(error):
-            self._bugs[plan.job] = repr(error)
-            _log.error("a mistake of ours about one job", extra={"job": plan.job}, exc_info=error)
+        if self._bugs.get(job) != repr(error):
+            self._bugs[job] = repr(error)
+            _log.error("a mistake of ours about one job", extra={"job": job}, exc_info=error)
 
 
 def _is_news(plan: Plan) -> bool:

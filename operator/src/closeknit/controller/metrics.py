@@ -117,7 +117,7 @@ class Metrics:
         )
         self.broken_decisions = Counter(
             "closeknit_broken_decisions",
-            "Decisions about one job, or writes of one, that a mistake of ours broke.",
+            "Decisions about one job, its writes, or searches for its nearest changes, that a mistake of ours broke.",
             registry=registry,
         )
 
