@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from harness.build import ensure_built
 from harness.chart import CHART, render
 from harness.kubectl import KubectlError
 from harness.local_cluster import LocalCluster
@@ -18,11 +17,6 @@ WANTED = ("ServiceAccount", "DaemonSet", "ResourceClaimTemplate")
 NODE = "access-gpu"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 ADMIN = {"resource.kubernetes.io/admin-access": "true"}
-
-
-@pytest.fixture(scope="session")
-def helm_program() -> Path:
-    return ensure_built().helm
 
 
 def pod_of(objects: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,69 @@
+"""What the chart's roles grant to operator and agent, and what never."""
+
+from pathlib import Path
+from typing import Any
+
+from harness.chart import NAMESPACE, render
+
+Object = dict[str, Any]
+
+
+def granted(role: Object) -> set[tuple[str, str]]:
+    """(resource, verb) of a role."""
+    return {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def test_the_agent_may_read_and_patch_a_node_and_its_topology_and_read_slices(objects: dict[str, Object]) -> None:
+    assert granted(objects["ClusterRole closeknit-agent"]) == {
+        ("nodes", "get"),
+        ("nodes", "patch"),
+        ("nodetopologies", "get"),
+        ("nodetopologies", "create"),
+        ("nodetopologies", "patch"),
+        ("nodetopologies/status", "patch"),
+        ("tokenreviews", "create"),
+        ("subjectaccessreviews", "create"),
+        ("resourceslices", "list"),
+    }
+
+
+def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: dict[str, Object]) -> None:
+    may = granted(objects["ClusterRole closeknit-operator"])
+    resources = {resource for resource, _ in may}
+    assert "*" not in {word for grant in may for word in grant}
+    assert not resources & {"secrets", "pods/exec", "nodes/proxy", "serviceaccounts", "serviceaccounts/token", "roles"}
+    assert not {verb for _, verb in may} & {"escalate", "bind", "impersonate", "deletecollection"}
+    assert {verb for resource, verb in may if resource == "trainingjobs"} == {"get", "list", "watch"}
+    assert {verb for resource, verb in may if resource == "nodes"} == {"list", "watch"}
+    # What it writes of a job's children is a role of its own.
+    assert {resource for resource, verb in may if verb not in ("get", "list", "watch")} == {
+        "trainingjobs/status",
+        "events",
+        "tokenreviews",
+        "subjectaccessreviews",
+    }
+    assert granted(objects["ClusterRole closeknit-operator-children"]) == {
+        ("pods", "create"),
+        ("pods", "delete"),
+        ("services", "create"),
+        ("services", "delete"),
+        ("resourceclaims", "create"),
+        ("configmaps", "create"),
+        ("configmaps", "get"),
+        ("secrets", "create"),
+        ("computedomains", "create"),
+        ("computedomains", "get"),
+    }
+
+
+def test_what_the_operator_writes_can_be_bound_to_namespaces(helm_program: Path) -> None:
+    def bound(*options: str) -> list[tuple[str, str]]:
+        """(kind, namespace) of the bindings of what it writes."""
+        role = "closeknit-operator-children"
+        bindings = [each for each in render(helm_program, *options) if each.get("roleRef", {}).get("name") == role]
+        subject = {"kind": "ServiceAccount", "name": "closeknit-operator", "namespace": NAMESPACE}
+        assert all(each["subjects"] == [subject] for each in bindings)
+        return [(each["kind"], each["metadata"].get("namespace", "")) for each in bindings]
+
+    assert bound() == [("ClusterRoleBinding", "")]
+    assert bound('--set-json=rbac.namespaces=["team","123"]') == [("RoleBinding", "team"), ("RoleBinding", "123")]
