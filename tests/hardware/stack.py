@@ -44,7 +44,7 @@ class Stack:
         self._site = site
         self._numbers = iter(range(1, 100))
         self.nodes: dict[str, LocalNode] = {}
-        self._install(list(yaml.load_all(chart.read_text(), yaml.CSafeLoader)))
+        self._install([each for each in yaml.load_all(chart.read_text(), yaml.CSafeLoader) if each])
         self.start_operator()
 
     def _install(self, objects: Sequence[dict[str, Any]]) -> None:
