@@ -108,6 +108,9 @@ class Used:
     def splits_a_group(self) -> bool:
         return any(len(positions) % self.request.group for *_, positions in self.nodes)
 
+    def mixes_kinds(self) -> bool:
+        return len({machine_of(view).gpus[0].product for _, view, _ in self.nodes}) > 1
+
     def mixes_generations(self) -> bool:
         """Of NVLink, as told by the compute capability; machines without NVLink are a generation, too."""
         machines = [machine_of(view) for _, view, _ in self.nodes]
@@ -166,6 +169,8 @@ class Used:
     def is_allowed(self) -> bool:
         request = self.request
         if request.nvlink is NvlinkPolicy.REQUIRED and (self.splits_a_group() or self.leaves_an_island()):
+            return False
+        if request.nvlink is NvlinkPolicy.REQUIRED and self.mixes_kinds():
             return False
         if request.nvlink is NvlinkPolicy.PREFERRED and request.group <= 4 and self.splits_a_group():
             return False  # the group would fit a machine
@@ -238,7 +243,7 @@ def merit_over(
     return (
         not used.alone,
         request.nvlink is NvlinkPolicy.PREFERRED and used.splits_a_group(),
-        len({machine_of(view).gpus[0].product for _, view, _ in used.nodes}) > 1,
+        used.mixes_kinds(),
         not used.alone and used.transport is None,
         used.tears_experts(),
         not used.is_near(equal=equal),

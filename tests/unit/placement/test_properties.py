@@ -113,6 +113,19 @@ def test_required_groups_lie_inside_islands(situation: tuple[Cluster, Request]) 
             assert len(islands(machine, machine.positions(share.gpus[first : first + size]))) == 1
 
 
+@settings(max_examples=100, deadline=None)
+@given(situations())
+def test_kinds_are_mixed_only_where_no_kind_alone_will_do(situation: tuple[Cluster, Request]) -> None:
+    cluster, request = situation
+    demanding = replace(request, mixes_kinds=False)
+    alone, mixed = place(cluster, demanding, TABLES), place(cluster, request, TABLES)
+    for decision in (alone, mixed):
+        if isinstance(decision, Placement):
+            machines = [cluster.nodes[share.node].machine for share in decision.shares]
+            kinds = {machine.gpus[0].product for machine in machines if machine is not None}
+            assert len(kinds) == 1 or (decision is mixed and request.mixes_kinds and not isinstance(alone, Placement))
+
+
 @settings(max_examples=60, deadline=None)
 @given(situations(offers=("DRA", "plugin")), st.randoms(use_true_random=False))
 def test_the_order_of_nodes_does_not_matter(situation: tuple[Cluster, Request], random: Any) -> None:

@@ -12,6 +12,7 @@ from closeknit.api.names import PendingReason
 from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
 from closeknit.placement import reasons
 from closeknit.placement.cramped import cramped
+from closeknit.placement.mixture import kinds_apart
 from closeknit.placement.reasons import Case
 from closeknit.placement.request import Request
 
@@ -39,6 +40,10 @@ def _any_links(request: Request) -> Request:
     return replace(request, nvlink=NvlinkPolicy.IGNORED) if request.nvlink is NvlinkPolicy.REQUIRED else request
 
 
+def _any_kinds(request: Request) -> Request:
+    return replace(request, mixes_kinds=True)
+
+
 def _any_domains(request: Request) -> Request:
     return replace(request, required_level=None)
 
@@ -59,6 +64,7 @@ DEMANDS = (
     Demand(_any_gpus, PendingReason.INSUFFICIENT_GPUS, reasons.insufficient),  # never relaxed
     Demand(_any_room, PendingReason.INSUFFICIENT_RESOURCES, cramped),
     Demand(_any_links, PendingReason.NO_NVLINK_ISLAND, reasons.no_island),
+    Demand(_any_kinds, PendingReason.INSUFFICIENT_GPUS, kinds_apart),
     Demand(_any_domains, PendingReason.NO_DOMAIN, reasons.no_domain),
     Demand(_any_patience, PendingReason.NO_DOMAIN, reasons.patient),
     Demand(_any_transport, PendingReason.RDMA_UNAVAILABLE, reasons.no_rdma),

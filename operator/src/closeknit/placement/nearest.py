@@ -133,11 +133,15 @@ def _changes(cluster: Cluster, request: Request) -> Iterator[_Change]:
 
 def _of_links(request: Request) -> Iterator[_Change]:
     if request.nvlink is NvlinkPolicy.REQUIRED:
-        yield _Change("topology.nvlink: Preferred", lambda asked: replace(asked, nvlink=NvlinkPolicy.PREFERRED))
+        yield _Change("topology.nvlink: Preferred", _with_links(NvlinkPolicy.PREFERRED))
     if request.nvlink is not NvlinkPolicy.IGNORED and request.group > 1:
-        yield _Change("topology.nvlink: Ignored", lambda asked: replace(asked, nvlink=NvlinkPolicy.IGNORED))
+        yield _Change("topology.nvlink: Ignored", _with_links(NvlinkPolicy.IGNORED))
     if request.rdma is RdmaPolicy.REQUIRED:
         yield _Change("network.rdma: Preferred", lambda asked: replace(asked, rdma=RdmaPolicy.PREFERRED))
+
+
+def _with_links(policy: NvlinkPolicy) -> Callable[[Request], Request]:
+    return lambda asked: replace(asked, nvlink=policy, mixes_kinds=True)
 
 
 def _of_levels(cluster: Cluster, request: Request) -> Iterator[_Change]:

@@ -6,10 +6,11 @@ from typing import NamedTuple
 from closeknit.api.nodetopology import Transport
 from closeknit.cluster.exposure import Exposure
 from closeknit.cluster.group import Group, MachineKind
+from closeknit.machine.graph import MachineGpu
 from closeknit.placement.bandwidth import EVERY_NIC, NicAccess
 from closeknit.placement.request import Request
 from closeknit.placement.sets import Sets
-from closeknit.placement.subsets import mask_of
+from closeknit.placement.subsets import mask_of, positions_of
 
 
 class Terms(NamedTuple):
@@ -17,7 +18,7 @@ class Terms(NamedTuple):
 
     sets: Sets
     kind: tuple[str, ...]
-    """Machines of equal kind may be mixed: the products of all GPUs, or the topology class where one is unknown."""
+    """Machines of equal kind are as good as each other in one gang: the products of the GPUs that the job takes."""
     free: int
     """Mask of GPUs that nobody holds."""
     pool: int
@@ -71,7 +72,7 @@ def terms(group: Group, kind: MachineKind, sets: Sets, request: Request, matches
     part = min(plugin.free, group.free.bit_count()) if plugin and plugin.holders_known else 0
     return Terms(
         sets=sets,
-        kind=_mixable(kind),
+        kind=_kind(kind, matches),
         free=group.free,
         pool=group.free & matches,
         holders=group.holders,
@@ -100,6 +101,13 @@ def matching(kind: MachineKind, request: Request) -> int:
     )
 
 
-def _mixable(kind: MachineKind) -> tuple[str, ...]:
-    products = tuple(sorted({product or "" for product in kind.products}))
-    return products if all(products) else (kind.topology_class,)
+def _kind(kind: MachineKind, matches: int) -> tuple[str, ...]:
+    """In words; `matches` is the mask of the GPUs that the job takes."""
+    taken = positions_of(matches)
+    words = {kind.products[position] or _unknown(kind.machine.gpus[position]) for position in taken}
+    return tuple(sorted(words))
+
+
+def _unknown(gpu: MachineGpu) -> str:
+    sm = gpu.compute_capability
+    return f"GPUs of unknown product (compute capability {'.'.join(map(str, sm)) if sm else 'unknown'})"

@@ -51,6 +51,8 @@ class Request:
     expert: int = 1
     traffic: Traffic = DENSE_TRAFFIC
     nvlink: NvlinkPolicy = NvlinkPolicy.PREFERRED
+    mixes_kinds: bool = True
+    """Whether it takes machines of several kinds where nothing else exists."""
     required_level: str | None = None
     preferred_level: str | None = None
     patient_level: str | None = None
@@ -121,6 +123,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         expert=spec.parallelism.expert,
         traffic=_traffic(spec.parallelism),
         nvlink=spec.topology.nvlink,
+        mixes_kinds=spec.topology.nvlink is not NvlinkPolicy.REQUIRED,
         required_level=spec.topology.fabric.required,
         preferred_level=spec.topology.fabric.preferred,
         gpus_per_node=spec.topology.gpus_per_node,

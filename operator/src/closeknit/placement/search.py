@@ -109,7 +109,8 @@ def _ways_over(site: Site, every: Sequence[int], *, whole: bool) -> Iterator[Ite
         by_kind.setdefault(ground.offers[number].terms.kind, []).append(number)
     kinds: list[_Members] = [(kind, by_kind[kind]) for kind in sorted(by_kind)]
     mixed = [(None, every)] if whole else _of_one_generation(site, every)
-    for mixtures in [kinds, mixed] if len(kinds) > 1 and not site.joined else [kinds]:
+    may_mix = site.request.mixes_kinds and len(kinds) > 1 and not site.joined
+    for mixtures in [kinds, mixed] if may_mix else [kinds]:
         for transports in _transports(site.request):
             for kept in _kept(site, whole=whole):
                 yield (
