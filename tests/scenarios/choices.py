@@ -123,6 +123,22 @@ class Used:
         is_kept = request.nvlink is not NvlinkPolicy.IGNORED and block <= 4
         return is_kept and any(len(positions) % block for *_, positions in self.nodes) and not self.alone
 
+    def torn_over_islands(self) -> int:
+        """How many expert groups lie on one node each, but on several NVLink islands of it."""
+        request = self.request
+        span = request.tensor * request.expert
+        if request.expert == 1 or request.nvlink is NvlinkPolicy.IGNORED:
+            return 0
+        if not self.alone and any(len(positions) % lcm(request.group, span) for *_, positions in self.nodes):
+            return 0
+        torn = 0
+        for _, view, positions in self.nodes:
+            groups: dict[tuple[int, int], list[int]] = {}
+            for rank, position in enumerate(machine_of(view).in_bus_order(positions)):
+                groups.setdefault((rank // span, rank % request.tensor), []).append(position)
+            torn += sum(len(islands(machine_of(view), group)) > 1 for group in groups.values())
+        return torn
+
     def leaves_an_island(self) -> bool:
         return any(
             len(islands(machine_of(view), block)) > 1
@@ -252,6 +268,7 @@ def merit_over(
         -used.slowest_block(),
         -used.bus(),
         -used.tree(),
+        used.torn_over_islands(),
         *used.broken(),
         *used.free_in_domains(),
         *used.fit(),

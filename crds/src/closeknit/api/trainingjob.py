@@ -117,7 +117,7 @@ class Parallelism(Wire):
     """Pipeline-parallel degree: number of stages. Default 1."""
     expert: Degree = 1
     """Expert-parallel degree; divides context times data, that is gpus / (tensor x pipeline). Its groups are kept on
-    one node each where a machine holds them and there is a choice. Default 1."""
+    one node each, and there in one NVLink island, where a machine holds them and there is a choice. Default 1."""
     traffic: Traffic | None = None
     """How much is sent on each axis, where it is known better than the defaults."""
 

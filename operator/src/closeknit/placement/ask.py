@@ -65,10 +65,12 @@ class Choice(NamedTuple):
     machine once those that hold the rest have gone."""
     nic_distance: int
     numa_nodes: int
+    torn: int = 0
+    """How many expert groups lie on several NVLink islands."""
     is_cut: bool = False
     """Whether a search for it ended at its budget."""
 
 
 def rank(choice: Choice) -> tuple[object, ...]:
     """Of choices the lowest is the one to take."""
-    return (choice.loss_gb_s, choice.nic_distance, choice.numa_nodes, positions_of(choice.mask))
+    return (choice.torn, choice.loss_gb_s, choice.nic_distance, choice.numa_nodes, positions_of(choice.mask))

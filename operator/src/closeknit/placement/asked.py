@@ -19,6 +19,7 @@ from closeknit.machine.graph import Machine
 from closeknit.placement import speeds
 from closeknit.placement.ask import ANY, Ask, Choice, Measure, Value, rank, reaches
 from closeknit.placement.bandwidth import ASSUMED_SM, EVERY_NIC, NicAccess, Nics, most_bandwidth
+from closeknit.placement.experts import NO_EXPERTS, Experts
 from closeknit.placement.known import Known
 from closeknit.placement.paths import Paths
 from closeknit.placement.rings import Rings
@@ -106,11 +107,12 @@ class AskedSets(Sets):
         found = self._asked(pool, ask, floor, by).value
         return found[by] if found else None
 
-    def choose(self, pool: int, free: int, ask: Ask, floor: Value) -> Choice | None:
-        """As of any machine, where the set is all that the job asks for; what later jobs lose are NVLinks."""
+    def choose(self, pool: int, free: int, ask: Ask, floor: Value, experts: Experts = NO_EXPERTS) -> Choice | None:
+        """As of any machine, where the set is all that the job asks for, but for its expert groups, which are not
+        looked at; what later jobs lose are NVLinks."""
         if not ask.alone:
-            return self._rough.choose(pool, free, ask, floor)
-        key = (pool, free, ask, floor)
+            return self._rough.choose(pool, free, ask, floor, experts)
+        key = (pool, free, ask, floor, NO_EXPERTS)
         if key not in self._choices:
             self._choices[key] = self._chosen(pool, free, ask, floor)
         return self._choices[key]

@@ -11,6 +11,8 @@ class Cost(NamedTuple):
 
     domains: tuple[int, ...]
     """How many of each level are used, outermost first, host last."""
+    torn: int = 0
+    """Expert groups that lie on several NVLink islands of their node."""
     broken: int = 0
     """Whole nodes of which only a part is taken."""
     vacancy: int = 0
@@ -31,7 +33,7 @@ class Scale:
 
     def __init__(self, levels: int) -> None:
         self._levels = levels
-        self._below = WIDTH * (2 + levels - 1 + 4)  # bits of all parts but the domains
+        self._below = WIDTH * (3 + levels - 1 + 4)  # bits of all parts but the domains
         self._vacancy = WIDTH * (4 + levels - 1)
         nothing = (0,) * (levels - 1)
         steps = range(levels - 1)
@@ -50,6 +52,7 @@ class Scale:
         whole = 0
         for part in (
             *cost.domains,
+            cost.torn,
             cost.broken,
             cost.vacancy,
             *reversed(cost.free_gpus),
@@ -62,10 +65,17 @@ class Scale:
         return whole
 
     def of_share(
-        self, broken: int, vacancy: int, left_gpus: int, loss_gb_s: float, nic_distance: int, numa_nodes: int
+        self,
+        torn: int,
+        broken: int,
+        vacancy: int,
+        left_gpus: int,
+        loss_gb_s: float,
+        nic_distance: int,
+        numa_nodes: int,
     ) -> int:
         """What a share of one node costs by itself."""
-        outer = (broken << WIDTH) + vacancy << self._vacancy
+        outer = ((torn << WIDTH) + broken << WIDTH) + vacancy << self._vacancy
         inner = ((left_gpus << WIDTH) + mb_s(loss_gb_s) << WIDTH) + nic_distance << WIDTH
         return self.of_host + outer + inner + numa_nodes
 

@@ -54,6 +54,7 @@ class Pool:
             None if site.joined else transport,  # NICs carry nothing between nodes that NVLink joins
             levels=len(site.levels),
             scale=site.scale,
+            kept=kept,
         )
         self._spreads = Spreads(site, self._values, self._mask, kept=kept, kind=kind)
         self._shapes = Shapes(

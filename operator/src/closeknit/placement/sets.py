@@ -29,6 +29,7 @@ from closeknit.placement.bandwidth import (
     set_bandwidth,
 )
 from closeknit.placement.calibration import reached
+from closeknit.placement.experts import NO_EXPERTS, Experts
 from closeknit.placement.known import Known
 from closeknit.placement.paths import Paths, PcieTree, compute_capability, pcie_tree
 from closeknit.placement.plugin_pick import Picks, scores
@@ -61,7 +62,8 @@ class Sets:
         self._of_count: Known[tuple[int, int], tuple[int, ...]] = Known()
         self._best_rings: Known[tuple[int, int], float] = Known()
         self._best_values: Known[tuple[int, Ask, Value, Measure], Value | None] = Known()
-        self._choices: Known[tuple[int, int, Ask, Value], Choice | None] = Known()
+        self._choices: Known[tuple[int, int, Ask, Value, Experts], Choice | None] = Known()
+        self._torn: Known[tuple[int, Experts], int] = Known()
         self._ranked: Known[tuple[int, int], tuple[Choice, ...]] = Known()
         self._likes: Known[int, int] = Known()
         self._kept_rings: Known[int, float] = Known()
@@ -209,21 +211,35 @@ class Sets:
         values = {self.value(mask, ask) for mask in self.of_count(pool, ask.gpus)}
         return len(values) == 1 and None not in values
 
-    def choose(self, pool: int, free: int, ask: Ask, floor: Value) -> Choice | None:
-        """The set out of `pool` to take from the free GPUs: it reaches the floor, hurts later jobs least, lies nearest
-        to NICs and in the fewest NUMA nodes, and has the lowest indexes, in this order."""
+    def choose(self, pool: int, free: int, ask: Ask, floor: Value, experts: Experts = NO_EXPERTS) -> Choice | None:
+        """The set out of `pool` to take from the free GPUs: it reaches the floor, tears the fewest expert groups,
+        hurts later jobs least, lies nearest to NICs and in the fewest NUMA nodes, and has the lowest indexes, in this
+        order."""
         if pool == free and self._is_small:
             found = self._by_rank(pool, ask.gpus)
-            return next((choice for choice in found if reaches(self.value(choice.mask, ask), floor)), None)
-        key = (pool, free, ask, floor)
+            able = (choice for choice in found if reaches(self.value(choice.mask, ask), floor))
+            if experts.ranks == 1:
+                return next(able, None)
+            return min((self._with(experts, choice) for choice in able), key=attrgetter("torn"), default=None)
+        key = (pool, free, ask, floor, experts)
         if key not in self._choices:
             choices = (
-                self.judge(mask, free)
+                self._with(experts, self.judge(mask, free))
                 for mask in self.of_count(pool, ask.gpus)
                 if self._most(mask) >= floor.bus_gb_s and reaches(self.value(mask, ask), floor)
             )
             self._choices[key] = min(choices, key=rank, default=None)
         return self._choices[key]
+
+    def _with(self, experts: Experts, choice: Choice) -> Choice:
+        """A choice that says how many expert groups it tears."""
+        if experts.ranks == 1:
+            return choice
+        key = (choice.mask, experts)
+        found = self._torn.get(key)
+        if found is None:
+            found = self._torn[key] = experts.torn(self.machine, self.in_bus_order(choice.mask))
+        return choice._replace(torn=found)
 
     def _by_rank(self, pool: int, count: int) -> tuple[Choice, ...]:
         """The sets of `count` GPUs out of the pool, where all of it is free, the one to take first."""

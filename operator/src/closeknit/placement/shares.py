@@ -10,6 +10,7 @@ from closeknit.cluster.group import MANY_HOLDERS
 from closeknit.placement.ask import ANY, Ask, Measure, Value
 from closeknit.placement.binding import Seat, seat
 from closeknit.placement.cost import Scale
+from closeknit.placement.experts import experts_on_nodes
 from closeknit.placement.ground import numbers_of
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.request import Request
@@ -33,8 +34,10 @@ class Shares:
         *,
         levels: int,
         scale: Scale,
+        kept: int,
     ) -> None:
-        """No offer in question has more GPUs than `most`."""
+        """No offer in question has more GPUs than `most`; of each `kept` ranks that follow each other none leaves its
+        node."""
         self._tables = tables
         self._request = request
         self._offers = offers
@@ -43,7 +46,11 @@ class Shares:
         """Whether groups inside a share can be of different worth."""
         self._scale = scale
         self._most = min(most, request.gpus)
-        self._family = (Same(offers), transport, request.group, request.nvlink, request.binding, levels)
+        self._experts = experts_on_nodes(request, kept)
+        self._family = (
+            *(Same(offers), transport, request.group, request.nvlink, request.binding, levels),
+            self._experts,
+        )
 
     def _ask(self, gpus: int) -> Ask:
         request = self._request
@@ -120,10 +127,12 @@ class Shares:
         return stage
 
     def _share(self, floor: Value, terms: Terms, ask: Ask, found: Seat) -> Share | None:
-        choice = terms.sets.choose(terms.pool if found.only is None else found.only, terms.free, ask, floor)
+        pool = terms.pool if found.only is None else found.only
+        choice = terms.sets.choose(pool, terms.free, ask, floor, self._experts)
         if choice is None:
             return None
         cost = self._scale.of_share(
+            torn=choice.torn,
             broken=int(terms.free == terms.sets.every != choice.mask),
             vacancy=MANY_HOLDERS - terms.holders,
             left_gpus=terms.free.bit_count() - ask.gpus,
