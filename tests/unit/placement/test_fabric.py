@@ -60,15 +60,12 @@ def name(number: int) -> str:
     return f"{number:04}"
 
 
-def filling(nodes: Nodes, offers: Offers, *, counts_free: bool = False, whole_units: int = 1) -> Filling:
-    whole_at = 1 if whole_units > 1 else None
+def filling(nodes: Nodes, offers: Offers, *, counts_free: bool = False) -> Filling:
     search = Filling(
         SCALE,
         is_equal=all(tuple(each) == (1,) for each in offers.values()),
         is_exact=len(offers) <= EXACT_NODES,
         counts_free=counts_free,
-        whole_at=whole_at,
-        whole_units=whole_units,
     )
     search.follow(tree(nodes), sum(1 << number for number in offers), offers.__getitem__)
     return search
@@ -122,15 +119,6 @@ def test_no_spread_is_cheaper(nodes: Nodes, data: st.DataObject, equal: bool) ->
     assert search.cost(units) == (expected and expected[0])
     if expected:
         assert tuple((node, taken) for node, taken, _ in search.picks(units)) == expected[1]
-
-
-def test_domains_that_give_only_multiples() -> None:
-    """Groups of two nodes inside a rack: three and three are no way to take six, two and four are."""
-    nodes = [(("b", f"b{rack}", f"b{rack}{number}"), 8) for rack in "xy" for number in range(4)]
-    offers: Offers = {number: {1: offered()} for number in range(8) if number != 3}
-    search = filling(nodes, offers, whole_units=2)
-    assert [node for node, *_ in search.picks(6)] == [name(number) for number in (0, 1, 4, 5, 6, 7)]
-    assert search.cost(7) is None
 
 
 def test_large_clusters_fill_the_fullest_domains_first() -> None:

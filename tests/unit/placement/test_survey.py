@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL, PendingReason
+from closeknit.api.names import NVLINK_DOMAIN_LEVEL, PendingReason
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.node import Fault, FaultKind, NodeView, PluginOffer, Taint
 from closeknit.machine.graph import machine
-from closeknit.placement import spreads
 from closeknit.placement.admission import admits
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.place import place
@@ -221,21 +220,6 @@ def test_more_nodes_never_turn_a_fit_into_a_refusal(whole_nodes: int) -> None:
     decision = place(cluster_of(*nodes, *small), wanted(gpus=20, gpu={"binding": "WholeNode"}), TABLES)
     assert isinstance(decision, Placement)
     assert sorted(len(share.gpus) for share in decision.shares) == [6, 6, 8]
-
-
-@pytest.mark.parametrize(
-    ("level", "expected"),
-    [(HOST_LEVEL, PendingReason.NO_NVLINK_ISLAND), (NVLINK_DOMAIN_LEVEL, ["tray-2", "tray-3"])],
-)
-def test_a_group_keeps_to_one_domain_of_the_level_that_holds_groups(
-    monkeypatch: pytest.MonkeyPatch, level: str, expected: object
-) -> None:
-    """The level is the host until Pods can use NVLink between nodes; nothing else in the search depends on that."""
-    monkeypatch.setattr(spreads, "GROUP_LEVEL", level)
-    trays = [node(f"tray-{n}", graph("gb200-tray", str(n)), path=(f"d{(n + 2) // 2}",)) for n in (1, 2, 3)]
-    asked = wanted(gpus=8, parallelism={"tensor": 8}, topology={"nvlink": "Required"})
-    found = place(cluster_of(*trays, levels=(NVLINK_DOMAIN_LEVEL,)), asked, Tables())
-    assert (found.reason if isinstance(found, NoFit) else [share.node for share in found.shares]) == expected
 
 
 CHANNELS = [

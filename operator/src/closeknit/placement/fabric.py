@@ -40,20 +40,15 @@ class Filling:
         is_equal: bool,
         is_exact: bool,
         counts_free: bool = False,
-        whole_at: int | None = None,
-        whole_units: int = 1,
     ) -> None:
         """Whether each node gives one unit or none, and whether so few nodes give anything that all combinations of
         unequal shares are tried.
 
-        Every used domain costs 1 at its level and, where it counts, its free GPUs. A domain of level `whole_at` gives
-        only multiples of `whole_units`.
+        Every used domain costs 1 at its level and, where it counts, its free GPUs.
         """
         self._is_exact = is_exact
         self._is_equal = is_equal
         self._counts_free = counts_free
-        self._whole_at = whole_at
-        self._whole_units = whole_units
         self._scale = scale
         self._innermost = len(scale.of_domain) - 1
         self._forget()
@@ -62,20 +57,13 @@ class Filling:
         self._hosts = Hosts(
             self._scale, is_equal=self._is_equal, is_exact=self._is_exact, is_uniform=not self._counts_free
         )
-        self._room = Room(
-            self._hosts,
-            self._scale,
-            counts_free=self._counts_free,
-            whole_at=self._whole_at,
-            whole_units=self._whole_units,
-        )
+        self._room = Room(self._hosts, self._scale, counts_free=self._counts_free)
         self._plans = Plans(
             self._hosts,
             self._room,
             self._innermost,
             with_use=self._with_use,
             cheapest=self._cheapest,
-            in_multiples=self._whole_at is not None,
             is_count=self._hosts.uniform is not None,
         )
         self._seen = 0
@@ -125,7 +113,7 @@ class Filling:
 
     def _exactly(self, area: Area, units: int) -> int | None:
         """What the cheapest spread of exactly these units inside one area costs, but for using the area."""
-        if units > self._room.capacity(area) or (self._room.gives_multiples(area) and units % self._whole_units):
+        if units > self._room.capacity(area):
             return None
         key = (self._room.content(area), units)
         try:
@@ -139,7 +127,7 @@ class Filling:
         has_gaps = self._hosts.has_gaps(area)
         if has_gaps or (self._doubted and any(map(self._is_doubted, area.children))):
             self._doubted.add(self._room.content(area))
-        if found is not None or self._whole_at is not None or not has_gaps:
+        if found is not None or not has_gaps:
             return found
         if self._is_exact and (not area.children or self._is_combined(area, units)):
             return None
@@ -213,17 +201,14 @@ class Filling:
         Where each child gives any number up to its capacity, the fewest can be had, and each of them must give what
         the largest others leave.
         """
-        if not self._is_equal or self._whole_units > 1:
+        if not self._is_equal:
             return 1
         fewest = self._room.fewest(area, units)
         return max(1, units - self._room.most_of(area, fewest - 1)) if fewest > 1 else units
 
-    def _fewest_children(self, area: Area, units: int) -> int | None:
+    def _fewest_children(self, area: Area, units: int) -> int:
         """The same where every unit costs the same and only the number of children is left to choose."""
-        child = area.children[0]
-        if self._room.gives_multiples(child) and units % self._whole_units:
-            return None
-        return self._room.fewest(area, units) * self._room.used(child) + units * (self._hosts.uniform or 0)
+        return self._room.fewest(area, units) * self._room.used(area.children[0]) + units * (self._hosts.uniform or 0)
 
     def _most_combined(self, area: Area, units: int) -> int:
         """The most units, up to these, for which all combinations of an area's children are tried; 0 for none."""

@@ -45,12 +45,10 @@ class Plans:
         *,
         with_use: Costs,
         cheapest: Callable[[Sequence[Area], int], int | None],
-        in_multiples: bool,
         is_count: bool,
     ) -> None:
         """What a child costs that gives so much, its use included, and what the one of several does that suits best;
-        whether domains give multiples of some number, and whether that is a count of domains and hosts alone."""
-        self._in_multiples = in_multiples
+        whether that is a count of domains and hosts alone."""
         self._is_count = is_count
         self._planned: dict[tuple[Area, int], Plan | None] = {}
         self._hosts = hosts
@@ -75,7 +73,7 @@ class Plans:
         return self._planned[key]
 
     def _worked_out(self, area: Area, units: int) -> Plan | None:
-        split = None if self._in_multiples else self._split(area, units)
+        split = self._split(area, units)
         if split is not None and split.is_proven and self._is_count:
             return split
         if split is not None and self._least_of_fullest(area, units) > split.cost:

@@ -56,12 +56,12 @@ class Pool:
             scale=site.scale,
             kept=kept,
         )
-        self._spreads = Spreads(site, self._values, self._mask, kept=kept, kind=kind)
+        self._spreads = Spreads(site, self._values, self._mask, kind=kind)
         self._shapes = Shapes(
             site.request,
             {offer: counts[number] for number, offer in self._offers.items()},
             most,
-            kept if self._spreads.groups_on_hosts else 1,
+            kept,
             site.rail_isolated,
             self._least_of_most() if site.joined else 1,
         )
@@ -124,7 +124,7 @@ class Pool:
         stage = self._worth(shape)
         able = stage.able(self._mask)
         each = {number: len(stage.of[number]) for number in numbers_of(able)}
-        if self._spreads.groups_on_hosts and all(max(stage.of[number]) == most for number, most in each.items()):
+        if all(max(stage.of[number]) == most for number, most in each.items()):
             units = sum(self._counts[number] * most for number, most in each.items())
             return units * shape.unit >= self._request.gpus  # each node gives any number, so that any sum can be had
         return self._spreads.counted(shape, self._minimum, stage) is not None

@@ -12,14 +12,10 @@ from closeknit.placement.hosts import Hosts
 class Room:
     """Facts of areas, remembered also when an area is no longer in the tree."""
 
-    def __init__(
-        self, hosts: Hosts, scale: Scale, *, counts_free: bool, whole_at: int | None, whole_units: int
-    ) -> None:
+    def __init__(self, hosts: Hosts, scale: Scale, *, counts_free: bool) -> None:
         self._hosts = hosts
         self._scale = scale
         self._counts_free = counts_free
-        self._whole_at = whole_at
-        self._whole_units = whole_units
         self._innermost = len(scale.of_domain) - 1
         self._capacities: dict[Area, int] = {}
         self._reached: dict[Area, list[int]] = {}
@@ -36,8 +32,6 @@ class Room:
                 found = sum(map(self.capacity, area.children))
             else:
                 found = self._hosts.capacity(area)
-            if self.gives_multiples(area):
-                found -= found % self._whole_units
             self._capacities[area] = found
         return found
 
@@ -45,12 +39,6 @@ class Room:
     def areas(self) -> int:
         """How many areas it remembers."""
         return len(self._capacities)
-
-    def gives_multiples(self, area: Area) -> bool:
-        """Whether an area gives only multiples of the whole units."""
-        if self._whole_at is None:
-            return False
-        return area.level == self._whole_at or (area.is_lone and area.level < self._whole_at)
 
     def used(self, area: Area) -> int:
         """What it costs to use an area, at its level and, where it is lone, at those inside."""

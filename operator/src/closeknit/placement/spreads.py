@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import gcd
 from typing import NamedTuple, TypeVar
 
-from closeknit.api.names import HOST_LEVEL
 from closeknit.placement.ask import Measure, Value
 from closeknit.placement.cost import Scale
 from closeknit.placement.fabric import EXACT_NODES, Filling
@@ -18,10 +16,6 @@ from closeknit.placement.stage import Stage
 from closeknit.placement.tables import Tables
 
 V = TypeVar("V")
-
-GROUP_LEVEL = HOST_LEVEL
-"""The level whose domains a tensor x context group keeps to where it is kept whole. A gang inside one NVLink domain
-needs no such level: all of it is one."""
 
 
 class Site(NamedTuple):
@@ -51,23 +45,13 @@ class Counted(NamedTuple):
 class Spreads:
     """The spreads of one way's nodes."""
 
-    def __init__(
-        self, site: Site, values: Shares, mask: int, *, kept: int, kind: tuple[str, ...] | None = None
-    ) -> None:
-        """`mask` is that of the offers in question; of each `kept` ranks that follow each other none
-        leaves its domain of GROUP_LEVEL."""
+    def __init__(self, site: Site, values: Shares, mask: int, *, kind: tuple[str, ...] | None = None) -> None:
+        """`mask` is that of the offers in question."""
         self._site = site
         self._values = values
         self._mask = mask
         self._counts = site.ground.counts
-        self._kept = kept
-        self._group_at = site.levels.index(GROUP_LEVEL)
         self._kind = kind
-
-    @property
-    def groups_on_hosts(self) -> bool:
-        """Whether that level is the host."""
-        return self._group_at == len(self._site.levels) - 1
 
     def is_alone(self, shape: Shape) -> bool:
         """Whether one share is all of the gang."""
@@ -93,11 +77,9 @@ class Spreads:
         is_exact = (
             able.bit_count() <= EXACT_NODES and sum(self._counts[number] for number in numbers_of(able)) <= EXACT_NODES
         )
-        whole_at = None if self.groups_on_hosts else self._group_at
-        whole_units = self._kept // gcd(self._kept, shape.unit)
         key = (
             *(self._values.key(shape, floor), self._kind, by, at_least),
-            *(counts_free, is_equal, is_exact, whole_at, whole_units),
+            *(counts_free, is_equal, is_exact),
         )
         make = partial(
             Filling,
@@ -105,8 +87,6 @@ class Spreads:
             is_equal=is_equal,
             is_exact=is_exact,
             counts_free=counts_free,
-            whole_at=whole_at,
-            whole_units=whole_units,
         )
         root = self._site.ground.root
         filling = self._site.tables.filling(key, make, root.areas)
