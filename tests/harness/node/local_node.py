@@ -97,6 +97,15 @@ class LocalNode:
         self.start_program("kubelet", *programs.kubelet(self.folder, self.site, self._programs))
         self._wait_for(self._is_ready, f"node {self.site.name} to be Ready")
 
+    def change_kubelet(self, **changes: Any) -> None:
+        """Starts the kubelet anew with these fields of its configuration; with none, as it was. What its managers of
+        CPUs and memory have written down goes, as it must with a policy: its Pods keep what they have."""
+        self.stop_program("kubelet")
+        programs.configure_kubelet(self.folder, self.site, changes)
+        for manager in ("cpu", "memory"):
+            (self.folder / "var" / "lib" / "kubelet" / f"{manager}_manager_state").unlink(missing_ok=True)
+        self.start_kubelet()
+
     def offer_gpus(self, machine: Mapping[str, Any]) -> None:
         """Starts the device plugin for these GPUs (harness.node.gpus), and waits until the node has so many."""
         (self.folder / "gpus.json").write_text(json.dumps(machine))

@@ -16,6 +16,7 @@ from harness.node.site import API_ADDRESS, CLUSTER_DOMAIN, DNS_ADDRESS, Site
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 HOST_RUNTIME = "nvidia"  # the runtime that mounts folders of the machine, as NVIDIA's mounts the driver
+KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"  # kubeadm's place; JSON is YAML, too
 POD_LOGS = "logs/pods"  # in the node's folder
 REPORTS = "reports"  # likewise: what processes in Pods write down for a test, in their /reports
 
@@ -34,13 +35,20 @@ def write_files(
     runtime = HOST_RUNTIME if host_folders else "runc"
     (folder / "containerd.toml").write_text(_containerd_config(folder, programs, runtime))
     (folder / "host-runtime.json").write_text(json.dumps(_base_spec(folder, programs["ctr"], host_folders)))
-    (folder / "kubelet.json").write_text(json.dumps(_kubelet_config(folder, site)))
+    configure_kubelet(folder, site, {})
     (folder / "resolv.conf").write_text("")
     (folder / "ca.crt").write_bytes(authority.certificate)
     login = authority.client(f"system:node:{site.name}", ["system:nodes"])
     write_private(
         folder / "kubelet.kubeconfig", kubeconfig_text(f"https://{API_ADDRESS}", authority.certificate, login)
     )
+
+
+def configure_kubelet(folder: Path, site: Site, changes: Mapping[str, Any]) -> None:
+    """Writes the kubelet's configuration, where kubeadm has it; `changes` are fields of it."""
+    file = folder / KUBELET_CONFIG.removeprefix("/")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({**_kubelet_config(folder, site), **changes}))
 
 
 def containerd(folder: Path, programs: Mapping[str, Path]) -> list[str]:
@@ -58,7 +66,7 @@ def kubelet(folder: Path, site: Site, programs: Mapping[str, Path]) -> list[str]
     """The kubelet, under the name of its node."""
     return [
         str(programs["kubelet"]),
-        f"--config={folder}/kubelet.json",
+        f"--config={KUBELET_CONFIG}",
         f"--kubeconfig={folder}/kubelet.kubeconfig",
         f"--hostname-override={site.name}",
         f"--node-ip={site.address}",

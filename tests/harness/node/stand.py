@@ -12,6 +12,7 @@ from harness.machines import AGENT_NAMESPACE, device_class
 from harness.node.gpus import pretended
 from harness.node.host_python import AGENT_IMAGE, RUNTIME_CLASS, write_agent_image
 from harness.node.local_node import LocalNode
+from harness.node.programs import KUBELET_CONFIG
 from harness.node.trainers import TRAINERS, trainer_folders
 
 PROFILE = "dgx1-v100"  # which of its GPUs a job gets matters, and most sets of them are bad
@@ -41,7 +42,7 @@ class Stand:
     @contextmanager
     def agents_running(self) -> Iterator[None]:
         """The chart's agents on both nodes, which tell who holds which GPUs."""
-        self.cluster.apply(self.agents("agent.podResources=true"))
+        self.cluster.apply(self.agents("agent.podResources=true", f"agent.kubeletConfig={KUBELET_CONFIG}"))
         names = [node.site.name for node in self.nodes]
         self.cluster.wait_for(lambda: all(map(self._tells, names)), "the agents to tell who holds what", 60)
         yield

@@ -90,6 +90,8 @@ KERNELS = st.builds(
     system_vendor=MAYBE,
     memlock_bytes=NUMBERS,
     topology_manager_policy=MAYBE,
+    cpu_manager_policy=MAYBE,
+    memory_manager_policy=MAYBE,
 )
 LINKS = st.builds(
     LinkReading,

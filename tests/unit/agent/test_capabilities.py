@@ -109,9 +109,13 @@ def test_rdma_namespaces(mode: str | None, expected: str | None) -> None:
     assert found == (None if expected is None else RdmaNamespaces(expected))
 
 
-def test_the_topology_managers_policy() -> None:
-    kernel = KernelReading(topology_manager_policy="restricted")
-    assert capabilities(Readings(kernel=kernel)).topology_manager_policy == "restricted"
+def test_the_policies_of_the_kubelets_managers() -> None:
+    kernel = KernelReading(
+        topology_manager_policy="restricted", cpu_manager_policy="static", memory_manager_policy="Static"
+    )
+    found = capabilities(Readings(kernel=kernel))
+    assert (found.topology_manager_policy, found.cpu_manager_policy) == ("restricted", "static")
+    assert found.memory_manager_policy == "Static"
 
 
 def gpus(*modes: int | None) -> tuple[GpuReading, ...]:

@@ -147,9 +147,8 @@ def test_kernel_files(tree: Tree) -> None:
     write(root / "sys/module/ib_core/parameters/netns_mode", "Y\n")
     write(root / "sys/class/dmi/id/product_name", "DGXH200\n")
     write(root / "proc/devices", "Character devices:\n195 nvidia\n234 nvidia-caps-imex-channels\n")
-    write(
-        root / "etc/closeknit/kubelet-configuration", "kind: KubeletConfiguration\ntopologyManagerPolicy: restricted\n"
-    )
+    told = "topologyManagerPolicy: restricted\ncpuManagerPolicy: static\nmemoryManagerPolicy: Static\n"
+    write(root / "etc/closeknit/kubelet-configuration", f"kind: KubeletConfiguration\n{told}")
     found = sysfs.kernel(root)
     assert found.nvidia_version == "NVRM version: NVIDIA UNIX Open Kernel Module  580"
     assert found.nvidia_fs_version == "version: 2.25"
@@ -164,7 +163,8 @@ def test_kernel_files(tree: Tree) -> None:
     assert found.product_name == "DGXH200"
     assert found.memlock_bytes is not None
     assert found.has_imex_channels is True
-    assert found.topology_manager_policy == "restricted"
+    assert (found.topology_manager_policy, found.cpu_manager_policy) == ("restricted", "static")
+    assert found.memory_manager_policy == "Static"
     assert found.errors == {"system_vendor": "ENOENT"}
 
 
@@ -199,6 +199,19 @@ def test_the_kubelets_policy_is_what_its_file_says(
     write(tree.root / "etc/closeknit/kubelet-configuration", text)
     found = sysfs.kernel(tree.root)
     assert (found.topology_manager_policy, found.errors.get("topology_manager_policy")) == (policy, error)
+
+
+def test_each_policy_of_the_kubelets_file_is_told_by_itself(tree: Tree) -> None:
+    text = "cpuManagerPolicy: static\nmemoryManagerPolicy: [Static]\n"
+    write(tree.root / "etc/closeknit/kubelet-configuration", text)
+    found = sysfs.kernel(tree.root)
+    assert (found.cpu_manager_policy, found.memory_manager_policy, found.topology_manager_policy) == (
+        "static",
+        None,
+        None,
+    )
+    assert found.errors["memory_manager_policy"] == "NotText"
+    assert found.errors["topology_manager_policy"] == "NotConfigured"
 
 
 def test_without_the_kubelets_file_its_policy_is_absent_and_no_error(tree: Tree) -> None:

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking import booking
 from closeknit.launch.cpus import fair
+from closeknit.launch.environment import environment
+from closeknit.launch.gang import Gang
+from closeknit.lifecycle.gangs import gang
 from scenarios.manifests import node, node_topology, resource_slice, training_job
 from scenarios.stories import ended, unschedulable
 from scenarios.story import Story
@@ -16,14 +21,17 @@ def started(
     resources: dict[str, Any] = MEMORY,
     *,
     policy: str | None = "restricted",
+    cpu_manager: str | None = None,
+    memory_manager: str | None = None,
     dra: bool = False,
     whole: dict[str, Any] | None = None,
     before: list[dict[str, Any]] | None = None,
 ) -> Story:
     """A job of four of eight GPUs on a node of 128 CPUs."""
     topology = node_topology("gpu-1")
-    if policy is not None:
-        topology["spec"]["capabilities"] = {"topologyManagerPolicy": policy}
+    policies = {"topologyManager": policy, "cpuManager": cpu_manager, "memoryManager": memory_manager}
+    told = {f"{manager}Policy": text for manager, text in policies.items() if text is not None}
+    topology["spec"]["capabilities"] = told
     container = {"name": "trainer", "image": "i", "resources": resources}
     template = {"spec": {"containers": [container], "initContainers": before or [], "resources": whole}}
     spec = {"gpus": 4, "gpu": {"binding": "DRA" if dra else "BestEffort"}, "template": template}
@@ -53,6 +61,8 @@ def test_they_go_with_the_gpus_and_threads_with_them() -> None:
     [
         pytest.param({"policy": None}, (None, None, None), id="nobody knows what the kubelet does"),
         pytest.param({"policy": "none"}, (None, None, None), id="it aligns nothing"),
+        pytest.param({"cpu_manager": "none"}, (None, None, None), id="it gives no CPU to anybody alone"),
+        pytest.param({"cpu_manager": "static"}, ("48", "48", "12"), id="it does"),
         pytest.param({"dra": True}, (None, None, None), id="it knows nothing of devices that claims bind"),
         pytest.param(
             {"resources": {"limits": {"cpu": "8", "memory": "64Gi"}}}, (None, "8", "2"), id="the template says"
@@ -85,3 +95,72 @@ def test_once_a_scheduler_has_refused_it_goes_without() -> None:
 
 def test_a_share_of_less_than_one_for_each_rank_is_none() -> None:
     assert (fair(128_000, 8, 8), fair(10_700, 8, 8), fair(10_600, 8, 8), fair(0, 1, 0)) == (96, 8, None, None)
+
+
+OWN = {"limits": {"cpu": "8", "memory": "64Gi"}}
+STATIC: dict[str, Any] = {"cpu_manager": "static", "resources": OWN}
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        pytest.param(STATIC, None, id="they are its own"),
+        pytest.param({"resources": OWN}, None, id="nobody tells"),
+        pytest.param(STATIC | {"policy": None}, None, id="nobody tells whether they are beside its GPUs"),
+        pytest.param(
+            {"cpu_manager": "none", "resources": OWN},
+            "resources.limits.cpu=8: on gpu-1 the CPU manager is none: its CPUs are shared with others, on any NUMA "
+            "node; have an administrator set cpuManagerPolicy: static and topologyManagerPolicy: restricted",
+            id="nobody has any",
+        ),
+        pytest.param(
+            STATIC | {"resources": {"limits": {"cpu": "7500m", "memory": "64Gi"}}},
+            "resources.limits.cpu=7.5: on gpu-1 no CPU is its own: a static CPU manager gives whole ones; ask for 8",
+            id="a broken number",
+        ),
+        pytest.param(
+            STATIC | {"dra": True},
+            "resources.limits.cpu=8: on gpu-1 its CPUs are its own, but on any NUMA node: a Topology Manager knows "
+            "nothing of GPUs that claims bind",
+            id="GPUs by claims",
+        ),
+        pytest.param(
+            STATIC | {"policy": "none"},
+            "resources.limits.cpu=8: on gpu-1 its CPUs are its own, but on any NUMA node: the Topology Manager's "
+            "policy is none; have an administrator set topologyManagerPolicy: restricted",
+            id="nothing is aligned",
+        ),
+        pytest.param({"cpu_manager": "none", "resources": {"limits": {"cpu": "8"}}}, None, id="it asks for none"),
+    ],
+)
+def test_what_a_kubelet_does_not_promise_is_told(case: dict[str, Any], words: str | None) -> None:
+    """Whoever asks for whole CPUs with a bound of memory wants them for himself."""
+    found = started(**case).status().environment
+    told = [] if found is None else found.warnings
+    assert told == ([] if words is None else [words])
+
+
+@pytest.mark.parametrize(
+    ("case", "promise"),
+    [
+        ({}, ""),
+        ({"cpu_manager": "static"}, "; they are its own, on the NUMA nodes of its GPUs"),
+        (
+            {"cpu_manager": "static", "memory_manager": "Static"},
+            "; they and its memory are its own, on the NUMA nodes of its GPUs",
+        ),
+        (STATIC, "; they are its own, on the NUMA nodes of its GPUs"),
+        (STATIC | {"policy": "none"}, ""),
+        ({"cpu_manager": "static", "resources": {"limits": {"cpu": "8"}}}, ""),
+    ],
+)
+def test_what_it_promises_stands_beside_the_threads(case: dict[str, Any], promise: str) -> None:
+    cluster = started(**case).cluster
+    (job,) = cluster.jobs.values()
+    held = booking(job)
+    assert isinstance(job, TrainingJob) and held is not None
+    made = gang(job, held, cluster, ipc_lock=True)
+    assert isinstance(made, Gang)
+    found = environment(made, 0).variables
+    (why,) = [each.why for each in found if each.name == "OMP_NUM_THREADS"]
+    assert why == f"the container's CPUs divided by its ranks{promise}"

@@ -271,6 +271,10 @@ class Capabilities(Wire):
     """Shared or Exclusive."""
     topology_manager_policy: Label | None = None
     """Topology Manager policy of the kubelet."""
+    cpu_manager_policy: Label | None = None
+    """CPU manager policy of the kubelet: with static, Guaranteed Pods have whole CPUs for themselves."""
+    memory_manager_policy: Label | None = None
+    """Memory manager policy of the kubelet: with Static, Guaranteed Pods have their memory on chosen NUMA nodes."""
 
 
 class NodeTopologySpec(Wire):

@@ -203,7 +203,8 @@ class EnvironmentStatus(Wire):
     skipped: Annotated[list[Label], Field(max_length=256)] = []
     """Variables of ours that the user's own value kept out."""
     warnings: Annotated[list[Message], Field(max_length=64)] = []
-    """Variables of the user's own that make training slow, wrong or impossible, each with why and what to do."""
+    """Settings of the user's own that make training slow, wrong or impossible, or that do nothing, each with why and
+    what to do."""
 
 
 class TrainingJobStatus(Wire):

@@ -210,7 +210,7 @@ def _source(
 
             if profile is None:
                 raise ValueError("--source simulated needs --profile NAME")
-            return SimulatedSource(load_profile(profile), node, load_faults(faults))
+            return SimulatedSource(load_profile(profile), node, load_faults(faults), root)
 
 
 def _check(member: Member) -> None:

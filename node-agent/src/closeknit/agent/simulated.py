@@ -4,9 +4,11 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from closeknit.agent.discovery.live import LiveGpu
 from closeknit.agent.discovery.profile import NO_FAULTS, Faults, Profile, ProfileError
@@ -14,6 +16,8 @@ from closeknit.agent.discovery.readings import Readings
 from closeknit.agent.discovery.simulation import readings_of
 from closeknit.agent.discovery.traffic import NO_TRAFFIC, Traffic
 from closeknit.agent.source import SourceError
+from closeknit.agent.sysfs.folder import root_folder
+from closeknit.agent.sysfs.kubelet import policies
 from closeknit.api.nesting import MAX_DEPTH, is_deeper
 from closeknit.api.nodetopology import Method
 
@@ -25,19 +29,23 @@ class SimulatedSource:
 
     method = Method.SIMULATED
 
-    def __init__(self, profile: Profile, node: str, faults: Faults = NO_FAULTS) -> None:
+    def __init__(self, profile: Profile, node: str, faults: Faults = NO_FAULTS, root: Path | None = None) -> None:
+        """`root`: below it is the configuration of the kubelet, which is real where there is one."""
         self._profile = profile
+        self._root = root
         self._node = node
         self._faults = faults
         self._readings: Readings | None = None  # made once: a process may play a thousand machines
 
     def read(self) -> Readings:
-        """The same readings every time. Raises SourceError for faults that the machine cannot have."""
+        """The same readings every time, but for the kubelet's policies. Raises SourceError for faults that the machine
+        cannot have."""
         try:
             self._readings = self._readings or readings_of(self._profile, self._node, self._faults)
         except ProfileError as error:
             raise SourceError(f"node {self._node}: {error}") from error
-        return self._readings
+        told = {} if self._root is None else policies(root_folder(self._root, {}))
+        return replace(self._readings, kernel=replace(self._readings.kernel, **told)) if told else self._readings
 
     def live(self) -> tuple[LiveGpu, ...]:
         """None: a simulated GPU does nothing."""

@@ -9,6 +9,7 @@ from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, ExclusionReas
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.dranet import NicOffer
 from closeknit.cluster.exposure import Exposure, exposure
+from closeknit.cluster.kubelet import UNTOLD, Kubelet
 from closeknit.cluster.requests import Amounts
 from closeknit.machine.graph import Machine
 
@@ -209,6 +210,7 @@ class NodeView:
     rdma: RdmaOffer | None
     memlock_bytes: int | None = None
     """Memory that containers may lock, -1 where that is unlimited; None where it is not told."""
+    kubelet: Kubelet = UNTOLD
     allocatable: Amounts | None = None
     """What Pods can have of it altogether, of every resource that it has; None where nobody knows, and nobody judges:
     without a machine, and where the input holds no Nodes."""

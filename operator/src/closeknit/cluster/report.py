@@ -16,6 +16,7 @@ from closeknit.api.nodetopology_status import NodeTopologyStatus, TrafficPath
 from closeknit.api.objects import NodeTopology
 from closeknit.api.printable import printable
 from closeknit.api.wire import FieldError
+from closeknit.cluster.kubelet import UNTOLD, Kubelet, kubelet
 from closeknit.cluster.meta import Metadata, WireStruct
 from closeknit.machine.graph import InvalidTopology, Machine
 from closeknit.machine.health import unusable_gpus, working_machine
@@ -55,8 +56,7 @@ class AgentReport:
     """None where nobody could ask the kubelet."""
     memlock_bytes: int | None = None
     """Memory that containers may lock, -1 where that is unlimited; None where it is not told."""
-    topology_manager: str | None = None
-    """Policy of the kubelet's Topology Manager; None where it is not told."""
+    kubelet: Kubelet = UNTOLD
 
 
 class _Head(WireStruct, frozen=True):
@@ -98,7 +98,7 @@ def report(topology: NodeTopology) -> AgentReport:
         heartbeat=moment(status.heartbeat_time),
         allocations=_allocations(status),
         memlock_bytes=topology.spec.capabilities.memlock_bytes,
-        topology_manager=topology.spec.capabilities.topology_manager_policy,
+        kubelet=kubelet(topology.spec.capabilities),
     )
 
 

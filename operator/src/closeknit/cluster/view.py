@@ -32,7 +32,6 @@ from closeknit.cluster.requests import MOST, Amounts, is_needed
 from closeknit.machine.graph import Machine
 
 _DIGITS = 18  # of a number that a label has
-NO_ALIGNMENT = "none"  # the Topology Manager's default policy
 
 
 class NicFacts(NamedTuple):
@@ -145,6 +144,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         plugin=plugin,
         rdma=RdmaOffer(nics.resource, nics.free) if nics else offered,
         memlock_bytes=report.memlock_bytes,
+        kubelet=report.kubelet,
         allocatable=node.allocatable if node else None,
         spare=spare,
         nics=nics,
@@ -310,7 +310,7 @@ def _plugin(facts: NodeFacts, machine: Machine, held: Holding, *, nodes_are_know
         is_cut or is_replicated,
         is_replicated and not is_cut,
         resource,
-        is_narrowed=report is not None and report.topology_manager not in {None, NO_ALIGNMENT},
+        is_narrowed=report is not None and report.kubelet.aligns,
     )
 
 

@@ -45,6 +45,14 @@ def are_open(pod: Mapping[str, Any], trainer: int) -> bool:
     )
 
 
+def is_guaranteed(pod: Mapping[str, Any]) -> bool:
+    """Whether the template makes a Guaranteed Pod by its containers; not for certain where it asks as a whole."""
+    containers = [*(pod.get("containers") or []), *(pod.get("initContainers") or [])]
+    return not pod.get("resources") and all(
+        _is_bounded(container, resource) for container in containers for resource in ("cpu", "memory")
+    )
+
+
 def fair(allocatable_milli: int, gpus: int, of: int) -> int | None:
     """Whole CPUs that go with so many of a node's GPUs; None where that is not one for each."""
     found = int(Decimal(allocatable_milli) / 1000 * gpus / max(of, gpus) * _GIVEN)

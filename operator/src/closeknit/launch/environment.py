@@ -10,6 +10,7 @@ from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang
 from closeknit.launch.harmful import Hazard, hazards
 from closeknit.launch.member import Member
+from closeknit.launch.pinning import promise
 from closeknit.launch.template import trainer
 from closeknit.launch.variable import Variable
 
@@ -95,4 +96,5 @@ def _threads(pod: Mapping[str, Any], container: Mapping[str, Any], member: Membe
     if cores is None or not member.rank_count:
         return ()
     threads = max(1, int(cores) // member.rank_count)
-    return (Variable("OMP_NUM_THREADS", str(threads), "the container's CPUs divided by its ranks"),)
+    why = "; ".join(filter(None, ["the container's CPUs divided by its ranks", promise(member, pod)]))
+    return (Variable("OMP_NUM_THREADS", str(threads), why),)

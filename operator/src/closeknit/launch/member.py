@@ -6,6 +6,7 @@ from closeknit.api.names import CLAIMED_PREFIX, GKE_NETWORK_PREFIX, GPU_DRA_DRIV
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import Exposure, exposure
+from closeknit.cluster.kubelet import UNTOLD, Kubelet
 from closeknit.launch.platform import Platform
 
 
@@ -46,6 +47,8 @@ class Member:
     offered: Exposure | None = None
     """How the node offers NICs to Pods, whether this one gets them or not."""
     platform: Platform | None = None
+    kubelet: Kubelet = UNTOLD
+    """What that of its node promises of CPUs and memory."""
     nvlink_domain: str | None = None
     """The node's multi-node NVLink domain, as NCCL would find it."""
     has_most_gpus: bool = False

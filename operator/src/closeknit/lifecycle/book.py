@@ -10,6 +10,7 @@ from closeknit.cluster.booking import Booking, Share, assignments, encoded, name
 from closeknit.cluster.servers import dealt
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang, Manifest
+from closeknit.launch.pinning import unpinned
 from closeknit.launch.pod import pod
 from closeknit.lifecycle import creation, statuses
 from closeknit.lifecycle.conditions import moment, stated
@@ -129,11 +130,12 @@ def _rounded(bandwidth_gb_s: float | None) -> float | None:
 
 
 def _environment(gang: Gang) -> EnvironmentStatus | None:
-    """What of the user's variables matters; None where nothing does."""
+    """What of the user's settings matters; None where nothing does."""
     found = environment(gang, 0)
-    if not (found.skipped or found.hazards):
+    hazards = (*found.hazards, *unpinned(gang))
+    if not (found.skipped or hazards):
         return None
-    return EnvironmentStatus(skipped=list(found.skipped), warnings=[stated(str(each)) for each in found.hazards])
+    return EnvironmentStatus(skipped=list(found.skipped), warnings=[stated(str(each)) for each in hazards])
 
 
 def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:

@@ -72,6 +72,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 networks=networks(view.allocatable or {}),
                 offered=view.rdma.exposure if view.rdma else None,
                 platform=platform(view.labels),
+                kubelet=view.kubelet,
                 nvlink_domain=_nvlink_domain(cluster, view),
                 has_most_gpus=view.machine is not None and 2 * len(named) > len(view.machine.gpus),
             )
@@ -114,10 +115,11 @@ def _gives_cpus(job: TrainingJob) -> bool:
 
 
 def _cpus(view: NodeView, share: Share) -> int | None:
-    """Those of one node, where its Topology Manager aligns them with what a device plugin gives. It knows nothing of
-    devices that claims bind, and could put the CPUs on the other side."""
+    """Those of one node, where its kubelet gives CPUs and aligns them with what a device plugin gives. A Topology
+    Manager knows nothing of devices that claims bind, and could put the CPUs on the other side."""
     plugin = view.plugin
-    if plugin is None or not plugin.is_narrowed or view.allocatable is None or share.mig_device:
+    promised = view.kubelet.aligns and view.kubelet.may_give_cpus
+    if plugin is None or not promised or view.allocatable is None or share.mig_device:
         return None
     return fair(view.allocatable.get(CPU, 0), len(share.gpus), plugin.capacity)
 

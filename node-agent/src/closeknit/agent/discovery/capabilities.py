@@ -25,6 +25,8 @@ def capabilities(readings: Readings) -> Capabilities:
         memlock_bytes=kernel.memlock_bytes,
         rdma_namespaces=NAMESPACES.get(kernel.rdma_netns_mode or ""),
         topology_manager_policy=kernel.topology_manager_policy,
+        cpu_manager_policy=kernel.cpu_manager_policy,
+        memory_manager_policy=kernel.memory_manager_policy,
     )
 
 

@@ -178,7 +178,9 @@ class KernelReading(Reading, frozen=True):
     product_name: str | None = None
     memlock_bytes: int | None = None  # limit that this process inherited; -1 is unlimited
     has_imex_channels: bool | None = None  # the driver offers them to multi-node NVLink
-    topology_manager_policy: str | None = None  # of the kubelet's configuration file
+    topology_manager_policy: str | None = None  # these by the kubelet's configuration file
+    cpu_manager_policy: str | None = None
+    memory_manager_policy: str | None = None
     errors: dict[str, str] = {}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from closeknit.agent.discovery.readings import CpuReading, KernelReading
 from closeknit.agent.sysfs.folder import Folder, root_folder
-from closeknit.agent.sysfs.kubelet import topology_manager_policy
+from closeknit.agent.sysfs.kubelet import policies
 
 # Any of these means that NICs can reach GPU memory through peer memory: the test that NCCL makes.
 PEER_MEMORY_FILES = (
@@ -28,7 +28,7 @@ def kernel(root: Path) -> KernelReading:
     devices = top.content("proc/devices", "has_imex_channels", CPU_HEAD_BYTES)
     version = top.head("proc/driver/nvidia/version", "nvidia_version", 1024)
     storage = top.has("proc/driver/nvidia-fs/version", "nvidia_fs_version")
-    policy = topology_manager_policy(top)
+    told = policies(top)
     return KernelReading(
         boot_id=top.text("proc/sys/kernel/random/boot_id", "boot_id"),
         nvidia_load=top.inode("sys/module/nvidia", "nvidia_load"),
@@ -44,7 +44,9 @@ def kernel(root: Path) -> KernelReading:
         product_name=top.text("sys/class/dmi/id/product_name", "product_name"),
         memlock_bytes=-1 if limit == resource.RLIM_INFINITY else limit,
         has_imex_channels=None if devices is None else IMEX_CHANNELS in devices,
-        topology_manager_policy=policy,
+        topology_manager_policy=told.get("topology_manager_policy"),
+        cpu_manager_policy=told.get("cpu_manager_policy"),
+        memory_manager_policy=told.get("memory_manager_policy"),
         errors=top.errors,
     )
 
