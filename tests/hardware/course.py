@@ -29,6 +29,7 @@ from hardware.preflights import preflights
 from hardware.site import SHARED, Site
 from hardware.stack import Stack
 from hardware.table import table
+from hardware.trainings import TRAININGS
 from hardware.ways import Run, Ways
 from harness.local_cluster import LocalCluster
 from harness.node.local_node import LocalNode
@@ -140,6 +141,7 @@ class Course:
                 self.stage("side by side", lambda: self._side_by_side(len(gpus) // 2))
             if len(gpus) >= 2 * SIDES:
                 self.stage("choices", lambda: self._choices([gpu.uuid for gpu in gpus]))
+            self.stage("examples", lambda: self._examples(len(gpus)))
             self.stage("device plugin", lambda: self._by_plugin(nodes[0], gpus))
 
     def _by_plugin(self, node: LocalNode, gpus: Sequence[RealGpu]) -> None:
@@ -149,6 +151,16 @@ class Course:
         for count in dict.fromkeys((len(gpus), len(gpus) // 2)):
             if count:
                 self.keep(f"{count} GPUs by device plugin", self.ways.job(count))
+
+    def _examples(self, count: int) -> None:
+        """The project's examples, with the facts that their ranks print."""
+        self.found["examples"] = told = {}
+        for name in TRAININGS:
+            run = self.ways.example(name, count)
+            told[name] = {"lines": run.lines, "verified": run.verified, "seconds": round(run.seconds, 1)}
+            print(f"          {name}: {told[name]}", flush=True)
+            if run.listed != sorted(run.planned):
+                raise RuntimeError(f"{name}: nvidia-smi listed {run.listed}, planned were {sorted(run.planned)}")
 
     def _agent_at_rest(self, pids: Mapping[str, int]) -> None:
         """Before any job: how soon it published, and what it takes."""

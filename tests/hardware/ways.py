@@ -14,6 +14,7 @@ from closeknit.api.names import GPU_DRA_DRIVER, GPUS_ANNOTATION
 from hardware.gpus import WITHOUT_MULTICAST
 from hardware.site import IMAGE, Site, in_container
 from hardware.stack import JOBS, Stack
+from hardware.trainings import PRETENDED_RESOURCES, RESOURCES, training
 
 PROGRAM = Path(__file__).with_name("collectives.py")
 RUN_TIMEOUT_S = 90  # 25 s on two GPUs
@@ -104,14 +105,25 @@ class Ways:
 
     def start_job(self, gpus: int, environment: Mapping[str, str] | None = None, **spec: Any) -> str:
         """Applies a TrainingJob; its name."""
+        pod = self._pod_spec("exec " + " ".join(self._torchrun()), self._variables(environment or {}))
+        return self._apply({"gpus": gpus, "framework": "PyTorch", **spec}, pod)
+
+    def example(self, name: str, gpus: int) -> Run:
+        """An example for PyTorch, on so many GPUs of one node, from `kubectl apply` to its end."""
+        command, spec = training(name, gpus, self._site)
+        pod = self._pod_spec(f"exec {command}", self._variables({}))
+        resources = PRETENDED_RESOURCES if self._site.pretended else RESOURCES
+        pod["containers"][0]["resources"] = {"requests": resources, "limits": resources}
+        return self.end_job(self._apply(spec, pod), name)
+
+    def _apply(self, spec: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
         self._count += 1
         name = f"job-{self._count}"
-        template = {"spec": self._pod_spec("exec " + " ".join(self._torchrun()), self._variables(environment or {}))}
         job = {
             "apiVersion": "closeknit.dev/v1alpha1",
             "kind": "TrainingJob",
             "metadata": {"name": name, "namespace": JOBS},
-            "spec": {"gpus": gpus, "framework": "PyTorch", "template": template, **spec},
+            "spec": {**spec, "template": {"spec": pod}},
         }
         self._stack.cluster.apply(job)
         return name
