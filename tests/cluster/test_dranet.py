@@ -16,16 +16,10 @@ from closeknit.api.names import GPU_DRA_DRIVER, NIC_DRA_DRIVER
 from harness.chart import NAMESPACE, wait_for_policies
 from harness.install import OPERATOR
 from harness.kubectl import KubectlError
-from harness.machines import device_class
+from harness.machines import device_class, nic_class, nic_device
 from harness.operator_bed import DRA_NODES, ON_DRA, ON_PLUGIN, PLUGIN_NODES, Bed
 
 Object = dict[str, Any]
-CLASS: Object = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": "dranet"},
-    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{NIC_DRA_DRIVER}"'}}]},
-}
 NODES = (*PLUGIN_NODES, *DRA_NODES)
 
 
@@ -35,7 +29,7 @@ def nic_slice(bed: Bed, node: str) -> Object:
     lone = {"name": "net-eth0", "attributes": {"dra.net/ifName": {"string": "eth0"}, "dra.net/rdma": {"bool": False}}}
     devices = [
         {
-            "name": device_of(nic["pciAddress"]),
+            "name": nic_device(nic["pciAddress"]),
             "attributes": {
                 "dra.net/pciAddress": {"string": nic["pciAddress"]},
                 "dra.net/rdma": {"bool": True},
@@ -57,18 +51,14 @@ def nic_slice(bed: Bed, node: str) -> Object:
     }
 
 
-def device_of(address: str) -> str:
-    return f"pci-{address.replace(':', '-').replace('.', '-')}"
-
-
 @pytest.fixture(scope="module")
 def dranet(running: Bed) -> Iterator[Bed]:
     """Every node has DRANET."""
-    running.cluster.apply(CLASS, *(nic_slice(running, node) for node in NODES))
+    running.cluster.apply(nic_class(), *(nic_slice(running, node) for node in NODES))
     yield running
     for node in NODES:
         running.cluster.delete("resourceslice", f"{node}-{NIC_DRA_DRIVER}")
-    running.cluster.delete("deviceclass", CLASS["metadata"]["name"])
+    running.cluster.delete("deviceclass", nic_class()["metadata"]["name"])
 
 
 def given(bed: Bed, driver: str) -> dict[str, list[tuple[str, str]]]:
@@ -89,7 +79,7 @@ def planned(bed: Bed, name: str = "train") -> dict[str, list[tuple[str, str]]]:
         nics = share.get("nics", nics)
         spec = bed.cluster.get("nodetopology", share["name"])["spec"]["nics"]
         addresses = {each["name"]: each["pciAddress"] for each in spec}
-        found[f"{name}-a1-worker-{rank:05d}"] = sorted((share["name"], device_of(addresses[nic])) for nic in nics)
+        found[f"{name}-a1-worker-{rank:05d}"] = sorted((share["name"], nic_device(addresses[nic])) for nic in nics)
     return found
 
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from closeknit.agent.discovery.profile import Faults
-from closeknit.api.names import GPU_DRA_DRIVER, MIG_DEVICE_CLASS
 from harness.install import free_port, install, start_agents, start_operator
 from harness.kubectl import KubectlError
 from harness.local_cluster import LocalCluster
-from harness.machines import device_class, node_object, readings, resource_slices
+from harness.machines import device_class, mig_class, node_object, readings, resource_slices
 from harness.operator_bed import ON_PLUGIN_PROFILE, Bed
 
 BY_PLUGIN, BY_DRA = "mig-1", "mig-2"
@@ -56,17 +55,6 @@ def named() -> dict[str, Any]:
     ]
     part["spec"]["devices"] = [*whole, *parts]
     return part
-
-
-def mig_class() -> dict[str, Any]:
-    """NVIDIA's DeviceClass for MIG devices."""
-    expression = f"device.driver == '{GPU_DRA_DRIVER}' && device.attributes['{GPU_DRA_DRIVER}'].type == 'mig'"
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": MIG_DEVICE_CLASS},
-        "spec": {"selectors": [{"cel": {"expression": expression}}]},
-    }
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from closeknit.agent.discovery.readings import GpuReading, Readings
 from closeknit.agent.discovery.simulation import gpu_uuid, readings_of
 from closeknit.agent.recorded import RecordedSource
 from closeknit.agent.simulated import load_profile
-from closeknit.api.names import GPU_DRA_DRIVER, GPU_RESOURCE
+from closeknit.api.names import GPU_DRA_DRIVER, GPU_RESOURCE, MIG_DEVICE_CLASS, NIC_DRA_DRIVER
 
 AGENT_NAMESPACE = "closeknit-system"
 OTHER_TEAM = "team-b"
@@ -84,6 +84,31 @@ def device_class() -> dict[str, Any]:
         "kind": "DeviceClass",
         "metadata": {"name": GPU_DRA_DRIVER},
         "spec": {"selectors": [{"cel": {"expression": expression}}], "extendedResourceName": GPU_RESOURCE},
+    }
+
+
+def mig_class() -> dict[str, Any]:
+    """NVIDIA's DeviceClass for MIG devices."""
+    expression = f"device.driver == '{GPU_DRA_DRIVER}' && device.attributes['{GPU_DRA_DRIVER}'].type == 'mig'"
+    return _class(MIG_DEVICE_CLASS, expression)
+
+
+def nic_class() -> dict[str, Any]:
+    """DRANET's DeviceClass, as its documentation has it."""
+    return _class("dranet", f'device.driver == "{NIC_DRA_DRIVER}"')
+
+
+def nic_device(address: str) -> str:
+    """How DRANET calls a NIC that has this PCI address."""
+    return f"pci-{address.replace(':', '-').replace('.', '-')}"
+
+
+def _class(name: str, expression: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
     }
 
 

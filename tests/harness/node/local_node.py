@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from closeknit.api.names import GPU_DRA_DRIVER, GPU_RESOURCE
 from harness.local_cluster import ClusterError, LocalCluster, ask
 from harness.node import programs
 from harness.node.image import write_inmate_image
@@ -44,6 +45,7 @@ class LocalNode:
         self.site = Site(name, number, cluster.switch, cgroup)
         self.folder = cluster.directory.with_name(cgroup)
         self._pids: dict[str, int] = {}
+        self._resources: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         self._programs = node_programs()
@@ -106,40 +108,52 @@ class LocalNode:
             (self.folder / "var" / "lib" / "kubelet" / f"{manager}_manager_state").unlink(missing_ok=True)
         self.start_kubelet()
 
-    def offer_gpus(self, machine: Mapping[str, Any]) -> None:
-        """Starts the device plugin for these GPUs (harness.node.gpus), and waits until the node has so many."""
-        (self.folder / "gpus.json").write_text(json.dumps(machine))
-        self.start_program("gpus", *programs.device_plugin(self.folder, self._programs))
-        self._wait_for_gpus(len(machine["gpus"]))
+    def offer_gpus(self, machine: Mapping[str, Any], name: str = "gpus") -> None:
+        """Starts the device plugin for these GPUs (harness.node.gpus), and waits until the node has so many. Devices of
+        another resource have another `name`."""
+        resource = machine.get("resource", GPU_RESOURCE)
+        self.start_program(name, *programs.device_plugin(self.folder, self._told(machine, name), self._programs))
+        self._resources[name] = resource
+        self._wait_for_gpus(resource, len(machine["gpus"]))
 
     def prefer(self, uuids: Sequence[str]) -> None:
-        """Has the device plugin choose these first from now on; without it the kubelet takes any."""
+        """Has the device plugins choose these first from now on; without it the kubelet takes any."""
         (self.folder / "preferred").write_text("\n".join(uuids))
 
-    def withdraw_gpus(self) -> None:
+    def withdraw_gpus(self, name: str = "gpus") -> None:
         """Ends the device plugin, and waits until the node offers nothing."""
-        self.stop_program("gpus")
-        self._wait_for_gpus(0)
+        self.stop_program(name)
+        self._wait_for_gpus(self._resources.pop(name), 0)
 
-    def offer_claims(self, machine: Mapping[str, Any]) -> None:
-        """Starts the DRA driver for these GPUs, and waits until its ResourceSlice is there."""
-        (self.folder / "gpus.json").write_text(json.dumps(machine))
-        self.start_program("gpus", *programs.dra_driver(self.folder, self.site, self._programs))
-        self._wait_for(lambda: bool(self._slices()), f"the ResourceSlice of {self.site.name}")
+    def offer_claims(self, machine: Mapping[str, Any], name: str = "gpus") -> None:
+        """Starts the DRA driver for these GPUs, and waits until its ResourceSlice is there. That of another kind of
+        device has another `name`."""
+        driver = machine.get("driver", GPU_DRA_DRIVER)
+        told = self._told(machine, name)
+        self.start_program(name, *programs.dra_driver(self.folder, told, self.site, self._programs))
+        self._resources[name] = driver
+        self._wait_for(lambda: bool(self._slices(driver)), f"the ResourceSlice of {driver} on {self.site.name}")
 
-    def withdraw_claims(self) -> None:
+    def withdraw_claims(self, name: str = "gpus") -> None:
         """Ends the DRA driver; its slices go at once, where the kubelet would wait half a minute for its return."""
-        self.stop_program("gpus")
-        self._cluster.kubectl("delete", "resourceslices", *self._slices())
+        self.stop_program(name)
+        self._cluster.kubectl("delete", "resourceslices", *self._slices(self._resources.pop(name)))
 
-    def _slices(self) -> list[str]:
-        slices = self._cluster.get("resourceslices")["items"]
-        return [each["metadata"]["name"] for each in slices if each["spec"].get("nodeName") == self.site.name]
+    def _told(self, machine: Mapping[str, Any], name: str) -> Path:
+        file = self.folder / f"{name}.json"
+        file.write_text(json.dumps(machine))
+        return file
 
-    def _wait_for_gpus(self, count: int) -> None:
+    def _slices(self, driver: str) -> list[str]:
+        specs = {each["metadata"]["name"]: each["spec"] for each in self._cluster.get("resourceslices")["items"]}
+        return [
+            name for name, spec in specs.items() if (spec["driver"], spec.get("nodeName")) == (driver, self.site.name)
+        ]
+
+    def _wait_for_gpus(self, resource: str, count: int) -> None:
         self._wait_for(
-            lambda: self._status().get("allocatable", {}).get("nvidia.com/gpu", "0") == str(count),
-            f"node {self.site.name} to offer {count} GPUs",
+            lambda: self._status().get("allocatable", {}).get(resource, "0") == str(count),
+            f"node {self.site.name} to offer {count} of {resource}",
         )
 
     def import_image(self, archive: Path) -> None:

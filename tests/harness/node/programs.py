@@ -75,15 +75,15 @@ def kubelet(folder: Path, site: Site, programs: Mapping[str, Path]) -> list[str]
     ]
 
 
-def device_plugin(folder: Path, programs: Mapping[str, Path]) -> list[str]:
-    """Offers the GPUs of `gpus.json` as NVIDIA's device plugin does; first those that `preferred` names."""
-    how = [str(programs["gpus"]), "plugin", str(folder / "gpus.json")]
+def device_plugin(folder: Path, devices: Path, programs: Mapping[str, Path]) -> list[str]:
+    """Offers what a file names as NVIDIA's device plugin does; first those that `preferred` names."""
+    how = [str(programs["gpus"]), "plugin", str(devices)]
     return [*how, f"--cdi={folder}/cdi", f"--preferred={folder}/preferred"]
 
 
-def dra_driver(folder: Path, site: Site, programs: Mapping[str, Path]) -> list[str]:
-    """Offers the same GPUs to claims, as NVIDIA's DRA driver does; it may do what the node's kubelet may."""
-    how = [str(programs["gpus"]), "dra", str(folder / "gpus.json"), f"--cdi={folder}/cdi"]
+def dra_driver(folder: Path, devices: Path, site: Site, programs: Mapping[str, Path]) -> list[str]:
+    """Offers the same to claims, as NVIDIA's DRA driver does; it may do what the node's kubelet may."""
+    how = [str(programs["gpus"]), "dra", str(devices), f"--cdi={folder}/cdi"]
     return [*how, f"--node={site.name}", f"--kubeconfig={folder}/kubelet.kubeconfig"]
 
 

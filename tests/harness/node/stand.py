@@ -16,6 +16,7 @@ from harness.node.programs import KUBELET_CONFIG
 from harness.node.trainers import TRAINERS, trainer_folders
 
 PROFILE = "dgx1-v100"  # which of its GPUs a job gets matters, and most sets of them are bad
+_OPTIONS = ("agent.podResources=true", f"agent.kubeletConfig={KUBELET_CONFIG}")
 _REPOSITORY, _, _TAG = AGENT_IMAGE.rpartition(":")
 
 
@@ -30,23 +31,45 @@ class Stand:
         """The GPUs of a node, as its agent simulates them."""
         return pretended(node.site.name, PROFILE)
 
-    def agents(self, *options: str) -> dict[str, Any]:
+    def agents(self, *options: str, profile: str = PROFILE, faults: str = "{}") -> dict[str, Any]:
         """The chart's DaemonSet; all that is changed is that machines are simulated, and looked at more often."""
         values = (f"agent.image.repository={_REPOSITORY}", f"image.tag={_TAG}", "image.pullPolicy=Never", *options)
         objects = render(self.cluster.binaries.helm, *(f"--set={value}" for value in values))
         (found,) = (each for each in objects if each["kind"] == "DaemonSet")
         (container,) = found["spec"]["template"]["spec"]["containers"]
-        container["args"] = ["--source=simulated", f"--profile={PROFILE}", "--interval=2", *container["args"][1:]]
+        container["args"] = [
+            "--source=simulated",
+            f"--profile={profile}",
+            f"--faults={faults}",
+            "--interval=2",
+            *container["args"][1:],
+        ]
         return found
 
     @contextmanager
     def agents_running(self) -> Iterator[None]:
         """The chart's agents on both nodes, which tell who holds which GPUs."""
-        self.cluster.apply(self.agents("agent.podResources=true", f"agent.kubeletConfig={KUBELET_CONFIG}"))
+        self.cluster.apply(self.agents(*_OPTIONS))
         names = [node.site.name for node in self.nodes]
         self.cluster.wait_for(lambda: all(map(self._tells, names)), "the agents to tell who holds what", 60)
         yield
         self.cluster.kubectl("delete", "daemonset", "closeknit-agent", f"--namespace={AGENT_NAMESPACE}", "--wait=true")
+
+    @contextmanager
+    def other_machines(self, profile: str, faults: str) -> Iterator[None]:
+        """Meanwhile these agents tell of machines of another profile; nobody may have GPUs before or after."""
+        self._change_machines(profile, faults)
+        yield
+        self._change_machines(PROFILE, "{}")
+
+    def _change_machines(self, profile: str, faults: str) -> None:
+        agents = self.agents(*_OPTIONS, profile=profile, faults=faults)
+        agents["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
+        before = {node.site.name: self._generation(node.site.name) for node in self.nodes}
+        self.cluster.apply(agents)
+        self.cluster.wait_for(
+            lambda: all(self._generation(node) != old for node, old in before.items()), f"agents of {profile}", 60
+        )
 
     @contextmanager
     def claims(self) -> Iterator[None]:
@@ -70,6 +93,9 @@ class Stand:
         """A node's NodeTopology; empty where there is none."""
         found = self.cluster.get("nodetopologies")["items"]
         return next((each for each in found if each["metadata"]["name"] == node), {})
+
+    def _generation(self, node: str) -> int:
+        return int(self.topology(node)["metadata"]["generation"])
 
     def _tells(self, node: str) -> bool:
         return "allocations" in self.topology(node).get("status", {})

@@ -74,7 +74,7 @@ func drive(ctx context.Context, m *machine, node, kubeconfig, kubelet string) er
 func (d *driver) devices() []api.Device {
 	devices := make([]api.Device, 0, len(d.machine.GPUs))
 	for _, each := range d.machine.GPUs {
-		attributes := map[api.QualifiedName]api.DeviceAttribute{"type": text("gpu"), "uuid": text(each.UUID)}
+		attributes := attributes(each)
 		if each.Product != "" {
 			attributes["productName"] = text(each.Product)
 		}
@@ -91,7 +91,28 @@ func (d *driver) devices() []api.Device {
 	return devices
 }
 
-func name(each gpu) string { return fmt.Sprintf("gpu-%d", each.Minor) }
+func attributes(each gpu) map[api.QualifiedName]api.DeviceAttribute {
+	if each.Attributes == nil {
+		return map[api.QualifiedName]api.DeviceAttribute{"type": text("gpu"), "uuid": text(each.UUID)}
+	}
+	found := map[api.QualifiedName]api.DeviceAttribute{}
+	for name, value := range each.Attributes {
+		switch value := value.(type) {
+		case bool:
+			found[api.QualifiedName(name)] = api.DeviceAttribute{BoolValue: &value}
+		case string:
+			found[api.QualifiedName(name)] = text(value)
+		}
+	}
+	return found
+}
+
+func name(each gpu) string {
+	if each.Name != "" {
+		return each.Name
+	}
+	return fmt.Sprintf("gpu-%d", each.Minor)
+}
 
 func text(value string) api.DeviceAttribute { return api.DeviceAttribute{StringValue: &value} }
 

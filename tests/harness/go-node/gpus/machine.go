@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// machine is what the file says: the GPUs, and what every container with a GPU gets.
+// machine is what the file says: the GPUs, or other devices of one kind, and what every container with one gets.
 type machine struct {
 	Driver   string `json:"driver"`   // gpu.nvidia.com where it is left out
 	Resource string `json:"resource"` // nvidia.com/gpu where it is left out; also the kind of the CDI devices
@@ -21,12 +22,14 @@ type machine struct {
 }
 
 type gpu struct {
-	UUID        string            `json:"uuid"`
+	UUID        string            `json:"uuid"` // or what else the device is called by; CDI calls it so
 	Minor       int               `json:"minor"`
 	Product     string            `json:"product"`
 	MemoryMiB   int64             `json:"memoryMiB"`
 	PCIBusID    string            `json:"pciBusID"`    // as 0000:03:00.0
 	DeviceNodes []*cdi.DeviceNode `json:"deviceNodes"` // path, and hostPath where that is another
+	Name        string            `json:"name"`        // in ResourceSlices; gpu-<minor> where it is left out
+	Attributes  map[string]any    `json:"attributes"`  // there, texts and booleans, in place of those of a whole GPU
 }
 
 // folder of the machine, or a file, which the container sees read-only.
@@ -77,9 +80,13 @@ func (m *machine) writeCDI(where string) error {
 	if err := os.MkdirAll(where, 0o755); err != nil {
 		return err
 	}
-	unfinished := filepath.Join(where, ".gpus.unfinished")
+	file := m.fileName()
+	unfinished := filepath.Join(where, "."+file+".unfinished")
 	if err := os.WriteFile(unfinished, text, 0o644); err != nil {
 		return err
 	}
-	return os.Rename(unfinished, filepath.Join(where, "gpus.json"))
+	return os.Rename(unfinished, filepath.Join(where, file+".json"))
 }
+
+// fileName is one that no other kind of device of the node has.
+func (m *machine) fileName() string { return strings.ReplaceAll(m.Resource, "/", "_") }

@@ -5,7 +5,8 @@
 //
 // MACHINE is a JSON file (machine.go): which GPUs there are, and what a container that gets one sees. They may be real
 // ones, or pretended by any device node. Either way a container gets them by CDI, which containerd reads from FOLDER:
-// nothing in the Pod has to ask for more. One of the two at a time on a node: both would hand out the same GPUs.
+// nothing in the Pod has to ask for more. One of the two at a time on a node: both would hand out the same GPUs. Other
+// kinds of device, as MIG devices and NICs, have a program and a file each.
 // Ends on SIGTERM; what it has offered goes with the node.
 package main
 

@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	endpoint = "closeknit-gpus.sock"
-	lookMS   = 200 // between two looks whether the socket is still there
+	lookMS = 200 // between two looks whether the socket is still there
 )
 
 // plugin offers the GPUs as devices that are called by their uuids, as NVIDIA's does.
@@ -98,6 +97,7 @@ func offer(ctx context.Context, m *machine, folder, preferred string) {
 }
 
 func (p *plugin) serve(ctx context.Context, folder string) error {
+	endpoint := p.machine.fileName() + ".sock"
 	socket := filepath.Join(folder, endpoint)
 	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
 		return err
