@@ -131,6 +131,36 @@ def test_a_fit_for_people() -> None:
     ]
 
 
+def eight(folder: Path, **environment: str) -> Path:
+    """A job of eight GPUs whose trainer has these variables."""
+    entries = [{"name": name, "value": value} for name, value in environment.items()]
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i", "env": entries}]}}
+    (folder / "job").write_text(json.dumps(asked(gpus=8, template=template)))
+    return folder / "job"
+
+
+def test_what_nvls_could_reach_is_told_beside_the_prediction(tmp_path: Path) -> None:
+    arguments = ["plan", "-f", str(eight(tmp_path)), "--cluster", str(EXAMPLES / "cluster.yaml")]
+    assert [line.rstrip() for line in CliRunner().invoke(app, arguments).stdout.splitlines()][-4:] == [
+        "predicted all-reduce bus bandwidth: 358.9 GB/s of 358.9 at best",
+        "limited by: NVLink ring inside gpu-01",
+        "where the driver gives NVSwitch multicast (NVLS), which is not counted, NCCL",
+        "plans 476.0 GB/s",
+    ]
+    assert run(tmp_path / "job", EXAMPLES / "cluster.yaml")["nvlsBusBandwidthGBps"] == 476.0
+
+
+@pytest.mark.parametrize("environment", [{"NCCL_NVLS_ENABLE": "0"}, {"NCCL_ALGO": "Ring"}], ids=str)
+def test_nothing_is_told_of_nvls_that_the_job_turns_off(tmp_path: Path, environment: dict[str, str]) -> None:
+    assert "nvlsBusBandwidthGBps" not in run(eight(tmp_path, **environment), EXAMPLES / "cluster.yaml")
+
+
+@pytest.mark.parametrize("gpus", [4, 16], ids=["rings are planned faster", "over two nodes"])
+def test_nothing_is_told_of_nvls_where(tmp_path: Path, gpus: int) -> None:
+    (tmp_path / "job").write_text(json.dumps(asked(gpus=gpus, gpu={"products": ["NVIDIA-H200"]})))
+    assert "nvlsBusBandwidthGBps" not in run(tmp_path / "job", EXAMPLES / "cluster.yaml")
+
+
 def test_a_refusal_for_people() -> None:
     arguments = ["-f", str(EXAMPLES / "too-large.yaml"), "--cluster", str(EXAMPLES / "cluster.yaml")]
     result = CliRunner().invoke(app, ["plan", *arguments])

@@ -12,6 +12,7 @@ from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import Change, ClusterObject, Stream, pod_stream
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
+from closeknit.launch.nccl import NVLS
 from closeknit.lifecycle.asked import Schedule
 from closeknit.lifecycle.bars import is_finished
 from closeknit.lifecycle.book import assumed
@@ -22,6 +23,7 @@ from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.fragmentation import Fragmentation, fragmentation
 from closeknit.placement.nearest import nearest
+from closeknit.placement.nvls import planned
 from closeknit.placement.place import can_place
 from closeknit.placement.ranks import Coordinates, coordinates
 from closeknit.placement.request import request
@@ -65,6 +67,9 @@ class Placed:
     ranks: tuple[Rank, ...]
     environment: Mapping[str, str]
     """Of node rank 0's trainer, the user's own variables included."""
+    nvls_gb_s: float | None
+    """Bus bandwidth that NCCL would plan with NVSwitch multicast, which no prediction counts; None where it could have
+    none, or nothing faster than what is predicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,19 @@ def _placed(found: Sitting) -> Placed:
         placement=found.placement,
         ranks=_ranks(found.job, found.placement, made),
         environment=container_environment(made, 0) if made is not None else {},
+        nvls_gb_s=_nvls(found, made) if made is not None else None,
     )
+
+
+def _nvls(found: Sitting, made: Gang) -> float | None:
+    """Of a gang on one node, whose environment leaves NCCL the choice."""
+    environment, predicted = container_environment(made, 0), found.placement.predicted_bus_bandwidth_gb_s
+    if len(made.members) > 1 or predicted is None or environment.get(NVLS) == "0" or "NCCL_ALGO" in environment:
+        return None
+    (node,) = assignments(found.placement)
+    machine = found.cluster.nodes[node.name].machine
+    gb_s = planned(machine, machine.positions(tuple(node.gpus))) if machine is not None else None
+    return gb_s if gb_s is not None and gb_s > predicted else None
 
 
 def _ranks(job: TrainingJob, placement: PlacementStatus, gang: Gang | None) -> tuple[Rank, ...]:

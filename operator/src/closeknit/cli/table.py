@@ -29,6 +29,9 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
     console.print(_text(f"predicted all-reduce bus bandwidth: {_bandwidth(placement)}"))
     if placement.limited_by:
         console.print(_text(f"limited by: {placement.limited_by}"))
+    if answer.nvls_gb_s is not None:
+        words = "where the driver gives NVSwitch multicast (NVLS), which is not counted, NCCL plans"
+        console.print(_text(f"{words} {answer.nvls_gb_s:.1f} GB/s"))
     if placement.ended_at_budget:
         console.print(_text("the search ended at its budget of steps: there may be a better placement"))
 

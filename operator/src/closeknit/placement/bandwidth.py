@@ -3,7 +3,7 @@
 It is the bus bandwidth of a ring all-reduce of 1 GiB, as NCCL plans it; calibration.py says what is reached of it.
 In-switch reduction (NVLS), which launch leaves to NCCL, is not counted: whether a machine's driver gives NCCL multicast
 memory is told by CUDA alone. On the recorded 8 x H200 machine, whose fabric was up, NCCL by its defaults reached
-358.7 GB/s, which is the rings' bandwidth and not that of NVLS.
+358.7 GB/s, which is the rings' bandwidth and not that of NVLS; nvls.py says what NCCL plans with it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
