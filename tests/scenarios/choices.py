@@ -1,8 +1,9 @@
 """Every choice there is on a small cluster of nodes with four GPUs each, and its merit: an oracle for placement."""
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations, product
+from itertools import combinations, groupby, product
 from math import ceil, inf, lcm
+from operator import itemgetter
 from typing import Any
 
 from closeknit.api.nodetopology import Transport
@@ -12,7 +13,7 @@ from closeknit.cluster.node import NodeView
 from closeknit.machine.graph import Machine, machine
 from closeknit.machine.islands import islands
 from closeknit.placement.bandwidth import nearest_nics, nic_bandwidth, nic_distance, set_bandwidth
-from closeknit.placement.paths import pcie_tree
+from closeknit.placement.paths import PcieTree, pcie_tree
 from closeknit.placement.placement import Placement
 from closeknit.placement.request import Request
 from scenarios.clusters import graph
@@ -43,13 +44,20 @@ GENERATIONS: dict[tuple[int, int] | None, int | None] = {(7, 0): 2, (8, 0): 3, (
 BEST: dict[tuple[str, tuple[int, ...], int], float] = {}  # of each pool
 TREES: dict[tuple[str, tuple[int, ...]], float] = {}
 RINGS: dict[tuple[str, tuple[int, ...]], float] = {}  # by class of machine: there are three, and few sets in each
+PCIE: dict[str, PcieTree] = {}
 
 
 def ring(graph: Machine, positions: Sequence[int]) -> float:
     of = graph.topology_class, tuple(sorted(positions))
     if of not in RINGS:
-        RINGS[of] = set_bandwidth(graph, pcie_tree(graph), of[1]).order_gb_s
+        RINGS[of] = set_bandwidth(graph, pcie(graph), of[1]).order_gb_s
     return RINGS[of]
+
+
+def pcie(graph: Machine) -> PcieTree:
+    if graph.topology_class not in PCIE:
+        PCIE[graph.topology_class] = pcie_tree(graph)
+    return PCIE[graph.topology_class]
 
 
 def nics_of(graph: Machine, transport: Transport, positions: Sequence[int]) -> float | None:
@@ -236,8 +244,37 @@ class Used:
     def fit(self) -> tuple[float, ...]:
         left = sum(len(view.free) - len(positions) for _, view, positions in self.nodes)
         distance = sum(nic_distance(machine_of(view), positions) for _, view, positions in self.nodes)
-        cpus = [{pcie_tree(machine_of(view)).cpu[position] for position in p} for _, view, p in self.nodes]
+        cpus = [{pcie(machine_of(view)).cpu[position] for position in p} for _, view, p in self.nodes]
         return left, self.loss(), distance, sum(map(len, cpus))
+
+    def by_numbers(self) -> tuple[Any, ...]:
+        """The first parts of its merit, which follow from how many GPUs each node gives."""
+        equal = len({len(positions) for *_, positions in self.nodes}) == 1
+        return (
+            not self.alone,
+            self.request.nvlink is NvlinkPolicy.PREFERRED and self.splits_a_group(),
+            self.mixes_kinds(),
+            not self.alone and self.transport is None,
+            self.tears_experts(),
+            not self.is_near(equal=equal),
+            self.counts,
+            not equal,
+        )
+
+    def by_speed(self) -> tuple[Any, ...]:
+        """The next ones."""
+        return -self.slowest_block(), -self.bus(), -self.tree()
+
+    def by_the_rest(self) -> tuple[Any, ...]:
+        """The last ones: names, and which GPUs."""
+        return (
+            self.torn_over_islands(),
+            *self.broken(),
+            *self.free_in_domains(),
+            *self.fit(),
+            tuple((number, len(positions)) for number, _, positions in self.nodes),
+            tuple(positions for *_, positions in self.nodes),
+        )
 
 
 def merit(cluster: Cluster, request: Request, chosen: Chosen) -> tuple[Any, ...] | None:
@@ -250,31 +287,50 @@ def merit_over(
     cluster: Cluster, request: Request, chosen: Chosen, transport: Transport | None
 ) -> tuple[Any, ...] | None:
     """The order of merit of docs/decisions/0004-place.md, read off one choice; None where it breaks a demand."""
+    used = used_over(cluster, request, chosen, transport)
+    if used is None or not used.is_allowed():
+        return None
+    return (*used.by_numbers(), *used.by_speed(), *used.by_the_rest())
+
+
+def used_over(cluster: Cluster, request: Request, chosen: Chosen, transport: Transport | None) -> Used | None:
+    """None where not all of its nodes have the transport, or none is needed."""
     used = Used(cluster, request, chosen, transport)
     if transport and (used.alone or not all(has_rdma(view) for _, view, _ in used.nodes)):
         return None
-    if not used.is_allowed():
-        return None
-    equal = len({len(positions) for *_, positions in used.nodes}) == 1
-    return (
-        not used.alone,
-        request.nvlink is NvlinkPolicy.PREFERRED and used.splits_a_group(),
-        used.mixes_kinds(),
-        not used.alone and used.transport is None,
-        used.tears_experts(),
-        not used.is_near(equal=equal),
-        used.counts,
-        not equal,
-        -used.slowest_block(),
-        -used.bus(),
-        -used.tree(),
-        used.torn_over_islands(),
-        *used.broken(),
-        *used.free_in_domains(),
-        *used.fit(),
-        tuple((number, len(positions)) for number, _, positions in used.nodes),
-        tuple(positions for *_, positions in used.nodes),
-    )
+    return used
+
+
+def best_merit(cluster: Cluster, request: Request) -> tuple[Any, ...] | None:
+    """`min` of the merits of every choice, each with each transport; None where each breaks a demand.
+
+    Its parts are compared from the left, so that those that come later are worked out only for choices that have the
+    least of those before: first, by how many GPUs each node gives, only one choice of each.
+    """
+    views = [cluster.nodes[name] for name in sorted(cluster.nodes)]
+    of_size = [
+        [[positions for positions in subsets(view.free) if len(positions) == size] for size in range(5)]
+        for view in views
+    ]
+    numbers = []
+    for sizes in product(*(range(len(view.free) + 1) for view in views)):
+        if sum(sizes) != request.gpus:
+            continue
+        sample = tuple(sets[size][0] for sets, size in zip(of_size, sizes, strict=True))
+        for transport in (Transport.INFINIBAND, None):
+            if (used := used_over(cluster, request, sample, transport)) is not None:
+                numbers.append((used.by_numbers(), sizes, transport))
+    for least, same in groupby(sorted(numbers, key=itemgetter(0)), key=itemgetter(0)):
+        every = (
+            Used(cluster, request, chosen, transport)
+            for _, sizes, transport in same
+            for chosen in product(*(sets[size] for sets, size in zip(of_size, sizes, strict=True)))
+        )
+        allowed = [(used.by_speed(), used) for used in every if used.is_allowed()]
+        if allowed:
+            fastest = min(speed for speed, _ in allowed)
+            return (*least, *fastest, *min(used.by_the_rest() for speed, used in allowed if speed == fastest))
+    return None
 
 
 def has_rdma(view: NodeView) -> bool:

@@ -10,7 +10,7 @@ from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.request import Request
 from closeknit.placement.tables import Tables
-from scenarios.choices import QUAD, SHAPES, chosen_by, every_choice, merit
+from scenarios.choices import QUAD, SHAPES, best_merit, chosen_by, every_choice, merit
 from scenarios.clusters import cluster_of, node, wanted
 
 TABLES = Tables()
@@ -61,6 +61,7 @@ def test_no_choice_has_more_merit_than_the_one_taken(situation: tuple[Cluster, R
     cluster, request = situation
     merits = [found for chosen in every_choice(cluster, request.gpus) if (found := merit(cluster, request, chosen))]
     decision = place(cluster, request, TABLES)
+    assert best_merit(cluster, request) == min(merits, default=None)
     if not merits:
         assert isinstance(decision, NoFit)
         return
