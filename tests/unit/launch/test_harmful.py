@@ -118,9 +118,11 @@ def test_more_processes_than_gpus_are_told(value: str, is_told: bool) -> None:
         (["torchrun", "--nproc-per-node=gpu", "train.py"], None),
         (["torchrun", "--nproc-per-node=" + "9" * 5000], "--nproc-per-node=999999999"),
         (["train.py", 7, None], None),
+        (7, None),
+        ("torchrun", None),
     ],
 )
-def test_more_processes_than_gpus_in_the_command_are_told(command: list[Any], told: str | None) -> None:
+def test_more_processes_than_gpus_in_the_command_are_told(command: Any, told: str | None) -> None:
     for field in ("command", "args"):
         found = environment(gang(8, 8, trainer={field: command}), 0).hazards
         assert [str(each).partition(":")[0] for each in found] == ([] if told is None else [told])

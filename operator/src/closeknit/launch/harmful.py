@@ -150,7 +150,8 @@ def _all(values: set[str]) -> str:
 def _of_command(gang: Gang) -> Iterator[Hazard]:
     """An argument wins over the variable, which is right."""
     container = trainer(gang.template(Role.WORKER).spec)
-    words = [word for field in ("command", "args") for word in container.get(field) or [] if isinstance(word, str)]
+    given = [container.get(field) for field in ("command", "args")]  # as the API server may yet refuse it
+    words = [word for each in given if isinstance(each, list) for word in each if isinstance(word, str)]
     for wanted in _PROCESSES.findall(" ".join(words)):
         if _is_above_gpus(wanted, gang):
             yield Hazard("--nproc-per-node", wanted, _ABOVE_GPUS)
