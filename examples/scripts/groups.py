@@ -7,6 +7,7 @@ same degrees here and there. Every rank prints its groups, and checks each by an
 
 import argparse
 import json
+import socket
 from collections.abc import Sequence
 
 import torch
@@ -59,7 +60,7 @@ def main() -> None:
                 dist.all_reduce(total, group=group)
                 assert total.item() == sum(ranks), name
                 mine[name] = ranks
-    print(json.dumps({"rank": rank, "world_size": world, "groups": mine}), flush=True)
+    print(json.dumps({"rank": rank, "world_size": world, "groups": mine, "host": socket.gethostname()}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

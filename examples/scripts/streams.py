@@ -7,6 +7,7 @@ a GPU the same loop runs, and there is nothing to overlap.
 
 import json
 import os
+import socket
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -77,7 +78,8 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         batches += 1
-    print(json.dumps({"rank": dist.get_rank(), "loaders": workers, "batches": batches}), flush=True)
+    facts = {"rank": dist.get_rank(), "loaders": workers, "batches": batches, "host": socket.gethostname()}
+    print(json.dumps(facts), flush=True)
     dist.destroy_process_group()
 
 

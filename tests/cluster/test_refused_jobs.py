@@ -48,6 +48,24 @@ def test_a_refused_job_writes_its_status_and_one_event(bed: Bed, spec: dict[str,
     assert bed.names("pods") == bed.names("services") == []
 
 
+def test_harmful_settings_are_told_and_leave_nothing(bed: Bed) -> None:
+    """They are the user's, so that the job runs; reserved names, NCCL's, and more processes than GPUs."""
+    env = [{"name": "PET_NODE_RANK", "value": "0"}, {"name": "NCCL_ALGO", "value": "Ring"}]
+    container = {"name": "trainer", "image": "i", "command": ["torchrun", "--nproc-per-node=9", "t.py"], "env": env}
+    bed.submit(gpus=16, template={"spec": {"containers": [container]}})
+    status = bed.wait_for_state("Running")
+    told = [warning.partition(":")[0] for warning in status["environment"]["warnings"]]
+    assert told == ["--nproc-per-node=9", "NCCL_ALGO=Ring", "PET_NODE_RANK=0"]
+    (degraded,) = [each for each in status["conditions"] if each["type"] == "Degraded"]
+    assert (degraded["status"], degraded["reason"]) == ("True", "HarmfulSettings")
+    bed.wait_for_told("Placed")
+    (event,) = [each for each in bed.all("events.events.k8s.io") if each["reason"] == "Placed"]
+    assert event["type"] == "Warning"
+    assert "--nproc-per-node, NCCL_ALGO, PET_NODE_RANK" in event["note"]
+    bed.cluster.kubectl("delete", "trainingjob", "train", f"--namespace={bed.namespace}")
+    bed.cluster.wait_for(lambda: not bed.names("pods") + bed.names("services"), "what was made to be gone")
+
+
 def test_what_only_the_api_server_refuses_is_taken_back_and_never_called_placed(bed: Bed) -> None:
     bed.submit(gpus=16, template={"spec": {"containers": [{"name": "trainer"}]}})
     message = bed.wait_for_reason("TemplateInvalid")["message"]

@@ -14,12 +14,13 @@ from closeknit.launch.member import Member
 CONTAINER = {"name": "trainer", "image": "train", "resources": {"limits": {"cpu": "16"}}}
 
 
-def gang(framework: Framework, shares: tuple[int, ...], servers: int = 0, **spec: Any) -> Gang:
-    """A gang with so many GPUs on each of its nodes."""
+def gang(framework: Framework, shares: tuple[int, ...], servers: int = 0, *, networks: str = "", **spec: Any) -> Gang:
+    """A gang with so many GPUs on each of its nodes; `networks` are further ones of its Pods, as Multus reads them."""
+    annotations = {"k8s.v1.cni.cncf.io/networks": networks} if networks else {}
     fields: dict[str, Any] = {
         "gpus": sum(shares),
         "framework": framework,
-        "template": {"spec": {"containers": [CONTAINER]}},
+        "template": {"metadata": {"annotations": annotations}, "spec": {"containers": [CONTAINER]}},
         **spec,
     }
     if servers:

@@ -71,6 +71,32 @@ def test_open_mpi_5_gives_ranks_as_planned(interpreter: Callable[[Environment], 
     assert mapped(said) == planned(MPI), said
 
 
+MORE = gang(Framework.MPI, (1, 1), networks="rail0")
+ELSEWHERE = re.compile("None of the TCP networks specified|No network interfaces were found")
+
+
+def test_open_mpi_4_keeps_to_the_pods_own_interface(debian: Callable[[str], Path], tmp_path: Path) -> None:
+    debian("openmpi-bin")
+    keeps_to_one(Path("/usr/bin/mpirun"), "OMPI_MCA_oob_tcp_if_include", tmp_path)
+
+
+def test_open_mpi_5_keeps_to_the_pods_own_interface(interpreter: Callable[[Environment], Path], tmp_path: Path) -> None:
+    keeps_to_one(interpreter(OPENMPI).with_name("mpirun"), "PRTE_MCA_prte_if_include", tmp_path)
+
+
+def keeps_to_one(mpirun: Path, of_launcher: str, folder: Path) -> None:
+    """Its ranks read the name, and so does the launcher, which says that this machine lacks such an interface."""
+    written(MORE, folder)
+    environment = environments(MORE)[0]
+    command = [str(mpirun.with_name("ompi_info")), "--param", "btl", "tcp", "--level", "9", "--parsable"]
+    assert "btl_tcp_if_include:value:eth0\n" in launched(command, folder, environment)
+    assert environment[of_launcher] == "eth0"
+    command = [str(mpirun), "--bind-to", "none", "-n", "1", "true"]
+    alone = {name: value for name, value in environment.items() if "hostfile" not in name}
+    assert ELSEWHERE.search(launched(command, folder, alone | {of_launcher: "nosuch0"}))
+    assert not ELSEWHERE.search(launched(command, folder, {n: v for n, v in alone.items() if n != of_launcher}))
+
+
 def test_hydra_gives_ranks_as_planned(interpreter: Callable[[Environment], Path], tmp_path: Path) -> None:
     """The reader of MPICH, and of Intel MPI, which is made from it and reads it by names of its own."""
     mpiexec = interpreter(MPICH).with_name("mpiexec.hydra")

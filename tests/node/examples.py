@@ -20,6 +20,7 @@ from node.jobs import Jobs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = Path(__file__).parent / "scripts"
+NUMA = "--numa-binding=node"  # which Debian's torchrun does not know
 # Of a machine that has two CPUs for both nodes; limits stay, for OMP_NUM_THREADS follows from them.
 REQUESTS = {"cpu": "50m", "memory": "64Mi"}
 
@@ -42,6 +43,7 @@ def example(name: str, namespace: str, trainer: Trainer, **spec: Any) -> dict[st
     for template in [job["spec"]["template"], *([servers["template"]] if servers else [])]:
         (container,) = template["spec"]["containers"]
         container["image"] = trainer.image
+        container["command"] = [word for word in container["command"] if word != NUMA]
         container["resources"]["requests"] = REQUESTS
     return job
 

@@ -30,6 +30,32 @@ def each_gpu(shares: Sequence[Share], name: str) -> Facts:
     ]
 
 
+def groups(shares: Sequence[Share], name: str) -> Facts:
+    """A process for each GPU, in one group of each kind: eight ranks, and every degree is two."""
+    found = each_gpu(shares, name)
+    for each in found:
+        rank = each["rank"]
+        with_next, with_other_data, with_other_stage = (sorted([rank, rank ^ bit]) for bit in (1, 2, 4))
+        each["groups"] = {
+            "tensor": with_next,
+            "context": [rank],
+            "data": with_other_data,
+            "pipeline": with_other_stage,
+            "expert": with_other_data,
+            "tensor x context": with_next,
+        }
+        del each["local_rank"]
+    return found
+
+
+def streams(shares: Sequence[Share], name: str) -> Facts:
+    """A process for each GPU, which has its part of 4096 samples in batches of 64."""
+    world = sum(len(share.gpus) for share in shares)
+    return [
+        {"rank": each["rank"], "batches": 4096 // world // 64, "host": each["host"]} for each in each_gpu(shares, name)
+    ]
+
+
 def one_process(shares: Sequence[Share], name: str) -> Facts:
     """A process for all GPUs of the one node."""
     (share,) = shares
@@ -93,10 +119,13 @@ CASES = (
     Case("pytorch-ddp", trainers.DEBIAN, each_gpu),
     Case("pytorch-processes", trainers.DEBIAN, each_gpu, HALF, ranked_by=None),
     Case("pytorch-dataparallel", trainers.DEBIAN, one_process, nodes=1, ranked_by=None),
+    Case("pytorch-hybrid", trainers.DEBIAN, groups),
+    Case("pytorch-streams", trainers.DEBIAN, streams, HALF),
     Case("jax", trainers.JAX, jax, ranked_by=None),
     Case("mpi", trainers.DEBIAN, each_gpu, ranked_by=("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")),
     Case("deepspeed", trainers.DEEPSPEED, each_gpu, HALF),
     Case("tensorflow-multiworker", trainers.TENSORFLOW, tensorflow, ranked_by=None),
+    Case("tensorflow-mirrored", trainers.TENSORFLOW, tensorflow, nodes=1, ranked_by=None),
     Case("tensorflow-servers", trainers.TENSORFLOW, chief, ranked_by=None),
     Case("horovod", trainers.HOROVOD, each_gpu, HALF, ranked_by=("HOROVOD_RANK", "HOROVOD_LOCAL_RANK")),
     Case("custom", trainers.DEBIAN, custom, ranked_by=None),

@@ -9,6 +9,7 @@ import pytest
 
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import Role
+from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import Framework
 from closeknit.api.trainingjob_status import Binding
@@ -24,12 +25,17 @@ FIRST, SECOND = (f"train-a1-worker-0000{index}.train-a1.ml.svc" for index in ran
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
-def gang(framework: Framework, *servers: str) -> Gang:
+def gang(framework: Framework, *servers: str, networks: str = "", **network: Any) -> Gang:
     """Two workers with two GPUs each, and a parameter server on each of these nodes."""
+    annotations = {"k8s.v1.cni.cncf.io/networks": networks} if networks else {}
     spec: dict[str, Any] = {
         "gpus": 4,
         "framework": framework,
-        "template": {"spec": {"containers": [{"name": "main", "image": "train"}]}},
+        "network": network,
+        "template": {
+            "metadata": {"annotations": annotations},
+            "spec": {"containers": [{"name": "main", "image": "train"}]},
+        },
     }
     if servers:
         template = {"metadata": {"labels": {"on": "cpu"}}, "spec": {"containers": [{"name": "ps", "image": "serve"}]}}
@@ -120,6 +126,42 @@ def test_horovods_ranks_may_load_their_libraries_at_different_speeds() -> None:
     """By itself it gives up after 30 s, which two nodes with a cold cache of files have differed by."""
     found = container_environment(gang(Framework.HOROVOD), 1)
     assert (found["HOROVOD_START_TIMEOUT"], found["HOROVOD_GLOO_TIMEOUT_SECONDS"]) == ("300", "300")
+
+
+ONE_INTERFACE = {
+    "OMPI_MCA_btl_tcp_if_include": "eth0",
+    "OMPI_MCA_oob_tcp_if_include": "eth0",
+    "PRTE_MCA_prte_if_include": "eth0",
+}
+ROCE: dict[str, Any] = {"nics": ("mlx5_0:1", "mlx5_3:1"), "rdma_resource": "rdma/hca", "transport": Transport.ROCE}
+UNOFFERED = {"usable": frozenset({Transport.ROCE})}
+
+
+@pytest.mark.parametrize(
+    ("networks", "facts", "expected"),
+    [
+        pytest.param("", {}, {}, id="one interface"),
+        pytest.param("rail0", {}, ONE_INTERFACE | {"UCX_NET_DEVICES": "eth0"}, id="over sockets"),
+        pytest.param(
+            "rail0", ROCE, ONE_INTERFACE | {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_3:1,eth0"}, id="over the Pods' NICs"
+        ),
+        pytest.param("rail0", UNOFFERED, ONE_INTERFACE, id="over NICs that only the template knows of"),
+    ],
+)
+def test_mpis_own_data_goes_where_all_nodes_are(networks: str, facts: dict[str, Any], expected: dict[str, str]) -> None:
+    of = gang(Framework.MPI, networks=networks)
+    of = replace(of, members=tuple(replace(member, **facts) for member in of.members))
+    found = container_environment(of, 1)
+    assert {name: value for name, value in found.items() if "_if_include" in name or "UCX" in name} == expected
+    alone = container_environment(replace(of, members=of.members[:1]), 0)
+    assert not [name for name in alone if "_if_include" in name or "UCX" in name]
+
+
+def test_on_the_nodes_network_mpis_interfaces_are_not_named() -> None:
+    of = gang(Framework.MPI, allowHostNetwork=True)
+    of = replace(of, members=tuple(replace(member, **ROCE) for member in of.members))
+    assert of.on_host_network
+    assert not [name for name in container_environment(of, 0) if "_if_include" in name or "IFACE" in name]
 
 
 def test_a_server_has_nothing_of_the_launchers_command() -> None:

@@ -108,6 +108,26 @@ def test_more_processes_than_gpus_are_told(value: str, is_told: bool) -> None:
     assert bool(found) is is_told
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["torchrun", "--nproc-per-node=9", "train.py"], "--nproc-per-node=9"),
+        (["torchrun", "--nproc_per_node", "16", "train.py"], "--nproc-per-node=16"),
+        (["sh", "-c", "cd /work && torchrun --nproc_per_node=9 train.py"], "--nproc-per-node=9"),
+        (["torchrun", "--nproc-per-node=8", "train.py"], None),
+        (["torchrun", "--nproc-per-node=gpu", "train.py"], None),
+        (["torchrun", "--nproc-per-node=" + "9" * 5000], "--nproc-per-node=999999999"),
+        (["train.py", 7, None], None),
+        (7, None),
+        ("torchrun", None),
+    ],
+)
+def test_more_processes_than_gpus_in_the_command_are_told(command: Any, told: str | None) -> None:
+    for field in ("command", "args"):
+        found = environment(gang(8, 8, trainer={field: command}), 0).hazards
+        assert [str(each).partition(":")[0] for each in found] == ([] if told is None else [told])
+
+
 def test_reserved_names_of_the_users_win_and_are_told() -> None:
     names = ["PET_NODE_RANK", "MASTER_ADDR", "NCCL_NET"]
     of = gang(8, 8, trainer={"env": [{"name": name, "value": "mine"} for name in names]}, **RDMA)
@@ -118,3 +138,32 @@ def test_reserved_names_of_the_users_win_and_are_told() -> None:
         "IB",
         "1",
     ]
+    assert [str(each) for each in made.hazards] == [
+        "MASTER_ADDR=mine: ranks find each other by it, and closeknit would set train-a2-worker-00000.train-a2.ml.svc; "
+        "leave it out",
+        "PET_NODE_RANK=mine: ranks find each other by it, and closeknit would set another on each node; leave it out",
+    ]
+    assert environment(of, 0).hazards == made.hazards
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_told"),
+    [
+        pytest.param({"value": "0"}, True, id="one rank for all nodes"),
+        pytest.param({"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels"}}}, False, id="of each Pod its own"),
+    ],
+)
+def test_a_rank_that_every_pod_would_have_is_told(entry: dict[str, Any], is_told: bool) -> None:
+    assert bool(hazards({"name": "PET_NODE_RANK", **entry})) is is_told
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        pytest.param("MASTER_PORT", "29500", id="what closeknit would set"),
+        pytest.param("TF_CONFIG", "{}", id="of another framework"),
+        pytest.param("TORCH_NCCL_TRACE_BUFFER_SIZE", "20000", id="of the flight recorder"),
+    ],
+)
+def test_a_reserved_name_that_changes_nothing_is_not_told(name: str, value: str) -> None:
+    assert hazards({"name": name, "value": value}) == ()

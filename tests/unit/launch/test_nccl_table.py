@@ -16,6 +16,7 @@ from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
 from closeknit.launch.platform import Platform
 from closeknit.launch.remedy import Remedy
+from closeknit.launch.template import SHM_PATH
 from closeknit.launch.variable import Variable
 
 IB: dict[str, Any] = {"nics": ("mlx5_0:1", "mlx5_3:1"), "rdma_resource": "rdma/hca", "transport": Transport.INFINIBAND}
@@ -33,7 +34,7 @@ VERBS = {"NCCL_NET": "IB", "NCCL_IB_HCA": "=mlx5_0:1,mlx5_3:1"}
 
 
 def gang(*, nodes: int = 2, fabric: dict[str, Any] | None = None, annotations: Any = None, network: Any = None,
-         remedies: frozenset[Remedy] = frozenset(), cpus: str | None = None,
+         remedies: frozenset[Remedy] = frozenset(), cpus: str | None = None, env: Any = (),
          imex_with: frozenset[Binding] = frozenset(), **facts: Any) -> Gang:  # fmt: skip
     resources = {} if cpus is None else {"resources": {"limits": {"cpu": cpus}}}
     job = TrainingJob.parse_strictly(
@@ -44,7 +45,7 @@ def gang(*, nodes: int = 2, fabric: dict[str, Any] | None = None, annotations: A
                 "network": network or {},
                 "template": {
                     "metadata": {"annotations": annotations or {}},
-                    "spec": {"containers": [{"name": "trainer", **resources}]},
+                    "spec": {"containers": [{"name": "trainer", "env": list(env), **resources}]},
                 },
             },
         }
@@ -63,6 +64,16 @@ def values(of: Gang, index: int = 0) -> dict[str, str]:
 CASES: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
     # source line: (facts, everything that is set but NCCL_DEBUG, something that is left alone)
     "ENV:544 DEBUG: WARN by default": ({"nodes": 1}, {}, "NCCL_ALGO"),
+    "ENV:544 user asks for debug: INIT,ENV,GRAPH,NET, and dumps": (
+        {"nodes": 1, "env": [{"name": "NCCL_DEBUG", "value": "INFO"}]},
+        {
+            "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,NET",
+            "NCCL_TOPO_DUMP_FILE": f"{SHM_PATH}/nccl-topology.xml",
+            "NCCL_GRAPH_DUMP_FILE": f"{SHM_PATH}/nccl-graph.xml",
+        },
+        "NCCL_DEBUG_FILE",
+    ),
+    "ENV:544 and for errors alone": ({"nodes": 1, "env": [{"name": "NCCL_DEBUG", "value": "ERROR"}]}, {}, "NCCL_ALGO"),
     "job fits one node, one pod: nothing network-related": ({"nodes": 1, **IB}, {}, "NCCL_NET"),
     "ENV:26 pod has exactly one non-lo iface": (IB, VERBS, "NCCL_SOCKET_IFNAME"),
     "ENV:26 pod has 2 ifaces or more (Multus): exact name on every rank": (

@@ -257,6 +257,20 @@ def test_harmful_settings_are_told_in_the_status() -> None:
     assert found is not None
     assert found.skipped == ["NCCL_NET"]
     assert [warning.partition(":")[0] for warning in found.warnings] == ["NCCL_ALGO=Ring"]
+    condition = degraded(story)
+    assert condition is not None
+    words = "settings of its template make it slow, wrong or impossible: NCCL_ALGO (status.environment.warnings)"
+    assert (condition.status, condition.reason, condition.message) == ("True", "HarmfulSettings", words)
+    (notice,) = [each for each in story.notices if each.reason == "Placed"]
+    assert (notice.warning, notice.note) == (True, f"16 GPUs on gpu-1, gpu-2; {words}")
+
+
+def test_harmless_settings_are_not_told() -> None:
+    story = Story(*two([]), job(env=[{"name": "NCCL_DEBUG", "value": "INFO"}]))
+    story.settle()
+    assert degraded(story) is None
+    (notice,) = [each for each in story.notices if each.reason == "Placed"]
+    assert not notice.warning
 
 
 def with_network(ports: str, container: dict[str, Any] | None = None, **spec: Any) -> Story:

@@ -214,6 +214,7 @@ class ConditionReason(StrEnum):
     PREFLIGHT_SKIPPED = "PreflightSkipped"
     MEMORY_LOCK_BOUNDED = "MemoryLockBounded"
     TRAFFIC_CLASS_NOT_MARKED = "TrafficClassNotMarked"
+    HARMFUL_SETTINGS = "HarmfulSettings"
     FELL_BACK_TO_SOCKETS = "FellBackToSockets"
     NVLINK_SILENT = "NVLinkSilent"
     PODS_NOT_READY = "PodsNotReady"

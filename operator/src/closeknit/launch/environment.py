@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from closeknit.api.names import Role
 from closeknit.launch import nccl
 from closeknit.launch.cpus import cpus
 from closeknit.launch.frameworks import contract
@@ -23,8 +24,13 @@ class Environment:
     """In the order of the manifest."""
     overridden: tuple[Variable, ...]
     """Ours that the user's own value keeps out, by name."""
-    hazards: tuple[Hazard, ...]
-    """Harmful settings of the user's, by name; the same on every node of a gang."""
+    gang: Gang
+    role: Role
+
+    @property
+    def hazards(self) -> tuple[Hazard, ...]:
+        """Harmful settings of the user's, by name; the same on every node of a gang, and looked for when asked."""
+        return hazards(self.gang, self.gang.users_environment(self.role))
 
     @property
     def skipped(self) -> tuple[str, ...]:
@@ -52,7 +58,8 @@ def environment(gang: Gang, index: int) -> Environment:
     return Environment(
         variables=tuple(variable for variable in ours if variable.name not in users),
         overridden=tuple(sorted(kept_out, key=lambda variable: variable.name)),
-        hazards=hazards(gang, users),
+        gang=gang,
+        role=member.role,
     )
 
 

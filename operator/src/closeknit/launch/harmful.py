@@ -1,11 +1,15 @@
 """Settings of the user's own that make training slow, wrong or impossible: they are kept, and warned of."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from closeknit.api.names import Role
 from closeknit.api.opaque import short
+from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang
+from closeknit.launch.template import trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,9 @@ def _is_above_gpus(value: str, gang: Gang) -> bool:
 
 
 _DIGITS = 9  # of a number of processes
+_ABOVE_GPUS = "a Pod of the job has fewer GPUs than that, and a rank without one of its own fails; leave it out"
+# torchrun's, which its parser takes with either sign; a word of a command, or of a script that a shell is given.
+_PROCESSES = re.compile(r"--nproc[-_]per[-_]node[=\s]+([0-9]{1,9})")
 _NOT_ZERO: Callable[[str, Gang], bool] = lambda value, _gang: value.strip() not in ("", "0")  # noqa: E731
 _FIXED = "it overrides a choice that NCCL makes by measurement, and an unfit one is an error; leave it out"
 _BLOCKS = "NCCL chooses how many channels pay; more take multiprocessors from the model; leave it out"
@@ -91,18 +98,61 @@ _HARMS: Mapping[str, _Harm] = {
                                lambda value, _gang: value.strip() != "PCI_BUS_ID"),
     "NCCL_MULTI_RANK_GPU_ENABLE": _Harm("ranks that share a GPU hang when it has no multiprocessors left; leave it out",
                                         _NOT_ZERO),
-    "PET_NPROC_PER_NODE": _Harm("a Pod of the job has fewer GPUs than that, and a rank without one of its own fails; "
-                                "leave it out", _is_above_gpus),
+    "PET_NPROC_PER_NODE": _Harm(_ABOVE_GPUS, _is_above_gpus),
 }  # fmt: skip
 
 
+# By which ranks know who they are and where they meet: a template has one value for all of its Pods.
+_RESERVED = frozenset({
+    "PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT",
+    "PET_RDZV_ID", "PET_LOCAL_ADDR", "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE", "NODE_RANK", "SERVER_RANK", "CLOSEKNIT_WORLD_SIZE", "CLOSEKNIT_FIRST_RANK",
+    "CLOSEKNIT_LOCAL_WORLD_SIZE", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID",
+    "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE",
+})  # fmt: skip
+
+
 def hazards(gang: Gang, users: Mapping[str, Mapping[str, Any]]) -> tuple[Hazard, ...]:
-    """What of the user's variables, name -> entry of the trainer's env, is harmful, by name. As many at most as the
-    table has lines, whatever the user sets."""
-    found: list[Hazard] = []
-    for name in sorted(_HARMS.keys() & users.keys()):
+    """What of the user's variables, name -> entry of the trainer's env, and of its command is harmful, by name. As many
+    at most as the tables have lines, whatever the user sets."""
+    found = [*_of_variables(gang, users), *_of_ranks(gang, users), *_of_command(gang)]
+    return tuple(sorted(found, key=lambda hazard: hazard.name))
+
+
+def _of_variables(gang: Gang, users: Mapping[str, Mapping[str, Any]]) -> Iterator[Hazard]:
+    for name in _HARMS.keys() & users.keys():
         entry, harm = users[name], _HARMS[name]
         value = None if entry.get("valueFrom") else entry.get("value") or ""
         if value is None or harm.is_harmful(value, gang):
-            found.append(Hazard(name, value, harm.why))
-    return tuple(found)
+            yield Hazard(name, value, harm.why)
+
+
+def _of_ranks(gang: Gang, users: Mapping[str, Mapping[str, Any]]) -> Iterator[Hazard]:
+    """What is filled in later may well differ from Pod to Pod, and is nobody's business."""
+    taken = {name: users[name].get("value") or "" for name in _RESERVED & users.keys()
+             if not users[name].get("valueFrom")}  # fmt: skip
+    if not taken:
+        return
+    planned: dict[str, set[str]] = {}
+    for member in (gang.workers[0], gang.workers[-1]):  # those that differ at all differ between these
+        for variable in contract(gang).variables(gang, member):
+            planned.setdefault(variable.name, set()).add(variable.value)
+    for name, value in taken.items():
+        if planned.get(name, {value}) != {value}:
+            why = f"ranks find each other by it, and closeknit would set {_all(planned[name])}; leave it out"
+            yield Hazard(name, value, why)
+
+
+def _all(values: set[str]) -> str:
+    return short(min(values)) if len(values) == 1 else "another on each node"
+
+
+def _of_command(gang: Gang) -> Iterator[Hazard]:
+    """An argument wins over the variable, which is right."""
+    container = trainer(gang.template(Role.WORKER).spec)
+    given = [container.get(field) for field in ("command", "args")]  # as the API server may yet refuse it
+    words = [word for each in given if isinstance(each, list) for word in each if isinstance(word, str)]
+    for wanted in _PROCESSES.findall(" ".join(words)):
+        if _is_above_gpus(wanted, gang):
+            yield Hazard("--nproc-per-node", wanted, _ABOVE_GPUS)
+            return

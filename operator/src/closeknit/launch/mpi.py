@@ -13,6 +13,7 @@ from closeknit.launch.contract import Contract, End
 from closeknit.launch.gang import Gang
 from closeknit.launch.hosts import HOSTFILE_PATH, MACHINEFILE_PATH, hostfile, machinefile
 from closeknit.launch.member import Member
+from closeknit.launch.network import Net
 from closeknit.launch.variable import Variable
 
 INTERFACE = "eth0"  # what containerd and CRI-O call a Pod's first interface, whatever the network
@@ -22,6 +23,28 @@ _INTERFACES = (
     Variable("HYDRA_IFACE", INTERFACE, "others cannot look up a Pod's bare host name, which it would tell"),
     Variable("I_MPI_HYDRA_IFACE", INTERFACE, "the same for Intel MPI"),
 )
+
+
+_FURTHER = "the Pods have further interfaces, which need not lead to all other nodes"
+_ONE_INTERFACE = (
+    Variable("OMPI_MCA_btl_tcp_if_include", INTERFACE, _FURTHER),
+    Variable("OMPI_MCA_oob_tcp_if_include", INTERFACE, f"{_FURTHER}; Open MPI 4"),
+    Variable("PRTE_MCA_prte_if_include", INTERFACE, f"{_FURTHER}; Open MPI 5"),
+)
+
+
+def _data(gang: Gang, member: Member) -> tuple[Variable, ...]:
+    """By which interfaces MPI's own data goes, where it would try all that a Pod has. NICs that only the template knows
+    of are not kept from UCX."""
+    if not (gang.is_spread and gang.has_more_interfaces) or gang.on_host_network:
+        return ()
+    if gang.net is Net.VERBS:
+        devices = Variable("UCX_NET_DEVICES", ",".join((*member.nics, INTERFACE)), "the NICs nearest to the GPUs")
+    elif gang.net.is_sockets:
+        devices = Variable("UCX_NET_DEVICES", INTERFACE, _FURTHER)
+    else:
+        return _ONE_INTERFACE
+    return (*_ONE_INTERFACE, devices)
 
 
 def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
@@ -46,6 +69,7 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
         Variable("HOROVOD_START_TIMEOUT", PATIENCE_S, "hosts that start at different speeds"),
         Variable("HOROVOD_GLOO_TIMEOUT_SECONDS", PATIENCE_S, "ranks that load their libraries at different speeds"),
         *(() if gang.on_host_network else _INTERFACES),  # those of a node nobody has told
+        *_data(gang, member),
         Variable("CLOSEKNIT_WORLD_SIZE", str(gang.world_size), "for the launchers that want a number"),
     )
 

@@ -12,7 +12,7 @@ from closeknit.launch.network import Net
 from closeknit.launch.platform import Platform
 from closeknit.launch.remedy import Remedy
 from closeknit.launch.row import Row
-from closeknit.launch.template import trainer
+from closeknit.launch.template import SHM_PATH, trainer
 from closeknit.launch.variable import Variable
 
 NVLS = "NCCL_NVLS_ENABLE"
@@ -96,6 +96,21 @@ def _azure(_gang: Gang, _member: Member) -> tuple[Variable, ...]:
     )
 
 
+def _wants_words(gang: Gang) -> bool:
+    """Whether the user has NCCL tell what it does: a value that is filled in later tells nobody yet."""
+    return (gang.users_environment(Role.WORKER).get("NCCL_DEBUG", {}).get("value") or "").upper() in ("INFO", "TRACE")
+
+
+def _words(_gang: Gang, _member: Member) -> tuple[Variable, ...]:
+    """Files in the Pod's memory: every user may write there, and NCCL ends where it cannot."""
+    why = "the template asks for NCCL's words by NCCL_DEBUG; this is what tells of its way through the machine"
+    return (
+        Variable("NCCL_DEBUG_SUBSYS", "INIT,ENV,GRAPH,NET", why),
+        Variable("NCCL_TOPO_DUMP_FILE", f"{SHM_PATH}/nccl-topology.xml", f"{why}; written by rank 0"),
+        Variable("NCCL_GRAPH_DUMP_FILE", f"{SHM_PATH}/nccl-graph.xml", f"{why}; written by rank 0"),
+    )
+
+
 def _ras_port(gang: Gang, _member: Member) -> tuple[Variable, ...]:
     """NCCL's own port would be taken by another job's ranks on the same node."""
     digest = sha256((gang.job.metadata.uid or "").encode()).digest()
@@ -122,6 +137,12 @@ TABLE = (
             "NCCL_CUMEM_ENABLE", "NCCL_NVB_DISABLE", "NCCL_PXN_DISABLE", "NCCL_DMABUF_ENABLE", "NCCL_NET_GDR_READ",
             "NCCL_NET_GDR_LEVEL", "NCCL_COLLNET_ENABLE", "NCCL_GRAPH_FILE", "NCCL_TOPO_FILE", "CUDA_VISIBLE_DEVICES",
         ),
+    ),
+    Row(
+        "the template has NCCL tell what it does",
+        _wants_words,
+        _words,
+        leaves=("NCCL_DEBUG_FILE",),
     ),
     Row(
         "all ranks are in one Pod",

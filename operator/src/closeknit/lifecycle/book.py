@@ -8,7 +8,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking import Booking, Share, assignments, encoded, names, server_share
 from closeknit.cluster.servers import dealt
-from closeknit.launch.environment import environment
+from closeknit.launch.environment import Environment, environment
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.pinning import unpinned
 from closeknit.launch.pod import pod
@@ -19,7 +19,7 @@ from closeknit.lifecycle.gangs import Lost, gang
 from closeknit.lifecycle.obstacles import obstacles
 from closeknit.lifecycle.pauses import is_between, lingers_from
 from closeknit.lifecycle.plan import Notice, Plan
-from closeknit.lifecycle.shortcoming import shortcoming
+from closeknit.lifecycle.shortcoming import harmed, shortcoming
 from closeknit.lifecycle.subject import Subject
 from closeknit.placement.placement import Placement
 
@@ -45,13 +45,14 @@ def book(subject: Subject, placement: Placement) -> Plan:
     if isinstance(made, Lost):  # placement chose from this very cluster
         raise RuntimeError(made.message)  # noqa: TRY004 - no matter of types
     made = replace(made, predicted_gb_s=booked.predicted_bus_bandwidth_gb_s)
+    found = environment(made, 0)
     status = statuses.booked(
         job,
         subject.now,
         booked,
         attempt=number,
         epoch=subject.epoch,
-        environment=_environment(made),
+        environment=_environment(made, found),
         lacks=shortcoming(made, subject.cluster),
     )
     indexes = range(len(made.members))
@@ -66,7 +67,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         probes=_probes(subject, made),
         opening=children.opening,
         actions=children.actions,
-        notice=placed(subject, booked),
+        notice=placed(subject, booked, harmed(found)),
         adds_ipc_lock=made.uses_rdma and ipc_lock,
     )
 
@@ -80,15 +81,15 @@ def may_be_counted(subject: Subject) -> bool:
     return is_late or any(told is None or subject.now < lingers_from(told, subject.now) for told in going)
 
 
-def placed(subject: Subject, booked: PlacementStatus) -> Notice:
-    """The Event that tells of a booking."""
+def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None) -> Notice:
+    """The Event that tells of a booking, and of what harms the job there."""
     nodes = assignments(booked)
     device = next((node.mig_device for node in nodes if node.mig_device), None)
     asked = f"MIG device {device}" if device else f"{sum(len(node.gpus) for node in nodes)} GPUs"
     bandwidth = booked.predicted_bus_bandwidth_gb_s
     predicted = "" if bandwidth is None else f", {bandwidth:g} GB/s predicted"
-    note = f"{asked} on {names([node.name for node in nodes])}{predicted}"
-    return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE)
+    note = f"{asked} on {names([node.name for node in nodes])}{predicted}{f'; {harm}' if harm else ''}"
+    return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE, warning=harm is not None)
 
 
 def _shares(job: TrainingJob, placement: Placement) -> tuple[Share, ...]:
@@ -129,9 +130,8 @@ def _rounded(bandwidth_gb_s: float | None) -> float | None:
     return None if bandwidth_gb_s is None else round(bandwidth_gb_s, 1)
 
 
-def _environment(gang: Gang) -> EnvironmentStatus | None:
+def _environment(gang: Gang, found: Environment) -> EnvironmentStatus | None:
     """What of the user's settings matters; None where nothing does."""
-    found = environment(gang, 0)
     hazards = (*found.hazards, *unpinned(gang))
     if not (found.skipped or hazards):
         return None

@@ -7,6 +7,7 @@ from datetime import timedelta
 from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
+from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle import creation, preflight, statuses, unjudged, unready, unstarted
 from closeknit.lifecycle.answers import TOLD_AGAIN
@@ -31,7 +32,7 @@ from closeknit.lifecycle.obstacles import Obstacle, obstacles, stays_from, told
 from closeknit.lifecycle.pauses import is_between, restart_at
 from closeknit.lifecycle.plan import Action, Delete, Notice, Plan
 from closeknit.lifecycle.shared import shared
-from closeknit.lifecycle.shortcoming import Shortcoming, shortcoming, together
+from closeknit.lifecycle.shortcoming import Shortcoming, harmed, shortcoming, together
 from closeknit.lifecycle.stuck import stuck
 from closeknit.lifecycle.subject import deletions, seconds_until
 from closeknit.lifecycle.verification import is_mismatched, verified
@@ -119,7 +120,8 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
         adds_ipc_lock=gang.uses_rdma and gang.ipc_lock,
     )
     if subject.answers.ipc_lock_refused and subject.job.status.placement is not None:
-        return replace(plan, notice=placed(subject, subject.job.status.placement))  # the try before ended unsaid
+        harm = harmed(environment(gang, 0))
+        return replace(plan, notice=placed(subject, subject.job.status.placement, harm))  # it was unsaid
     return plan
 
 

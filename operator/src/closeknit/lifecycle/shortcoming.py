@@ -10,6 +10,7 @@ from closeknit.api.trainingjob import RdmaPolicy
 from closeknit.cluster.booking import names
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import NodeView
+from closeknit.launch.environment import Environment, environment
 from closeknit.launch.gang import Gang
 from closeknit.launch.network import NCCL_TRANSPORTS, Net
 from closeknit.launch.remedy import Remedy
@@ -63,6 +64,16 @@ def _found(gang: Gang, cluster: Cluster) -> Iterator[Shortcoming]:
         yield Shortcoming(ConditionReason.MEMORY_LOCK_BOUNDED, words)
     if gang.uses_rdma and not gang.ipc_lock:
         yield NO_IPC_LOCK
+    if (words := harmed(environment(gang, 0))) is not None:
+        yield Shortcoming(ConditionReason.HARMFUL_SETTINGS, words)
+
+
+def harmed(made: Environment) -> str | None:
+    """Which settings of the template's own do harm; None where none does."""
+    if not made.hazards:
+        return None
+    told = ", ".join(dict.fromkeys(hazard.name for hazard in made.hazards))
+    return f"settings of its template make it slow, wrong or impossible: {told} (status.environment.warnings)"
 
 
 def _has_nics(cluster: Cluster, node: str) -> bool:
