@@ -63,7 +63,8 @@ def test_harmful_settings_are_told_and_leave_nothing(bed: Bed) -> None:
     assert event["type"] == "Warning"
     assert "--nproc-per-node, NCCL_ALGO, PET_NODE_RANK" in event["note"]
     bed.cluster.kubectl("delete", "trainingjob", "train", f"--namespace={bed.namespace}")
-    bed.cluster.wait_for(lambda: not bed.names("pods") + bed.names("services"), "what was made to be gone")
+    gone_s = 90  # the collector looks for new kinds of objects every 30 s
+    bed.cluster.wait_for(lambda: not bed.names("pods") + bed.names("services"), "what was made to be gone", gone_s)
 
 
 def test_what_only_the_api_server_refuses_is_taken_back_and_never_called_placed(bed: Bed) -> None:
