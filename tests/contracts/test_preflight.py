@@ -23,6 +23,14 @@ NCCL = r"""
 typedef struct { char internal[128]; } ncclUniqueId;
 typedef struct { ncclUniqueId id; int count; } *ncclComm_t;
 static void *booked = (void *)0x7f0000001000;
+static int local(void) {  // of this process: the last argument but one
+  char text[1 << 17], *last = text, *word = text, *before = text;
+  FILE *file = fopen("/proc/self/cmdline", "r");
+  size_t length = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  for (text[length] = 0; word < text + length; word += strlen(word) + 1) before = last, last = word;
+  return atoi(before);
+}
 int ncclGetUniqueId(ncclUniqueId *id) {
   memset(id, 0, sizeof *id);
   snprintf(id->internal, 64, "made by %d", getpid());
@@ -40,7 +48,8 @@ int ncclCommInitRank(ncclComm_t *comm, int count, ncclUniqueId id, int rank) {
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int op, ncclComm_t comm, void *stream) {
   if (from != booked || to != booked || count != 64 << 20 || type != 7 || op != 0 || !comm || stream) return 4;
   if (getenv("BROKEN")) return 2;
-  usleep(comm->count > 2 ? 50000 : 1000);
+  const char *slow = getenv("SLOW");
+  usleep(comm->count > 2 ? 50000 : slow && strchr(slow, '0' + local()) ? 20000 : 1000);
   return 0;
 }
 const char *ncclGetErrorString(int result) { return result == 2 ? "unhandled system error" : "invalid argument"; }
@@ -75,23 +84,26 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def results(libraries: Path, folder: Path, floor: str = "", **more: str) -> list[tuple[int, dict[str, Any]]]:
-    """What the preflights of two nodes with two GPUs and one end with, and say."""
+def results(
+    libraries: Path, folder: Path, floor: str = "", ranks: str = "2,1", slow: tuple[str, str] = ("", ""), **more: str
+) -> list[tuple[int, dict[str, Any]]]:
+    """What the preflights of nodes with so many GPUs end with, and say; on each some local ranks are slow."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    told = [folder / str(node) for node in range(2)]
+    told = [folder / str(node) for node in range(len(ranks.split(",")))]
     processes = [
         subprocess.Popen(
             [sys.executable, "-I", "-c", SCRIPT],
             env={
                 "LD_LIBRARY_PATH": f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}",
                 "CLOSEKNIT_PREFLIGHT": SCRIPT,
-                "CLOSEKNIT_PREFLIGHT_RANKS": "2,1",
+                "CLOSEKNIT_PREFLIGHT_RANKS": ranks,
                 "CLOSEKNIT_PREFLIGHT_NODE": str(node),
                 "CLOSEKNIT_PREFLIGHT_MEET": f"localhost:{port}",
                 "CLOSEKNIT_PREFLIGHT_FLOOR": floor,
                 "CLOSEKNIT_PREFLIGHT_ENFORCE": "1",
                 "CLOSEKNIT_PREFLIGHT_RESULT": str(result),
+                "SLOW": slow[node],
                 **more,
             },
         )
@@ -113,7 +125,25 @@ def test_nccl_itself_is_measured_where_there_is_no_torch(libraries: Path, tmp_pa
 
 def test_a_slow_link_has_a_name(libraries: Path, tmp_path: Path) -> None:
     found = results(libraries, tmp_path, floor="1000")
-    assert [(code, said["link"]) for code, said in found] == [(1, [0, 1])] * 2
+    assert [(code, said["link"], said["ranks"]) for code, said in found] == [(1, [0, 1], [])] * 2
+
+
+def test_a_slow_nic_has_a_name(libraries: Path, tmp_path: Path) -> None:
+    """Those of the second GPUs, which rank 0 alone would not see."""
+    found = results(libraries, tmp_path, floor="1000", ranks="2,2", slow=("1", "1"))
+    assert [(code, said["slow"], said["link"], said["ranks"]) for code, said in found] == [(1, [], [0, 1], [1, 3])] * 2
+
+
+def test_one_node_below_the_prediction_says_so(libraries: Path, tmp_path: Path) -> None:
+    ((code, said),) = results(libraries, tmp_path, floor="1000", ranks="2")
+    assert (code, said["below"], said["slow"], said["link"], said["ranks"]) == (1, True, [], [], [])
+    ((code, said),) = results(libraries, tmp_path, floor="0.001", ranks="2")
+    assert (code, said["below"]) == (0, False)
+
+
+def test_slow_gpus_of_a_node_have_names(libraries: Path, tmp_path: Path) -> None:
+    found = results(libraries, tmp_path, ranks="2,2", slow=("", "01"))
+    assert [(code, said["slow"], said["link"], said["ranks"]) for code, said in found] == [(1, [1], [], [2, 3])] * 2
 
 
 def test_what_nccl_says_is_told(libraries: Path, tmp_path: Path) -> None:

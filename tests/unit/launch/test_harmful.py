@@ -161,6 +161,7 @@ def test_a_rank_that_every_pod_would_have_is_told(entry: dict[str, Any], is_told
     ("name", "value"),
     [
         pytest.param("MASTER_PORT", "29500", id="what closeknit would set"),
+        pytest.param("MASTER_ADDR", "$(PET_MASTER_ADDR)", id="what Kubernetes puts together"),
         pytest.param("TF_CONFIG", "{}", id="of another framework"),
         pytest.param("TORCH_NCCL_TRACE_BUFFER_SIZE", "20000", id="of the flight recorder"),
     ],

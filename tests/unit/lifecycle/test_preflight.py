@@ -9,6 +9,7 @@ import pytest
 
 from closeknit.launch.preflight_script import SCRIPT
 from scenarios.manifests import training_job
+from scenarios.networks import job, two
 from scenarios.stories import conditions, ended
 from scenarios.story import Story, plugin_node
 
@@ -88,6 +89,25 @@ def test_a_good_one_says_nothing() -> None:
             ),
         ),
         (
+            {"inside": 90.0, "world": 80.0, "slow": [1], "link": [], "ranks": [12, 13]},
+            (
+                "PreflightFailed",
+                "preflight: gpu-2 is slower inside than the other nodes of the gang; slowest is what joins GPU 4 of "
+                "gpu-2 and GPU 5 of gpu-2",
+            ),
+        ),
+        (
+            {"slow": [], "link": [0, 1], "ranks": [5, 99]},
+            ("PreflightFailed", "preflight: the slowest link is that between gpu-1, gpu-2"),
+        ),
+        (
+            {"inside": 80.0, "world": 80.0, "below": True, "slow": [], "link": []},
+            (
+                "PreflightFailed",
+                "preflight: gpu-1, gpu-2 are slower than predicted: all ranks reach 80.0 GB/s together",
+            ),
+        ),
+        (
             {"skipped": "the image has no python"},
             ("PreflightSkipped", "no preflight was run: the image has no python"),
         ),
@@ -106,6 +126,9 @@ def test_a_good_one_says_nothing() -> None:
         "a node",
         "both nodes",
         "a link",
+        "GPUs of a node",
+        "no such rank",
+        "below the prediction",
         "skipped",
         "an error",
         "no JSON",
@@ -121,6 +144,24 @@ def test_what_it_says_is_told_and_the_job_runs(result: Any, expected: tuple[str,
     says(story, result)
     assert conditions(story)["Running"] == "True"
     assert degraded(story) == expected
+
+
+def test_the_nics_of_a_slow_link_are_named() -> None:
+    ports = [
+        {"name": f"mlx5_{gpu}", "transport": "RoCE", "state": "Active",
+         "gpuLevels": ["PIX" if other == gpu else "SYS" for other in range(8)]}
+        for gpu in range(8)
+    ]  # fmt: skip
+    asked = job()
+    asked["spec"]["preflight"] = "Warn"
+    story = Story(*two(ports, hca="8"), asked)
+    story.settle()
+    says(story, {"world": 12.5, "slow": [], "link": [0, 1], "ranks": [5, 13]})
+    assert degraded(story) == (
+        "PreflightFailed",
+        "preflight: the slowest link is that between gpu-1, gpu-2: all ranks reach 12.5 GB/s together; slowest on it "
+        "is that of GPU 5 by mlx5_5:1 of gpu-1 and GPU 5 by mlx5_5:1 of gpu-2",
+    )
 
 
 def test_enforced_it_sends_the_job_to_other_nodes() -> None:

@@ -128,9 +128,11 @@ def _of_variables(gang: Gang, users: Mapping[str, Mapping[str, Any]]) -> Iterato
 
 
 def _of_ranks(gang: Gang, users: Mapping[str, Mapping[str, Any]]) -> Iterator[Hazard]:
-    """What is filled in later may well differ from Pod to Pod, and is nobody's business."""
-    taken = {name: users[name].get("value") or "" for name in _RESERVED & users.keys()
-             if not users[name].get("valueFrom")}  # fmt: skip
+    """What Kubernetes fills in later, as by $(NAME), may well be what it should, and is nobody's business."""
+    own = {
+        name: users[name].get("value") or "" for name in _RESERVED & users.keys() if not users[name].get("valueFrom")
+    }
+    taken = {name: value for name, value in own.items() if "$(" not in value}
     if not taken:
         return
     planned: dict[str, set[str]] = {}

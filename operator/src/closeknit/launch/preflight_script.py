@@ -1,8 +1,9 @@
 """The program of a preflight, as text: it runs under the image's own python, of whatever version from 3.6 on.
 
 One process for each GPU, through torch.distributed (NCCL on GPUs, gloo on CPUs), else through libnccl itself. Measured
-are an all-reduce inside each node, one over all ranks, and, where that is slow, one between neighbours, so that a slow
-node or link has a name. The result is one JSON object, all its bandwidths bus bandwidths in GB/s.
+are an all-reduce inside each node, one over all ranks, and, where that is slow, one over each two neighbours, so that a
+slow node or link has a name; on it then one of each two ranks, so that the slow GPU or NIC has one, too. The result is
+one JSON object, all its bandwidths bus bandwidths in GB/s.
 """
 
 SCRIPT = r'''
@@ -23,6 +24,10 @@ def tell(result, failed):
         log.write(json.dumps(result)[:4000])
     print(json.dumps(result), flush=True)
     sys.exit(1 if failed and os.environ.get("CLOSEKNIT_PREFLIGHT_ENFORCE") == "1" else 0)
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]
 
 
 def library(names, folders):
@@ -191,13 +196,37 @@ def rank(local):
     groups = world.groups(nodes + [everyone])  # all ranks make all groups, in one order
     told = world.told(measured(groups[NODE], nodes[NODE]))
     whole = world.told(measured(groups[-1], everyone))[0]
-    pairs = []
-    if whole is not None and whole < FLOOR:
-        two = [[nodes[node][0], nodes[node + 1][0]] for node in range(len(COUNTS) - 1)]
-        found = world.told([measured(group, ranks) for group, ranks in zip(world.groups(two), two)])
-        pairs = [max((each[at] or 0.0 for each in found), default=0.0) for at in range(len(COUNTS) - 1)]
+
+    def least(lists):
+        """Of each list of ranks what its slowest measured."""
+        found = world.told([measured(group, ranks) for group, ranks in zip(world.groups(lists), lists)])
+        return [min([each[at] for each in found if each[at] is not None] or [0.0]) for at in range(len(lists))]
+
+    def slowest(lists, reached, usual):
+        """Those ranks that are farthest below what is usual; none where all are near it."""
+        parts = [each / of if of else 1.0 for each, of in zip(reached, usual)]
+        at = parts.index(min(parts)) if parts else -1
+        return lists[at] if parts and parts[at] < SLOW else []
+
+    inside = [told[ranks[0]] for ranks in nodes]
+    slow = [node for node, each in enumerate(inside) if each and each < SLOW * median([one for one in inside if one])]
+    link, ranks = [], []
+    if slow:
+        near = [[list(pair) for pair in zip(each, each[1:])] for each in nodes]
+        reached = iter(least([pair for pairs in near for pair in pairs]))
+        found = [[next(reached) for _ in pairs] for pairs in near]
+        first = slow[0]
+        usual = [median([each[at] for each in found if len(each) > at]) for at in range(len(found[first]))]
+        ranks = slowest(near[first], found[first], usual)
+    elif whole is not None and whole < FLOOR and len(nodes) > 1:
+        reached = least([first + second for first, second in zip(nodes, nodes[1:])])
+        at = reached.index(min(reached))
+        link = [at, at + 1]
+        rails = [list(pair) for pair in zip(nodes[at], nodes[at + 1])]
+        reached = least(rails)
+        ranks = slowest(rails, reached, [median(reached)] * len(rails))
     if local == 0:
-        print("RESULT " + json.dumps({"nodes": [told[ranks[0]] for ranks in nodes], "world": whole, "pairs": pairs}))
+        print("RESULT " + json.dumps({"nodes": inside, "world": whole, "slow": slow, "link": link, "ranks": ranks}))
     sys.stdout.flush()
     world.told(None)
     os._exit(0)
@@ -237,16 +266,10 @@ def whole():
     if not lines:
         tell({"error": "the first process told nothing"}, True)
     found = json.loads(lines[-1][len("RESULT "):])
-    inside = [each for each in found["nodes"] if each]
-    median = sorted(inside)[len(inside) // 2] if inside else 0
-    slow = [node for node, each in enumerate(found["nodes"]) if each and each < SLOW * median]
     below = found["world"] is not None and found["world"] < FLOOR
-    link = []
-    if below and found["pairs"]:
-        at = found["pairs"].index(min(found["pairs"]))
-        link = [at, at + 1]
-    result = {"inside": found["nodes"][NODE], "world": found["world"], "slow": slow, "link": link}
-    tell(result, bool(slow) or below)
+    result = {"inside": found["nodes"][NODE], "below": below}
+    result.update((name, found[name]) for name in ("world", "slow", "link", "ranks"))
+    tell(result, bool(found["slow"]) or below)
 
 
 if len(sys.argv) > 1:

@@ -8,12 +8,15 @@ from closeknit.api.names import ConditionReason, EndReason
 from closeknit.api.printable import printable
 from closeknit.api.trainingjob import Preflight
 from closeknit.cluster.booking import Share, names
+from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.template import PREFLIGHT
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.ending import end
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.shortcoming import Shortcoming
+from closeknit.machine.graph import Machine
+from closeknit.placement.bandwidth import nearest_nics
 
 MOST_IN_A_ROW = 3  # attempts; the one after fails the job
 _SHOWN = 300  # characters of what a container said
@@ -27,10 +30,14 @@ class Finding(msgspec.Struct, frozen=True):
     """GB/s of bus bandwidth among the ranks of this node."""
     world: float | None = None
     """GB/s of bus bandwidth among all ranks."""
+    below: bool = False
+    """Whether that is far below the prediction."""
     slow: tuple[int, ...] = ()
     """Node ranks that are slower inside than the others."""
     link: tuple[int, ...] = ()
     """Node ranks of the slowest two neighbours, where all ranks together are slow."""
+    ranks: tuple[int, ...] = ()
+    """The two global ranks, on the slow node or at the ends of the slow link, that are far slower than others there."""
     skipped: str = ""
     """Why nothing was measured."""
     error: str = ""
@@ -59,7 +66,7 @@ def shown(attempt: Attempt) -> Shortcoming | None:
     if skipped := next((each.skipped for each in found if each.skipped), ""):
         words = f"no preflight was run: {printable(skipped, _SHOWN)}"
         return Shortcoming(ConditionReason.PREFLIGHT_SKIPPED, words)
-    wrong = _words(attempt.booking.shares, found)
+    wrong = _words(attempt, found)
     return None if wrong is None else Shortcoming(ConditionReason.PREFLIGHT_FAILED, f"preflight: {wrong}")
 
 
@@ -74,27 +81,65 @@ def failed(attempt: Attempt, pods: Sequence[Pod]) -> Plan | None:
     unfit = sorted({shares[rank].node for rank in _named(shares, found)})
     if not unfit and any(each.error for each in found):
         unfit = sorted({pod.node for pod in mine if pod.node})
-    message = f"preflight: {_words(shares, found) or 'it failed without a word'}; the job is placed anew"
+    message = f"preflight: {_words(attempt, found) or 'it failed without a word'}; the job is placed anew"
     return end(attempt, EndReason.PREFLIGHT_FAILED, message, unfit=unfit)
 
 
 def _named(shares: Sequence[Share], found: Sequence[Finding]) -> set[int]:
-    """Node ranks that are to blame: slow nodes, else both ends of a slow link."""
+    """Node ranks that are to blame: slow nodes, else both ends of a slow link, else all."""
     slow = {rank for each in found for rank in each.slow}
     blamed = slow or {rank for each in found for rank in each.link}
+    if not blamed and any(each.below for each in found):
+        blamed = set(range(len([share for share in shares if share.server is None])))
     return {rank for rank in blamed if 0 <= rank < len(shares)}
 
 
-def _words(shares: Sequence[Share], found: Sequence[Finding]) -> str | None:
-    """What is wrong, naming nodes; None where nothing is."""
+def _words(attempt: Attempt, found: Sequence[Finding]) -> str | None:
+    """What is wrong, naming nodes, GPUs and NICs; None where nothing is."""
+    shares = attempt.booking.shares
     if error := next((each.error for each in found if each.error), ""):
         return f"the all-reduce failed: {printable(error.strip()[-_SHOWN:])}"
     named = sorted(_named(shares, found))
     if not named:
         return None
     nodes = names([shares[rank].node for rank in named])
+    ends = " and ".join(_ends(attempt, found))
     if any(each.slow for each in found):
-        return f"{nodes} {'is' if len(named) == 1 else 'are'} slower inside than the other nodes of the gang"
+        words = f"{nodes} {'is' if len(named) == 1 else 'are'} slower inside than the other nodes of the gang"
+        return f"{words}; slowest is what joins {ends}" if ends else words
     reached = next((each.world for each in found if each.world is not None), None)
     got = "" if reached is None else f": all ranks reach {reached:.1f} GB/s together"
-    return f"the slowest link is that between {nodes}{got}"
+    if not any(each.link for each in found):
+        return f"{nodes} {'is' if len(named) == 1 else 'are'} slower than predicted{got}"
+    return f"the slowest link is that between {nodes}{got}" + (f"; slowest on it is that of {ends}" if ends else "")
+
+
+def _ends(attempt: Attempt, found: Sequence[Finding]) -> list[str]:
+    """The two GPUs that the slowest ranks are on, with their NICs where these are on two nodes; none unless there are
+    two such ranks."""
+    told = next((each.ranks for each in found if each.ranks), ())
+    ends = [
+        (share, rank - share.first_rank) for rank in told for share in attempt.booking.shares if rank in share.ranks
+    ]
+    if len(ends) != 2:
+        return []
+    is_link = ends[0][0] is not ends[1][0]
+    return [_gpu(attempt.subject.cluster, *end, with_nics=is_link) for end in ends]
+
+
+def _gpu(cluster: Cluster, share: Share, local_rank: int, *, with_nics: bool) -> str:
+    gpu = share.gpus[local_rank]
+    view = cluster.nodes.get(share.node)
+    nics = _nics(view.machine, share, gpu) if with_nics and view is not None and view.machine is not None else []
+    return f"GPU {gpu}{' by ' + ', '.join(nics) if nics else ''} of {share.node}"
+
+
+def _nics(machine: Machine, share: Share, gpu: int) -> list[str]:
+    """Those of the share's NICs that are nearest to one of its GPUs, as name:port."""
+    position = next((at for at, each in enumerate(machine.gpus) if each.index == gpu), None)
+    if position is None:
+        return []
+    mine = {nic.transport for nic in machine.nics if f"{nic.name}:{nic.port}" in share.nics}
+    rows = sorted(row for transport in mine for row in nearest_nics(machine, transport, (position,)))
+    near = [f"{machine.nics[row].name}:{machine.nics[row].port}" for row in rows]
+    return [name for name in near if name in share.nics]
