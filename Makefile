@@ -58,8 +58,8 @@ test-unit: environment ## Pure code only: seconds
 test-cluster: control-plane ## On the real control plane
 	@$(PYTEST) tests/cluster $(PYTEST_FLAGS)
 
-test-node: control-plane node-programs frameworks ## On real kubelets; needs root
-	@$(RUN) pytest tests/node $(PYTEST_FLAGS)
+test-node: control-plane node-programs frameworks ## On real kubelets, with what every rank saw; needs root
+	@$(RUN) pytest tests/node -rP $(PYTEST_FLAGS)
 
 test-chart: control-plane ## Chart: lint, schema, the API server's own opinion
 	@$(RUN) pytest tests/chart $(PYTEST_FLAGS)

@@ -81,6 +81,15 @@ def pytest_testnodedown(node: Any) -> None:
     node.config.stash[long_tests_left_out] = max(left_out, node.config.stash.get(long_tests_left_out, 0))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints what tests have measured, `record_property("measured", words)`, by several processes, too."""
+    passed: list[pytest.TestReport] = terminalreporter.stats.get("passed", [])
+    for report in passed:
+        for name, words in report.user_properties:
+            if name == "measured":
+                terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {words}")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Prints the last line: after pytest's own summary."""

@@ -1,6 +1,7 @@
 """What goes wrong with a gang on real kubelets: what is told of it, how it ends, and that nothing is left."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -98,6 +99,30 @@ def test_what_never_starts_is_told_and_leaves_nothing(jobs: Jobs) -> None:
     jobs.cluster.wait_for(lambda: [each for each in sorted(jobs.told()) if each in expected] == expected, "the Events")
     jobs.delete("trainingjob", "pending")
     jobs.delete("resourceclaim", "extra")
+
+
+def test_a_pod_that_runs_and_never_becomes_ready_is_told(jobs: Jobs) -> None:
+    """After ten minutes. They are not waited for: that it has run and not been ready for longer is put into the status
+    of job and Pod, where the kubelet has its own right again within ten seconds."""
+    jobs.begin("unready")
+    submit(jobs, "train", {"readinessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 1}}, {})
+    jobs.wait_for_state("Running")
+    (pod,) = jobs.all("pods")
+    jobs.cluster.patch("trainingjob", "train", aged(jobs.job(), "Running"), jobs.namespace, "status")
+    jobs.cluster.patch("pod", pod["metadata"]["name"], aged(pod, "Ready"), jobs.namespace, "status")
+    jobs.wait_for_told("Placed", "PodsNotReady")
+    (told,) = (each for each in jobs.all("events.events.k8s.io") if each["reason"] == "PodsNotReady")
+    assert told["note"] == "train-a1-worker-00000 not ready for 10 min: containers with unready status: [trainer]"
+    status = jobs.job()["status"]
+    assert (status["state"], status.get("attempts", [])) == ("Running", [])  # nothing ends by it
+
+
+def aged(of: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The status with this condition as old as if that had been eleven minutes ago."""
+    long_ago = f"{datetime.now(UTC) - timedelta(minutes=11):%Y-%m-%dT%H:%M:%SZ}"
+    conditions = of["status"]["conditions"]
+    changed = [each | ({"lastTransitionTime": long_ago} if each["type"] == kind else {}) for each in conditions]
+    return {"status": {"conditions": changed}}
 
 
 def test_a_claim_on_gpus_that_somebody_takes_ends_the_attempt(jobs: Jobs) -> None:

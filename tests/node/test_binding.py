@@ -1,6 +1,6 @@
 """How GPUs are bound on real nodes by a device plugin, and that it is seen which ones the Pods really got."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from node.jobs import Jobs
 
 pytestmark = pytest.mark.nodes
 
+Measure = Callable[[str, object], None]
 VERIFIED_WITHIN_S = 10
 SHOW = ["sh", "-c", "ls /dev/nvidia*; exec sleep 600"]
 # The first four of a DGX-1 are joined all to all; of these four, two pairs are not.
@@ -31,26 +32,26 @@ def nothing_is_left(jobs: Jobs) -> Iterator[None]:
     jobs.wait_for_nothing()
 
 
-def test_a_whole_node_is_given_as_planned(jobs: Jobs) -> None:
+def test_a_whole_node_is_given_as_planned(jobs: Jobs, record_property: Measure) -> None:
     jobs.begin("whole")
     jobs.train(SHOW, gpus=16)
-    nodes = verified(jobs)
+    nodes = verified(jobs, record_property)
     assert [(node["binding"], node["actual"]) for node in nodes] == [("WholeNode", "Verified")] * 2
     assert [shown(jobs, pod) for pod in jobs.names("pods")] == [list(range(8))] * 2
 
 
-def test_a_part_of_a_node_is_seen_to_be_what_was_planned(jobs: Jobs) -> None:
+def test_a_part_of_a_node_is_seen_to_be_what_was_planned(jobs: Jobs, record_property: Measure) -> None:
     jobs.begin("part")
     for node in jobs.stand.nodes:
         prefer(jobs, node, PLANNED)
     jobs.train(SHOW, gpus=8, topology={"gpusPerNode": 4}, gpu={"binding": "BestEffort"})
-    nodes = verified(jobs)
+    nodes = verified(jobs, record_property)
     assert [(node["binding"], node["gpus"]) for node in nodes] == [("BestEffort", list(PLANNED))] * 2
     assert [shown(jobs, pod) for pod in jobs.names("pods")] == [list(PLANNED)] * 2
     jobs.wait_for_told("Placed")
 
 
-def test_slower_gpus_than_planned_are_seen_and_the_gang_is_placed_anew(jobs: Jobs) -> None:
+def test_slower_gpus_than_planned_are_seen_and_the_gang_is_placed_anew(jobs: Jobs, record_property: Measure) -> None:
     jobs.begin("slower")
     other = jobs.stand.nodes[1]
     prefer(jobs, other, SLOWER)
@@ -62,13 +63,13 @@ def test_slower_gpus_than_planned_are_seen_and_the_gang_is_placed_anew(jobs: Job
         "device plugins gave slower GPUs than planned: node-2 was to give 0,1,2,3 and gave 0,1,6,7; "
         "the job is placed anew"
     )
-    nodes = verified(jobs)
+    nodes = verified(jobs, record_property)
     assert [node["actual"] for node in nodes] == ["Verified", "Verified"]
     assert shown(jobs, "train-a2-worker-00001") == list(PLANNED)
     jobs.wait_for_told("Placed", "Misplaced", "Placed")
 
 
-def verified(jobs: Jobs) -> list[dict[str, Any]]:
+def verified(jobs: Jobs, record_property: Measure) -> list[dict[str, Any]]:
     """The nodes of the job's placement, once it is verified; that is soon after its containers have started."""
     jobs.cluster.wait_for(lambda: jobs.condition("PlacementVerified").get("status") == "True", "the GPUs to be seen")
     moments = [moment(jobs.condition("PlacementVerified")["lastTransitionTime"])]
@@ -76,7 +77,7 @@ def verified(jobs: Jobs) -> list[dict[str, Any]]:
         if not pod["metadata"].get("deletionTimestamp"):
             moments.append(moment(pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]))
     took_s = (moments[0] - max(moments[1:])).total_seconds()
-    print(f"seen {took_s:.0f} s after the last container started")
+    record_property("measured", f"verified {took_s:.0f} s after the last container started")
     assert took_s <= VERIFIED_WITHIN_S
     nodes: list[dict[str, Any]] = jobs.job()["status"]["placement"]["nodes"]
     return nodes

@@ -6,6 +6,7 @@ A container sees a GPU that it got as /dev/nvidia<minor>, a MIG device as /dev/n
 
 from typing import Any
 
+from closeknit.agent.discovery.pci import address
 from closeknit.agent.discovery.profile import NO_FAULTS, Faults
 from closeknit.api.names import NIC_DRA_DRIVER
 from closeknit.cluster.mig import mig_resource
@@ -15,16 +16,19 @@ from harness.machines import nic_device, readings
 def pretended(node: str, profile: str, faults: Faults = NO_FAULTS) -> dict[str, Any]:
     """The GPUs that the agent of `node` simulates from this profile, by the same uuids and minor numbers; none that is
     cut into MIG devices."""
+    machine = readings(node, profile, faults)
+    numa = {device.address: device.numa_node for device in machine.pci}
     return {
         "gpus": [
             {
                 "uuid": gpu.uuid,
                 "minor": gpu.minor,
+                "numaNode": numa.get(address(gpu.bus_id) or ""),
                 "product": gpu.name,
                 "memoryMiB": (gpu.memory_bytes or 0) >> 20,
                 "deviceNodes": _nodes(f"/dev/nvidia{gpu.minor}"),
             }
-            for gpu in readings(node, profile, faults).gpus
+            for gpu in machine.gpus
             if not gpu.mig_devices
         ]
     }

@@ -21,6 +21,7 @@ from closeknit.api.names import GPU_DRA_DRIVER, GPU_RESOURCE
 from harness.local_cluster import ClusterError, LocalCluster, ask
 from harness.node import programs
 from harness.node.image import write_inmate_image
+from harness.node.numa import write_numa
 from harness.node.projects import node_programs
 from harness.node.site import Site
 from harness.supervisor import remove
@@ -46,6 +47,7 @@ class LocalNode:
         self.folder = cluster.directory.with_name(cgroup)
         self._pids: dict[str, int] = {}
         self._resources: dict[str, str] = {}
+        self._has_numa = False
 
     def __enter__(self) -> Self:
         self._programs = node_programs()
@@ -99,10 +101,14 @@ class LocalNode:
         self.start_program("kubelet", *programs.kubelet(self.folder, self.site, self._programs))
         self._wait_for(self._is_ready, f"node {self.site.name} to be Ready")
 
-    def change_kubelet(self, **changes: Any) -> None:
+    def change_kubelet(self, *, has_numa: bool = False, **changes: Any) -> None:
         """Starts the kubelet anew with these fields of its configuration; with none, as it was. What its managers of
-        CPUs and memory have written down goes, as it must with a policy: its Pods keep what they have."""
+        CPUs and memory have written down goes, as it must with a policy: its Pods keep what they have. `has_numa`: it
+        sees two NUMA nodes, as harness.node.numa has them."""
         self.stop_program("kubelet")
+        if has_numa != self._has_numa:
+            self._has_numa = has_numa
+            self.run_program("numa", *programs.numa(write_numa(self.folder) if has_numa else None))
         programs.configure_kubelet(self.folder, self.site, changes)
         for manager in ("cpu", "memory"):
             (self.folder / "var" / "lib" / "kubelet" / f"{manager}_manager_state").unlink(missing_ok=True)

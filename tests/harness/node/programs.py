@@ -12,6 +12,7 @@ from typing import Any
 from harness.certificates import Authority
 from harness.kubectl import kubeconfig_text, write_private
 from harness.node.image import IMAGE
+from harness.node.numa import KERNELS
 from harness.node.site import API_ADDRESS, CLUSTER_DOMAIN, DNS_ADDRESS, Site
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
@@ -73,6 +74,11 @@ def kubelet(folder: Path, site: Site, programs: Mapping[str, Path]) -> list[str]
         "--root-dir=/var/lib/kubelet",
         "--v=2",
     ]
+
+
+def numa(folder: Path | None) -> list[str]:
+    """Has programs that start from now on see these NUMA nodes; None: the machine's own again."""
+    return ["umount", KERNELS] if folder is None else ["mount", "--bind", str(folder), KERNELS]
 
 
 def device_plugin(folder: Path, devices: Path, programs: Mapping[str, Path]) -> list[str]:

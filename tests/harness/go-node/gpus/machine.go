@@ -28,6 +28,7 @@ type gpu struct {
 	MemoryMiB   int64             `json:"memoryMiB"`
 	PCIBusID    string            `json:"pciBusID"`    // as 0000:03:00.0
 	DeviceNodes []*cdi.DeviceNode `json:"deviceNodes"` // path, and hostPath where that is another
+	NUMANode    *int64            `json:"numaNode"`    // what a device plugin tells of it; nothing where it is left out
 	Name        string            `json:"name"`        // in ResourceSlices; gpu-<minor> where it is left out
 	Attributes  map[string]any    `json:"attributes"`  // there, texts and booleans, in place of those of a whole GPU
 }

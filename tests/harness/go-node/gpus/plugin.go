@@ -38,7 +38,11 @@ func (p *plugin) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1bet
 func (p *plugin) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
 	answer := &v1beta1.ListAndWatchResponse{}
 	for _, each := range p.machine.GPUs {
-		answer.Devices = append(answer.Devices, &v1beta1.Device{ID: each.UUID, Health: v1beta1.Healthy})
+		device := &v1beta1.Device{ID: each.UUID, Health: v1beta1.Healthy}
+		if each.NUMANode != nil {
+			device.Topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: *each.NUMANode}}}
+		}
+		answer.Devices = append(answer.Devices, device)
 	}
 	if err := stream.Send(answer); err != nil {
 		return err
