@@ -92,8 +92,9 @@ FIELDS:
   nvlink <string>
   enum: Required, Preferred, Ignored
     Required, Preferred or Ignored: whether each tensor x context group, or
-    without one each node's share, must share an NVLink island. Default
-    Preferred.
+    without one each node's share, must share an NVLink island. Required also
+    keeps a gang to machines of one GPU product; the others mix products where
+    nothing else exists. Default Preferred.
 """
 
 STATUS = {
