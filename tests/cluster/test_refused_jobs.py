@@ -15,6 +15,12 @@ from harness.operator_bed import ON_DRA, ON_PLUGIN, Bed, others
         pytest.param({"gpus": 8, "defragment": "OnRestart"}, "NotSupported", id="a field that is not built"),
         pytest.param({"gpus": 8, "topology": {"fabric": {"required": "orbit"}}}, "UnknownLevel", id="an unknown level"),
         pytest.param(
+            {**ON_DRA, "gpus": 16, "network": {"rdma": "Required"}}, "RDMAUnavailable", id="RDMA where there is none"
+        ),
+        pytest.param(
+            {"gpus": 16, "network": {"trafficClass": "gold"}}, "UnknownTrafficClass", id="an unknown traffic class"
+        ),
+        pytest.param(
             {
                 "gpus": 8,
                 "template": {"spec": {"containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}},

@@ -234,6 +234,8 @@ def test_over_mixed_fabrics_required_is_refused(nodes: list[dict[str, Any]]) -> 
     assert pending is not None
     assert pending.reason == "RDMAUnavailable"
     assert "network.rdma: Preferred" in pending.message
+    assert [notice.reason for notice in story.notices] == ["RDMAUnavailable"]
+    assert not [kind for kind, *_ in story.objects if kind in ("Pod", "Service", "ResourceClaim")]
 
 
 def test_egress_bandwidth_is_an_annotation_of_every_pod_and_the_templates_own_wins() -> None:
