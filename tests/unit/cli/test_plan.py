@@ -155,6 +155,20 @@ def test_nothing_is_told_of_nvls_that_the_job_turns_off(tmp_path: Path, environm
     assert "nvlsBusBandwidthGBps" not in run(eight(tmp_path, **environment), EXAMPLES / "cluster.yaml")
 
 
+@pytest.mark.parametrize(("reason", "gb_s"), [("WithoutMulticast", None), ("OverSockets", 476.0)])
+def test_of_an_attempt_without_multicast_nothing_is_told_of_nvls(
+    tmp_path: Path, reason: str, gb_s: float | None
+) -> None:
+    placement = booked(("gpu-01", range(8))) | {"predictedBusBandwidthGBps": 358.9}
+    placement["nodes"][0]["topologyGeneration"] = 1
+    degraded = condition("Degraded", reason=reason)
+    stored = training_job(
+        "asked", namespace="ml", spec={"gpus": 8}, placement=placement, attempt=2, conditions=[degraded]
+    )
+    objects = yaml.safe_load_all((EXAMPLES / "cluster.yaml").read_text())
+    assert plan(tmp_path, asked(gpus=8), *objects, stored).get("nvlsBusBandwidthGBps") == gb_s
+
+
 @pytest.mark.parametrize("gpus", [4, 16], ids=["rings are planned faster", "over two nodes"])
 def test_nothing_is_told_of_nvls_where(tmp_path: Path, gpus: int) -> None:
     (tmp_path / "job").write_text(json.dumps(asked(gpus=gpus, gpu={"products": ["NVIDIA-H200"]})))
