@@ -7,6 +7,9 @@ from pydantic import ValidationError
 
 from closeknit.api.clustertopology import EQUAL_RESOURCES_MESSAGE
 from closeknit.api.objects import ClusterTopology
+from closeknit.cluster.cluster import build
+from closeknit.cluster.kinds import change, from_document
+from closeknit.cluster.node import RdmaOffer
 from scenarios.manifests import Manifest, cluster_topology, pod
 from scenarios.networks import degraded, environment, job, nics, pods, two
 from scenarios.story import Story
@@ -17,6 +20,7 @@ NETWORKS = [
     {"resource": "nvidia.com/rail1", "network": "default/rail1"},
     {"resource": "nvidia.com/rail0", "network": "default/rail0"},
 ]
+OFFER = RdmaOffer("k8s.v1.cni.cncf.io/nvidia.com/rail0", 8, ("nvidia.com/rail0", "nvidia.com/rail1"))
 #                   gpu-1                          gpu-2
 #            mlx5_0       mlx5_1            mlx5_0       mlx5_1
 #           8 of rail0   8 of rail1        8 of rail0   8 of rail1      a Pod on each: one of rail0, one of rail1
@@ -76,12 +80,14 @@ def test_it_comes_before_shares_of_a_resource() -> None:
 
 
 def test_a_declaration_that_comes_later_reaches_every_node() -> None:
-    story = Story(*two(nics("RoCE"), **RAILS), job("Required"))
-    story.settle()
-    assert pods(story) == []
-    story.add(declared())
-    story.settle()
-    assert len(pods(story)) == 2
+    """Levels stay as they are."""
+    machines = [found for each in two(nics("RoCE"), **RAILS) if (found := from_document(each)) is not None]
+    before, after = from_document(cluster_topology()), from_document(declared())
+    assert before is not None
+    assert after is not None
+    cluster = build([*machines, before]).after([change(after)])
+    assert [view.rdma for _, view in sorted(cluster.nodes.items())] == [OFFER, OFFER]
+    assert cluster == build([*machines, after])
 
 
 def test_functions_that_others_hold_are_not_promised() -> None:
