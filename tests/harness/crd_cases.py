@@ -60,6 +60,11 @@ def levels(sentence: str, *names: str, refused_field: str = "", words: str = "",
     return Case(sentence, "ClusterTopology", spec, "default", refused_field, words, schema_words)
 
 
+def networks(sentence: str, *pairs: tuple[str, str], refused_field: str = "", words: str = "") -> Case:
+    found = [{"resource": resource, "network": network} for resource, network in pairs]
+    return Case(sentence, "ClusterTopology", {"fabric": {"sriovNetworks": found}}, "default", refused_field, words)
+
+
 def node(sentence: str, refused_field: str = "", *, schema_words: str = "", **spec: Any) -> Case:
     merged = {"source": {"method": "NVML"}, "gpus": []} | spec
     return Case(sentence, "NodeTopology", merged, "gpu-0", refused_field, schema_words=schema_words)
@@ -229,6 +234,16 @@ CASES = (
         refused_field="spec.levels[0].name",
         schema_words='Invalid value: "Rack": spec.levels[0].name in body should match '
         "'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'",
+    ),
+    networks(
+        "networks of different functions are accepted", ("a.example/rail0", "ops/rail-0"), ("a.example/rail1", "b/c")
+    ),
+    networks(
+        "two networks of the same functions are refused",
+        ("a.example/rail0", "a/b"),
+        ("a.example/rail0", "a/c"),
+        refused_field="spec.fabric.sriovNetworks",
+        words="resources must differ",
     ),
     # NodeTopology.
     node("a node without GPUs is accepted"),

@@ -7,7 +7,7 @@ import pytest
 from closeknit.controller.metrics import Metrics, totals
 from closeknit.lifecycle.answers import Answers
 from closeknit.lifecycle.detour import SILENT_FOR
-from scenarios.manifests import allocation, node_topology, training_job, uuids
+from scenarios.manifests import allocation, cluster_topology, node_topology, training_job, uuids
 from scenarios.networks import degraded, job, nics, two
 from scenarios.stories import two_plugin_nodes
 from scenarios.story import Story, plugin_node
@@ -53,6 +53,16 @@ def tell(story: Story, *ways: list[str]) -> None:
 def found(story: Story) -> tuple[str, str, str] | None:
     told = degraded(story)
     return None if told is None else (told.status, told.reason, told.message or "")
+
+
+def test_nobody_counts_what_functions_move() -> None:
+    """Those of SR-IOV are in the Pods; the counters of their NICs leave them out."""
+    declared = cluster_topology(fabric={"sriovNetworks": [{"resource": "x.example/rail0", "network": "default/rail0"}]})
+    story = ran(Story(declared, *two(nics("RoCE"), **{"x.example/rail0": "8"}), job("Required")))
+    tell(story, ["NVLink", "Socket"], ["NVLink", "Socket"])
+    story.pass_time(SILENT_FOR.total_seconds())
+    story.settle()
+    assert found(story) is None
 
 
 def test_a_job_that_fell_back_to_sockets_is_told_of_after_ten_minutes() -> None:

@@ -13,6 +13,11 @@ RESERVED_LEVEL_MESSAGE = f"{HOST_LEVEL} and {NVLINK_DOMAIN_LEVEL} are levels tha
 EQUAL_LEVELS_MESSAGE = "level names must differ"
 
 LevelName = Annotated[str, StringConstraints(max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+MAX_SRIOV_NETWORKS = 32  # NICs of one node: twice what machines of today have
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME = rf"{_LABEL}([.]{_LABEL})*"
+EQUAL_RESOURCES_MESSAGE = "resources must differ"
+
 BandwidthGbS = Annotated[float, Field(ge=0, le=100_000)]
 
 
@@ -34,6 +39,17 @@ class TrafficClass(Wire):
     """Service level (InfiniBand)."""
 
 
+class SriovNetwork(Wire):
+    """A resource of SR-IOV functions, and the network by which Multus gives a Pod the interface of one."""
+
+    resource: Annotated[
+        str, StringConstraints(max_length=253, pattern=rf"^{_NAME}/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+    ]
+    """What the SR-IOV device plugin calls the functions of one NIC of each node, for example nvidia.com/rail0."""
+    network: Annotated[str, StringConstraints(max_length=317, pattern=rf"^{_LABEL}/{_NAME}$")]
+    """Namespace and name of the NetworkAttachmentDefinition that names this resource, for example default/rail0."""
+
+
 class Fabric(Wire):
     """What only the site knows of its network."""
 
@@ -45,6 +61,9 @@ class Fabric(Wire):
     """Queue pairs per connection on an ECMP fabric."""
     traffic_classes: Annotated[dict[str, TrafficClass], Field(max_length=16)] = {}
     """Named traffic classes."""
+    sriov_networks: Annotated[list[SriovNetwork], Field(max_length=MAX_SRIOV_NETWORKS)] = []
+    """Networks of SR-IOV functions, of different resources: a Pod on several nodes gets one function of each that its
+    node has."""
     level_bandwidth_gb_s: Annotated[dict[str, BandwidthGbS], Field(alias="levelBandwidthGBps", max_length=16)] = {}
     """Bandwidth per node and direction between domains of a level, in GB/s."""
 
@@ -66,6 +85,13 @@ class ClusterTopologySpec(Wire):
                 raise FieldError(f"levels[{index}].name", RESERVED_LEVEL_MESSAGE)
         if len(set(names)) < len(names):
             raise FieldError("levels", EQUAL_LEVELS_MESSAGE)
+        return self
+
+    @model_validator(mode="after")
+    def _resources_differ(self) -> "ClusterTopologySpec":
+        resources = [network.resource for network in self.fabric.sriov_networks]
+        if len(set(resources)) < len(resources):
+            raise FieldError("fabric.sriovNetworks", EQUAL_RESOURCES_MESSAGE)
         return self
 
 

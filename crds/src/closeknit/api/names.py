@@ -42,6 +42,7 @@ RDMA_RESOURCE_PREFIX = "rdma/"  # k8s-rdma-shared-dev-plugin's default prefix
 ERDMA_RESOURCE = "aliyun/erdma"  # Alibaba's eRDMA controller: one stands for the node's eRDMA devices
 EFA_RESOURCE = "vpc.amazonaws.com/efa"  # AWS' EFA device plugin: one for each adapter
 GKE_NETWORK_PREFIX = "networking.gke.io.networks/"  # GKE's multi-networking: one for each network of the node
+FUNCTION_PREFIX = "k8s.v1.cni.cncf.io/"  # of Multus: and a resource of SR-IOV functions, each with a network of its
 GKE_RDMA_NETWORK = "rdma-"  # how the names of those begin that are RDMA NICs
 POD_COUNT = "pods"  # the resource of a Node of which every Pod takes one
 TRAINER_CONTAINER = "trainer"

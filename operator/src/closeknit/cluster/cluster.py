@@ -109,7 +109,11 @@ class Cluster:
         if tables is old:
             return self
         levels = tables.census.levels
-        if levels != old.census.levels or tables.nodes_are_known != old.nodes_are_known:
+        if (
+            levels != old.census.levels
+            or tables.nodes_are_known != old.nodes_are_known
+            or (tables.topology is not old.topology and tables.functions != old.functions)
+        ):
             touched.update(tables.names())
         return self._with(tables, levels, touched, self.now)
 

@@ -8,6 +8,7 @@ from closeknit.api.names import (
     CLAIMED_PREFIX,
     EFA_RESOURCE,
     ERDMA_RESOURCE,
+    FUNCTION_PREFIX,
     GKE_NETWORK_PREFIX,
     GKE_RDMA_NETWORK,
     RDMA_RESOURCE_PREFIX,
@@ -28,6 +29,8 @@ class Exposure(StrEnum):
     """One of the resource for each adapter."""
     GKE = "GKE"
     """One of each network's resource, and an annotation that gives the network an interface in the Pod."""
+    SRIOV = "SRIOV"
+    """One function of each resource of SR-IOV functions, and a network of Multus that gives it an interface."""
     SHARED = "Shared"
     """One of the resource exposes every NIC behind it."""
 
@@ -39,9 +42,12 @@ class Exposure(StrEnum):
 
 def exposure(resource: str) -> Exposure | None:
     """What NICs come by, where a Pod asks for this resource; None for one that brings none. A DeviceClass is that of
-    NICs: what templates ask for by the name of a DeviceClass is none of their needs."""
+    NICs: what templates ask for by the name of a DeviceClass is none of their needs. Which resources are of SR-IOV
+    functions the site has said where they bear Multus' prefix."""
     if resource.startswith(CLAIMED_PREFIX):
         return Exposure.DRANET
+    if resource.startswith(FUNCTION_PREFIX):
+        return Exposure.SRIOV
     if resource == EFA_RESOURCE:
         return Exposure.EFA
     if resource.startswith(f"{GKE_NETWORK_PREFIX}{GKE_RDMA_NETWORK}"):
@@ -77,10 +83,10 @@ def claims_itself(template: Mapping[str, Any]) -> bool:
     for what it has claimed may be the same ones."""
     if template.get("resourceClaims"):
         return True
-    return any(name.startswith(CLAIMED_PREFIX) for name in _asked(template))
+    return any(name.startswith(CLAIMED_PREFIX) for name in asked(template))
 
 
-def _asked(template: Mapping[str, Any]) -> Iterator[str]:
+def asked(template: Mapping[str, Any]) -> Iterator[str]:
     """Names of what its containers ask for; of what is no such thing nothing is said here."""
     for kind in ("containers", "initContainers"):
         for container in _list(template.get(kind)):
@@ -101,7 +107,7 @@ def with_nics(wanted: Needs, resource: str, nics: int) -> Needs:
     """The needs of a Pod that is given so many NICs by this resource, none where it is empty."""
     if not resource or is_claimed(resource) or asks_for_nics(wanted):
         return wanted
-    return tuple(sorted((*wanted, (resource, share(resource, nics)))))
+    return tuple(sorted((*wanted, (resource.removeprefix(FUNCTION_PREFIX), share(resource, nics)))))
 
 
 def share(resource: str, nics: int) -> int:

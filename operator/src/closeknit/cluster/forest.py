@@ -127,6 +127,7 @@ def _are_alike_empty(before: _Standing | None, after: _Standing | None) -> bool:
         and before.path == after.path
         and before.group.kind == after.group.kind
         and before.group.exposure is after.group.exposure
+        and before.group.functions == after.group.functions
         and before.group.nics_unoffered == after.group.nics_unoffered
         and before.group.taints == after.group.taints
         and before.allocatable == after.allocatable

@@ -44,6 +44,8 @@ class Group:
     plugin: PluginOffer | None
     exposure: Exposure | None
     """How the node offers RDMA NICs to Pods; None where it offers none."""
+    functions: tuple[str, ...]
+    """Resources of SR-IOV functions by which it offers them; none where they come in other ways."""
     is_rdma_free: bool
     """Whether one Pod more can have them."""
     nics_unoffered: int
@@ -76,6 +78,7 @@ class Group:
             dra=True,
             plugin=None,
             exposure=self.exposure,
+            functions=self.functions,
             is_rdma_free=self.exposure is not None,
             nics_unoffered=self.nics_unoffered,
             nics_taken=self.nics_unoffered,
@@ -97,6 +100,7 @@ def group_of(view: NodeView, kind: MachineKind | None = None) -> Group:
         dra=view.dra,
         plugin=view.plugin,
         exposure=view.rdma.exposure if view.rdma else None,
+        functions=view.rdma.functions if view.rdma else (),
         is_rdma_free=_is_rdma_free(view),
         nics_unoffered=sum(1 << row for row in rows if nics and row not in nics.addresses),
         nics_taken=sum(1 << row for row in rows if nics and nics.is_taken(row)),

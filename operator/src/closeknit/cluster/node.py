@@ -1,11 +1,11 @@
 """One node as placement sees it: its machine, what of it is free, who holds the rest, and why it may be left out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, ExclusionReason
+from closeknit.api.names import FUNCTION_PREFIX, GPU_MEMORY_RESOURCE, GPU_RESOURCE, ExclusionReason
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.dranet import NicOffer
 from closeknit.cluster.exposure import Exposure, exposure
@@ -153,10 +153,13 @@ class PluginOffer:
 @dataclass(frozen=True, slots=True)
 class RdmaOffer:
     """The resource of the node by which a Pod would be given NICs, by count. The first by name of those that are left,
-    else of all; for a Pod that is given all of several networks the first of them."""
+    else of all; for a Pod that is given all of several networks the first of them, of SR-IOV functions the scarcest,
+    under Multus' prefix."""
 
     resource: str
     free: int
+    functions: tuple[str, ...] = ()
+    """The node's resources of SR-IOV functions, where NICs come by these: a Pod is given one of each."""
 
     @property
     def exposure(self) -> Exposure | None:
@@ -164,13 +167,19 @@ class RdmaOffer:
         return exposure(self.resource)
 
 
-def rdma_offer(allocatable: Amounts, spare: Amounts) -> RdmaOffer | None:
-    """What device plugins hand out of a node's NICs; None where they offer none to Pods."""
+def rdma_offer(allocatable: Amounts, spare: Amounts, declared: Collection[str] = ()) -> RdmaOffer | None:
+    """What device plugins hand out of a node's NICs; None where they offer none to Pods. `declared` are resources of
+    SR-IOV functions."""
     found: dict[Exposure, list[RdmaOffer]] = {}
     for resource, amount in spare.items():
         kind = exposure(resource)
         if kind is not None and allocatable.get(resource, 0) > 0:
             found.setdefault(kind, []).append(RdmaOffer(resource, amount))
+    functions = tuple(sorted(resource for resource in declared if allocatable.get(resource, 0) > 0))
+    if functions:
+        scarcest = min(functions, key=lambda resource: (spare.get(resource, 0), resource))
+        offer = RdmaOffer(f"{FUNCTION_PREFIX}{scarcest}", spare.get(scarcest, 0), functions)
+        found[Exposure.SRIOV] = [offer]
     for kind in Exposure:
         offers = found.get(kind)
         if offers and kind is Exposure.GKE:  # a Pod is given all of them

@@ -71,6 +71,12 @@ class Tables:
         return self.all(TOPOLOGIES).get(DEFAULT_CLUSTER_TOPOLOGY)
 
     @property
+    def functions(self) -> frozenset[str]:
+        """Resources of SR-IOV functions, as the ClusterTopology declares them."""
+        topology = self.topology
+        return frozenset(each.resource for each in topology.spec.fabric.sriov_networks) if topology else frozenset()
+
+    @property
     def given_levels(self) -> LabelledLevels:
         """Levels that the ClusterTopology lists; none where they are to be found by labels."""
         topology = self.topology
@@ -115,6 +121,7 @@ class Tables:
             unclaimed=tuple(pod for pod in self.under(LIVE_PODS_ON, name) if self._is_unclaimed(pod)),
             lodged=self.lodgings.on(name),
             claimable=frozenset([found.resource for found in self.all(DEVICE_CLASSES).values() if found.resource]),
+            functions=self.functions,
             claims=tuple(claims[key] for key in sorted(claims)),
             nics=self._nics(name),
             lived=self._silent_since(name, now),

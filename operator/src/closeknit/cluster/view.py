@@ -61,6 +61,8 @@ class NodeFacts:
     """What Lodgers take of it."""
     claimable: frozenset[str]
     """Resources that DeviceClasses stand for."""
+    functions: frozenset[str]
+    """Resources of SR-IOV functions, as the site declares them."""
     claims: Sequence[ResourceClaim]
     """Claims that hold devices of the node's pools, by key."""
     nics: NicFacts | None
@@ -125,7 +127,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
     if plugin is not None and plugin.is_replicated and plugin.free > 0:
         holders = {}  # whoever holds a replica keeps nobody from the next
     nics = _nic_offer(facts, machine, plugin)
-    offered = rdma_offer(node.allocatable, spare) if node and spare else None
+    offered = rdma_offer(node.allocatable, spare, facts.functions) if node and spare else None
     return NodeView(
         name=facts.name,
         labels=node.labels if node else {},
@@ -363,6 +365,6 @@ def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
     found = {
         resource: max(0, amount - taken.get(resource, 0) - lodged.get(resource, 0))
         for resource, amount in node.allocatable.items()
-        if amount > 0 and is_needed(resource)
+        if amount > 0 and (is_needed(resource) or resource in facts.functions)
     }
     return {**dict.fromkeys(sorted(facts.claimable), MOST), **found} if facts.claimable else found

@@ -22,6 +22,7 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import PodTemplate
 from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.exposure import asked
 from closeknit.launch.member import Member
 from closeknit.launch.network import Net, net, share_nvlink
 from closeknit.launch.platform import Platform
@@ -29,7 +30,8 @@ from closeknit.launch.remedy import Remedy
 from closeknit.launch.template import trainer, trainer_index
 
 # Annotations by which people and GKE give a Pod further interfaces; Multus reads the first.
-NETWORK_ANNOTATIONS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
+MULTUS_NETWORKS = "k8s.v1.cni.cncf.io/networks"
+NETWORK_ANNOTATIONS = (MULTUS_NETWORKS, "networking.gke.io/interfaces")
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON. Manifests of one gang may share parts: they are read and sent, never changed."""
 
@@ -101,8 +103,19 @@ class Gang:
     def has_more_interfaces(self) -> bool:
         """Whether its Pods are known to have more network interfaces than that of the Pod network."""
         named = self.template(Role.WORKER).metadata.annotations
-        are_given = self.uses_rdma and any(worker.networks or worker.nic_addresses for worker in self.workers)
+        are_given = self.uses_rdma and any(
+            worker.networks or worker.nic_addresses or worker.has_functions for worker in self.workers
+        )
         return are_given or any(name in named for name in NETWORK_ANNOTATIONS)
+
+    def asks_for_functions(self, member: Member) -> bool:
+        """Whether the template itself asks for SR-IOV functions that the member would be given: then what it says
+        holds, and nothing is added."""
+        return any(each.resource in self._asked for each in member.functions)
+
+    @cached_property
+    def _asked(self) -> frozenset[str]:
+        return frozenset(asked(self.template(Role.WORKER).spec))
 
     @cached_property
     def on_host_network(self) -> bool:

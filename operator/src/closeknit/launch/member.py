@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from closeknit.api.clustertopology import SriovNetwork
 from closeknit.api.names import CLAIMED_PREFIX, GKE_NETWORK_PREFIX, GPU_DRA_DRIVER, GPU_RESOURCE, Role
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
@@ -37,6 +38,8 @@ class Member:
     """The node's resource that exposes the NICs, for example rdma/hca_shared_devices_a; of several networks one."""
     networks: tuple[str, ...] = ()
     """The node's GKE networks, all of which its Pod gets where it gets NICs by them."""
+    functions: tuple[SriovNetwork, ...] = ()
+    """Networks of SR-IOV functions, of each of which its Pod gets one where it gets NICs by them, by resource."""
     nic_addresses: tuple[str, ...] = ()
     """PCI addresses of the NICs that its Pod claims for itself, as their driver spells them; empty where they come in
     other ways."""
@@ -62,7 +65,14 @@ class Member:
             return ()
         if exposure(self.rdma_resource) is Exposure.GKE:
             return tuple(f"{GKE_NETWORK_PREFIX}{network}" for network in self.networks)
+        if self.has_functions:
+            return tuple(each.resource for each in self.functions)
         return (self.rdma_resource,)
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether its Pod gets its NICs by networks of SR-IOV functions."""
+        return exposure(self.rdma_resource or "") is Exposure.SRIOV
 
     @property
     def is_claimed(self) -> bool:

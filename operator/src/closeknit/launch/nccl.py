@@ -24,6 +24,8 @@ _RELAXED_ORDERING = "this machine's PCIe needs it for full speed, as its maker's
 
 def _verbs(_gang: Gang, member: Member) -> tuple[Variable, ...]:
     """With the net named, NCCL fails rather than falls back to sockets in silence."""
+    if member.has_functions:  # whose devices have names of their own, which nobody knows before the Pod runs
+        return (Variable("NCCL_NET", "IB", Net.VERBS.value),)
     # A leading = makes the names exact: mlx5_1 alone would match mlx5_10, too.
     hcas = "=" + ",".join(member.nics)
     return (

@@ -11,7 +11,7 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import asks_for_nics, share
 from closeknit.cluster.requests import needs
 from closeknit.cluster.servers import with_tolerations
-from closeknit.launch.annotations import network_annotations
+from closeknit.launch.annotations import function_networks, network_annotations
 from closeknit.launch.environment import environment
 from closeknit.launch.files import FILES_PATH, FILES_VOLUME, files_name
 from closeknit.launch.frameworks import contract
@@ -117,7 +117,8 @@ def _pod(gang: Gang, index: int, common: _Common) -> Manifest:
     member = gang.members[index]
     name = gang.name(member)
     metadata = gang.metadata(name, {**common.labels, **gang.member_labels(member)}, gang.owner)
-    annotations = {**network_annotations(gang, member), **common.annotations, **_annotations(member)}
+    annotations = {**network_annotations(gang, member), **common.annotations, **function_networks(gang, member)}
+    annotations |= _annotations(member)
     if annotations:
         metadata["annotations"] = annotations
     spec = contract(gang).containers(gang, member, _spec(gang, index, common))
@@ -162,7 +163,7 @@ def _resources(gang: Gang, member: Member, common: _Common) -> Manifest:
     ours = {}
     if member.binding in {Binding.WHOLE_NODE, Binding.BEST_EFFORT}:
         ours[member.gpu_resource] = str(member.rank_count)
-    if gang.uses_rdma and member.rdma_resource and not common.asks_for_nics:
+    if gang.uses_rdma and member.rdma_resource and not (common.asks_for_nics or gang.asks_for_functions(member)):
         for resource in member.nic_resources:
             ours[resource] = str(share(resource, len(member.nics)))
     if member.cpus is not None:

@@ -107,6 +107,7 @@ def _state(view: NodeView, stuck: Iterable[Pod]) -> str:
     plugin = view.plugin and (view.plugin.allocatable, view.plugin.capacity, view.plugin.shared)
     offered = (view.allocatable or {}).items()  # which of these a Pod would be given depends on what others hold
     rdma = sorted(name for name, amount in offered if amount and exposure(name))
+    rdma += view.rdma.functions if view.rdma else ()
     rdma += [] if view.nics is None else [view.nics.resource, *view.nics.addresses.values()]
     held_by = sorted(pod.name for pod in stuck if pod.node in {"", view.name})  # one that is nowhere was meant for it
     facts = (

@@ -11,6 +11,7 @@ from closeknit.api.nodetopology_status import TrafficPath
 from closeknit.api.trainingjob import Framework, NvlinkPolicy, TrainingJobSpec
 from closeknit.cluster.booking import Share, names
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.conditions import found, moment
 from closeknit.lifecycle.shortcoming import Shortcoming
@@ -43,7 +44,8 @@ def detour(attempt: Attempt) -> Shortcoming | None:
     moved = [attempt.subject.cluster.paths_of(pod) for pod in attempt.present]
     if not any(TrafficPath.SOCKET in paths for paths in moved):
         return None
-    is_over_rdma = len(shares) > 1 and all(share.nics for share in shares)
+    # What functions move the counters of their NIC's own ports leave out, and those of the functions are in the Pods.
+    is_over_rdma = len(shares) > 1 and all(share.nics and not _has_functions(share) for share in shares)
     # All ranks speak one net: one that did speak RDMA clears them all, and one that nobody counts may have.
     if is_over_rdma and all(TrafficPath.SOCKET in paths and TrafficPath.RDMA not in paths for paths in moved):
         return Shortcoming(ConditionReason.FELL_BACK_TO_SOCKETS, _fell_back(shares))
@@ -55,6 +57,10 @@ def detour(attempt: Attempt) -> Shortcoming | None:
         and _is_joined(attempt.subject.cluster, spec, share)
     ]
     return Shortcoming(ConditionReason.NVLINK_SILENT, _silent(silent)) if silent else None
+
+
+def _has_functions(share: Share) -> bool:
+    return exposure(share.rdma_resource) is Exposure.SRIOV
 
 
 def _is_joined(cluster: Cluster, spec: TrainingJobSpec, share: Share) -> bool:

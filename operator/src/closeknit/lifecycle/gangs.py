@@ -2,12 +2,21 @@
 
 from dataclasses import dataclass
 
-from closeknit.api.names import GPU_DRA_DRIVER, GPU_RESOURCE, MIG_DEVICE_CLASS, NVLINK_DOMAIN_LEVEL, EndReason, Role
+from closeknit.api.clustertopology import Fabric, SriovNetwork
+from closeknit.api.names import (
+    FUNCTION_PREFIX,
+    GPU_DRA_DRIVER,
+    GPU_RESOURCE,
+    MIG_DEVICE_CLASS,
+    NVLINK_DOMAIN_LEVEL,
+    EndReason,
+    Role,
+)
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.exposure import is_claimed, networks
+from closeknit.cluster.exposure import Exposure, exposure, is_claimed, networks
 from closeknit.cluster.levels import Place, nvlink_domain
 from closeknit.cluster.mig import mig_resource
 from closeknit.cluster.node import NodeView
@@ -50,8 +59,9 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
         if named is None:
             return Lost(share.node, f"the GPUs of node {share.node} have changed since they were booked")
         addresses = _addresses(view, share) if is_claimed(share.rdma_resource) else ()
-        if share.nics and not (addresses or (view.allocatable or {}).get(share.rdma_resource)):
-            resource = share.rdma_resource or "an rdma/ resource"
+        functions = _functions(view, cluster.fabric)
+        if share.nics and not (addresses or _is_offered(view, share, functions)):
+            resource = share.rdma_resource.removeprefix(FUNCTION_PREFIX) or "an rdma/ resource"
             return Lost(share.node, f"node {share.node} no longer offers {resource} for {share.nics[0]}")
         members.append(
             Member(
@@ -69,6 +79,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 nic_addresses=addresses,
                 transport=_transport(view, share.nics),
                 usable=_usable(view),
+                functions=functions,
                 networks=networks(view.allocatable or {}),
                 offered=view.rdma.exposure if view.rdma else None,
                 platform=platform(view.labels),
@@ -94,6 +105,23 @@ def _resource(view: NodeView, share: Share) -> str:
     if share.mig_device:
         return next(mig_resource(device.profile) for device in view.mig if device.uuid == share.mig_device)
     return view.plugin.resource if view.plugin else GPU_RESOURCE
+
+
+def _functions(view: NodeView, fabric: Fabric) -> tuple[SriovNetwork, ...]:
+    """Networks of the SR-IOV functions that a node offers, by resource."""
+    offered = view.rdma.functions if view.rdma else ()
+    return tuple(sorted((each for each in fabric.sriov_networks if each.resource in offered), key=_by_resource))
+
+
+def _by_resource(network: SriovNetwork) -> str:
+    return network.resource
+
+
+def _is_offered(view: NodeView, share: Share, functions: tuple[SriovNetwork, ...]) -> bool:
+    """Whether a node still has what gives a share its NICs."""
+    if exposure(share.rdma_resource) is Exposure.SRIOV:
+        return bool(functions)
+    return bool((view.allocatable or {}).get(share.rdma_resource))
 
 
 def _addresses(view: NodeView, share: Share) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from closeknit.api.names import MNNVL, JobKey, NodeLabel
 from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, Parallelism, RdmaPolicy, TrainingJobSpec
-from closeknit.cluster.exposure import claims_itself
+from closeknit.cluster.exposure import asked, claims_itself
 from closeknit.cluster.requests import Needs
 from closeknit.cluster.servers import needs_on_a_node
 
@@ -80,6 +80,8 @@ class Request:
     needs: Needs = ()
     """What its Pods on one node, a worker and parameter servers, need there besides GPUs."""
     claims_itself: bool = False
+    asked: frozenset[str] = frozenset()
+    """Resources that its template names."""
     """Whether its template claims devices itself, which NICs may be among."""
 
     @property
@@ -142,6 +144,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         leaves_channels=not _sets(template, MNNVL),
         needs=needs_on_a_node(spec),
         claims_itself=claims_itself(template),
+        asked=frozenset(asked(template)),
         affinity=_affinity(template),
     )
 

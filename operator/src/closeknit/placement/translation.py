@@ -67,7 +67,7 @@ class Translation:
         if untolerated(group.taints, self._request):
             return None
         kind = group.kind
-        nics = asks_for_nics(self._request.needs)
+        nics = asks_for_nics(self._request.needs) or not self._request.asked.isdisjoint(group.functions)
         found = terms(group, kind, self._sets_of(kind), self._request, self._matching(kind), asks_for_nics=nics)
         offer = self._offer_of(found)
         number = self._numbers.setdefault(offer, len(self._offers))

@@ -9,7 +9,12 @@ the cost of one that is computed. The models say the same for files that no API 
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from closeknit.api.clustertopology import EQUAL_LEVELS_MESSAGE, RESERVED_LEVEL_MESSAGE, RESERVED_LEVELS
+from closeknit.api.clustertopology import (
+    EQUAL_LEVELS_MESSAGE,
+    EQUAL_RESOURCES_MESSAGE,
+    RESERVED_LEVEL_MESSAGE,
+    RESERVED_LEVELS,
+)
 from closeknit.api.trainingjob import (
     EGRESS_MESSAGE,
     JOB_NAME_MAX_LENGTH,
@@ -53,8 +58,13 @@ def training_job_rules() -> Rules:
 
 
 def cluster_topology_rules() -> Rules:
-    """The rules of ClusterTopology: level names are unique, and not those that closeknit adds itself."""
-    return {("spec", "levels"): (_UNIQUE_LEVELS,), ("spec", "levels", ITEM): (_FREE_LEVEL,)}
+    """The rules of ClusterTopology: level names are unique, and not those that closeknit adds itself; resources of
+    SR-IOV functions are unique, too."""
+    return {
+        ("spec", "levels"): (_UNIQUE_LEVELS,),
+        ("spec", "levels", ITEM): (_FREE_LEVEL,),
+        ("spec", "fabric", "sriovNetworks"): (_UNIQUE_RESOURCES,),
+    }
 
 
 def immutable_fields() -> tuple[str, ...]:
@@ -127,6 +137,10 @@ _NUMBERS: Final = (
 _UNIQUE_LEVELS: Final = Rule(
     "self.all(level, self.exists_one(other, other.name == level.name))",
     EQUAL_LEVELS_MESSAGE,
+)
+_UNIQUE_RESOURCES: Final = Rule(
+    "self.all(one, self.exists_one(other, other.resource == one.resource))",
+    EQUAL_RESOURCES_MESSAGE,
 )
 _FREE_LEVEL: Final = Rule(
     f"!(self.name in {list(RESERVED_LEVELS)})",  # a Python list of words is a CEL list, too
