@@ -6,7 +6,7 @@ import pytest
 
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import booking
-from closeknit.launch.cpus import fair
+from closeknit.cluster.fair import fair
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle.gangs import gang

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from closeknit.api.names import ExclusionReason
 from closeknit.cluster.exposure import Exposure
+from closeknit.cluster.fair import fair
 from closeknit.cluster.node import NodeView, PluginOffer, Taint
+from closeknit.cluster.requests import CPU
 from closeknit.machine.graph import Machine
 
 MANY_HOLDERS = 4  # as many jobs and Pods on a node, and more, count alike: it will not be whole again soon
@@ -53,6 +55,8 @@ class Group:
     NICs come in other ways."""
     nics_taken: int
     """Those that no claim can have now, which those are among."""
+    cpus_per_gpu: int
+    """Whole CPUs that go with each of its GPUs; 0 where that is not one, or nobody knows."""
     taints: tuple[Taint, ...]
     excluded: ExclusionReason | None
     _hash: int = field(init=False, compare=False, repr=False)
@@ -82,6 +86,7 @@ class Group:
             is_rdma_free=self.exposure is not None,
             nics_unoffered=self.nics_unoffered,
             nics_taken=self.nics_unoffered,
+            cpus_per_gpu=self.cpus_per_gpu,
             taints=self.taints,
             excluded=None,
         )
@@ -104,6 +109,7 @@ def group_of(view: NodeView, kind: MachineKind | None = None) -> Group:
         is_rdma_free=_is_rdma_free(view),
         nics_unoffered=sum(1 << row for row in rows if nics and row not in nics.addresses),
         nics_taken=sum(1 << row for row in rows if nics and nics.is_taken(row)),
+        cpus_per_gpu=_cpus_per_gpu(view),
         taints=view.taints,
         excluded=view.exclusion.reason if view.exclusion else None,
     )
@@ -117,6 +123,12 @@ def _kind(machine: Machine) -> MachineKind:
         mig=sum(1 << position for position, gpu in enumerate(machine.gpus) if gpu.mig_enabled),
         machine=machine,
     )
+
+
+def _cpus_per_gpu(view: NodeView) -> int:
+    if view.allocatable is None or view.machine is None:
+        return 0
+    return fair(view.allocatable.get(CPU, 0), 1, len(view.machine.gpus)) or 0
 
 
 def _is_rdma_free(view: NodeView) -> bool:

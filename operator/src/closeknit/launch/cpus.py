@@ -25,11 +25,6 @@ def cpus(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Decimal | None
     return None
 
 
-# Of a node's CPUs by its GPUs: what the system has for itself is often taken from one NUMA node alone, and DaemonSets
-# have a share, so that all of them never fit beside the GPUs of that NUMA node.
-_GIVEN = Decimal("0.75")
-
-
 def are_open(pod: Mapping[str, Any], trainer: int) -> bool:
     """Whether whole CPUs for the trainer, the container of this index, are all that the Pod lacks to have CPUs of its
     own: the kubelet's static CPU manager gives them to Guaranteed Pods, whose containers all have limits, of memory,
@@ -51,12 +46,6 @@ def is_guaranteed(pod: Mapping[str, Any]) -> bool:
     return not pod.get("resources") and all(
         _is_bounded(container, resource) for container in containers for resource in ("cpu", "memory")
     )
-
-
-def fair(allocatable_milli: int, gpus: int, of: int) -> int | None:
-    """Whole CPUs that go with so many of a node's GPUs; None where that is not one for each."""
-    found = int(Decimal(allocatable_milli) / 1000 * gpus / max(of, gpus) * _GIVEN)
-    return found if found >= gpus else None
 
 
 def _has(container: Mapping[str, Any], resource: str) -> bool:

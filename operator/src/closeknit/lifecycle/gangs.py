@@ -17,11 +17,12 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.exposure import Exposure, exposure, is_claimed, networks
+from closeknit.cluster.fair import fair
 from closeknit.cluster.levels import Place, nvlink_domain
 from closeknit.cluster.mig import mig_resource
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.requests import CPU
-from closeknit.launch.cpus import are_open, fair
+from closeknit.launch.cpus import are_open
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
 from closeknit.launch.network import NCCL_TRANSPORTS

@@ -13,6 +13,8 @@ class Cost(NamedTuple):
     """How many of each level are used, outermost first, host last."""
     torn: int = 0
     """Expert groups that lie on several NVLink islands of their node."""
+    stranded: int = 0
+    """GPUs that their nodes have no CPU for, more than before."""
     broken: int = 0
     """Whole nodes of which only a part is taken."""
     vacancy: int = 0
@@ -33,7 +35,7 @@ class Scale:
 
     def __init__(self, levels: int) -> None:
         self._levels = levels
-        self._below = WIDTH * (3 + levels - 1 + 4)  # bits of all parts but the domains
+        self._below = WIDTH * (4 + levels - 1 + 4)  # bits of all parts but the domains
         self._vacancy = WIDTH * (4 + levels - 1)
         nothing = (0,) * (levels - 1)
         steps = range(levels - 1)
@@ -53,6 +55,7 @@ class Scale:
         for part in (
             *cost.domains,
             cost.torn,
+            cost.stranded,
             cost.broken,
             cost.vacancy,
             *reversed(cost.free_gpus),
@@ -67,6 +70,7 @@ class Scale:
     def of_share(
         self,
         torn: int,
+        stranded: int,
         broken: int,
         vacancy: int,
         left_gpus: int,
@@ -75,7 +79,7 @@ class Scale:
         numa_nodes: int,
     ) -> int:
         """What a share of one node costs by itself."""
-        outer = ((torn << WIDTH) + broken << WIDTH) + vacancy << self._vacancy
+        outer = (((torn << WIDTH) + stranded << WIDTH) + broken << WIDTH) + vacancy << self._vacancy
         inner = ((left_gpus << WIDTH) + mb_s(loss_gb_s) << WIDTH) + nic_distance << WIDTH
         return self.of_host + outer + inner + numa_nodes
 

@@ -7,14 +7,14 @@ the very same area, so that what was searched there stays known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from closeknit.cluster.domain import Domain
 from closeknit.cluster.group import Group
 from closeknit.cluster.requests import Needs
-from closeknit.placement.needs import lacking, with_room
+from closeknit.placement.needs import lacking
 from closeknit.placement.offer import Offer
 
 
@@ -92,20 +92,19 @@ class Ground:
     counts: Mapping[int, int]
     """How many nodes have each offer."""
     numbers: Mapping[Group, int | None]
-    """The number of each group's offer; None where the job may not use its nodes at all. There may be more groups than
-    this version has."""
+    """The number of each group's offer where there is CPU for all of its GPUs; None where the job may not use its nodes
+    at all. There may be more groups than this version has."""
     needs: Needs
     """What the job's Pods need besides GPUs; empty where every node that it may use otherwise has room."""
+    roomy: Callable[[Domain], Iterator[tuple[Group, int, tuple[str, ...]]]]
+    """(group, its offer, nodes of it that stand together) of those right below a domain that the job may use."""
     _most: dict[int, int] = field(default_factory=dict)
     _groups: dict[tuple[Group, int], int] = field(default_factory=dict)
 
     def members(self) -> Iterator[tuple[Group, int, tuple[str, ...]]]:
         """(group, its offer, nodes of it that stand together) of all nodes that the job may use, in no order."""
         for domain in self.domain.walk():
-            for group, names in domain.hosts.items():
-                number = self.numbers[group]
-                if number is not None and (roomy := with_room(names, domain.spare, self.needs)):
-                    yield group, number, roomy
+            yield from self.roomy(domain)
 
     def cramped(self) -> Iterator[tuple[Group, int, tuple[tuple[str, Needs], ...]]]:
         """(group, its offer, nodes that have no room with what they lack) of all that the job may use otherwise."""

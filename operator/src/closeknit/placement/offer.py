@@ -8,6 +8,7 @@ from closeknit.cluster.exposure import Exposure
 from closeknit.cluster.group import Group, MachineKind
 from closeknit.machine.graph import MachineGpu
 from closeknit.placement.bandwidth import EVERY_NIC, NicAccess
+from closeknit.placement.cover import Cover
 from closeknit.placement.request import Request
 from closeknit.placement.sets import Sets
 from closeknit.placement.subsets import mask_of, positions_of
@@ -42,6 +43,8 @@ class Terms(NamedTuple):
     """Whether the device plugin could also hand out GPUs that are not free: it does not know that they are broken."""
     is_shared: bool
     """Whether the job is given a replica of a GPU: one, for of several two may be of the same."""
+    cover: Cover | None
+    """For how many of the free GPUs there is CPU; None where for all, or where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +91,7 @@ def terms(group: Group, kind: MachineKind, sets: Sets, request: Request, matches
         is_foreseen=plugin is not None and not plugin.is_narrowed and plugin.free == group.free.bit_count(),
         beyond=plugin is not None and plugin.free > group.free.bit_count(),
         is_shared=shared is not None,
+        cover=None,
     )
 
 

@@ -4,8 +4,8 @@ A layout on one node comes first: it needs no network. Then come those in one NV
 channels that open NVLink between nodes, in equal shares of more than half of each. Of layouts on several nodes these
 are better, in this order: groups whole on their nodes; machines of one kind; RDMA between all; expert groups whole on
 their nodes; fewer domains, outermost level first, hosts last; equal shares; the better slowest group; the better
-bandwidth; expert groups inside NVLink islands; nodes that will not be whole again soon; fuller domains and nodes; less
-taken from later jobs; nearer NICs; first names.
+bandwidth; expert groups inside NVLink islands; fewer free GPUs that their nodes have no CPU for; nodes that will not be
+whole again soon; fuller domains and nodes; less taken from later jobs; nearer NICs; first names.
 """
 
 from collections.abc import Iterator, Sequence

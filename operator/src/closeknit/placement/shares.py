@@ -133,6 +133,7 @@ class Shares:
             return None
         cost = self._scale.of_share(
             torn=choice.torn,
+            stranded=terms.cover.stranded(terms.free.bit_count(), ask.gpus) if terms.cover else 0,
             broken=int(terms.free == terms.sets.every != choice.mask),
             vacancy=MANY_HOLDERS - terms.holders,
             left_gpus=terms.free.bit_count() - ask.gpus,

@@ -8,6 +8,7 @@ from closeknit.cluster.domain import Domain
 from closeknit.cluster.exposure import asks_for_nics
 from closeknit.cluster.group import Group, MachineKind
 from closeknit.placement.admission import untolerated
+from closeknit.placement.cover import Cover, cover, cpu_milli
 from closeknit.placement.ground import Area, Ground, Members
 from closeknit.placement.needs import with_room
 from closeknit.placement.offer import Offer, Terms, matching, terms
@@ -29,6 +30,8 @@ class Translation:
         self._offers: list[Offer] = []
         self._numbers: dict[Offer, int] = {}
         self._groups: dict[Group, int | None] = {}
+        self._cpu_milli = cpu_milli(request.needs)
+        self._covers: dict[tuple[int, Cover], int] = {}
         self._matches: dict[object, int] = {}
         self._areas: dict[int, tuple[Domain, Area | None]] = {}
         self._ground: tuple[Domain, Ground] | None = None
@@ -49,7 +52,7 @@ class Translation:
         counts = _counts((root,))
         every = sum(nodes for group, nodes in domain.counts.items() if self._number(group) is not None)
         needs = () if sum(counts.values()) == every else self._request.needs
-        ground = Ground(domain, root, self._offers, counts, self._groups, needs)
+        ground = Ground(domain, root, self._offers, counts, self._groups, needs, self._roomy)
         self._ground = (domain, ground)
         return ground
 
@@ -68,7 +71,10 @@ class Translation:
             return None
         kind = group.kind
         nics = asks_for_nics(self._request.needs) or not self._request.asked.isdisjoint(group.functions)
-        found = terms(group, kind, self._sets_of(kind), self._request, self._matching(kind), asks_for_nics=nics)
+        sets, matches = self._sets_of(kind), self._matching(kind)
+        return self._number_of(terms(group, kind, sets, self._request, matches, asks_for_nics=nics))
+
+    def _number_of(self, found: Terms) -> int:
         offer = self._offer_of(found)
         number = self._numbers.setdefault(offer, len(self._offers))
         if number == len(self._offers):
@@ -120,19 +126,37 @@ class Translation:
         )
         return _around([*filter(None, inside), *self._lone(domain, level + 1)], level)
 
-    def _roomy(self, domain: Domain) -> Iterator[tuple[int, tuple[str, ...]]]:
-        """(offer, nodes) of those right below a domain that the job may use."""
+    def _roomy(self, domain: Domain) -> Iterator[tuple[Group, int, tuple[str, ...]]]:
+        """(group, offer, nodes) of those right below a domain that the job may use."""
         needs = self._request.needs
         for group, names in domain.hosts.items():
             number = self._number(group)
-            if number is not None and (roomy := with_room(names, domain.spare, needs)):
-                yield number, roomy
+            if number is None or not (roomy := with_room(names, domain.spare, needs)):
+                continue
+            if not (self._cpu_milli and group.cpus_per_gpu):
+                yield group, number, roomy
+                continue
+            by_cover: dict[Cover | None, list[str]] = {}
+            for name in roomy:
+                found = cover(domain.spare.get(name), self._cpu_milli, group.cpus_per_gpu, group.free.bit_count())
+                by_cover.setdefault(found, []).append(name)
+            for found, alike in by_cover.items():
+                yield group, self._covered(number, found), tuple(alike)
+
+    def _covered(self, number: int, found: Cover | None) -> int:
+        """The number of the offer of nodes whose CPUs do for fewer GPUs."""
+        if found is None:
+            return number
+        key = number, found
+        if key not in self._covers:
+            self._covers[key] = self._number_of(self._offers[number].terms._replace(cover=found))
+        return self._covers[key]
 
     def _leaf(self, domain: Domain, level: int) -> Area | None:
         runs: dict[int, list[tuple[str, ...]]] = {}
         free_gpus = gpus = 0
         first: str | None = None
-        for number, names in self._roomy(domain):
+        for _, number, names in self._roomy(domain):
             nodes = len(names)
             runs.setdefault(number, []).append(names)
             offer = self._offers[number]
@@ -156,7 +180,7 @@ class Translation:
         )
 
     def _lone(self, domain: Domain, level: int) -> Iterator[Area]:
-        for number, names in self._roomy(domain):
+        for _, number, names in self._roomy(domain):
             free = self._offers[number].terms.free.bit_count()
             for name in names:
                 yield Area(
