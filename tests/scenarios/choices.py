@@ -105,6 +105,7 @@ class Used:
         self.nodes = [(number, self.views[number], positions) for number, positions in enumerate(chosen) if positions]
         self.alone = len(self.nodes) == 1
         self.transport = transport
+        self.cpu_milli = dict(request.needs).get("cpu", 0)
         levels = range(len(cluster.levels))
         self.counts = tuple(len({domain(view, level) for _, view, _ in self.nodes}) for level in levels)
 
@@ -146,6 +147,17 @@ class Used:
                 groups.setdefault((rank // span, rank % request.tensor), []).append(position)
             torn += sum(len(islands(machine_of(view), group)) > 1 for group in groups.values())
         return torn
+
+    def stranded(self) -> int:
+        """How many free GPUs more lack CPUs, if three quarters of a node's CPUs go with its GPUs, in whole ones."""
+        found = 0
+        for _, view, positions in self.nodes:
+            has, left = (view.allocatable or {}).get("cpu", 0), (view.spare or {}).get("cpu", 0)
+            each = has * 3 // 4 // 1000 // len(machine_of(view).gpus)
+            if self.cpu_milli and each:
+                found -= max(0, len(view.free) - left // 1000 // each)
+                found += max(0, len(view.free) - len(positions) - (left - self.cpu_milli) // 1000 // each)
+        return found
 
     def leaves_an_island(self) -> bool:
         return any(
@@ -190,8 +202,13 @@ class Used:
         outside = [self.cluster.fabric.level_bandwidth_gb_s.get(level) for level in reversed(self.cluster.levels)]
         return min(self.bus(), next((gb_s for gb_s in outside if gb_s is not None), 0.0))
 
+    def has_room(self, view: NodeView) -> bool:
+        return view.spare is None or view.spare.get("cpu", 0) >= self.cpu_milli
+
     def is_allowed(self) -> bool:
         request = self.request
+        if not all(self.has_room(view) for _, view, _ in self.nodes):
+            return False
         if request.nvlink is NvlinkPolicy.REQUIRED and (self.splits_a_group() or self.leaves_an_island()):
             return False
         if request.nvlink is NvlinkPolicy.REQUIRED and self.mixes_kinds():
@@ -207,8 +224,10 @@ class Used:
         return self.sure_bus() >= (request.min_bus_bandwidth_gb_s or 0.0)
 
     def is_near(self, *, equal: bool) -> bool:
-        able = [len(view.free) for view in self.views if self.transport is None or has_rdma(view)]
-        few_hosts = len(self.nodes) <= 2 * ceil(self.request.gpus / max(able))
+        able = [
+            len(view.free) for view in self.views if (self.transport is None or has_rdma(view)) and self.has_room(view)
+        ]
+        few_hosts = len(self.nodes) <= 2 * ceil(self.request.gpus / max([1, *able]))
         return self.alone or self.request.gpus_per_node is not None or (equal and few_hosts)
 
     def tree(self) -> float:
@@ -234,11 +253,12 @@ class Used:
         return loss
 
     def free_in_domains(self) -> list[int]:
-        """Innermost level first."""
+        """Innermost level first, of nodes with room."""
         found = []
+        roomy = [view for view in self.views if self.has_room(view)]
         for level in reversed(range(len(self.cluster.levels) - 1)):
             touched = {domain(view, level) for _, view, _ in self.nodes}
-            found.append(sum(len(view.free) for view in self.views if domain(view, level) in touched))
+            found.append(sum(len(view.free) for view in roomy if domain(view, level) in touched))
         return found
 
     def fit(self) -> tuple[float, ...]:
@@ -269,6 +289,7 @@ class Used:
         """The last ones: names, and which GPUs."""
         return (
             self.torn_over_islands(),
+            self.stranded(),
             *self.broken(),
             *self.free_in_domains(),
             *self.fit(),

@@ -1,5 +1,6 @@
 """The search against every choice there is, on random clusters of up to three nodes with four GPUs each."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -14,6 +15,8 @@ from scenarios.choices import QUAD, SHAPES, best_merit, chosen_by, every_choice,
 from scenarios.clusters import cluster_of, node, wanted
 
 TABLES = Tables()
+HAS = {"cpu": "16", "memory": "1Ti", "pods": "110"}  # three CPUs go with each GPU
+CPUS = st.sampled_from([16, 13, 10, 7, 4])
 HOLDERS = st.sampled_from(["a", "a", "b", "c"])
 
 
@@ -31,6 +34,8 @@ def clusters(draw: st.DrawFn) -> Cluster:
                 gpus=" ".join(draw(HOLDERS) if held >> index & 1 else str(index) for index in range(4)),
                 path=(draw(st.sampled_from(["b1", "b2"])), draw(st.sampled_from(["r1", "r2", None]))),
                 rdma=draw(st.sampled_from([True, True, False])),
+                has=HAS,
+                left={"cpu": str(draw(CPUS))},
             )
         )
     fabric = draw(st.sampled_from([{}, {"levelBandwidthGBps": {"rack": 15}}, {"levelBandwidthGBps": {"host": 5}}]))
@@ -52,7 +57,9 @@ def situations(draw: st.DrawFn) -> tuple[Cluster, Request]:
         "minBusBandwidthGBps": draw(st.sampled_from([None, None, None, None, 5, 12, 40])),
     }
     expert = draw(st.sampled_from([1, 1, *(degree for degree in (2, 3, 4) if gpus // tensor % degree == 0)]))
-    return cluster, wanted(gpus=gpus, parallelism={"tensor": tensor, "expert": expert}, topology=topology)
+    wish = wanted(gpus=gpus, parallelism={"tensor": tensor, "expert": expert}, topology=topology)
+    cpus = draw(st.sampled_from([0, 1, 3, 5, 7, 8]))
+    return cluster, replace(wish, needs=(("cpu", cpus * 1000),) if cpus else ())
 
 
 @settings(max_examples=300, deadline=None)
