@@ -126,6 +126,8 @@ MERGED = {
     ),
     "no list": ('{"name":"storage"}', '{"name":"storage"}'),
     "no JSON": ('[{"name":', '[{"name":'),
+    "thousands of lists in each other": ("[" * 4096, "[" * 4096),
+    "as many that end": ("[" * 2048 + "]" * 2048, "[" * 2048 + "]" * 2048),
     "nothing": (" ", "default/rail0,default/rail1"),
 }
 

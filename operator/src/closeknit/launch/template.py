@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from closeknit.api.affinity import required_node_affinity
-from closeknit.api.names import GROUP, TRAINER_CONTAINER
+from closeknit.api.names import GPU_RESOURCE, GROUP, MIG_RESOURCE_PREFIX, TRAINER_CONTAINER
 from closeknit.api.objects import TrainingJob
 from closeknit.api.opaque import MalformedError, found, list_at, object_at, objects_at, short
 from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, TemplateMetadata
@@ -197,11 +197,20 @@ def _check_resources(holder: dict[str, Any], path: str) -> set[str]:
         asked.update(named)
         for resource in sorted(named):
             if resource.startswith(NVIDIA_PREFIX):
-                raise MalformedError(
-                    f"{path}.resources.{field} asks for {short(resource)}; closeknit asks for the job's GPUs itself: "
-                    "remove it and set spec.gpus"
-                )
+                raise MalformedError(f"{path}.resources.{field} asks for {short(resource)}; {_instead(resource)}")
     return asked
+
+
+def _instead(resource: str) -> str:
+    """What to do where a template asks for what closeknit asks for itself. NVIDIA's network operator calls functions of
+    NICs by the prefix of its GPUs."""
+    if resource.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX)):
+        return "closeknit asks for the job's GPUs itself: remove it and set spec.gpus"
+    return (
+        f"GPUs of any name under {NVIDIA_PREFIX} closeknit asks for itself, and functions of NICs where ClusterTopology "
+        "default declares them: remove it, set spec.gpus, and have an administrator add such functions to "
+        "spec.fabric.sriovNetworks"
+    )
 
 
 def _check_restart_policy(spec: dict[str, Any], where: str) -> None:
