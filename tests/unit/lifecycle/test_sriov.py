@@ -151,6 +151,22 @@ def test_a_template_that_asks_for_functions_itself_is_left_as_it_is() -> None:
     assert environment(story)["NCCL_NET"] == "IB"
 
 
+def test_on_the_network_of_its_nodes_no_interface_is_named_and_that_is_told() -> None:
+    """Where those of nodes are called otherwise, NCCL would find none by the name of a Pod's."""
+    work = job("Required")
+    work["spec"]["template"]["spec"]["hostNetwork"] = True
+    story = Story(declared(), *two(nics("RoCE"), **RAILS), work)
+    story.settle()
+    assert "NCCL_SOCKET_IFNAME" not in environment(story)
+    assert environment(story)["MASTER_PORT"] == "29500"
+    found = degraded(story)
+    assert found is not None
+    assert (found.reason, found.message.partition(",")[0]) == (
+        "RDMANotOffered",
+        "its template puts the Pods on their nodes' network",
+    )
+
+
 def test_a_job_on_one_node_gets_none() -> None:
     work = job()
     work["spec"] |= {"gpus": 8}

@@ -119,15 +119,20 @@ class Gang:
 
     @cached_property
     def on_host_network(self) -> bool:
-        """Whether its Pods use the network of their nodes: the job consents, and RoCE NICs that Pods share have their
-        addresses there, where no interface of its own brings one into a Pod."""
-        return (
+        """Whether its Pods use the network of their nodes: the template says so, or the job consents, and RoCE NICs that
+        Pods share have their addresses there, where no interface of its own brings one into a Pod."""
+        return self.asks_for_host_network or (
             self.job.spec.network.allow_host_network
             and self.net is Net.VERBS
             and Transport.ROCE in self.transports
             and all(worker.nic_resources and not worker.networks for worker in self.workers)
             and not self.has_more_interfaces
         )
+
+    @cached_property
+    def asks_for_host_network(self) -> bool:
+        """Whether the template itself puts its Pods there."""
+        return self.template(Role.WORKER).spec.get("hostNetwork") is True
 
     @property
     def traffic_class(self) -> TrafficClass | None:
