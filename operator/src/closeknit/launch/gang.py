@@ -70,6 +70,11 @@ class Gang:
         return self.is_spread and all(worker.nics and worker.rdma_resource for worker in self.workers)
 
     @property
+    def gives_cpus(self) -> bool:
+        """Whether trainers get CPUs that their template does not ask for."""
+        return any(worker.cpus is not None for worker in self.workers)
+
+    @property
     def is_spread(self) -> bool:
         """Whether it has ranks on more than one node."""
         return len(self.workers) > 1

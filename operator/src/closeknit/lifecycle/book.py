@@ -41,7 +41,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
     booked = _placement_status(job, placement)
     booking = Booking(job.metadata.uid or "", number, _shares(job, placement))
     ipc_lock = subject.asks_for_ipc_lock
-    made = gang(job, booking, subject.cluster, ipc_lock=ipc_lock)
+    made = gang(job, booking, subject.cluster, ipc_lock=ipc_lock, gives_cpus=not subject.answers.cpus_refused)
     if isinstance(made, Lost):  # placement chose from this very cluster
         raise RuntimeError(made.message)  # noqa: TRY004 - no matter of types
     made = replace(made, predicted_gb_s=booked.predicted_bus_bandwidth_gb_s)
@@ -69,6 +69,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         actions=children.actions,
         notice=placed(subject, booked, harmed(found)),
         adds_ipc_lock=made.uses_rdma and ipc_lock,
+        adds_cpus=made.gives_cpus,
     )
 
 

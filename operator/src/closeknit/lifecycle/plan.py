@@ -75,6 +75,9 @@ class Plan:
     """When this job is to be looked at again though nothing may have changed by then."""
     adds_ipc_lock: bool = False
     """Whether the Pods of this Plan ask for IPC_LOCK on our behalf; where a policy refuses it, they do without."""
+    adds_cpus: bool = False
+    """Whether they ask for CPUs on our behalf; where a quota or a limit of the namespace refuses these, they do
+    without."""
     error: Exception | None = None
     """What went wrong in deciding on this job: a mistake of ours, and no reason to leave the other jobs alone."""
 

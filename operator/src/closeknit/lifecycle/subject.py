@@ -48,6 +48,7 @@ class Subject:
         notice: Notice | None = None,
         wake_after_s: float | None = None,
         adds_ipc_lock: bool = False,
+        adds_cpus: bool = False,
     ) -> Plan:
         """The Plan. A status that is stored already is not written again, and nobody is told of it again."""
         metadata = self.job.metadata
@@ -70,6 +71,7 @@ class Subject:
             notice=notice if changed is not None else None,
             wake_after_s=wake_after_s,
             adds_ipc_lock=adds_ipc_lock,
+            adds_cpus=adds_cpus,
         )
 
     def nothing(self) -> Plan:
