@@ -124,8 +124,8 @@ class Gang:
 
     @cached_property
     def on_host_network(self) -> bool:
-        """Whether its Pods use the network of their nodes: the template says so, or the job consents, and RoCE NICs that
-        Pods share have their addresses there, where no interface of its own brings one into a Pod."""
+        """Whether its Pods use the network of their nodes: the template says so, or the job consents, and RoCE NICs
+        that Pods share have their addresses there, where no interface of its own brings one into a Pod."""
         return self.asks_for_host_network or (
             self.job.spec.network.allow_host_network
             and self.net is Net.VERBS

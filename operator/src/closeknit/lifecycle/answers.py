@@ -14,7 +14,7 @@ from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.children import owner_of
 from closeknit.lifecycle.conditions import is_true
-from closeknit.lifecycle.plan import Create, Delete, Plan
+from closeknit.lifecycle.plan import Addition, Create, Delete, Plan
 from closeknit.lifecycle.quota import CPUS, shortfalls, words
 from closeknit.lifecycle.results import (
     FORBIDDEN,
@@ -134,7 +134,7 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     answers = _undeleted(answers, results)
     if not isinstance(refused, _Refusal):
         return _swept(_made(answers, plan, results, now), plan, results)
-    if plan.adds_cpus and _speaks_of_cpus(refused):
+    if Addition.CPUS in plan.adds and _speaks_of_cpus(refused):
         return replace(answers, cpus_refused=True)
     if _speaks_of_ipc_lock(plan, refused, results):
         return replace(answers, ipc_lock_refused=True)
@@ -210,7 +210,7 @@ def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]
     else, and the capability is asked for again the next time. Once a Pod was taken with it, it is no matter.
     """
     return (
-        plan.adds_ipc_lock
+        Addition.IPC_LOCK in plan.adds
         and isinstance(refused, Refused)
         and refused.manifest["kind"] == "Pod"
         and refused.denial.failure is Failure.FORBIDDEN

@@ -68,8 +68,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         opening=children.opening,
         actions=children.actions,
         notice=placed(subject, booked, harmed(found)),
-        adds_ipc_lock=made.uses_rdma and ipc_lock,
-        adds_cpus=made.gives_cpus,
+        adds=creation.additions(made),
     )
 
 
