@@ -208,8 +208,8 @@ def _instead(resource: str) -> str:
         return "closeknit asks for the job's GPUs itself: remove it and set spec.gpus"
     return (
         f"GPUs of any name under {NVIDIA_PREFIX} closeknit asks for itself, and functions of NICs where "
-        "ClusterTopology default declares them: remove it, set spec.gpus, and have an administrator add such functions to "
-        "spec.fabric.sriovNetworks"
+        "ClusterTopology default declares them: remove it, set spec.gpus, and have an administrator add such functions "
+        "to spec.fabric.sriovNetworks"
     )
 
 
