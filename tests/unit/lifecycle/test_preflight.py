@@ -60,6 +60,17 @@ def test_it_has_the_trainers_image_gpus_and_variables_and_comes_last() -> None:
     assert "$(" not in SCRIPT  # Kubernetes would take it for a variable
 
 
+def test_its_own_variables_are_not_the_users_to_set() -> None:
+    env = [{"name": "CLOSEKNIT_PREFLIGHT_FLOOR", "value": "0"}, {"name": "LEVEL", "value": "3"}]
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i", "env": env}]}}
+    nodes = [manifest for number in (1, 2) for manifest in plugin_node(f"gpu-{number}")]
+    story = Story(*nodes, training_job(spec={"gpus": 16, "preflight": "Warn", "template": template}))
+    story.settle()
+    (made,) = story.pod("train-a1-worker-00000")["spec"]["initContainers"]
+    names = [entry["name"] for entry in made["env"]]
+    assert (len(set(names)), "LEVEL" in names) == (len(names), True)
+
+
 def test_a_job_that_wants_none_has_none() -> None:
     assert "initContainers" not in begun("Never").pod("train-a1-worker-00000")["spec"]
 

@@ -31,11 +31,13 @@ def with_preflight(gang: Gang, member: Member, trainer: Manifest, spec: Manifest
     if wanted is Preflight.NEVER or member.role is not Role.WORKER or left_out_since(gang.job.status) is not None:
         return spec
     kept = ("image", "imagePullPolicy", "resources", "securityContext", "volumeMounts", "envFrom")
+    ours = _variables(gang, member, is_enforced=wanted is Preflight.ENFORCE)
+    names = {entry["name"] for entry in ours}
     container = {
         "name": PREFLIGHT,
         **{field: trainer[field] for field in kept if trainer.get(field) is not None},
         "command": [SHELL, "-c", _COMMANDS],
-        "env": [*trainer["env"], *_variables(gang, member, is_enforced=wanted is Preflight.ENFORCE)],
+        "env": [*(entry for entry in trainer["env"] if entry["name"] not in names), *ours],
     }
     return {**spec, "initContainers": [*(spec.get("initContainers") or []), container]}
 
