@@ -18,7 +18,6 @@ from closeknit.launch.cpus import are_open
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import MULTUS_NETWORKS, Gang
 from closeknit.launch.member import Member
-from closeknit.launch.pinning import unpinned
 from closeknit.launch.platform import Platform
 from closeknit.launch.pod import pods
 from closeknit.launch.remedy import Remedy
@@ -50,9 +49,10 @@ VARIABLE = st.fixed_dictionaries(
     optional={"value": st.sampled_from(VALUES) | st.text(max_size=5), "valueFrom": ANY_JSON},
 )
 RESOURCES = ["cpu", "memory", "x.io/rail1", "hugepages-2Mi", "vpc.amazonaws.com/efa", "rdma/hca", "pods"]
-QUANTITIES = st.sampled_from(["1", "0", "-1", "1e99", "500m", "9" * 40, 8, 8.5, None, True, float("inf"), [], {}])
+AMOUNTS: list[Any] = ["1", "0", "-1", "1e99", "500m", "9" * 40, 8, 8.5, None, True, float("inf"), [], {}]
 ASKED = st.dictionaries(
-    st.sampled_from(["limits", "requests"]), st.dictionaries(st.sampled_from(RESOURCES), QUANTITIES, max_size=4)
+    st.sampled_from(["limits", "requests"]),
+    st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from(AMOUNTS), max_size=4),
 )
 WORDS = st.sampled_from(["torchrun", "--nproc-per-node=9", "--nproc_per_node", "16", "--nproc-per-node\r\n8", None, 3])
 COMMAND = st.lists(WORDS, max_size=4) | ANY_JSON
@@ -170,6 +170,6 @@ def test_pods_are_made_and_what_is_the_users_stays_so(of: Gang | None) -> None:
         counted = Counter(each["name"] for each in named if each["name"].startswith("closeknit-"))
         assert set(counted.values()) <= {1}
         found = environment(of, member.index)
-        assert all(str(hazard) for hazard in (*found.hazards, *unpinned(of)))
+        assert all(str(hazard) for hazard in found.warnings)
     assert children(of).service["metadata"]["name"] == "train-a1"
     assert json.dumps(template.spec) == before

@@ -147,6 +147,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         rdma=RdmaOffer(nics.resource, nics.free) if nics else offered,
         memlock_bytes=report.memlock_bytes,
         kubelet=report.kubelet,
+        hides_levels=report.hides_levels,
         allocatable=node.allocatable if node else None,
         spare=spare,
         nics=nics,

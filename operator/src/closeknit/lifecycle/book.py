@@ -10,7 +10,6 @@ from closeknit.cluster.booking import Booking, Share, assignments, encoded, name
 from closeknit.cluster.servers import dealt
 from closeknit.launch.environment import Environment, environment
 from closeknit.launch.gang import Gang, Manifest
-from closeknit.launch.pinning import unpinned
 from closeknit.launch.pod import pod
 from closeknit.lifecycle import creation, statuses
 from closeknit.lifecycle.conditions import moment, stated
@@ -52,7 +51,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         booked,
         attempt=number,
         epoch=subject.epoch,
-        environment=_environment(made, found),
+        environment=_environment(found),
         lacks=shortcoming(made, subject.cluster),
     )
     indexes = range(len(made.members))
@@ -130,12 +129,12 @@ def _rounded(bandwidth_gb_s: float | None) -> float | None:
     return None if bandwidth_gb_s is None else round(bandwidth_gb_s, 1)
 
 
-def _environment(gang: Gang, found: Environment) -> EnvironmentStatus | None:
+def _environment(found: Environment) -> EnvironmentStatus | None:
     """What of the user's settings matters; None where nothing does."""
-    hazards = (*found.hazards, *unpinned(gang))
-    if not (found.skipped or hazards):
+    warnings = found.warnings
+    if not (found.skipped or warnings):
         return None
-    return EnvironmentStatus(skipped=list(found.skipped), warnings=[stated(str(each)) for each in hazards])
+    return EnvironmentStatus(skipped=list(found.skipped), warnings=[stated(str(each)) for each in warnings])
 
 
 def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:

@@ -88,6 +88,7 @@ def gang(
                 offered=view.rdma.exposure if view.rdma else None,
                 platform=platform(view.labels),
                 kubelet=view.kubelet,
+                hides_levels=view.hides_levels,
                 nvlink_domain=_nvlink_domain(cluster, view),
                 has_most_gpus=view.machine is not None and 2 * len(named) > len(view.machine.gpus),
             )
