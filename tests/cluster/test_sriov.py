@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import API_VERSION
+from harness.kubectl import KubectlError
 from harness.operator_bed import DRA_NODES, ON_DRA, Bed
 
 RAILS = ("nvidia.com/rail0", "nvidia.com/rail1")
@@ -48,3 +49,31 @@ def test_each_pod_has_a_function_of_each_nic_and_a_second_job_waits_for_them(rai
     for name in bed.names("pods"):
         bed.finish(name, "succeed")
     bed.wait_for_state("Running", "other")
+
+
+def test_a_declaration_that_goes_ends_no_job_that_runs(rails: Bed, bed: Bed) -> None:
+    """Nor does a tenant's word for Multus that nobody can read keep his own job, or another's, from running."""
+    nested = {"k8s.v1.cni.cncf.io/networks": "[" * 4096}
+    container = {"name": "trainer", "image": "registry.example/train:1"}
+    bed.submit(**HALVES, template={"metadata": {"annotations": nested}, "spec": {"containers": [container]}})
+    status = bed.wait_for_state("Running")
+    assert [pod["metadata"]["annotations"] | nested for pod in bed.all("pods")] == [
+        pod["metadata"]["annotations"] for pod in bed.all("pods")
+    ]
+    uids = [pod["metadata"]["uid"] for pod in bed.all("pods")]
+    rails.cluster.patch("clustertopology", "default", {"spec": {"fabric": {"sriovNetworks": []}}})
+    try:
+        bed.submit("other", **HALVES)
+        bed.wait_for_reason("RDMAUnavailable", "other")
+        assert bed.job()["status"]["state"] == "Running"
+        assert bed.job()["status"]["attempt"] == status["attempt"]
+        assert [pod["metadata"]["uid"] for pod in bed.all("pods")] == uids
+    finally:
+        rails.cluster.patch("clustertopology", "default", {"spec": {"fabric": {"sriovNetworks": NETWORKS}}})
+
+
+def test_gpus_are_no_functions_to_the_api_server(rails: Bed) -> None:
+    """Every Pod would ask for one of them in the place of those that it was booked."""
+    gpus = [*NETWORKS, {"resource": "nvidia.com/gpu", "network": "default/gpus"}]
+    with pytest.raises(KubectlError, match=r"resource is one of GPUs; name one of SR-IOV functions"):
+        rails.cluster.patch("clustertopology", "default", {"spec": {"fabric": {"sriovNetworks": gpus}}})

@@ -7,6 +7,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +52,7 @@ int ncclCommInitRank(ncclComm_t *comm, int count, ncclUniqueId id, int rank) {
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int op, ncclComm_t comm, void *stream) {
   if (from != booked || to != booked || count != 64 << 20 || type != 7 || op != 0 || !comm || stream) return 4;
   if (getenv("BROKEN")) return 2;
+  if (getenv("WORDY")) printf("NCCL INFO of which the end comes later"), fflush(stdout);
   const char *slow = getenv("SLOW");
   usleep(comm->count > 2 ? 50000 : slow && strchr(slow, '0' + local()) ? 20000 : 1000);
   return 0;
@@ -85,11 +90,19 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def results(
-    libraries: Path, folder: Path, floor: str = "", ranks: str = "2,1", slow: tuple[str, str] = ("", ""), **more: str
+    libraries: Path,
+    folder: Path,
+    floor: str = "",
+    ranks: str = "2,1",
+    slow: tuple[str, str] = ("", ""),
+    knock: Callable[[int], None] | None = None,
+    **more: str,
 ) -> list[tuple[int, dict[str, Any]]]:
     """What the preflights of nodes with so many GPUs end with, and say; on each some local ranks are slow."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
+    if knock is not None:
+        threading.Thread(target=knock, args=(port,), daemon=True).start()
     told = [folder / str(node) for node in range(len(ranks.split(",")))]
     processes = [
         subprocess.Popen(
@@ -121,6 +134,27 @@ def test_nccl_itself_is_measured_where_there_is_no_torch(libraries: Path, tmp_pa
     assert 0 < first[1]["world"] <= 4 / 3 * (256 << 20) / 0.05 / 1e9
     assert first[1]["inside"] > first[1]["world"] and second[1]["inside"] is None
     assert (first[1]["slow"], first[1]["link"]) == ([], [])
+
+
+def test_its_words_do_not_hide_the_result(libraries: Path, tmp_path: Path) -> None:
+    ((code, said),) = results(libraries, tmp_path, ranks="2", WORDY="1")
+    assert (code, said["below"]) == (0, False)
+
+
+def test_what_others_send_to_its_port_is_left_aside(libraries: Path, tmp_path: Path) -> None:
+    """As whoever looks for open ports does."""
+    stop = threading.Event()
+
+    def knock(port: int) -> None:
+        for words in cycle([b"", b"GET / HTTP/1.1\r\n\r\n", b"-7\n", b"99\n"]):
+            if stop.wait(0.01):
+                return
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as link:
+                link.sendall(words)
+
+    found = results(libraries, tmp_path, knock=knock)
+    stop.set()
+    assert [code for code, _ in found] == [0, 0], found
 
 
 def test_a_slow_link_has_a_name(libraries: Path, tmp_path: Path) -> None:

@@ -245,6 +245,19 @@ CASES = (
         refused_field="spec.fabric.sriovNetworks",
         words="resources must differ",
     ),
+    networks(
+        "GPUs as functions are refused",
+        ("nvidia.com/gpu", "a/b"),
+        refused_field="spec.fabric.sriovNetworks[0].resource",
+        words="resource is one of GPUs; name one of SR-IOV functions",
+    ),
+    networks(
+        "MIG devices as functions are refused",
+        ("a.example/rail0", "a/b"),
+        ("nvidia.com/mig-1g.10gb", "a/c"),
+        refused_field="spec.fabric.sriovNetworks[1].resource",
+        words="resource is one of GPUs; name one of SR-IOV functions",
+    ),
     # NodeTopology.
     node("a node without GPUs is accepted"),
     node(

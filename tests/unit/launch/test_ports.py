@@ -21,14 +21,14 @@ from closeknit.launch.pod import pods
 HOSTS = [f"train-a1-worker-0000{index}.train-a1.ml.svc" for index in range(2)]
 
 
-def gang(framework: Framework, *, allow_host_network: bool = True) -> Gang:
-    """GPUs 4 and 5 of one node, 6 and 7 of another, over shared RoCE NICs."""
+def gang(framework: Framework, *, allow_host_network: bool = True, **template: Any) -> Gang:
+    """GPUs 4 and 5 of one node, 6 and 7 of another, over shared RoCE NICs; `template` is what its Pods have besides."""
     spec: dict[str, Any] = {
         "gpus": 4,
         "framework": framework,
         "preflight": "Warn",
         "network": {"allowHostNetwork": allow_host_network},
-        "template": {"spec": {"containers": [{"name": "trainer", "image": "train"}]}},
+        "template": {"spec": {"containers": [{"name": "trainer", "image": "train"}], **template}},
     }
     job = TrainingJob.parse_strictly({"metadata": {"name": "train", "namespace": "ml", "uid": "u"}, "spec": spec})
     members = tuple(
@@ -64,6 +64,15 @@ def test_where_ranks_meet_follows_from_the_gpus_of_node_rank_0(
     for index in range(2):
         assert container_environment(gang(framework), index)[name] == there
         assert container_environment(gang(framework, allow_host_network=False), index)[name] == elsewhere
+
+
+@pytest.mark.parametrize(("said", "port"), [(True, "29504"), (False, "29500"), ("true", "29500")])
+def test_a_template_that_says_so_itself_is_on_the_network_of_its_nodes(said: object, port: str) -> None:
+    of = gang(Framework.PYTORCH, allow_host_network=False, hostNetwork=said)
+    assert container_environment(of, 0)["MASTER_PORT"] == port
+    assert [made["spec"].get("dnsPolicy") for made in pods(of, (0, 1))] == (
+        ["ClusterFirstWithHostNet"] * 2 if said is True else [None] * 2
+    )
 
 
 def test_every_task_of_tensorflow_has_the_port_of_its_own_gpus() -> None:

@@ -111,6 +111,19 @@ def required(rule: object) -> dict[str, object]:
             id="asks for GPUs itself",
         ),
         pytest.param(
+            trainer(resources={"limits": {"vpc.amazonaws.com/efa": 0}, "requests": {"vpc.amazonaws.com/efa": "0"}}),
+            "spec.template.spec asks for none of vpc.amazonaws.com/efa, which closeknit gives to Pods that talk over "
+            "RDMA: remove it, and set network.rdma: Disabled for a job without",
+            id="asks for no NIC",
+        ),
+        pytest.param(
+            trainer(**asking("limits", "nvidia.com/rail0")),
+            "spec.template.spec.containers[0].resources.limits asks for nvidia.com/rail0; GPUs of any name under "
+            "nvidia.com/ closeknit asks for itself, and functions of NICs where ClusterTopology default declares them: "
+            "remove it, set spec.gpus, and have an administrator add such functions to spec.fabric.sriovNetworks",
+            id="asks for functions that are called as GPUs are",
+        ),
+        pytest.param(
             {"containers": [MAIN], "initContainers": [{"name": "i", **asking("requests", "nvidia.com/gpu.shared")}]},
             f"spec.template.spec.initContainers[0].resources.requests asks for nvidia.com/gpu.shared; {ASKS_ITSELF}",
             id="an init container asks for a shared GPU",

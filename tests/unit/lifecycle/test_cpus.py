@@ -1,5 +1,6 @@
 """CPUs of their own for trainers whose template leaves them open, where the kubelet puts them beside their GPUs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import booking
 from closeknit.cluster.fair import fair
+from closeknit.cluster.quota import Quota
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle.gangs import gang
@@ -26,6 +28,8 @@ def started(
     dra: bool = False,
     whole: dict[str, Any] | None = None,
     before: list[dict[str, Any]] | None = None,
+    quotas: Sequence[Quota] = (),
+    forbidden: str = "",
 ) -> Story:
     """A job of four of eight GPUs on a node of 128 CPUs."""
     topology = node_topology("gpu-1")
@@ -37,6 +41,9 @@ def started(
     spec = {"gpus": 4, "gpu": {"binding": "DRA" if dra else "BestEffort"}, "template": template}
     slices = [resource_slice("gpu-1", range(8))] if dra else []
     story = Story(node("gpu-1", gpus=None if dra else 8), topology, *slices, training_job(spec=spec))
+    story.quotas = list(quotas)
+    if forbidden:
+        story.forbidden["train-a1-worker-00000"] = forbidden
     story.settle()
     return story
 
@@ -91,6 +98,28 @@ def test_once_a_scheduler_has_refused_it_goes_without() -> None:
     story.pass_time(601)  # the node is avoided for a while
     story.settle()
     assert cpus(story, attempt=2) == (None, None, None)
+
+
+def test_where_a_quota_has_less_it_goes_without() -> None:
+    """What the template leaves open is not to keep it waiting."""
+    story = started(quotas=[Quota("cpus", {"requests.cpu": "32"}, {"requests.cpu": "0"})])
+    assert cpus(story) == (None, None, None)
+    assert story.status().pending is None
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("maximum cpu usage per Container is 32, but limit is 48", (None, None, None)),
+        ("train-a1-worker-00000 is forbidden: no", ("48", "48", "12")),
+    ],
+)
+def test_where_a_limit_range_refuses_them_it_goes_without(words: str, asked: tuple[Any, Any, Any]) -> None:
+    story = started(forbidden=words)
+    story.forbidden.clear()
+    story.pass_time(600)
+    story.settle()
+    assert cpus(story) == asked
 
 
 def test_a_share_of_less_than_one_for_each_rank_is_none() -> None:

@@ -252,6 +252,27 @@ def test_egress_bandwidth_is_an_annotation_of_every_pod_and_the_templates_own_wi
     assert {made["metadata"]["annotations"]["kubernetes.io/egress-bandwidth"] for made in pods(story)} == {"1G"}
 
 
+@pytest.mark.parametrize(
+    ("told", "rdma", "env", "names"),
+    [
+        ("Low", "Required", {}, ["NCCL_TOPO_FILE"]),
+        ("High", "Required", {}, []),
+        ("Low", "Disabled", {}, []),
+        ("Low", "Required", {"NCCL_TOPO_FILE": "/topology.xml"}, []),
+    ],
+)
+def test_a_machine_that_hides_its_levels_is_told(told: str, rdma: str, env: dict[str, str], names: list[str]) -> None:
+    """Flat PCI, as virtual machines show it."""
+    nodes = two(nics("RoCE"), hca="8")
+    for topology in (nodes[1], nodes[4]):
+        topology["spec"]["source"]["pcieConfidence"] = told
+    story = Story(*nodes, job(rdma, env=[{"name": name, "value": value} for name, value in env.items()]))
+    story.settle()
+    found = story.status().environment
+    assert [each.partition(":")[0] for each in (found.warnings if found else [])] == names
+    assert degraded(story) is None
+
+
 def test_harmful_settings_are_told_in_the_status() -> None:
     story = Story(*two([]), job(env=[{"name": "NCCL_ALGO", "value": "Ring"}, {"name": "NCCL_NET", "value": "IB"}]))
     story.settle()

@@ -10,7 +10,7 @@ import pytest
 from closeknit.launch.preflight_script import SCRIPT
 from scenarios.manifests import training_job
 from scenarios.networks import job, two
-from scenarios.stories import conditions, ended
+from scenarios.stories import conditions, disruption, ended
 from scenarios.story import Story, plugin_node
 
 PREFLIGHT = "closeknit-preflight"
@@ -23,18 +23,18 @@ def begun(kind: str, nodes: int = 2) -> Story:
     return story
 
 
-def state(result: Any, code: int = 0) -> dict[str, Any]:
+def state(result: Any, code: int = 0, reason: str = "Completed") -> dict[str, Any]:
     message = result if isinstance(result, str) else json.dumps(result)
-    terminated = {"terminated": {"exitCode": code, "reason": "Completed", "message": message}}
+    terminated = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
     return {"initContainerStatuses": [{"name": PREFLIGHT, "state": terminated}]}
 
 
-def says(story: Story, result: Any, code: int = 0) -> None:
+def says(story: Story, result: Any, code: int = 0, reason: str = "Completed") -> None:
     """All Pods of the attempt end their preflight so, and run if that was well."""
     attempt = story.status().attempt
     for rank in range(2):
         phase = {"phase": "Failed"} if code else {}
-        story.change_pod(f"train-a{attempt}-worker-{rank:05d}", **state(result, code), **phase)
+        story.change_pod(f"train-a{attempt}-worker-{rank:05d}", **state(result, code, reason), **phase)
     if not code:
         story.run_all()
     for _ in range(3):
@@ -58,6 +58,17 @@ def test_it_has_the_trainers_image_gpus_and_variables_and_comes_last() -> None:
     assert env["CLOSEKNIT_PREFLIGHT_MEET"] == "train-a1-worker-00000.train-a1.team-b.svc:29300"
     assert env["CLOSEKNIT_PREFLIGHT_ENFORCE"] == "1"
     assert "$(" not in SCRIPT  # Kubernetes would take it for a variable
+
+
+def test_its_own_variables_are_not_the_users_to_set() -> None:
+    env = [{"name": "CLOSEKNIT_PREFLIGHT_FLOOR", "value": "0"}, {"name": "LEVEL", "value": "3"}]
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i", "env": env}]}}
+    nodes = [manifest for number in (1, 2) for manifest in plugin_node(f"gpu-{number}")]
+    story = Story(*nodes, training_job(spec={"gpus": 16, "preflight": "Warn", "template": template}))
+    story.settle()
+    (made,) = story.pod("train-a1-worker-00000")["spec"]["initContainers"]
+    names = [entry["name"] for entry in made["env"]]
+    assert (len(set(names)), "LEVEL" in names) == (len(names), True)
 
 
 def test_a_job_that_wants_none_has_none() -> None:
@@ -181,6 +192,48 @@ def test_enforced_it_ends_after_a_few_attempts() -> None:
         story.settle()
     assert [reason for _, reason, _ in ended(story)] == ["PreflightFailed"] * 3 + ["PodFailed"]
     assert conditions(story)["Failed"] == "True"
+
+
+NO_SHELL = 'exec: "/bin/sh": stat /bin/sh: no such file or directory'
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "reason", "words"),
+    [("Warn", 128, "StartError", NO_SHELL), ("Enforce", 128, "StartError", NO_SHELL), ("Warn", 137, "OOMKilled", "")],
+)
+def test_one_that_cannot_run_is_left_out(kind: str, code: int, reason: str, words: str) -> None:
+    story = begun(kind)
+    says(story, words, code=code, reason=reason)
+    assert ended(story) == [(1, "PreflightSkipped", False)]
+    assert "initContainers" not in story.pod("train-a2-worker-00000")["spec"]
+    story.run_all()
+    story.settle()
+    assert degraded(story) == (
+        "PreflightSkipped",
+        f"no preflight is run: in attempt 1 its preflight could not run (exit code {code}: {words or reason}); "
+        "the job starts again without one",
+    )
+
+
+def test_a_node_that_starts_no_container_is_to_blame() -> None:
+    story = begun("Warn", nodes=3)
+    says(story, "nvidia-container-cli: device error: GPU-gpu-1-3: unknown device", code=128, reason="StartError")
+    assert ended(story) == [(1, "PreflightFailed", False)]
+
+
+def test_enforced_one_that_is_killed_is_no_reason_to_go_without() -> None:
+    story = begun("Enforce")
+    says(story, "", code=137, reason="OOMKilled")
+    assert ended(story) == [(1, "PreflightFailed", False)]
+
+
+def test_a_drain_says_nothing_of_a_node() -> None:
+    """The others lose a rank, and say so."""
+    story = begun("Enforce")
+    drained = [disruption("DeletionByTaintManager", "deleting due to NoExecute taint")]
+    story.change_pod("train-a1-worker-00001", conditions=drained)
+    says(story, {"error": "NCCL: remote process exited"}, code=1)
+    assert ended(story) == [(1, "Disrupted", False)]
 
 
 def test_an_image_without_torch_skips_it(tmp_path: Any) -> None:

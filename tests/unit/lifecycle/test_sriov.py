@@ -41,6 +41,13 @@ def annotated(work: Manifest, value: str) -> Manifest:
     return work
 
 
+def half(name: str, **container: Any) -> Manifest:
+    work = job("Required", **container)
+    work["metadata"] |= {"name": name, "uid": f"uid-of-{name}"}
+    work["spec"] |= {"gpus": 8, "topology": {"gpusPerNode": 4}}
+    return work
+
+
 def test_a_pod_gets_one_function_of_each_declared_resource_and_its_network() -> None:
     story = Story(declared(), *two(nics("RoCE"), **RAILS), job("Required"))
     story.settle()
@@ -102,18 +109,34 @@ def test_functions_that_others_hold_are_not_promised() -> None:
 
 def test_functions_of_bookings_are_held_before_their_pods_are_bound() -> None:
     one = {"nvidia.com/rail0": "1", "nvidia.com/rail1": "2"}
-    half = {"gpus": 8, "topology": {"gpusPerNode": 4}}
-    jobs = []
-    for name in ("first", "second"):
-        work = job("Required")
-        work["metadata"] |= {"name": name, "uid": f"uid-of-{name}"}
-        work["spec"] |= half
-        jobs.append(work)
-    story = Story(declared(), *two(nics("RoCE"), **one), *jobs)
+    story = Story(declared(), *two(nics("RoCE"), **one), half("first"), half("second"))
     story.settle()
-    states = {work["metadata"]["name"]: story.status(work["metadata"]["name"]).pending for work in jobs}
-    waiting = [pending.reason for pending in states.values() if pending is not None]
+    states = [story.status(name).pending for name in ("first", "second")]
+    waiting = [pending.reason for pending in states if pending is not None]
     assert waiting == ["RDMAUnavailable"]
+
+
+def test_a_booking_holds_one_of_each_resource() -> None:
+    """It is booked while rail0 is the first of equals; then somebody takes one of rail1."""
+    story = Story(declared(), *two(nics("RoCE"), **dict.fromkeys(RAILS, "2")), half("first"))
+    story.settle()
+    story.add(pod("other", node="gpu-2", requests={"nvidia.com/rail1": "1"}))
+    story.add(half("second"))
+    story.settle()
+    pending = story.status("second").pending
+    assert pending is not None
+    assert pending.reason == "RDMAUnavailable"
+
+
+def test_functions_that_a_template_asks_for_are_held_once() -> None:
+    offers = {"openshift.io/rail0": "2"}
+    ours = {"resource": "openshift.io/rail0", "network": "default/rail0"}
+    asked = {"limits": {"openshift.io/rail0": "1"}}
+    story = Story(declared(ours), *two(nics("RoCE"), **offers), half("first", resources=asked))
+    story.settle()
+    story.add(half("second", resources=asked))
+    story.settle()
+    assert (story.status("second").pending, len(pods(story))) == (None, 4)
 
 
 MERGED = {
@@ -126,6 +149,8 @@ MERGED = {
     ),
     "no list": ('{"name":"storage"}', '{"name":"storage"}'),
     "no JSON": ('[{"name":', '[{"name":'),
+    "thousands of lists in each other": ("[" * 4096, "[" * 4096),
+    "as many that end": ("[" * 2048 + "]" * 2048, "[" * 2048 + "]" * 2048),
     "nothing": (" ", "default/rail0,default/rail1"),
 }
 
@@ -147,6 +172,22 @@ def test_a_template_that_asks_for_functions_itself_is_left_as_it_is() -> None:
     assert [rails(made) for made in pods(story)] == [asked, asked]
     assert {made["metadata"]["annotations"][MULTUS] for made in pods(story)} == {"ml/mine"}
     assert environment(story)["NCCL_NET"] == "IB"
+
+
+def test_on_the_network_of_its_nodes_no_interface_is_named_and_that_is_told() -> None:
+    """Where those of nodes are called otherwise, NCCL would find none by the name of a Pod's."""
+    work = job("Required")
+    work["spec"]["template"]["spec"]["hostNetwork"] = True
+    story = Story(declared(), *two(nics("RoCE"), **RAILS), work)
+    story.settle()
+    assert "NCCL_SOCKET_IFNAME" not in environment(story)
+    assert environment(story)["MASTER_PORT"] == "29500"
+    found = degraded(story)
+    assert found is not None
+    assert (found.reason, found.message.partition(",")[0]) == (
+        "RDMANotOffered",
+        "its template puts the Pods on their nodes' network",
+    )
 
 
 def test_a_job_on_one_node_gets_none() -> None:

@@ -4,7 +4,14 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
-from closeknit.api.names import HOST_LEVEL, NVLINK_DOMAIN_LEVEL
+from closeknit.api.names import (
+    GPU_MEMORY_RESOURCE,
+    GPU_RESOURCE,
+    HOST_LEVEL,
+    MIG_RESOURCE_PREFIX,
+    NVLINK_DOMAIN_LEVEL,
+    SHARED_GPU_RESOURCE,
+)
 from closeknit.api.wire import Condition, FieldError, Label, Wire
 
 MAX_LEVELS = 15  # host, always the innermost, is the sixteenth; a printed list a person can read
@@ -17,6 +24,8 @@ MAX_SRIOV_NETWORKS = 32  # NICs of one node: twice what machines of today have
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAME = rf"{_LABEL}([.]{_LABEL})*"
 EQUAL_RESOURCES_MESSAGE = "resources must differ"
+GPU_RESOURCES = (GPU_RESOURCE, SHARED_GPU_RESOURCE, GPU_MEMORY_RESOURCE)
+GPUS_DECLARED_MESSAGE = "resource is one of GPUs; name one of SR-IOV functions"
 
 BandwidthGbS = Annotated[float, Field(ge=0, le=100_000)]
 
@@ -88,8 +97,11 @@ class ClusterTopologySpec(Wire):
         return self
 
     @model_validator(mode="after")
-    def _resources_differ(self) -> "ClusterTopologySpec":
+    def _resources_are_of_functions(self) -> "ClusterTopologySpec":
         resources = [network.resource for network in self.fabric.sriov_networks]
+        for index, resource in enumerate(resources):
+            if resource in GPU_RESOURCES or resource.startswith(MIG_RESOURCE_PREFIX):
+                raise FieldError(f"fabric.sriovNetworks[{index}].resource", GPUS_DECLARED_MESSAGE)
         if len(set(resources)) < len(resources):
             raise FieldError("fabric.sriovNetworks", EQUAL_RESOURCES_MESSAGE)
         return self

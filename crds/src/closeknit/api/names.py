@@ -188,6 +188,7 @@ class EndReason(StrEnum):
     MULTICAST_FAILED = "MulticastFailed"
     RDMA_FAILED = "RDMAFailed"
     PREFLIGHT_FAILED = "PreflightFailed"
+    PREFLIGHT_SKIPPED = "PreflightSkipped"
     MISPLACED = "Misplaced"
 
 

@@ -104,10 +104,16 @@ def _object(value: object) -> dict[Any, Any]:
 
 
 def with_nics(wanted: Needs, resource: str, nics: int) -> Needs:
-    """The needs of a Pod that is given so many NICs by this resource, none where it is empty."""
-    if not resource or is_claimed(resource) or asks_for_nics(wanted):
+    """The needs of a Pod that is given so many NICs by this resource, none where it is empty; functions of them, whose
+    resources the site declares, left out."""
+    if not resource or is_claimed(resource) or has_functions(resource) or asks_for_nics(wanted):
         return wanted
-    return tuple(sorted((*wanted, (resource.removeprefix(FUNCTION_PREFIX), share(resource, nics)))))
+    return tuple(sorted((*wanted, (resource, share(resource, nics)))))
+
+
+def has_functions(resource: str) -> bool:
+    """Whether NICs that come by it come by SR-IOV functions."""
+    return bool(resource) and exposure(resource) is Exposure.SRIOV
 
 
 def share(resource: str, nics: int) -> int:

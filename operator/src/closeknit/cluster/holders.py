@@ -40,6 +40,8 @@ class BookedShare:
     """What its Pod asks a device plugin for then."""
     nics: tuple[str, ...] = ()
     """NICs that its Pod claims for itself, as name:port."""
+    has_functions: bool = False
+    """Whether its Pod is given one of each resource of SR-IOV functions that the node has, if it asks for none."""
 
     @property
     def pod_key(self) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.booking import Booking, booking
 from closeknit.cluster.dra import ResourceClaim, ResourceSlice
 from closeknit.cluster.dranet import NicSlice
-from closeknit.cluster.exposure import is_claimed, with_nics
+from closeknit.cluster.exposure import has_functions, is_claimed, with_nics
 from closeknit.cluster.holders import BookedShare
 from closeknit.cluster.job import InvalidJob
 from closeknit.cluster.mig import mig_resource
@@ -92,6 +92,7 @@ def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]
                 mig,
                 resource,
                 () if share.succeeded or not is_claimed(share.rdma_resource) else share.nics,
+                not share.succeeded and has_functions(share.rdma_resource),
             ),
         )
 

@@ -220,6 +220,8 @@ class NodeView:
     memlock_bytes: int | None = None
     """Memory that containers may lock, -1 where that is unlimited; None where it is not told."""
     kubelet: Kubelet = UNTOLD
+    hides_levels: bool = False
+    """Whether its agent does not trust what the machine shows of PCIe, as of virtual machines that show no tree."""
     allocatable: Amounts | None = None
     """What Pods can have of it altogether, of every resource that it has; None where nobody knows, and nobody judges:
     without a machine, and where the input holds no Nodes."""

@@ -12,6 +12,7 @@ import msgspec
 from pydantic import ValidationError
 
 from closeknit.api.names import MachineConditionType
+from closeknit.api.nodetopology import Confidence
 from closeknit.api.nodetopology_status import NodeTopologyStatus, TrafficPath
 from closeknit.api.objects import NodeTopology
 from closeknit.api.printable import printable
@@ -57,6 +58,8 @@ class AgentReport:
     memlock_bytes: int | None = None
     """Memory that containers may lock, -1 where that is unlimited; None where it is not told."""
     kubelet: Kubelet = UNTOLD
+    hides_levels: bool = False
+    """Whether its levels of PCIe are of low confidence."""
 
 
 class _Head(WireStruct, frozen=True):
@@ -99,6 +102,7 @@ def report(topology: NodeTopology) -> AgentReport:
         allocations=_allocations(status),
         memlock_bytes=topology.spec.capabilities.memlock_bytes,
         kubelet=kubelet(topology.spec.capabilities),
+        hides_levels=topology.spec.source.pcie_confidence is Confidence.LOW,
     )
 
 

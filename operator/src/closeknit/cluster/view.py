@@ -147,6 +147,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         rdma=RdmaOffer(nics.resource, nics.free) if nics else offered,
         memlock_bytes=report.memlock_bytes,
         kubelet=report.kubelet,
+        hides_levels=report.hides_levels,
         allocatable=node.allocatable if node else None,
         spare=spare,
         nics=nics,
@@ -354,6 +355,13 @@ def _explained_by_count(
     return offer, dict(sorted(holders.items()))
 
 
+def _booked_functions(facts: NodeFacts) -> Amounts:
+    """What bookings whose Pod is not bound yet hold of SR-IOV functions."""
+    shares = (share for share, pod in facts.bookings if pod is None and share.has_functions)
+    count = sum(1 for share in shares if facts.functions.isdisjoint(name for name, _ in share.needs))
+    return dict.fromkeys(facts.functions, count) if count else {}
+
+
 def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
     """What is left of each resource of which there is any at all and that Pods can need; a node may be given more than
     it has.
@@ -361,9 +369,9 @@ def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
     Of a resource that it has none of and a DeviceClass stands for, as much as anybody may want: the scheduler claims
     devices of it, and whether there are any is its word.
     """
-    lodged = facts.lodged
+    lodged, given = facts.lodged, _booked_functions(facts)
     found = {
-        resource: max(0, amount - taken.get(resource, 0) - lodged.get(resource, 0))
+        resource: max(0, amount - taken.get(resource, 0) - lodged.get(resource, 0) - given.get(resource, 0))
         for resource, amount in node.allocatable.items()
         if amount > 0 and (is_needed(resource) or resource in facts.functions)
     }

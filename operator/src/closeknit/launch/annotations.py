@@ -43,14 +43,14 @@ def function_networks(gang: Gang, member: Member) -> dict[str, str]:
         return {MULTUS_NETWORKS: ",".join([*named, *(each for each in ours if each not in there)])}
     try:
         elements = json.loads(own)
-    except ValueError:
+        if not isinstance(elements, list):
+            return {}
+        there = set(_elements(gang, elements))
+        added = (each.split("/") for each in ours if each not in there)
+        elements += [{"name": name, "namespace": namespace} for namespace, name in added]
+        return {MULTUS_NETWORKS: json.dumps(elements, separators=(",", ":"))}
+    except (ValueError, RecursionError):
         return {}
-    if not isinstance(elements, list):
-        return {}
-    there = set(_elements(gang, elements))
-    added = (each.split("/") for each in ours if each not in there)
-    elements += [{"name": name, "namespace": namespace} for namespace, name in added]
-    return {MULTUS_NETWORKS: json.dumps(elements, separators=(",", ":"))}
 
 
 def _elements(gang: Gang, elements: list[object]) -> Iterator[str]:

@@ -10,8 +10,9 @@ from closeknit.launch.cpus import cpus
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang
 from closeknit.launch.harmful import Hazard, hazards
+from closeknit.launch.hidden import hidden
 from closeknit.launch.member import Member
-from closeknit.launch.pinning import promise
+from closeknit.launch.pinning import promise, unpinned
 from closeknit.launch.template import trainer
 from closeknit.launch.variable import Variable
 
@@ -31,6 +32,11 @@ class Environment:
     def hazards(self) -> tuple[Hazard, ...]:
         """Harmful settings of the user's, by name; the same on every node of a gang, and looked for when asked."""
         return hazards(self.gang, self.gang.users_environment(self.role))
+
+    @property
+    def warnings(self) -> tuple[Hazard, ...]:
+        """These, and what else of its machines and of its template keeps the job from their full speed."""
+        return (*self.hazards, *unpinned(self.gang), *hidden(self.gang))
 
     @property
     def skipped(self) -> tuple[str, ...]:

@@ -70,6 +70,11 @@ class Gang:
         return self.is_spread and all(worker.nics and worker.rdma_resource for worker in self.workers)
 
     @property
+    def gives_cpus(self) -> bool:
+        """Whether trainers get CPUs that their template does not ask for."""
+        return any(worker.cpus is not None for worker in self.workers)
+
+    @property
     def is_spread(self) -> bool:
         """Whether it has ranks on more than one node."""
         return len(self.workers) > 1
@@ -119,15 +124,20 @@ class Gang:
 
     @cached_property
     def on_host_network(self) -> bool:
-        """Whether its Pods use the network of their nodes: the job consents, and RoCE NICs that Pods share have their
-        addresses there, where no interface of its own brings one into a Pod."""
-        return (
+        """Whether its Pods use the network of their nodes: the template says so, or the job consents, and RoCE NICs
+        that Pods share have their addresses there, where no interface of its own brings one into a Pod."""
+        return self.asks_for_host_network or (
             self.job.spec.network.allow_host_network
             and self.net is Net.VERBS
             and Transport.ROCE in self.transports
             and all(worker.nic_resources and not worker.networks for worker in self.workers)
             and not self.has_more_interfaces
         )
+
+    @cached_property
+    def asks_for_host_network(self) -> bool:
+        """Whether the template itself puts its Pods there."""
+        return self.template(Role.WORKER).spec.get("hostNetwork") is True
 
     @property
     def traffic_class(self) -> TrafficClass | None:

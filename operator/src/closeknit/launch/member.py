@@ -52,6 +52,8 @@ class Member:
     platform: Platform | None = None
     kubelet: Kubelet = UNTOLD
     """What that of its node promises of CPUs and memory."""
+    hides_levels: bool = False
+    """Whether the node's machine is not believed what it shows of distances between GPUs and NICs."""
     nvlink_domain: str | None = None
     """The node's multi-node NVLink domain, as NCCL would find it."""
     has_most_gpus: bool = False

@@ -163,7 +163,12 @@ TABLE = (
     ),
     Row(
         "the Pods have several interfaces",
-        lambda gang: gang.is_spread and gang.has_more_interfaces and gang.net not in (Net.EFA, Net.VENDOR),
+        lambda gang: (
+            gang.is_spread
+            and gang.has_more_interfaces
+            and not gang.on_host_network
+            and gang.net not in (Net.EFA, Net.VENDOR)
+        ),
         _interface,
         leaves=("NCCL_SOCKET_FAMILY",),
     ),

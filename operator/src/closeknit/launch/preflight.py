@@ -3,8 +3,9 @@
 The program travels in the Pod: a ConfigMap of it would need a right of its own, and a Pod alone shows what it ran.
 """
 
-from closeknit.api.names import Role
+from closeknit.api.names import EndReason, Role
 from closeknit.api.trainingjob import Preflight
+from closeknit.api.trainingjob_status import Attempt, TrainingJobStatus
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
 from closeknit.launch.preflight_script import SCRIPT
@@ -14,7 +15,8 @@ PORT = 29_300  # ranks meet there before any launcher does
 # Of the prediction, which is within a twentieth of what was measured, and is of larger messages.
 FLOOR = 0.7
 _NO_PYTHON = '{"skipped": "the image has no python"}'
-_SHELL = (
+SHELL = "/bin/sh"
+_COMMANDS = (
     "for python in python3 python; do "
     'command -v $python >/dev/null 2>&1 && exec $python -c "$CLOSEKNIT_PREFLIGHT"; done; '
     f"echo '{_NO_PYTHON}' > /dev/termination-log"
@@ -22,19 +24,28 @@ _SHELL = (
 
 
 def with_preflight(gang: Gang, member: Member, trainer: Manifest, spec: Manifest) -> Manifest:
-    """The Pod's spec with the preflight last of its init containers; as it is where the job wants none. `trainer` is
+    """The Pod's spec with the preflight last of its init containers; as it is where the job wants none, or can
+    have none. `trainer` is
     the finished container, whose image, GPUs, NICs, variables and mounts it has."""
     wanted = gang.job.spec.preflight
-    if wanted is Preflight.NEVER or member.role is not Role.WORKER:
+    if wanted is Preflight.NEVER or member.role is not Role.WORKER or left_out_since(gang.job.status) is not None:
         return spec
     kept = ("image", "imagePullPolicy", "resources", "securityContext", "volumeMounts", "envFrom")
+    ours = _variables(gang, member, is_enforced=wanted is Preflight.ENFORCE)
+    names = {entry["name"] for entry in ours}
     container = {
         "name": PREFLIGHT,
         **{field: trainer[field] for field in kept if trainer.get(field) is not None},
-        "command": ["/bin/sh", "-c", _SHELL],
-        "env": [*trainer["env"], *_variables(gang, member, is_enforced=wanted is Preflight.ENFORCE)],
+        "command": [SHELL, "-c", _COMMANDS],
+        "env": [*(entry for entry in trainer["env"] if entry["name"] not in names), *ours],
     }
     return {**spec, "initContainers": [*(spec.get("initContainers") or []), container]}
+
+
+def left_out_since(status: TrainingJobStatus) -> Attempt | None:
+    """The attempt by which is known that the job's image cannot run one; None where it may."""
+    ended = reversed(status.attempts)
+    return next((attempt for attempt in ended if attempt.reason == EndReason.PREFLIGHT_SKIPPED), None)
 
 
 def _variables(gang: Gang, member: Member, *, is_enforced: bool) -> list[Manifest]:

@@ -16,12 +16,13 @@ FLOOR = float(os.environ.get("CLOSEKNIT_PREFLIGHT_FLOOR") or 0)  # GB/s over all
 MEET = os.environ.get("CLOSEKNIT_PREFLIGHT_MEET", "")
 HOW = sys.argv[2] if len(sys.argv) > 2 else ""
 LIMIT_S = 180
+MOST = 100  # names of nodes
 SLOW = 0.7  # of the median: nodes are alike, so that noise is far smaller
 
 
 def tell(result, failed):
-    with open(LOG, "w") as log:
-        log.write(json.dumps(result)[:4000])
+    with open(LOG, "w", encoding="utf-8", errors="replace") as log:
+        log.write(json.dumps(result, ensure_ascii=False))  # some 3,700 bytes at most; the kubelet keeps 4,096
     print(json.dumps(result), flush=True)
     sys.exit(1 if failed and os.environ.get("CLOSEKNIT_PREFLIGHT_ENFORCE") == "1" else 0)
 
@@ -125,7 +126,12 @@ class Nccl:
             link = server.accept()[0]
             link.settimeout(LIMIT_S)
             line = link.makefile("rw")
-            self.lines[int(line.readline())] = line
+            try:
+                other = int(line.readline(16))
+            except (OSError, ValueError):
+                continue  # whoever tries the ports of others is no rank
+            if 0 < other < sum(COUNTS):
+                self.lines[other] = line
 
     def say(self, to, value):
         self.lines[to].write(json.dumps(value) + "\n")
@@ -226,7 +232,7 @@ def rank(local):
         reached = least(rails)
         ranks = slowest(rails, reached, [median(reached)] * len(rails))
     if local == 0:
-        print("RESULT " + json.dumps({"nodes": inside, "world": whole, "slow": slow, "link": link, "ranks": ranks}))
+        print("\nRESULT " + json.dumps({"nodes": inside, "world": whole, "slow": slow, "link": link, "ranks": ranks}))
     sys.stdout.flush()
     world.told(None)
     os._exit(0)
@@ -269,6 +275,7 @@ def whole():
     below = found["world"] is not None and found["world"] < FLOOR
     result = {"inside": found["nodes"][NODE], "below": below}
     result.update((name, found[name]) for name in ("world", "slow", "link", "ranks"))
+    result["slow"] = result["slow"][:MOST]
     tell(result, bool(found["slow"]) or below)
 
 

@@ -9,10 +9,12 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from closeknit.api.affinity import required_node_affinity
-from closeknit.api.names import GROUP, TRAINER_CONTAINER
+from closeknit.api.names import CLAIMED_PREFIX, GPU_RESOURCE, GROUP, MIG_RESOURCE_PREFIX, TRAINER_CONTAINER
 from closeknit.api.objects import TrainingJob
 from closeknit.api.opaque import MalformedError, found, list_at, object_at, objects_at, short
-from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, TemplateMetadata
+from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, RdmaPolicy, TemplateMetadata
+from closeknit.cluster.exposure import asked, exposure
+from closeknit.cluster.requests import needs
 
 CLAIM = "gpus"  # name of our claim inside the Pod
 NIC_CLAIM = "closeknit-nics"  # the same, where it is on NICs alone
@@ -51,6 +53,7 @@ def check_template(job: TrainingJob) -> str | None:
     try:
         _check_metadata(job.spec.template.metadata, TEMPLATE)
         _check_pod(job.spec.template.spec, SPEC)
+        _check_nics(job)
         if servers is not None:
             _check_metadata(servers.template.metadata, SERVERS_TEMPLATE)
             _check_pod(servers.template.spec, f"{SERVERS_TEMPLATE}.spec")
@@ -119,15 +122,15 @@ def _check_pod(spec: dict[str, Any], where: str) -> None:
     containers = objects_at(spec, "containers", where)
     if not containers:
         raise MalformedError(f"{where}.containers has no container; give it the one that trains")
-    asked: set[str] = set()
+    resources: set[str] = set()
     for path, container in _named(containers, f"{where}.containers"):
-        asked |= _check_resources(container, path)
+        resources |= _check_resources(container, path)
     for path, container in _named(objects_at(spec, "initContainers", where), f"{where}.initContainers"):
-        asked |= _check_resources(container, path)
-    asked |= _check_resources(spec, where)
-    if len(asked) > MOST_ENTRIES:
+        resources |= _check_resources(container, path)
+    resources |= _check_resources(spec, where)
+    if len(resources) > MOST_ENTRIES:
         raise MalformedError(
-            f"{where} asks for {len(asked)} different resources, and at most {MOST_ENTRIES} are looked at; "
+            f"{where} asks for {len(resources)} different resources, and at most {MOST_ENTRIES} are looked at; "
             "leave some out"
         )
     index = trainer_index(spec, where)
@@ -191,17 +194,40 @@ def _check_resources(holder: dict[str, Any], path: str) -> set[str]:
     """The names of what it asks for. Raises MalformedError."""
     resources = object_at(holder, "resources", path)
     objects_at(resources, "claims", f"{path}.resources")
-    asked: set[str] = set()
+    names: set[str] = set()
     for field in ("limits", "requests"):
         named = object_at(resources, field, f"{path}.resources")
-        asked.update(named)
+        names.update(named)
         for resource in sorted(named):
             if resource.startswith(NVIDIA_PREFIX):
-                raise MalformedError(
-                    f"{path}.resources.{field} asks for {short(resource)}; closeknit asks for the job's GPUs itself: "
-                    "remove it and set spec.gpus"
-                )
-    return asked
+                raise MalformedError(f"{path}.resources.{field} asks for {short(resource)}; {_instead(resource)}")
+    return names
+
+
+def _instead(resource: str) -> str:
+    """What to do where a template asks for what closeknit asks for itself. NVIDIA's network operator calls functions of
+    NICs by the prefix of its GPUs."""
+    if resource.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX)):
+        return "closeknit asks for the job's GPUs itself: remove it and set spec.gpus"
+    return (
+        f"GPUs of any name under {NVIDIA_PREFIX} closeknit asks for itself, and functions of NICs where "
+        "ClusterTopology default declares them: remove it, set spec.gpus, and have an administrator add such functions "
+        "to spec.fabric.sriovNetworks"
+    )
+
+
+def _check_nics(job: TrainingJob) -> None:
+    """That a template does not ask for none of what it would be given."""
+    spec = job.spec.template.spec
+    if job.spec.network.rdma is RdmaPolicy.DISABLED:
+        return
+    wanted = {name for name, _ in needs(spec)}
+    for resource in sorted({*asked(spec)} - wanted):
+        if exposure(resource) is not None and not resource.startswith(CLAIMED_PREFIX):
+            raise MalformedError(
+                f"{SPEC} asks for none of {short(resource)}, which closeknit gives to Pods that talk over RDMA: remove "
+                "it, and set network.rdma: Disabled for a job without"
+            )
 
 
 def _check_restart_policy(spec: dict[str, Any], where: str) -> None:

@@ -14,8 +14,8 @@ from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.children import owner_of
 from closeknit.lifecycle.conditions import is_true
-from closeknit.lifecycle.plan import Create, Delete, Plan
-from closeknit.lifecycle.quota import shortfalls, words
+from closeknit.lifecycle.plan import Addition, Create, Delete, Plan
+from closeknit.lifecycle.quota import CPUS, shortfalls, words
 from closeknit.lifecycle.results import (
     FORBIDDEN,
     Account,
@@ -112,6 +112,8 @@ class Answers:
     """The attempt that a quota refused, and for which the job's Services of before are known to be gone."""
     ipc_lock_refused: bool = False
     """Whether the namespace's policy does not admit IPC_LOCK."""
+    cpus_refused: bool = False
+    """Whether its quotas or limits do not admit the CPUs that trainers are given beyond their template."""
     undeleted: Undeleted | None = None
     """Pods of it that the API server does not let go."""
     told_at: datetime | None = None
@@ -132,6 +134,8 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     answers = _undeleted(answers, results)
     if not isinstance(refused, _Refusal):
         return _swept(_made(answers, plan, results, now), plan, results)
+    if Addition.CPUS in plan.adds and _speaks_of_cpus(refused):
+        return replace(answers, cpus_refused=True)
     if _speaks_of_ipc_lock(plan, refused, results):
         return replace(answers, ipc_lock_refused=True)
     return _rejected(answers, plan, refused, now)
@@ -206,12 +210,23 @@ def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]
     else, and the capability is asked for again the next time. Once a Pod was taken with it, it is no matter.
     """
     return (
-        plan.adds_ipc_lock
+        Addition.IPC_LOCK in plan.adds
         and isinstance(refused, Refused)
         and refused.manifest["kind"] == "Pod"
         and refused.denial.failure is Failure.FORBIDDEN
         and not any(_is_made_pod(result) for result in results)
     )
+
+
+def _speaks_of_cpus(refused: _Refusal) -> bool:
+    """Whether what was refused may be the CPUs that we added: then the same is asked without them. A LimitRange and a
+    quota both name the resource, behind the name of the Pod."""
+    if isinstance(refused, Quotas):
+        return any(each.resource in CPUS for each in shortfalls(refused.demand, refused.found))
+    if not isinstance(refused, Refused) or refused.manifest["kind"] != "Pod":
+        return False
+    why = refused.denial.message.replace(refused.manifest["metadata"]["name"], "")
+    return refused.denial.failure is Failure.FORBIDDEN and "cpu" in why
 
 
 def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) -> Answers:

@@ -140,7 +140,13 @@ class Attempt:
     def gang(self) -> Gang | Lost:
         """What launch makes its children of."""
         subject = self.subject
-        return gangs.gang(subject.job, self.booking, subject.cluster, ipc_lock=subject.asks_for_ipc_lock)
+        return gangs.gang(
+            subject.job,
+            self.booking,
+            subject.cluster,
+            ipc_lock=subject.asks_for_ipc_lock,
+            gives_cpus=not subject.answers.cpus_refused,
+        )
 
 
 def _begun(status: TrainingJobStatus) -> datetime | None:

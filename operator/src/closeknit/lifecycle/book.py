@@ -10,7 +10,6 @@ from closeknit.cluster.booking import Booking, Share, assignments, encoded, name
 from closeknit.cluster.servers import dealt
 from closeknit.launch.environment import Environment, environment
 from closeknit.launch.gang import Gang, Manifest
-from closeknit.launch.pinning import unpinned
 from closeknit.launch.pod import pod
 from closeknit.lifecycle import creation, statuses
 from closeknit.lifecycle.conditions import moment, stated
@@ -41,7 +40,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
     booked = _placement_status(job, placement)
     booking = Booking(job.metadata.uid or "", number, _shares(job, placement))
     ipc_lock = subject.asks_for_ipc_lock
-    made = gang(job, booking, subject.cluster, ipc_lock=ipc_lock)
+    made = gang(job, booking, subject.cluster, ipc_lock=ipc_lock, gives_cpus=not subject.answers.cpus_refused)
     if isinstance(made, Lost):  # placement chose from this very cluster
         raise RuntimeError(made.message)  # noqa: TRY004 - no matter of types
     made = replace(made, predicted_gb_s=booked.predicted_bus_bandwidth_gb_s)
@@ -52,7 +51,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         booked,
         attempt=number,
         epoch=subject.epoch,
-        environment=_environment(made, found),
+        environment=_environment(found),
         lacks=shortcoming(made, subject.cluster),
     )
     indexes = range(len(made.members))
@@ -68,7 +67,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         opening=children.opening,
         actions=children.actions,
         notice=placed(subject, booked, harmed(found)),
-        adds_ipc_lock=made.uses_rdma and ipc_lock,
+        adds=creation.additions(made),
     )
 
 
@@ -130,12 +129,12 @@ def _rounded(bandwidth_gb_s: float | None) -> float | None:
     return None if bandwidth_gb_s is None else round(bandwidth_gb_s, 1)
 
 
-def _environment(gang: Gang, found: Environment) -> EnvironmentStatus | None:
+def _environment(found: Environment) -> EnvironmentStatus | None:
     """What of the user's settings matters; None where nothing does."""
-    hazards = (*found.hazards, *unpinned(gang))
-    if not (found.skipped or hazards):
+    warnings = found.warnings
+    if not (found.skipped or warnings):
         return None
-    return EnvironmentStatus(skipped=list(found.skipped), warnings=[stated(str(each)) for each in hazards])
+    return EnvironmentStatus(skipped=list(found.skipped), warnings=[stated(str(each)) for each in warnings])
 
 
 def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:

@@ -10,7 +10,7 @@ from closeknit.launch.claim import claim
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.owner import owned
 from closeknit.launch.pod import pods
-from closeknit.lifecycle.plan import Action, Create, Delete
+from closeknit.lifecycle.plan import Action, Addition, Create, Delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,12 @@ class Creation:
             if isinstance(action, Create):
                 yield action.manifest
                 yield from action.owns
+
+
+def additions(gang: Gang) -> frozenset[Addition]:
+    """What its Pods ask for beyond their template, and can do without."""
+    asked = {Addition.IPC_LOCK: gang.uses_rdma and gang.ipc_lock, Addition.CPUS: gang.gives_cpus}
+    return frozenset(addition for addition, is_asked in asked.items() if is_asked)
 
 
 def whole(gang: Gang, *, with_others: bool) -> Creation:

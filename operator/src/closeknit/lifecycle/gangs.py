@@ -41,14 +41,17 @@ class Lost:
     message: str
 
 
-def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool) -> Gang | Lost:
-    """The gang of a booking.
+def gang(
+    job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool, gives_cpus: bool = True
+) -> Gang | Lost:
+    """The gang of a booking. `gives_cpus` is whether the namespace admits more CPUs than its template asks for, as far
+    as is known.
 
     Lost where a node has gone, its GPUs may have other indexes now, or Pods no longer get its NICs: then the booking
     means nothing.
     """
     members: list[Member] = []
-    gives_cpus = _gives_cpus(job)
+    gives_cpus = gives_cpus and _gives_cpus(job)
     for index, share in enumerate(booking.shares):
         view = cluster.nodes.get(share.node)
         if view is None:
@@ -85,6 +88,7 @@ def gang(job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool
                 offered=view.rdma.exposure if view.rdma else None,
                 platform=platform(view.labels),
                 kubelet=view.kubelet,
+                hides_levels=view.hides_levels,
                 nvlink_domain=_nvlink_domain(cluster, view),
                 has_most_gpus=view.machine is not None and 2 * len(named) > len(view.machine.gpus),
             )

@@ -110,14 +110,14 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
         status = statuses.starting(subject.job, subject.now, ConditionReason.STARTING, statuses.BEING_STARTED)
     if len(attempt.missing) < len(attempt.pods):
         made = creation.missing(gang, attempt.missing, with_others=with_others)
-        return subject.plan(status, actions=(*actions, *made.actions))
+        return subject.plan(status, actions=(*actions, *made.actions), adds=creation.additions(gang))
     made = creation.whole(gang, with_others=with_others)
     plan = subject.plan(
         status,
         demand=demand(made.manifests, may_be_counted=may_be_counted(subject)),
         opening=made.opening,
         actions=(*actions, *made.actions),
-        adds_ipc_lock=gang.uses_rdma and gang.ipc_lock,
+        adds=creation.additions(gang),
     )
     if subject.answers.ipc_lock_refused and subject.job.status.placement is not None:
         harm = harmed(environment(gang, 0))

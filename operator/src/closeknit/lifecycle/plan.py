@@ -9,6 +9,7 @@ told.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 from closeknit.api.names import EndReason, EventAction, EventReason, JobKey, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
@@ -36,6 +37,13 @@ class Delete:
 
 
 Action = Create | Delete
+
+
+class Addition(Enum):
+    """What Pods ask for on our behalf, and do without where it is refused; the value is what may refuse it."""
+
+    IPC_LOCK = "a policy of the namespace"
+    CPUS = "a quota or a LimitRange"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +81,8 @@ class Plan:
     """Sent once the status is stored, and the opening not refused."""
     wake_after_s: float | None = None
     """When this job is to be looked at again though nothing may have changed by then."""
-    adds_ipc_lock: bool = False
-    """Whether the Pods of this Plan ask for IPC_LOCK on our behalf; where a policy refuses it, they do without."""
+    adds: frozenset[Addition] = frozenset()
+    """What the Pods of this Plan ask for on our behalf."""
     error: Exception | None = None
     """What went wrong in deciding on this job: a mistake of ours, and no reason to leave the other jobs alone."""
 

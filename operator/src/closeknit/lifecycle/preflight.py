@@ -9,15 +9,18 @@ from closeknit.api.printable import printable
 from closeknit.api.trainingjob import Preflight
 from closeknit.cluster.booking import Share, names
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.pod import Pod
+from closeknit.cluster.pod import ContainerState, Pod
+from closeknit.launch.preflight import SHELL, left_out_since
 from closeknit.launch.template import PREFLIGHT
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.ending import end
+from closeknit.lifecycle.ending import end, is_disrupted, is_refused
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.shortcoming import Shortcoming
 from closeknit.machine.graph import Machine
 from closeknit.placement.bandwidth import nearest_nics
 
+# What kubelets say of a container that its runtime could not start.
+_NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 MOST_IN_A_ROW = 3  # attempts; the one after fails the job
 _SHOWN = 300  # characters of what a container said
 
@@ -62,6 +65,9 @@ def shown(attempt: Attempt) -> Shortcoming | None:
     """What is to be told of a gang whose preflights have ended; None where all is well, or the job wanted none."""
     if attempt.subject.job.spec.preflight is Preflight.NEVER:
         return None
+    if (before := left_out_since(attempt.subject.job.status)) is not None:
+        words = f"no preflight is run: in attempt {before.number} {before.message or 'it could not'}"
+        return Shortcoming(ConditionReason.PREFLIGHT_SKIPPED, words)
     found = [each for pod in attempt.present if (each := finding(pod)) is not None]
     if skipped := next((each.skipped for each in found if each.skipped), ""):
         words = f"no preflight was run: {printable(skipped, _SHOWN)}"
@@ -71,10 +77,29 @@ def shown(attempt: Attempt) -> Shortcoming | None:
 
 
 def failed(attempt: Attempt, pods: Sequence[Pod]) -> Plan | None:
-    """The next attempt without the nodes that a preflight found wanting, where it was to be enforced; None where no
-    failed Pod failed by its preflight, or too many attempts did."""
-    mine = [pod for pod in pods if any(each.name == PREFLIGHT and each.exit_code for each in pod.containers)]
-    if not mine or attempt.before_it_ended_by(EndReason.PREFLIGHT_FAILED) >= MOST_IN_A_ROW:
+    """The next attempt without the nodes that a preflight found wanting, where it was to be enforced; without a
+    preflight where it could not run. None where no failed Pod failed by its preflight, where others ended the Pods, and
+    where too many attempts did."""
+    mine = [(pod, each) for pod in pods for each in pod.containers if each.name == PREFLIGHT and each.exit_code]
+    if not mine or any(is_disrupted(pod) or is_refused(pod) for pod in attempt.present):
+        return None
+    if (lame := next((each for _, each in mine if _could_not_run(attempt, each)), None)) is not None:
+        said = printable(lame.message.strip()[-_SHOWN:]) or lame.reason or "no word"
+        message = f"its preflight could not run (exit code {lame.exit_code}: {said}); the job starts again without one"
+        return end(attempt, EndReason.PREFLIGHT_SKIPPED, message)
+    return _failed(attempt, [pod for pod, _ in mine])
+
+
+def _could_not_run(attempt: Attempt, container: ContainerState) -> bool:
+    """Where the job is only to be warned, the program ends well whatever it finds, so that something killed it. What
+    else keeps a container from starting is its node's fault."""
+    if container.reason in _NOT_STARTED:
+        return SHELL in container.message
+    return attempt.subject.job.spec.preflight is Preflight.WARN
+
+
+def _failed(attempt: Attempt, mine: Sequence[Pod]) -> Plan | None:
+    if attempt.before_it_ended_by(EndReason.PREFLIGHT_FAILED) >= MOST_IN_A_ROW:
         return None
     shares = attempt.booking.shares
     found = [each for pod in mine if (each := finding(pod)) is not None]

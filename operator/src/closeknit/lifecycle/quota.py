@@ -13,7 +13,7 @@ from closeknit.lifecycle.demand import Demand
 from closeknit.placement.needs import told
 
 SHOWN = 4  # of many shortfalls
-_CPU = frozenset({"cpu", "requests.cpu", "limits.cpu"})
+CPUS = frozenset({"cpu", "requests.cpu", "limits.cpu"})
 _LONGEST = 64  # characters of a quantity; the API server prints 20 at most
 
 
@@ -94,7 +94,7 @@ def _amount(resource: str, text: str | int | float) -> int | None:
         exact = quantity(word) if len(word) <= _LONGEST else None
     except ValueError:
         return None
-    return None if exact is None else int(exact * 1000 if resource in _CPU else exact)
+    return None if exact is None else int(exact * 1000 if resource in CPUS else exact)
 
 
 def _told(resource: str, amount: int) -> str:

@@ -135,6 +135,11 @@ def _unoffered(gang: Gang, cluster: Cluster) -> str | None:
             f"its Pods get no interface of the fabric of {_platforms(gang)}; give them its networks, its libraries and "
             "its script in the template, as its maker describes, or set network.rdma: Disabled"
         )
+    if gang.uses_rdma and gang.asks_for_host_network and any(worker.has_functions for worker in gang.workers):
+        return (
+            "its template puts the Pods on their nodes' network, into which no interface of an SR-IOV function comes, "
+            "so that NCCL may find no address there; remove hostNetwork, or set network.rdma: Disabled"
+        )
     if gang.net is not Net.OPEN:
         return None
     lacking: dict[str, list[str]] = {}

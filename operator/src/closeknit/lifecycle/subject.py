@@ -15,7 +15,7 @@ from closeknit.launch.template import account
 from closeknit.lifecycle.answers import Answers
 from closeknit.lifecycle.children import Children
 from closeknit.lifecycle.demand import Demand
-from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
+from closeknit.lifecycle.plan import Action, Addition, Create, Delete, Notice, Plan
 
 Told = EventReason | EndReason | PendingReason
 NOTE_MAX_LENGTH = 1000  # events.k8s.io/v1 bounds a note at 1 kB
@@ -47,7 +47,7 @@ class Subject:
         actions: tuple[Action, ...] = (),
         notice: Notice | None = None,
         wake_after_s: float | None = None,
-        adds_ipc_lock: bool = False,
+        adds: frozenset[Addition] = frozenset(),
     ) -> Plan:
         """The Plan. A status that is stored already is not written again, and nobody is told of it again."""
         metadata = self.job.metadata
@@ -69,7 +69,7 @@ class Subject:
             actions=actions,
             notice=notice if changed is not None else None,
             wake_after_s=wake_after_s,
-            adds_ipc_lock=adds_ipc_lock,
+            adds=adds,
         )
 
     def nothing(self) -> Plan:

@@ -12,9 +12,12 @@ from typing import Final, Literal
 from closeknit.api.clustertopology import (
     EQUAL_LEVELS_MESSAGE,
     EQUAL_RESOURCES_MESSAGE,
+    GPU_RESOURCES,
+    GPUS_DECLARED_MESSAGE,
     RESERVED_LEVEL_MESSAGE,
     RESERVED_LEVELS,
 )
+from closeknit.api.names import MIG_RESOURCE_PREFIX
 from closeknit.api.trainingjob import (
     EGRESS_MESSAGE,
     JOB_NAME_MAX_LENGTH,
@@ -59,11 +62,12 @@ def training_job_rules() -> Rules:
 
 def cluster_topology_rules() -> Rules:
     """The rules of ClusterTopology: level names are unique, and not those that closeknit adds itself; resources of
-    SR-IOV functions are unique, too."""
+    SR-IOV functions are unique, too, and not those of GPUs."""
     return {
         ("spec", "levels"): (_UNIQUE_LEVELS,),
         ("spec", "levels", ITEM): (_FREE_LEVEL,),
         ("spec", "fabric", "sriovNetworks"): (_UNIQUE_RESOURCES,),
+        ("spec", "fabric", "sriovNetworks", ITEM): (_FUNCTIONS,),
     }
 
 
@@ -141,6 +145,11 @@ _UNIQUE_LEVELS: Final = Rule(
 _UNIQUE_RESOURCES: Final = Rule(
     "self.all(one, self.exists_one(other, other.resource == one.resource))",
     EQUAL_RESOURCES_MESSAGE,
+)
+_FUNCTIONS: Final = Rule(
+    f"!(self.resource in {list(GPU_RESOURCES)}) && !self.resource.startsWith('{MIG_RESOURCE_PREFIX}')",
+    GPUS_DECLARED_MESSAGE,
+    ".resource",
 )
 _FREE_LEVEL: Final = Rule(
     f"!(self.name in {list(RESERVED_LEVELS)})",  # a Python list of words is a CEL list, too

@@ -8,7 +8,6 @@ from closeknit.cli.not_there import NotThere
 from closeknit.cli.plan import Sitting
 from closeknit.launch.environment import environment, shown
 from closeknit.launch.nccl import left_alone
-from closeknit.launch.pinning import unpinned
 from closeknit.lifecycle.shortcoming import shortcoming
 
 
@@ -69,7 +68,7 @@ def sheet(found: Sitting, node_rank: int) -> Sheet:
         node=member.node,
         node_rank=node_rank,
         lines=tuple(lines),
-        warnings=tuple(map(str, (*made.hazards, *unpinned(gang)))),
+        warnings=tuple(map(str, made.warnings)),
         lacks=None if lacking is None else lacking.message,
         left=tuple(name for name in left_alone(gang) if name not in own),
     )
