@@ -15,7 +15,6 @@ for package in "$@"; do
   echo built >> {folder}/builds
   echo '#!/bin/sh' > "$into$(basename "${{package%/v[0-9]}}")"
 done
-sleep {takes_s}
 {then}
 """
 
@@ -30,9 +29,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def install_go(machine: Path, version: str = "go1.26.8", takes_s: float = 0, then: str = "true") -> None:
+def install_go(machine: Path, version: str = "go1.26.8", then: str = "true") -> None:
     go = machine / "bin" / "go"
-    go.write_text(FAKE_GO.format(version=version, folder=machine, takes_s=takes_s, then=then))
+    go.write_text(FAKE_GO.format(version=version, folder=machine, then=then))
     go.chmod(0o755)
 
 

@@ -4,6 +4,7 @@ and what upstream publishes is out of reach."""
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from harness.projects import GO_MODULE
 from harness.projects import PROJECTS as ALL
 from harness.toolchain import BuildError, find_go
 
+WAITING = "another process is building the test control plane; waiting"
 PROJECTS = tuple(replace(project, releases=()) for project in ALL)
 __all__ = ["machine"]  # a fixture
 
@@ -42,14 +44,24 @@ def test_every_project_is_built_once_and_then_found(machine: Path, capsys: pytes
 
 
 def test_two_at_once_build_everything_once(machine: Path) -> None:
-    install_go(machine, takes_s=0.2)
+    """The first does not end before the other has said that it waits."""
+    waits = machine / "waits"
+    install_go(machine, then=f"while ! [ -e {waits} ]; do sleep 0.05; done")
     command = [sys.executable, "-c", TWICE]
-    both = [subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
-    said = [process.communicate(timeout=60) for process in both]
+    words = [machine / "first", machine / "second"]
+    with words[0].open("wb") as first, words[1].open("wb") as second:
+        both = [
+            subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, stderr=stream) for stream in (first, second)
+        ]
+    deadline = time.monotonic() + 60
+    while not any(WAITING in word.read_text() for word in words):
+        assert time.monotonic() < deadline, [word.read_text() for word in words]
+        time.sleep(0.05)
+    waits.touch()
+    said = [process.communicate(timeout=60)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert said[0][0] == said[1][0]
+    assert said[0] == said[1]
     assert builds(machine) == len(PROJECTS)
-    assert any(err.startswith(b"another process is building the test control plane; waiting") for _, err in said)
 
 
 def test_a_failed_build_is_quoted_and_leaves_nothing_to_be_taken_for_built(machine: Path) -> None:
