@@ -51,7 +51,10 @@ int ncclCommInitRank(ncclComm_t *comm, int count, ncclUniqueId id, int rank) {
 }
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int op, ncclComm_t comm, void *stream) {
   if (from != booked || to != booked || count != 64 << 20 || type != 7 || op != 0 || !comm || stream) return 4;
-  if (getenv("BROKEN")) return 2;
+  if (getenv("BROKEN")) {
+    if (*getenv("BROKEN") == 'w') fprintf(stderr, "host:1:1 [0] nvls.cc:9 NCCL WARN why\n%1000s\n", "words");
+    return 2;
+  }
   if (getenv("WORDY")) printf("NCCL INFO of which the end comes later"), fflush(stdout);
   const char *slow = getenv("SLOW");
   usleep(comm->count > 2 ? 50000 : slow && strchr(slow, '0' + local()) ? 20000 : 1000);
@@ -185,3 +188,10 @@ def test_what_nccl_says_is_told(libraries: Path, tmp_path: Path) -> None:
     assert [code for code, _ in found] == [1, 1]
     # The other node may have lost its connection to this one first.
     assert any("ncclAllReduce failed: unhandled system error" in said["error"] for _, said in found)
+
+
+def test_what_nccl_warned_of_is_told_behind_many_other_words(libraries: Path, tmp_path: Path) -> None:
+    ((code, said),) = results(libraries, tmp_path, ranks="2", BROKEN="words")
+    assert code == 1
+    assert said["error"].startswith("host:1:1 [0] nvls.cc:9 NCCL WARN why\n")
+    assert said["error"].endswith("unhandled system error")

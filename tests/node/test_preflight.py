@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.node.image import IMAGE
 from harness.node.trainers import DEBIAN
 from node.examples import planned, pod
 from node.jobs import Jobs
@@ -115,3 +116,16 @@ def results(jobs: Jobs, nodes: int) -> list[dict[str, Any]]:
         found.append(json.loads(ended["state"]["terminated"]["message"]))
     print(*found, sep="\n")
     return found
+
+
+@pytest.mark.parametrize("preflight", ["Warn", "Enforce"])
+def test_an_image_without_a_shell_goes_without(jobs: Jobs, preflight: str) -> None:
+    """containerd's own word for what cannot be started."""
+    jobs.begin(f"no-shell-{preflight.lower()}")
+    jobs.train(["/inmate", "pause"], image=IMAGE, gpus=2, preflight=preflight)
+    (ended,) = jobs.wait_for_state("Running")["attempts"]
+    assert (ended["reason"], ended["charged"], ended.get("unfit")) == ("PreflightSkipped", False, None)
+    assert "/bin/sh" in ended["message"]
+    print(ended["message"])
+    degraded = jobs.condition("Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "PreflightSkipped")

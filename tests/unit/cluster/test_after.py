@@ -375,6 +375,18 @@ def test_a_booking_is_seen_by_the_next_decision() -> None:
     assert after.jobs[JobKey("team-b", "train")] is job
 
 
+def test_a_pod_that_has_ended_no_longer_stands_for_its_booking_once_it_is_deleted() -> None:
+    """The device plugin then owes the booking its GPUs again."""
+    ended = worker(index=0, node="a", phase="Failed", requests={"nvidia.com/gpu": "1"})
+    manifests = [node("a", gpus=2), node_topology("a", count=2), training_job(placement=booked(("a", [0]))), ended]
+    *others, gone = (change(parsed(manifest)) for manifest in manifests)
+    cluster = Cluster.empty().after([*others, gone]).after([Change(gone.stream, gone.key, None)])
+    plugin = cluster.nodes["a"].plugin
+    assert plugin is not None
+    assert plugin.requested == 1
+    assert cluster == build([parsed(manifest) for manifest in manifests[:-1]])
+
+
 def test_the_first_node_ends_the_belief_that_every_node_topology_is_ready() -> None:
     alone = everything(node_topology("gpu-1"), node_topology("gpu-2"))
     assert [view.exclusion for view in alone.nodes.values()] == [None, None]

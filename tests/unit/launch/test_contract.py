@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.api.clustertopology import Fabric
+from closeknit.api.clustertopology import Fabric, SriovNetwork
 from closeknit.api.names import Role
 from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
@@ -134,6 +134,8 @@ ONE_INTERFACE = {
     "PRTE_MCA_prte_if_include": "eth0",
 }
 ROCE: dict[str, Any] = {"nics": ("mlx5_0:1", "mlx5_3:1"), "rdma_resource": "rdma/hca", "transport": Transport.ROCE}
+RAIL = SriovNetwork(resource="nvidia.com/rail0", network="default/rail0")
+FUNCTIONS = ROCE | {"rdma_resource": f"k8s.v1.cni.cncf.io/{RAIL.resource}", "functions": (RAIL,)}
 UNOFFERED = {"usable": frozenset({Transport.ROCE})}
 
 
@@ -145,6 +147,7 @@ UNOFFERED = {"usable": frozenset({Transport.ROCE})}
         pytest.param(
             "rail0", ROCE, ONE_INTERFACE | {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_3:1,eth0"}, id="over the Pods' NICs"
         ),
+        pytest.param("", FUNCTIONS, ONE_INTERFACE, id="over functions of them, which have other names"),
         pytest.param("rail0", UNOFFERED, ONE_INTERFACE, id="over NICs that only the template knows of"),
     ],
 )

@@ -227,6 +227,15 @@ def test_enforced_one_that_is_killed_is_no_reason_to_go_without() -> None:
     assert ended(story) == [(1, "PreflightFailed", False)]
 
 
+def test_an_error_that_another_setting_ends_blames_no_node() -> None:
+    story = begun("Enforce")
+    said = "NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152"
+    says(story, {"error": f"{said}\nRuntimeError: NCCL error"}, code=1)
+    assert ended(story) == [(1, "MulticastFailed", False)]
+    (made,) = story.pod("train-a2-worker-00000")["spec"]["initContainers"]
+    assert {"name": "NCCL_NVLS_ENABLE", "value": "0"} in made["env"]
+
+
 def test_a_drain_says_nothing_of_a_node() -> None:
     """The others lose a rank, and say so."""
     story = begun("Enforce")

@@ -134,7 +134,10 @@ def _owned(_: ObjectKey, value: Pod) -> Iterable[tuple[JobKey, Pod]]:
 
 
 def _left_on(reader: Reader, value: Pod) -> Iterable[str]:
-    """The node that a Pod is made for, while it is not bound: it takes nothing there that its booking does not."""
+    """The node that a Pod is made for, while it is not bound: it takes nothing there that its booking does not. And
+    that of one that has ended, and stands for its booking there as long as nobody deletes it."""
+    if value.node and not value.is_live:
+        return (value.node,) if value.job else ()
     booked = reader.all(BOOKINGS).get(value.job) if value.job else None
     is_booked = booked is not None and booked.booking.attempt == value.attempt
     return (value.pinned,) if value.pinned and not value.node and not is_booked else ()

@@ -35,10 +35,10 @@ _ONE_INTERFACE = (
 
 def _data(gang: Gang, member: Member) -> tuple[Variable, ...]:
     """By which interfaces MPI's own data goes, where it would try all that a Pod has. NICs that only the template knows
-    of are not kept from UCX."""
+    of, and functions, whose names nobody knows before the Pod runs, are not kept from UCX."""
     if not (gang.is_spread and gang.has_more_interfaces) or gang.on_host_network:
         return ()
-    if gang.net is Net.VERBS:
+    if gang.net is Net.VERBS and not member.has_functions:
         devices = Variable("UCX_NET_DEVICES", ",".join((*member.nics, INTERFACE)), "the NICs nearest to the GPUs")
     elif gang.net.is_sockets:
         devices = Variable("UCX_NET_DEVICES", INTERFACE, _FURTHER)

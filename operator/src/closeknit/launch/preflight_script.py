@@ -265,7 +265,8 @@ def whole():
             texts.append(process.communicate()[0].decode("utf-8", "replace"))
             error = "no end after %d s" % (2 * LIMIT_S)
         if process.returncode and not error:
-            error = texts[-1].strip()[-600:] or "exit code %d" % process.returncode
+            warned = [line[-300:] for line in texts[-1].splitlines() if "NCCL WARN" in line]
+            error = "\n".join(warned[-1:] + [texts[-1].strip()[-300:]]) or "exit code %d" % process.returncode
     if error:
         tell({"error": error}, True)
     lines = [line for line in texts[0].splitlines() if line.startswith("RESULT ")]

@@ -15,6 +15,7 @@ from closeknit.launch.template import PREFLIGHT
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.ending import end, is_disrupted, is_refused
 from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.remedies import called_for
 from closeknit.lifecycle.shortcoming import Shortcoming
 from closeknit.machine.graph import Machine
 from closeknit.placement.bandwidth import nearest_nics
@@ -78,10 +79,12 @@ def shown(attempt: Attempt) -> Shortcoming | None:
 
 def failed(attempt: Attempt, pods: Sequence[Pod]) -> Plan | None:
     """The next attempt without the nodes that a preflight found wanting, where it was to be enforced; without a
-    preflight where it could not run. None where no failed Pod failed by its preflight, where others ended the Pods, and
-    where too many attempts did."""
+    preflight where it could not run. None where no failed Pod failed by its preflight, where others ended the Pods,
+    where NCCL's error calls for another setting, and where too many attempts did."""
     mine = [(pod, each) for pod in pods for each in pod.containers if each.name == PREFLIGHT and each.exit_code]
     if not mine or any(is_disrupted(pod) or is_refused(pod) for pod in attempt.present):
+        return None
+    if called_for(pods, attempt.subject.job.status) is not None:
         return None
     if (lame := next((each for _, each in mine if _could_not_run(attempt, each)), None)) is not None:
         said = printable(lame.message.strip()[-_SHOWN:]) or lame.reason or "no word"
