@@ -9,7 +9,7 @@ from closeknit.api.quantity import duration_s
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.conditions import moment
 from closeknit.lifecycle.pauses import is_between, over_at
-from closeknit.placement.place import could_place
+from closeknit.placement.empty import could_place
 from closeknit.placement.request import Request
 from closeknit.placement.tables import Tables
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, RdmaPolicy
 from closeknit.cluster.cluster import Cluster
-from closeknit.placement.place import can_place, ideal_gb_s, place
+from closeknit.placement.empty import ideal_gb_s
+from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.refusal import unknown
 from closeknit.placement.releases import release
