@@ -1,4 +1,4 @@
-"""A job that fits into one machine and names no level waits for one for a while, and is torn over several after that."""
+"""A job that fits into one machine and names no level waits for one for a while, and then takes several."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
