@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from closeknit.cli.main import app
 from harness import example_cluster
+from scenarios.machines import hgx_h200
 from scenarios.manifests import (
     Manifest,
     booked,
@@ -21,6 +22,8 @@ from scenarios.manifests import (
     node_topology,
     pod,
     priority_class,
+    resource_claim,
+    resource_slice,
     training_job,
     uuids,
     worker,
@@ -173,6 +176,29 @@ def test_of_an_attempt_without_multicast_nothing_is_told_of_nvls(
 def test_nothing_is_told_of_nvls_where(tmp_path: Path, gpus: int) -> None:
     (tmp_path / "job").write_text(json.dumps(asked(gpus=gpus, gpu={"products": ["NVIDIA-H200"]})))
     assert "nvlsBusBandwidthGBps" not in run(tmp_path / "job", EXAMPLES / "cluster.yaml")
+
+
+def test_what_a_job_waits_for_before_it_is_torn_is_told(tmp_path: Path) -> None:
+    """Of two machines of eight GPUs half of each is held."""
+    objects = [
+        each
+        for name in ("gpu-1", "gpu-2")
+        for each in (
+            node(name, gpus=None),
+            {**node_topology(name), "spec": hgx_h200(name).wire()},
+            resource_slice(name, range(8)),
+            resource_claim(f"on-{name}", *((name, index) for index in range(4))),
+        )
+    ]
+    found = plan(tmp_path, asked(gpus=8), *objects)
+    assert found["waitsFirst"] == (
+        "at first, for 600 s at most, it waits for 8 GPUs in one host; gpu-1 has the most free, 4; it fits over 2 "
+        "hosts at a bandwidth that is not predicted, where one host gives up to 358.9 GB/s; 8 excluded: 8 held by 2 "
+        "claims"
+    )
+    shown = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "job"), "--cluster", str(tmp_path / "cluster")])
+    assert found["waitsFirst"] in " ".join(shown.stdout.split())
+    assert "waitsFirst" not in plan(tmp_path, asked(gpus=8, topology={"nvlink": "Ignored"}), *objects)
 
 
 def test_a_refusal_for_people() -> None:

@@ -59,7 +59,8 @@ def test_it_waits_and_says_for_what() -> None:
     assert (pending.reason, pending.message) == (
         "NoDomain",
         "prefers 16 GPUs in one rack; b1/r1 has the most free, 8 on 1 node; it fits over 2 domains of level rack, "
-        "which it takes once fabric.patience is over; 48 excluded: 48 held by 6 claims",
+        "which it takes once fabric.patience is over; 48 excluded: 48 held by 6 claims; "
+        "it waits until 2026-11-21T10:10:00Z at the latest",
     )
     assert waiting.status().state is State.QUEUED
     waiting.pass_time(599)

@@ -19,7 +19,8 @@ from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.rations import HEAD_STEPS, TURN_STEPS, Rations, steps_of_selection, steps_of_words
 from closeknit.lifecycle.verdict import Book, Cause, Wait
-from closeknit.placement.place import can_place, could_place, place
+from closeknit.placement.empty import could_place
+from closeknit.placement.place import can_place, place
 from closeknit.placement.tables import Tables
 from scenarios.manifests import Manifest, cluster_topology, node, node_topology, pod, training_job
 from scenarios.story import plugin_node

@@ -130,7 +130,9 @@ class FabricRequest(Wire):
     preferred: Label | None = None
     """Level of ClusterTopology inside one domain of which the job should sit, for example rack."""
     patience: Duration = "0s"
-    """How long to wait at most for the preferred level before the best available placement is taken. Default 0s."""
+    """How long to wait at most for the preferred level before the best available placement is taken. Default 0s. A job
+    without a preferred level and without groups that fits into one machine waits ten minutes for one, unless little
+    bandwidth is predicted to be lost; preferred: host with a patience changes that."""
 
 
 class TopologyRequest(Wire):
@@ -139,7 +141,7 @@ class TopologyRequest(Wire):
     nvlink: NvlinkPolicy = NvlinkPolicy.PREFERRED
     """Required, Preferred or Ignored: whether each tensor x context group, or without one each node's share, must share
     an NVLink island. Required also keeps a gang to machines of one GPU product; the others mix products where nothing
-    else exists. Default Preferred."""
+    else exists. Ignored also takes several machines at once where one has no room. Default Preferred."""
     fabric: FabricRequest = FabricRequest()
     """Network levels that the job should stay inside."""
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] | None = None

@@ -1,7 +1,7 @@
 """What the operator's loop would decide next for one job, from objects in a file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from closeknit.api.names import JobKey, PendingReason
@@ -20,11 +20,13 @@ from closeknit.lifecycle.children import children
 from closeknit.lifecycle.decision import decide
 from closeknit.lifecycle.gangs import gang
 from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.patience import patient, preference
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.fragmentation import Fragmentation, fragmentation
 from closeknit.placement.nearest import nearest
 from closeknit.placement.nvls import planned
-from closeknit.placement.place import can_place
+from closeknit.placement.place import can_place, place
+from closeknit.placement.placement import NoFit
 from closeknit.placement.ranks import Coordinates, coordinates
 from closeknit.placement.request import request
 from closeknit.placement.tables import Tables
@@ -70,6 +72,9 @@ class Placed:
     nvls_gb_s: float | None
     """Bus bandwidth that NCCL would plan with NVSwitch multicast, which no prediction counts; None where it could have
     none, or nothing faster than what is predicted."""
+    waits_first: str | None
+    """What a job that is still to be submitted would wait for before it takes this, and how long at most; None where it
+    takes it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class Sitting:
     job: TrainingJob
     placement: PlacementStatus
     cluster: Cluster
+    waits_first: str | None = None
+    """As Placed has it."""
 
     def gang(self) -> Gang | None:
         """What its Pods are made of; None where a booked node is no longer what was booked."""
@@ -134,10 +141,21 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
             raise next_step.error
         status = next_step.status
         if status is not None and status.placement is not None:
-            return Sitting(asked.model_copy(update={"status": status}), status.placement, cluster)
+            scene = _scene(cluster.at(now), decision.schedule, asked.key)
+            placed = asked.model_copy(update={"status": status})
+            return Sitting(placed, status.placement, cluster, _waits_first(asked, scene, tables))
         if status is not None and status.pending is not None:
             return _refused(asked, status.pending, _scene(cluster.at(now), decision.schedule, asked.key), tables)
     raise AssertionError(f"{asked.key} is neither placed nor refused")
+
+
+def _waits_first(job: TrainingJob, cluster: Cluster, tables: Tables) -> str | None:
+    preferred = preference(job.spec) if job.metadata.creation_timestamp is None else None
+    waiting = patient(request(job.key, job.spec), cluster, tables) if preferred is not None else None
+    answer = place(cluster, waiting, tables) if waiting is not None else None
+    if preferred is None or not isinstance(answer, NoFit):
+        return None
+    return f"at first, for {preferred.patience.total_seconds():.0f} s at most, it {answer.message}"
 
 
 def _scene(cluster: Cluster, schedule: Schedule, key: JobKey) -> Cluster:
@@ -155,7 +173,7 @@ def _refused(job: TrainingJob, pending: Pending, cluster: Cluster, tables: Table
     asked = request(job.key, job.spec)
     if pending.reason in _OF_PLACEMENT:
         if can_place(cluster, asked, tables):  # so that it is its patience that it waits for
-            asked = replace(asked, patient_level=asked.preferred_level)
+            asked = patient(asked, cluster, tables) or asked
         told = [str(change) for change in nearest(cluster, asked, tables)]
         pending = pending.model_copy(update={"nearest": told})
     return Refused(job.key, pending, fragmentation(cluster, tables))
@@ -188,6 +206,7 @@ def _placed(found: Sitting) -> Placed:
         ranks=_ranks(found.job, found.placement, made),
         environment=container_environment(made, 0) if made is not None else {},
         nvls_gb_s=_nvls(found, made) if made is not None else None,
+        waits_first=found.waits_first,
     )
 
 

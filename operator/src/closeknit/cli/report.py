@@ -26,7 +26,9 @@ def as_json(answer: Placed | Refused) -> str:
             "placement": answer.placement.wire(),
             "ranks": [_rank(rank) for rank in answer.ranks],
             "environment": answer.environment,
-        } | ({} if answer.nvls_gb_s is None else {"nvlsBusBandwidthGBps": round(answer.nvls_gb_s, 1)})
+            **({} if answer.nvls_gb_s is None else {"nvlsBusBandwidthGBps": round(answer.nvls_gb_s, 1)}),
+            **({} if answer.waits_first is None else {"waitsFirst": answer.waits_first}),
+        }
     return json.dumps(msgspec.to_builtins(body), indent=2)
 
 

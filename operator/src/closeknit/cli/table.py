@@ -32,6 +32,8 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
     if answer.nvls_gb_s is not None:
         words = "where the driver gives NVSwitch multicast (NVLS), which is not counted, NCCL plans"
         console.print(_text(f"{words} {answer.nvls_gb_s:.1f} GB/s"))
+    if answer.waits_first is not None:
+        console.print(_text(answer.waits_first))
     if placement.ended_at_budget:
         console.print(_text("the search ended at its budget of steps: there may be a better placement"))
 

@@ -15,9 +15,10 @@ from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.avoided import avoided
 from closeknit.lifecycle.book import book
 from closeknit.lifecycle.children import children
-from closeknit.lifecycle.conditions import stated
+from closeknit.lifecycle.conditions import stated, timestamp
 from closeknit.lifecycle.ending import succeeded
 from closeknit.lifecycle.keep import keep
+from closeknit.lifecycle.patience import patient_until
 from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
@@ -65,7 +66,9 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
             return subject.plan(statuses.passed_over(job, now))
         case Cause.NO_FIT:
             away = avoided(job, subject.cluster, now)
-            message = f"{refusal.message}; {away.words}" if away.nodes else refusal.message
+            patience = patient_until(job, now) if refusal.ends else None
+            until = () if patience is None else (f"it waits until {timestamp(patience)} at the latest",)
+            message = "; ".join((refusal.message, *until, *((away.words,) if away.nodes else ())))
             return _refuse(subject, replace(refusal, message=message), wake_after_s)
         case Cause.REFUSED:
             return _refuse(subject, refusal, wake_after_s)

@@ -1,20 +1,50 @@
-"""How long a job waits for the level that it prefers, though it would fit elsewhere."""
+"""How long a job waits for the level that it prefers, though it would fit elsewhere.
+
+One that prefers none is kept in one machine where that has room for it: for a while it waits for one.
+"""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from closeknit.api.names import ConditionType
+from closeknit.api.names import HOST_LEVEL, ConditionType
 from closeknit.api.objects import TrainingJob
 from closeknit.api.quantity import duration_s
+from closeknit.api.trainingjob import NvlinkPolicy, TrainingJobSpec
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.conditions import moment
 from closeknit.lifecycle.pauses import is_between, over_at
-from closeknit.placement.place import could_place
+from closeknit.placement.empty import could_place, ideal_gb_s
 from closeknit.placement.request import Request
 from closeknit.placement.tables import Tables
 
 # The calendar ends in the year 9999, while a duration may be written with any number of hours: no job waits longer.
 _LONGEST_S = 100 * 365 * 86_400
+_FOR_ONE_MACHINE = timedelta(minutes=10)
+_LARGEST_MACHINE = 64  # GPUs, as spec.topology.gpusPerNode is bounded
+_LITTLE = 0.1  # of the bandwidth in one machine
+
+
+class Preference(NamedTuple):
+    """A level that a job waits for, though it would fit elsewhere, and how long at most."""
+
+    level: str
+    patience: timedelta
+
+
+def preference(spec: TrainingJobSpec) -> Preference | None:
+    """What the job says, or one machine for a job that says nothing of levels or groups; None where it does not wait.
+
+    Groups keep to an island already, and so does a number of GPUs on every node.
+    """
+    topology, axes = spec.topology, spec.parallelism
+    if topology.fabric.preferred is not None:
+        patience = timedelta(seconds=min(duration_s(topology.fabric.patience), _LONGEST_S))
+        return Preference(topology.fabric.preferred, patience) if patience else None
+    has_groups = axes.tensor > 1 or axes.context > 1 or axes.expert > 1
+    if has_groups or topology.gpus_per_node is not None or topology.nvlink is NvlinkPolicy.IGNORED:
+        return None
+    return Preference(HOST_LEVEL, _FOR_ONE_MACHINE) if 1 < spec.gpus <= _LARGEST_MACHINE else None
 
 
 def patient_until(job: TrainingJob, now: datetime) -> datetime | None:
@@ -22,10 +52,10 @@ def patient_until(job: TrainingJob, now: datetime) -> datetime | None:
 
     It begins when the job is submitted, and anew when an attempt has ended or the job is no longer suspended.
     """
-    patience = timedelta(seconds=min(duration_s(job.spec.topology.fabric.patience), _LONGEST_S))
-    created = job.metadata.creation_timestamp
-    if not patience or job.spec.topology.fabric.preferred is None or created is None:
+    preferred, created = preference(job.spec), job.metadata.creation_timestamp
+    if preferred is None or created is None:
         return None
+    patience = preferred.patience
     over = over_at(created, patience, now)
     begun = [moment(attempt.ended) for attempt in job.status.attempts[-1:]]
     begun += [
@@ -39,17 +69,35 @@ def patient_until(job: TrainingJob, now: datetime) -> datetime | None:
 
 
 def patient(asked: Request, cluster: Cluster, tables: Tables) -> Request | None:
-    """What a job asks while it is patient: the preferred level as if it were required; None where that is nothing else,
-    or where it would not fit there if the cluster were empty."""
+    """What a job with a preference asks while it is patient: that level as if it were required; None where that is
+    nothing else, where it would not fit there if the cluster were empty, or where tearing a job that prefers no level
+    costs little."""
     if asked.mig is not None:  # one device is in one domain of every level
         return None
-    preferred, required, levels = asked.preferred_level, asked.required_level, cluster.levels
+    preferred, required, levels = asked.preferred_level or HOST_LEVEL, asked.required_level, cluster.levels
     if preferred not in levels or (required is not None and required not in levels):
         return None
     if required is not None and levels.index(required) >= levels.index(preferred):
         return None
     waiting = replace(asked, patient_level=preferred)
-    return waiting if could_place(cluster, waiting, tables) else None
+    if not could_place(cluster, waiting, tables):
+        return None
+    return waiting if asked.preferred_level is not None or _is_torn_at_a_loss(asked, cluster, tables) else None
+
+
+def _is_torn_at_a_loss(asked: Request, cluster: Cluster, tables: Tables) -> bool:
+    """Whether a gang that fits into one machine is predicted to lose more than a little over several.
+
+    Both are of an empty cluster, so that the answer does not depend on what is free this second. The even halves, or
+    for an odd number the even parts, are what a torn gang can do best. Where nothing is predicted for one machine
+    nobody can tell what waiting gains; where nothing is predicted between machines, that network is not described.
+    """
+    whole = ideal_gb_s(cluster, replace(asked, gpus_per_node=asked.gpus), tables)
+    if whole is None:
+        return False
+    part = next(each for each in range(asked.gpus // 2, 0, -1) if asked.gpus % each == 0)
+    torn = ideal_gb_s(cluster, replace(asked, gpus_per_node=part), tables)
+    return torn is None or torn < (1 - _LITTLE) * whole
 
 
 def asked_again_at(asked: Request, until: datetime | None, away: datetime | None) -> datetime | None:

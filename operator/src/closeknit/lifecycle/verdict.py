@@ -37,6 +37,8 @@ class Refusal:
     """The nearest changes; None where they are not known yet, so that what was told of them stays."""
     until: datetime | None = None
     """When it is to be asked again though nothing has changed."""
+    ends: bool = False
+    """Of Cause.NO_FIT: whether it ends with the job's patience."""
     error: Exception | None = None
     """Of Cause.MISTAKE."""
 

@@ -26,6 +26,8 @@ class Demand(NamedTuple):
     """Of a refusal that it stands for."""
     words: Callable[[Case], str]
     """What such a refusal says."""
+    ends: bool = False
+    """Whether it is given up in the end though nothing changes."""
 
 
 def _any_gpus(request: Request) -> Request:
@@ -48,10 +50,6 @@ def _any_domains(request: Request) -> Request:
     return replace(request, required_level=None)
 
 
-def _any_patience(request: Request) -> Request:
-    return replace(request, patient_level=None)
-
-
 def _any_transport(request: Request) -> Request:
     return request if request.rdma is RdmaPolicy.DISABLED else replace(request, rdma=RdmaPolicy.PREFERRED)
 
@@ -60,13 +58,17 @@ def _any_bandwidth(request: Request) -> Request:
     return replace(request, min_bus_bandwidth_gb_s=None)
 
 
+def _any_patience(request: Request) -> Request:
+    return replace(request, patient_level=None)
+
+
 DEMANDS = (
     Demand(_any_gpus, PendingReason.INSUFFICIENT_GPUS, reasons.insufficient),  # never relaxed
     Demand(_any_room, PendingReason.INSUFFICIENT_RESOURCES, cramped),
     Demand(_any_links, PendingReason.NO_NVLINK_ISLAND, reasons.no_island),
     Demand(_any_kinds, PendingReason.INSUFFICIENT_GPUS, kinds_apart),
     Demand(_any_domains, PendingReason.NO_DOMAIN, reasons.no_domain),
-    Demand(_any_patience, PendingReason.NO_DOMAIN, reasons.patient),
     Demand(_any_transport, PendingReason.RDMA_UNAVAILABLE, reasons.no_rdma),
     Demand(_any_bandwidth, PendingReason.BANDWIDTH_BELOW_MINIMUM, reasons.too_slow),
+    Demand(_any_patience, PendingReason.NO_DOMAIN, reasons.patient, ends=True),
 )

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, RdmaPolicy
 from closeknit.cluster.cluster import Cluster
-from closeknit.placement.place import can_place, ideal_gb_s, place
+from closeknit.placement.empty import ideal_gb_s
+from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.refusal import unknown
 from closeknit.placement.releases import release
@@ -120,7 +121,8 @@ def _placeable(
 def _changes(cluster: Cluster, request: Request) -> Iterator[_Change]:
     """What could be asked otherwise; of one field what changes least first."""
     if request.patient_level is not None:
-        yield _Change("topology.fabric.patience: 0s", lambda asked: replace(asked, patient_level=None))
+        what = "topology.fabric.patience: 0s" if request.preferred_level else "topology.nvlink: Ignored"
+        yield _Change(what, _without_patience)
     yield from _of_links(request)
     yield from _of_levels(cluster, request)
     if request.min_bus_bandwidth_gb_s is not None:
@@ -129,6 +131,12 @@ def _changes(cluster: Cluster, request: Request) -> Iterator[_Change]:
     yield from _of_gpus(request)
     if request.selects:
         yield _Change("nodeSelector and affinity: none", lambda asked: replace(asked, node_selector=(), affinity=None))
+
+
+def _without_patience(asked: Request) -> Request:
+    """A job that names no level waits for one machine unless NVLink is nothing to it."""
+    links = asked.nvlink if asked.preferred_level else NvlinkPolicy.IGNORED
+    return replace(asked, patient_level=None, nvlink=links)
 
 
 def _of_links(request: Request) -> Iterator[_Change]:

@@ -1,15 +1,14 @@
 """The decision for one gang: place(cluster, request, tables)."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from closeknit.api.names import JobKey
 from closeknit.api.nodetopology import Transport
-from closeknit.api.trainingjob import BindingPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.node import NodeView
+from closeknit.placement.empty import NOBODY, ideal_gb_s, read_of
 from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout, Part
 from closeknit.placement.mig import can_place_mig, place_mig
@@ -19,9 +18,8 @@ from closeknit.placement.ranks import in_fabric_order
 from closeknit.placement.refusal import refusal, unknown
 from closeknit.placement.request import DENSE_TRAFFIC, Request
 from closeknit.placement.search import best_layout, fits
-from closeknit.placement.tables import Same, Tables
+from closeknit.placement.tables import Tables
 
-_NOBODY = JobKey("", "")
 _Named = dict[tuple[int, tuple[int, ...]], tuple[str, ...]]
 
 
@@ -50,22 +48,10 @@ def can_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
         return can_place_mig(cluster, request)
     ground = tables.ground(cluster, request)
     kept = tables.fits(ground.root)
-    key = (_asked(cluster, request), replace(request, job=_NOBODY, pipeline=1, expert=1, traffic=DENSE_TRAFFIC))
+    key = (read_of(cluster, request), replace(request, job=NOBODY, pipeline=1, expert=1, traffic=DENSE_TRAFFIC))
     known = kept.get(key)
     if known is None:
         known = kept.put(key, (fits(Joints.of(cluster), ground, request, tables),))
-    return known[0]
-
-
-def could_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
-    """Whether `place` would give a Placement in an empty, healthy copy of the cluster."""
-    free = replace(request, job=_NOBODY, pipeline=1, expert=1, traffic=DENSE_TRAFFIC, avoided=frozenset())
-    ground = tables.ground(cluster, free, empty=True)
-    kept = tables.fits(ground.root)
-    key = ("empty", _asked(cluster, request), free)
-    known = kept.get(key)
-    if known is None:
-        known = kept.put(key, (fits(Joints.of(cluster), ground, free, tables),))
     return known[0]
 
 
@@ -150,42 +136,3 @@ def _share(
 def _ideal(predicted: float | None, best: float | None) -> float | None:
     """In an empty copy of the cluster the gang could lie as now, too."""
     return best if best is None or predicted is None else max(best, predicted)
-
-
-def ideal_gb_s(cluster: Cluster, request: Request, tables: Tables) -> float | None:
-    """The best bandwidth of the gang in an empty, healthy copy of the cluster; None where unknown, or where none fits.
-
-    Its levels are those of the cluster.
-    """
-    free = replace(
-        request,
-        job=_NOBODY,
-        pipeline=1,
-        expert=1,
-        traffic=DENSE_TRAFFIC,
-        preferred_level=None,
-        patient_level=None,
-        min_bus_bandwidth_gb_s=None,
-        binding=BindingPolicy.AUTO,
-        avoided=frozenset(),
-    )
-    kept = tables.ideals(cluster.forest.empty)
-    key = (_asked(cluster, request), free)
-    known = kept.get(key)
-    if known is None:
-        ground = tables.ground(cluster, free, empty=True)
-        layout = best_layout(Joints.of(cluster), ground, free, tables)
-        known = kept.put(key, (layout.prediction.gb_s if layout else None,))
-    return known[0]
-
-
-def _asked(cluster: Cluster, request: Request) -> Hashable:
-    """What a search reads of a cluster beside its trees."""
-    fabric = cluster.fabric
-    return (
-        cluster.levels,
-        fabric.rail_isolated,
-        tuple(sorted(fabric.level_bandwidth_gb_s.items())),
-        cluster.imex_with,
-        Same(cluster.forest.labels) if request.selects else None,
-    )

@@ -9,6 +9,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.machine.islands import islands
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.binding import bindable, is_left_to_plugin
+from closeknit.placement.empty import ideal_gb_s
 from closeknit.placement.excluded import excluded
 from closeknit.placement.ground import Ground
 from closeknit.placement.joints import Joints
@@ -175,9 +176,18 @@ def no_domain(case: Case) -> str:
 
 
 def patient(case: Case) -> str:
-    """No domain of the preferred level has room, and the job waits for one."""
-    level = case.request.patient_level or HOST_LEVEL
-    return _over_domains(case, level, "prefers", "it fits", ", which it takes once fabric.patience is over")
+    """No domain of the preferred level has room, and the job waits for one: what it would have instead, and lose."""
+    request, loose = case.request, _known(case)
+    level = request.patient_level or HOST_LEVEL
+    got, best = loose.prediction.gb_s, ideal_gb_s(case.cluster, replace(request, required_level=level), case.tables)
+    lost = ""
+    if best is not None and got is None:
+        lost = f" at a bandwidth that is not predicted, where one {level} gives up to {best:.1f} GB/s"
+    elif best is not None and got is not None and got < best:
+        lost = f" at {got:.1f} GB/s, where one {level} gives up to {best:.1f}: {1 - got / best:.0%} would be lost"
+    if request.preferred_level is None:
+        return _over_domains(case, level, "waits for", "it fits", lost)
+    return _over_domains(case, level, "prefers", "it fits", f"{lost}, which it takes once fabric.patience is over")
 
 
 def _over_domains(case: Case, level: str, verb: str, loosely: str, until: str) -> str:
@@ -197,9 +207,12 @@ def _over_domains(case: Case, level: str, verb: str, loosely: str, until: str) -
     domain, most = min(free.items(), key=lambda entry: (-entry[1], entry[0].startswith("node "), entry[0]))
     lone = f"; {count(unlabelled, 'node')} without that level, each a domain of its own" if unlabelled else ""
     enough = ", but not in shares that meet the other demands" if most >= request.gpus else ""
+    is_host = level == HOST_LEVEL
+    there = f"{most}" if is_host else f"{most} on {count(nodes[domain], 'node')}"
+    over = count(loose.counts[at], "host") if is_host else f"{loose.counts[at]} domains of level {level}"
     return (
-        f"{verb} {_gpus(request)} in one {level}; {domain} has the most free, {most} on {count(nodes[domain], 'node')}"
-        f"{enough}{lone}; {loosely} over {loose.counts[at]} domains of level {level}{until}"
+        f"{verb} {_gpus(request)} in one {level}; {domain} has the most free, {there}"
+        f"{enough}{lone}; {loosely} over {over}{until}"
         f"{excluded(cluster, request, case.ground)}"
     )
 
@@ -226,7 +239,7 @@ def no_rdma(case: Case) -> str:
 
 def too_slow(case: Case) -> str:
     """No placement reaches the least bandwidth."""
-    request, best = replace(case.request, min_bus_bandwidth_gb_s=None), _known(case)
+    request, best = replace(case.request, min_bus_bandwidth_gb_s=None, patient_level=None), _known(case)
     while best.prediction.gb_s is not None:  # each time strictly faster
         faster = case.layout(replace(request, min_bus_bandwidth_gb_s=best.prediction.gb_s + 1e-6))
         if faster is None:

@@ -1,0 +1,154 @@
+"""A job that fits into one machine and names no level waits for one for a while, and then takes several."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from closeknit.api.nodetopology import NodeTopologySpec
+from closeknit.api.trainingjob_status import State
+from scenarios.machines import hgx_h200, pcie_only
+from scenarios.manifests import node, node_topology, resource_claim, resource_slice, training_job
+from scenarios.stories import booked_nodes
+from scenarios.story import Story
+
+WAIT_S = 600
+
+
+def machine(name: str, made: Callable[[str], NodeTopologySpec]) -> list[dict[str, Any]]:
+    spec = made(name).wire()
+    gpus = range(len(spec["gpus"]))
+    return [node(name, gpus=None), {**node_topology(name), "spec": spec}, resource_slice(name, gpus)]
+
+
+def story(made: Callable[[str], NodeTopologySpec] = hgx_h200, **spec: Any) -> Story:
+    """Two machines, on each of which a notebook holds half of the GPUs; the job would fit on what both have left."""
+    count = len(made("gpu-1").gpus)
+    names = ("gpu-1", "gpu-2")
+    machines = [each for name in names for each in machine(name, made)]
+    notebooks = [resource_claim(f"on-{name}", *((name, index) for index in range(count // 2))) for name in names]
+    job = training_job(spec={"gpus": count, **spec})
+    job["metadata"]["creationTimestamp"] = "2026-11-21T10:00:00Z"
+    return Story(*machines, *notebooks, job)
+
+
+def free(waiting: Story, claim: str) -> None:
+    del waiting.objects["ResourceClaim", "ml", claim]
+
+
+def shares(found: Story) -> dict[str, int]:
+    return {each.name: len(each.gpus) for each in booked_nodes(found)}
+
+
+def test_it_waits_and_says_for_what_until_when_and_what_it_would_lose() -> None:
+    waiting = story()
+    waiting.settle()
+    pending = waiting.status().pending
+    assert pending is not None
+    assert (pending.reason, pending.message) == (
+        "NoDomain",
+        "waits for 8 GPUs in one host; gpu-1 has the most free, 4; it fits over 2 hosts at a bandwidth that is not "
+        "predicted, where one host gives up to 358.9 GB/s; 8 excluded: 8 held by 2 claims; "
+        "it waits until 2026-11-21T10:10:00Z at the latest",
+    )
+    (placed,) = [each for each in waiting.status().conditions if each.type == "Placed"]
+    assert placed.message == pending.message
+    waiting.pass_time(WAIT_S - 1)
+    waiting.settle()
+    assert waiting.status().state is State.QUEUED
+
+
+def test_it_is_placed_as_soon_as_a_machine_is_free() -> None:
+    waiting = story()
+    waiting.settle()
+    waiting.pass_time(WAIT_S // 2)
+    free(waiting, "on-gpu-2")
+    waiting.settle()
+    assert shares(waiting) == {"gpu-2": 8}
+
+
+def test_it_is_torn_when_it_has_waited_long_enough() -> None:
+    waiting = story()
+    waiting.settle()
+    wake_at = waiting.decide().wake_at
+    assert wake_at is not None
+    assert (wake_at - waiting.now).total_seconds() == WAIT_S
+    waiting.pass_time(WAIT_S)
+    waiting.settle()
+    assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
+
+
+def test_it_writes_nothing_more_while_it_waits() -> None:
+    waiting = story()
+    waiting.settle()
+    written = list(waiting.written)
+    for _ in range(3):
+        waiting.pass_time(WAIT_S / 4)
+        waiting.settle()
+    assert waiting.written == written
+
+
+def test_nobody_behind_it_waits_for_it() -> None:
+    """It holds nothing, so that a smaller job after it gets its GPUs at once."""
+    waiting = story()
+    later = training_job("later", spec={"gpus": 4})
+    later["metadata"]["creationTimestamp"] = "2026-11-21T10:00:00Z"
+    waiting.add(later)
+    waiting.settle()
+    assert waiting.status("later").state is State.STARTING
+    assert waiting.status().state is State.QUEUED
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"topology": {"nvlink": "Ignored"}}, id="NVLink is nothing to it"),
+        pytest.param({"topology": {"gpusPerNode": 4}}, id="it asks for so many on each node"),
+        pytest.param({"topology": {"fabric": {"preferred": "host"}}}, id="it has no patience"),
+        pytest.param({"parallelism": {"tensor": 4}}, id="its groups are whole"),
+        pytest.param({"parallelism": {"expert": 4}}, id="its expert groups are whole"),
+    ],
+)
+def test_it_does_not_wait_where_the_job_says_otherwise(spec: Mapping[str, Any]) -> None:
+    at_once = story(**spec)
+    at_once.settle()
+    assert shares(at_once) == {"gpu-1": 4, "gpu-2": 4}
+
+
+def test_it_does_not_wait_where_no_machine_is_so_large() -> None:
+    at_once = story(gpus=12)
+    free(at_once, "on-gpu-1")
+    at_once.settle()
+    assert shares(at_once) == {"gpu-1": 8, "gpu-2": 4}
+
+
+def test_it_does_not_wait_where_nothing_is_known_of_the_machines() -> None:
+    at_once = story(lambda name: NodeTopologySpec.parse(node_topology(name)["spec"]))
+    at_once.settle()
+    assert shares(at_once) == {"gpu-1": 4, "gpu-2": 4}
+
+
+def test_its_own_word_on_one_host_counts() -> None:
+    """Who wants to wait longer says so."""
+    waiting = story(topology={"fabric": {"preferred": "host", "patience": "1h"}})
+    waiting.pass_time(WAIT_S)
+    waiting.settle()
+    pending = waiting.status().pending
+    assert pending is not None
+    assert pending.message.startswith("prefers 8 GPUs in one host")
+    assert pending.message.endswith("it waits until 2026-11-21T11:00:00Z at the latest")
+
+
+def test_where_the_network_is_as_fast_it_does_not_wait() -> None:
+    """The GPUs of a machine without NVLink reach each other over PCIe, and each other's over a fast network."""
+    at_once = story(pcie_only)
+    at_once.add(
+        {
+            "apiVersion": "closeknit.dev/v1alpha1",
+            "kind": "ClusterTopology",
+            "metadata": {"name": "default"},
+            "spec": {"fabric": {"levelBandwidthGBps": {"host": 50}}},
+        }
+    )
+    at_once.settle()
+    assert shares(at_once) == {"gpu-1": 2, "gpu-2": 2}
