@@ -124,6 +124,24 @@ def test_an_order_that_no_swap_makes_better_is_left_for_a_better_one() -> None:
     assert crossing(order, between_hosts(request, 8)) == pytest.approx(25.6)
 
 
+def test_every_other_stage_runs_through_its_domains_backwards() -> None:
+    """Two stages of 24 hosts in NVLink domains of 20, 18 and 10: as they come, or filled up, 24.0 is sent at least.
+
+    The second domain begins in one stage and ends in the other. Its hosts are at equal places where the stages turn:
+    each ring is in two domains and 18 of 24 hosts have their next stage elsewhere.
+    """
+    domains = [(domain,) for domain, hosts in (("n01", 20), ("n02", 18), ("n00", 10)) for _ in range(hosts)]
+    request = wanted(gpus=192, parallelism={"tensor": 4, "pipeline": 2})
+    order = [domains[host] for host in ordered(domains, request)]
+    assert crossing(order, between_hosts(request, 4)) == pytest.approx(4 * 4.0 + 18 * 0.4)
+
+
+def test_ranks_that_exchange_nothing_stay_as_the_fabric_has_them() -> None:
+    domains = [(rack,) for rack in ("r1", "r2") for _ in range(4)]
+    parallelism = {"tensor": 8, "pipeline": 2, "traffic": {"data": 0, "pipeline": 0}}
+    assert ordered(domains, wanted(gpus=64, parallelism=parallelism)) == list(range(8))
+
+
 def test_what_a_job_says_of_its_traffic_decides() -> None:
     """Two racks of four hosts, four stages of two: gradients alone keep a stage in a rack, activations a row."""
     domains = [(rack,) for rack in ("r1", "r2") for _ in range(4)]
@@ -145,6 +163,8 @@ def test_what_a_job_says_of_its_traffic_decides() -> None:
         pytest.param(1200, 97, 9600, {"tensor": 8, "pipeline": 8, "expert": 5}, id="of the bench"),
         pytest.param(2048, 2048, 16384, {"tensor": 8, "pipeline": 8, "expert": 8}, id="each in a rack of its own"),
         pytest.param(2048, 400, 16384, {"tensor": 8, "pipeline": 16, "expert": 8}, id="few in a rack"),
+        pytest.param(2048, 5, 16384, {"tensor": 8, "pipeline": 8, "expert": 8}, id="in few racks"),
+        pytest.param(2048, 5, 2048, {"pipeline": 2, "expert": 512}, id="in few racks, experts everywhere"),
         pytest.param(2048, 400, 2048, {"pipeline": 2, "expert": 1024}, id="experts everywhere"),
         pytest.param(65536, 4096, 65536, {"pipeline": 2, "expert": 1024}, id="as many as can be"),
     ],

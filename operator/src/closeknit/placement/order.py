@@ -3,16 +3,19 @@
 Hosts of one innermost domain are all alike here, so that an order is a sequence of domains. A gang with one axis
 between hosts has the fabric's own order, which is the best for a ring. Otherwise orders are laid out in lines (stages,
 rows of equal place in all stages, expert groups) so that as many lines as can be lie in one domain or make up whole
-ones together, and the best of them is improved by swaps of hosts and of lines while one helps.
+ones together, or run through the domains to and fro; the best of them is improved by swaps of hosts and of lines while
+one helps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
-from closeknit.placement.lines import filled
+from closeknit.placement.lines import filled, wound
 from closeknit.placement.request import Request
 from closeknit.placement.traffic import Edges, between_hosts
 
 ORDER_STEPS = 400_000  # looks at what one position exchanges with another: some 0.25 s
+WOUND_STEPS = 60_000  # to choose among orders that run through the domains one after the other: some 15 ms
 AGAIN_STEPS = 300_000  # of these to look beyond the first order that no swap makes better: some 0.1 s
 MANY_HOSTS = 2048  # more of them keep the fabric's order
 MANY_DOMAINS = 400  # of the innermost level: how far apart any two are is a table
@@ -40,6 +43,8 @@ def ordered(domains: Sequence[tuple[str, ...]], request: Request) -> list[int]:
     places = _Places(domains, edges)
     lines = _lines(request, hosts)
     starts = [list(places.labels), *(laid for length, stride in lines for laid in _laid_out(places, length, stride))]
+    if request.pipeline > 1 and hosts % request.pipeline == 0:
+        starts += places.wound(hosts // request.pipeline)
     return places.hosts_of(places.best(starts, lines))
 
 
@@ -108,6 +113,11 @@ class _Places:
         """What goes across domains."""
         apart = self._apart
         return sum(weight * apart[order[one]][order[other]] for (one, other), weight in self._edges.items())
+
+    def wound(self, stage: int) -> list[list[int]]:
+        """Of the orders that run through few domains one after the other, the best; none where domains are many."""
+        some = list(islice(wound(self.labels, stage), WOUND_STEPS // max(1, len(self._edges))))
+        return [min(some, key=self.cost)] if some else []
 
     def hosts_of(self, order: Sequence[int]) -> list[int]:
         """The hosts of a sequence of domains, those of one domain as they come."""
