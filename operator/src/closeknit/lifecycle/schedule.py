@@ -213,19 +213,25 @@ class _Walk:
         may_be_refused = self._trials.may_be_refused(job, answers)
         away = avoided(job, self.cluster, self._now)
         patience = patient_until(job, self._now)
+        is_kept_whole = patience is not None and job.spec.topology.fabric.preferred is None
         shape = known.shape if known is not None else None
         if shape is None or shape.request.avoided != away.nodes or patience is not None:
-            shape = self._shape(job, away, place, is_patient=patience is not None)
+            shape = self._shape(job, away, place, is_patient=patience is not None and not is_kept_whole)
         if shape is None:
             return self._not_asked(known.shape if known is not None else None)
         alone = freed(job, pods, self.cluster)
         if not self._may_ask(shape, place, alone):
             return self._not_asked(shape)
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
+        if is_kept_whole and isinstance(answer, Placement) and len(answer.shares) > 1:  # only then it is a question
+            shape = self._shape(job, away, place, is_patient=True)
+            if shape is None or not self._may_ask(shape, place, alone):
+                return self._not_asked(shape)
+            answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
             if self.is_trial and (may_be_refused or is_told_of_itself(job)):
                 return Found(_NOT_ASKED, shape, is_settled=False)  # it would be told so, and otherwise a moment later
-            again = asked_again_at(shape.request, patience, away.until)
+            again = asked_again_at(patience if answer.refusal.ends else None, away.until)
             # What is left of it may come to count as free for it alone, on a node that recovers.
             has_left = bool(pods or self.cluster.claims_of(key))
             scene = None if alone is self.cluster else self.scene
