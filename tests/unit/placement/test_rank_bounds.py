@@ -48,6 +48,8 @@ SMALL = [
     pytest.param(free(a1=4, b1=2), "pipeline", {"tensor": 8, "pipeline": 3}, id="odd-stages"),
     pytest.param(free(a1=3, b1=5), "experts", {"tensor": 8, "pipeline": 2, "expert": 2}, id="pairs-of-experts"),
     pytest.param(free(a1=3, a2=3, b1=2), "experts", {"tensor": 8, "pipeline": 2, "expert": 4}, id="a-group-a-stage"),
+    pytest.param(free(a1=3, a2=3, b1=2), "experts", {"tensor": 8, "pipeline": 2, "expert": 2}, id="pairs-of-three"),
+    pytest.param(free(a1=3, b1=3), "experts", {"tensor": 8, "pipeline": 3, "expert": 2}, id="a-pair-a-stage"),
     pytest.param(free(a1=5, b1=3), "experts", {"tensor": 8, "pipeline": 1, "expert": 4}, id="one-stage"),
 ]
 
@@ -71,6 +73,15 @@ def test_a_mixed_integer_program_proves_no_more(domains: Domains, traffic: str, 
     assert least is not None
     assert bound == pytest.approx(least) or "expert" in degrees
     assert bound <= least + 1e-6
+
+
+def test_groups_of_experts_stand_beside_those_of_the_next_stage() -> None:
+    """Hosts of three NVLink domains, two stages of six groups of four: by what stages hold alone it would be 16.8."""
+    domains = [(domain,) for domain, hosts in (("n01", 20), ("n02", 18), ("n00", 10)) for _ in range(hosts)]
+    request = job(48, "experts", ranks=4, tensor=4, pipeline=2, expert=4)
+    ours = [domains[host] for host in ordered(domains, request)]
+    assert crossing(ours, between_hosts(request, 4)) == pytest.approx(17.6)
+    assert least_sent(ours, request) == pytest.approx(17.6)
 
 
 @pytest.mark.parametrize(
