@@ -246,6 +246,13 @@ CASES = (
         words="resources must differ",
     ),
     networks(
+        "one network of two kinds of functions is refused",
+        ("a.example/rail0", "a/b"),
+        ("a.example/rail1", "a/b"),
+        refused_field="spec.fabric.sriovNetworks",
+        words="networks must differ, for each names its one resource",
+    ),
+    networks(
         "GPUs as functions are refused",
         ("nvidia.com/gpu", "a/b"),
         refused_field="spec.fabric.sriovNetworks[0].resource",

@@ -157,6 +157,16 @@ def test_what_it_says_is_told_and_the_job_runs(result: Any, expected: tuple[str,
     assert degraded(story) == expected
 
 
+def test_a_parameter_server_is_no_rank_that_could_be_slow() -> None:
+    servers = {"replicas": 1, "template": {"spec": {"containers": [{"name": "server", "image": "i"}]}}}
+    machines = [manifest for number in (1, 2) for manifest in plugin_node(f"gpu-{number}")]
+    spec = {"gpus": 16, "topology": {"gpusPerNode": 8}, "preflight": "Warn", "framework": "Custom"}
+    story = Story(*machines, training_job(spec=spec | {"parameterServers": servers}))
+    story.settle()
+    says(story, {"world": 12.5, "slow": [2], "link": []})
+    assert (conditions(story)["Running"], degraded(story)) == ("True", None)
+
+
 def test_the_nics_of_a_slow_link_are_named() -> None:
     ports = [
         {"name": f"mlx5_{gpu}", "transport": "RoCE", "state": "Active",

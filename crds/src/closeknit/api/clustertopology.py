@@ -24,6 +24,7 @@ MAX_SRIOV_NETWORKS = 32  # NICs of one node: twice what machines of today have
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAME = rf"{_LABEL}([.]{_LABEL})*"
 EQUAL_RESOURCES_MESSAGE = "resources must differ"
+EQUAL_NETWORKS_MESSAGE = "networks must differ, for each names its one resource"
 GPU_RESOURCES = (GPU_RESOURCE, SHARED_GPU_RESOURCE, GPU_MEMORY_RESOURCE)
 GPUS_DECLARED_MESSAGE = "resource is one of GPUs; name one of SR-IOV functions"
 
@@ -104,6 +105,9 @@ class ClusterTopologySpec(Wire):
                 raise FieldError(f"fabric.sriovNetworks[{index}].resource", GPUS_DECLARED_MESSAGE)
         if len(set(resources)) < len(resources):
             raise FieldError("fabric.sriovNetworks", EQUAL_RESOURCES_MESSAGE)
+        networks = {network.network for network in self.fabric.sriov_networks}
+        if len(networks) < len(resources):
+            raise FieldError("fabric.sriovNetworks", EQUAL_NETWORKS_MESSAGE)
         return self
 
 

@@ -191,6 +191,24 @@ class Gang:
         """
         return usual + member.lowest_gpu if self.on_host_network else usual
 
+    def addresses(self, usual: int) -> tuple[str, ...]:
+        """Host and port of every member, in their order. Each Pod of some frameworks is told all of them, so that they
+        are worked out once and kept."""
+        found = self._addresses.get(usual)
+        if found is None:
+            found = tuple([f"{self.host(member)}:{self.port(member, usual)}" for member in self.members])
+            self._addresses[usual] = found
+        return found
+
+    @cached_property
+    def _addresses(self) -> dict[int, tuple[str, ...]]:
+        return {}
+
+    @cached_property
+    def rank_counts(self) -> tuple[int, ...]:
+        """Ranks of each worker, in node-rank order."""
+        return tuple([worker.rank_count for worker in self.workers])
+
     def meeting(self, usual: int) -> str:
         """Host and port at which all ranks meet: those of node rank 0."""
         return f"{self.coordinator}:{self.port(self.members[0], usual)}"

@@ -52,7 +52,7 @@ def _variables(gang: Gang, member: Member, *, is_enforced: bool) -> list[Manifes
     predicted = gang.predicted_gb_s
     values = {
         "CLOSEKNIT_PREFLIGHT": SCRIPT,
-        "CLOSEKNIT_PREFLIGHT_RANKS": ",".join(str(worker.rank_count) for worker in gang.workers),
+        "CLOSEKNIT_PREFLIGHT_RANKS": ",".join(map(str, gang.rank_counts)),
         "CLOSEKNIT_PREFLIGHT_NODE": str(member.index),
         "CLOSEKNIT_PREFLIGHT_MEET": gang.meeting(PORT),
         "CLOSEKNIT_PREFLIGHT_FLOOR": "" if predicted is None else f"{FLOOR * predicted:.1f}",

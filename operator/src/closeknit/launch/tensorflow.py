@@ -23,10 +23,12 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
     """TF_CONFIG, byte for byte the same but for the task."""
     if len(gang.members) == 1:
         return ()
-    cluster: dict[str, list[str]] = {}
-    for each in gang.members:
-        kind, _ = _task(each)
-        cluster.setdefault(kind, []).append(f"{gang.host(each)}:{gang.port(each, PORT)}")
+    tasks, workers = gang.addresses(PORT), len(gang.workers)
+    cluster = {"worker": tasks[:workers]}
+    if tasks[workers:]:
+        cluster["chief"] = tasks[workers : workers + 1]
+    if tasks[workers + 1 :]:
+        cluster["ps"] = tasks[workers + 1 :]
     kind, index = _task(member)
     config = {"cluster": cluster, "task": {"type": kind, "index": index}}
     return (Variable("TF_CONFIG", json.dumps(config, separators=(",", ":")), "all tasks in rank order, and this one"),)

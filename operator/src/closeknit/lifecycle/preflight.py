@@ -115,11 +115,12 @@ def _failed(attempt: Attempt, mine: Sequence[Pod]) -> Plan | None:
 
 def _named(shares: Sequence[Share], found: Sequence[Finding]) -> set[int]:
     """Node ranks that are to blame: slow nodes, else both ends of a slow link, else all."""
+    workers = len([share for share in shares if share.server is None])
     slow = {rank for each in found for rank in each.slow}
     blamed = slow or {rank for each in found for rank in each.link}
     if not blamed and any(each.below for each in found):
-        blamed = set(range(len([share for share in shares if share.server is None])))
-    return {rank for rank in blamed if 0 <= rank < len(shares)}
+        blamed = set(range(workers))
+    return {rank for rank in blamed if 0 <= rank < workers}
 
 
 def _words(attempt: Attempt, found: Sequence[Finding]) -> str | None:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from closeknit.api.clustertopology import (
     EQUAL_LEVELS_MESSAGE,
+    EQUAL_NETWORKS_MESSAGE,
     EQUAL_RESOURCES_MESSAGE,
     GPU_RESOURCES,
     GPUS_DECLARED_MESSAGE,
@@ -62,11 +63,11 @@ def training_job_rules() -> Rules:
 
 def cluster_topology_rules() -> Rules:
     """The rules of ClusterTopology: level names are unique, and not those that closeknit adds itself; resources of
-    SR-IOV functions are unique, too, and not those of GPUs."""
+    SR-IOV functions and their networks are unique, too, and no resource is one of GPUs."""
     return {
         ("spec", "levels"): (_UNIQUE_LEVELS,),
         ("spec", "levels", ITEM): (_FREE_LEVEL,),
-        ("spec", "fabric", "sriovNetworks"): (_UNIQUE_RESOURCES,),
+        ("spec", "fabric", "sriovNetworks"): (_UNIQUE_RESOURCES, _UNIQUE_NETWORKS),
         ("spec", "fabric", "sriovNetworks", ITEM): (_FUNCTIONS,),
     }
 
@@ -145,6 +146,10 @@ _UNIQUE_LEVELS: Final = Rule(
 _UNIQUE_RESOURCES: Final = Rule(
     "self.all(one, self.exists_one(other, other.resource == one.resource))",
     EQUAL_RESOURCES_MESSAGE,
+)
+_UNIQUE_NETWORKS: Final = Rule(
+    "self.all(one, self.exists_one(other, other.network == one.network))",
+    EQUAL_NETWORKS_MESSAGE,
 )
 _FUNCTIONS: Final = Rule(
     f"!(self.resource in {list(GPU_RESOURCES)}) && !self.resource.startsWith('{MIG_RESOURCE_PREFIX}')",
