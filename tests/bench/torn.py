@@ -6,9 +6,9 @@ The operator's own queue (simulation/operated.py) on HOSTS machines of eight H20
 come by Poisson, of the sizes of SIZES, and run as Philly's do (data/philly_run_times.csv). Those of 2 to 8 GPUs prefer
 level host with one patience after the other, on the same arrivals.
 
-SHARE of a job's time is spent in all-reduce where it has the best bandwidth there is. One that is torn takes longer by as
-much as it is predicted to be slower there: run time x (1 + SHARE x (ideal / predicted - 1)). That counts nothing of what
-is overlapped with compute, and holds the GPUs for as long.
+SHARE of a job's time is spent in all-reduce where it has the best bandwidth there is. One that is torn takes longer by
+as much as it is predicted to be slower there: run time x (1 + SHARE x (ideal / predicted - 1)). That counts nothing of
+what is overlapped with compute, and holds the GPUs for as long.
 
 `torn` is the part of jobs of 2 to 8 GPUs that lay on several machines, `wait_h` their mean wait, `wait_p99_h` the wait
 that one in a hundred exceeds, `done_h` their mean wait and run time; `all_done_h` is that of all jobs.
