@@ -3,8 +3,8 @@
     PYTHONPATH=tests uv run python -m bench.torn [LOAD [SEEDS [JOBS [SHARE]]]]
 
 The operator's own queue (simulation/operated.py) on HOSTS machines of eight H200, each GPU with a NIC of 400 Gb/s. Jobs
-come by Poisson, of the sizes of SIZES, and run as Philly's do (data/philly_run_times.csv). Those of 2 to 8 GPUs prefer
-level host with one patience after the other, on the same arrivals.
+come by Poisson, of the sizes of SIZES, and run as Philly's do (data/philly_run_times.csv). On the same arrivals jobs of
+2 to 8 GPUs wait for one machine for one time of WAITS after the other, instead of the operator's own.
 
 SHARE of a job's time is spent in all-reduce where it has the best bandwidth there is. One that is torn takes longer by
 as much as it is predicted to be slower there: run time x (1 + SHARE x (ideal / predicted - 1)). That counts nothing of
@@ -18,14 +18,16 @@ import csv
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from bench.scale import Fleet
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import build
+from closeknit.lifecycle import patience
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
 from closeknit.simulation.submission import Submission
@@ -33,7 +35,7 @@ from closeknit.simulation.submission import Submission
 RUN_TIMES = Path(__file__).parent / "data" / "philly_run_times.csv"
 HOSTS, GPUS = 16, 8
 SIZES = {1: 0.4, 2: 0.2, 4: 0.2, 8: 0.15, 16: 0.05}
-PATIENCES = ("0s", "10m", "30m", "1h", "2h", "1000h")
+WAITS_MIN = (0, 10, 30, 120, 60_000)
 LOAD, SEEDS, JOBS, SHARE = 0.8, 4, 1_500, 0.2
 HOUR_S = 3600.0
 
@@ -81,13 +83,18 @@ class Torn:
         return self._operated.wake_s(now_s)
 
 
-def arrivals(load: float, seed: int, count: int, patience: str) -> Iterator[Submission]:
+def arrivals(load: float, seed: int, count: int, *, waits: bool) -> Iterator[Submission]:
     """The jobs of one seed; `load` is what they ask for, were none torn, to what there is."""
-    random = Random(seed)  # noqa: S311 - the same jobs for every patience
+    random = Random(seed)  # noqa: S311 - the same jobs for every wait
     with RUN_TIMES.open() as opened:
         run_times = {int(gpus): list(map(float, times)) for gpus, *times in list(csv.reader(opened))[1:]}
     work = sum(part * gpus * sum(run_times[gpus]) / len(run_times[gpus]) for gpus, part in SIZES.items())
-    specs = {gpus: _spec(gpus, patience) for gpus in SIZES}
+    template = {"spec": {"containers": [{"name": "trainer"}]}}
+    topology = {} if waits else {"fabric": {"preferred": "host"}}  # with no patience
+    specs = {
+        gpus: TrainingJobSpec.parse({"gpus": gpus, "template": template, "topology": topology if gpus <= GPUS else {}})
+        for gpus in SIZES
+    }
     at_s = 0.0
     for number in range(count):
         at_s += random.expovariate(load * HOSTS * GPUS / work)
@@ -95,25 +102,20 @@ def arrivals(load: float, seed: int, count: int, patience: str) -> Iterator[Subm
         yield Submission(number, at_s, random.choice(run_times[gpus]), specs[gpus])
 
 
-def _spec(gpus: int, patience: str) -> TrainingJobSpec:
-    topology = {"topology": {"fabric": {"preferred": "host", "patience": patience}}} if 1 < gpus <= GPUS else {}
-    template = {"spec": {"containers": [{"name": "trainer"}]}}
-    return TrainingJobSpec.parse({"gpus": gpus, "template": template, **topology})
-
-
-def row(load: float, seeds: int, count: int, share: float, patience: str) -> dict[str, Any]:
-    """The figures of one patience, over all seeds."""
+def row(load: float, seeds: int, count: int, share: float, wait_min: int) -> dict[str, Any]:
+    """The figures of one wait, over all seeds."""
     found: list[Job] = []
     for seed in range(seeds):
-        jobs = [Job(each) for each in arrivals(load, seed, count, patience)]
-        for _ in replay(jobs, Torn(share)):
-            pass
+        jobs = [Job(each) for each in arrivals(load, seed, count, waits=wait_min > 0)]
+        with patch.object(patience, "FOR_ONE_MACHINE", timedelta(minutes=wait_min)):
+            for _ in replay(jobs, Torn(share)):
+                pass
         found += jobs
     ours = [job for job in found if 1 < job.of.gpus <= GPUS]
     return {
         "load": load,
         "share": share,
-        "patience": patience,
+        "wait_min": wait_min,
         "torn": round(_mean([job.is_torn for job in ours]), 4),
         "wait_h": round(_mean([job.wait_s for job in ours]) / HOUR_S, 3),
         "wait_p99_h": round(sorted(job.wait_s for job in ours)[len(ours) * 99 // 100] / HOUR_S, 1),
@@ -127,9 +129,9 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def main(load: float = LOAD, seeds: float = SEEDS, count: float = JOBS, share: float = SHARE) -> None:
-    """Prints a row for each patience."""
-    for patience in PATIENCES:
-        print(json.dumps(row(load, int(seeds), int(count), share, patience)), flush=True)
+    """Prints a row for each wait."""
+    for wait_min in WAITS_MIN:
+        print(json.dumps(row(load, int(seeds), int(count), share, wait_min)), flush=True)
 
 
 if __name__ == "__main__":
