@@ -192,7 +192,7 @@ def test_what_a_job_waits_for_before_it_is_torn_is_told(tmp_path: Path) -> None:
     ]
     found = plan(tmp_path, asked(gpus=8), *objects)
     assert found["waitsFirst"] == (
-        "at first, for 600 s at most, it waits for 8 GPUs in one host; gpu-1 has the most free, 4; it fits over 2 "
+        "at first, for 1800 s at most, it waits for 8 GPUs in one host; gpu-1 has the most free, 4; it fits over 2 "
         "hosts at a bandwidth that is not predicted, where one host gives up to 358.9 GB/s; 8 excluded: 8 held by 2 "
         "claims"
     )

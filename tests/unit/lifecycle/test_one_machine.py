@@ -12,7 +12,7 @@ from scenarios.manifests import node, node_topology, resource_claim, resource_sl
 from scenarios.stories import booked_nodes
 from scenarios.story import Story
 
-WAIT_S = 600
+WAIT_S = 1800
 
 
 def machine(name: str, made: Callable[[str], NodeTopologySpec]) -> list[dict[str, Any]]:
@@ -36,6 +36,12 @@ def free(waiting: Story, claim: str) -> None:
     del waiting.objects["ResourceClaim", "ml", claim]
 
 
+def reason(waiting: Story) -> str:
+    pending = waiting.status().pending
+    assert pending is not None
+    return str(pending.reason)
+
+
 def shares(found: Story) -> dict[str, int]:
     return {each.name: len(each.gpus) for each in booked_nodes(found)}
 
@@ -49,7 +55,7 @@ def test_it_waits_and_says_for_what_until_when_and_what_it_would_lose() -> None:
         "NoDomain",
         "waits for 8 GPUs in one host; gpu-1 has the most free, 4; it fits over 2 hosts at a bandwidth that is not "
         "predicted, where one host gives up to 358.9 GB/s; 8 excluded: 8 held by 2 claims; "
-        "it waits until 2026-11-21T10:10:00Z at the latest",
+        "it waits until 2026-11-21T10:30:00Z at the latest",
     )
     (placed,) = [each for each in waiting.status().conditions if each.type == "Placed"]
     assert placed.message == pending.message
@@ -76,6 +82,35 @@ def test_it_is_torn_when_it_has_waited_long_enough() -> None:
     waiting.pass_time(WAIT_S)
     waiting.settle()
     assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
+
+
+def test_the_wait_begins_when_it_could_be_torn() -> None:
+    """All day there was no room at all; the first GPUs that come free one by one do not tear it."""
+    waiting = story()
+    rest = [resource_claim(f"rest-{name}", *((name, index) for index in range(4, 8))) for name in ("gpu-1", "gpu-2")]
+    for claim in rest:
+        waiting.add(claim)
+    waiting.settle()
+    assert reason(waiting) == "InsufficientGPUs"
+    waiting.pass_time(8 * 3600)
+    for claim in rest:
+        free(waiting, claim["metadata"]["name"])
+    waiting.settle()
+    assert reason(waiting) == "NoDomain"
+    waiting.pass_time(WAIT_S - 1)
+    waiting.settle()
+    assert waiting.status().state is State.QUEUED
+    waiting.pass_time(1)
+    waiting.settle()
+    assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
+
+
+def test_a_job_without_room_is_not_asked_again_for_its_patience() -> None:
+    waiting = story()
+    for name in ("gpu-1", "gpu-2"):
+        waiting.add(resource_claim(f"rest-{name}", *((name, index) for index in range(4, 8))))
+    waiting.settle()
+    assert waiting.decide().wake_at is None
 
 
 def test_it_writes_nothing_more_while_it_waits() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.patience import patient
 from closeknit.placement import nearest as module
 from closeknit.placement.nearest import MOST_TOLD, nearest
 from closeknit.placement.place import can_place, place
@@ -62,6 +63,20 @@ def test_two_changes_are_told_where_none_alone_is_enough() -> None:
     assert "topology.fabric.required: block and topology.minBusBandwidthGBps: none" in told(
         cluster, gpus=16, topology=spec
     )
+
+
+@pytest.mark.parametrize(
+    ("fabric", "change"),
+    [({}, "topology.nvlink: Ignored"), ({"preferred": "host"}, "topology.fabric.patience: 0s")],
+    ids=["by default", "as it says"],
+)
+def test_how_not_to_wait_for_a_machine_is_told_first(fabric: dict[str, str], change: str) -> None:
+    cluster = fabric_of(HALF, HALF)
+    waiting = patient(wanted(gpus=8, topology={"fabric": fabric}), cluster, TABLES)
+    assert waiting is not None
+    (first, *_) = nearest(cluster, waiting, TABLES)
+    assert first.what == change
+    assert len(first.placement.shares) == 2
 
 
 def test_shares_are_cut_smaller() -> None:

@@ -183,7 +183,7 @@ def _waiting(asked: TrainingJob, stored: TrainingJob) -> TrainingJob:
     """The asked job in the place of the stored one, which holds nothing."""
     if is_finished(stored) or stored.metadata.deletion_timestamp is not None:
         return asked
-    status = TrainingJobStatus(attempt=stored.status.attempt)
+    status = TrainingJobStatus(attempt=stored.status.attempt, pending=stored.status.pending)
     return asked.model_copy(update={"metadata": stored.metadata, "status": status})
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from closeknit.api.names import HOST_LEVEL, ConditionType
+from closeknit.api.names import HOST_LEVEL, ConditionType, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.quantity import duration_s
 from closeknit.api.trainingjob import NvlinkPolicy, TrainingJobSpec
@@ -20,7 +20,7 @@ from closeknit.placement.tables import Tables
 
 # The calendar ends in the year 9999, while a duration may be written with any number of hours: no job waits longer.
 _LONGEST_S = 100 * 365 * 86_400
-_FOR_ONE_MACHINE = timedelta(minutes=10)
+FOR_ONE_MACHINE = timedelta(minutes=30)  # .97 of what waiting without end gains: docs/decisions/0004-place.md
 _LARGEST_MACHINE = 64  # GPUs, as spec.topology.gpusPerNode is bounded
 _LITTLE = 0.1  # of the bandwidth in one machine
 
@@ -44,18 +44,26 @@ def preference(spec: TrainingJobSpec) -> Preference | None:
     has_groups = axes.tensor > 1 or axes.context > 1 or axes.expert > 1
     if has_groups or topology.gpus_per_node is not None or topology.nvlink is NvlinkPolicy.IGNORED:
         return None
-    return Preference(HOST_LEVEL, _FOR_ONE_MACHINE) if 1 < spec.gpus <= _LARGEST_MACHINE else None
+    return Preference(HOST_LEVEL, FOR_ONE_MACHINE) if 1 < spec.gpus <= _LARGEST_MACHINE else None
 
 
 def patient_until(job: TrainingJob, now: datetime) -> datetime | None:
     """When its patience is over; None where it has none, or none any more.
 
-    It begins when the job is submitted, and anew when an attempt has ended or the job is no longer suspended.
+    That for the level that a job prefers begins when it is submitted, and anew when an attempt has ended or the job is
+    no longer suspended. That for one machine begins when it could be torn, and anew when there was no room for that
+    either: a job that waited all day is not to be torn by the first GPUs that come free one by one.
     """
     preferred, created = preference(job.spec), job.metadata.creation_timestamp
     if preferred is None or created is None:
         return None
     patience = preferred.patience
+    if job.spec.topology.fabric.preferred is None:
+        pending = job.status.pending
+        if pending is None or pending.reason != PendingReason.NO_DOMAIN:
+            return now + patience
+        since = moment(pending.since)
+        return since + patience if is_between(since, now, since + patience) else None
     over = over_at(created, patience, now)
     begun = [moment(attempt.ended) for attempt in job.status.attempts[-1:]]
     begun += [
@@ -100,8 +108,7 @@ def _is_torn_at_a_loss(asked: Request, cluster: Cluster, tables: Tables) -> bool
     return torn is None or torn < (1 - _LITTLE) * whole
 
 
-def asked_again_at(asked: Request, until: datetime | None, away: datetime | None) -> datetime | None:
-    """When a refused job is to be asked again though nothing has changed: its patience or an avoided node's time is
-    over, whichever is sooner."""
-    moments = [moment for moment in (until if asked.patient_level is not None else None, away) if moment is not None]
-    return min(moments, default=None)
+def asked_again_at(until: datetime | None, away: datetime | None) -> datetime | None:
+    """When a refused job is to be asked again though nothing has changed: the patience that it waits for or an avoided
+    node's time is over, whichever is sooner."""
+    return min((moment for moment in (until, away) if moment is not None), default=None)

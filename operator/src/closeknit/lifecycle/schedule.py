@@ -225,7 +225,7 @@ class _Walk:
         if isinstance(answer, Wait):
             if self.is_trial and (may_be_refused or is_told_of_itself(job)):
                 return Found(_NOT_ASKED, shape, is_settled=False)  # it would be told so, and otherwise a moment later
-            again = asked_again_at(shape.request, patience, away.until)
+            again = asked_again_at(patience if answer.refusal.ends else None, away.until)
             # What is left of it may come to count as free for it alone, on a node that recovers.
             has_left = bool(pods or self.cluster.claims_of(key))
             scene = None if alone is self.cluster else self.scene

@@ -5,11 +5,13 @@ from datetime import datetime, timedelta
 
 from closeknit.api.names import POD_COUNT, JobKey
 from closeknit.api.objects import ObjectMeta, TrainingJob
+from closeknit.api.trainingjob_status import Pending
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import Change, Stream, change
 from closeknit.cluster.pod import Lodger
 from closeknit.cluster.requests import CPU, MEMORY
 from closeknit.cluster.servers import needs_on_a_node
+from closeknit.lifecycle.conditions import timestamp
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.schedule import schedule
 from closeknit.lifecycle.verdict import Book, Refusal, Wait
@@ -120,10 +122,20 @@ class Operated:
                     if refusal.error is not None:
                         raise refusal.error
                     self._waiting[job] = refusal
+                    self._tell(entry.job, refusal, now)
                     if entry.until is not None:
                         moments.append(entry.until)
         self._wake_s = (min(moments) - self._began_at).total_seconds() if moments else None
         return began
+
+    def _tell(self, job: TrainingJob, refusal: Refusal, now: datetime) -> None:
+        """Its status says why it waits and since when, which patience is counted from."""
+        before = job.status.pending
+        if refusal.reason is None or (before is not None and before.reason == refusal.reason):
+            return
+        pending = Pending(reason=refusal.reason, message="", since=timestamp(now))
+        status = job.status.model_copy(update={"pending": pending})
+        self._changes.append(change(job.model_copy(update={"status": status})))
 
     def wake_s(self, _now_s: float) -> float | None:
         """When somebody's patience is over."""
