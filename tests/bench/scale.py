@@ -14,8 +14,9 @@ eight A40 in pairs) block by block. A cluster is empty, or each GPU is held by a
 Tables have learned the machines before anything is measured, as the operator's have when a job comes. Every decision
 counts, the first of each size on each cluster included; the worst of those is `first_ms`.
 `event_ms` is the worst 99th percentile over the kinds of events, but for a label that moves a node to another rack,
-which is `label_ms`. `longest_ms` is the longest event of all: of some 600 one meets a collection of Python's youngest
-generation, 20,000 objects in the operator's setting, whichever kind of event it is that makes the last of them.
+which is `label_ms`. `explanation_ms` is the slowest refusal with its nearest changes, of seven kinds of refusals.
+`longest_ms` is the longest event of all: of some 600 one meets a collection of Python's youngest generation, 20,000
+objects in the operator's setting, whichever kind of event it is that makes the last of them.
 `rss_mb` is the whole process at its largest.
 """
 
@@ -40,7 +41,9 @@ from closeknit.cluster.pod import Pod
 from closeknit.cluster.report import AgentReport
 from closeknit.controller.interpreter import freeze_heap
 from closeknit.machine.graph import Machine
+from closeknit.placement.nearest import nearest
 from closeknit.placement.place import place
+from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.tables import Tables
 from scenarios.clusters import wanted
 from scenarios.machines import MACHINES
@@ -155,6 +158,25 @@ class Decisions:
                 cluster = cluster.after([fleet.claim(fleet.random.randrange(len(fleet.names)), held)])
 
 
+def explained(cluster: Cluster, tables: Tables) -> Iterator[float]:
+    """What refusals of several kinds take, each with its nearest changes, in ms."""
+    free = sum(len(view.free) for view in cluster.nodes.values())
+    rack: Manifest = {"fabric": {"required": "rack"}}
+    for request in (
+        wanted(gpus=free + 8),
+        wanted(gpus=free // 16 * 8, topology={"gpusPerNode": 8}),
+        wanted(gpus=512, topology=rack),
+        wanted(gpus=4096, parallelism={"tensor": 8}, topology={"nvlink": "Required"}),
+        wanted(gpus=512, parallelism={"tensor": 8}, topology={"nvlink": "Required", **rack}),
+        wanted(gpus=64, gpu={"products": ["no such product"]}),
+        wanted(gpus=64, topology={"minBusBandwidthGBps": 1000}),
+    ):
+        refused: list[Placement | NoFit] = []
+        taken = cpu_ms(lambda: refused.append(place(cluster, request, tables)))  # noqa: B023 - called at once
+        if isinstance(refused[0], NoFit):
+            yield taken + cpu_ms(lambda: nearest(cluster, request, tables))  # noqa: B023 - called at once
+
+
 def events(cluster: Cluster, fleet: Fleet, held: float) -> dict[str, list[float]]:
     """What single events took, in ms, by kind; each follows on the one before."""
 
@@ -195,6 +217,7 @@ def events(cluster: Cluster, fleet: Fleet, held: float) -> dict[str, list[float]
 
 def measured(count: int) -> dict[str, float]:
     decisions = Decisions()
+    explanations: list[float] = []
     by_kind: dict[str, list[float]] = {}
     for kinds in MIXES:
         fleet = Fleet(count, kinds, seed=8)
@@ -209,6 +232,7 @@ def measured(count: int) -> dict[str, float]:
             cluster = empty.after(fleet.claims(held))
             freeze_heap()  # as the operator does once it has read the world
             decisions.measure(cluster, fleet, tables, held, ROUNDS.get(count, 3))
+            explanations.extend(explained(cluster, tables) if held else ())
         for kind, taken in events(cluster, fleet, held).items():
             by_kind.setdefault(kind, []).extend(taken)
     longest = max(map(max, by_kind.values()))
@@ -218,6 +242,7 @@ def measured(count: int) -> dict[str, float]:
         "p99_ms": percentile(decisions.equal, 0.99),
         "unequal_p99_ms": percentile(decisions.unequal, 0.99),
         "first_ms": max(decisions.first),
+        "explanation_ms": max(explanations),
         "event_ms": max(percentile(taken, 0.99) for taken in by_kind.values()),
         "label_ms": percentile(label, 0.99),
         "longest_ms": longest,

@@ -69,6 +69,8 @@ class Story:
         """The same of children whose name somebody else has."""
         self.dead: set[str] = set()
         """Nodes whose kubelets confirm nothing: a Pod that is deleted there stays."""
+        self.unserved: set[str] = set()
+        """Namespaces in which the operator has no right to create anything."""
         self.unusable: set[str] = set()
         """Service accounts that the operator may not use."""
         self.undeletable: Denial | None = None
@@ -301,6 +303,8 @@ class Story:
         title = name if kind == "Pod" else f"{kind} {name}"
         if title in self.taken:
             return Exists(manifest, (), (), str(self._serial), is_probe)
+        if plan.job.namespace in self.unserved:
+            return Refused(manifest, Denial(Failure.NO_RIGHT, 403, "Forbidden", "no right"), is_probe)
         if (words := self.forbidden.get(title)) is not None:
             return Refused(manifest, Denial(Failure.FORBIDDEN, 403, "Forbidden", words), is_probe)
         if is_probe:

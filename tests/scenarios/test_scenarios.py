@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,18 @@ import pytest
 import yaml
 
 from closeknit.api.names import PendingReason
+from closeknit.cluster.quota import Quota
 from closeknit.lifecycle.patience import patient
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.tables import Tables
 from scenarios.clusters import drawn, wanted
+from scenarios.manifests import pod, training_job
+from scenarios.story import Story, plugin_node
 
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
 PATIENT = "while patient"  # what is decided for a job that has not waited long enough yet
-NOT_PLACEMENTS = {  # what launch or lifecycle say
-    PendingReason.NOT_SUPPORTED,
-    PendingReason.TEMPLATE_INVALID,
-    PendingReason.NAME_CONFLICT,
-    PendingReason.QUOTA_EXCEEDED,
-    PendingReason.NAMESPACE_NOT_SERVED,
-}
+TOLD = sorted((Path(__file__).parent / "told").glob("*.yaml"))  # what launch and lifecycle say
 
 
 def written(decision: Placement | NoFit) -> dict[str, Any]:
@@ -65,9 +63,36 @@ def test_a_patient_job_first_asks_as_its_file_says(file: Path) -> None:
     assert ("nothing to wait for" if waiting is None else written(place(cluster, waiting, tables))) == scenario[PATIENT]
 
 
-def test_every_refusal_of_placement_has_a_scenario() -> None:
+@pytest.mark.parametrize("file", TOLD, ids=lambda file: file.stem)
+def test_what_keeps_a_gang_from_being_made_is_told_as_its_file_says(file: Path) -> None:
+    scenario = yaml.safe_load(file.read_text())
+    pods = [pod(name, namespace="team-b", node=None) for name in scenario.get("pods", ())]
+    nodes = chain.from_iterable(plugin_node(name) for name in scenario["nodes"])
+    story = Story(*nodes, *pods, training_job(spec=scenario["job"]))
+    story.forbidden = scenario.get("refused", {})
+    story.unserved = set(scenario.get("unserved", ()))
+    story.quotas = [Quota(name, each["hard"], each["used"]) for name, each in scenario.get("quotas", {}).items()]
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert {"reason": pending.reason, "message": pending.message} == scenario["expect"]
+    assert story.pods() == scenario.get("pods", [])
+
+
+def test_every_reason_to_wait_has_a_scenario() -> None:
     refused = {yaml.safe_load(file.read_text())["expect"].get("refused") for file in FILES}
-    assert refused >= {str(reason) for reason in set(PendingReason) - NOT_PLACEMENTS}
+    told = {yaml.safe_load(file.read_text())["expect"]["reason"] for file in TOLD}
+    assert (refused - {None}) | told == {str(reason) for reason in PendingReason}
+    assert not refused & told
+
+
+@pytest.mark.parametrize("file", [*FILES, *TOLD], ids=lambda file: file.stem)
+def test_a_scenario_has_a_picture_of_its_nodes(file: Path) -> None:
+    text = file.read_text()
+    scenario = yaml.safe_load(text)
+    picture = [line for line in text.splitlines() if line.startswith("#   ")]
+    nodes = scenario["nodes"] if "nodes" in scenario else scenario["cluster"]["nodes"]
+    assert {name for name in nodes if not any(name in line for line in picture)} == set()
 
 
 def test_a_decision_is_the_same_in_every_process() -> None:
