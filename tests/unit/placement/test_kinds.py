@@ -86,7 +86,7 @@ def test_where_one_kind_has_room_none_is_mixed_in_however_little_the_job_insists
 )  # fmt: skip
 def test_where_nothing_else_is_free_it_is_the_word_that_decides(policy: str, group: int, is_placed: bool) -> None:
     """A group of sixteen would lie on both machines, whose generations of NVLink Ignored alone mixes."""
-    spec = {"gpus": 16, "parallelism": {"tensor": group}, "topology": {"nvlink": policy}}
+    spec: dict[str, Any] = {"gpus": 16, "parallelism": {"tensor": group}, "topology": {"nvlink": policy}}
     assert isinstance(over(H200, graph("hgx-a100"), **spec), Placement) == is_placed
 
 

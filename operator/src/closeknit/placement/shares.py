@@ -90,9 +90,8 @@ class Shares:
         key = (self.key(shape, floor), by)
         stage = self._tables.values.get(key) or self._tables.values.put(key, Stage())
         if by is Measure.BUS and not self.has_blocks and floor.bus_gb_s and not floor.tree_gb_s:
-            every = self.worth(
-                offers, shape, ANY
-            )  # the best of those at the floor is the best of all, or there is none
+            # The best of those at the floor is the best of all, or there is none.
+            every = self.worth(offers, shape, ANY)
             for number in numbers_of(offers & ~stage.seen):
                 of = every.of.get(number, {})
                 found = {units: gb_s for units, gb_s in of.items() if gb_s >= floor.bus_gb_s}
