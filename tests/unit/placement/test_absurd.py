@@ -47,6 +47,20 @@ def test_what_is_absurd_is_refused_at_once(job: str) -> None:
     assert found.message.startswith("needs ")
 
 
+@pytest.mark.parametrize(
+    ("described", "asked", "is_placed"),
+    [({"rack": 25}, 25, True), ({"rack": 25}, 25.1, False), ({"block": 25}, 25, True), ({}, 0.1, False), ({}, 0, True)],
+)
+def test_sockets_are_as_fast_as_somebody_has_said(
+    described: dict[str, float], asked: float, *, is_placed: bool
+) -> None:
+    """Inside a block that is described its racks are no slower; where nothing is, nothing is promised."""
+    views = [node(f"gpu-{rack}", graph("hgx-h200"), path=("b0", rack), rdma=False) for rack in ("r0", "r1")]
+    cluster = cluster_of(*views, levels=LEVELS, fabric={"levelBandwidthGBps": described})
+    found = answered(cluster, gpus=16, topology={"minBusBandwidthGBps": asked})
+    assert isinstance(found, Placement) == is_placed
+
+
 def test_ten_thousand_equal_nodes_are_no_choice() -> None:
     one = node("gpu-00000", graph("a100x4"), path=("b0", "r0"))
     views = [
