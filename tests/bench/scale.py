@@ -14,7 +14,7 @@ eight A40 in pairs) block by block. A cluster is empty, or each GPU is held by a
 Tables have learned the machines before anything is measured, as the operator's have when a job comes. Every decision
 counts, the first of each size on each cluster included; the worst of those is `first_ms`.
 `event_ms` is the worst 99th percentile over the kinds of events, but for a label that moves a node to another rack,
-which is `label_ms`. `explanation_ms` is the slowest refusal with its nearest changes, of seven kinds of refusals.
+which is `label_ms`. `explanation_ms` is the slowest refusal with its nearest changes, of ten kinds of refusals.
 `longest_ms` is the longest event of all: of some 600 one meets a collection of Python's youngest generation, 20,000
 objects in the operator's setting, whichever kind of event it is that makes the last of them.
 `rss_mb` is the whole process at its largest.
@@ -170,6 +170,9 @@ def explained(cluster: Cluster, tables: Tables) -> Iterator[float]:
         wanted(gpus=512, parallelism={"tensor": 8}, topology={"nvlink": "Required", **rack}),
         wanted(gpus=64, gpu={"products": ["no such product"]}),
         wanted(gpus=64, topology={"minBusBandwidthGBps": 1000}),
+        wanted(gpus=4096, topology={"minBusBandwidthGBps": 1000}),
+        wanted(gpus=16_384, gpu={"products": ["NVIDIA-H200"]}),
+        wanted(gpus=free // 2, topology={"nvlink": "Required"}),
     ):
         refused: list[Placement | NoFit] = []
         taken = cpu_ms(lambda: refused.append(place(cluster, request, tables)))  # noqa: B023 - called at once

@@ -9,6 +9,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from closeknit.cli.main import app
+from closeknit.cli.simulate import progress
 from scenarios import manifests
 
 HEADER = "arrival,duration,gpus"
@@ -45,7 +46,14 @@ def test_people_are_told_waits_allocation_and_fragmentation(tmp_path: Path) -> N
     assert result.stdout.startswith("2 jobs in 10 s, the last gone after 90 s\n")
     assert "mean 25 s, half of them 0 s at most" in result.stdout
     assert "100.0% of 8 GPUs while jobs came" in result.stdout
-    assert result.stderr == ""  # a bar is for terminals
+    assert result.stderr == ""  # it was over at once
+
+
+def test_without_a_terminal_a_long_replay_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "ELSEWHERE_S", 0.0)
+    result = simulate(tmp_path, TRACE, "-o", "json")
+    assert json.loads(result.stdout)["gpus"] == 8
+    assert result.stderr.splitlines() == [f"jobs begun and ended: {done} of 4 after 0 s" for done in (1, 1, 3, 4)]
 
 
 def test_programs_are_told_the_same(tmp_path: Path) -> None:

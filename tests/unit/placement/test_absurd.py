@@ -1,5 +1,6 @@
 """What no cluster should say, and nobody should ask: a clear answer, in no more calls than a second has."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.tables import Tables
 from harness.called import A_SECOND, calls_of
 from scenarios.clusters import cluster_of, graph, node, wanted
-from scenarios.manifests import Manifest, cluster_topology, node_topology, resource_slice
+from scenarios.manifests import Manifest, cluster_topology, node_topology, resource_claim, resource_slice
 from scenarios.manifests import node as node_manifest
 from unit.placement.test_bounds import fleet
 
@@ -44,6 +45,20 @@ def test_what_is_absurd_is_refused_at_once(job: str) -> None:
     found = answered(fleet(3), **ABSURD[job])
     assert isinstance(found, NoFit)
     assert found.message.startswith("needs ")
+
+
+@pytest.mark.parametrize(
+    ("described", "asked", "is_placed"),
+    [({"rack": 25}, 25, True), ({"rack": 25}, 25.1, False), ({"block": 25}, 25, True), ({}, 0.1, False), ({}, 0, True)],
+)
+def test_sockets_are_as_fast_as_somebody_has_said(
+    described: dict[str, float], asked: float, *, is_placed: bool
+) -> None:
+    """Inside a block that is described its racks are no slower; where nothing is, nothing is promised."""
+    views = [node(f"gpu-{rack}", graph("hgx-h200"), path=("b0", rack), rdma=False) for rack in ("r0", "r1")]
+    cluster = cluster_of(*views, levels=LEVELS, fabric={"levelBandwidthGBps": described})
+    found = answered(cluster, gpus=16, topology={"minBusBandwidthGBps": asked})
+    assert isinstance(found, Placement) == is_placed
 
 
 def test_ten_thousand_equal_nodes_are_no_choice() -> None:
@@ -90,6 +105,10 @@ CONTRADICTORY: dict[str, tuple[Callable[[], Manifest], Sequence[tuple[str, str]]
     "racks outside blocks": (lambda: cluster_topology("rack", "block"), [("b0", "r0"), ("b0", "r1"), ("b1", "r2")]),
     "a rack in two blocks": (lambda: cluster_topology("block", "rack"), [("b0", "r0"), ("b1", "r0"), ("b2", "r0")]),
     "each inside the other": (lambda: cluster_topology("block", "rack"), [("x", "y"), ("y", "x"), ("z", "z")]),
+    "one inside the next, and the last inside the first": (
+        lambda: cluster_topology("block", "rack"),
+        [("x", "y"), ("y", "z"), ("z", "x")],
+    ),
     "two levels of one label": (one_label, [("b0", "r0"), ("b0", "r1"), ("b0", "r2")]),
 }
 
@@ -124,6 +143,93 @@ def test_two_nodes_that_report_the_same_gpus_are_two_nodes() -> None:
     assert isinstance(found, Placement)
     assert [share.node for share in found.shares] == ["gpu-0", "gpu-1"]
     assert isinstance(answered(cluster, gpus=9), NoFit)
+
+
+def test_of_two_nodes_with_the_same_gpus_a_claim_holds_those_of_its_own_node() -> None:
+    first, second = machines([("b0", "r0")]), machines([("b0", "r0"), ("b0", "r0")])[3:]
+    twin = json.loads(json.dumps(second).replace("GPU-gpu-1-", "GPU-gpu-0-"))
+    cluster = said(cluster_topology("block", "rack"), *first, *twin, resource_claim("notebook", ("gpu-0", 0)))
+    assert [len(cluster.nodes[name].free) for name in ("gpu-0", "gpu-1")] == [7, 8]
+    assert isinstance(answered(cluster, gpus=15), Placement)
+    assert isinstance(answered(cluster, gpus=16), NoFit)
+
+
+@pytest.mark.parametrize("field", ["index", "uuid", "pciAddress"])
+def test_a_node_that_reports_one_gpu_twice_is_left_out(field: str) -> None:
+    """Which of the two a job would get, nobody could say. The node beside it is used as ever."""
+    both = machines([("b0", "r0"), ("b0", "r0")])
+    gpus = both[1]["spec"]["gpus"]
+    gpus[1][field] = gpus[0][field]
+    cluster = said(cluster_topology("block", "rack"), *both)
+    found = answered(cluster, gpus=8)
+    assert isinstance(found, Placement)
+    assert [share.node for share in found.shares] == ["gpu-1"]
+    refused = answered(cluster, gpus=9)
+    assert isinstance(refused, NoFit)
+    words = f"gpus[1].{field}: {gpus[0][field]} is also that of gpus[0].{field}"
+    assert refused.message == f"needs 9 GPUs; 8 are free on 1 node; 1 node excluded: gpu-0 (InvalidTopology: {words})"
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_whichever_of_two_devices_of_one_uuid_is_claimed_its_gpu_is_held(device: int) -> None:
+    lone = machines([("b0", "r0")])
+    lone[2]["spec"]["devices"][1]["attributes"]["uuid"]["string"] = "GPU-gpu-0-0"
+    cluster = said(cluster_topology("block", "rack"), *lone, resource_claim("notebook", ("gpu-0", device)))
+    assert cluster.nodes["gpu-0"].free == (2, 3, 4, 5, 6, 7)
+    refused = answered(cluster, gpus=7)
+    assert isinstance(refused, NoFit)
+    assert refused.message == (
+        "needs 7 GPUs; 6 are free on 1 node; 2 excluded: 1 no ResourceSlice names it, 1 held by 1 claim"
+    )
+
+
+@pytest.mark.parametrize("gpus", [1, 7, 64])
+def test_the_largest_machine_that_can_be_told_is_answered_in_time(gpus: int) -> None:
+    found = answered(said(*machine_of(64)), gpus=gpus)
+    assert isinstance(found, Placement)
+    assert found.shares[0].gpus == tuple(range(gpus))
+
+
+def test_a_larger_one_is_left_out() -> None:
+    refused = answered(said(*machine_of(65)), gpus=1)
+    assert isinstance(refused, NoFit)
+    assert "gpu-0 (InvalidTopology: spec.gpus: List should have at most 64 items" in refused.message
+
+
+def machine_of(count: int) -> list[Manifest]:
+    return [
+        node_manifest("gpu-0", gpus=None),
+        node_topology("gpu-0", count=count),
+        resource_slice("gpu-0", range(count)),
+    ]
+
+
+@pytest.mark.parametrize("count", [9, 10**9, 10**30])
+def test_a_device_plugin_that_offers_more_than_the_machine_has_is_not_believed(count: int) -> None:
+    refused = answered(said(node_manifest("gpu-0", gpus=count), node_topology("gpu-0")), gpus=1)
+    assert isinstance(refused, NoFit)
+    assert "gpu-0 (InvalidTopology: its NodeTopology has 8 GPUs, its device plugin " in refused.message
+
+
+WITHOUT_GPUS: dict[str, list[Manifest]] = {
+    "no report": [node_manifest("web", gpus=0)],
+    "a report of none": [node_manifest("web", gpus=0), node_topology("web", count=0)],
+    "a report of none, and a plugin of some": [node_manifest("web", gpus=8), node_topology("web", count=0)],
+    "an offer of fewer than none": [node_manifest("web", gpus=-1), node_topology("web")],
+    "an offer that is no number": [node_manifest("web", allocatable={"nvidia.com/gpu": "all"}), node_topology("web")],
+    "a report without a Node": [node_topology("web")],
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_GPUS)
+def test_a_node_that_has_or_offers_no_gpu_is_left_out_and_the_next_is_used(case: str) -> None:
+    cluster = said(*WITHOUT_GPUS[case], *machine_of(8))
+    found = answered(cluster, gpus=8)
+    assert isinstance(found, Placement)
+    assert [share.node for share in found.shares] == ["gpu-0"]
+    refused = answered(cluster, gpus=9)
+    assert isinstance(refused, NoFit)
+    assert refused.message.startswith("needs 9 GPUs; 8 are free on 1 node")
 
 
 def test_nodes_without_gpus_are_nowhere() -> None:

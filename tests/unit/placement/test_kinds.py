@@ -60,6 +60,36 @@ def test_gpus_that_the_job_does_not_take_make_no_kind() -> None:
     assert isinstance(over(half, H200, words=words, **asked), Placement)
 
 
+@pytest.mark.parametrize("policy", ["Required", "Preferred", "Ignored"])
+@pytest.mark.parametrize("group", [1, 8, 16])
+def test_where_one_kind_has_room_none_is_mixed_in_however_little_the_job_insists(policy: str, group: int) -> None:
+    """Not for a rack in common, either: the H200 nodes stand apart, each beside an A100 node."""
+    machines = {"gpu-0": ("hgx-h200", "r1"), "gpu-1": ("hgx-a100", "r1"), "gpu-2": ("hgx-h200", "r2")}
+    there = cluster_of(
+        *(node(name, graph(kind), path=(rack,)) for name, (kind, rack) in machines.items()), levels=("rack",)
+    )
+    found = place(there, wanted(gpus=16, parallelism={"tensor": group}, topology={"nvlink": policy}), TABLES)
+    if (policy, group) == ("Required", 16):  # no machine has such an island
+        assert isinstance(found, NoFit)
+        return
+    assert isinstance(found, Placement)
+    assert [share.node for share in found.shares] == ["gpu-0", "gpu-2"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "group", "is_placed"),
+    [
+        ("Required", 1, False), ("Preferred", 1, True), ("Ignored", 1, True),
+        ("Required", 8, False), ("Preferred", 8, True), ("Ignored", 8, True),
+        ("Required", 16, False), ("Preferred", 16, False), ("Ignored", 16, True),
+    ],
+)  # fmt: skip
+def test_where_nothing_else_is_free_it_is_the_word_that_decides(policy: str, group: int, is_placed: bool) -> None:
+    """A group of sixteen would lie on both machines, whose generations of NVLink Ignored alone mixes."""
+    spec: dict[str, Any] = {"gpus": 16, "parallelism": {"tensor": group}, "topology": {"nvlink": policy}}
+    assert isinstance(over(H200, graph("hgx-a100"), **spec), Placement) == is_placed
+
+
 def test_a_refusal_names_at_most_four_kinds() -> None:
     machines = [with_products(H200, *[f"P{number}"] * 8) for number in range(6)]
     refused = over(*machines, gpus=16, topology=REQUIRED)

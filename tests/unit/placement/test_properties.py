@@ -13,7 +13,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import NodeView
 from closeknit.machine.islands import islands
 from closeknit.placement.first_fit import first_fit
-from closeknit.placement.place import place
+from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import NoFit, Placement, TransportChoice
 from closeknit.placement.request import Request
 from closeknit.placement.rings import rings
@@ -94,6 +94,25 @@ def test_a_placement_is_whole_and_takes_only_what_is_free(situation: tuple[Clust
         assert machine.in_bus_order(positions) == positions
         assert share.uuids == tuple(machine.gpus[position].uuid for position in positions)
         assert bool(share.nics) == (decision.transport is TransportChoice.RDMA)
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters(offers=("DRA", "plugin")), st.lists(st.integers(1, 20), min_size=2, max_size=6))
+def test_each_job_gets_all_of_its_gpus_or_none_and_no_gpu_is_given_twice(cluster: Cluster, sizes: list[int]) -> None:
+    """One job after another, each with what those before it have left."""
+    given_before: set[str] = set()
+    for gpus in sizes:
+        request = wanted(gpus=gpus)
+        decision = place(cluster, request, TABLES)
+        assert can_place(cluster, request, TABLES) == isinstance(decision, Placement)
+        if isinstance(decision, NoFit):
+            continue
+        uuids = [uuid for share in decision.shares for uuid in share.uuids]
+        assert len(set(uuids)) == len(uuids) == sum(len(share.gpus) for share in decision.shares) == gpus
+        assert not given_before & set(uuids)
+        given_before |= set(uuids)
+        taken = {share.node: held(cluster.nodes[share.node], *share.gpus) for share in decision.shares}
+        cluster = replace(cluster, nodes={**cluster.nodes, **taken})
 
 
 @settings(max_examples=100, deadline=None)

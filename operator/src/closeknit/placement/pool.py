@@ -88,6 +88,8 @@ class Pool:
         Frameworks count on equal shares, so that these come first as long as they need at most twice the hosts that
         the largest shares would; only then does fewer domains come before equal shares.
         """
+        if self._is_too_slow():
+            return None
         turns = self._turns()
         for shapes in turns:
             if counted := self._fewest(shapes):
@@ -108,7 +110,14 @@ class Pool:
 
     def can_any_shape(self) -> bool:
         """Whether there is a layout on several nodes."""
-        return any(self.can(shapes) for shapes in self._turns())
+        return not self._is_too_slow() and any(self.can(shapes) for shapes in self._turns())
+
+    def _is_too_slow(self) -> bool:
+        """Whether sockets between nodes cannot be known to be as fast as the job demands: they are no faster than what
+        is described of any level, and nothing is known of them where none is."""
+        described = self._site.level_bandwidth_gb_s.values()
+        is_over_sockets = self._transport is None and not self._site.joined
+        return is_over_sockets and self._minimum.bus_gb_s > max(described, default=0.0)
 
     def _turns(self) -> Iterator[list[Shape]]:
         """Shapes that are tried together; the next ones only when none of those before can be had."""

@@ -89,6 +89,14 @@ class Shares:
         this mask have; others may be in it."""
         key = (self.key(shape, floor), by)
         stage = self._tables.values.get(key) or self._tables.values.put(key, Stage())
+        if by is Measure.BUS and not self.has_blocks and floor.bus_gb_s and not floor.tree_gb_s:
+            # The best of those at the floor is the best of all, or there is none.
+            every = self.worth(offers, shape, ANY)
+            for number in numbers_of(offers & ~stage.seen):
+                of = every.of.get(number, {})
+                found = {units: gb_s for units, gb_s in of.items() if gb_s >= floor.bus_gb_s}
+                stage.add(number, found, found)
+            return stage
 
         def best(terms: Terms, ask: Ask, found: Seat) -> float | None:
             return terms.sets.best(terms.pool if found.only is None else found.only, ask, floor, by)

@@ -6,13 +6,13 @@ from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from closeknit.api.objects import TrainingJob
 from closeknit.cli import objects
 from closeknit.cli.bad_input import BadInput
 from closeknit.cli.plan import NO_CLOCK
 from closeknit.cli.simulate.plot import plot
+from closeknit.cli.simulate.progress import progress
 from closeknit.cli.simulate.report import as_json
 from closeknit.cli.simulate.table import print_account
 from closeknit.cli.simulate.trace import trace
@@ -70,11 +70,8 @@ def _cluster(file: Path) -> Cluster:
 def _account(jobs: Sequence[Submission], cluster: Cluster, begins: datetime) -> Account:
     queue = Sharing(Operated(cluster, begins))
     book = Bookkeeper(queue, max(job.at_s for job in jobs))
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("jobs begun and ended", total=2 * len(jobs))
+    with progress(2 * len(jobs), Console(stderr=True)) as advance:
         for moment in replay(jobs, queue):
             book.note(moment)
-            progress.advance(task, len(moment.began) + len(moment.went))
+            advance(len(moment.began) + len(moment.went))
     return book.account()
