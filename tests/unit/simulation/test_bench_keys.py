@@ -53,6 +53,7 @@ def test_fabric_tells_what_is_asked_of_it() -> None:
     rows = {name: ever if name == fabric.WAITS_FOR_EVER else never for name in PEERS}
     found = fabric.measured([{fabric.OURS: ours, **rows}])
     assert found.keys() >= {"gap_closed", "extra_wait_share", "peers"}
+    assert (found["one_tor_to_best_peer"], found["gar_to_best_peer"]) == (1.0, 1.0)
 
 
 def test_frag_tells_what_is_asked_of_it() -> None:
