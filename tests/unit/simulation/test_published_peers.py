@@ -1,9 +1,12 @@
-"""The peers of bench-fabric beside what their projects publish: their own tests, and examples of their documents."""
+"""The peers of bench-fabric and bench-frag beside what their projects publish: their tests, and an example of a KEP."""
 
+import numpy as np
 import pytest
 
+from bench import openb_peers
 from bench.clos import GPUS, Host, Job
 from bench.clos_peers import PEERS, Peer
+from bench.openb import MILLI, Kind
 
 # Kueue v0.19, TestFindTopologyAssignments of pkg/cache/scheduler/tas_cache_test.go. It tells the room of each rack in
 # Pods, here hosts: the nodes that most of its cases share, and those of single ones.
@@ -14,6 +17,19 @@ BLOCKS = {"b1": {"": 2}, "b2": {"": 1}, "b3": {"": 4}}
 KEP = {"": {"n1": 3, "n2": 3, "n3": 2, "n4": 1}}
 # Slurm's testsuite/python/tests/test_150_1.py in 26.11: BlockName=b1 Nodes=node[1-4], b2 node[5-8], BlockSizes=4,8.
 BLOCKS_OF_FOUR = {"": {"b1": 4, "b2": 4}}
+
+# FGD's typical Pods of its own test (pkg/utils/frag_test.go at 8f3d641, TestNodeGpuShareFragAmountWithNonGpu): CPU in
+# thousandths of a core, GPUs, thousandths of each, and percent of all Pods.
+TYPICAL = (
+    *((15700, 1, 1000, 28.69), (11900, 1, 1000, 18.93), (11400, 1, 1000, 12.27), (1000, 0, 0, 7.36)),
+    *((18710, 1, 1000, 4.85), (8200, 1, 1000, 3.79), (16400, 1, 1000, 3.31), (9810, 1, 1000, 1.97)),
+    *((15200, 1, 1000, 1.87), (11200, 1, 1000, 1.81), (14200, 1, 1000, 1.76), (12000, 0, 0, 1.65)),
+    *((14900, 1, 1000, 1.39), (60200, 4, 1000, 1.23), (64200, 8, 1000, 1.07), (32200, 4, 1000, 1.01)),
+    *((17400, 2, 1000, 0.91), (30200, 2, 1000, 0.69), (16000, 1, 1000, 0.64), (15000, 1, 1000, 0.59)),
+    *((64000, 8, 1000, 0.53), (15000, 0, 0, 0.53), (11910, 1, 1000, 0.53), (120200, 8, 1000, 0.48)),
+    *((11300, 1, 1000, 0.37), (30000, 2, 1000, 0.32), (9800, 1, 1000, 0.32), (8000, 1, 1000, 0.32)),
+    *((2000, 1, 1000, 0.27), (2000, 1, 80, 0.27), (1000, 1, 1000, 0.27)),
+)
 
 
 def _fabric(rooms: dict[str, dict[str, int]]) -> list[Host]:
@@ -101,3 +117,19 @@ def test_kube_scheduler_scores_as_its_own_tests_expect(rule: str, expected: int)
     peer = Peer(fabric, PEERS[rule])
     peer.free[1] -= GPUS // 4
     assert peer.take(Job(0, 0.0, GPUS // 4, 1.0), 0.0) == [(expected, GPUS // 4)]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "free", "useless"),
+    [(64_000, 8, 887.2), (32_000, 4, 554.4), (0, 4, 4000)],
+    ids=["empty", "halved", "no CPU"],
+)
+def test_fgd_finds_as_much_useless_as_its_own_test_expects(
+    monkeypatch: pytest.MonkeyPatch, cpu: int, free: int, useless: float
+) -> None:
+    typical = {Kind(cpu, 0, gpus, milli, ()): percent for cpu, gpus, milli, percent in TYPICAL}
+    monkeypatch.setattr(openb_peers, "_typical", lambda _name: typical)
+    monkeypatch.setattr(openb_peers, "kinds", lambda _name: {Kind(1000, 0, 1, MILLI, ()): 1})
+    fgd = openb_peers.Fgd("default", 0)
+    gpus = np.array([[MILLI] * free + [0] * (8 - free)])
+    assert fgd.useless(np.array([cpu]), gpus, model=0)[0] == pytest.approx(useless, abs=0.01)
