@@ -6,7 +6,9 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "benchmarks.md"
-BEGINNING = "# Benchmarks\n\nEach section is written by the command it names; do not edit.\n"
+BEGINNING = (
+    "# Benchmarks\n\nEach section is written by the command it names; do not edit. [Who the peers are](peers.md).\n"
+)
 COLOURS = ("#1f6feb", "#8c959f", "#bf8700", "#8250df", "#cf222e", "#1a7f37")
 BAR, GAP, LEFT, WIDTH = 14, 18, 190, 560  # pixels
 

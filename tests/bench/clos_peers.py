@@ -1,6 +1,7 @@
-"""Rules of other schedulers for hosts under switches, each as its project's documentation and tests tell it."""
+"""Rules of other schedulers for hosts under switches, each as its project tells it: docs/peers.md says where, and
+tests/unit/simulation/test_published_peers.py holds them to it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
 from bench.clos import GPUS, Host, Job, Taken
@@ -89,68 +90,63 @@ def without_topology(order: str) -> Rule:
     return rule
 
 
+def _best_fit(room: Mapping[str, int], need: int, of_equals: Callable[[Iterable[str]], str]) -> list[str]:
+    """Those with the most room first, the last the one with the least that has enough; none where all are too little.
+    Of those that have it, `of_equals` names one."""
+    left = sorted((name for name in room if room[name]), key=lambda name: (-room[name], name))
+    found: list[str] = []
+    while need > 0 and left:
+        able = [name for name in left if room[name] >= need]
+        name = of_equals(name for name in able if room[name] == room[able[-1]]) if able else left[0]
+        left.remove(name)
+        found.append(name)
+        need -= room[name]
+    return found if need <= 0 else []
+
+
 def kueue(*, required: bool) -> Rule:
     """Kueue's BestFit: the domain with the least room that has enough, at the level asked for, else at one further out;
-    where several are needed the fullest first, and the last by best fit. `required` asks for a switch where one could
-    hold the gang, else for a pod, and waits; `preferred` asks for a switch and takes what there is."""
+    where several are needed the fullest first, and the last by best fit; of equals the first by name. Switches are
+    chosen among those of all pods that were, and hosts by name among those of the switches. `required` asks for a
+    switch where one could hold the gang, else for a pod, and waits; `preferred` asks for a switch and takes what there
+    is; what is less than a host asks for one."""
 
     def rule(peer: Peer, job: Job) -> Taken | None:
         if job.gpus < GPUS:
             return peer.part(job, peer.fullest)
-        tors = {tor: peer.whole(members) for tor, members in peer.tors.items()}
-        if not required or job.hosts <= max(map(len, peer.tors.values())):
-            able = [(len(free), tor) for tor, free in tors.items() if len(free) >= job.hosts]
-            if able:
-                return _whole(tors[min(able)[1]][: job.hosts])
-            if required:
+        free = {tor: peer.whole(members) for tor, members in peer.tors.items()}
+        chosen = _best_fit({tor: len(hosts) for tor, hosts in free.items()}, job.hosts, min)
+        if len(chosen) != 1:
+            if required and job.hosts <= max(map(len, peer.tors.values())):
                 return None
-        pods = {pod: sum(len(tors[tor]) for tor in tors if peer.pod_of[tor] == pod) for pod in peer.pods}
-        able = [(room, pod) for pod, room in pods.items() if room >= job.hosts]
-        if able:
-            return _inside(peer, tors, [min(able)[1]], job.hosts)
-        if required and job.hosts <= max(map(len, peer.pods.values())):
-            return None
-        if sum(pods.values()) < job.hosts:
-            return None
-        return _inside(peer, tors, sorted(pods, key=lambda pod: (-pods[pod], pod)), job.hosts)
+            room = {pod: sum(len(free[tor]) for tor in free if peer.pod_of[tor] == pod) for pod in peer.pods}
+            pods = _best_fit(room, job.hosts, min)
+            if not pods or (len(pods) > 1 and required and job.hosts <= max(map(len, peer.pods.values()))):
+                return None
+            chosen = _best_fit({tor: len(free[tor]) for tor in free if peer.pod_of[tor] in pods}, job.hosts, min)
+        return _whole(sorted(host for tor in chosen for host in free[tor])[: job.hosts])
 
     return rule
 
 
-def _inside(peer: Peer, tors: Mapping[str, list[int]], pods: Sequence[str], count: int) -> Taken:
-    """The fullest switches of each pod in turn, and the last by best fit."""
-    found: list[int] = []
-    for pod in pods:
-        left = sorted((tor for tor in tors if peer.pod_of[tor] == pod and tors[tor]), key=lambda tor: -len(tors[tor]))
-        while left and len(found) < count:
-            need = count - len(found)
-            able = [tor for tor in left if len(tors[tor]) >= need]
-            tor = able[-1] if able else left[0]
-            left.remove(tor)
-            found += tors[tor][:need]
-    return _whole(found)
-
-
 def slurm_block(peer: Peer, job: Job) -> Taken | None:
     """Slurm's topology/block with a switch as base block: segments whole in a block, as few blocks as can be, those
-    with the least room that do. Segments as NVIDIA chose them for its own cluster, cut to blocks of eight hosts."""
+    with the least room that do, of equals the last. Segments as NVIDIA chose them for its own cluster, cut to blocks of
+    eight hosts; a job of less has none, and Slurm keeps what fits into a base block in one."""
     if job.gpus < GPUS:
         return peer.part(job, peer.fullest)
     segment = next((size for least, size in SEGMENTS if job.hosts >= least), 1)
     need = job.hosts // segment
     room = {tor: len(peer.whole(members)) // segment for tor, members in peer.tors.items()}
-    if sum(room.values()) < need:
+    chosen = _best_fit(room, need, max)
+    if len(chosen) > 1 and job.hosts < SEGMENTS[-1][0]:
         return None
     found: list[int] = []
-    left = sorted((tor for tor in room if room[tor]), key=lambda tor: (-room[tor], tor))
-    while need:
-        able = [tor for tor in left if room[tor] >= need]
-        tor = able[-1] if able else left[0]
-        left.remove(tor)
+    for tor in chosen:
         given = min(need, room[tor])
         found += peer.whole(peer.tors[tor])[: given * segment]
         need -= given
-    return _whole(found)
+    return _whole(found) if found else None
 
 
 PEERS: dict[str, Rule] = {

@@ -15,7 +15,8 @@ waits, and `required`, which waits for ever, `gap_closed` is what closeknit clos
 of the wait that `required` costs it takes, each with its standard error, as seeds left out one by one tell it (a job of
 512 GPUs waits nearly as long as one runs, so that a few of them move the mean). Where nearly all gangs are under one
 switch, whoever places them, there is no gap to close, and both are null. The jobs that the fabric begins with are not
-counted. `gar` is the part of all GPU time that is allocated while jobs come.
+counted. `gar` is the part of all GPU time that is allocated while jobs come. `one_tor` and `gar` are also told beside
+those of the best peer (`one_tor_to_best_peer`, `gar_to_best_peer`).
 """
 
 import json
@@ -171,7 +172,12 @@ def measured(rows: Sequence[dict[str, Row]]) -> Row:
             "gar": round(_mean(gar), 4),
         }
     gap = figures[WAITS_FOR_EVER]["one_tor"] - figures[WAITS_NEVER]["one_tor"]
-    found: Row = {**figures.pop(OURS), "peers": figures}
+    own = figures.pop(OURS)
+    to_best = {
+        f"{key}_to_best_peer": round(own[key] / max(row[key] for row in figures.values()), 3)
+        for key in ("one_tor", "gar")
+    }
+    found: Row = {**own, **to_best, "peers": figures}
     if gap < LEAST_GAP:
         why = f"the gap is {gap:.4f} of all gangs, less than {LEAST_GAP:g}: there is nothing to close"
         return {**found, "gap_closed": None, "extra_wait_share": None, "why_null": why}

@@ -111,7 +111,7 @@ class Fgd:
         whole = np.flatnonzero(self.left.gpus[node] == MILLI)
         return node, tuple(map(int, whole[: kind.gpus]))
 
-    def _useless(self, cpu: Ints, gpus: Ints, model: int) -> npt.NDArray[np.float64]:
+    def useless(self, cpu: Ints, gpus: Ints, model: int) -> npt.NDArray[np.float64]:
         """What of each state is of no use, the mean over the typical Pods."""
         enough = gpus[:, None, :] >= self._typical_milli[None, :, None]
         fits = (enough.sum(axis=2) >= self._typical_count) & (cpu[:, None] >= self._typical_cpu)
@@ -136,7 +136,7 @@ class Fgd:
         rows = np.concatenate([parts, wholes])
         after = np.concatenate([of_part, np.where(taken, 0, gpus)])
         states = np.concatenate([[cpu], cpu - self._cpu[rows]]), np.concatenate([gpus[None, :], after])
-        useless = self._useless(*states, model)
+        useless = self.useless(*states, model)
         gained = np.round(useless[0] - useless[1:], 6)  # of sums of floats
         scores = np.floor(100 / (1 + np.exp(-gained / MILLI))).astype(int)
         best = np.full(len(self._kinds), -1)
