@@ -1,7 +1,7 @@
 """Rules of other schedulers for hosts under switches, each as its project tells it: docs/peers.md says where, and
 tests/unit/simulation/test_published_peers.py holds them to it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from bench.clos import GPUS, Host, Job, Taken
@@ -90,14 +90,14 @@ def without_topology(order: str) -> Rule:
     return rule
 
 
-def _best_fit(room: Mapping[str, int], need: int, of_equals: Callable[[Iterable[str]], str]) -> list[str]:
-    """Those with the most room first, the last the one with the least that has enough; none where all are too little.
-    Of those that have it, `of_equals` names one."""
+def _best_fit(room: Mapping[str, int], need: int) -> list[str]:
+    """Those with the most room first, the last the one with the least that has enough, of equals the first by name;
+    none where all are too little."""
     left = sorted((name for name in room if room[name]), key=lambda name: (-room[name], name))
     found: list[str] = []
     while need > 0 and left:
         able = [name for name in left if room[name] >= need]
-        name = of_equals(name for name in able if room[name] == room[able[-1]]) if able else left[0]
+        name = min(able, key=lambda name: (room[name], name)) if able else left[0]
         left.remove(name)
         found.append(name)
         need -= room[name]
@@ -115,38 +115,38 @@ def kueue(*, required: bool) -> Rule:
         if job.gpus < GPUS:
             return peer.part(job, peer.fullest)
         free = {tor: peer.whole(members) for tor, members in peer.tors.items()}
-        chosen = _best_fit({tor: len(hosts) for tor, hosts in free.items()}, job.hosts, min)
+        chosen = _best_fit({tor: len(hosts) for tor, hosts in free.items()}, job.hosts)
         if len(chosen) != 1:
             if required and job.hosts <= max(map(len, peer.tors.values())):
                 return None
             room = {pod: sum(len(free[tor]) for tor in free if peer.pod_of[tor] == pod) for pod in peer.pods}
-            pods = _best_fit(room, job.hosts, min)
+            pods = _best_fit(room, job.hosts)
             if not pods or (len(pods) > 1 and required and job.hosts <= max(map(len, peer.pods.values()))):
                 return None
-            chosen = _best_fit({tor: len(free[tor]) for tor in free if peer.pod_of[tor] in pods}, job.hosts, min)
+            chosen = _best_fit({tor: len(free[tor]) for tor in free if peer.pod_of[tor] in pods}, job.hosts)
         return _whole(sorted(host for tor in chosen for host in free[tor])[: job.hosts])
 
     return rule
 
 
 def slurm_block(peer: Peer, job: Job) -> Taken | None:
-    """Slurm's topology/block with a switch as base block: segments whole in a block, as few blocks as can be, those
-    with the least room that do, of equals the last. Segments as NVIDIA chose them for its own cluster, cut to blocks of
-    eight hosts; a job of less has none, and Slurm keeps what fits into a base block in one."""
+    """Slurm's topology/block with a switch as base block: each segment in turn goes whole into the block with the least
+    room that has enough for it, of equals the last, and nothing holds the segments of a job together. Segments as
+    NVIDIA chose them for its own cluster, cut to blocks of eight hosts; a job of less has none, and Slurm keeps what
+    fits into a base block in one."""
     if job.gpus < GPUS:
         return peer.part(job, peer.fullest)
-    segment = next((size for least, size in SEGMENTS if job.hosts >= least), 1)
-    need = job.hosts // segment
-    room = {tor: len(peer.whole(members)) // segment for tor, members in peer.tors.items()}
-    chosen = _best_fit(room, need, max)
-    if len(chosen) > 1 and job.hosts < SEGMENTS[-1][0]:
-        return None
+    segment = next((size for least, size in SEGMENTS if job.hosts >= least), job.hosts)
+    free = {tor: peer.whole(members) for tor, members in peer.tors.items()}
     found: list[int] = []
-    for tor in chosen:
-        given = min(need, room[tor])
-        found += peer.whole(peer.tors[tor])[: given * segment]
-        need -= given
-    return _whole(found) if found else None
+    for _ in range(job.hosts // segment):
+        able = [tor for tor, hosts in free.items() if len(hosts) >= segment]
+        if not able:
+            return None
+        tor = min(reversed(able), key=lambda tor: len(free[tor]))
+        found += free[tor][:segment]
+        free[tor] = free[tor][segment:]
+    return _whole(found)
 
 
 PEERS: dict[str, Rule] = {

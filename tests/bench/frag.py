@@ -191,6 +191,7 @@ def measured(name: str, rows: list[dict[str, float]]) -> Row:
         **found,
         "fgd": fgd,
         "bestfit": bestfit,
+        "allocation_to_best_peer": round(found["allocation"] / max(fgd, bestfit), 4),
         "points_over_fgd": round(found["allocation"] - fgd, 2),
         "points_over_fgd_reproduced": round(sum(points) / len(points), 2),
         "least_points_over_fgd_reproduced": round(min(points), 2),

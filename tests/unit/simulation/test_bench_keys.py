@@ -60,3 +60,5 @@ def test_frag_tells_what_is_asked_of_it() -> None:
     rows = [{"allocation": 96.0, "bestfit_cpu": 95.0, "fgd_reproduced": 95.0, "bestfit_reproduced": 93.0}]
     found = frag.measured("default", rows)
     assert found.keys() >= {"allocation", "fgd", "fgd_reproduced", "bestfit_reproduced", "points_over_fgd"}
+    # Of 95.39 and 93.08, as published.
+    assert found["allocation_to_best_peer"] == 1.0064

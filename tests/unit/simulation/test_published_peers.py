@@ -7,6 +7,7 @@ from bench import openb_peers
 from bench.clos import GPUS, Host, Job
 from bench.clos_peers import PEERS, Peer
 from bench.openb import MILLI, Kind
+from bench.traced import go_gpuallocator
 
 # Kueue v0.19, TestFindTopologyAssignments of pkg/cache/scheduler/tas_cache_test.go. It tells the room of each rack in
 # Pods, here hosts: the nodes that most of its cases share, and those of single ones.
@@ -106,6 +107,45 @@ def test_slurm_keeps_each_segment_in_one_block() -> None:
     peer = Peer(fabric, PEERS["slurm block"])
     assert _taken(fabric, peer, _job(1)) is not None
     assert _taken(fabric, peer, _job(8, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("rooms", "hosts", "expected"),
+    [
+        ({"b1": 8, "b2": 4}, 8, {"/b1": 4, "/b2": 4}),
+        ({"b1": 8, "b2": 8}, 8, {"/b2": 8}),
+        ({"b1": 8, "b2": 5, "b3": 4}, 4, {"/b3": 4}),
+    ],
+)
+def test_slurm_places_each_segment_where_it_is_tightest(
+    rooms: dict[str, int], hosts: int, expected: dict[str, int]
+) -> None:
+    """eval_nodes_block.c selects for each segment the block with the lowest sufficient count, of equals the last; the
+    topology guide says that --segment asks nothing of all segments together."""
+    fabric = _fabric({"": rooms})
+    assert _taken(fabric, Peer(fabric, PEERS["slurm block"]), _job(hosts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("free", "size", "chosen"),
+    [
+        ((0, 2, 4, 5), 2, (4, 5)),
+        ((0, 4, 5, 6), 2, (5, 6)),
+        ((0, 1, 3), 2, (0, 3)),
+        ((0, 1, 4), 2, (0, 4)),
+        ((1, 2, 4, 5, 6, 7), 2, (1, 2)),
+        ((4, 5, 6, 7), 2, (4, 7)),
+        (tuple(range(8)), 4, (0, 1, 2, 3)),
+        ((4, 5, 6, 7), 4, (4, 5, 6, 7)),
+    ],
+)
+def test_go_gpuallocator_chooses_as_its_own_tests_expect(
+    free: tuple[int, ...], size: int, chosen: tuple[int, ...]
+) -> None:
+    """TestBestEffortAllocate and TestBestEffortDGX1VoltaGPUAllocTwo and -Four of besteffort_test.go: the recorded
+    choices, whose PCIe is not quite that of NewDGX1VoltaNode."""
+    mask = sum(1 << position for position in free)
+    assert go_gpuallocator("dgx-v")(mask, size) == sum(1 << position for position in chosen)
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("spread", 0), ("binpack", 1)])
