@@ -94,7 +94,9 @@ FIELDS:
     Required, Preferred or Ignored: whether each tensor x context group, or
     without one each node's share, must share an NVLink island. Required also
     keeps a gang to machines of one GPU product; the others mix products where
-    nothing else exists. Default Preferred.
+    nothing else exists, Ignored NVLink generations in one group, too. Ignored
+    also takes several machines at once where one has no room. Default
+    Preferred.
 """
 
 STATUS = {

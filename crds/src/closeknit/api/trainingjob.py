@@ -142,7 +142,8 @@ class TopologyRequest(Wire):
     nvlink: NvlinkPolicy = NvlinkPolicy.PREFERRED
     """Required, Preferred or Ignored: whether each tensor x context group, or without one each node's share, must share
     an NVLink island. Required also keeps a gang to machines of one GPU product; the others mix products where nothing
-    else exists, Ignored NVLink generations in one group, too. Default Preferred."""
+    else exists, Ignored NVLink generations in one group, too. Ignored also takes several machines at once where one has
+    no room. Default Preferred."""
     fabric: FabricRequest = FabricRequest()
     """Network levels that the job should stay inside."""
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] | None = None

@@ -20,7 +20,7 @@ from closeknit.placement.tables import Tables
 
 # The calendar ends in the year 9999, while a duration may be written with any number of hours: no job waits longer.
 _LONGEST_S = 100 * 365 * 86_400
-FOR_ONE_MACHINE = timedelta(minutes=30)  # .97 of what waiting without end gains: docs/decisions/0004-place.md
+FOR_ONE_MACHINE = timedelta(minutes=30)  # by a simulation: docs/decisions/0004-place.md
 _LARGEST_MACHINE = 64  # GPUs, as spec.topology.gpusPerNode is bounded
 _LITTLE = 0.1  # of the bandwidth in one machine
 
