@@ -48,7 +48,7 @@ from scenarios.clusters import wanted
 
 LOADS = (0.7, 0.85, 0.95)
 SEEDS, JOBS = 30, 2_500
-PATIENCE = 3.0  # a twentieth of the mean run time
+PATIENCE = 6.0  # a tenth of the mean run time
 PROCESSES = 2
 LEAST_GAP = 0.01  # of all gangs; at a load of .70 it is .001, and all that closes or widens it is single gangs
 OURS, WAITS_NEVER, WAITS_FOR_EVER = "closeknit", "kueue preferred", "kueue required"
