@@ -25,6 +25,7 @@ from typing import Any
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import ClusterObject, change, from_document
+from closeknit.cluster.report import AgentReport
 from closeknit.controller import interpreter
 from closeknit.controller.resources import PODS
 from closeknit.controller.worker import ThreadWorker
@@ -54,7 +55,9 @@ from scenarios.operated import NODE_TOPOLOGIES, MortalApi, Operator, add, set_st
 WAITING = 1000
 ROUNDS = 12
 LAG_S = 10.0
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+NOW = datetime.now(UTC).replace(microsecond=0)  # the loop reads the real clock
+BEATS_LAST = timedelta(minutes=10)  # an agent is stale after fifteen
+LATER = timedelta(minutes=1)  # a job of two GPUs that could be torn waits for half an hour
 # 48 shapes, the smallest of two GPUs: nobody fits on a single one.
 SHAPES = [
     {
@@ -73,8 +76,7 @@ def name(number: int) -> str:
 
 
 def beat(now: datetime) -> str:
-    """A day ahead, so that no agent grows stale while the bench's own clock runs."""
-    return (now + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def machines(count: int) -> Iterator[Manifest]:
@@ -123,9 +125,10 @@ class Core:
         for job, shares in gangs(count):
             manifests += running(job, shares)
         objects = [value for manifest in manifests if (value := from_document(manifest)) is not None]
+        self._reports = [value for value in objects if isinstance(value, AgentReport)]
         self.cluster = Cluster.empty().after(map(change, objects)).at(NOW)
         self.tables = Tables()
-        self.now = NOW
+        self.now = self._beaten = NOW
         self.answers: dict[str, Answers] = {}
         self.decision: Decision | None = None
 
@@ -162,14 +165,21 @@ class Core:
         return sum(plan.status is not None and plan.status.placement is not None for plan in told)
 
     def rest(self) -> None:
-        """Decides and stores until nothing is left to write or to renew."""
+        """Decides and stores until nothing is left to write or soon to renew, while every agent lives."""
         while True:
-            self.now += timedelta(seconds=30)
+            self.now += timedelta(seconds=1)
+            if self.now - self._beaten > BEATS_LAST:
+                self._beaten = self.now
+                self.cluster = self.cluster.after(change(replace(each, heartbeat=self.now)) for each in self._reports)
             self.cluster = self.cluster.at(self.now)
             self.decide()
             assert self.decision is not None
-            if not self.store() and self.decision.schedule.wake_at is None:
+            wake_at = self.decision.schedule.wake_at
+            is_soon = wake_at is not None and wake_at <= self.now + LATER
+            if not self.store() and not is_soon:
                 return
+            if wake_at is not None and is_soon:
+                self.now = max(self.now, wake_at)
 
 
 def heartbeat(number: int, now: datetime) -> Manifest:

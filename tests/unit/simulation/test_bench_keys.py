@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from bench import fabric, frag, joint, node_gpu
+from bench import fabric, frag, joint, node_gpu, queue_depth
 from bench.chart import Bars
 from bench.clos_peers import PEERS
 
@@ -18,6 +18,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_gpu, "IRREGULAR", 1)
     monkeypatch.setattr(node_gpu, "MASKS", 2)
     monkeypatch.setattr(joint, "JOBS", 60)
+    monkeypatch.setattr(queue_depth, "WAITING", 48)  # one of each shape
     monkeypatch.setattr(joint, "LOAD", 4.0)  # so that whole nodes have to wait
 
 
@@ -62,3 +63,7 @@ def test_frag_tells_what_is_asked_of_it() -> None:
     assert found.keys() >= {"allocation", "fgd", "fgd_reproduced", "bestfit_reproduced", "points_over_fgd"}
     # Of 95.39 and 93.08, as published.
     assert found["allocation_to_best_peer"] == 1.0064
+
+
+def test_queue_depth_frees_what_somebody_gets() -> None:
+    assert queue_depth.events_ms(250).keys() == {"idle_event_ms", "freeing_event_ms"}
