@@ -11,7 +11,7 @@ from lives.world import World
 
 TROUBLE_S = (120.0, 1500.0)
 """How long it is disturbed."""
-REST_S = 900.0  # so long nobody writes anything once all is well
+REST_S = 2400.0  # so long nobody writes anything once all is well; a job waits half an hour for one machine
 PATIENCE_S = 6 * 3600.0  # and this is how long that may take to come
 STEP_S = 5.0
 SHOWN = 120  # of the last events

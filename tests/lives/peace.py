@@ -67,6 +67,8 @@ def _of_waiting(world: World, job: JsonObject) -> Iterator[str]:
         yield f"{name} asks for {gpus} GPUs, {free} are free, and it waits: {reason}: {pending['message']}"
     if reason in {"InsufficientGPUs", "InsufficientResources"} and fits:
         yield f"{name} is told {reason}, and {certain} GPUs are free on whole nodes: {pending['message']}"
+    if reason == "WaitingForPreferred":
+        yield f"{name} still waits for one machine, and nothing has changed for longer than that: {pending['message']}"
     if reason == "NameConflict" and not is_name_taken:
         yield f"{name} is told that a name is taken, and none is: {pending['message']}"
     if reason == QUOTA and not is_quota_short:

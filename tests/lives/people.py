@@ -66,7 +66,7 @@ class People(Hand):
     def _submit(self) -> None:
         key = Key(self.chance.choice(NAMESPACES), self.chance.choice(NAMES))
         size, nodes = self._world.size, len(self._world.kubelets)
-        gpus = self.chance.choice([1, 2, size, size, 2 * size, (nodes - 1) * size, nodes * size])
+        gpus = self.chance.choice([1, 2, size - 1, size, size, 2 * size, (nodes - 1) * size, nodes * size])
         priority = self.chance.choice(PRIORITIES)
         if key in self.server.view(TRAINING_JOBS):
             return

@@ -7,6 +7,7 @@ import traceback
 from datetime import datetime, timedelta
 from typing import Any
 
+from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.cluster.kinds import Stream
 from closeknit.cluster.pod import Pod
 from closeknit.kube.api import JsonObject, Key
@@ -23,6 +24,7 @@ from lives.quota import QuotaAdmission, QuotaController
 from lives.scheduler import Scheduler
 from lives.training import Training
 from lives.weather import Connection, Weather, stormy
+from scenarios.machines import INTEL_2023, spec
 from scenarios.manifests import node, node_topology, priority_class, resource_slice
 from scenarios.operated import BEGIN, Operator, add
 
@@ -112,13 +114,18 @@ class World:
     def _build(self) -> None:
         chance, server = self._chance, self.server
         kind = chance.choice(["plugin", "DRA", "mixed"])
+        # Where machines have a bandwidth, a job that could be torn waits for one of them.
+        is_joined = chance.random() < 0.5
         for number in range(1, chance.randint(2, 5) + 1):
             name = f"gpu-{number}"
             is_plugin = kind == "plugin" or (kind == "mixed" and number % 2 == 0)
             labels = {"test/gpus": str(self.size)}
+            topology = node_topology(name, count=self.size)
+            if is_joined:
+                topology["spec"] = _joined(name, self.size).wire()
             manifests: list[dict[str, Any]] = [
                 node(name, gpus=self.size if is_plugin else None, labels=labels),
-                node_topology(name, count=self.size),
+                topology,
             ]
             if not is_plugin:
                 manifests.append(resource_slice(name, range(self.size)))
@@ -147,3 +154,17 @@ class World:
 
     def _now(self) -> datetime:
         return BEGIN + timedelta(seconds=self._loop.time())
+
+
+def _joined(name: str, count: int) -> NodeTopologySpec:
+    """So many H200 behind NVSwitches, on a network that is not described."""
+    return spec(
+        count=count,
+        product="NVIDIA-H200",
+        capability="9.0",
+        memory_gib=141,
+        switch_links=18,
+        pcie=5,
+        cpu=INTEL_2023,
+        tag=name,
+    )

@@ -63,7 +63,7 @@ class Trials:
         until = max(ends)
         if answers.rejection is not None:
             return Refusal(Cause.REFUSED, answers.rejection.reason, answers.rejection.message, until=until)
-        if here is not None and here.reason in _OF_NAMESPACE and not is_told_of_itself(job):
+        if here is not None and here.reason in _OF_NAMESPACE and not _is_told_of_itself(job):
             return Refusal(Cause.REFUSED, here.reason, behind_words(job.key.namespace, here.reason), until=until)
         return Refusal(Cause.NOT_ASKED, until=until)
 
@@ -92,9 +92,9 @@ def _is_behind(job: TrainingJob) -> bool:
     return pending is not None and pending.reason in _OF_NAMESPACE
 
 
-def is_told_of_itself(job: TrainingJob) -> bool:
-    """Whether its status says what nothing but a change of its own ends. To be told of the namespace in between, or
-    of GPUs that another job has on trial, would be two writes with each try of that job."""
+def _is_told_of_itself(job: TrainingJob) -> bool:
+    """Whether its status says what nothing but a change of its own ends. To be told of the namespace in between would
+    be two writes with each try of another job."""
     pending = job.status.pending
     return pending is not None and pending.reason in _OF_ITSELF
 
