@@ -107,6 +107,20 @@ def test_where_a_quota_has_less_it_goes_without() -> None:
     assert story.status().pending is None
 
 
+def test_an_operator_that_was_restarted_finds_that_out_before_it_writes() -> None:
+    story = started(quotas=[Quota("cpus", {"requests.cpu": "32"}, {"requests.cpu": "0"})])
+    story.run_all()
+    story.settle()
+    story.answers.clear()
+    story.remove_pod("train-a1-worker-00000")
+    before = len(story.written)
+    story.settle()
+    assert story.written[before:] == [
+        "status Starting", "delete Service train-a1", "create Service train-a2", "create Pod train-a2-worker-00000"
+    ]  # fmt: skip
+    assert cpus(story, attempt=2) == (None, None, None)
+
+
 @pytest.mark.parametrize(
     ("words", "asked"),
     [

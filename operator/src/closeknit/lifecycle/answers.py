@@ -113,7 +113,8 @@ class Answers:
     ipc_lock_refused: bool = False
     """Whether the namespace's policy does not admit IPC_LOCK."""
     cpus_refused: bool = False
-    """Whether its quotas or limits do not admit the CPUs that trainers are given beyond their template."""
+    """Whether its quotas or limits do not admit the CPUs that trainers are given beyond their template. After a restart
+    that is found out anew: by reading the quotas, before anything is written, or by one Pod that is refused."""
     undeleted: Undeleted | None = None
     """Pods of it that the API server does not let go."""
     told_at: datetime | None = None
