@@ -240,7 +240,9 @@ def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) ->
     if of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number
         answers = replace(answers, made=0, made_at=None)
     if isinstance(refused, Refused) and refused.denial.failure is Failure.FORBIDDEN:
-        return replace(answers, ipc_lock_refused=False)
+        # A quota of CPUs takes no Pod that asks for none: then the CPUs are what there may be room for the next time.
+        cpus_refused = answers.cpus_refused and not _speaks_of_cpus(refused)
+        return replace(answers, ipc_lock_refused=False, cpus_refused=cpus_refused)
     return answers
 
 
