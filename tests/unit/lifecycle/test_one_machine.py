@@ -131,6 +131,25 @@ def test_nor_does_a_wait_for_a_required_level_count() -> None:
     assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
 
 
+def test_a_job_that_is_tried_and_refused_again_and_again_does_not_make_it_wait_anew() -> None:
+    """While the API server is asked, what that one would get counts as taken."""
+    waiting = story()
+    greedy = training_job("greedy", namespace="other", spec={"gpus": 4})
+    greedy["metadata"]["creationTimestamp"] = "2026-11-21T09:00:00Z"
+    waiting.forbidden["greedy-a1-worker-00000"] = "no"
+    waiting.add(greedy)
+    waiting.settle()
+    begun = waiting.now
+    while reason(waiting) == "InsufficientGPUs":  # it was told so in the first moment
+        waiting.pass_time(1)
+        waiting.settle()
+    while waiting.status().state is State.QUEUED and (waiting.now - begun).total_seconds() < 2 * WAIT_S:
+        waiting.pass_time(20)
+        waiting.settle()
+    assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
+    assert (waiting.now - begun).total_seconds() < WAIT_S + 60
+
+
 def test_a_job_without_room_is_not_asked_again_for_its_patience() -> None:
     waiting = story()
     for name in ("gpu-1", "gpu-2"):

@@ -21,7 +21,7 @@ from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.patience import asked_again_at, patient, patient_until
 from closeknit.lifecycle.queue import place_of
 from closeknit.lifecycle.rations import Rations, steps_of_selection, steps_of_words
-from closeknit.lifecycle.trials import Trials, is_told_of_itself
+from closeknit.lifecycle.trials import Trials, stays_told
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Wait
 from closeknit.lifecycle.words import AGAIN, advised, renewed, wait_for, worded
 from closeknit.placement.place import can_place, place
@@ -229,7 +229,7 @@ class _Walk:
                 return self._not_asked(shape)
             answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
-            if self.is_trial and (may_be_refused or is_told_of_itself(job)):
+            if self.is_trial and (may_be_refused or stays_told(job)):
                 return Found(_NOT_ASKED, shape, is_settled=False)  # it would be told so, and otherwise a moment later
             again = asked_again_at(patience if answer.refusal.ends else None, away.until)
             # What is left of it may come to count as free for it alone, on a node that recovers.
