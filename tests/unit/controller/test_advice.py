@@ -1,5 +1,6 @@
 """The nearest changes of a job that waits come into its status by and by, stay there, and cost few writes."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -46,6 +47,39 @@ def test_they_are_written_once_and_stay_over_a_restart() -> None:
     bed.live(later)
     assert told(bed) == before
     assert bed.jobs()["large"]["metadata"]["resourceVersion"] == version
+
+
+def test_what_was_more_than_may_be_asked_is_asked_as_soon_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MANY_INQUIRIES", 1)
+    monkeypatch.setattr(module, "STANDS", timedelta(seconds=100))
+
+    async def story(bed: Bed) -> None:
+        bed.submit("first", 16)
+        bed.submit("second", 24)
+        await bed.pass_time(90)
+        assert told(bed, "first")
+        assert not told(bed, "second")
+        await bed.pass_time(90)
+        assert told(bed, "second")
+
+    Bed(dra_node, 1).live(story)
+
+
+def test_what_is_old_is_asked_anew_though_nothing_moves_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STANDS", timedelta(seconds=100))
+
+    async def story(bed: Bed) -> None:
+        bed.submit("large", 24)
+        await bed.pass_time(70)
+        (change,) = told(bed)
+        assert change.startswith("with gpus: 16")
+        bed.submit("small", 8)
+        await bed.pass_time(20)
+        assert told(bed) == [change]
+        await bed.pass_time(90)
+        assert told(bed)[0].startswith("with gpus: 8")
+
+    Bed(dra_node, 2).live(story)
 
 
 class Asked:

@@ -12,6 +12,8 @@ from closeknit.cluster.quota import Quota
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle.gangs import gang
+from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.results import Denial, Failure, Refused, Result
 from scenarios.manifests import node, node_topology, resource_slice, training_job
 from scenarios.stories import ended, unschedulable
 from scenarios.story import Story
@@ -30,6 +32,7 @@ def started(
     before: list[dict[str, Any]] | None = None,
     quotas: Sequence[Quota] = (),
     forbidden: str = "",
+    made: type[Story] = Story,
 ) -> Story:
     """A job of four of eight GPUs on a node of 128 CPUs."""
     topology = node_topology("gpu-1")
@@ -40,7 +43,7 @@ def started(
     template = {"spec": {"containers": [container], "initContainers": before or [], "resources": whole}}
     spec = {"gpus": 4, "gpu": {"binding": "DRA" if dra else "BestEffort"}, "template": template}
     slices = [resource_slice("gpu-1", range(8))] if dra else []
-    story = Story(node("gpu-1", gpus=None if dra else 8), topology, *slices, training_job(spec=spec))
+    story = made(node("gpu-1", gpus=None if dra else 8), topology, *slices, training_job(spec=spec))
     story.quotas = list(quotas)
     if forbidden:
         story.forbidden["train-a1-worker-00000"] = forbidden
@@ -107,19 +110,52 @@ def test_where_a_quota_has_less_it_goes_without() -> None:
     assert story.status().pending is None
 
 
-@pytest.mark.parametrize(
-    ("words", "asked"),
-    [
-        ("maximum cpu usage per Container is 32, but limit is 48", (None, None, None)),
-        ("train-a1-worker-00000 is forbidden: no", ("48", "48", "12")),
-    ],
-)
-def test_where_a_limit_range_refuses_them_it_goes_without(words: str, asked: tuple[Any, Any, Any]) -> None:
-    story = started(forbidden=words)
+def test_an_operator_that_was_restarted_finds_that_out_before_it_writes() -> None:
+    story = started(quotas=[Quota("cpus", {"requests.cpu": "32"}, {"requests.cpu": "0"})])
+    story.run_all()
+    story.settle()
+    story.answers.clear()
+    story.remove_pod("train-a1-worker-00000")
+    before = len(story.written)
+    story.settle()
+    assert story.written[before:] == [
+        "status Starting", "delete Service train-a1", "create Service train-a2", "create Pod train-a2-worker-00000"
+    ]  # fmt: skip
+    assert cpus(story, attempt=2) == (None, None, None)
+
+
+def test_they_are_asked_for_again_where_without_them_it_is_refused_as_well() -> None:
+    """A quota of CPUs takes no Pod that asks for none."""
+    words = "train-a1-worker-00000 is forbidden: failed quota: cpus: must specify requests.cpu for: trainer"
+    story = started(quotas=[Quota("cpus", {"requests.cpu": "32"}, {"requests.cpu": "0"})], forbidden=words)
+    assert story.pods() == []
+    story.quotas, story.forbidden = [], {}
+    story.pass_time(600)
+    story.settle()
+    assert cpus(story) == ("48", "48", "12")
+
+
+class Limited(Story):
+    """A LimitRange admits 32 CPUs for a container."""
+
+    def _create(self, plan: Plan, manifest: dict[str, Any], *, is_probe: bool = False) -> Result:
+        containers = manifest["spec"].get("containers", [])
+        if any(int(each["resources"].get("limits", {}).get("cpu", "0")) > 32 for each in containers):
+            words = "maximum cpu usage per Container is 32, but limit is 48"
+            return Refused(manifest, Denial(Failure.FORBIDDEN, 403, "Forbidden", words), is_probe)
+        return super()._create(plan, manifest, is_probe=is_probe)
+
+
+def test_where_a_limit_range_refuses_them_it_goes_without() -> None:
+    assert cpus(started(made=Limited)) == (None, None, None)
+
+
+def test_what_refuses_its_pod_for_something_else_takes_no_cpus_from_it() -> None:
+    story = started(forbidden="train-a1-worker-00000 is forbidden: no")
     story.forbidden.clear()
     story.pass_time(600)
     story.settle()
-    assert cpus(story) == asked
+    assert cpus(story) == ("48", "48", "12")
 
 
 def test_a_share_of_less_than_one_for_each_rank_is_none() -> None:

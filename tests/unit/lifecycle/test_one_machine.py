@@ -52,7 +52,7 @@ def test_it_waits_and_says_for_what_until_when_and_what_it_would_lose() -> None:
     pending = waiting.status().pending
     assert pending is not None
     assert (pending.reason, pending.message) == (
-        "NoDomain",
+        "WaitingForPreferred",
         "waits for 8 GPUs in one host; gpu-1 has the most free, 4; it fits over 2 hosts at a bandwidth that is not "
         "predicted, where one host gives up to 358.9 GB/s; 8 excluded: 8 held by 2 claims; "
         "it waits until 2026-11-21T10:30:00Z at the latest",
@@ -96,13 +96,58 @@ def test_the_wait_begins_when_it_could_be_torn() -> None:
     for claim in rest:
         free(waiting, claim["metadata"]["name"])
     waiting.settle()
-    assert reason(waiting) == "NoDomain"
+    assert reason(waiting) == "WaitingForPreferred"
     waiting.pass_time(WAIT_S - 1)
     waiting.settle()
     assert waiting.status().state is State.QUEUED
     waiting.pass_time(1)
     waiting.settle()
     assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
+
+
+def test_nor_does_a_wait_for_a_required_level_count() -> None:
+    """All day no rack had room for it, however torn: the first one that has does not tear it at once."""
+    names = {"gpu-1": "r1", "gpu-2": "r1", "gpu-3": "r2"}
+    machines = [each for name in names for each in machine(name, hgx_h200)]
+    for each in machines:
+        if each["kind"] == "Node":
+            each["metadata"]["labels"] = {"rack": names[each["metadata"]["name"]]}
+    levels = {"spec": {"levels": [{"name": "rack", "nodeLabel": "rack"}]}}
+    topology = {"apiVersion": "closeknit.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": "default"}}
+    notebooks = [resource_claim(f"on-{name}", *((name, index) for index in range(4))) for name in names]
+    rest = resource_claim("rest", *(("gpu-2", index) for index in range(4, 8)))
+    job = training_job(spec={"gpus": 8, "topology": {"fabric": {"required": "rack"}}})
+    waiting = Story(*machines, {**topology, **levels}, *notebooks, rest, job)
+    waiting.settle()
+    assert reason(waiting) == "NoDomain"
+    waiting.pass_time(8 * 3600)
+    free(waiting, "rest")
+    waiting.settle()
+    waiting.pass_time(WAIT_S - 1)
+    waiting.settle()
+    assert waiting.status().state is State.QUEUED
+    waiting.pass_time(1)
+    waiting.settle()
+    assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
+
+
+def test_a_job_that_is_tried_and_refused_again_and_again_does_not_make_it_wait_anew() -> None:
+    """While the API server is asked, what that one would get counts as taken."""
+    waiting = story()
+    greedy = training_job("greedy", namespace="other", spec={"gpus": 4})
+    greedy["metadata"]["creationTimestamp"] = "2026-11-21T09:00:00Z"
+    waiting.forbidden["greedy-a1-worker-00000"] = "no"
+    waiting.add(greedy)
+    waiting.settle()
+    begun = waiting.now
+    while reason(waiting) == "InsufficientGPUs":  # it was told so in the first moment
+        waiting.pass_time(1)
+        waiting.settle()
+    while waiting.status().state is State.QUEUED and (waiting.now - begun).total_seconds() < 2 * WAIT_S:
+        waiting.pass_time(20)
+        waiting.settle()
+    assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
+    assert (waiting.now - begun).total_seconds() < WAIT_S + 60
 
 
 def test_a_job_without_room_is_not_asked_again_for_its_patience() -> None:

@@ -57,7 +57,7 @@ def test_it_waits_and_says_for_what() -> None:
     pending = waiting.status().pending
     assert pending is not None
     assert (pending.reason, pending.message) == (
-        "NoDomain",
+        "WaitingForPreferred",
         "prefers 16 GPUs in one rack; b1/r1 has the most free, 8 on 1 node; it fits over 2 domains of level rack, "
         "which it takes once fabric.patience is over; 48 excluded: 48 held by 6 claims; "
         "it waits until 2026-11-21T10:10:00Z at the latest",
@@ -113,7 +113,7 @@ def test_patience_beyond_the_calendar_is_for_ever(patience: str) -> None:
     waiting.settle()
     pending = waiting.status().pending
     assert pending is not None
-    assert pending.reason == "NoDomain"
+    assert pending.reason == "WaitingForPreferred"
 
 
 def test_the_required_level_stays_required() -> None:

@@ -150,6 +150,7 @@ class PendingReason(StrEnum):
     INSUFFICIENT_RESOURCES = "InsufficientResources"
     NO_NVLINK_ISLAND = "NoNVLinkIsland"
     NO_DOMAIN = "NoDomain"
+    WAITING_FOR_PREFERRED = "WaitingForPreferred"  # the only one that ends though nothing changes: with its patience
     UNKNOWN_LEVEL = "UnknownLevel"
     UNKNOWN_TRAFFIC_CLASS = "UnknownTrafficClass"
     NO_MATCHING_GPU = "NoMatchingGPU"

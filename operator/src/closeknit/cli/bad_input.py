@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from closeknit.api.printable import printable
+from closeknit.cli.standard_input import named
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,6 @@ class BadInput(Exception):  # noqa: N818 - it is the user's input that is bad, n
     message: str
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else f"{self.file}"
+        place = f"{named(self.file)}:{self.line}" if self.line else named(self.file)
         text = ": ".join(part for part in (place, self.what, self.message) if part)
         return printable(" ".join(text.split()))  # parsers' messages have line breaks of their own

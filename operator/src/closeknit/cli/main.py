@@ -12,6 +12,7 @@ import typer
 from closeknit.api.names import JobKey
 from closeknit.cli import objects, report
 from closeknit.cli.bad_input import BadInput
+from closeknit.cli.given import check_read_once
 from closeknit.cli.outlet import answering
 from closeknit.cli.plan import Refused
 from closeknit.cli.plan import plan as decide
@@ -47,9 +48,11 @@ def closeknit() -> None:
 def plan(
     job: Annotated[
         Path,
-        typer.Option("--filename", "-f", metavar="FILE", help="The TrainingJob, YAML or JSON.", show_default=False),
+        typer.Option(
+            "--filename", "-f", metavar="FILE", help="The TrainingJob, YAML or JSON; - is stdin.", show_default=False
+        ),
     ],
-    cluster: Annotated[Path, typer.Option(metavar="FILE", help="The cluster's objects, YAML or JSON.")],
+    cluster: Annotated[Path, typer.Option(metavar="FILE", help="The cluster's objects, likewise.")],
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
     """Where a job would go now, or why it does not fit.
@@ -66,6 +69,7 @@ def plan(
     Exit code 0: it fits. 3: it does not fit. 2: a file cannot be used.
     """
     try:
+        check_read_once({"--filename": job, "--cluster": cluster})
         answer = decide(objects.training_job(job), objects.cluster_objects(cluster), datetime.now(UTC))
     except BadInput as error:
         print(f"closeknit: {error}", file=sys.stderr)
@@ -84,7 +88,9 @@ def plan(
 
 @app.command()
 def simulate(
-    trace: Annotated[Path, typer.Argument(help="The jobs, CSV or one JSON object a line.", show_default=False)],
+    trace: Annotated[
+        Path, typer.Argument(help="The jobs, CSV or one JSON object a line; - is stdin.", show_default=False)
+    ],
     cluster: Annotated[
         Path, typer.Option(metavar="FILE", help="The cluster's objects, as `closeknit plan` takes them.")
     ],

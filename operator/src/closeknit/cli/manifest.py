@@ -16,6 +16,7 @@ import ryaml
 from closeknit.api.nesting import is_deeper
 from closeknit.cli.bad_input import BadInput
 from closeknit.cli.bounds import MAX_FILE_DEPTH, TOO_DEEP, too_much
+from closeknit.cli.given import bytes_of
 
 # As kubectl prints them, 5,000 nodes with their topologies and 20,000 Pods are some 300 MB.
 MAX_FILE_BYTES = 1 << 30
@@ -114,16 +115,11 @@ def manifests(file: Path) -> list[Manifest]:
 
 
 def _read(file: Path) -> Text:
+    read = bytes_of(file, MAX_FILE_BYTES)
+    if read.lstrip().startswith(b"{") and is_deeper(read, MAX_FILE_DEPTH):
+        raise BadInput(file, None, "", TOO_DEEP)
     try:
-        with file.open("rb") as opened:  # which may be a pipe, or a device that never ends
-            content = opened.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise BadInput(file, None, "", f"is larger than {MAX_FILE_BYTES >> 20} MiB")
-        if content.lstrip().startswith(b"{") and is_deeper(content, MAX_FILE_DEPTH):
-            raise BadInput(file, None, "", TOO_DEEP)
-        return Text(file, content.decode("utf-8-sig"))
-    except OSError as error:
-        raise BadInput(file, None, "", f"cannot be read: {error.strerror}") from None
+        return Text(file, read.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise BadInput(file, None, "", f"is not UTF-8 text (byte {error.start})") from None
 

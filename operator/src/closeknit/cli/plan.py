@@ -38,6 +38,7 @@ _OF_PLACEMENT = frozenset(
         PendingReason.INSUFFICIENT_RESOURCES,
         PendingReason.NO_NVLINK_ISLAND,
         PendingReason.NO_DOMAIN,
+        PendingReason.WAITING_FOR_PREFERRED,
         PendingReason.UNKNOWN_LEVEL,
         PendingReason.NO_MATCHING_GPU,
         PendingReason.BANDWIDTH_BELOW_MINIMUM,

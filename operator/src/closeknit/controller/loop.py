@@ -191,7 +191,12 @@ class SchedulingLoop:
             self._report(*self._advisor.mistake)
         if self._advisor.told is not told:
             return time()
-        self._look_on_at = time() + max(LOOK_ON_S, REST_PER_WORK * (time() - began)) if is_left else inf
+        if is_left:
+            self._look_on_at = time() + max(LOOK_ON_S, REST_PER_WORK * (time() - began))
+        else:
+            now = self._now()
+            due_at = self._advisor.due_at(schedule, now)
+            self._look_on_at = inf if due_at is None else time() + (due_at - now).total_seconds()
         return decide_at
 
     def _let_go(self) -> bool:

@@ -92,6 +92,15 @@ class Advisor:
         self._asked = None
         return True
 
+    def due_at(self, schedule: Schedule, now: datetime) -> datetime | None:
+        """When there may be something to ask again though nothing changes, after a step that left nothing: inquiries
+        may be made again, or what was found is old. None where no time brings any."""
+        if len(self._begun) >= MANY_INQUIRIES:
+            return self._begun[0].at + STANDS
+        known = ((answer, self._known(shape, answer)) for shape, answer in schedule.refused.items())
+        old = (each.found_at + STANDS for answer, each in known if each is not None and each.scene is not answer.scene)
+        return min((moment for moment in old if now < moment), default=None)
+
     def _next(self, schedule: Schedule, tables: Tables, now: datetime) -> _Asked | None:
         """What is asked next; None where what is known of every shape is current, or enough was asked lately.
 

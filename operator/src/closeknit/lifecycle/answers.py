@@ -113,7 +113,8 @@ class Answers:
     ipc_lock_refused: bool = False
     """Whether the namespace's policy does not admit IPC_LOCK."""
     cpus_refused: bool = False
-    """Whether its quotas or limits do not admit the CPUs that trainers are given beyond their template."""
+    """Whether its quotas or limits do not admit the CPUs that trainers are given beyond their template. After a restart
+    that is found out anew: by reading the quotas, before anything is written, or by one Pod that is refused."""
     undeleted: Undeleted | None = None
     """Pods of it that the API server does not let go."""
     told_at: datetime | None = None
@@ -239,7 +240,9 @@ def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) ->
     if of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number
         answers = replace(answers, made=0, made_at=None)
     if isinstance(refused, Refused) and refused.denial.failure is Failure.FORBIDDEN:
-        return replace(answers, ipc_lock_refused=False)
+        # A quota of CPUs takes no Pod that asks for none: then the CPUs are what there may be room for the next time.
+        cpus_refused = answers.cpus_refused and not _speaks_of_cpus(refused)
+        return replace(answers, ipc_lock_refused=False, cpus_refused=cpus_refused)
     return answers
 
 

@@ -45,7 +45,7 @@ class Entry:
     is_settled: bool = True
     """Whether the verdict depends on nothing but what is here, or on the answer to its shape."""
     scene: Cluster | None = None
-    """Where it was refused though its own Pods of before count as gone, which nobody else is asked with."""
+    """Where it was refused by what nobody else is asked with: its own Pods of before as gone, or its Pods' size."""
 
     @property
     def is_refused(self) -> bool:

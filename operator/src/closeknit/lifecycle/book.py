@@ -7,9 +7,11 @@ from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, PendingRe
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking import Booking, Share, assignments, encoded, names, server_share
+from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.servers import dealt
 from closeknit.launch.environment import Environment, environment
 from closeknit.launch.gang import Gang, Manifest
+from closeknit.launch.oversize import ALWAYS_FIT, oversize
 from closeknit.launch.pod import pod
 from closeknit.lifecycle import creation, statuses
 from closeknit.lifecycle.conditions import moment, stated
@@ -34,11 +36,19 @@ def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:
     return job.model_copy(update={"status": status})
 
 
+def too_large(job: TrainingJob, placement: Placement, cluster: Cluster) -> str | None:
+    """Why the gang of this placement could be made and never started, and what to do; None where it can be started."""
+    if len(placement.shares) + _servers(job) <= ALWAYS_FIT:
+        return None
+    made = gang(job, _booking(job, placement), cluster, ipc_lock=True)
+    return None if isinstance(made, Lost) else oversize(made)
+
+
 def book(subject: Subject, placement: Placement) -> Plan:
     """The booking of the placement, and all that the attempt has."""
     job, number = subject.job, subject.attempt
     booked = _placement_status(job, placement)
-    booking = Booking(job.metadata.uid or "", number, _shares(job, placement))
+    booking = _booking(job, placement)
     ipc_lock = subject.asks_for_ipc_lock
     made = gang(job, booking, subject.cluster, ipc_lock=ipc_lock, gives_cpus=not subject.answers.cpus_refused)
     if isinstance(made, Lost):  # placement chose from this very cluster
@@ -91,9 +101,17 @@ def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None) -
     return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE, warning=harm is not None)
 
 
+def _booking(job: TrainingJob, placement: Placement) -> Booking:
+    return Booking(job.metadata.uid or "", job.status.attempt or 1, _shares(job, placement))
+
+
+def _servers(job: TrainingJob) -> int:
+    return job.spec.parameter_servers.replicas if job.spec.parameter_servers is not None else 0
+
+
 def _shares(job: TrainingJob, placement: Placement) -> tuple[Share, ...]:
-    servers, nodes = job.spec.parameter_servers, [share.node for share in placement.shares]
-    served = dealt(servers.replicas, len(nodes)) if servers is not None else ()
+    servers, nodes = _servers(job), [share.node for share in placement.shares]
+    served = dealt(servers, len(nodes)) if servers else ()
     return tuple(
         Share(
             node=share.node,

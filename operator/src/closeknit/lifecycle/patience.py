@@ -60,7 +60,7 @@ def patient_until(job: TrainingJob, now: datetime) -> datetime | None:
     patience = preferred.patience
     if job.spec.topology.fabric.preferred is None:
         pending = job.status.pending
-        if pending is None or pending.reason != PendingReason.NO_DOMAIN:
+        if pending is None or pending.reason != PendingReason.WAITING_FOR_PREFERRED:
             return now + patience
         since = moment(pending.since)
         return since + patience if is_between(since, now, since + patience) else None

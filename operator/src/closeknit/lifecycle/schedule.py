@@ -14,7 +14,7 @@ from closeknit.lifecycle.answers import NOTHING, Answers, taken_words
 from closeknit.lifecycle.asked import Answer, Entry, Found, QueuePlace, Schedule, Shape, is_same_scene
 from closeknit.lifecycle.avoided import Avoided, avoided
 from closeknit.lifecycle.bars import bar
-from closeknit.lifecycle.book import assumed
+from closeknit.lifecycle.book import assumed, too_large
 from closeknit.lifecycle.children import taken
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.memory import Memory
@@ -240,14 +240,24 @@ class _Walk:
             return Found(answer, shape, until=again, is_settled=not (has_left or away.nodes), scene=scene)
         if (refusal := self._trials.refusal(job, answers, is_trial=may_be_refused)) is not None:
             return Found(Wait(refusal), shape, until=refusal.until, is_settled=False)
-        number = job.status.attempt or 1
-        if (holder := taken(job, number, len(answer.shares), self.cluster)) is not None:
-            words = taken_words(f"{holder.kind} {key.namespace}/{holder.name}", holder.owner)
-            refusal = Refusal(Cause.REFUSED, PendingReason.NAME_CONFLICT, words)
-            return Found(Wait(refusal), shape, is_settled=False)
+        if (cannot := self._cannot_be_made(job, answer, shape)) is not None:
+            return cannot
         self.scene = self.cluster = self.cluster.with_job(assumed(job, answer))
         self.is_trial = self.is_trial or may_be_refused
         return Found(Book(answer), shape, is_settled=False)
+
+    def _cannot_be_made(self, job: TrainingJob, placement: Placement, shape: Shape) -> Found | None:
+        """What keeps a gang that fits from being made or from starting; None where nothing is known to."""
+        holder = taken(job, job.status.attempt or 1, len(placement.shares), self.cluster)
+        if holder is not None:
+            words = taken_words(f"{holder.kind} {job.key.namespace}/{holder.name}", holder.owner)
+            refusal = Refusal(Cause.REFUSED, PendingReason.NAME_CONFLICT, words)
+            return Found(Wait(refusal), shape, is_settled=False)
+        too_much = too_large(job, placement, self.cluster)
+        if too_much is None:
+            return None
+        refusal = Refusal(Cause.REFUSED, PendingReason.NOT_SUPPORTED, too_much)
+        return Found(Wait(refusal), shape, is_settled=False, scene=self.scene)
 
     def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> Found:
         if job.key in self._memory.busy:  # its Pods may come one by one, and nothing is done about them yet
@@ -330,7 +340,7 @@ class _Walk:
 
         On a large cluster the words of a refusal are kept while it stays one: such Pods are gone soon.
         """
-        is_known = known is not None and known.scene is not None and known.shape is shape
+        is_known = known is not None and known.scene is not None and known.shape is shape and known.is_refused
         is_large = len(alone.nodes) > MANY_NODES
         last = known.verdict if known is not None and is_known and is_large else None
         if isinstance(last, Wait) and not can_place(alone, shape.request, self._tables):

@@ -28,7 +28,10 @@ REST = timedelta(seconds=1)
 TOLD_WITHIN = timedelta(seconds=30)
 # What is refused for these is refused to the namespace rather than to the one job.
 _OF_NAMESPACE = frozenset({PendingReason.QUOTA_EXCEEDED, PendingReason.NAMESPACE_NOT_SERVED})
-_OF_ITSELF = frozenset({PendingReason.NAME_CONFLICT, PendingReason.TEMPLATE_INVALID})
+# What another job's try does not change: what the job itself lacks, and a wait that is counted from when it was told.
+_STAYS_TOLD = frozenset(
+    {PendingReason.NAME_CONFLICT, PendingReason.TEMPLATE_INVALID, PendingReason.WAITING_FOR_PREFERRED}
+)
 
 
 class Trials:
@@ -63,7 +66,7 @@ class Trials:
         until = max(ends)
         if answers.rejection is not None:
             return Refusal(Cause.REFUSED, answers.rejection.reason, answers.rejection.message, until=until)
-        if here is not None and here.reason in _OF_NAMESPACE and not _is_told_of_itself(job):
+        if here is not None and here.reason in _OF_NAMESPACE and not _stays_told(job):
             return Refusal(Cause.REFUSED, here.reason, behind_words(job.key.namespace, here.reason), until=until)
         return Refusal(Cause.NOT_ASKED, until=until)
 
@@ -92,11 +95,11 @@ def _is_behind(job: TrainingJob) -> bool:
     return pending is not None and pending.reason in _OF_NAMESPACE
 
 
-def _is_told_of_itself(job: TrainingJob) -> bool:
-    """Whether its status says what nothing but a change of its own ends. To be told of the namespace in between would
-    be two writes with each try of another job."""
+def _stays_told(job: TrainingJob) -> bool:
+    """Whether its status says what no try of another job changes. To be told of the namespace in between would be two
+    writes with each try, and begin a wait anew."""
     pending = job.status.pending
-    return pending is not None and pending.reason in _OF_ITSELF
+    return pending is not None and pending.reason in _STAYS_TOLD
 
 
 def behind_words(namespace: str, reason: PendingReason) -> str:

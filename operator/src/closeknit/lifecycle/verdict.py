@@ -37,10 +37,13 @@ class Refusal:
     """The nearest changes; None where they are not known yet, so that what was told of them stays."""
     until: datetime | None = None
     """When it is to be asked again though nothing has changed."""
-    ends: bool = False
-    """Of Cause.NO_FIT: whether it ends with the job's patience."""
     error: Exception | None = None
     """Of Cause.MISTAKE."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether it ends with the job's patience: it would fit without the level that it prefers."""
+        return self.reason is PendingReason.WAITING_FOR_PREFERRED
 
 
 @dataclass(frozen=True, slots=True)

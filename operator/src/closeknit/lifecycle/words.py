@@ -31,7 +31,7 @@ class Renewal:
 
 def wait_for(answer: NoFit) -> Wait:
     """The verdict that placement's refusal means."""
-    return Wait(Refusal(Cause.NO_FIT, answer.reason, answer.message, ends=answer.ends))
+    return Wait(Refusal(Cause.NO_FIT, answer.reason, answer.message))
 
 
 def advised(refused: Mapping[Shape, Answer], advice: Mapping[Shape, Advice]) -> dict[Shape, Answer]:

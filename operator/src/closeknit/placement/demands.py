@@ -26,8 +26,6 @@ class Demand(NamedTuple):
     """Of a refusal that it stands for."""
     words: Callable[[Case], str]
     """What such a refusal says."""
-    ends: bool = False
-    """Whether it is given up in the end though nothing changes."""
 
 
 def _any_gpus(request: Request) -> Request:
@@ -70,5 +68,5 @@ DEMANDS = (
     Demand(_any_domains, PendingReason.NO_DOMAIN, reasons.no_domain),
     Demand(_any_transport, PendingReason.RDMA_UNAVAILABLE, reasons.no_rdma),
     Demand(_any_bandwidth, PendingReason.BANDWIDTH_BELOW_MINIMUM, reasons.too_slow),
-    Demand(_any_patience, PendingReason.NO_DOMAIN, reasons.patient, ends=True),
+    Demand(_any_patience, PendingReason.WAITING_FOR_PREFERRED, reasons.patient),
 )

@@ -64,5 +64,3 @@ class NoFit:
 
     reason: PendingReason
     message: str
-    ends: bool = False
-    """Whether it only waits for a level that it prefers, and is placed without when its patience is over."""

@@ -45,7 +45,7 @@ def refusal(cluster: Cluster, request: Request, tables: Tables) -> NoFit:
         if wanted != tried:
             best, tried = (case.layout(wanted) if wanted != request else None), wanted
         if best is None:
-            return NoFit(demand.reason, demand.words(case), ends=demand.ends)
+            return NoFit(demand.reason, demand.words(case))
     raise AssertionError("the last demand stands for the request itself, which does not fit")
 
 

@@ -9,8 +9,10 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cli import objects
 from closeknit.cli.env.output import as_json, print_sheet
 from closeknit.cli.env.sheet import sheet
+from closeknit.cli.given import check_read_once
 from closeknit.cli.not_there import NotThere
 from closeknit.cli.plan import Refused, Sitting, decided
+from closeknit.cli.standard_input import named
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.job import InvalidJob
 from closeknit.lifecycle.bars import is_finished
@@ -41,6 +43,7 @@ async def _found(asked: Asked) -> Sitting:
     if asked.file is not None:
         if asked.cluster is None or asked.job is not None:
             raise NotThere("give --filename together with --cluster, and without the name of a job")
+        check_read_once({"--filename": asked.file, "--cluster": asked.cluster})
         answer = decided(objects.training_job(asked.file), objects.cluster_objects(asked.cluster), datetime.now(UTC))
         if isinstance(answer, Refused):
             raise NotThere(f"{answer.job} does not fit: {answer.pending.reason}: {answer.pending.message}")
@@ -48,7 +51,7 @@ async def _found(asked: Asked) -> Sitting:
     if asked.job is None:
         raise NotThere("give the name of a job, or --filename and --cluster")
     if asked.cluster is not None:
-        return _booked(build(objects.cluster_objects(asked.cluster)), asked.job, f"{asked.cluster}")
+        return _booked(build(objects.cluster_objects(asked.cluster)), asked.job, named(asked.cluster))
     from closeknit.cli.env import live  # noqa: PLC0415 - files need not wait for its libraries
 
     return _booked(build(await live.objects(asked.job, asked.kubeconfig)), asked.job, "the cluster")

@@ -10,6 +10,7 @@ from rich.console import Console
 from closeknit.api.objects import TrainingJob
 from closeknit.cli import objects
 from closeknit.cli.bad_input import BadInput
+from closeknit.cli.given import check_read_once
 from closeknit.cli.plan import NO_CLOCK
 from closeknit.cli.simulate.plot import plot
 from closeknit.cli.simulate.progress import progress
@@ -36,6 +37,7 @@ class Asked:
 
 def simulate(asked: Asked, clock: datetime, *, is_json: bool) -> Account:
     """Replays the trace and prints the account; the progress goes to stderr. Raises BadInput."""
+    check_read_once({"TRACE": asked.trace, "--cluster": asked.cluster})
     jobs = trace(asked.trace)
     cluster = _cluster(asked.cluster)
     if asked.plot is not None:

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.api.wire import FieldError
 from closeknit.cli.bad_input import BadInput
+from closeknit.cli.given import bytes_of
 from closeknit.cli.strict import expected, shown
 from closeknit.simulation.submission import Submission
 
@@ -79,14 +80,7 @@ def trace(file: Path) -> list[Submission]:
 
 def _text(file: Path) -> str:
     try:
-        with file.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise BadInput(file, None, "", f"cannot be read: {error.strerror}") from None
-    if len(content) > MAX_BYTES:
-        raise BadInput(file, None, "", f"is larger than {MAX_BYTES >> 20} MiB")
-    try:
-        return content.decode("utf-8-sig")
+        return bytes_of(file, MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(file, None, "", f"is not UTF-8 text (byte {error.start})") from None
 

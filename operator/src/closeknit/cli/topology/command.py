@@ -10,8 +10,9 @@ from closeknit.api.objects import NodeTopology
 from closeknit.api.printable import printable
 from closeknit.cli import objects
 from closeknit.cli.not_there import NotThere
+from closeknit.cli.standard_input import named
 from closeknit.cli.topology.drawing import drawing
-from closeknit.cli.topology.files import from_smi, input_path
+from closeknit.cli.topology.files import from_smi
 from closeknit.cli.topology.sheet import Sheet, sheet
 from closeknit.cli.topology.tables import print_sheet, print_sheets
 from closeknit.machine.checks import InvalidTopology
@@ -67,7 +68,7 @@ async def _found(asked: Asked) -> list[NodeTopology]:
     if asked.smi is not None:
         return [from_smi(asked.smi, asked.node)]
     if asked.file is not None:
-        return _named(objects.node_topologies(input_path(asked.file)), asked.node, f"{asked.file}")
+        return _named(objects.node_topologies(asked.file), asked.node, named(asked.file))
     from closeknit.cli.topology.live import node_topologies  # noqa: PLC0415 - files need not wait for its libraries
 
     return _named(await node_topologies(asked.node, asked.kubeconfig), asked.node, "the cluster")
