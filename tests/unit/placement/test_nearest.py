@@ -190,3 +190,42 @@ def test_a_mig_device_of_another_gpu() -> None:
     asked = wanted(gpus=1, gpu={"mig": "1g.18gb", "products": ["NVIDIA-B200"]})
     (found,) = nearest(drawn({"nodes": {"gpu-01": drawing}}), asked, Tables())
     assert str(found) == "with gpu.products: any: 1 MIG device on 1 node, bandwidth unknown"
+
+
+@pytest.mark.parametrize(
+    ("spec", "offer", "most"),
+    [
+        ({"gpus": 28, "parallelism": {"context": 2, "expert": 4}}, "DRA", 20),
+        ({"gpus": 40, "parallelism": {"tensor": 2, "context": 2, "expert": 2}}, "DRA", 20),
+        ({"gpus": 36, "parallelism": {"pipeline": 6}, "topology": {"gpusPerNode": 4}}, "DRA", 12),
+        ({"gpus": 36, "topology": {"gpusPerNode": 3, "nvlink": "Ignored"}, "parallelism": {"tensor": 2}}, "DRA", 6),
+        ({"gpus": 40, "parallelism": {"tensor": 4}, "gpu": {"binding": "WholeNode"}}, "plugin", 16),
+    ],
+    ids=["expert groups", "beside tensor groups", "stages over shares", "groups over shares", "whole nodes"],
+)
+def test_the_most_gpus_are_all_that_the_degrees_and_the_nodes_allow(
+    spec: dict[str, Any], offer: str, most: int
+) -> None:
+    """Halving finds the most only among numbers of which each that is smaller fits, too."""
+    words = (ALL, ALL, "0 1 2 3 a a a a")
+    views = [node(f"n{at}", graph("dgx-1v"), gpus=gpus, offer=offer) for at, gpus in enumerate(words)]
+    cluster, again = cluster_of(*views), Tables()
+    assert f"gpus: {most}" in told(cluster, **spec)
+    for gpus in range(most + 1, spec["gpus"]):
+        try:
+            request = wanted(**{**spec, "gpus": gpus})
+        except ValueError:
+            continue
+        assert not can_place(cluster, request, again)
+
+
+@pytest.mark.parametrize(
+    ("spec", "change"),
+    [
+        ({"topology": {"fabric": {"preferred": "row"}}}, "topology.fabric.preferred: none"),
+        ({"network": {"trafficClass": "gold"}}, "network.trafficClass: none"),
+    ],
+    ids=["level", "traffic class"],
+)
+def test_what_the_cluster_does_not_know_is_told_to_be_left_out(spec: dict[str, Any], change: str) -> None:
+    assert told(fabric_of(ALL), gpus=8, **spec) == [change]

@@ -77,6 +77,7 @@ class AskedSets(Sets):
         self._found: Known[tuple[int, Ask, Value, Measure], Found] = Known()
         self._rooms: Known[int, float] = Known()
         self._linked: Known[int, _Linked] = Known()
+        self._slowest: Known[tuple[int, int], float] = Known()
         known = {gpu.compute_capability for gpu in machine.gpus}
         kinds = [ASSUMED_SM if each is None else each[0] * 10 + each[1] for each in known]
         self._link_gb_s = max(map(speeds.nvlink_gb_s, kinds))
@@ -200,13 +201,9 @@ class AskedSets(Sets):
 
     def _able(self, pool: int, ask: Ask, floor: Value) -> Iterator[int]:
         """The sets that may reach a floor, by what links alone tell."""
+        wanted = [by for by in Measure if floor[by] > 0 and (by is not Measure.BLOCK or ask.block > 1)]
         for mask in self.of_count(pool, ask.gpus):
-            if (
-                self._bound(mask, ask, Measure.BUS) < floor.bus_gb_s
-                or self._bound(mask, ask, Measure.TREE) < floor.tree_gb_s
-            ):
-                continue
-            if ask.block == 1 or self._bound(mask, ask, Measure.BLOCK) >= floor.block_gb_s:
+            if all(self._bound(mask, ask, by) >= floor[by] for by in wanted):
                 yield mask
 
     def _bound(self, mask: int, ask: Ask, by: Measure) -> float:
@@ -214,13 +211,22 @@ class AskedSets(Sets):
         if by is Measure.BUS:
             return self._links_of(mask).sent_gb_s
         if by is Measure.BLOCK:
-            return min(self._links_of(mask_of(block)).sent_gb_s for block in self.blocks(mask, ask))
+            return self._slowest_block(mask, ask)
         if self.machine.switched:
             return self._tree(mask)
         if not 1 < ask.gpus <= MANY_GPUS:
             return 0.0
         links = self._links_of(mask)
         return self._link_gb_s * min(links.least, links.ends / 2 / (ask.gpus - 1))
+
+    def _slowest_block(self, mask: int, ask: Ask) -> float:
+        """What the tightest GPU can send inside its tensor x context group; asked of every set, for each measure."""
+        key = (mask, ask.block)
+        found = self._slowest.get(key)
+        if found is None:
+            blocks = map(mask_of, self.blocks(mask, ask))
+            found = self._slowest[key] = min(self._links_of(block).sent_gb_s for block in blocks)
+        return found
 
     def _links_of(self, mask: int) -> _Linked:
         """Looked at once for all questions."""

@@ -9,10 +9,13 @@ of them, so that nobody else waits for all of it.
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from math import gcd, lcm
 from typing import NamedTuple
 
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, RdmaPolicy
 from closeknit.cluster.cluster import Cluster
+from closeknit.placement.ask import Ask
+from closeknit.placement.binding import seat
 from closeknit.placement.empty import ideal_gb_s
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
@@ -123,7 +126,7 @@ def _changes(cluster: Cluster, request: Request) -> Iterator[_Change]:
     if request.patient_level is not None:
         what = "topology.fabric.patience: 0s" if request.preferred_level else "topology.nvlink: Ignored"
         yield _Change(what, _without_patience)
-    yield from _of_links(request)
+    yield from _of_links(cluster, request)
     yield from _of_levels(cluster, request)
     if request.min_bus_bandwidth_gb_s is not None:
         yield _Change("topology.minBusBandwidthGBps: none", lambda asked: replace(asked, min_bus_bandwidth_gb_s=None))
@@ -139,13 +142,15 @@ def _without_patience(asked: Request) -> Request:
     return replace(asked, patient_level=None, nvlink=links)
 
 
-def _of_links(request: Request) -> Iterator[_Change]:
+def _of_links(cluster: Cluster, request: Request) -> Iterator[_Change]:
     if request.nvlink is NvlinkPolicy.REQUIRED:
         yield _Change("topology.nvlink: Preferred", _with_links(NvlinkPolicy.PREFERRED))
     if request.nvlink is not NvlinkPolicy.IGNORED and request.group > 1:
         yield _Change("topology.nvlink: Ignored", _with_links(NvlinkPolicy.IGNORED))
     if request.rdma is RdmaPolicy.REQUIRED:
         yield _Change("network.rdma: Preferred", lambda asked: replace(asked, rdma=RdmaPolicy.PREFERRED))
+    if request.traffic_class is not None and request.traffic_class not in cluster.fabric.traffic_classes:
+        yield _Change("network.trafficClass: none", lambda asked: replace(asked, traffic_class=None))
 
 
 def _with_links(policy: NvlinkPolicy) -> Callable[[Request], Request]:
@@ -153,6 +158,8 @@ def _with_links(policy: NvlinkPolicy) -> Callable[[Request], Request]:
 
 
 def _of_levels(cluster: Cluster, request: Request) -> Iterator[_Change]:
+    if request.preferred_level is not None and request.preferred_level not in cluster.levels:
+        yield _Change("topology.fabric.preferred: none", lambda asked: replace(asked, preferred_level=None))
     if request.required_level is None:
         return
     if request.required_level in cluster.levels:
@@ -193,12 +200,8 @@ def _on_each(number: int | None) -> Callable[[Request], Request]:
 
 def _fewer(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, tuple[str, Request] | None]:
     """The most GPUs that fit, by halving: 16 questions at most."""
-    step = request.tensor * request.context * request.pipeline * request.expert
-    if request.gpus_per_node is not None:
-        step = max(step, request.gpus_per_node)
-        if step % request.gpus_per_node or step % request.group:
-            return None
-    reached, beyond = 0, request.gpus // step
+    step = _step(cluster, request, tables)
+    reached, beyond = 0, -(-request.gpus // step)
     while beyond - reached > 1:
         middle = (reached + beyond) // 2
         if can_place(cluster, replace(request, gpus=middle * step), tables):
@@ -209,3 +212,18 @@ def _fewer(cluster: Cluster, request: Request, tables: Tables) -> Generator[None
     if not reached:
         return None
     return f"gpus: {reached * step}", replace(request, gpus=reached * step)
+
+
+def _step(cluster: Cluster, request: Request, tables: Tables) -> int:
+    """Only multiples of so many GPUs can be had: degrees and shares divide them, and a node that can only be bound
+    whole gives all it has or nothing, so that of fewer GPUs more may fit."""
+    step = request.pipeline * request.expert_block
+    if request.gpus_per_node is not None:
+        return lcm(step, request.gpus_per_node)
+    ground, given = tables.ground(cluster, request), 0
+    for number in ground.counts:
+        offer = ground.offers[number]
+        for size in range(1, offer.gpus + 1):
+            if given != 1 and seat(offer.terms, Ask(size), request.binding):
+                given = gcd(given, size)
+    return lcm(step, given or 1)
