@@ -185,8 +185,8 @@ class SchedulingLoop:
         """Looks for nearest changes while there is nothing else to do. Gives when to decide again: at once where some
         are to be told."""
         time, told = asyncio.get_running_loop().time, self._advisor.told
-        began = time()
-        is_left = await self._worker.run(partial(self._advisor.step, schedule, self._tables, self._now()))
+        began, now = time(), self._now()
+        is_left = await self._worker.run(partial(self._advisor.step, schedule, self._tables, now))
         if self._advisor.mistake is not None:
             self._report(*self._advisor.mistake)
         if self._advisor.told is not told:
@@ -194,9 +194,8 @@ class SchedulingLoop:
         if is_left:
             self._look_on_at = time() + max(LOOK_ON_S, REST_PER_WORK * (time() - began))
         else:
-            now = self._now()
             due_at = self._advisor.due_at(schedule, now)
-            self._look_on_at = inf if due_at is None else time() + (due_at - now).total_seconds()
+            self._look_on_at = inf if due_at is None else began + (due_at - now).total_seconds()
         return decide_at
 
     def _let_go(self) -> bool:

@@ -240,14 +240,18 @@ class _Walk:
             return Found(answer, shape, until=again, is_settled=not (has_left or away.nodes), scene=scene)
         if (refusal := self._trials.refusal(job, answers, is_trial=may_be_refused)) is not None:
             return Found(Wait(refusal), shape, until=refusal.until, is_settled=False)
-        if (cannot := self._cannot_be_made(job, answer, shape)) is not None:
+        again = asked_again_at(patience, away.until)
+        if (cannot := self._cannot_be_made(job, answer, shape, again)) is not None:
             return cannot
         self.scene = self.cluster = self.cluster.with_job(assumed(job, answer))
         self.is_trial = self.is_trial or may_be_refused
         return Found(Book(answer), shape, is_settled=False)
 
-    def _cannot_be_made(self, job: TrainingJob, placement: Placement, shape: Shape) -> Found | None:
-        """What keeps a gang that fits from being made or from starting; None where nothing is known to."""
+    def _cannot_be_made(
+        self, job: TrainingJob, placement: Placement, shape: Shape, again: datetime | None
+    ) -> Found | None:
+        """What keeps a gang that fits from being made or from starting; None where nothing is known to. `again` is when
+        it may ask for something else."""
         holder = taken(job, job.status.attempt or 1, len(placement.shares), self.cluster)
         if holder is not None:
             words = taken_words(f"{holder.kind} {job.key.namespace}/{holder.name}", holder.owner)
@@ -257,7 +261,7 @@ class _Walk:
         if too_much is None:
             return None
         refusal = Refusal(Cause.REFUSED, PendingReason.NOT_SUPPORTED, too_much)
-        return Found(Wait(refusal), shape, is_settled=False, scene=self.scene)
+        return Found(Wait(refusal), shape, until=again, is_settled=False, scene=self.scene)
 
     def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> Found:
         if job.key in self._memory.busy:  # its Pods may come one by one, and nothing is done about them yet
