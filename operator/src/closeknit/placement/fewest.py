@@ -128,7 +128,10 @@ def _combined(inside: Sequence[tuple[Step, ...]]) -> tuple[tuple[Step, ...], boo
             for more, given in steps:
                 if units + given > grown.get(cost + more, 0):
                     grown[cost + more] = units + given
-        found = {step.cost: step.units for step in _best([Step(*each) for each in grown.items()])}
+        found, most = {}, -1
+        for cost, units in sorted(grown.items()):
+            if units > most:
+                found[cost] = most = units
     return tuple(Step(*each) for each in found.items())[1:], True
 
 
