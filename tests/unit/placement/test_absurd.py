@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -237,3 +238,39 @@ def test_nodes_without_gpus_are_nowhere() -> None:
     cluster = cluster_of(*(node(f"web-{number}", bare, path=("b0", "r0")) for number in range(40)), levels=LEVELS)
     for gpus in (1, 8):
         assert isinstance(answered(cluster, gpus=gpus), NoFit)
+
+
+def uneven(nodes: int, fans: Sequence[int], *, missing: float = 0.0, held: float = 0.0) -> Cluster:
+    """So many nodes, of which each domain holds so many domains; a part of their labels is missing, and of their GPUs
+    held, in one of eight ways."""
+    random = Random(0)  # noqa: S311 - the same cluster every time
+    words = [" ".join("a" if random.random() < held else str(gpu) for gpu in range(8)) for _ in range(8)]
+    kinds = [node("x", graph("hgx-h200"), gpus=each) for each in words]
+    views = []
+    for number in range(nodes):
+        path, domains, inside = "", list[str | None](), 1
+        for fan in fans:
+            inside *= fan
+            path += f"/{number * inside // nodes}"
+            domains.append(None if random.random() < missing else path)
+        name = f"gpu-{number:05}"
+        views.append(replace(random.choice(kinds), name=name, domains=(*domains, f"{path}/{name}")))
+    return cluster_of(*views, levels=tuple(f"level-{depth}" for depth in range(len(fans))))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fans", "missing", "held", "gpus", "most"),
+    [(2000, (1, 1), 0.5, 0.0, 61, A_SECOND), (1600, (3, 40, 10, 10), 0.0, 0.4, 3607, 3 * A_SECOND)],
+    ids=["half of the labels missing", "hardly a node to a domain"],
+)
+def test_an_uneven_fabric_is_searched_in_bounded_time(
+    nodes: int, fans: Sequence[int], missing: float, held: float, gpus: int, most: int
+) -> None:
+    """Nodes without a label are domains of their own, of which none has the rest of a gang; and where hardly any two
+    nodes share a domain, a domain has hundreds of them inside to choose from."""
+    cluster, tables = uneven(nodes, fans, missing=missing, held=held), Tables()
+    tables.learn(graph("hgx-h200"))
+    assert cluster.forest.now.counts
+    found, calls = calls_of(lambda: place(cluster, wanted(gpus=gpus), tables))
+    assert isinstance(found, Placement)
+    assert calls < most

@@ -117,16 +117,22 @@ def _alike(inside: Sequence[tuple[Step, ...]]) -> tuple[tuple[Step, ...], bool] 
 
 def _combined(inside: Sequence[tuple[Step, ...]]) -> tuple[tuple[Step, ...], bool]:
     """All combinations of the steps of children; where they are too many, the fullest children first."""
-    found: list[Step] = [Step(0, 0)]
+    found = {0: 0}  # by cost, ascending: the most units
     left = FEWEST_STEPS
     for steps in inside:
         left -= len(found) * len(steps)
         if left < 0:
             return _in_order(inside), False
-        found = _best(
-            [*found, *(Step(one.cost + step.cost, one.units + step.units) for one in found for step in steps)]
-        )
-    return tuple(found[1:]), True
+        grown = dict(found)
+        for cost, units in found.items():
+            for more, given in steps:
+                if units + given > grown.get(cost + more, 0):
+                    grown[cost + more] = units + given
+        found, most = {}, -1
+        for cost, units in sorted(grown.items()):
+            if units > most:
+                found[cost] = most = units
+    return tuple(Step(*each) for each in found.items())[1:], True
 
 
 def _in_order(inside: Sequence[tuple[Step, ...]]) -> tuple[Step, ...]:
@@ -249,7 +255,8 @@ class _Choice:
         """The best choice that costs less than what is known, None where there is none; and whether all were seen."""
         gains_of = self._gains(price)
         gains = [0, *accumulate(gains_of[child] for child in order)]
-        most = (known - 1) * price.denominator
+        of_unit, of_cost = price.numerator, price.denominator
+        most = (known - 1) * of_cost
         # By how many children are chosen: what gives as much as nothing that costs no more.
         rows: list[dict[Step, _Chain | None]] = [{Step(0, 0): None}, *({} for _ in range(self._number))]
         steps_left = FEWEST_STEPS
@@ -260,17 +267,15 @@ class _Choice:
                     break
                 # No choice of them saves more than this, or gives more than that.
                 saved, reach = gains[place + more] - gains[place], self._capacities[more]
+                steps_left -= len(rows[number]) * len(self._children[child])
+                if steps_left < 0:  # before they are looked at: both may be long
+                    return None, False
                 grown = dict(rows[number + 1])
                 for one, chain in rows[number].items():
-                    steps_left -= len(self._children[child])
                     for step in self._children[child]:
-                        made = Step(one.cost + step.cost, one.units + step.units)
-                        missing = self._units - made.units
-                        if missing > reach or made.cost * price.denominator + price.numerator * missing - saved > most:
-                            continue
-                        grown.setdefault(made, (chain, child, step))
-                if steps_left < 0:
-                    return None, False
+                        cost, missing = one.cost + step.cost, self._units - one.units - step.units
+                        if missing <= reach and cost * of_cost + of_unit * missing - saved <= most:
+                            grown.setdefault(Step(cost, one.units + step.units), (chain, child, step))
                 if len(grown) > len(rows[number + 1]):
                     rows[number + 1] = {step: grown[step] for step in _best(list(grown))}
         able = min((step for step in rows[self._number] if step.units >= self._units), default=None)

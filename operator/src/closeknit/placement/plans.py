@@ -115,12 +115,14 @@ class Plans:
         """Whole domains, the largest first, and the rest in the one that suits it best."""
         left = self._in_order(area)
         parts: list[tuple[Area, int]] = []
-        total = 0
+        total, refused = 0, 0
         for start, child in enumerate(left):
-            room = self._with_room(left, start, units)
+            # Where none of the fullest could give just so many, none of those that are left can.
+            room = self._with_room(left, start, units) if units != refused else ()
             last = self._cheapest(room, units) if room else None
             if last is not None:
                 return Plan(total + last, tuple(parts), Rest(room, units, last), is_proven=False)
+            refused = units
             most = min(self._room.capacity(child), units)
             if self._hosts.has_gaps(child):
                 most = self.change.most(child, most)
