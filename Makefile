@@ -77,8 +77,9 @@ check: environment ## ruff, mypy, layer contracts, generated files
 	@$(UV) lock --check --quiet
 
 .PHONY: generate
-generate: environment ## Write crds/ and the chart's copies from the models
+generate: environment ## Write crds/, the chart's copies and docs/scenarios.md
 	@$(RUN) python -m closeknit.api.crd
+	@PYTHONPATH=tests $(RUN) python -m scenarios.index
 
 .PHONY: privileges
 privileges: control-plane ## Ask the API server what each identity may do, and write it to docs/security.md

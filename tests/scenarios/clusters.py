@@ -1,15 +1,20 @@
 """Clusters for tests, from a short picture: nodes by name, each with its machine and a word for each of its GPUs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from closeknit.api.clustertopology import Fabric
-from closeknit.api.names import HOST_LEVEL, ExclusionReason, JobKey
+import yaml
+
+from closeknit.api.clustertopology import ClusterTopologySpec, Fabric
+from closeknit.api.names import HOST_LEVEL, ExclusionReason, GpuReason, JobKey
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.census import Census
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.levels import Place
 from closeknit.cluster.node import (
     Exclusion,
     Fault,
@@ -27,7 +32,12 @@ from closeknit.machine.graph import Machine, machine
 from closeknit.placement.request import Request, request
 from scenarios.machines import MACHINES
 
-FAULTS = {"x": Fault(FaultKind.UNHEALTHY, "XID79"), "mig": Fault(FaultKind.MIG)}
+EXAMPLES = Path(__file__).parents[2] / "examples/clustertopology"
+FAULTS = {
+    "x": Fault(FaultKind.UNHEALTHY, "XID79"),
+    "fabric": Fault(FaultKind.UNHEALTHY, GpuReason.FABRIC_NOT_READY),
+    "mig": Fault(FaultKind.MIG),
+}
 
 
 @cache
@@ -55,8 +65,8 @@ def node(
     left: Mapping[str, str] | None = None,
     mig: Mapping[int, str] | None = None,
 ) -> NodeView:
-    """A node. `gpus` has a word for each GPU: its index where it is free, `x` where it is unhealthy, `mig` where it is
-    split by MIG, else its holder.
+    """A node. `gpus` has a word for each GPU: its index where it is free, `x` where it is unhealthy, `fabric` where
+    its NVSwitches are not ready, `mig` where it is split by MIG, else its holder.
 
     `path` names its domain at each level, outermost first. `offer` is DRA, plugin, plugin-blind where nobody knows
     which GPUs Pods hold, or replicas where the plugin gives each GPU to four Pods. `has` is what else it has, by
@@ -159,12 +169,27 @@ def drawn(picture: Mapping[str, Any]) -> Cluster:
         )
         for name, drawing in picture["nodes"].items()
     ]
+    if "levels by" in picture:
+        return _labelled(nodes, picture["levels by"])
     return cluster_of(
         *nodes,
         levels=tuple(picture.get("levels", ())),
         fabric=picture.get("fabric"),
         imex=picture.get("imex", ()),
     )
+
+
+def _labelled(nodes: Sequence[NodeView], source: str) -> Cluster:
+    """The cluster whose levels are read from its nodes' labels: those that an example of a ClusterTopology names, or
+    where `source` is `labels` those that are found."""
+    found = ClusterTopologySpec()
+    if source != "labels":
+        found = ClusterTopologySpec.parse(yaml.safe_load((EXAMPLES / f"{source}.yaml").read_text())["spec"])
+    places = {view.name: Place(view.labels, None) for view in nodes}
+    given = tuple((level.name, level.node_label) for level in found.levels)
+    levels = Census().after(given, [(None, place) for place in places.values()], places.values).levels
+    standing = [replace(view, domains=levels.domains(view.name, places[view.name])) for view in nodes]
+    return replace(cluster_of(*standing), levels=levels.names, fabric=found.fabric)
 
 
 def held(view: NodeView, *indexes: int) -> NodeView:

@@ -37,6 +37,13 @@ def dgx1v(tag: str = "0") -> NodeTopologySpec:
     return published(msgspec.structs.replace(profile, gpu=gpu), tag)
 
 
+def dgx1v_link_down(tag: str = "0") -> NodeTopologySpec:
+    """The same with both links between GPU 0 and GPU 3 down."""
+    wire = dgx1v(tag).wire()
+    pairs = [pair for pair in wire["nvlink"]["pairs"] if (pair["a"], pair["b"]) != (0, 3)]
+    return NodeTopologySpec.parse({**wire, "nvlink": {**wire["nvlink"], "pairs": pairs}})
+
+
 def dgx1p(tag: str = "0") -> NodeTopologySpec:
     """Eight P100 in a hybrid cube mesh of single links."""
     return published(load_profile("dgx1-p100"), tag)
@@ -111,6 +118,7 @@ def pcie_only(tag: str = "0") -> NodeTopologySpec:
 
 MACHINES: dict[str, Callable[[str], NodeTopologySpec]] = {
     "dgx-1v": dgx1v,
+    "dgx-1v-link-down": dgx1v_link_down,
     "dgx-1p": dgx1p,
     "dgx-2": dgx2,
     "hgx-h200": hgx_h200,
