@@ -1,6 +1,7 @@
 """What would make a gang fit: each change is placed again, and says what it costs."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -229,3 +230,61 @@ def test_the_most_gpus_are_all_that_the_degrees_and_the_nodes_allow(
 )
 def test_what_the_cluster_does_not_know_is_told_to_be_left_out(spec: dict[str, Any], change: str) -> None:
     assert told(fabric_of(ALL), gpus=8, **spec) == [change]
+
+
+def with_room(*left: dict[str, str], **more: str) -> Cluster:
+    """DGX-1Vs with all GPUs free, each with this left of 64 CPUs, 512 GiB and 110 places for Pods."""
+    has = {"cpu": "64", "memory": "512Gi", "pods": "110", **more}
+    return cluster_of(*(node(f"n{at}", graph("dgx-1v"), has=has, left=each) for at, each in enumerate(left)))
+
+
+def asking(**requests: str) -> dict[str, Any]:
+    return {"template": {"spec": {"containers": [{"name": "trainer", "resources": {"requests": requests}}]}}}
+
+
+LESS = [
+    ("of one", [{"cpu": "24"}, {"cpu": "16500m"}, {}], asking(cpu="32", memory="256Gi"),
+     ["requests: 24 cpu on each node", "gpus: 8"]),
+    ("rounded down", [{"memory": "100.27Gi"}, {}], asking(memory="256Gi"),
+     ["requests: 100.2Gi memory on each node", "gpus: 8"]),
+    ("of either", [{"cpu": "24"}, {"memory": "100Gi"}, {}, {"pods": "0"}], asking(cpu="32", memory="256Gi"),
+     ["requests: 24 cpu on each node", "requests: 100Gi memory on each node", "gpus: 8"]),
+    ("of both", [{"cpu": "24", "memory": "100Gi"}, {"cpu": "24", "memory": "200Gi"}], asking(cpu="32", memory="256Gi"),
+     ["requests: 24 cpu and 100Gi memory on each node"]),
+    ("of none at all", [{"cpu": "0"}, {}], asking(cpu="32"), ["requests: no cpu on each node", "gpus: 8"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "spec", "changes"), [case[1:] for case in LESS], ids=[case[0] for case in LESS])
+def test_how_much_less_its_pods_could_ask_for_is_told(
+    left: list[dict[str, str]], spec: dict[str, Any], changes: list[str]
+) -> None:
+    assert told(with_room(*left), gpus=16, **spec) == changes
+
+
+def test_less_is_told_beside_another_change_where_it_takes_both() -> None:
+    cluster = with_room({"cpu": "24"}, {"cpu": "16"})
+    spec = {"gpus": 16, "topology": {"minBusBandwidthGBps": 500}, **asking(cpu="32")}
+    assert "topology.minBusBandwidthGBps: none and requests: 16 cpu on each node" in told(cluster, **spec)
+
+
+def test_no_more_pods_than_a_node_takes_are_asked_for() -> None:
+    assert told(with_room({"pods": "0"}, {}), gpus=16, **asking(cpu="1")) == ["gpus: 8"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_more_than_the_least_that_is_left_could_be_asked_for(seed: int) -> None:
+    """One unit more of what is told does not fit, of any of the resources that were cut."""
+    chance = random.Random(seed)  # noqa: S311
+    left = [{"cpu": f"{chance.randrange(40)}", "memory": f"{chance.randrange(300)}Gi"} for _ in range(4)]
+    cluster, again = with_room(*left), Tables()
+    request = wanted(gpus=chance.choice([8, 16, 24]), **asking(cpu="40", memory="300Gi"))
+    found = [each for each in nearest(cluster, request, TABLES) if each.what.startswith("requests: ")]
+    assert found
+    for each in found:
+        now = dict(each.request.needs)
+        assert isinstance(place(cluster, each.request, again), Placement)
+        for resource, asked in request.needs:
+            if now.get(resource, 0) < asked:
+                more = {**now, resource: now.get(resource, 0) + 1}
+                assert not can_place(cluster, replace(request, needs=tuple(sorted(more.items()))), again)

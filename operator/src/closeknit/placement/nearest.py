@@ -1,12 +1,12 @@
 """The nearest changes that make a gang fit that does not: each is one field of the job, and each was placed again.
 
-Changes to what the job asks of placement come first, one at a time and, where none of them alone is enough, two at a
-time; then the GPUs that would have to become free, and the most GPUs that the job could have as it is. It takes some
-dozens of questions whether something fits, and one placement for each change that is told: an inquiry stops after each
-of them, so that nobody else waits for all of it.
+Less of what its Pods need besides GPUs comes first, then changes to what the job asks of placement, one at a time and,
+where none of them alone is enough, two at a time or one with less; then the GPUs that would have to become free, and
+the most GPUs that the job could have as it is. It takes some dozens of questions whether something fits, and one
+placement for each change that is told: an inquiry stops after each of them, so that nobody else waits for all of it.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import gcd, lcm
@@ -17,6 +17,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.placement.ask import Ask
 from closeknit.placement.binding import seat
 from closeknit.placement.empty import ideal_gb_s
+from closeknit.placement.lowered import lowered
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.refusal import unknown
@@ -78,9 +79,12 @@ def nearest(cluster: Cluster, request: Request, tables: Tables) -> tuple[Alterna
 def inquiry(cluster: Cluster, request: Request, tables: Tables) -> Inquiry:
     """The same, one question at a time."""
     changes = list(_changes(cluster, request))
-    found = yield from _placeable(cluster, request, tables, ((change,) for change in changes))
+    found = yield from lowered(cluster, request, tables)
+    found += yield from _placeable(cluster, request, tables, ((change,) for change in changes))
     if not found:
         found = yield from _placeable(cluster, request, tables, combinations(changes, 2))
+    if not found:
+        found = yield from _with_less(cluster, request, tables, changes)
     is_known = unknown(cluster, request) is None and request.mig is None  # of one rank, no bandwidth and no set
     best = ideal_gb_s(cluster, request, tables) if is_known else None
     freed = (yield from release(cluster, request, tables)) if is_known else None
@@ -118,6 +122,19 @@ def _placeable(
         if can_place(cluster, asked, tables):
             found[fields] = " and ".join(change.what for change in chosen), asked
         yield
+    return list(found.values())
+
+
+def _with_less(
+    cluster: Cluster, request: Request, tables: Tables, changes: Sequence[_Change]
+) -> Generator[None, None, list[tuple[str, Request]]]:
+    """Changes that fit where the Pods also ask for less; of one field the first alone."""
+    found: dict[str, tuple[str, Request]] = {}
+    for change in changes:
+        name = change.what.partition(":")[0]
+        if name not in found and len(found) < MOST_TOLD:
+            for less, asked in (yield from lowered(cluster, change.of(request), tables))[:1]:
+                found[name] = f"{change.what} and {less}", asked
     return list(found.values())
 
 

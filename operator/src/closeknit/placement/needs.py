@@ -40,8 +40,22 @@ def told(resource: str, amount: int) -> str:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if not resource.startswith(_BYTES):
         return str(amount)
-    unit = max((power for power in range(len(_UNITS)) if amount >= 1024**power), default=0)
-    return f"{amount * 10 // 1024**unit / 10:g}{_UNITS[unit]}"  # rounded down: a node has no more than is said
+    tenths, unit = _in_tenths(amount)
+    return f"{tenths / 10:g}{_UNITS[unit]}"  # rounded down: a node has no more than is said
+
+
+def rounded(resource: str, amount: int) -> int:
+    """What is asked for by whoever asks for an amount as it is told."""
+    if not resource.startswith(_BYTES):
+        return amount
+    tenths, unit = _in_tenths(amount)
+    return -(-(tenths << 10 * unit) // 10)
+
+
+def _in_tenths(size_bytes: int) -> tuple[int, int]:
+    """Tenths, rounded down, of the largest unit that it has one of, and the power of that unit."""
+    unit = max((power for power in range(len(_UNITS)) if size_bytes >= 1 << 10 * power), default=0)
+    return size_bytes * 10 >> 10 * unit, unit
 
 
 def shortage(resource: str) -> str:
