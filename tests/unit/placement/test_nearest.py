@@ -12,6 +12,7 @@ from closeknit.placement import nearest as module
 from closeknit.placement.nearest import MOST_TOLD, nearest
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
+from closeknit.placement.request import Request
 from closeknit.placement.tables import Tables
 from scenarios.clusters import cluster_of, drawn, graph, node, wanted
 
@@ -288,3 +289,67 @@ def test_no_more_than_the_least_that_is_left_could_be_asked_for(seed: int) -> No
             if now.get(resource, 0) < asked:
                 more = {**now, resource: now.get(resource, 0) + 1}
                 assert not can_place(cluster, replace(request, needs=tuple(sorted(more.items()))), again)
+
+
+def freed_of(cluster: Cluster, request: Request) -> str:
+    (found,) = [each for each in nearest(cluster, request, TABLES) if each.freed]
+    return found.what
+
+
+def test_gpus_are_freed_where_as_many_as_are_wanted_are_free_without_links_between_them() -> None:
+    """0 and 1 are a pair, 2 and 3 are: a count of free GPUs finds nothing missing."""
+    cluster = cluster_of(node("n0", graph("pairs8"), gpus="0 a b 3 c c c c"))
+    asked = wanted(gpus=2, topology={"nvlink": "Required", "fabric": {"required": "host"}})
+    assert freed_of(cluster, asked) == "free GPUs: 1 of n0, held by 1 job"
+
+
+def test_gpus_are_freed_where_as_many_as_are_wanted_are_free_without_nics() -> None:
+    views = [
+        node("n0", graph("hgx-h200"), rdma=False),
+        node("n1", graph("hgx-h200"), gpus="a a a a a a a a"),
+        node("n2", graph("hgx-h200"), gpus="0 1 2 3 b b b b"),
+        node("n3", graph("hgx-h200")),
+    ]
+    asked = wanted(gpus=16, network={"rdma": "Required"}, topology={"gpusPerNode": 8})
+    assert freed_of(cluster_of(*views), asked) == "free GPUs: 4 5 6 7 of n2, held by 1 job"
+
+
+def test_a_whole_node_is_freed_where_a_device_plugin_gives_no_less() -> None:
+    """On the first node one GPU of two holders is broken, so that it is never whole."""
+    views = [
+        node("n0", graph("hgx-h200"), gpus="0 1 2 3 4 5 a x", offer="plugin-blind"),
+        node("n1", graph("hgx-h200"), gpus="0 1 2 b b b c c", offer="plugin-blind"),
+    ]
+    asked = wanted(gpus=8, topology={"gpusPerNode": 8})
+    assert freed_of(cluster_of(*views), asked) == "free GPUs: 3 4 5 6 7 of n1, held by 2 jobs"
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_gpus_to_be_freed_are_told_whenever_it_fits_without_their_holders(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    machine, offer = graph(chance.choice(["pairs8", "dgx-1v", "a100x4"])), chance.choice(["DRA", "plugin-blind"])
+    views = [
+        node(
+            f"n{at}",
+            machine,
+            gpus=" ".join(chance.choice([str(gpu.index), "a", f"h{at}", "x"]) for gpu in machine.gpus),
+            path=(f"r{at // 2}",),
+            rdma=chance.random() < 0.7,
+            offer=offer,
+        )
+        for at in range(4)
+    ]
+    cluster = cluster_of(*views, levels=("rack",))
+    everything = {view.name: [gpu for gpu in view.holders if gpu not in view.unusable] for view in views}
+    for _ in range(6):
+        request = wanted(
+            gpus=chance.choice([2, 4, 6, 8]),
+            network={"rdma": chance.choice(["Required", "Preferred"])},
+            topology={
+                "nvlink": chance.choice(["Required", "Preferred"]),
+                "fabric": {"required": chance.choice(["rack", "host", None])},
+            },
+        )
+        if not can_place(cluster, request, TABLES):
+            is_told = any(each.freed for each in nearest(cluster, request, TABLES))
+            assert is_told == can_place(cluster.freed(everything), request, TABLES)

@@ -1,5 +1,7 @@
 """Which GPUs would have to become free for a gang to fit: of as few holders as a count finds, and placed again.
 
+Where no count finds any, holders go one after the other, those of few GPUs first, until it fits.
+
 Who holds a GPU gives all that it holds back at once, so that holders are chosen, those of few GPUs first: for nodes
 with so many free GPUs each, or for so many GPUs in all, in one domain of the level that the gang is kept to. What is
 told are the GPUs that the gang would take of theirs. The CPU and memory that their Pods have is not counted as free.
@@ -7,11 +9,14 @@ told are the GPUs that the gang would take of theirs. The CPU and memory that th
 
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import Holder, HolderKind
 from closeknit.placement.binding import bindable
+from closeknit.placement.empty import could_place
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.request import Request
@@ -78,22 +83,82 @@ def release(cluster: Cluster, request: Request, tables: Tables) -> Generator[Non
             if looked_at > MANY_NODES:
                 looked_at = 0
                 yield
-    for holders in sorted(choices, key=lambda holders: (choices[holders], holders))[:MOST_TRIED]:
-        gone = frozenset(holders)
-        given = {node.name: _of(node, gone) for node in nodes if not gone.isdisjoint(node.held)}
-        freed = cluster.freed(given)
-        there = place(freed, request, tables) if can_place(freed, request, tables) else None
+    for chosen in sorted(choices, key=lambda holders: (choices[holders], holders))[:MOST_TRIED]:
+        there = yield from _without(chosen, nodes, cluster, request, tables)
+        if there is not None:
+            return there
+    enough = yield from _enough(
+        sorted(totals, key=lambda holder: (totals[holder], holder)), nodes, cluster, request, tables
+    )
+    return (yield from _without(enough, nodes, cluster, request, tables)) if enough else None
+
+
+def _given(nodes: Sequence[_Node], holders: _Holders) -> dict[str, tuple[int, ...]]:
+    """What holders have of these nodes."""
+    gone = frozenset(holders)
+    return {node.name: _of(node, gone) for node in nodes if not gone.isdisjoint(node.held)}
+
+
+def _without(
+    holders: _Holders, nodes: Sequence[_Node], cluster: Cluster, request: Request, tables: Tables
+) -> Generator[None, None, Release | None]:
+    """Where the gang would be if these holders had gone, and what of theirs it would take; where that alone is not
+    enough, as where a device plugin picks among all that is free, all that they have of the nodes that it takes."""
+    given = _given(nodes, holders)
+    freed = cluster.freed(given)
+    there = place(freed, request, tables) if can_place(freed, request, tables) else None
+    yield
+    if not isinstance(there, Placement):
+        return None
+    both = {share.node: {*share.gpus} & {*given.get(share.node, ())} for share in there.shares}
+    taken = {name: tuple(sorted(gpus)) for name, gpus in both.items() if gpus}
+    for gpus in (taken, {name: given[name] for name in taken}):
+        again = place(cluster.freed(gpus), request, tables)
         yield
-        if isinstance(there, Placement):
-            both = {share.node: {*share.gpus} & {*given.get(share.node, ())} for share in there.shares}
-            taken = {name: tuple(sorted(gpus)) for name, gpus in both.items() if gpus}
-            again = place(cluster.freed(taken), request, tables)
-            yield
-            if isinstance(again, Placement):
-                views = cluster.nodes
-                whose = {views[name].holders[gpu] for name, gpus in taken.items() for gpu in gpus}
-                return Release(taken, tuple(sorted(whose)), again)
+        if isinstance(again, Placement):
+            views = cluster.nodes
+            whose = {views[name].holders[gpu] for name, indexes in gpus.items() for gpu in indexes}
+            return Release(gpus, tuple(sorted(whose)), again)
     return None
+
+
+def _enough(
+    order: Sequence[Holder], nodes: Sequence[_Node], cluster: Cluster, request: Request, tables: Tables
+) -> Generator[None, None, _Holders]:
+    """The fewest holders from the first on without whom it fits, by doubling and then halving, where no count of GPUs
+    finds them: links, NICs or the shape of what is free may ask for others. Empty where it fits without none."""
+    short, without, beyond, step = 0, cluster, 0, 1
+    if not could_place(
+        cluster, replace(request, binding=BindingPolicy.AUTO), tables
+    ):  # its GPUs can be bound in any way
+        return ()
+    while beyond == short:
+        if short == len(order):
+            return ()
+        beyond = min(short + step, len(order))
+        freed = yield from _freed(without, nodes, tuple(order[short:beyond]))
+        if not can_place(freed, request, tables):
+            short, without, step = beyond, freed, 2 * step
+        yield
+    while beyond - short > 1:
+        middle = (short + beyond) // 2
+        freed = yield from _freed(without, nodes, tuple(order[short:middle]))
+        if can_place(freed, request, tables):
+            beyond = middle
+        else:
+            short, without = middle, freed
+        yield
+    return tuple(order[:beyond])
+
+
+def _freed(cluster: Cluster, nodes: Sequence[_Node], holders: _Holders) -> Generator[None, None, Cluster]:
+    """The cluster without these holders."""
+    given = list(_given(nodes, holders).items())
+    for first in range(0, len(given), MANY_NODES):
+        cluster = cluster.freed(dict(given[first : first + MANY_NODES]))
+        if len(given) > MANY_NODES:
+            yield
+    return cluster
 
 
 def _nodes(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, list[_Node]]:
