@@ -124,8 +124,9 @@ def test_every_change_that_is_told_is_placed_by_a_search_that_remembers_nothing_
         found = nearest(cluster, request, TABLES)
         assert len(found) <= MOST_TOLD
         for each in found:
-            assert (each.request == request) == bool(each.freed)
-            assert place(cluster.freed(each.freed), each.request, again) == each.placement
+            assert (each.request == request) == (each.freed is not None)
+            then = each.freed.of(cluster) if each.freed else cluster
+            assert place(then, each.request, again) == each.placement
 
 
 def test_the_gpus_to_be_freed_are_of_few_holders_and_only_those_that_would_be_taken() -> None:
@@ -140,7 +141,8 @@ def test_the_gpus_to_be_freed_are_of_few_holders_and_only_those_that_would_be_ta
     request = wanted(gpus=8, topology={"gpusPerNode": 8})
     (free, *_) = [each for each in nearest(cluster, request, TABLES) if each.freed]
     assert free.what == "free GPUs: 4 5 6 7 of n0, held by 2 jobs"
-    assert free.freed == {"n0": (4, 5, 6, 7)}
+    assert free.freed is not None
+    assert free.freed.gpus == {"n0": (4, 5, 6, 7)}
     larger = nearest(cluster, wanted(gpus=24), TABLES)
     (free,) = [each for each in larger if each.freed]
     assert free.what == "free GPUs: 0 1 2 3 4 5 6 7 of n2 and 0 1 2 3 4 5 6 7 of n3, held by 1 job"
@@ -151,7 +153,8 @@ def test_in_a_required_rack_gpus_of_that_rack_are_freed() -> None:
     cluster = fabric_of(*words)
     request = wanted(gpus=16, topology={"fabric": {"required": "rack"}})
     (free,) = [each for each in nearest(cluster, request, TABLES) if each.freed]
-    assert free.freed == {"n3": (6, 7)}
+    assert free.freed is not None
+    assert free.freed.gpus == {"n3": (6, 7)}
 
 
 def test_gpus_that_are_broken_are_not_to_be_freed() -> None:
@@ -243,16 +246,20 @@ def asking(**requests: str) -> dict[str, Any]:
     return {"template": {"spec": {"containers": [{"name": "trainer", "resources": {"requests": requests}}]}}}
 
 
+OTHERS = "held by Pods without GPUs"
 LESS = [
     ("of one", [{"cpu": "24"}, {"cpu": "16500m"}, {}], asking(cpu="32", memory="256Gi"),
-     ["requests: 24 cpu on each node", "gpus: 8"]),
+     ["requests: 24 cpu on each node", f"free room: 8 cpu of n0, {OTHERS}", "gpus: 8"]),
     ("rounded down", [{"memory": "100.27Gi"}, {}], asking(memory="256Gi"),
-     ["requests: 100.2Gi memory on each node", "gpus: 8"]),
+     ["requests: 100.2Gi memory on each node", f"free room: 155.8Gi memory of n0, {OTHERS}", "gpus: 8"]),
     ("of either", [{"cpu": "24"}, {"memory": "100Gi"}, {}, {"pods": "0"}], asking(cpu="32", memory="256Gi"),
-     ["requests: 24 cpu on each node", "requests: 100Gi memory on each node", "gpus: 8"]),
+     ["requests: 24 cpu on each node", "requests: 100Gi memory on each node", f"free room: 8 cpu of n0, {OTHERS}",
+      "gpus: 8"]),
     ("of both", [{"cpu": "24", "memory": "100Gi"}, {"cpu": "24", "memory": "200Gi"}], asking(cpu="32", memory="256Gi"),
-     ["requests: 24 cpu and 100Gi memory on each node"]),
-    ("of none at all", [{"cpu": "0"}, {}], asking(cpu="32"), ["requests: no cpu on each node", "gpus: 8"]),
+     ["requests: 24 cpu and 100Gi memory on each node",
+      f"free room: 8 cpu and 156Gi memory of n0 and 8 cpu and 56Gi memory of n1, {OTHERS}"]),
+    ("of none at all", [{"cpu": "0"}, {}], asking(cpu="32"),
+     ["requests: no cpu on each node", f"free room: 32 cpu of n0, {OTHERS}", "gpus: 8"]),
 ]  # fmt: skip
 
 
@@ -269,8 +276,9 @@ def test_less_is_told_beside_another_change_where_it_takes_both() -> None:
     assert "topology.minBusBandwidthGBps: none and requests: 16 cpu on each node" in told(cluster, **spec)
 
 
-def test_no_more_pods_than_a_node_takes_are_asked_for() -> None:
-    assert told(with_room({"pods": "0"}, {}), gpus=16, **asking(cpu="1")) == ["gpus: 8"]
+def test_a_place_for_a_pod_cannot_be_done_without() -> None:
+    changes = told(with_room({"pods": "0"}, {}), gpus=16, **asking(cpu="1"))
+    assert changes == [f"free room: a place for a Pod of n0, {OTHERS}", "gpus: 8"]
 
 
 @pytest.mark.parametrize("seed", range(12))

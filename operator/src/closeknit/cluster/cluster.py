@@ -40,8 +40,10 @@ from closeknit.cluster.objects import DeviceClass
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import uuid_of
 from closeknit.cluster.report import Allocation
+from closeknit.cluster.requests import Amounts
 from closeknit.cluster.table import EMPTY, ObjectKey
 from closeknit.cluster.tables import Tables
+from closeknit.cluster.takers import Taker
 from closeknit.cluster.view import node_view
 
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
@@ -138,11 +140,26 @@ class Cluster:
             return replace(self, now=now, _tables=tables)
         return self._with(tables, tables.census.levels, touched, now)
 
-    def freed(self, gpus: Mapping[str, Iterable[int]]) -> "Cluster":
-        """The cluster as if nobody held these GPUs, by node: for whoever asks what would be then."""
-        pairs: _Pairs = [(view := self.nodes[name], view.freed(gpus[name])) for name in sorted(gpus)]
+    def freed(self, gpus: Mapping[str, Iterable[int]], room: Mapping[str, Amounts] = EMPTY) -> "Cluster":
+        """The cluster as if nobody held these GPUs, by node, and as if so much more were left of the rest: for whoever
+        asks what would be then. The Pods of who holds such a GPU have gone from its node."""
+        pairs: _Pairs = []
+        for name in sorted({*gpus, *room}):
+            view, freed = self.nodes[name], tuple(gpus.get(name, ()))
+            more = dict(room.get(name, ()))
+            gone = {view.holders[gpu] for gpu in freed if gpu in view.holders}
+            for taker in self.takers(name) if view.spare is not None and gone else ():
+                if taker.is_of(gone):
+                    for resource, amount in taker.amounts.items():
+                        more[resource] = more.get(resource, 0) + amount
+            pairs.append((view, view.freed(freed, more)))
         nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
         return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
+
+    def takers(self, node: str) -> tuple[Taker, ...]:
+        """Who takes what of a node, but for Lodgers: Pods, and shares that are booked for Pods to come, in their
+        order."""
+        return self._tables.takers(node)
 
     def is_same(self, other: "Cluster") -> bool:
         """Whether no decision can see a difference but for the moment: what neither is the very same nor equal at a

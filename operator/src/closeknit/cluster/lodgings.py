@@ -8,10 +8,8 @@ from immutables import Map
 
 from closeknit.api.names import POD_COUNT
 from closeknit.cluster.pod import Lodger
-from closeknit.cluster.requests import CPU, MEMORY, Amounts
+from closeknit.cluster.requests import CPU, MEMORY, NO_AMOUNTS, Amounts
 from closeknit.cluster.table import EMPTY
-
-_NOTHING: Amounts = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,7 @@ class Lodgings:
 
     def on(self, node: str) -> Amounts:
         """What the Lodgers of a node take together."""
-        return self.taken.get(node, _NOTHING)
+        return self.taken.get(node, NO_AMOUNTS)
 
     def after(self, moves: Iterable[tuple[Lodger | None, Lodger | None]]) -> Self:
         """The sums after Lodgers have come, changed and gone, given as (before, now), None for none."""

@@ -10,7 +10,7 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.dranet import NicOffer
 from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.kubelet import UNTOLD, Kubelet
-from closeknit.cluster.requests import Amounts
+from closeknit.cluster.requests import NO_AMOUNTS, Amounts
 from closeknit.machine.graph import Machine
 
 
@@ -232,14 +232,19 @@ class NodeView:
     nics: NicOffer | None = None
     """The NICs that Pods can claim of it one by one; None where there are none, or where they come in other ways."""
 
-    def freed(self, gpus: Iterable[int]) -> "NodeView":
-        """The node as if nobody held these of its GPUs; who holds no other has no NIC there either."""
+    def freed(self, gpus: Iterable[int], room: Amounts = NO_AMOUNTS) -> "NodeView":
+        """The node as if nobody held these of its GPUs, and as if so much more were left of the rest; who holds no
+        other GPU has no NIC there either."""
         gone = frozenset(gpus)
         holders = {gpu: holder for gpu, holder in self.holders.items() if gpu not in gone}
         plugin = self.plugin and replace(self.plugin, requested=max(0, self.plugin.requested - len(gone)))
         free = tuple(gpu for gpu in self.usable if gpu not in holders)
         left = {(each.namespace, each.name) for each in holders.values()}
         losers = {(each.namespace, each.name) for gpu, each in self.holders.items() if gpu in gone} - left
-        nics = self.nics and self.nics.freed(losers)
-        rdma = RdmaOffer(nics.resource, nics.free) if nics else self.rdma
-        return replace(self, free=free, holders=holders, plugin=plugin, rdma=rdma, nics=nics)
+        spare, rdma, nics = self.spare, self.rdma, self.nics and self.nics.freed(losers)
+        if room and spare is not None and self.allocatable is not None:
+            most = self.allocatable
+            spare = {name: min(amount + room.get(name, 0), most.get(name, amount)) for name, amount in spare.items()}
+            rdma = rdma and rdma_offer(most, spare, rdma.functions)
+        rdma = RdmaOffer(nics.resource, nics.free) if nics else rdma
+        return replace(self, free=free, holders=holders, plugin=plugin, rdma=rdma, nics=nics, spare=spare)

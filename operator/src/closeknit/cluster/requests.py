@@ -18,6 +18,7 @@ from closeknit.cluster.meta import Condition, Quantities, WireStruct
 CPU, MEMORY = "cpu", "memory"
 Amounts = Mapping[str, int]
 """By resource, for example {"cpu": 1500, "memory": 1073741824}."""
+NO_AMOUNTS: Amounts = {}
 Needs = tuple[tuple[str, int], ...]
 """The same as sorted pairs, for whoever must hash them; none is zero."""
 

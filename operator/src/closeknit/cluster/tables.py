@@ -38,6 +38,7 @@ from closeknit.cluster.lodgings import Lodgings
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import NO_POOLS, pools
 from closeknit.cluster.table import EMPTY, Index, Table
+from closeknit.cluster.takers import Taker, taker, taker_to_come
 from closeknit.cluster.view import NicFacts, NodeFacts, place
 
 K = TypeVar("K", bound=Any)
@@ -162,6 +163,11 @@ class Tables:
         bound = self.under(LIVE_PODS_ON, name)
         left = [pod for pod in self.under(MADE_FOR, name) if self._is_left(pod)]
         return tuple(sorted((*bound, *left), key=attrgetter("key"))) if left else bound
+
+    def takers(self, name: str) -> tuple[Taker, ...]:
+        """Who takes what of a node, but for Lodgers."""
+        to_come = (share for share in self.under(BOOKED_ON, name) if self._worker(share) is None)
+        return (*map(taker, self._pods(name)), *map(taker_to_come, to_come))
 
     def _worker(self, share: BookedShare) -> Pod | None:
         """The bound Pod that stands for a share; None where there is none yet."""

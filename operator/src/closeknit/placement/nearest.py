@@ -6,8 +6,8 @@ the most GPUs that the job could have as it is. It takes some dozens of question
 placement for each change that is told: an inquiry stops after each of them, so that nobody else waits for all of it.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import gcd, lcm
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.placement.ask import Ask
 from closeknit.placement.binding import seat
 from closeknit.placement.empty import ideal_gb_s
+from closeknit.placement.gradual import Freed
 from closeknit.placement.lowered import lowered
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
@@ -24,6 +25,7 @@ from closeknit.placement.refusal import unknown
 from closeknit.placement.releases import release
 from closeknit.placement.request import Request
 from closeknit.placement.tables import Tables
+from closeknit.placement.vacancies import vacate
 from closeknit.placement.words import count
 
 MOST_TOLD = 4
@@ -40,8 +42,8 @@ class Alternative:
     placement: Placement
     ideal_gb_s: float | None
     """The best bandwidth that the unchanged job could have in an empty copy of the cluster; None where unknown."""
-    freed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """GPUs that are held now, by node, where the change is that they become free."""
+    freed: Freed | None = None
+    """What is held now, where the change is that it becomes free."""
 
     def __str__(self) -> str:
         gpus = sum(len(share.gpus) for share in self.placement.shares)
@@ -88,8 +90,13 @@ def inquiry(cluster: Cluster, request: Request, tables: Tables) -> Inquiry:
     is_known = unknown(cluster, request) is None and request.mig is None  # of one rank, no bandwidth and no set
     best = ideal_gb_s(cluster, request, tables) if is_known else None
     freed = (yield from release(cluster, request, tables)) if is_known else None
+    vacated = yield from vacate(cluster, request, tables)
     fewer = yield from _fewer(cluster, request, tables)
-    others = [] if freed is None else [Alternative(str(freed), request, freed.placement, best, freed.gpus)]
+    others = []
+    if vacated is not None:
+        others.append(Alternative(str(vacated), request, vacated.placement, best, Freed({}, vacated.room)))
+    if freed is not None:
+        others.append(Alternative(str(freed), request, freed.placement, best, Freed(freed.gpus, {})))
     room = MOST_TOLD - len(others) - (fewer is not None)
     told = yield from _told(cluster, found[:room], best, tables)
     return (*told, *others, *(yield from _told(cluster, [fewer] if fewer else [], best, tables)))

@@ -35,7 +35,7 @@ def with_room(names: tuple[str, ...], spare: Mapping[str, Amounts], needs: Needs
 
 
 def told(resource: str, amount: int) -> str:
-    """An amount as a template would have it: `1500m`, `24`, `256Gi`, `100.2Gi`."""
+    """An amount as a template would have it: `1500m`, `24`, `256Gi`, `100.2Gi`; rounded down."""
     if resource == CPU:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if not resource.startswith(_BYTES):
@@ -49,6 +49,18 @@ def rounded(resource: str, amount: int) -> int:
     if not resource.startswith(_BYTES):
         return amount
     tenths, unit = _in_tenths(amount)
+    return _of_tenths(tenths, unit)
+
+
+def rounded_up(resource: str, amount: int) -> int:
+    """The least that is told as it is and is not less than this."""
+    if rounded(resource, amount) == amount:
+        return amount
+    tenths, unit = _in_tenths(amount)
+    return _of_tenths(tenths + 1, unit)
+
+
+def _of_tenths(tenths: int, unit: int) -> int:
     return -(-(tenths << 10 * unit) // 10)
 
 

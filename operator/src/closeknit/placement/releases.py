@@ -4,7 +4,7 @@ Where no count finds any, holders go one after the other, those of few GPUs firs
 
 Who holds a GPU gives all that it holds back at once, so that holders are chosen, those of few GPUs first: for nodes
 with so many free GPUs each, or for so many GPUs in all, in one domain of the level that the gang is kept to. What is
-told are the GPUs that the gang would take of theirs. The CPU and memory that their Pods have is not counted as free.
+told are the GPUs that the gang would take of theirs. The Pods of whoever goes leave their CPU and memory, too.
 """
 
 from collections import Counter
@@ -14,9 +14,12 @@ from typing import NamedTuple
 
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node import Holder, HolderKind
+from closeknit.cluster.node import Holder, HolderKind, NodeView
+from closeknit.cluster.requests import Amounts
 from closeknit.placement.binding import bindable
 from closeknit.placement.empty import could_place
+from closeknit.placement.gradual import MANY_NODES, Freed, until_it_fits
+from closeknit.placement.needs import fits
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.request import Request
@@ -24,7 +27,6 @@ from closeknit.placement.tables import Tables
 from closeknit.placement.words import count, listed
 
 MOST_TRIED = 4  # choices of holders that are placed again
-MANY_NODES = 256  # that are looked at before somebody else has a turn
 NAMED = 3  # so many nodes are named; more are counted
 
 
@@ -58,6 +60,8 @@ class _Node(NamedTuple):
     """Of the level that it is kept to."""
     free: int
     held: Mapping[Holder, tuple[int, ...]]
+    has_room: bool
+    """Besides GPUs."""
 
 
 _Holders = tuple[Holder, ...]
@@ -70,8 +74,9 @@ def release(cluster: Cluster, request: Request, tables: Tables) -> Generator[Non
     for node in nodes:
         for holder, gpus in node.held.items():
             totals[holder] += len(gpus)
-    choices, targets, looked_at = dict[_Holders, int](), _targets(request, nodes), 0
-    for region in _regions(nodes):
+    roomy = [node for node in nodes if node.has_room]
+    choices, targets, looked_at = dict[_Holders, int](), _targets(request, roomy), 0
+    for region in _regions(roomy):
         for each in targets:
             if each:
                 found = yield from _of_each(region, each, request.gpus // each, totals)
@@ -87,10 +92,16 @@ def release(cluster: Cluster, request: Request, tables: Tables) -> Generator[Non
         there = yield from _without(chosen, nodes, cluster, request, tables)
         if there is not None:
             return there
-    enough = yield from _enough(
-        sorted(totals, key=lambda holder: (totals[holder], holder)), nodes, cluster, request, tables
+    # Links, NICs or the shape of what is free may ask for others than a count of GPUs does.
+    if not could_place(
+        cluster, replace(request, binding=BindingPolicy.AUTO), tables
+    ):  # which may bind in one way alone
+        return None
+    order = sorted(totals, key=lambda holder: (totals[holder], holder))
+    enough = yield from until_it_fits(
+        order, lambda holders: Freed(_given(nodes, tuple(holders)), {}), cluster, request, tables
     )
-    return (yield from _without(enough, nodes, cluster, request, tables)) if enough else None
+    return (yield from _without(tuple(order[:enough]), nodes, cluster, request, tables)) if enough else None
 
 
 def _given(nodes: Sequence[_Node], holders: _Holders) -> dict[str, tuple[int, ...]]:
@@ -103,7 +114,8 @@ def _without(
     holders: _Holders, nodes: Sequence[_Node], cluster: Cluster, request: Request, tables: Tables
 ) -> Generator[None, None, Release | None]:
     """Where the gang would be if these holders had gone, and what of theirs it would take; where that alone is not
-    enough, as where a device plugin picks among all that is free, all that they have of the nodes that it takes."""
+    enough (a device plugin picks among all that is free, or it is their CPU that it needs), all that they have of its
+    nodes."""
     given = _given(nodes, holders)
     freed = cluster.freed(given)
     there = place(freed, request, tables) if can_place(freed, request, tables) else None
@@ -112,7 +124,7 @@ def _without(
         return None
     both = {share.node: {*share.gpus} & {*given.get(share.node, ())} for share in there.shares}
     taken = {name: tuple(sorted(gpus)) for name, gpus in both.items() if gpus}
-    for gpus in (taken, {name: given[name] for name in taken}):
+    for gpus in (taken, {share.node: given[share.node] for share in there.shares if share.node in given}):
         again = place(cluster.freed(gpus), request, tables)
         yield
         if isinstance(again, Placement):
@@ -122,62 +134,36 @@ def _without(
     return None
 
 
-def _enough(
-    order: Sequence[Holder], nodes: Sequence[_Node], cluster: Cluster, request: Request, tables: Tables
-) -> Generator[None, None, _Holders]:
-    """The fewest holders from the first on without whom it fits, by doubling and then halving, where no count of GPUs
-    finds them: links, NICs or the shape of what is free may ask for others. Empty where it fits without none."""
-    short, without, beyond, step = 0, cluster, 0, 1
-    if not could_place(
-        cluster, replace(request, binding=BindingPolicy.AUTO), tables
-    ):  # its GPUs can be bound in any way
-        return ()
-    while beyond == short:
-        if short == len(order):
-            return ()
-        beyond = min(short + step, len(order))
-        freed = yield from _freed(without, nodes, tuple(order[short:beyond]))
-        if not can_place(freed, request, tables):
-            short, without, step = beyond, freed, 2 * step
-        yield
-    while beyond - short > 1:
-        middle = (short + beyond) // 2
-        freed = yield from _freed(without, nodes, tuple(order[short:middle]))
-        if can_place(freed, request, tables):
-            beyond = middle
-        else:
-            short, without = middle, freed
-        yield
-    return tuple(order[:beyond])
-
-
-def _freed(cluster: Cluster, nodes: Sequence[_Node], holders: _Holders) -> Generator[None, None, Cluster]:
-    """The cluster without these holders."""
-    given = list(_given(nodes, holders).items())
-    for first in range(0, len(given), MANY_NODES):
-        cluster = cluster.freed(dict(given[first : first + MANY_NODES]))
-        if len(given) > MANY_NODES:
-            yield
-    return cluster
-
-
 def _nodes(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, list[_Node]]:
-    """The nodes that the gang may use, by name, with their healthy GPUs."""
+    """The nodes that the gang may use, by name, with their healthy GPUs; where it needs more besides than they have
+    left, once their holders' Pods have gone."""
     level = request.required_level or request.patient_level
     at = None if level is None else cluster.levels.index(level)
-    ground, found = tables.ground(cluster, request), list[_Node]()
+    ground, found = tables.ground(cluster, replace(request, needs=())), list[_Node]()
     for _, offer, name in ground.nodes():
         view = cluster.nodes[name]
+        has_room = fits(view.spare, request.needs)
+        if not has_room and not fits(_left(cluster, view), request.needs):
+            continue
         held = dict[Holder, list[int]]()
         for gpu, holder in view.holders.items():
             if gpu not in view.unusable:
                 held.setdefault(holder, []).append(gpu)
         domain = None if at is None else view.domains[at] or name
         by_holder = {holder: tuple(gpus) for holder, gpus in held.items()}
-        found.append(_Node(name, domain, bindable(offer, request.binding), by_holder))
+        found.append(_Node(name, domain, bindable(offer, request.binding), by_holder, has_room))
         if len(found) % MANY_NODES == 0:
             yield
     return sorted(found, key=lambda node: node.name)
+
+
+def _left(cluster: Cluster, view: NodeView) -> Amounts:
+    """What is left of a node, besides GPUs, once whoever holds GPUs there has gone."""
+    left, gone = dict(view.spare or {}), frozenset(view.holders.values())
+    for taker in cluster.takers(view.name):
+        if taker.is_of(gone):
+            left.update((name, left.get(name, 0) + amount) for name, amount in taker.amounts.items())
+    return left
 
 
 def _regions(nodes: Sequence[_Node]) -> Iterator[Sequence[_Node]]:
