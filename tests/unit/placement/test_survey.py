@@ -1,5 +1,6 @@
 """Which nodes a job may use, how its GPUs are bound there, and what Kubernetes alone would do."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.node import Fault, FaultKind, NodeView, PluginOffer, Taint
 from closeknit.machine.graph import machine
 from closeknit.placement.admission import admits
+from closeknit.placement.excluded import unhealthy
 from closeknit.placement.first_fit import first_fit
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement, TransportChoice
@@ -162,17 +164,33 @@ def test_first_fit_takes_the_first_nodes_and_the_lowest_gpus() -> None:
 
 
 @pytest.mark.parametrize(
+    ("details", "words"),
+    [
+        ([], {}),
+        ([""], {"unhealthy": 1}),
+        (["XID79", "XID79"], {"unhealthy (XID79)": 2}),
+        (["XID79", "XID48", "XID79", "", "FabricNotReady"],
+         {"unhealthy (2 XID79, 1 FabricNotReady, 1 XID48, 1 otherwise)": 5}),
+        (["a", "b", "c", "d", "d", "e"], {"unhealthy (2 d, 1 a, 1 b, 2 otherwise)": 6}),
+    ],
+)  # fmt: skip
+def test_the_unhealthy_are_counted_with_the_reasons_that_most_have(details: list[str], words: dict[str, int]) -> None:
+    faults = Counter(Fault(FaultKind.UNHEALTHY, detail) for detail in details)
+    assert unhealthy(Counter({Fault(FaultKind.MIG): 3}) + faults) == words
+
+
+@pytest.mark.parametrize(
     ("job", "message"),
     [
         pytest.param(
             {"gpus": 16, "gpu": {"binding": "WholeNode"}},
-            "needs 16 GPUs; 0 are free; 16 excluded: 15 free for DRA, not for binding WholeNode, 1 unhealthy; "
+            "needs 16 GPUs; 0 are free; 16 excluded: 15 free for DRA, not for binding WholeNode, 1 unhealthy (XID79); "
             "4 nodes excluded: 2 NotReady, 1 Tainted, 1 not selected by nodeSelector",
             id="many nodes are counted by reason",
         ),
         pytest.param(
             {"gpus": 17},
-            "needs 17 GPUs; 15 are free on 2 nodes; 1 excluded: 1 unhealthy; "
+            "needs 17 GPUs; 15 are free on 2 nodes; 1 excluded: 1 unhealthy (XID79); "
             "4 nodes excluded: 2 NotReady, 1 Tainted, 1 not selected by nodeSelector",
             id="more than there are",
         ),

@@ -1,10 +1,11 @@
 """What a search had to leave out, counted: GPUs that are held, unhealthy or unbindable, and whole nodes."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 from closeknit.api.names import ExclusionReason
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node import Holder, HolderKind
+from closeknit.cluster.node import Fault, FaultKind, Holder, HolderKind
 from closeknit.placement.admission import selected, untolerated
 from closeknit.placement.binding import bindable, unbound
 from closeknit.placement.ground import Ground
@@ -17,7 +18,7 @@ AVOIDED = "avoided after it refused a Pod of this job"
 
 
 def excluded(cluster: Cluster, request: Request, ground: Ground) -> str:
-    """`; 9 excluded: 1 unhealthy, 8 held by 2 jobs; 1 node excluded: gpu-09 (NotReady: …)`, or nothing.
+    """`; 9 excluded: 1 unhealthy (XID79), 8 held by 2 jobs; 1 node excluded: gpu-09 (NotReady: …)`, or nothing.
 
     Nodes are named, for whoever reads it may have to do something about them; holders are counted, whoever they are, so
     that all who ask alike share the answer.
@@ -41,17 +42,37 @@ def ranked(counts: Counter[str]) -> list[str]:
     return [f"{number} {why}" for why, number in order]
 
 
+def unhealthy(faults: Mapping[Fault, int]) -> Counter[str]:
+    """How many are unhealthy, with the reasons that most of them have: `unhealthy (XID79)`, `unhealthy (2 XID79,
+    1 FabricNotReady)`; nothing where none is."""
+    found = Counter({each.detail: number for each, number in faults.items() if each.kind is FaultKind.UNHEALTHY})
+    told = sorted(
+        ((number, detail) for detail, number in found.items() if detail), key=lambda each: (-each[0], each[1])
+    )
+    words = [f"{number} {detail}" if len(found) > 1 else detail for number, detail in told[:NAMED]]
+    if words and (more := found.total() - sum(number for number, _ in told[:NAMED])):
+        words.append(f"{more} otherwise")
+    return +Counter({f"{FaultKind.UNHEALTHY} ({', '.join(words)})" if words else FaultKind.UNHEALTHY: found.total()})
+
+
 def _gpus(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
     """GPUs of the nodes that the job may use, but cannot have, by reason."""
     why: Counter[str] = Counter()
     for group, number, nodes in ground.groups():
         offer = ground.offers[number]
         for _, fault in group.faults:
-            why[fault] += nodes
+            if fault != FaultKind.UNHEALTHY:
+                why[fault] += nodes
         if other := (group.free & ~offer.terms.pool).bit_count():
             why["of another product or size"] += other * nodes
         if free := offer.gpus - bindable(offer, request.binding):
             why[unbound(group, request.binding, allow_shared=request.allow_shared)] += free * nodes
+    faults = Counter[Fault]()
+    for group, _, names in ground.members():
+        if any(fault == FaultKind.UNHEALTHY for _, fault in group.faults):
+            for name in names:
+                faults.update(cluster.nodes[name].unusable.values())
+    why += unhealthy(faults)
     holders = _holders(cluster, ground)
     for kind in HolderKind:
         if gpus := [number for holder, number in holders.items() if holder.kind is kind]:

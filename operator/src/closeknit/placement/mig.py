@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from closeknit.api.names import ExclusionReason, PendingReason
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node import HolderKind, MigView, NodeView
+from closeknit.cluster.node import Fault, FaultKind, HolderKind, MigView, NodeView
 from closeknit.placement.admission import selected, untolerated
-from closeknit.placement.excluded import AVOIDED, NAMED, ranked, unselected
+from closeknit.placement.excluded import AVOIDED, NAMED, ranked, unhealthy, unselected
 from closeknit.placement.needs import fits, lacking, shortage
 from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice
 from closeknit.placement.prediction import ONE_GPU
@@ -113,6 +113,7 @@ def _refusal(cluster: Cluster, request: Request) -> NoFit:
         there = Counter((device.profile, _product(view, device)) for view in views for device in view.mig)
         return NoFit(PendingReason.NO_MATCHING_GPU, f"{asked}; {_offered(there)}")
     why: Counter[str] = Counter()
+    faults = Counter[Fault]()
     nodes: dict[str, str] = {}
     cramped: dict[str, str] = {}
     holders = {kind: set[object]() for kind in HolderKind}
@@ -121,7 +122,7 @@ def _refusal(cluster: Cluster, request: Request) -> NoFit:
         if out := _out(view, request):
             nodes[view.name] = out
         elif device.fault is not None:
-            why[device.fault.summary] += 1
+            faults[device.fault] += 1
         elif device.holder is not None:
             held[device.holder.kind] += 1
             holders[device.holder.kind].add(device.holder)
@@ -130,6 +131,8 @@ def _refusal(cluster: Cluster, request: Request) -> NoFit:
         else:
             short = lacking(view.spare, request.needs)
             cramped[view.name] = listed([shortage(resource) for resource, _ in short], "and")
+    why.update({str(fault): number for fault, number in faults.items() if fault.kind is not FaultKind.UNHEALTHY})
+    why += unhealthy(faults)
     why.update({f"held by {count(len(holders[kind]), kind)}": number for kind, number in held.items()})
     reason = PendingReason.INSUFFICIENT_RESOURCES if cramped else PendingReason.INSUFFICIENT_GPUS
     free = sum(device.is_free and view.name in cramped for view, device in found)
