@@ -53,8 +53,9 @@ class Host(NamedTuple):
 class Policy(Protocol):
     """Who takes hosts."""
 
-    def take(self, job: Job, now: float) -> Taken | None:
-        """Hosts for a job, which are its own from now on; None where it has to wait."""
+    def take(self, job: Job, now: float, waiting: int) -> Taken | None:
+        """Hosts for a job, which are its own from now on; None where it has to wait. `waiting` is how many jobs there
+        were in the queue, with this one, when they were last looked through."""
 
     def give_back(self, job: Job, taken: Taken) -> None:
         """A job has ended."""
@@ -115,9 +116,9 @@ class Waiting:
     def begun(self, now: float) -> Sequence[Job]:
         """Those that the policy has hosts for."""
         found: list[Job] = []
-        at = 0
+        at, waiting = 0, len(self._waiting)
         while at < min(len(self._waiting), DEPTH):
-            taken = self._policy.take(self._waiting[at], now)
+            taken = self._policy.take(self._waiting[at], now, waiting)
             if taken is None:
                 at += 1
                 continue

@@ -74,6 +74,9 @@ class People(Hand):
         if cpu := self.chance.choice([None, None, "16", "100"]):
             trainer["resources"] = {"requests": {"cpu": cpu}}
         spec: JsonObject = {"gpus": max(1, gpus), "template": {"spec": {"containers": [trainer]}}}
+        if self.chance.random() < 0.3:
+            level, patience = self.chance.choice(["rack", "block"]), self.chance.choice(["10s", "10m", "30m"])
+            spec["topology"] = {"fabric": {"preferred": level, "patience": patience}}
         if priority:
             spec["priorityClassName"] = priority
         body = training_job(key.name, namespace=key.namespace, spec=spec)

@@ -25,7 +25,7 @@ from lives.scheduler import Scheduler
 from lives.training import Training
 from lives.weather import Connection, Weather, stormy
 from scenarios.machines import INTEL_2023, spec
-from scenarios.manifests import node, node_topology, priority_class, resource_slice
+from scenarios.manifests import cluster_topology, node, node_topology, priority_class, resource_slice
 from scenarios.operated import BEGIN, Operator, add
 
 WEATHER_S = (10.0, 90.0)
@@ -116,10 +116,11 @@ class World:
         kind = chance.choice(["plugin", "DRA", "mixed"])
         # Where machines have a bandwidth, a job that could be torn waits for one of them.
         is_joined = chance.random() < 0.5
+        add(server, cluster_topology("block", "rack"))
         for number in range(1, chance.randint(2, 5) + 1):
             name = f"gpu-{number}"
             is_plugin = kind == "plugin" or (kind == "mixed" and number % 2 == 0)
-            labels = {"test/gpus": str(self.size)}
+            labels = {"test/gpus": str(self.size), **_place(number)}
             topology = node_topology(name, count=self.size)
             if is_joined:
                 topology["spec"] = _joined(name, self.size).wire()
@@ -154,6 +155,11 @@ class World:
 
     def _now(self) -> datetime:
         return BEGIN + timedelta(seconds=self._loop.time())
+
+
+def _place(number: int) -> dict[str, str]:
+    """Two nodes in each block, each its own rack: most gangs are too large for a rack, some for a block."""
+    return {"net.example/block": f"b{number // 2}", "net.example/rack": f"r{number}"}
 
 
 def _joined(name: str, count: int) -> NodeTopologySpec:

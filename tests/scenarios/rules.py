@@ -53,6 +53,7 @@ class Rules(Enum):
     REQUIRED_LEVELS = Rule(FABRIC, "A job lies in one domain of the level that it requires, or waits.")
     PREFERRED_LEVELS = Rule(FABRIC, "A job lies in as few domains as can be of the level that it prefers.")
     PATIENCE = Rule(FABRIC, "A job with patience waits for its preferred level, where waiting can help.")
+    GIVES_WAY = Rule(FABRIC, "One too large for its preferred level waits, while many jobs do, for the next outwards.")
     FEWEST_DOMAINS = Rule(FABRIC, "Of all spreads the one over the fewest domains, outermost level first.")
     FULLEST_DOMAINS = Rule(FABRIC, "Of domains that serve alike the fullest, so that whole ones are left.")
     CLUSTER_TOPOLOGY = Rule(FABRIC, "ClusterTopology names the levels; each cloud has an example.")

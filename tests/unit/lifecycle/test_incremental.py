@@ -6,21 +6,25 @@ Who holds what is excluded follows later in a refusal's words, where it alters n
 import json
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import Change, change, from_document
+from closeknit.lifecycle import backlog
+from closeknit.lifecycle.backlog import CROWD
+from closeknit.lifecycle.conditions import timestamp
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.trials import Trials
 from closeknit.lifecycle.verdict import Book, Keep, Verdict, Wait
 from closeknit.placement.tables import Tables
-from scenarios.manifests import node, pod, priority_class, training_job
+from scenarios.manifests import cluster_topology, node, pod, priority_class, resource_claim, training_job
 from scenarios.stories import unschedulable
 from scenarios.story import Key, Story, dra_node, plugin_node
 
@@ -32,6 +36,7 @@ SPECS = (
     {"gpus": 8},
     {"gpus": 16},
     {"gpus": 16, "topology": {"gpusPerNode": 8}},
+    {"gpus": 16, "topology": {"gpusPerNode": 8, "fabric": {"preferred": "rack", "patience": "2m"}}},
     {"gpus": 8, "topology": {"nvlink": "Required"}, "parallelism": {"tensor": 8}},
     {"gpus": 8, "preflight": "Warn"},
 )
@@ -52,9 +57,11 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - a life that can be lived again
-        self.story = Story(
-            *plugin_node("gpu-1"), *plugin_node("gpu-2"), *dra_node("gpu-3"), priority_class("high", 100)
-        )
+        machines = *plugin_node("gpu-1"), *plugin_node("gpu-2"), *dra_node("gpu-3"), *plugin_node("gpu-4")
+        self.story = Story(cluster_topology("block", "rack"), *machines, priority_class("high", 100))
+        for number, block in enumerate(("b1", "b1", "b2", "b2"), start=1):
+            labels = self.story.objects["Node", "", f"gpu-{number}"]["metadata"]["labels"]
+            labels |= {"net.example/block": block, "net.example/rack": f"r{number}"}
         self.cluster = Cluster.empty()
         self.tables = Tables()
         self.memory = Memory()
@@ -132,7 +139,13 @@ class Life:
         spec = dict(self.chance.choice(SPECS))
         if self.chance.random() < 0.2:
             spec["priorityClassName"] = "high"
-        self.story.add(training_job(f"job-{self.made:03d}", spec=spec))
+        self.submit(f"job-{self.made:03d}", spec)
+
+    def submit(self, name: str, spec: Mapping[str, Any]) -> None:
+        """Somebody makes a job now."""
+        job = training_job(name, spec=spec)
+        job["metadata"]["creationTimestamp"] = timestamp(self.story.now)
+        self.story.add(job)
 
     def _run(self) -> None:
         self.story.run_all()
@@ -195,7 +208,7 @@ def test_what_is_free_for_one_job_alone_is_asked_though_others_of_its_shape_are_
     """Its node recovers with its Pod of before still there: nothing is free for anybody else."""
     life = Life(0)
     life.story.add(node("gpu-3", gpus=0))  # it had a device plugin before DRA
-    for number in (2, 3):
+    for number in (2, 3, 4):
         life.story.add(pod(f"notebook-{number}", node=f"gpu-{number}", requests={"nvidia.com/gpu": "8"}))
     life.story.add(training_job("b", spec={"gpus": 8}))
     life.decide()
@@ -213,8 +226,37 @@ def test_what_is_free_for_one_job_alone_is_asked_though_others_of_its_shape_are_
     assert life.story.status("b").placement is not None
 
 
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "suspended"])
+def test_who_gives_way_is_asked_again_as_soon_as_few_wait(*, is_deleted: bool) -> None:
+    """It is too large for a rack, and half of each block is held. Nothing else changes but that others go."""
+    life = Life(0)
+    life.story.add(pod("notebook", node="gpu-2", requests={"nvidia.com/gpu": "8"}))
+    life.story.add(resource_claim("on-gpu-3", *(("gpu-3", index) for index in range(8))))
+    for number in range(CROWD - 1):
+        life.story.add(training_job(f"other-{number}", spec={"gpus": 512}))
+    life.decide()
+    fabric = {"preferred": "rack", "patience": "10m"}
+    life.story.add(training_job("last", spec={"gpus": 512}))
+    life.decide()
+    life.submit("train", {"gpus": 16, "topology": {"gpusPerNode": 8, "fabric": fabric}})
+    for _ in range(3):
+        life.decide()
+    pending = life.story.status("train").pending
+    assert pending is not None
+    assert pending.reason == "WaitingForPreferred"
+    for name in ("other-0", "other-1"):
+        if is_deleted:
+            del life.story.objects["TrainingJob", "team-b", name]
+        else:
+            life.story.edit_job(name, suspend=True)
+        for _ in range(3):
+            life.decide()
+    assert life.story.status("train").placement is not None
+
+
 @pytest.mark.parametrize("seed", range(8))
-def test_with_a_memory_the_same_is_decided_as_without(seed: int) -> None:
+def test_with_a_memory_the_same_is_decided_as_without(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "CROWD", 2)  # so many wait in such a life
     life = Life(seed)
     for _ in range(STEPS):
         life.step()

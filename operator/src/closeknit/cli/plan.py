@@ -14,6 +14,7 @@ from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
 from closeknit.launch.nccl import NVLS
 from closeknit.lifecycle.asked import Schedule
+from closeknit.lifecycle.backlog import FOR_ROOM, backlog
 from closeknit.lifecycle.bars import is_finished
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.children import children
@@ -32,19 +33,7 @@ from closeknit.placement.request import request
 from closeknit.placement.tables import Tables
 
 # Reasons that another question to placement may have another answer to.
-_OF_PLACEMENT = frozenset(
-    {
-        PendingReason.INSUFFICIENT_GPUS,
-        PendingReason.INSUFFICIENT_RESOURCES,
-        PendingReason.NO_NVLINK_ISLAND,
-        PendingReason.NO_DOMAIN,
-        PendingReason.WAITING_FOR_PREFERRED,
-        PendingReason.UNKNOWN_LEVEL,
-        PendingReason.NO_MATCHING_GPU,
-        PendingReason.BANDWIDTH_BELOW_MINIMUM,
-        PendingReason.RDMA_UNAVAILABLE,
-    }
-)
+_OF_PLACEMENT = FOR_ROOM | {PendingReason.UNKNOWN_LEVEL, PendingReason.NO_MATCHING_GPU}
 # Stands for now where no agent has told its time: then nothing is stale, and no answer depends on the moment.
 NO_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -153,6 +142,8 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
 def _waits_first(job: TrainingJob, cluster: Cluster, tables: Tables) -> str | None:
     preferred = preference(job.spec) if job.metadata.creation_timestamp is None else None
     waiting = patient(request(job.key, job.spec), cluster, tables) if preferred is not None else None
+    if waiting is not None and waiting.gives_way and not backlog(cluster).is_crowded(cluster.priority(job)):
+        return None
     answer = place(cluster, waiting, tables) if waiting is not None else None
     if preferred is None or not isinstance(answer, NoFit):
         return None

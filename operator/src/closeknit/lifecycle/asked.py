@@ -108,6 +108,8 @@ class Schedule(Mapping[JobKey, Verdict]):
     entries: tuple[Entry, ...] = ()
     by_key: Mapping[JobKey, Entry] = field(default_factory=dict)
     shapes: Mapping[Request, Shape] = field(default_factory=dict)
+    giving_way: frozenset[Shape] = frozenset()
+    """Shapes of jobs that wait only while many others do."""
     refused: Mapping[Shape, Answer] = field(default_factory=dict)
     """In the order in which their words were found, the oldest first."""
     renewed_at: datetime | None = None

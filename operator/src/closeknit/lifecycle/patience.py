@@ -79,7 +79,11 @@ def patient_until(job: TrainingJob, now: datetime) -> datetime | None:
 def patient(asked: Request, cluster: Cluster, tables: Tables) -> Request | None:
     """What a job with a preference asks while it is patient: that level as if it were required; None where that is
     nothing else, where it would not fit there if the cluster were empty, or where tearing a job that prefers no level
-    costs little."""
+    costs little.
+
+    One that is too large for any domain of the level that it prefers asks for the next one outwards that could hold it.
+    It `gives_way`: it is to wait so only while many others do.
+    """
     if asked.mig is not None:  # one device is in one domain of every level
         return None
     preferred, required, levels = asked.preferred_level or HOST_LEVEL, asked.required_level, cluster.levels
@@ -88,9 +92,13 @@ def patient(asked: Request, cluster: Cluster, tables: Tables) -> Request | None:
     if required is not None and levels.index(required) >= levels.index(preferred):
         return None
     waiting = replace(asked, patient_level=preferred)
-    if not could_place(cluster, waiting, tables):
-        return None
-    return waiting if asked.preferred_level is not None or _is_torn_at_a_loss(asked, cluster, tables) else None
+    if asked.preferred_level is None:
+        worth_it = could_place(cluster, waiting, tables) and _is_torn_at_a_loss(asked, cluster, tables)
+        return waiting if worth_it else None
+    outmost = levels.index(required) + 1 if required is not None else 0
+    outwards = reversed(levels[outmost : levels.index(preferred) + 1])
+    each = (replace(asked, patient_level=level) for level in outwards)
+    return next((waiting for waiting in each if could_place(cluster, waiting, tables)), None)
 
 
 def _is_torn_at_a_loss(asked: Request, cluster: Cluster, tables: Tables) -> bool:

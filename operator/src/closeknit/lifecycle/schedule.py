@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
@@ -13,6 +14,7 @@ from closeknit.lifecycle.again import is_fit_again
 from closeknit.lifecycle.answers import NOTHING, Answers, taken_words
 from closeknit.lifecycle.asked import Answer, Entry, Found, QueuePlace, Schedule, Shape, is_same_scene
 from closeknit.lifecycle.avoided import Avoided, avoided
+from closeknit.lifecycle.backlog import Backlog, backlog
 from closeknit.lifecycle.bars import bar
 from closeknit.lifecycle.book import assumed, too_large
 from closeknit.lifecycle.children import taken
@@ -66,6 +68,9 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
         shapes=last.shapes
         if is_same
         else {shape.request: shape for shape in {entry.shape for entry in entries} if shape},
+        giving_way=last.giving_way
+        if is_same
+        else frozenset(entry.shape for entry in entries if entry.shape and entry.shape.request.gives_way),
         refused={**walk.left, **refused},
         came_to=walk.rations.came_to,
         renewed_at=told.renewed_at,
@@ -109,6 +114,7 @@ class _Walk:
         found: list[Entry] = []
         answers_of, pods_of = memory.answers.get, self.cluster.pods_by_job.get
         are_same, now, refused, busy = self._pods_are_same, self._now, self.refused, memory.busy
+        giving_way = last.giving_way
         for known in last.entries:
             key, shape = known.key, known.shape
             if changed and key in changed:
@@ -123,6 +129,7 @@ class _Walk:
                 known.is_settled
                 and is_same_answer
                 and (known.until is None or now < known.until)
+                and (shape not in giving_way or self._is_crowded(known.place))
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
                 and (
                     shape is None
@@ -172,6 +179,7 @@ class _Walk:
             and (known.pods is pods or known.pods == pods)
             and (known.until is None or self._now < known.until)
             and not (self._memory.put_aside and key in self._memory.put_aside)
+            and (known.shape not in self.last.giving_way or self._is_crowded(place))
         )
         if known is not None and stands:
             if known.scene is not None and known.scene is self.scene:
@@ -288,8 +296,19 @@ class _Walk:
                 if not self.rations.take(place, 1 + self._steps_of_selection(self.cluster, asked)):
                     return None
                 self._patient[asked] = patient(asked, self.cluster, self._tables) or asked
-            asked = self._patient[asked]
+            waiting = self._patient[asked]
+            if not waiting.gives_way or self._is_crowded(place):
+                asked = waiting
         return self._shapes.setdefault(asked, Shape(asked))
+
+    @cached_property
+    def _backlog(self) -> Backlog:
+        return backlog(self.cluster)
+
+    def _is_crowded(self, place: QueuePlace) -> bool:
+        """Whether so many wait beside a job in this place, or before it, that one too large for what it prefers gives
+        way to them."""
+        return self._backlog.is_crowded(-place[0])
 
     def _not_asked(self, shape: Shape | None) -> Found:
         """The ration is used up; what was said of the shape before is kept."""

@@ -56,7 +56,8 @@ class Request:
     required_level: str | None = None
     preferred_level: str | None = None
     patient_level: str | None = None
-    """The preferred level while it is waited for as if it were required; inside the required one."""
+    """The level that is waited for as if it were required, inside the required one: the preferred one, or where that is
+    too small for the job the next one outwards that is not."""
     gpus_per_node: int | None = None
     min_bus_bandwidth_gb_s: float | None = None
     products: tuple[str, ...] = ()
@@ -88,6 +89,11 @@ class Request:
     def level(self) -> str | None:
         """The level inside one domain of which it must lie now."""
         return self.patient_level if self.patient_level is not None else self.required_level
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether it waits for more than it prefers: too large for that level, it leaves its domains to others."""
+        return self.preferred_level is not None and self.patient_level not in (None, self.preferred_level)
 
     @property
     def selects(self) -> bool:
