@@ -154,7 +154,11 @@ def test_it_gives_way_to_no_lower_priority(ours: str | None, theirs: str, *, wai
 
 
 def test_who_waits_for_something_else_than_room_does_not_count() -> None:
-    refused = {"parallelism": {"tensor": 16}, "gpus": 32, "topology": {"fabric": {"required": "galaxy"}}}
+    refused: dict[str, Any] = {
+        "parallelism": {"tensor": 16},
+        "gpus": 32,
+        "topology": {"fabric": {"required": "galaxy"}},
+    }
     found = told(*many(**refused))
     pending = found.status("other-0").pending
     assert pending is not None

@@ -1,7 +1,18 @@
 """What bench-fabric makes of the gap between waiting never and waiting for ever."""
 
+from bench.clos import GPUS, Host, Job
 from bench.clos_peers import PEERS
-from bench.fabric import OURS, WAITS_FOR_EVER, WAITS_NEVER, Row, measured
+from bench.fabric import (
+    OURS,
+    PATIENCE,
+    PATIENCE_OF_LARGE,
+    WAITS_FOR_EVER,
+    WAITS_NEVER,
+    Closeknit,
+    Row,
+    measured,
+)
+from closeknit.lifecycle.backlog import CROWD
 
 
 def _seed(one_tor: dict[str, list[int]], waits: dict[str, list[float]]) -> dict[str, Row]:
@@ -36,3 +47,25 @@ def test_a_gap_of_single_gangs_is_none_and_says_why() -> None:
     assert found["gap_closed"] is None
     assert found["extra_wait_share"] is None
     assert found["why_null"] == "the gap is 0.0010 of all gangs, less than 0.01: there is nothing to close"
+
+
+def test_it_waits_as_the_operator_would() -> None:
+    """Two hosts are free in each of two pods, one under each switch, and a job takes three."""
+    fabric = [Host(f"p{number // 4}", f"p{number // 4}/t{number // 2}") for number in range(8)]
+    policy = Closeknit(fabric)
+    singles = [Job(number, 0.0, GPUS, 1.0) for number in range(8)]
+    for single, taken in [(single, policy.take(single, 0.0, 1)) for single in singles]:
+        if taken is not None and taken[0][0] % 2:
+            policy.give_back(single, ())
+    large, small = Job(8, 0.0, 3 * GPUS, 1.0), Job(9, 0.0, 2 * GPUS, 1.0)
+    assert policy.take(large, PATIENCE_OF_LARGE - 1, CROWD) is None
+    assert policy.take(small, PATIENCE - 1, 1) is None
+    assert policy.patient_until(small) == PATIENCE
+    assert policy.patient_until(large) == PATIENCE_OF_LARGE
+    taken = policy.take(large, 0.0, CROWD - 1)
+    assert taken is not None
+    assert len({fabric[host].pod for host, _ in taken}) == 2
+    policy.give_back(large, taken)
+    assert policy.take(small, PATIENCE, 1) is not None
+    policy.give_back(small, ())
+    assert policy.take(large, PATIENCE_OF_LARGE, CROWD) is not None

@@ -43,7 +43,7 @@ def _job(hosts: int, number: int = 0) -> Job:
 
 def _taken(fabric: list[Host], peer: Peer, job: Job) -> dict[str, int] | None:
     """How many hosts of each switch."""
-    taken = peer.take(job, 0.0)
+    taken = peer.take(job, 0.0, 1)
     if taken is None:
         return None
     tors = [fabric[host].tor for host, _ in taken]
@@ -156,7 +156,7 @@ def test_kube_scheduler_scores_as_its_own_tests_expect(rule: str, expected: int)
     fabric = _fabric({"": {"t": 2}})
     peer = Peer(fabric, PEERS[rule])
     peer.free[1] -= GPUS // 4
-    assert peer.take(Job(0, 0.0, GPUS // 4, 1.0), 0.0) == [(expected, GPUS // 4)]
+    assert peer.take(Job(0, 0.0, GPUS // 4, 1.0), 0.0, 1) == [(expected, GPUS // 4)]
 
 
 @pytest.mark.parametrize(
