@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from closeknit.api.names import API_VERSION, JOB_LABEL
 from closeknit.cli.main import app
+from closeknit.lifecycle.backlog import CROWD
 from harness.install import free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster, is_running
 from harness.machines import OTHER_TEAM, device_class, node_object, notebook, resource_slices
@@ -271,6 +272,26 @@ def test_jobs_of_one_queue_are_decided_in_its_order(bed: Bed) -> None:
     for name, answer in answers.items():
         bed.agree(name, answer)
     assert bed.told("c-large")["pending"]["reason"] == large["pending"]["reason"] == "InsufficientGPUs"
+
+
+def test_a_gang_too_large_for_what_it_prefers_gives_way_while_many_wait(bed: Bed) -> None:
+    """One node of rack r1 is taken, so that no rack has two; a job of two nodes prefers one."""
+    there = job("there", gpus=8, gpu=H200)
+    there["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "h200-1"}
+    others = [f"other-{number}" for number in range(CROWD)]
+    bed.cluster.apply(there, *(job(name, gpus=512) for name in others))
+    bed.cluster.wait_for(lambda: all(bed.told(name) for name in ("there", *others)), "the others to be decided")
+    fabric = {"preferred": "host", "patience": "1h"}
+    asked = job("train", gpus=16, gpu=H200, topology={"gpusPerNode": 8, "fabric": fabric})
+    answer = bed.plan(asked)
+    bed.cluster.apply(asked)
+    bed.cluster.wait_for(lambda: bed.told("train"), "it to be decided")
+    pending = bed.told("train")["pending"]
+    assert pending["reason"] == "WaitingForPreferred"
+    assert "while many jobs wait for room, waits for 16 GPUs in one rack; r1 has the most free" in pending["message"]
+    bed.cluster.kubectl("delete", "trainingjobs", *others[:2], "--namespace=default")
+    bed.agree("train", answer)
+    assert [node["name"] for node in answer["placement"]["nodes"]] == ["h200-3", "h200-2"]
 
 
 def _bare(answer: dict[str, Any]) -> dict[str, Any]:
