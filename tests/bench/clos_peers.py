@@ -44,7 +44,7 @@ class Peer:
         """Those of these hosts that are free."""
         return [host for host in members if self.free[host] == GPUS]
 
-    def part(self, job: Job, order: Callable[[int], tuple[float, int]]) -> Taken | None:
+    def part(self, job: Job, order: Callable[[int], tuple[float, float]]) -> Taken | None:
         """One host for a job that is smaller than it, the first in this order."""
         able = [host for host, free in enumerate(self.free) if free >= job.gpus]
         return [(min(able, key=order), job.gpus)] if able else None
@@ -70,16 +70,16 @@ def _whole(hosts: Sequence[int]) -> Taken:
 
 def without_topology(order: str) -> Rule:
     """first-fit by number, random, spread to the emptiest host (kube-scheduler's default), or binpack into the fullest.
-    Hosts that are wholly free score alike for spread and binpack, and kube-scheduler takes any of them."""
+    Of hosts that score alike for spread and binpack, as those that are wholly free, kube-scheduler takes any."""
 
     def rule(peer: Peer, job: Job) -> Taken | None:
         random = Random(job.number)  # noqa: S311 - the same every time
         if job.gpus < GPUS:
-            by: dict[str, Callable[[int], tuple[float, int]]] = {
+            by: dict[str, Callable[[int], tuple[float, float]]] = {
                 "first-fit": lambda host: (0, host),
                 "random": lambda host: (random.random(), host),
-                "spread": lambda host: (-peer.free[host], host),
-                "binpack": peer.fullest,
+                "spread": lambda host: (-peer.free[host], random.random()),
+                "binpack": lambda host: (peer.free[host], random.random()),
             }
             return peer.part(job, by[order])
         whole = peer.whole(range(len(peer.free)))

@@ -153,4 +153,7 @@ def test_bad_input_is_refused_by_the_api_server(cut: Bed, spec: dict[str, Any], 
 def test_a_profile_that_nobody_offers_is_told_with_those_that_there_are(cut: Bed) -> None:
     cut.submit("large", gpus=1, gpu={"mig": "7g.141gb"})
     pending = cut.wait_for_reason("NoMatchingGPU", "large")
-    assert pending["message"] == f"needs a MIG device 7g.141gb; this cluster has 14 {PROFILE} (NVIDIA-H200)"
+    assert pending["message"] == (
+        f"needs a MIG device 7g.141gb; this cluster has 14 {PROFILE} (NVIDIA-H200); "
+        "ask for one of these, or leave gpu.mig out for a whole GPU"
+    )

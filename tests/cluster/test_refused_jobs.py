@@ -216,7 +216,7 @@ def test_a_policy_that_refuses_one_rank_takes_all_back_and_is_asked_before_anyth
     bed.submit(**ON_PLUGIN)
     message = bed.wait_for_reason("TemplateInvalid")["message"]
     assert message.startswith(f"the API server refuses Pod {bed.namespace}/train-a1-worker-00001: ")
-    assert message.endswith("denied request: not this one")
+    assert message.endswith("denied request: not this one; change spec.template, or have an administrator allow it")
     bed.cluster.wait_for(lambda: bed.names("pods") == bed.names("services") == [], "what was made to be gone")
     assert "placement" not in bed.job()["status"]
     for probed, queue in enumerate(("a", "b", "c")):  # a job that changes is asked about at once

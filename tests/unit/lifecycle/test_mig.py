@@ -269,7 +269,8 @@ def test_a_device_that_is_gone_ends_the_attempt() -> None:
     ],
 )
 def test_a_profile_that_no_node_has_is_refused_with_those_that_there_are(gpu: dict[str, Any], message: str) -> None:
-    assert refused(settled(*by_plugin(), job(profile="3g.71gb", gpu=gpu))) == ("NoMatchingGPU", message)
+    words = f"{message}; ask for one of these, or leave gpu.mig out for a whole GPU"
+    assert refused(settled(*by_plugin(), job(profile="3g.71gb", gpu=gpu))) == ("NoMatchingGPU", words)
 
 
 def test_a_device_too_small_is_refused() -> None:

@@ -53,7 +53,8 @@ def test_a_template_that_the_api_server_refuses_is_told_in_its_words_and_asked_a
     story.settle()
     pending = story.status().pending
     assert pending is not None
-    assert (pending.reason, pending.message) == ("TemplateInvalid", words)
+    told = f"{words}; change spec.template, or have an administrator allow it"
+    assert (pending.reason, pending.message) == ("TemplateInvalid", told)
     assert story.written == [
         "status Starting", "create Service train-a1", "status Queued", "delete Service train-a1",
     ]  # fmt: skip

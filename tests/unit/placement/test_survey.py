@@ -220,6 +220,40 @@ def test_many_holders_are_counted() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ({"gpus": 24}, "needs 24 GPUs; 12 are free on 2 nodes; the cluster has 16 at all: ask for fewer; "),
+        ({"gpus": 16}, "needs 16 GPUs; 12 are free on 2 nodes; "),
+        (
+            {"gpus": 24, "topology": {"gpusPerNode": 8}},
+            "needs 3 nodes with 8 free GPUs each; 1 has so many (a); 2 have so many at all: ask for fewer; ",
+        ),
+        ({"gpus": 16, "topology": {"gpusPerNode": 8}}, "needs 2 nodes with 8 free GPUs each; 1 has so many (a); "),
+    ],
+)
+def test_what_no_wait_brings_is_told(job: dict[str, Any], message: str) -> None:
+    decision = place(cluster_of(node("a", H200), node("b", H200, gpus="a a a a 4 5 6 7")), wanted(**job), TABLES)
+    assert decision == NoFit(PendingReason.INSUFFICIENT_GPUS, f"{message}4 excluded: 4 held by 1 job")
+
+
+@pytest.mark.parametrize(
+    ("least", "advice"),
+    [
+        (60, "lower topology.minBusBandwidthGBps, or wait for better ones"),
+        (100, "nor would an empty cluster reach it: lower topology.minBusBandwidthGBps"),
+    ],
+)
+def test_whether_waiting_for_more_bandwidth_helps_is_told(least: int, advice: str) -> None:
+    """Four V100 of a quad have 80 GB/s, and the free ones 40."""
+    view = node("a", V100, gpus="0 a 2 3 a a 6 7")
+    decision = place(cluster_of(view), wanted(gpus=4, topology={"minBusBandwidthGBps": least}), TABLES)
+    assert decision == NoFit(
+        PendingReason.BANDWIDTH_BELOW_MINIMUM,
+        f"needs {least} GB/s; the best placement now reaches 40 GB/s: NVLink ring inside a; {advice}",
+    )
+
+
 def test_a_cluster_without_gpus_has_too_few() -> None:
     assert place(cluster_of(), wanted(gpus=8), TABLES) == NoFit(
         PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; 0 are free"

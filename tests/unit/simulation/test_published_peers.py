@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bench import openb_peers
+from bench import openb_peers, rankmap
 from bench.clos import GPUS, Host, Job
 from bench.clos_peers import PEERS, Peer
 from bench.openb import MILLI, Kind
@@ -53,7 +53,9 @@ def _taken(fabric: list[Host], peer: Peer, job: Job) -> dict[str, int] | None:
 @pytest.mark.parametrize(
     ("rooms", "rule", "hosts", "expected"),
     [
-        pytest.param(SHARED, "kueue required", 1, {"b1/r1": 1}, id="rack required; single Pod fits in a rack"),
+        pytest.param(
+            SHARED, "kueue required", 1, {"b1/r1": 1}, id="rack required; single Pod fits in a rack, of two alike"
+        ),
         pytest.param(SHARED, "kueue required", 3, {"b1/r2": 3}, id="rack required; multiple Pods fit in a rack"),
         pytest.param(SHARED, "kueue required", 2, {"b2/r2": 2}, id="rack required; multiple Pods fit in some racks"),
         pytest.param(SHARED, "kueue required", 4, {"b1/r1": 1, "b1/r2": 3}, id="block required; spread over two racks"),
@@ -157,6 +159,80 @@ def test_kube_scheduler_scores_as_its_own_tests_expect(rule: str, expected: int)
     peer = Peer(fabric, PEERS[rule])
     peer.free[1] -= GPUS // 4
     assert peer.take(Job(0, 0.0, GPUS // 4, 1.0), 0.0, 1) == [(expected, GPUS // 4)]
+
+
+@pytest.mark.parametrize("rule", ["spread", "binpack"])
+@pytest.mark.parametrize(
+    ("scores", "able"),
+    [
+        pytest.param((1, 2), {1}, id="unique properly ordered scores"),
+        pytest.param((1, 2, 2, 2), {1, 2, 3}, id="equal scores"),
+        pytest.param((3, 3, 2, 1, 3), {0, 1, 4}, id="out of order scores"),
+    ],
+)
+def test_kube_scheduler_takes_any_of_the_nodes_that_score_best(
+    rule: str, scores: tuple[int, ...], able: set[int]
+) -> None:
+    """TestSelectHost of pkg/scheduler/schedule_one_test.go: each Pod is one of many, of which all that may be taken
+    are."""
+    fabric = _fabric({"": {"t": len(scores)}})
+    quarter = GPUS // 4
+    free = [quarter * (score if rule == "spread" else 4 - score) for score in scores]
+    assert {_first_of(fabric, rule, free, quarter, number) for number in range(64)} == able
+
+
+def test_random_takes_any_node_that_has_room() -> None:
+    """The same, where no node scores better than another."""
+    fabric = _fabric({"": {"t": 5}})
+    quarter = GPUS // 4
+    free = [quarter, 0, 2 * quarter, GPUS, quarter - 1]
+    assert {_first_of(fabric, "random", free, quarter, number) for number in range(64)} == {0, 2, 3}
+    assert _first_of(fabric, "random", [0] * 5, quarter, 0) is None
+    free = [GPUS, GPUS - 1, GPUS, GPUS, 0]
+    assert {_first_of(fabric, "random", free, GPUS, number) for number in range(64)} == {0, 2, 3}
+
+
+def _first_of(fabric: list[Host], rule: str, free: list[int], gpus: int, number: int) -> int | None:
+    peer = Peer(fabric, PEERS[rule])
+    peer.free = list(free)
+    taken = peer.take(Job(number, 0.0, gpus, 1.0), 0.0)
+    return taken[0][0] if taken else None
+
+
+def test_first_fit_fills_one_node_after_the_other() -> None:
+    """Flux's Fluxion with its policy `lonode`, t/t3001-resource-basic.t of flux-sched: "match allocate 9 jobs with 1
+    slot (8c,2m)", of which either of two nodes holds four, and "match allocate 5 jobs instead - last one must fail",
+    of which it holds two."""
+    fabric = _fabric({"": {"t": 2}})
+    for of_a_node in (4, 2):
+        peer = Peer(fabric, PEERS["first-fit"])
+        jobs = [Job(number, 0.0, GPUS // of_a_node, 1.0) for number in range(2 * of_a_node + 1)]
+        taken = [peer.take(job, 0.0) for job in jobs]
+        assert [found and found[0][0] for found in taken] == [0] * of_a_node + [1] * of_a_node + [None]
+
+
+@pytest.mark.parametrize(
+    ("domains", "of_ranks"),
+    [
+        pytest.param(
+            [("b2", "r1"), ("b1", "r2"), ("b1", "r1"), ("b2", "r1"), ("b1", "r1")],
+            [("b1", "r1"), ("b1", "r1"), ("b1", "r2"), ("b2", "r1"), ("b2", "r1")],
+            id="ranks: ungate pods according to their ranks for batch/Job - for all Pods",
+        ),
+        pytest.param(
+            [("b2", "r1"), ("b1", "r1"), ("b1", "r2"), ("b1", "r1")],
+            [("b1", "r1"), ("b1", "r1"), ("b1", "r2"), ("b2", "r1")],
+            id="ranks: support rank-based ordering for JobSet - for all Pods",
+        ),
+    ],
+)
+def test_kueue_gives_ranks_to_domains_as_its_own_tests_expect(
+    domains: list[tuple[str, ...]], of_ranks: list[tuple[str, ...]]
+) -> None:
+    """pkg/controller/tas/topology_ungater_test.go of Kueue v0.19; the domains that hold one host each, in no order."""
+    gang = rankmap.Gang.__new__(rankmap.Gang)
+    gang.domains = domains
+    assert rankmap.PEERS["kueue_domain_order"](gang) == of_ranks
 
 
 @pytest.mark.parametrize(

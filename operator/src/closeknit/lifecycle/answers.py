@@ -257,7 +257,8 @@ def _why(plan: Plan, refused: _Refusal) -> tuple[PendingReason, str]:
     if isinstance(refused, Refused) and refused.denial.failure is Failure.NO_RIGHT:
         return PendingReason.NAMESPACE_NOT_SERVED, not_served_words(refused.manifest)
     if isinstance(refused, Refused):
-        return PendingReason.TEMPLATE_INVALID, f"the API server refuses {title}: {refused.denial.message}"
+        what = f"the API server refuses {title}: {refused.denial.message}"
+        return PendingReason.TEMPLATE_INVALID, f"{what}; change spec.template, or have an administrator allow it"
     if any(owner.is_job(plan.uid) for owner in refused.owners):
         return PendingReason.NAME_CONFLICT, f"{title} is this job's own, but its labels were changed; delete it"
     return PendingReason.NAME_CONFLICT, taken_words(title, owner_of(refused.owners))

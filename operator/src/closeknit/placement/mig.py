@@ -154,7 +154,7 @@ def _offered(there: Counter[tuple[str, str | None]]) -> str:
         f"{number} {profile} ({product or 'unknown product'})"
         for (profile, product), number in sorted(there.items(), key=lambda each: (-each[1], str(each[0])))
     ]
-    return f"this cluster has {listed(kinds, 'and')}"
+    return f"this cluster has {listed(kinds, 'and')}; ask for one of these, or leave gpu.mig out for a whole GPU"
 
 
 def _named(nodes: dict[str, str]) -> str:

@@ -4,16 +4,17 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from closeknit.api.names import HOST_LEVEL, MNNVL, NVLINK_DOMAIN_LEVEL
-from closeknit.api.trainingjob import NvlinkPolicy
+from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.machine.islands import islands
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.binding import bindable, is_left_to_plugin
-from closeknit.placement.empty import ideal_gb_s
+from closeknit.placement.empty import could_place, ideal_gb_s
 from closeknit.placement.excluded import excluded
 from closeknit.placement.ground import Ground
 from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout
+from closeknit.placement.offer import matching
 from closeknit.placement.paths import nvlink_generation
 from closeknit.placement.request import Request
 from closeknit.placement.search import best_layout
@@ -58,7 +59,12 @@ def no_match(cluster: Cluster, request: Request) -> str:
         f"{number} {product}" + (f" ({memory / _GIB:.0f} GiB)" if memory else "")
         for (product, memory), number in sorted(found.items(), key=lambda entry: (-entry[1], str(entry[0])))
     ]
-    return f"needs {_gpus(request)} {' '.join(asked)}; this cluster has {listed(there, 'and') or 'no GPUs'}"
+    fields = [
+        *(["name one of these in gpu.products"] if request.products else []),
+        *(["lower gpu.minMemory"] if request.min_memory_bytes is not None else []),
+    ]
+    advice = f"; {listed(fields, 'or')}" if there else ""
+    return f"needs {_gpus(request)} {' '.join(asked)}; this cluster has {listed(there, 'and') or 'no GPUs'}{advice}"
 
 
 def insufficient(case: Case) -> str:
@@ -73,7 +79,9 @@ def insufficient(case: Case) -> str:
     each = request.gpus_per_node
     if each is None and free < request.gpus:
         where = f" on {count(nodes, 'node')}" if nodes else ""
-        return f"needs {_gpus(request)}; {free} {'is' if free == 1 else 'are'} free{where}{tail}"
+        most = sum(gpus * nodes for gpus, nodes in _whole(case))
+        never = f"; the cluster has {most} at all: ask for fewer" if 0 < most < request.gpus else ""
+        return f"needs {_gpus(request)}; {free} {'is' if free == 1 else 'are'} free{where}{never}{tail}"
     if each is not None:
         wanted = request.gpus // each
         fitting = sum(nodes for gpus, _, nodes in able if gpus >= each)
@@ -82,7 +90,10 @@ def insufficient(case: Case) -> str:
             names = sorted(name for _, offer, name in ground.nodes() if offer in those) if 0 < fitting <= 3 else []
             named = f" ({listed(names, 'and')})" if names else ""
             verb = "has" if fitting == 1 else "have"
-            return f"needs {count(wanted, 'node')} with {each} free GPUs each; {fitting} {verb} so many{named}{tail}"
+            most = sum(nodes for gpus, nodes in _whole(case) if gpus >= each)
+            never = f"; {most} {'has' if most == 1 else 'have'} so many at all: ask for fewer" if most < wanted else ""
+            found = f"{fitting} {verb} so many{named}{never}"
+            return f"needs {count(wanted, 'node')} with {each} free GPUs each; {found}{tail}"
     found = f"needs {_gpus(request)}; {free} are free on {count(nodes, 'node')}"
     size = request.gpus_per_node or request.gpus
     picked = sum(
@@ -111,6 +122,15 @@ def insufficient(case: Case) -> str:
     if case.cluster.fabric.rail_isolated:
         return f"{found}, but not the same indexes on every node (fabric.railIsolated){tail}"
     return f"{found}, but not in shares that can be bound there{tail}"
+
+
+def _whole(case: Case) -> list[tuple[int, int]]:
+    """(GPUs of a machine that the job takes where nobody holds any, nodes that have so many), excluded ones too."""
+    return [
+        ((matching(group.kind, case.request) & ~group.kind.mig).bit_count(), nodes)
+        for group, nodes in case.cluster.forest.now.counts.items()
+        if group.kind
+    ]
 
 
 def _of_one_generation(case: Case) -> int:
@@ -172,7 +192,8 @@ def _apart(case: Case) -> str:
 
 def no_domain(case: Case) -> str:
     """No domain of the required level has room."""
-    return _over_domains(case, case.request.required_level or HOST_LEVEL, "needs", "it would fit", "")
+    level = case.request.required_level or HOST_LEVEL
+    return _over_domains(case, level, "needs", "it would fit", f" (topology.fabric.preferred: {level})")
 
 
 def patient(case: Case) -> str:
@@ -252,7 +273,11 @@ def too_slow(case: Case) -> str:
     asked = f"needs {case.request.min_bus_bandwidth_gb_s:g} GB/s"
     if best.prediction.gb_s is None:
         return f"{asked}; what the gang would reach is unknown: {best.prediction.limited_by}"
-    return f"{asked}; the best placement now reaches {best.prediction.gb_s:g} GB/s: {best.prediction.limited_by}"
+    found = f"the best placement now reaches {best.prediction.gb_s:g} GB/s: {best.prediction.limited_by}"
+    in_any_way = replace(case.request, patient_level=None, binding=BindingPolicy.AUTO)
+    if could_place(case.cluster, in_any_way, case.tables):
+        return f"{asked}; {found}; lower topology.minBusBandwidthGBps, or wait for better ones"
+    return f"{asked}; {found}; nor would an empty cluster reach it: lower topology.minBusBandwidthGBps"
 
 
 def _known(case: Case) -> Layout:
