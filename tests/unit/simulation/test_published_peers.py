@@ -195,7 +195,7 @@ def test_random_takes_any_node_that_has_room() -> None:
 def _first_of(fabric: list[Host], rule: str, free: list[int], gpus: int, number: int) -> int | None:
     peer = Peer(fabric, PEERS[rule])
     peer.free = list(free)
-    taken = peer.take(Job(number, 0.0, gpus, 1.0), 0.0)
+    taken = peer.take(Job(number, 0.0, gpus, 1.0), 0.0, 1)
     return taken[0][0] if taken else None
 
 
@@ -207,7 +207,7 @@ def test_first_fit_fills_one_node_after_the_other() -> None:
     for of_a_node in (4, 2):
         peer = Peer(fabric, PEERS["first-fit"])
         jobs = [Job(number, 0.0, GPUS // of_a_node, 1.0) for number in range(2 * of_a_node + 1)]
-        taken = [peer.take(job, 0.0) for job in jobs]
+        taken = [peer.take(job, 0.0, 1) for job in jobs]
         assert [found and found[0][0] for found in taken] == [0] * of_a_node + [1] * of_a_node + [None]
 
 
