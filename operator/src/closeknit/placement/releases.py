@@ -69,6 +69,9 @@ _Holders = tuple[Holder, ...]
 
 def release(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, Release | None]:
     """The GPUs that would have to become free; None where nothing was found. Gives others a turn in between."""
+    # An empty cluster has GPUs that DRA binds, whatever those of this one are bound by.
+    if not could_place(cluster, replace(request, binding=BindingPolicy.AUTO), tables):
+        return None
     nodes = yield from _nodes(cluster, request, tables)
     totals = Counter[Holder]()
     for node in nodes:
@@ -92,11 +95,9 @@ def release(cluster: Cluster, request: Request, tables: Tables) -> Generator[Non
         there = yield from _without(chosen, nodes, cluster, request, tables)
         if there is not None:
             return there
-    # Links, NICs or the shape of what is free may ask for others than a count of GPUs does.
-    if not could_place(
-        cluster, replace(request, binding=BindingPolicy.AUTO), tables
-    ):  # which may bind in one way alone
+    if sum(len(cluster.nodes[node.name].usable) for node in nodes) < request.gpus:
         return None
+    # Links, NICs or the shape of what is free may ask for others than a count of GPUs does.
     order = sorted(totals, key=lambda holder: (totals[holder], holder))
     enough = yield from until_it_fits(
         order, lambda holders: Freed(_given(nodes, tuple(holders)), {}), cluster, request, tables
@@ -142,6 +143,8 @@ def _nodes(cluster: Cluster, request: Request, tables: Tables) -> Generator[None
     ground, found = tables.ground(cluster, replace(request, needs=())), list[_Node]()
     for _, offer, name in ground.nodes():
         view = cluster.nodes[name]
+        if request.binding is not BindingPolicy.AUTO and offer.terms.dra != (request.binding is BindingPolicy.DRA):
+            continue  # whatever becomes free of it
         has_room = fits(view.spare, request.needs)
         if not has_room and not fits(_left(cluster, view), request.needs):
             continue
