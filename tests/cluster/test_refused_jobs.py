@@ -76,7 +76,7 @@ def test_harmful_settings_are_told_and_leave_nothing(bed: Bed) -> None:
 def test_what_only_the_api_server_refuses_is_taken_back_and_never_called_placed(bed: Bed) -> None:
     bed.submit(gpus=16, template={"spec": {"containers": [{"name": "trainer"}]}})
     message = bed.wait_for_reason("TemplateInvalid")["message"]
-    assert message.endswith("is invalid: spec.containers[0].image: Required value")
+    assert "is invalid: spec.containers[0].image: Required value; change spec.template" in message
     bed.wait_for_told("TemplateInvalid")
     bed.cluster.wait_for(lambda: len(bed.writes()) == 6, "the audit log")
     writes = [(event.verb, event.resource, event.code) for event in sorted(bed.writes(), key=lambda each: each.at)]
