@@ -285,8 +285,7 @@ def test_a_gang_too_large_for_what_it_prefers_gives_way_while_many_wait(bed: Bed
     asked = job("train", gpus=16, gpu=H200, topology={"gpusPerNode": 8, "fabric": fabric})
     answer = bed.plan(asked)
     bed.cluster.apply(asked)
-    bed.cluster.wait_for(lambda: bed.told("train"), "it to be decided")
-    pending = bed.told("train")["pending"]
+    pending = bed.cluster.wait_for(lambda: bed.told("train").get("pending"), "it to wait")
     assert pending["reason"] == "WaitingForPreferred"
     assert "while many jobs wait for room, waits for 16 GPUs in one rack; r1 has the most free" in pending["message"]
     bed.cluster.kubectl("delete", "trainingjobs", *others[:2], "--namespace=default")
