@@ -74,7 +74,7 @@ def test_children_that_are_refused_together_count_as_one_refusal(first: int) -> 
     rejection = answers.rejection
     assert rejection is not None
     assert (rejection.of, rejection.tries, answers.rejections) == (Refusing.CHILD, 1, 1)
-    assert rejection.message.endswith(": pods is forbidden: exceeded quota: one")
+    assert ": pods is forbidden: exceeded quota: one; change spec.template" in rejection.message
 
 
 def test_after_a_refused_child_no_more_of_its_gang_is_made() -> None:

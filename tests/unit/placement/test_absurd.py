@@ -168,7 +168,10 @@ def test_a_node_that_reports_one_gpu_twice_is_left_out(field: str) -> None:
     refused = answered(cluster, gpus=9)
     assert isinstance(refused, NoFit)
     words = f"gpus[1].{field}: {gpus[0][field]} is also that of gpus[0].{field}"
-    assert refused.message == f"needs 9 GPUs; 8 are free on 1 node; 1 node excluded: gpu-0 (InvalidTopology: {words})"
+    assert refused.message == (
+        "needs 9 GPUs; 8 are free on 1 node; the cluster has 8 at all: ask for fewer; "
+        f"1 node excluded: gpu-0 (InvalidTopology: {words})"
+    )
 
 
 @pytest.mark.parametrize("device", [0, 1])
