@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from closeknit.placement.cost import Scale
+from closeknit.placement.fewest import Alike
 from closeknit.placement.ground import Area, numbers_of
 from closeknit.placement.hosts import Hosts, Units
 from closeknit.placement.plans import Plans
@@ -36,6 +37,7 @@ class Filling:
     def __init__(
         self,
         scale: Scale,
+        alike: Alike,
         *,
         is_equal: bool,
         is_exact: bool,
@@ -50,6 +52,7 @@ class Filling:
         self._is_equal = is_equal
         self._counts_free = counts_free
         self._scale = scale
+        self._alike = alike
         self._innermost = len(scale.of_domain) - 1
         self._forget()
 
@@ -62,6 +65,7 @@ class Filling:
             self._hosts,
             self._room,
             self._innermost,
+            self._alike,
             with_use=self._with_use,
             cheapest=self._cheapest,
             is_count=self._hosts.uniform is not None,
@@ -170,6 +174,8 @@ class Filling:
         return (self._is_equal or self._is_exact) and self._steps(area, units) <= EXACT_STEPS
 
     def _over_children(self, area: Area, units: int) -> int | None:
+        if units == self._room.capacity(area):
+            return self._whole(area)
         # One child is cheaper than any two, since it counts 1 at its level and the levels inside come later.
         alone = self._cheapest(area.children, units)
         if alone is not None:
@@ -187,6 +193,13 @@ class Filling:
         least = self._least(area, units)
         tables = [self._table(child, least, units) for child in area.children if self._room.capacity(child) >= least]
         return cheapest_sums(tables, units)[units]
+
+    def _whole(self, area: Area) -> int | None:
+        """What it costs that every node inside an area gives its most: nothing is left to choose."""
+        capacity = self._room.capacity
+        costs = [self._with_use(child, most) for child in area.children if (most := capacity(child))]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if len(known) == len(costs) else None
 
     def _table(self, child: Area, least: int, most: int) -> list[tuple[int, int]]:
         """(units, cost with the child's use) of everything that a child gives within these bounds, ascending."""
@@ -234,6 +247,9 @@ class Filling:
             return heap.picks if heap else ()
         if not area.children:
             return self._hosts.picks(area, units)
+        if units == self._room.capacity(area):
+            inside = ((child, most) for child in area.children if (most := self._room.capacity(child)))
+            return tuple(sorted(pick for child, most in inside for pick in self._picks(child, most)))
         alone = self._cheapest(area.children, units)
         if alone is not None:
             return self._picks_of_one(area.children, units, alone)

@@ -84,6 +84,7 @@ class Spreads:
         make = partial(
             Filling,
             self._site.scale,
+            self._site.tables.alike,
             is_equal=is_equal,
             is_exact=is_exact,
             counts_free=counts_free,
