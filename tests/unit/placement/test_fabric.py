@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeknit.placement import fabric
+from closeknit.placement.budget import Budget
 from closeknit.placement.cost import Cost, Scale
 from closeknit.placement.fabric import EXACT_NODES, Filling
 from closeknit.placement.fewest import Alike
@@ -69,7 +70,7 @@ def filling(nodes: Nodes, offers: Offers, *, counts_free: bool = False) -> Filli
         is_exact=len(offers) <= EXACT_NODES,
         counts_free=counts_free,
     )
-    search.follow(tree(nodes), sum(1 << number for number in offers), offers.__getitem__)
+    search.follow(tree(nodes), sum(1 << number for number in offers), offers.__getitem__, Budget())
     return search
 
 

@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
+from random import Random
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from closeknit.placement import fewest
+from closeknit.placement.budget import DECISION_STEPS, Budget
 from closeknit.placement.cost import Cost, Scale
 from closeknit.placement.fabric import EXACT_NODES, Filling
 from closeknit.placement.fewest import Alike
-from closeknit.placement.ground import Area, Members
+from closeknit.placement.ground import Area, Members, uneven
 from closeknit.placement.hosts import Units
 from closeknit.placement.place import place
 from closeknit.placement.placement import Placement
-from closeknit.placement.steps import FEWEST_STEPS, Counted, Step, combined
+from closeknit.placement.steps import Counted, Step, combined
 from closeknit.placement.tables import Tables
 from harness.called import A_SECOND, calls_of
 from scenarios.clusters import cluster_of, graph, node, wanted
@@ -45,6 +47,7 @@ def area(level: int, first: str, children: Sequence[Area], members: Sequence[Mem
         offers=offers,
         areas=1 + sum(child.areas for child in children),
         counts=counts,
+        uneven=uneven(children),
     )
 
 
@@ -64,11 +67,13 @@ def tree(blocks: Racks) -> Area:
     return area(-1, "", inside, ())
 
 
-def search(blocks: Racks, offers: Sequence[Units], *, counts_free: bool = False) -> Filling:
+def search(
+    blocks: Racks, offers: Sequence[Units], *, counts_free: bool = False, steps: int = DECISION_STEPS
+) -> Filling:
     total = sum(number for racks in blocks for nodes in racks for number in nodes.values())
     is_equal = all(tuple(units) == (1,) for units in offers)
     filling = Filling(SCALE, Alike(), is_equal=is_equal, is_exact=total <= EXACT_NODES, counts_free=counts_free)
-    filling.follow(tree(blocks), (1 << len(offers)) - 1, lambda number: offers[number])
+    filling.follow(tree(blocks), (1 << len(offers)) - 1, lambda number: offers[number], Budget(steps))
     return filling
 
 
@@ -117,12 +122,11 @@ def test_a_hundred_and_one_nodes_over_two_blocks_need_seven_racks() -> None:
     assert len({name.rsplit("-", 2)[0] for name, *_ in filling.picks(101)}) == 7
 
 
-@pytest.mark.parametrize("steps", [FEWEST_STEPS, 0], ids=["all gone through", "nothing gone through"])
-def test_beyond_its_budget_it_says_that_there_may_be_fewer(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+@pytest.mark.parametrize("steps", [DECISION_STEPS, 0], ids=["all gone through", "nothing gone through"])
+def test_beyond_its_budget_it_says_that_there_may_be_fewer(steps: int) -> None:
     """104 of 205 nodes: the bound by itself does not tell that eleven racks are the fewest."""
-    monkeypatch.setattr("closeknit.placement.choice.FEWEST_STEPS", steps)
     capacities = [[16, 3], [16, 11, 11], [7, 5, 5], [16, 5, 3], [3, 3, 3], [16, 11, 11, 3], [11, 7, 5, 3], [16, 7]]
-    filling = search([[{0: number} for number in racks] for racks in capacities], [{1: HOST}])
+    filling = search([[{0: number} for number in racks] for racks in capacities], [{1: HOST}], steps=steps)
     cost = filling.cost(104)
     assert cost is not None
     assert SCALE.domains(cost) == (3, 11, 104)
@@ -136,7 +140,20 @@ DEEP_HOST = DEEP.packed(Cost((0, 0, 0, 1), free_gpus=(0, 0, 0)))
 Pods = Sequence[Sequence[Sequence[int]]]  # of each block, of each of its pods: the nodes of each rack
 
 
-def deep_search(blocks: Pods, alike: Alike) -> Filling:
+PODS = st.lists(
+    st.lists(st.lists(st.sampled_from([1, 2, 3, 5, 8, 9, 16]), min_size=1, max_size=4), min_size=1, max_size=4),
+    min_size=2,
+    max_size=5,
+)
+
+
+def deep_search(blocks: Pods, alike: Alike, steps: int = DECISION_STEPS) -> Filling:
+    filling = Filling(DEEP, alike, is_equal=True, is_exact=False)
+    filling.follow(deep_tree(blocks), 1, lambda _: {1: DEEP_HOST}, Budget(steps))
+    return filling
+
+
+def deep_tree(blocks: Pods) -> Area:
     def pod(name: str, racks: Sequence[int]) -> Area:
         names = [f"{name}-{number:02}" for number in range(len(racks))]
         nodes = [tuple(f"{rack}-{each:02}" for each in range(size)) for rack, size in zip(names, racks, strict=True)]
@@ -147,9 +164,7 @@ def deep_search(blocks: Pods, alike: Alike) -> Filling:
         area(0, f"{block:02}", [pod(f"{block:02}-{number:02}", racks) for number, racks in enumerate(pods)], ())
         for block, pods in enumerate(blocks)
     ]
-    filling = Filling(DEEP, alike, is_equal=True, is_exact=False)
-    filling.follow(area(-1, "", inside, ()), 1, lambda _: {1: DEEP_HOST})
-    return filling
+    return area(-1, "", inside, ())
 
 
 def fewest_of_three_levels(blocks: Pods, units: int) -> tuple[int, ...]:
@@ -188,11 +203,7 @@ def test_what_costs_more_than_what_is_known_is_no_proof() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(
-        st.lists(st.lists(st.sampled_from([1, 2, 3, 5, 8, 9, 16]), min_size=1, max_size=4), min_size=1, max_size=4),
-        min_size=2,
-        max_size=5,
-    ),
+    PODS,
     st.floats(0.3, 1.0),
 )
 def test_no_spread_over_three_levels_needs_fewer_domains(blocks: list[list[list[int]]], part: float) -> None:
@@ -205,12 +216,70 @@ def test_no_spread_over_three_levels_needs_fewer_domains(blocks: list[list[list[
     assert filling.is_proven
 
 
+@settings(max_examples=40, deadline=None)
+@given(PODS, st.floats(0.3, 1.0), st.sampled_from([0, 16, 128, 1024]), st.randoms(use_true_random=False))
+def test_when_the_budget_ends_neither_names_nor_order_matter_and_nothing_is_refused(
+    blocks: list[list[list[int]]], part: float, steps: int, random: Random
+) -> None:
+    units = max(2, int(part * sum(size for pods in blocks for racks in pods for size in racks)))
+    filling = deep_search(blocks, Alike(), steps)
+    cost = filling.cost(units)
+    assert cost is not None
+    assert DEEP.domains(cost) >= (*fewest_of_three_levels(blocks, units), units)
+    assert not filling.is_least or DEEP.domains(cost)[:3] == fewest_of_three_levels(blocks, units)
+    assert len({name for name, *_ in filling.picks(units)}) == units
+    assert racks_of(filling, units) == DEEP.domains(cost)[2]
+    for pods in blocks:
+        random.shuffle(pods)
+        for racks in pods:
+            random.shuffle(racks)
+    random.shuffle(blocks)
+    other = deep_search(blocks, Alike(), steps)
+    assert other.cost(units) == cost
+    assert other.is_least == filling.is_least
+
+
+@settings(max_examples=20, deadline=None)
+@given(PODS, PODS, st.sampled_from([0, 16, 128, 1024]))
+def test_what_was_searched_before_with_another_budget_does_not_matter(
+    before: list[list[list[int]]], blocks: list[list[list[int]]], steps: int
+) -> None:
+    units = sum(size for pods in blocks for racks in pods for size in racks) * 2 // 3 + 1
+    alike = Alike()
+    known = deep_search(before, alike)
+    known.cost(units)
+    for each in (DECISION_STEPS, steps):
+        known.follow(deep_tree(blocks), 1, lambda _: {1: DEEP_HOST}, Budget(each))
+        fresh = deep_search(blocks, Alike(), each)
+        assert (known.cost(units), known.is_least) == (fresh.cost(units), fresh.is_least)
+        assert known.picks(units) == fresh.picks(units)
+
+
+def test_the_more_domains_are_uneven_the_less_is_looked_at_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ninety-six blocks, no two of them alike, each of which takes some thousand combinations."""
+    random = Random(1)  # noqa: S311 - the same blocks every time
+    blocks = [[[random.randint(1, 40) for _ in range(9)] for _ in range(12)] for _ in range(96)]
+    looked_at = list[int]()
+
+    def counted(children: Counted, most_steps: int) -> tuple[tuple[Step, ...], bool]:
+        looked_at.append(most_steps)
+        return combined(children, most_steps)
+
+    monkeypatch.setattr(fewest, "combined", counted)
+    filling = deep_search(blocks, Alike())
+    cost = filling.cost(150_000)
+    assert cost is not None
+    assert len([steps for steps in looked_at if steps]) == len(blocks)
+    assert sum(looked_at) <= DECISION_STEPS
+    assert not filling.is_least
+
+
 def test_what_areas_have_in_common_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     worked_out = list[int]()
 
-    def counted(children: Counted) -> tuple[tuple[Step, ...], bool]:
+    def counted(children: Counted, most_steps: int) -> tuple[tuple[Step, ...], bool]:
         worked_out.append(len(children))
-        return combined(children)
+        return combined(children, most_steps)
 
     monkeypatch.setattr(fewest, "combined", counted)
     alike, blocks = Alike(), [[[16, 7, 3], [9, 8, 2, 1]], [[16, 7, 3], [9, 8, 2, 1]], [[16, 16, 5], [9, 8, 2, 1]]] * 2

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from closeknit.placement.steps import COUNT_BITS, FEWEST_STEPS, Counted, Menu, Step
+from closeknit.placement.steps import COUNT_BITS, Counted, Menu, Step
 
 Pairs = list[tuple[Menu, Step]]
 """A step of each child that is taken."""
@@ -54,13 +54,13 @@ class Choice:
             found = min(found, self._lowered(self._whole(worth))[0], key=cost_of)
         return found, self._is_least(found, price)
 
-    def gone_through(self, known: Pairs) -> tuple[Pairs, bool]:
+    def gone_through(self, known: Pairs, most_steps: int) -> tuple[Pairs, bool]:
         """The best choice that is found when all are gone through, and whether there is none better.
 
         First it is the fewest domains of the next level, then of those choices the fewest of the level inside it: where
-        the steps do not do for all of it, the outer levels are the fewest still.
+        so many steps do not do for all of it, the outer levels are the fewest still.
         """
-        left = FEWEST_STEPS
+        left = most_steps
         highest = max(menu.steps[-1].cost for menu in self._counts).bit_length() // COUNT_BITS
         for level in range(highest - 1, -1, -1):
             bits = COUNT_BITS * level

@@ -14,6 +14,7 @@ win. Of spreads that cost the same the one with the first nodes is taken, and of
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from closeknit.placement.budget import Budget
 from closeknit.placement.cost import Scale
 from closeknit.placement.fewest import Alike
 from closeknit.placement.ground import Area, numbers_of
@@ -54,6 +55,7 @@ class Filling:
         self._scale = scale
         self._alike = alike
         self._innermost = len(scale.of_domain) - 1
+        self._most_steps: tuple[int, ...] = ()
         self._forget()
 
     def _forget(self) -> None:
@@ -66,6 +68,7 @@ class Filling:
             self._room,
             self._innermost,
             self._alike,
+            self._most_steps,
             with_use=self._with_use,
             cheapest=self._cheapest,
             is_count=self._hosts.uniform is not None,
@@ -81,12 +84,15 @@ class Filling:
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
 
-    def follow(self, root: Area, offers: int, units_of: Callable[[int], Units]) -> None:
+    def follow(self, root: Area, offers: int, units_of: Callable[[int], Units], budget: Budget) -> None:
         """From now on the search is in the tree below this root, where the offers of this mask give anything.
 
         What an offer gives is asked once, and is always the same.
         """
-        if self._room.areas > MANY_TIMES * root.areas + FEW_AREAS:  # most of what is known is gone
+        most_steps = budget.of_areas(root.uneven)
+        # Most of what is known is gone, or what was not proven might be.
+        if self._room.areas > MANY_TIMES * root.areas + FEW_AREAS or most_steps != self._most_steps:
+            self._most_steps = most_steps
             self._forget()
         for number in numbers_of(offers & ~self._seen):
             self._hosts.add(number, units_of(number))

@@ -35,9 +35,9 @@ class Alike:
     def __init__(self) -> None:
         self._menus: dict[tuple[Step, ...], Menu] = {}
         self._used: dict[tuple[Menu, int], Menu] = {}
-        self._inside: dict[Counted, tuple[Menu, bool]] = {}
+        self._inside: dict[tuple[Counted, int], tuple[Menu, bool]] = {}
         self._tried: dict[tuple[Counted, int], tuple[Pairs, bool]] = {}
-        self._found: dict[tuple[Counted, int], tuple[Pairs, bool]] = {}
+        self._found: dict[tuple[Counted, int, int], tuple[Pairs, bool]] = {}
 
     def menu(self, steps: tuple[Step, ...]) -> Menu:
         """The one menu of these steps."""
@@ -53,12 +53,13 @@ class Alike:
             self._used[menu, use] = found
         return found
 
-    def inside(self, children: Counted) -> tuple[Menu, bool]:
+    def inside(self, children: Counted, most_steps: int) -> tuple[Menu, bool]:
         """What an area of these children gives, and whether it is exact."""
-        found = self._inside.get(children)
+        key = (children, most_steps)
+        found = self._inside.get(key)
         if found is None:
-            steps, is_exact = combined(children)
-            found = self._inside[children] = self.menu(steps), is_exact
+            steps, is_exact = combined(children, most_steps)
+            found = self._inside[key] = self.menu(steps), is_exact
         return found
 
     def tried(self, children: Counted, units: int) -> tuple[Pairs, bool]:
@@ -71,23 +72,25 @@ class Alike:
             found = self._tried[key] = Choice(children, units).tried()
         return found
 
-    def gone_through(self, children: Counted, units: int) -> tuple[Pairs, bool]:
+    def gone_through(self, children: Counted, units: int, most_steps: int) -> tuple[Pairs, bool]:
         """The best choice that is found when all are gone through, and whether there is none better."""
-        key = (children, units)
+        key = (children, units, most_steps)
         found = self._found.get(key)
         if found is None:
             if len(self._found) > MANY_CHOICES:
                 self._found = {}
             known, _ = self.tried(children, units)
-            found = self._found[key] = Choice(children, units).gone_through(known)
+            found = self._found[key] = Choice(children, units).gone_through(known, most_steps)
         return found
 
 
 class Fewest:
     """The steps of the areas of one search."""
 
-    def __init__(self, room: Room, innermost: int, alike: Alike) -> None:
+    def __init__(self, room: Room, innermost: int, alike: Alike, most_steps: tuple[int, ...]) -> None:
+        """`most_steps`: for each area of each level, the root's first."""
         self._room = room
+        self._most_steps = most_steps
         self._alike = alike
         self._weights = [1 << COUNT_BITS * (innermost - level) for level in range(innermost + 1)]
         self._inside: dict[Area, Menu] = {}
@@ -103,7 +106,7 @@ class Fewest:
         counted = _counted(children)
         pairs, is_proven = self._alike.tried(counted, units)
         if not is_proven and not (is_proven := cost_of(pairs) == self._least(area, units)):
-            pairs, is_proven = self._alike.gone_through(counted, units)
+            pairs, is_proven = self._alike.gone_through(counted, units, self._steps_of(area))
         pairs = sorted(pairs, key=lambda pair: (pair[0].steps, pair[1]), reverse=True)
         places = {menu: iter(alike) for menu, alike in children.items()}
         parts = [(next(places[menu]), step.units) for menu, step in pairs]
@@ -138,13 +141,17 @@ class Fewest:
         known = self._inside.get(area)
         if known is None:
             if area.children:
-                known, is_exact = self._alike.inside(_counted(self._by_menu(area)))
+                known, is_exact = self._alike.inside(_counted(self._by_menu(area)), self._steps_of(area))
                 if not is_exact or (self._unproven and not self._unproven.isdisjoint(area.children)):
                     self._unproven.add(area)
             else:
                 known = self._alike.menu((Step(0, self._room.capacity(area)),))
             self._inside[area] = known
         return known
+
+    def _steps_of(self, area: Area) -> int:
+        """How many steps may be taken for an area."""
+        return self._most_steps[area.level + 1] if area.uneven else 0
 
     def _least(self, area: Area, units: int) -> int | None:
         """What so many units of an area cost at least, where its steps are exact; not known of the root, which nobody

@@ -43,6 +43,7 @@ class Plans:
         room: Room,
         innermost: int,
         alike: Alike,
+        most_steps: tuple[int, ...],
         *,
         with_use: Costs,
         cheapest: Callable[[Sequence[Area], int], int | None],
@@ -54,7 +55,7 @@ class Plans:
         self._planned: dict[tuple[Area, int], Plan | None] = {}
         self._hosts = hosts
         self._room = room
-        self._fewest = Fewest(room, innermost, alike)
+        self._fewest = Fewest(room, innermost, alike, most_steps)
         self._with_use = with_use
         self._cheapest = cheapest
         self.change = Change(hosts, room)

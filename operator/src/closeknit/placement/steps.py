@@ -11,7 +11,6 @@ from itertools import accumulate
 from typing import NamedTuple
 
 COUNT_BITS = 20  # of the domains of one level: there are fewer than a million
-FEWEST_STEPS = 40_000  # combinations of steps for one area, some 10 ms
 
 
 class Step(NamedTuple):
@@ -40,18 +39,16 @@ Counted = tuple[tuple[Menu, int], ...]
 """The children of an area: how many have the same menu; those of the least steps first."""
 
 
-def combined(children: Counted) -> tuple[tuple[Step, ...], bool]:
-    """The steps of all children together; and whether they are exact: where there are too many combinations it is the
-    fullest children first."""
-    found: list[tuple[int, int]] = [(0, 0)]  # by cost, ascending: the most units
-    left = FEWEST_STEPS
-    for steps in _parts(children):
+def combined(children: Counted, most_steps: int) -> tuple[tuple[Step, ...], bool]:
+    """The steps of all children together; and whether they are exact: where there are more combinations than may be
+    looked at it is the fullest children first."""
+    first, *parts = _parts(children)
+    found: list[tuple[int, int]] = [(0, 0), *first]  # by cost, ascending: the most units
+    left = most_steps
+    for steps in parts:
         left -= len(found) * len(steps)
         if left < 0:
             return _in_order(children), False
-        if len(found) == 1:
-            found += steps
-            continue
         grown = dict(found)
         for more, given in steps:
             for cost, units in found:
