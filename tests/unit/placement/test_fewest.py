@@ -1,5 +1,6 @@
 """Beyond the sizes where all combinations are tried: the fewest domains all the same, and no false refusal."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from random import Random
@@ -13,7 +14,7 @@ from closeknit.placement.budget import DECISION_STEPS, Budget
 from closeknit.placement.cost import Cost, Scale
 from closeknit.placement.fabric import EXACT_NODES, Filling
 from closeknit.placement.fewest import Alike
-from closeknit.placement.ground import Area, Members, uneven
+from closeknit.placement.ground import Area, Members, branching
 from closeknit.placement.hosts import Units
 from closeknit.placement.place import place
 from closeknit.placement.placement import Placement
@@ -47,7 +48,7 @@ def area(level: int, first: str, children: Sequence[Area], members: Sequence[Mem
         offers=offers,
         areas=1 + sum(child.areas for child in children),
         counts=counts,
-        uneven=uneven(children),
+        branching=branching(children),
     )
 
 
@@ -269,8 +270,9 @@ def test_the_more_domains_are_uneven_the_less_is_looked_at_in_each(monkeypatch: 
     filling = deep_search(blocks, Alike())
     cost = filling.cost(150_000)
     assert cost is not None
-    assert len([steps for steps in looked_at if steps]) == len(blocks)
-    assert sum(looked_at) <= DECISION_STEPS
+    of_levels = Counter(looked_at)
+    assert sorted(of_levels.values()) == [len(blocks), sum(map(len, blocks))]
+    assert all(steps * number <= DECISION_STEPS for steps, number in of_levels.items())
     assert not filling.is_least
 
 

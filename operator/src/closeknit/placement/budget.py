@@ -22,6 +22,6 @@ class Budget(NamedTuple):
         """The part of each of so many."""
         return Budget(self.steps >> max(0, number - 1).bit_length())
 
-    def of_areas(self, uneven: tuple[int, ...]) -> tuple[int, ...]:
-        """The steps of each area at each of some levels, from how many areas of each level are uneven."""
-        return tuple(min(AREA_STEPS, self.among(number).steps) for number in uneven)
+    def of_areas(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """The steps of each area at each of some levels, from how many areas there are at each of them."""
+        return tuple(min(AREA_STEPS, self.among(number).steps) for number in numbers)

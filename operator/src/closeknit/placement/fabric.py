@@ -81,6 +81,8 @@ class Filling:
         """Which of them are what a heap costs that was made up of all nodes."""
         self._doubted: set[int] = set()
         """Contents of which something may cost fewer domains than was found."""
+        self._lavish: set[int] = set()
+        """Contents of which something may cost fewer nodes."""
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
 
@@ -89,7 +91,7 @@ class Filling:
 
         What an offer gives is asked once, and is always the same.
         """
-        most_steps = budget.of_areas(root.uneven)
+        most_steps = budget.of_areas(root.branching)
         # Most of what is known is gone, or what was not proven might be.
         if self._room.areas > MANY_TIMES * root.areas + FEW_AREAS or most_steps != self._most_steps:
             self._most_steps = most_steps
@@ -119,7 +121,10 @@ class Filling:
     def picks(self, units: int) -> tuple[Pick, ...]:
         """(node, units) of the cheapest spread, by node. There is one."""
         self.is_proven = True
-        return self._picks(self._root, units)
+        picks = self._picks(self._root, units)
+        if self._room.content(self._root) in self._lavish and len(picks) > self._hosts.fewest(self._root, units):
+            self.is_proven = False
+        return picks
 
     def _exactly(self, area: Area, units: int) -> int | None:
         """What the cheapest spread of exactly these units inside one area costs, but for using the area."""
@@ -135,6 +140,8 @@ class Filling:
     def _worked_out(self, area: Area, units: int) -> int | None:
         found = self._over_children(area, units) if area.children else self._hosts.cost(area, units)
         has_gaps = self._hosts.has_gaps(area)
+        if has_gaps or (self._lavish and any(self._room.content(child) in self._lavish for child in area.children)):
+            self._lavish.add(self._room.content(area))
         if has_gaps or (self._doubted and any(map(self._is_doubted, area.children))):
             self._doubted.add(self._room.content(area))
         if found is not None or not has_gaps:
@@ -190,6 +197,8 @@ class Filling:
             plan = self._plans.plan(area, units)
             if plan is None or not plan.is_proven:
                 self._doubted.add(self._room.content(area))
+            if plan is not None and not plan.is_frugal:
+                self._lavish.add(self._room.content(area))
             return plan.cost if plan else None
         if self._hosts.uniform is not None and not self._counts_free and area.level + 1 == self._innermost:
             return self._fewest_children(area, units)

@@ -87,9 +87,14 @@ class Alike:
 class Fewest:
     """The steps of the areas of one search."""
 
-    def __init__(self, room: Room, innermost: int, alike: Alike, most_steps: tuple[int, ...]) -> None:
-        """`most_steps`: for each area of each level, the root's first."""
+    def __init__(
+        self, room: Room, innermost: int, alike: Alike, most_steps: tuple[int, ...], *, counts_hosts: bool
+    ) -> None:
+        """`most_steps`: for each area of each level, the root's first. Where hosts count they are domains of the
+        innermost level."""
         self._room = room
+        self._counts_hosts = counts_hosts
+        innermost += counts_hosts
         self._most_steps = most_steps
         self._alike = alike
         self._weights = [1 << COUNT_BITS * (innermost - level) for level in range(innermost + 1)]
@@ -145,13 +150,19 @@ class Fewest:
                 if not is_exact or (self._unproven and not self._unproven.isdisjoint(area.children)):
                     self._unproven.add(area)
             else:
-                known = self._alike.menu((Step(0, self._room.capacity(area)),))
+                known = self._alike.menu(self._of_hosts(area))
             self._inside[area] = known
         return known
 
+    def _of_hosts(self, area: Area) -> tuple[Step, ...]:
+        """What the nodes of a domain give, the fullest first, where each of them costs something."""
+        if not self._counts_hosts:
+            return (Step(0, self._room.capacity(area)),)
+        return tuple([Step(hosts, units) for hosts, units in enumerate(self._room.sums(area), 1)])
+
     def _steps_of(self, area: Area) -> int:
         """How many steps may be taken for an area."""
-        return self._most_steps[area.level + 1] if area.uneven else 0
+        return self._most_steps[area.level + 1]
 
     def _least(self, area: Area, units: int) -> int | None:
         """What so many units of an area cost at least, where its steps are exact; not known of the root, which nobody

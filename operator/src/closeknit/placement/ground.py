@@ -64,8 +64,8 @@ class Area:
     """How many areas are in it, itself included."""
     counts: Mapping[int, int]
     """Where it has children: how many nodes have each offer, by its number."""
-    uneven: tuple[int, ...] = ()
-    """Of its level and each inside it, how many areas have children that have children; without levels of none."""
+    branching: tuple[int, ...] = ()
+    """Of its level and each inside it, how many areas have children; without levels of none."""
 
     def counted(self) -> Iterator[tuple[int, int]]:
         """(offer, nodes), an offer more than once where nodes of it stand apart."""
@@ -83,11 +83,9 @@ class Area:
         )
 
 
-def uneven(children: Sequence[Area]) -> tuple[int, ...]:
-    """Of an area with these children and of each level inside it, how many areas have children that have children."""
-    if not any(child.children for child in children):
-        return ()
-    return (1, *map(sum, zip_longest(*(child.uneven for child in children), fillvalue=0)))
+def branching(children: Sequence[Area]) -> tuple[int, ...]:
+    """Of an area with these children and of each level inside it, how many areas have children."""
+    return (1, *map(sum, zip_longest(*(child.branching for child in children), fillvalue=0)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,6 +32,8 @@ class Plan(NamedTuple):
     rest: Rest | None
     is_proven: bool
     """Whether no other needs fewer domains."""
+    is_frugal: bool = True
+    """Whether none with as few domains needs fewer nodes."""
 
 
 class Plans:
@@ -55,7 +57,9 @@ class Plans:
         self._planned: dict[tuple[Area, int], Plan | None] = {}
         self._hosts = hosts
         self._room = room
-        self._fewest = Fewest(room, innermost, alike, most_steps)
+        self._fewest = Fewest(room, innermost, alike, most_steps, counts_hosts=False)
+        self._frugal = None if hosts.is_equal else Fewest(room, innermost, alike, most_steps, counts_hosts=True)
+        """Counts nodes after domains, where not every node gives the same; that is much more to search."""
         self._with_use = with_use
         self._cheapest = cheapest
         self.change = Change(hosts, room)
@@ -76,7 +80,19 @@ class Plans:
         return self._planned[key]
 
     def _worked_out(self, area: Area, units: int) -> Plan | None:
-        split = self._split(area, units)
+        plan = self._of_domains(area, units)
+        if plan is None or self._frugal is None or self._hosts.has_gaps(area):
+            return plan
+        if self._room.hosts_of(plan.cost) == self._hosts.fewest(area, units):  # anywhere in the area
+            return plan
+        split = self._split(self._frugal, area, units)
+        if split is None:
+            return plan._replace(is_frugal=False)
+        best = split if split.cost < plan.cost else plan
+        return best._replace(is_proven=plan.is_proven or split.is_proven, is_frugal=split.is_proven)
+
+    def _of_domains(self, area: Area, units: int) -> Plan | None:
+        split = self._split(self._fewest, area, units)
         if split is not None and split.is_proven and self._is_count:
             return split
         if split is not None and self._least_of_fullest(area, units) > split.cost:
@@ -86,8 +102,8 @@ class Plans:
             return fullest._replace(is_proven=split is not None and split.is_proven) if fullest else None
         return split
 
-    def _split(self, area: Area, units: int) -> Plan | None:
-        split = self._fewest.split(area, units)
+    def _split(self, fewest: Fewest, area: Area, units: int) -> Plan | None:
+        split = fewest.split(area, units)
         costs = [self._with_use(child, given) for child, given in split.parts]
         known = [cost for cost in costs if cost is not None]
         return Plan(sum(known), split.parts, None, split.is_proven) if len(known) == len(costs) else None

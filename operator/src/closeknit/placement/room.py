@@ -51,6 +51,10 @@ class Room:
         domains, free_gpu = (self._lone_uses if area.is_lone else self._uses)[area.level]
         return domains + free_gpu * area.free_gpus if self._counts_free else domains
 
+    def hosts_of(self, cost: int) -> int:
+        """How many nodes a cost counts."""
+        return self._scale.domains(cost)[-1]
+
     def content(self, area: Area) -> int:
         """A number that is equal for areas of which every spread costs the same."""
         found = self._contents.get(area)
@@ -74,11 +78,11 @@ class Room:
         """No fewer children than this hold so many units."""
         if self._hosts.is_equal and not area.children:
             return units
-        return bisect_left(self._sums(area), units) + 1
+        return bisect_left(self.sums(area), units) + 1
 
     def most_of(self, area: Area, number: int) -> int:
         """What so many of its children hold at most."""
-        return self._sums(area)[number - 1]
+        return self.sums(area)[number - 1]
 
     def able(self, children: Sequence[Area], units: int) -> Iterator[tuple[int, Area]]:
         """(the least number of children of its own that it must use, child) of those children that hold so much, the
@@ -93,7 +97,7 @@ class Room:
         # Nothing but what the use of the child costs lies above the step; half of it is room for what lies below.
         return self._scale.of_domain[child.level] + fewest * step - best > step // 2
 
-    def _sums(self, area: Area) -> list[int]:
+    def sums(self, area: Area) -> list[int]:
         """What its first child holds, its first two, …, the fullest first."""
         reached = self._reached.get(area)
         if reached is None:
