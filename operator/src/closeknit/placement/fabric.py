@@ -75,7 +75,8 @@ class Filling:
         )
         self._seen = 0
         self.is_proven = True
-        """Whether the picks that were asked for last need the fewest domains for certain."""
+        """Whether the picks that were asked for last need the fewest domains, and in these the fewest nodes, for
+        certain."""
         self._costs: dict[tuple[int, int], int | None] = {}
         self._heaped: set[tuple[int, int]] = set()
         """Which of them are what a heap costs that was made up of all nodes."""
