@@ -263,8 +263,13 @@ def uneven(nodes: int, fans: Sequence[int], *, missing: float = 0.0, held: float
 
 @pytest.mark.parametrize(
     ("nodes", "fans", "missing", "held", "gpus", "most"),
-    [(2000, (1, 1), 0.5, 0.0, 61, A_SECOND), (1600, (3, 40, 10, 10), 0.0, 0.4, 3607, 3 * A_SECOND)],
-    ids=["half of the labels missing", "hardly a node to a domain"],
+    [
+        (2000, (1, 1), 0.5, 0.0, 61, A_SECOND),
+        (1600, (3, 40, 10, 10), 0.0, 0.4, 3607, 3 * A_SECOND),
+        (2000, (10, 40, 40, 2, 2), 0.5, 0.4, 1637, 2 * A_SECOND),
+        (2000, (3, 2, 10), 0.99, 0.0, 15_999, 2 * A_SECOND),
+    ],
+    ids=["half of the labels missing", "hardly a node to a domain", "hundreds stand alone", "nearly all stand alone"],
 )
 def test_an_uneven_fabric_is_searched_in_bounded_time(
     nodes: int, fans: Sequence[int], missing: float, held: float, gpus: int, most: int

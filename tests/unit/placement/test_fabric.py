@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeknit.placement import fabric
+from closeknit.placement.budget import Budget
 from closeknit.placement.cost import Cost, Scale
 from closeknit.placement.fabric import EXACT_NODES, Filling
+from closeknit.placement.fewest import Alike
 from closeknit.placement.ground import Area, Members
 from closeknit.placement.hosts import Units
 
@@ -63,11 +65,12 @@ def name(number: int) -> str:
 def filling(nodes: Nodes, offers: Offers, *, counts_free: bool = False) -> Filling:
     search = Filling(
         SCALE,
+        Alike(),
         is_equal=all(tuple(each) == (1,) for each in offers.values()),
         is_exact=len(offers) <= EXACT_NODES,
         counts_free=counts_free,
     )
-    search.follow(tree(nodes), sum(1 << number for number in offers), offers.__getitem__)
+    search.follow(tree(nodes), sum(1 << number for number in offers), offers.__getitem__, Budget())
     return search
 
 

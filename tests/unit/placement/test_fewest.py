@@ -1,19 +1,24 @@
 """Beyond the sizes where all combinations are tried: the fewest domains all the same, and no false refusal."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
+from random import Random
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from closeknit.placement import fewest
+from closeknit.placement.budget import DECISION_STEPS, Budget
 from closeknit.placement.cost import Cost, Scale
 from closeknit.placement.fabric import EXACT_NODES, Filling
-from closeknit.placement.ground import Area, Members
+from closeknit.placement.fewest import Alike
+from closeknit.placement.ground import Area, Members, branching
 from closeknit.placement.hosts import Units
 from closeknit.placement.place import place
 from closeknit.placement.placement import Placement
+from closeknit.placement.steps import Counted, Step, combined
 from closeknit.placement.tables import Tables
 from harness.called import A_SECOND, calls_of
 from scenarios.clusters import cluster_of, graph, node, wanted
@@ -43,6 +48,7 @@ def area(level: int, first: str, children: Sequence[Area], members: Sequence[Mem
         offers=offers,
         areas=1 + sum(child.areas for child in children),
         counts=counts,
+        branching=branching(children),
     )
 
 
@@ -62,11 +68,13 @@ def tree(blocks: Racks) -> Area:
     return area(-1, "", inside, ())
 
 
-def search(blocks: Racks, offers: Sequence[Units], *, counts_free: bool = False) -> Filling:
+def search(
+    blocks: Racks, offers: Sequence[Units], *, counts_free: bool = False, steps: int = DECISION_STEPS
+) -> Filling:
     total = sum(number for racks in blocks for nodes in racks for number in nodes.values())
     is_equal = all(tuple(units) == (1,) for units in offers)
-    filling = Filling(SCALE, is_equal=is_equal, is_exact=total <= EXACT_NODES, counts_free=counts_free)
-    filling.follow(tree(blocks), (1 << len(offers)) - 1, lambda number: offers[number])
+    filling = Filling(SCALE, Alike(), is_equal=is_equal, is_exact=total <= EXACT_NODES, counts_free=counts_free)
+    filling.follow(tree(blocks), (1 << len(offers)) - 1, lambda number: offers[number], Budget(steps))
     return filling
 
 
@@ -115,17 +123,173 @@ def test_a_hundred_and_one_nodes_over_two_blocks_need_seven_racks() -> None:
     assert len({name.rsplit("-", 2)[0] for name, *_ in filling.picks(101)}) == 7
 
 
-@pytest.mark.parametrize("steps", [fewest.FEWEST_STEPS, 0], ids=["all gone through", "nothing gone through"])
-def test_beyond_its_budget_it_says_that_there_may_be_fewer(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+@pytest.mark.parametrize("steps", [DECISION_STEPS, 0], ids=["all gone through", "nothing gone through"])
+def test_beyond_its_budget_it_says_that_there_may_be_fewer(steps: int) -> None:
     """104 of 205 nodes: the bound by itself does not tell that eleven racks are the fewest."""
-    monkeypatch.setattr(fewest, "FEWEST_STEPS", steps)
     capacities = [[16, 3], [16, 11, 11], [7, 5, 5], [16, 5, 3], [3, 3, 3], [16, 11, 11, 3], [11, 7, 5, 3], [16, 7]]
-    filling = search([[{0: number} for number in racks] for racks in capacities], [{1: HOST}])
+    filling = search([[{0: number} for number in racks] for racks in capacities], [{1: HOST}], steps=steps)
     cost = filling.cost(104)
     assert cost is not None
     assert SCALE.domains(cost) == (3, 11, 104)
     assert len(filling.picks(104)) == 104
     assert filling.is_proven == filling.is_least == (steps > 0)
+
+
+DEEP = Scale(4)  # block, pod, rack, host
+DEEP_HOST = DEEP.packed(Cost((0, 0, 0, 1), free_gpus=(0, 0, 0)))
+
+Pods = Sequence[Sequence[Sequence[int]]]  # of each block, of each of its pods: the nodes of each rack
+
+
+PODS = st.lists(
+    st.lists(st.lists(st.sampled_from([1, 2, 3, 5, 8, 9, 16]), min_size=1, max_size=4), min_size=1, max_size=4),
+    min_size=2,
+    max_size=5,
+)
+
+
+def deep_search(blocks: Pods, alike: Alike, steps: int = DECISION_STEPS) -> Filling:
+    filling = Filling(DEEP, alike, is_equal=True, is_exact=False)
+    filling.follow(deep_tree(blocks), 1, lambda _: {1: DEEP_HOST}, Budget(steps))
+    return filling
+
+
+def deep_tree(blocks: Pods) -> Area:
+    def pod(name: str, racks: Sequence[int]) -> Area:
+        names = [f"{name}-{number:02}" for number in range(len(racks))]
+        nodes = [tuple(f"{rack}-{each:02}" for each in range(size)) for rack, size in zip(names, racks, strict=True)]
+        leaves = [area(2, run[0], (), [Members(0, len(run), (run,))]) for run in nodes]
+        return area(1, name, leaves, ())
+
+    inside = [
+        area(0, f"{block:02}", [pod(f"{block:02}-{number:02}", racks) for number, racks in enumerate(pods)], ())
+        for block, pods in enumerate(blocks)
+    ]
+    return area(-1, "", inside, ())
+
+
+def fewest_of_three_levels(blocks: Pods, units: int) -> tuple[int, ...]:
+    """By trying everything: of every number of blocks, pods and racks the most nodes that they hold."""
+    most = {(0, 0, 0): 0}
+    for pods in blocks:
+        inside = {(0, 0): 0}
+        for racks in pods:
+            held = list(accumulate(sorted(racks, reverse=True)))
+            for (used, racks_used), reached in list(inside.items()):
+                for number, more in enumerate(held, 1):
+                    key = (used + 1, racks_used + number)
+                    inside[key] = max(inside.get(key, 0), reached + more)
+        del inside[0, 0]
+        for (used, pods_used, racks_used), reached in list(most.items()):
+            for (more_pods, more_racks), more in inside.items():
+                whole = (used + 1, pods_used + more_pods, racks_used + more_racks)
+                most[whole] = max(most.get(whole, 0), reached + more)
+    return min(key for key, reached in most.items() if reached >= units)
+
+
+def racks_of(filling: Filling, units: int) -> int:
+    return len({name.rsplit("-", 1)[0] for name, *_ in filling.picks(units)})
+
+
+def test_what_costs_more_than_what_is_known_is_no_proof() -> None:
+    """146 of 152 nodes: of choices that give a node more than must be the search took one of seventeen racks, and said
+    that there was none better than what it had."""
+    blocks = [[[9, 9, 16]], [[1, 9, 2, 9], [16, 9, 2, 9], [5, 8, 1, 16]], [[3, 5], [9, 5, 9]]]
+    filling = deep_search(blocks, Alike())
+    cost = filling.cost(146)
+    assert cost is not None
+    assert DEEP.domains(cost) == (3, 6, 16, 146)
+    assert racks_of(filling, 146) == 16
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    PODS,
+    st.floats(0.3, 1.0),
+)
+def test_no_spread_over_three_levels_needs_fewer_domains(blocks: list[list[list[int]]], part: float) -> None:
+    units = max(2, int(part * sum(size for pods in blocks for racks in pods for size in racks)))
+    filling = deep_search(blocks, Alike())
+    cost = filling.cost(units)
+    assert cost is not None
+    assert DEEP.domains(cost)[:3] == fewest_of_three_levels(blocks, units)
+    assert racks_of(filling, units) == DEEP.domains(cost)[2]
+    assert filling.is_proven
+
+
+@settings(max_examples=40, deadline=None)
+@given(PODS, st.floats(0.3, 1.0), st.sampled_from([0, 16, 128, 1024]), st.randoms(use_true_random=False))
+def test_when_the_budget_ends_neither_names_nor_order_matter_and_nothing_is_refused(
+    blocks: list[list[list[int]]], part: float, steps: int, random: Random
+) -> None:
+    units = max(2, int(part * sum(size for pods in blocks for racks in pods for size in racks)))
+    filling = deep_search(blocks, Alike(), steps)
+    cost = filling.cost(units)
+    assert cost is not None
+    assert DEEP.domains(cost) >= (*fewest_of_three_levels(blocks, units), units)
+    assert not filling.is_least or DEEP.domains(cost)[:3] == fewest_of_three_levels(blocks, units)
+    assert len({name for name, *_ in filling.picks(units)}) == units
+    assert racks_of(filling, units) == DEEP.domains(cost)[2]
+    for pods in blocks:
+        random.shuffle(pods)
+        for racks in pods:
+            random.shuffle(racks)
+    random.shuffle(blocks)
+    other = deep_search(blocks, Alike(), steps)
+    assert other.cost(units) == cost
+    assert other.is_least == filling.is_least
+
+
+@settings(max_examples=20, deadline=None)
+@given(PODS, PODS, st.sampled_from([0, 16, 128, 1024]))
+def test_what_was_searched_before_with_another_budget_does_not_matter(
+    before: list[list[list[int]]], blocks: list[list[list[int]]], steps: int
+) -> None:
+    units = sum(size for pods in blocks for racks in pods for size in racks) * 2 // 3 + 1
+    alike = Alike()
+    known = deep_search(before, alike)
+    known.cost(units)
+    for each in (DECISION_STEPS, steps):
+        known.follow(deep_tree(blocks), 1, lambda _: {1: DEEP_HOST}, Budget(each))
+        fresh = deep_search(blocks, Alike(), each)
+        assert (known.cost(units), known.is_least) == (fresh.cost(units), fresh.is_least)
+        assert known.picks(units) == fresh.picks(units)
+
+
+def test_the_more_domains_are_uneven_the_less_is_looked_at_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ninety-six blocks, no two of them alike, each of which takes some thousand combinations."""
+    random = Random(1)  # noqa: S311 - the same blocks every time
+    blocks = [[[random.randint(1, 40) for _ in range(9)] for _ in range(12)] for _ in range(96)]
+    looked_at = list[int]()
+
+    def counted(children: Counted, most_steps: int) -> tuple[tuple[Step, ...], bool]:
+        looked_at.append(most_steps)
+        return combined(children, most_steps)
+
+    monkeypatch.setattr(fewest, "combined", counted)
+    filling = deep_search(blocks, Alike())
+    cost = filling.cost(150_000)
+    assert cost is not None
+    of_levels = Counter(looked_at)
+    assert sorted(of_levels.values()) == [len(blocks), sum(map(len, blocks))]
+    assert all(steps * number <= DECISION_STEPS for steps, number in of_levels.items())
+    assert not filling.is_least
+
+
+def test_what_areas_have_in_common_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked_out = list[int]()
+
+    def counted(children: Counted, most_steps: int) -> tuple[tuple[Step, ...], bool]:
+        worked_out.append(len(children))
+        return combined(children, most_steps)
+
+    monkeypatch.setattr(fewest, "combined", counted)
+    alike, blocks = Alike(), [[[16, 7, 3], [9, 8, 2, 1]], [[16, 7, 3], [9, 8, 2, 1]], [[16, 16, 5], [9, 8, 2, 1]]] * 2
+    first = deep_search(blocks, alike).cost(165)
+    seen = len(worked_out)
+    assert seen <= 5  # three different pods, and two different blocks
+    assert deep_search(blocks, alike).cost(165) == first
+    assert len(worked_out) == seen
 
 
 def can_add_up(nodes: Sequence[Sequence[int]], units: int) -> bool:

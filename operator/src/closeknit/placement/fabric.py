@@ -14,7 +14,9 @@ win. Of spreads that cost the same the one with the first nodes is taken, and of
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from closeknit.placement.budget import Budget
 from closeknit.placement.cost import Scale
+from closeknit.placement.fewest import Alike
 from closeknit.placement.ground import Area, numbers_of
 from closeknit.placement.hosts import Hosts, Units
 from closeknit.placement.plans import Plans
@@ -36,6 +38,7 @@ class Filling:
     def __init__(
         self,
         scale: Scale,
+        alike: Alike,
         *,
         is_equal: bool,
         is_exact: bool,
@@ -50,7 +53,9 @@ class Filling:
         self._is_equal = is_equal
         self._counts_free = counts_free
         self._scale = scale
+        self._alike = alike
         self._innermost = len(scale.of_domain) - 1
+        self._most_steps: tuple[int, ...] = ()
         self._forget()
 
     def _forget(self) -> None:
@@ -62,27 +67,35 @@ class Filling:
             self._hosts,
             self._room,
             self._innermost,
+            self._alike,
+            self._most_steps,
             with_use=self._with_use,
             cheapest=self._cheapest,
             is_count=self._hosts.uniform is not None,
         )
         self._seen = 0
         self.is_proven = True
-        """Whether the picks that were asked for last need the fewest domains for certain."""
+        """Whether the picks that were asked for last need the fewest domains, and in these the fewest nodes, for
+        certain."""
         self._costs: dict[tuple[int, int], int | None] = {}
         self._heaped: set[tuple[int, int]] = set()
         """Which of them are what a heap costs that was made up of all nodes."""
         self._doubted: set[int] = set()
         """Contents of which something may cost fewer domains than was found."""
+        self._lavish: set[int] = set()
+        """Contents of which something may cost fewer nodes."""
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
 
-    def follow(self, root: Area, offers: int, units_of: Callable[[int], Units]) -> None:
+    def follow(self, root: Area, offers: int, units_of: Callable[[int], Units], budget: Budget) -> None:
         """From now on the search is in the tree below this root, where the offers of this mask give anything.
 
         What an offer gives is asked once, and is always the same.
         """
-        if self._room.areas > MANY_TIMES * root.areas + FEW_AREAS:  # most of what is known is gone
+        most_steps = budget.of_areas(root.branching)
+        # Most of what is known is gone, or what was not proven might be.
+        if self._room.areas > MANY_TIMES * root.areas + FEW_AREAS or most_steps != self._most_steps:
+            self._most_steps = most_steps
             self._forget()
         for number in numbers_of(offers & ~self._seen):
             self._hosts.add(number, units_of(number))
@@ -109,7 +122,10 @@ class Filling:
     def picks(self, units: int) -> tuple[Pick, ...]:
         """(node, units) of the cheapest spread, by node. There is one."""
         self.is_proven = True
-        return self._picks(self._root, units)
+        picks = self._picks(self._root, units)
+        if self._room.content(self._root) in self._lavish and len(picks) > self._hosts.fewest(self._root, units):
+            self.is_proven = False
+        return picks
 
     def _exactly(self, area: Area, units: int) -> int | None:
         """What the cheapest spread of exactly these units inside one area costs, but for using the area."""
@@ -125,6 +141,8 @@ class Filling:
     def _worked_out(self, area: Area, units: int) -> int | None:
         found = self._over_children(area, units) if area.children else self._hosts.cost(area, units)
         has_gaps = self._hosts.has_gaps(area)
+        if has_gaps or (self._lavish and any(self._room.content(child) in self._lavish for child in area.children)):
+            self._lavish.add(self._room.content(area))
         if has_gaps or (self._doubted and any(map(self._is_doubted, area.children))):
             self._doubted.add(self._room.content(area))
         if found is not None or not has_gaps:
@@ -170,6 +188,8 @@ class Filling:
         return (self._is_equal or self._is_exact) and self._steps(area, units) <= EXACT_STEPS
 
     def _over_children(self, area: Area, units: int) -> int | None:
+        if units == self._room.capacity(area):
+            return self._whole(area)
         # One child is cheaper than any two, since it counts 1 at its level and the levels inside come later.
         alone = self._cheapest(area.children, units)
         if alone is not None:
@@ -178,6 +198,8 @@ class Filling:
             plan = self._plans.plan(area, units)
             if plan is None or not plan.is_proven:
                 self._doubted.add(self._room.content(area))
+            if plan is not None and not plan.is_frugal:
+                self._lavish.add(self._room.content(area))
             return plan.cost if plan else None
         if self._hosts.uniform is not None and not self._counts_free and area.level + 1 == self._innermost:
             return self._fewest_children(area, units)
@@ -187,6 +209,13 @@ class Filling:
         least = self._least(area, units)
         tables = [self._table(child, least, units) for child in area.children if self._room.capacity(child) >= least]
         return cheapest_sums(tables, units)[units]
+
+    def _whole(self, area: Area) -> int | None:
+        """What it costs that every node inside an area gives its most: nothing is left to choose."""
+        capacity = self._room.capacity
+        costs = [self._with_use(child, most) for child in area.children if (most := capacity(child))]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if len(known) == len(costs) else None
 
     def _table(self, child: Area, least: int, most: int) -> list[tuple[int, int]]:
         """(units, cost with the child's use) of everything that a child gives within these bounds, ascending."""
@@ -234,6 +263,9 @@ class Filling:
             return heap.picks if heap else ()
         if not area.children:
             return self._hosts.picks(area, units)
+        if units == self._room.capacity(area):
+            inside = ((child, most) for child in area.children if (most := self._room.capacity(child)))
+            return tuple(sorted(pick for child, most in inside for pick in self._picks(child, most)))
         alone = self._cheapest(area.children, units)
         if alone is not None:
             return self._picks_of_one(area.children, units, alone)

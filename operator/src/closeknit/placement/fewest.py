@@ -1,35 +1,21 @@
 """The fewest domains that hold so many units, outermost level first: exact within a budget of steps, else bounded.
 
-Every number of units up to what an area holds can be had of it, so that an area is known by its steps: for each number
-of domains inside it, the most units that so few hold.
-
-    block of racks with 16, 12 and 4 nodes:   16 in 1 rack, 28 in 2, 32 in 3
-
-Of the children of an area the fewest are used that can do, and of those that can do, the ones which need the fewest
-domains inside. A price of a unit, in domains, tells from below what any choice needs (Lagrange's bound); where what was
-found needs no more, it is the best there is. Else all choices are gone through that the bound does not rule out.
+Every number of units up to what an area holds can be had of it, so that an area is known by its steps (steps.py). Of
+the children of an area the fewest are used that can do, and of those that can do, the ones which need the fewest
+domains inside (choice.py).
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from fractions import Fraction
-from heapq import heappop, heappush, nlargest
-from itertools import accumulate, pairwise
+from collections.abc import Mapping, Sized
 from typing import NamedTuple
 
+from closeknit.placement.choice import Choice, Pairs, cost_of
 from closeknit.placement.ground import Area
 from closeknit.placement.room import Room
+from closeknit.placement.steps import COUNT_BITS, Counted, Menu, Step, combined
 
-COUNT_BITS = 20  # of the domains of one level: there are fewer than a million
-FEWEST_STEPS = 40_000  # combinations of steps for one area, some 15 ms
-
-
-class Step(NamedTuple):
-    """What an area gives at most with so many domains inside it."""
-
-    cost: int
-    """Domains, packed with COUNT_BITS a level, the outermost first."""
-    units: int
+MANY_MENUS = 1 << 15  # are remembered, of a few steps each mostly
+MANY_CHOICES = 64  # are remembered, of thousands of children at worst
 
 
 class Split(NamedTuple):
@@ -42,251 +28,152 @@ class Split(NamedTuple):
     """Whether no split needs fewer domains."""
 
 
+class Alike:
+    """What holds for every area of the same steps: searches of one decision differ in what a node gives or costs, and
+    hardly ever everywhere. Nothing of it depends on what was asked before."""
+
+    def __init__(self) -> None:
+        self._menus: dict[tuple[Step, ...], Menu] = {}
+        self._used: dict[tuple[Menu, int], Menu] = {}
+        self._inside: dict[tuple[Counted, int], tuple[Menu, bool]] = {}
+        self._tried: dict[tuple[Counted, int], tuple[Pairs, bool]] = {}
+        self._found: dict[tuple[Counted, int, int], tuple[Pairs, bool]] = {}
+
+    def menu(self, steps: tuple[Step, ...]) -> Menu:
+        """The one menu of these steps."""
+        if len(self._menus) + len(self._used) + len(self._inside) > MANY_MENUS:
+            self._menus, self._used, self._inside = {}, {}, {}
+        return self._menus.setdefault(steps, Menu(steps))
+
+    def with_use(self, menu: Menu, use: int) -> Menu:
+        """A menu of which every step costs so much more."""
+        found = self._used.get((menu, use))
+        if found is None:
+            found = self.menu(tuple([Step(cost + use, units) for cost, units in menu.steps]))
+            self._used[menu, use] = found
+        return found
+
+    def inside(self, children: Counted, most_steps: int) -> tuple[Menu, bool]:
+        """What an area of these children gives, and whether it is exact."""
+        key = (children, most_steps)
+        found = self._inside.get(key)
+        if found is None:
+            steps, is_exact = combined(children, most_steps)
+            found = self._inside[key] = self.menu(steps), is_exact
+        return found
+
+    def tried(self, children: Counted, units: int) -> tuple[Pairs, bool]:
+        """What is mostly the best choice of these children, and whether there is none better for certain."""
+        key = (children, units)
+        found = self._tried.get(key)
+        if found is None:
+            if len(self._tried) > MANY_CHOICES:
+                self._tried = {}
+            found = self._tried[key] = Choice(children, units).tried()
+        return found
+
+    def gone_through(self, children: Counted, units: int, most_steps: int) -> tuple[Pairs, bool]:
+        """The best choice that is found when all are gone through, and whether there is none better."""
+        key = (children, units, most_steps)
+        found = self._found.get(key)
+        if found is None:
+            if len(self._found) > MANY_CHOICES:
+                self._found = {}
+            known, _ = self.tried(children, units)
+            found = self._found[key] = Choice(children, units).gone_through(known, most_steps)
+        return found
+
+
 class Fewest:
     """The steps of the areas of one search."""
 
-    def __init__(self, room: Room, innermost: int) -> None:
+    def __init__(
+        self, room: Room, innermost: int, alike: Alike, most_steps: tuple[int, ...], *, counts_hosts: bool
+    ) -> None:
+        """`most_steps`: for each area of each level, the root's first. Where hosts count they are domains of the
+        innermost level."""
         self._room = room
-        self._innermost = innermost
-        self._steps: dict[Area, tuple[Step, ...]] = {}
-        self._used: dict[Area, tuple[Step, ...]] = {}
-        """The same with the area's own use."""
-        self._alike: dict[object, tuple[tuple[Step, ...], bool]] = {}
-        """By the steps of the children: many areas hold the same. With whether they are exact."""
+        self._counts_hosts = counts_hosts
+        innermost += counts_hosts
+        self._most_steps = most_steps
+        self._alike = alike
+        self._weights = [1 << COUNT_BITS * (innermost - level) for level in range(innermost + 1)]
+        self._inside: dict[Area, Menu] = {}
+        self._lones: dict[tuple[int, int], Menu] = {}
+        """By the level of a lone node, and what it gives."""
+        self._children: dict[Area, dict[Menu, list[Area]]] = {}
         self._unproven: set[Area] = set()
         """Areas whose steps may need more domains than there must be."""
 
     def split(self, area: Area, units: int) -> Split:
         """How the units, of no more than the area holds, come of the fewest children and the fewest domains inside."""
-        children = [child for child in area.children if self._room.capacity(child)]
-        found, is_proven = _Choice([self._of_child(child) for child in children], units).best()
-        taken = [(children[number], step) for number, step in found]
-        surplus = sum(step.units for _, step in taken) - units
+        children = self._by_menu(area)
+        counted = _counted(children)
+        pairs, is_proven = self._alike.tried(counted, units)
+        if not is_proven and not (is_proven := cost_of(pairs) == self._least(area, units)):
+            pairs, is_proven = self._alike.gone_through(counted, units, self._steps_of(area))
+        pairs = sorted(pairs, key=lambda pair: (pair[0].steps, pair[1]), reverse=True)
+        places = {menu: iter(alike) for menu, alike in children.items()}
+        parts = [(next(places[menu]), step.units) for menu, step in pairs]
         # A child less would not do: so each gives more than the surplus, and the last can give that less.
-        last, step = taken[-1]
-        parts = [*((child, step.units) for child, step in taken[:-1]), (last, step.units - surplus)]
-        return Split(
-            tuple(parts),
-            sum(step.cost for _, step in taken),
-            is_proven and not any(child in self._unproven for child, _ in taken),
-        )
+        last, given = parts[-1]
+        parts[-1] = last, given - sum(given for _, given in parts) + units
+        is_proven = is_proven and not (self._unproven and any(child in self._unproven for child, _ in parts))
+        return Split(tuple(parts), cost_of(pairs), is_proven)
 
-    def _weight(self, level: int) -> int:
-        return 1 << COUNT_BITS * (self._innermost - level)
+    def _by_menu(self, area: Area) -> dict[Menu, list[Area]]:
+        """The children that give something, by what they give and cost, with their own use."""
+        found = self._children.get(area)
+        if found is None:
+            found = self._children[area] = {}
+            for child in area.children:
+                if units := self._room.capacity(child):
+                    menu = self._lone(child.level, units) if child.is_lone else self._used(child)
+                    found.setdefault(menu, []).append(child)
+        return found
 
-    def _use(self, area: Area) -> int:
-        levels = range(area.level, self._innermost + 1) if area.is_lone else (area.level,)
-        return sum(map(self._weight, levels))
+    def _used(self, area: Area) -> Menu:
+        return self._alike.with_use(self._of(area), self._weights[area.level])
 
-    def _of_child(self, area: Area) -> tuple[Step, ...]:
-        known = self._used.get(area)
+    def _lone(self, level: int, units: int) -> Menu:
+        known = self._lones.get((level, units))
         if known is None:
-            use = self._use(area)
-            known = self._used[area] = tuple(Step(step.cost + use, step.units) for step in self._of(area))
+            known = self._lones[level, units] = self._alike.menu((Step(sum(self._weights[level:]), units),))
         return known
 
-    def _of(self, area: Area) -> tuple[Step, ...]:
-        """The steps inside an area, which holds something, without its own use."""
-        known = self._steps.get(area)
+    def _of(self, area: Area) -> Menu:
+        """What is inside an area, which holds something, without its own use."""
+        known = self._inside.get(area)
         if known is None:
-            known = self._inside(area) if area.children else (Step(0, self._room.capacity(area)),)
-            self._steps[area] = known
+            if area.children:
+                known, is_exact = self._alike.inside(_counted(self._by_menu(area)), self._steps_of(area))
+                if not is_exact or (self._unproven and not self._unproven.isdisjoint(area.children)):
+                    self._unproven.add(area)
+            else:
+                known = self._alike.menu(self._of_hosts(area))
+            self._inside[area] = known
         return known
 
-    def _inside(self, area: Area) -> tuple[Step, ...]:
-        inside = tuple(self._of_child(child) for child in area.children if self._room.capacity(child))
-        key = tuple(sorted(inside))
-        known = self._alike.get(key)
-        if known is None:
-            known = self._alike[key] = _alike(key) or _combined(key)
-        steps, is_exact = known
-        if not is_exact or any(child in self._unproven for child in area.children):
-            self._unproven.add(area)
-        return steps
+    def _of_hosts(self, area: Area) -> tuple[Step, ...]:
+        """What the nodes of a domain give, the fullest first, where each of them costs something."""
+        if not self._counts_hosts:
+            return (Step(0, self._room.capacity(area)),)
+        return tuple([Step(hosts, units) for hosts, units in enumerate(self._room.sums(area), 1)])
+
+    def _steps_of(self, area: Area) -> int:
+        """How many steps may be taken for an area."""
+        return self._most_steps[area.level + 1]
+
+    def _least(self, area: Area, units: int) -> int | None:
+        """What so many units of an area cost at least, where its steps are exact; not known of the root, which nobody
+        else asks for."""
+        if area.level < 0:
+            return None
+        menu = self._of(area)
+        if area in self._unproven:
+            return None
+        return menu.steps[bisect_left(menu.steps, units, key=lambda step: step.units)].cost
 
 
-def _alike(inside: Sequence[tuple[Step, ...]]) -> tuple[tuple[Step, ...], bool] | None:
-    """Of children that all cost the same whatever they give, the fullest first; None where they do not."""
-    costs = {step.cost for steps in inside for step in steps}
-    if len(costs) > 1:
-        return None
-    cost = costs.pop()
-    sums = accumulate(sorted((steps[0].units for steps in inside), reverse=True))
-    return tuple(Step(cost * number, units) for number, units in enumerate(sums, 1)), True
-
-
-def _combined(inside: Sequence[tuple[Step, ...]]) -> tuple[tuple[Step, ...], bool]:
-    """All combinations of the steps of children; where they are too many, the fullest children first."""
-    found = {0: 0}  # by cost, ascending: the most units
-    left = FEWEST_STEPS
-    for steps in inside:
-        left -= len(found) * len(steps)
-        if left < 0:
-            return _in_order(inside), False
-        grown = dict(found)
-        for cost, units in found.items():
-            for more, given in steps:
-                if units + given > grown.get(cost + more, 0):
-                    grown[cost + more] = units + given
-        found, most = {}, -1
-        for cost, units in sorted(grown.items()):
-            if units > most:
-                found[cost] = most = units
-    return tuple(Step(*each) for each in found.items())[1:], True
-
-
-def _in_order(inside: Sequence[tuple[Step, ...]]) -> tuple[Step, ...]:
-    found: list[Step] = [Step(0, 0)]
-    for steps in sorted(inside, key=lambda steps: -steps[-1].units):
-        base = found[-1]
-        found += [Step(base.cost + step.cost, base.units + step.units) for step in steps]
-    return tuple(_best(found)[1:])
-
-
-def _best(steps: Sequence[Step]) -> list[Step]:
-    """Those of which none gives as much for less, the cheapest first."""
-    found: list[Step] = []
-    for step in sorted(steps, key=lambda step: (step.cost, -step.units)):
-        if not found or step.units > found[-1].units:
-            found.append(step)
-    return found
-
-
-# (child, step) taken last, and those before it.
-_Chain = tuple["_Chain | None", int, Step]
-
-
-class _Choice:
-    """Which steps of which children: exactly as many children as must be, for the least cost.
-
-    A price of a unit is a fraction; what is saved at it is counted in its denominator's parts, in whole numbers.
-    """
-
-    def __init__(self, children: Sequence[tuple[Step, ...]], units: int) -> None:
-        self._children = children
-        self._different = sorted(set(children))
-        self._units = units
-        capacities = sorted((steps[-1].units for steps in children), reverse=True)
-        self._number = bisect_left(list(accumulate(capacities)), units) + 1
-        self._capacities = [0, *accumulate(capacities)]
-
-    def best(self) -> tuple[list[tuple[int, Step]], bool]:
-        """(child, step) of the best choice that was found, by child, and whether there is none better."""
-        fullest = nlargest(self._number, range(len(self._children)), key=lambda child: self._children[child][-1].units)
-        if len({step.cost for steps in self._different for step in steps}) == 1:  # so many children is all that counts
-            return sorted((child, self._children[child][-1]) for child in fullest), True
-        found, slope = self._of_those(fullest)
-        if slope and self._is_least(found, 1 / slope):  # mostly the price of the step that comes next will do
-            return found, True
-        price = self._price()
-        gains = self._gains(price)
-        order = sorted(range(len(self._children)), key=lambda child: -gains[child])
-        worth = order[: self._number]
-        if sum(self._children[child][-1].units for child in worth) >= self._units:
-            found = min(found, self._of_those(worth)[0], key=_cost)
-        if self._is_least(found, price):
-            return found, True
-        better, is_all = self._gone_through(order, price, _cost(found))
-        return better or found, is_all
-
-    def _is_least(self, found: Sequence[tuple[int, Step]], price: Fraction) -> bool:
-        """Whether nothing that costs less can give enough, by what the units are worth at a price."""
-        least = price.numerator * self._units - sum(nlargest(self._number, self._gains(price)))
-        return (_cost(found) - 1) * price.denominator < least
-
-    def _of_those(self, chosen: Sequence[int]) -> tuple[list[tuple[int, Step]], Fraction | None]:
-        """Steps of just these children that give enough: from everything down, by the step that saves most a unit; and
-        the units for each domain of the first step that could not be given up."""
-        slope: Fraction | None = None
-        at = {child: len(self._children[child]) - 1 for child in chosen}
-        surplus = sum(self._children[child][-1].units for child in chosen) - self._units
-        downs: list[tuple[Fraction, int]] = []
-        for child in chosen:
-            self._add_down(downs, child, at[child])
-        while downs:
-            saved, child = heappop(downs)
-            steps, number = self._children[child], at[child]
-            lost = steps[number].units - steps[number - 1].units
-            if lost <= surplus:
-                surplus -= lost
-                at[child] -= 1
-                self._add_down(downs, child, at[child])
-            elif slope is None:
-                slope = saved
-        return sorted((child, self._children[child][number]) for child, number in at.items()), slope
-
-    def _add_down(self, downs: list[tuple[Fraction, int]], child: int, number: int) -> None:
-        if number:
-            upper, lower = self._children[child][number], self._children[child][number - 1]
-            heappush(downs, (Fraction(upper.units - lower.units, upper.cost - lower.cost), child))
-
-    def _gains(self, price: Fraction) -> list[int]:
-        """What each child saves at a price at the best of its steps."""
-        units, cost = price.numerator, price.denominator
-        of = {steps: max(units * step.units - cost * step.cost for step in steps) for steps in self._different}
-        return [of[steps] for steps in self._children]
-
-    def _price(self) -> Fraction:
-        """A price at which the children that are worth the most give about what is asked."""
-        slopes = {
-            (upper.cost - lower.cost, upper.units - lower.units)
-            for steps in self._different
-            for lower, upper in pairwise((Step(0, 0), *steps))
-        }
-        prices = sorted({Fraction(*slope) for slope in slopes})
-        place = bisect_left(prices, self._units, key=self._given)
-        return max(prices[max(0, place - 1) : place + 1], key=self._bound)
-
-    def _bound(self, price: Fraction) -> Fraction:
-        least = price.numerator * self._units - sum(nlargest(self._number, self._gains(price)))
-        return Fraction(least, price.denominator)
-
-    def _given(self, price: Fraction) -> int:
-        units, cost = price.numerator, price.denominator
-        of = {
-            steps: max((units * step.units - cost * step.cost, step.units) for step in steps)
-            for steps in self._different
-        }
-        return sum(given for _, given in nlargest(self._number, (of[steps] for steps in self._children)))
-
-    def _gone_through(
-        self, order: Sequence[int], price: Fraction, known: int
-    ) -> tuple[list[tuple[int, Step]] | None, bool]:
-        """The best choice that costs less than what is known, None where there is none; and whether all were seen."""
-        gains_of = self._gains(price)
-        gains = [0, *accumulate(gains_of[child] for child in order)]
-        of_unit, of_cost = price.numerator, price.denominator
-        most = (known - 1) * of_cost
-        # By how many children are chosen: what gives as much as nothing that costs no more.
-        rows: list[dict[Step, _Chain | None]] = [{Step(0, 0): None}, *({} for _ in range(self._number))]
-        steps_left = FEWEST_STEPS
-        for place, child in enumerate(order, 1):
-            for number in range(min(place, self._number) - 1, -1, -1):
-                more = self._number - number - 1  # children still to be chosen, of those after this one
-                if place + more > len(order):
-                    break
-                # No choice of them saves more than this, or gives more than that.
-                saved, reach = gains[place + more] - gains[place], self._capacities[more]
-                steps_left -= len(rows[number]) * len(self._children[child])
-                if steps_left < 0:  # before they are looked at: both may be long
-                    return None, False
-                grown = dict(rows[number + 1])
-                for one, chain in rows[number].items():
-                    for step in self._children[child]:
-                        cost, missing = one.cost + step.cost, self._units - one.units - step.units
-                        if missing <= reach and cost * of_cost + of_unit * missing - saved <= most:
-                            grown.setdefault(Step(cost, one.units + step.units), (chain, child, step))
-                if len(grown) > len(rows[number + 1]):
-                    rows[number + 1] = {step: grown[step] for step in _best(list(grown))}
-        able = min((step for step in rows[self._number] if step.units >= self._units), default=None)
-        return (sorted(_links(rows[self._number][able])) if able else None), True
-
-
-def _links(chain: _Chain | None) -> Iterator[tuple[int, Step]]:
-    while chain is not None:
-        chain, child, step = chain
-        yield child, step
-
-
-def _cost(choice: Sequence[tuple[int, Step]]) -> int:
-    return sum(step.cost for _, step in choice)
+def _counted(children: Mapping[Menu, Sized]) -> Counted:
+    return tuple(sorted(((menu, len(alike)) for menu, alike in children.items()), key=lambda child: child[0].steps))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple
 
 from closeknit.cluster.domain import Domain
@@ -63,6 +64,8 @@ class Area:
     """How many areas are in it, itself included."""
     counts: Mapping[int, int]
     """Where it has children: how many nodes have each offer, by its number."""
+    branching: tuple[int, ...] = ()
+    """Of its level and each inside it, how many areas have children; without levels of none."""
 
     def counted(self) -> Iterator[tuple[int, int]]:
         """(offer, nodes), an offer more than once where nodes of it stand apart."""
@@ -78,6 +81,11 @@ class Area:
             one is another or (one.is_lone and one.is_like(another))
             for one, another in zip(self.children, other.children, strict=True)
         )
+
+
+def branching(children: Sequence[Area]) -> tuple[int, ...]:
+    """Of an area with these children and of each level inside it, how many areas have children."""
+    return (1, *map(sum, zip_longest(*(child.branching for child in children), fillvalue=0)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

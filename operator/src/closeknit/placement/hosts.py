@@ -85,6 +85,20 @@ class Hosts:
                 total += nodes * most[offer]
         return total
 
+    def fewest(self, area: Area, units: int) -> int:
+        """No fewer nodes of an area than this give so many, wherever they are in it."""
+        nodes: dict[int, int] = {}
+        for offer, number in area.counted():
+            if offer in self._most:
+                nodes[self._most[offer]] = nodes.get(self._most[offer], 0) + number
+        fewest = 0
+        for most in sorted(nodes, reverse=True):
+            taken = min(nodes[most], -(-units // most))
+            fewest, units = fewest + taken, units - taken * most
+            if units <= 0:
+                break
+        return fewest
+
     def most(self, area: Area) -> list[int]:
         """The most that each of the nodes can give."""
         found: list[int] = []

@@ -32,7 +32,7 @@ class Layout:
     """How many domains of each level it uses, host last."""
     prediction: Prediction
     is_fewest: bool = True
-    """Whether it is certain that no other uses fewer domains."""
+    """Whether it is certain that no other uses fewer domains, or as many and fewer nodes."""
 
     @property
     def is_cut(self) -> bool:

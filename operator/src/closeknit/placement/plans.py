@@ -1,11 +1,11 @@
 """How the children of an area share in units where not all combinations are tried."""
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from closeknit.placement.change import Change
-from closeknit.placement.fewest import Fewest
+from closeknit.placement.fewest import Alike, Fewest
 from closeknit.placement.ground import Area
 from closeknit.placement.hosts import Hosts
 from closeknit.placement.room import Room
@@ -32,6 +32,8 @@ class Plan(NamedTuple):
     rest: Rest | None
     is_proven: bool
     """Whether no other needs fewer domains."""
+    is_frugal: bool = True
+    """Whether none with as few domains needs fewer nodes."""
 
 
 class Plans:
@@ -42,6 +44,8 @@ class Plans:
         hosts: Hosts,
         room: Room,
         innermost: int,
+        alike: Alike,
+        most_steps: tuple[int, ...],
         *,
         with_use: Costs,
         cheapest: Callable[[Sequence[Area], int], int | None],
@@ -53,17 +57,20 @@ class Plans:
         self._planned: dict[tuple[Area, int], Plan | None] = {}
         self._hosts = hosts
         self._room = room
-        self._fewest = Fewest(room, innermost)
+        self._fewest = Fewest(room, innermost, alike, most_steps, counts_hosts=False)
+        self._frugal = None if hosts.is_equal else Fewest(room, innermost, alike, most_steps, counts_hosts=True)
+        """Counts nodes after domains, where not every node gives the same; that is much more to search."""
         self._with_use = with_use
         self._cheapest = cheapest
         self.change = Change(hosts, room)
+        self._ordered: dict[Area, tuple[list[Area], list[int]]] = {}
         self._whole: dict[Area, int] = {}
         """What the use of all domains in an area costs."""
 
     def forget(self) -> None:
         """Throws plans away where there are many."""
         if len(self._planned) > MANY_PLANS:
-            self._planned = {}
+            self._planned, self._ordered = {}, {}
 
     def plan(self, area: Area, units: int) -> Plan | None:
         """The fullest children first, or the fewest domains inside them, too, whichever costs less."""
@@ -73,7 +80,19 @@ class Plans:
         return self._planned[key]
 
     def _worked_out(self, area: Area, units: int) -> Plan | None:
-        split = self._split(area, units)
+        plan = self._of_domains(area, units)
+        if plan is None or self._frugal is None or self._hosts.has_gaps(area):
+            return plan
+        if self._room.hosts_of(plan.cost) == self._hosts.fewest(area, units):  # anywhere in the area
+            return plan
+        split = self._split(self._frugal, area, units)
+        if split is None:
+            return plan._replace(is_frugal=False)
+        best = split if split.cost < plan.cost else plan
+        return best._replace(is_proven=plan.is_proven or split.is_proven, is_frugal=split.is_proven)
+
+    def _of_domains(self, area: Area, units: int) -> Plan | None:
+        split = self._split(self._fewest, area, units)
         if split is not None and split.is_proven and self._is_count:
             return split
         if split is not None and self._least_of_fullest(area, units) > split.cost:
@@ -83,24 +102,31 @@ class Plans:
             return fullest._replace(is_proven=split is not None and split.is_proven) if fullest else None
         return split
 
-    def _split(self, area: Area, units: int) -> Plan | None:
-        split = self._fewest.split(area, units)
+    def _split(self, fewest: Fewest, area: Area, units: int) -> Plan | None:
+        split = fewest.split(area, units)
         costs = [self._with_use(child, given) for child, given in split.parts]
         known = [cost for cost in costs if cost is not None]
         return Plan(sum(known), split.parts, None, split.is_proven) if len(known) == len(costs) else None
 
-    def _in_order(self, area: Area) -> list[Area]:
-        return sorted(filter(self._room.capacity, area.children), key=self._room.capacity, reverse=True)
+    def _in_order(self, area: Area) -> tuple[list[Area], list[int]]:
+        """The children that give something, the fullest first, and minus what they give."""
+        found = self._ordered.get(area)
+        if found is None:
+            capacity = self._room.capacity
+            able = sorted(filter(capacity, area.children), key=capacity, reverse=True)
+            found = self._ordered[area] = able, [-capacity(child) for child in able]
+        return found
 
     def _least_of_fullest(self, area: Area, units: int) -> int:
         """What the fullest first cannot cost less than: the use of the domains that give all they have."""
         if self._hosts.has_gaps(area):
             return 0
-        least, left = 0, self._in_order(area)
+        least = 0
+        left, minus = self._in_order(area)
         for start, child in enumerate(left):
-            if room := self._with_room(left, start, units):
+            if room := left[start : bisect_right(minus, -units, lo=start)]:
                 return least + min(map(self._room.used, room))
-            least, units = least + self._used_whole(child), units - self._room.capacity(child)
+            least, units = least + self._used_whole(child), units + minus[start]
         return least
 
     def _used_whole(self, area: Area) -> int:
@@ -113,17 +139,17 @@ class Plans:
 
     def _fullest(self, area: Area, units: int) -> Plan | None:
         """Whole domains, the largest first, and the rest in the one that suits it best."""
-        left = self._in_order(area)
+        left, minus = self._in_order(area)
         parts: list[tuple[Area, int]] = []
         total, refused = 0, 0
         for start, child in enumerate(left):
             # Where none of the fullest could give just so many, none of those that are left can.
-            room = self._with_room(left, start, units) if units != refused else ()
+            room = left[start : bisect_right(minus, -units, lo=start)] if units != refused else ()
             last = self._cheapest(room, units) if room else None
             if last is not None:
                 return Plan(total + last, tuple(parts), Rest(room, units, last), is_proven=False)
             refused = units
-            most = min(self._room.capacity(child), units)
+            most = min(-minus[start], units)
             if self._hosts.has_gaps(child):
                 most = self.change.most(child, most)
             cost = self._with_use(child, most) if most else None
@@ -131,7 +157,3 @@ class Plans:
                 parts.append((child, most))
                 total, units = total + cost, units - most
         return None
-
-    def _with_room(self, left: Sequence[Area], start: int, units: int) -> Sequence[Area]:
-        """Those children from `start` on, the fullest first, that could give all of the units."""
-        return left[start : bisect_left(left, -units + 1, lo=start, key=lambda child: -self._room.capacity(child))]

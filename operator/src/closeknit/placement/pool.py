@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from closeknit.api.nodetopology import Transport
 from closeknit.placement.ask import Measure, Value
+from closeknit.placement.budget import Budget
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import numbers_of
 from closeknit.placement.hosts import Units
@@ -31,12 +32,14 @@ class Pool:
         site: Site,
         numbers: Sequence[int],
         transport: Transport | None,
+        budget: Budget,
         *,
         kept: int,
         kind: tuple[str, ...] | None = None,
     ) -> None:
         """`numbers` are those of all offers in the ground that have the transport and are of this kind, where there
-        is one, and GPUs enough for a share. Of each `kept` ranks that follow each other none leaves its node."""
+        is one, and GPUs enough for a share; the budget is theirs. Of each `kept` ranks that follow each other none
+        leaves its node."""
         self._site = site
         self._request = site.request
         self._transport = transport
@@ -56,7 +59,7 @@ class Pool:
             scale=site.scale,
             kept=kept,
         )
-        self._spreads = Spreads(site, self._values, self._mask, kind=kind)
+        self._spreads = Spreads(site, self._values, self._mask, budget, kind=kind)
         self._shapes = Shapes(
             site.request,
             {offer: counts[number] for number, offer in self._offers.items()},

@@ -16,11 +16,17 @@ class Room:
         self._hosts = hosts
         self._scale = scale
         self._counts_free = counts_free
-        self._innermost = len(scale.of_domain) - 1
+        innermost = len(scale.of_domain)
+        self._uses = [(scale.of_domain[level], scale.of_free_gpu[level]) for level in range(innermost)]
+        """Of an area at each level: for itself, and for each free GPU in it."""
+        self._lone_uses = [(sum(scale.of_domain[level:]), sum(scale.of_free_gpu[level:])) for level in range(innermost)]
+        self._innermost = innermost - 1
         self._capacities: dict[Area, int] = {}
         self._reached: dict[Area, list[int]] = {}
         self._contents: dict[Area, int] = {}
         self._numbers: dict[object, int] = {}
+        self._lone: dict[tuple[int, int], int] = {}
+        """Of a lone node of an offer at a level."""
 
     def capacity(self, area: Area) -> int:
         """How many units an area can give at most."""
@@ -42,16 +48,21 @@ class Room:
 
     def used(self, area: Area) -> int:
         """What it costs to use an area, at its level and, where it is lone, at those inside."""
-        scale, at = self._scale, area.level
-        levels = range(at, self._innermost + 1) if area.is_lone else (at,)
-        if self._counts_free:
-            return sum(scale.of_domain[at] + scale.of_free_gpu[at] * area.free_gpus for at in levels)
-        return sum(scale.of_domain[at] for at in levels)
+        domains, free_gpu = (self._lone_uses if area.is_lone else self._uses)[area.level]
+        return domains + free_gpu * area.free_gpus if self._counts_free else domains
+
+    def hosts_of(self, cost: int) -> int:
+        """How many nodes a cost counts."""
+        return self._scale.domains(cost)[-1]
 
     def content(self, area: Area) -> int:
         """A number that is equal for areas of which every spread costs the same."""
         found = self._contents.get(area)
         if found is None:
+            lone = (area.level, area.members[0].offer) if area.is_lone else None
+            if lone is not None and lone in self._lone:
+                found = self._contents[area] = self._lone[lone]
+                return found
             inside: object = (
                 tuple(self.content(child) for child in area.children if self.capacity(child))
                 if area.children
@@ -59,17 +70,19 @@ class Room:
             )
             key = (area.level, area.is_lone, area.free_gpus if self._counts_free else 0, inside)
             found = self._contents[area] = self._numbers.setdefault(key, len(self._numbers))
+            if lone is not None:
+                self._lone[lone] = found
         return found
 
     def fewest(self, area: Area, units: int) -> int:
         """No fewer children than this hold so many units."""
         if self._hosts.is_equal and not area.children:
             return units
-        return bisect_left(self._sums(area), units) + 1
+        return bisect_left(self.sums(area), units) + 1
 
     def most_of(self, area: Area, number: int) -> int:
         """What so many of its children hold at most."""
-        return self._sums(area)[number - 1]
+        return self.sums(area)[number - 1]
 
     def able(self, children: Sequence[Area], units: int) -> Iterator[tuple[int, Area]]:
         """(the least number of children of its own that it must use, child) of those children that hold so much, the
@@ -84,7 +97,7 @@ class Room:
         # Nothing but what the use of the child costs lies above the step; half of it is room for what lies below.
         return self._scale.of_domain[child.level] + fewest * step - best > step // 2
 
-    def _sums(self, area: Area) -> list[int]:
+    def sums(self, area: Area) -> list[int]:
         """What its first child holds, its first two, …, the fullest first."""
         reached = self._reached.get(area)
         if reached is None:

@@ -16,6 +16,7 @@ from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import Exposure
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
+from closeknit.placement.budget import Budget
 from closeknit.placement.cost import Scale
 from closeknit.placement.ground import Ground
 from closeknit.placement.joints import Joints
@@ -76,7 +77,7 @@ def _on_one_node(site: Site) -> Pool | None:
     if request.gpus_per_node not in (None, request.gpus):
         return None
     able = [number for number in ground.counts if ground.offers[number].gpus >= request.gpus]
-    return Pool(site, able, None, kept=request.gpus) if able else None
+    return Pool(site, able, None, Budget(), kept=request.gpus) if able else None
 
 
 def _on_several_nodes(joints: Joints, site: Site) -> Layout | None:
@@ -113,13 +114,15 @@ def _ways_over(site: Site, every: Sequence[int], *, whole: bool) -> Iterator[Ite
     for mixtures in [kinds, mixed] if may_mix else [kinds]:
         for transports in _transports(site.request):
             for kept in _kept(site, whole=whole):
-                yield (
-                    Pool(site, able, transport, kept=kept, kind=kind)
+                beside = [
+                    (kind, transport, able)
                     for kind, members in mixtures
                     for transport in transports
                     for exposure in _exposures(site, members, transport)
                     if (able := _able(site, members, transport, exposure))
-                )
+                ]
+                budget = Budget().among(len(beside))
+                yield (Pool(site, able, transport, budget, kept=kept, kind=kind) for kind, transport, able in beside)
 
 
 def _of_one_generation(site: Site, numbers: Sequence[int]) -> Sequence[_Members]:

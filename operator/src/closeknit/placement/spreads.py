@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from closeknit.placement.ask import Measure, Value
+from closeknit.placement.budget import SEARCHES, Budget
 from closeknit.placement.cost import Scale
 from closeknit.placement.fabric import EXACT_NODES, Filling
 from closeknit.placement.ground import Ground, numbers_of
@@ -45,8 +46,11 @@ class Counted(NamedTuple):
 class Spreads:
     """The spreads of one way's nodes."""
 
-    def __init__(self, site: Site, values: Shares, mask: int, *, kind: tuple[str, ...] | None = None) -> None:
-        """`mask` is that of the offers in question."""
+    def __init__(
+        self, site: Site, values: Shares, mask: int, budget: Budget, *, kind: tuple[str, ...] | None = None
+    ) -> None:
+        """`mask` is that of the offers in question; the budget is that of the way."""
+        self._budget = budget.among(SEARCHES)
         self._site = site
         self._values = values
         self._mask = mask
@@ -84,13 +88,14 @@ class Spreads:
         make = partial(
             Filling,
             self._site.scale,
+            self._site.tables.alike,
             is_equal=is_equal,
             is_exact=is_exact,
             counts_free=counts_free,
         )
         root = self._site.ground.root
         filling = self._site.tables.filling(key, make, root.areas)
-        filling.follow(root, able, units_of)
+        filling.follow(root, able, units_of, self._budget)
         return filling if filling.capacity * shape.unit >= gpus else None
 
     def counted(self, shape: Shape, floor: Value, stage: Stage[float]) -> Counted | None:

@@ -18,6 +18,7 @@ from closeknit.placement.asked import ASKED_GPUS, ASKED_NODES, FEW_STEPS, FEW_TI
 from closeknit.placement.binding import Seat
 from closeknit.placement.effort import MACHINE_STEPS, Effort, listing, too_dear
 from closeknit.placement.fabric import Filling
+from closeknit.placement.fewest import Alike
 from closeknit.placement.ground import Area, Ground
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.paths import Paths
@@ -133,6 +134,7 @@ class Tables:
         """(offers, what of a share, floor) -> the best that an offer has."""
         self.choices: Kept[Hashable, Stage[Share]] = Kept(STAGES)
         """(offers, share, floor) -> the set to take of an offer, how it is bound, and what that costs."""
+        self.alike = Alike()
         self._fillings: Kept[Hashable, Filling] = Kept(FILLINGS)
         self._translations: Kept[Hashable, Translation] = Kept(FEW_GROUNDS)
         self._selections: Kept[Hashable, Selection] = Kept(SELECTIONS)

@@ -9,7 +9,7 @@ from closeknit.cluster.exposure import asks_for_nics
 from closeknit.cluster.group import Group, MachineKind
 from closeknit.placement.admission import untolerated
 from closeknit.placement.cover import Cover, cover, cpu_milli
-from closeknit.placement.ground import Area, Ground, Members
+from closeknit.placement.ground import Area, Ground, Members, branching
 from closeknit.placement.needs import with_room
 from closeknit.placement.offer import Offer, Terms, matching, terms
 from closeknit.placement.request import Request
@@ -226,4 +226,5 @@ def _around(children: list[Area], level: int) -> Area | None:
         offers=offers,
         areas=1 + sum(child.areas for child in children),
         counts=_counts(children),
+        branching=branching(children),
     )

@@ -1,0 +1,27 @@
+"""How much one decision may search where there is more than can be tried: one budget of steps, in equal parts.
+
+What a search may take is a function of the cluster and the job alone: not of the names of nodes, nor of what was
+searched before it, nor of what is known from earlier decisions. So the budget is not spent by whoever comes first, but
+goes in equal parts to the ways that are searched side by side, to the searches of a way, and to the areas of a level. A
+part is what is left after whole halvings, so that one node more or less hardly ever changes it.
+"""
+
+from typing import NamedTuple
+
+DECISION_STEPS = 1 << 20  # combinations of steps, some 0.3 s
+SEARCHES = 8  # of one way, as a rule: a few shapes of shares, and thresholds of bandwidth
+AREA_STEPS = 40_000  # that one area takes at most, some 10 ms
+
+
+class Budget(NamedTuple):
+    """Steps that may be taken."""
+
+    steps: int = DECISION_STEPS
+
+    def among(self, number: int) -> "Budget":
+        """The part of each of so many."""
+        return Budget(self.steps >> max(0, number - 1).bit_length())
+
+    def of_areas(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """The steps of each area at each of some levels, from how many areas there are at each of them."""
+        return tuple(min(AREA_STEPS, self.among(number).steps) for number in numbers)
