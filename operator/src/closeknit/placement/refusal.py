@@ -3,11 +3,12 @@
 from closeknit.api.names import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.placement.demands import DEMANDS
-from closeknit.placement.layout import Layout
+from closeknit.placement.joints import Joints
 from closeknit.placement.offer import matching
 from closeknit.placement.placement import NoFit
 from closeknit.placement.reasons import Case, no_match
 from closeknit.placement.request import Request
+from closeknit.placement.search import best_layout, fits
 from closeknit.placement.tables import Tables
 from closeknit.placement.words import listed
 
@@ -35,17 +36,20 @@ def refusal(cluster: Cluster, request: Request, tables: Tables) -> NoFit:
     """Why there is no layout for a request."""
     if (request.products or request.min_memory_bytes is not None) and not _any_match(cluster, request):
         return NoFit(PendingReason.NO_MATCHING_GPU, no_match(cluster, request))
-    best: Layout | None = None
     tried: Request | None = None
+    met: Request | None = None
     for number, demand in enumerate(DEMANDS):
         wanted = request
         for relaxed in DEMANDS[number + 1 :]:
             wanted = relaxed.relaxed(wanted)
-        case = Case(cluster, request, tables.ground(cluster, wanted), tables, best)
-        if wanted != tried:
-            best, tried = (case.layout(wanted) if wanted != request else None), wanted
-        if best is None:
-            return NoFit(demand.reason, demand.words(case))
+        if wanted == tried:
+            continue
+        tried, ground = wanted, tables.ground(cluster, wanted)
+        if wanted != request and fits(Joints.of(cluster), ground, wanted, tables):
+            met = wanted
+            continue
+        best = best_layout(Joints.of(cluster), tables.ground(cluster, met), met, tables) if met else None
+        return NoFit(demand.reason, demand.words(Case(cluster, request, ground, tables, best)))
     raise AssertionError("the last demand stands for the request itself, which does not fit")
 
 
