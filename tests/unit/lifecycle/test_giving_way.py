@@ -76,6 +76,12 @@ def pauses(found: Story, number: int) -> None:
     found.objects["TrainingJob", "team-b", f"other-{number}"]["spec"]["suspend"] = True
 
 
+def is_going(found: Story, number: int) -> None:
+    """Somebody's finalizer keeps it."""
+    metadata = found.objects["TrainingJob", "team-b", f"other-{number}"]["metadata"]
+    metadata |= {"deletionTimestamp": LONG_AGO, "finalizers": ["example.com/audit"]}
+
+
 def is_waiting(found: Story) -> bool:
     pending = found.status().pending
     return pending is not None and pending.reason == "WaitingForPreferred"
@@ -97,7 +103,7 @@ def test_it_takes_what_there_is_where_few_wait() -> None:
     assert told(*many(CROWD - 1)).status().state is State.STARTING
 
 
-@pytest.mark.parametrize("go", [leaves, pauses])
+@pytest.mark.parametrize("go", [leaves, pauses, is_going])
 def test_it_takes_what_there_is_as_soon_as_few_wait(go: Callable[[Story, int], None]) -> None:
     waiting = told(*many())
     for number in range(2):  # it counts itself since it was told

@@ -226,6 +226,24 @@ def test_what_is_free_for_one_job_alone_is_asked_though_others_of_its_shape_are_
     assert life.story.status("b").placement is not None
 
 
+def test_patience_that_ends_unheard_is_over() -> None:
+    """Nothing is free when it ends, so that what is told stays; then what comes free is no whole block."""
+    life = Life(0)
+    fabric = {"preferred": "block", "patience": "10m"}
+    life.story.add(resource_claim("on-gpu-3", *(("gpu-3", index) for index in range(8))))
+    for number in (1, 2, 4):
+        life.story.add(pod(f"on-gpu-{number}", node=f"gpu-{number}", requests={"nvidia.com/gpu": "8"}))
+    life.submit("train", {"gpus": 16, "topology": {"gpusPerNode": 8, "fabric": fabric}})
+    life.decide()
+    life.decide()
+    life.story.pass_time(600)
+    life.decide()
+    del life.story.objects["ResourceClaim", "ml", "on-gpu-3"]
+    del life.story.objects["Pod", "ml", "on-gpu-1"]
+    life.decide()
+    assert life.story.status("train").placement is not None
+
+
 @pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "suspended"])
 def test_who_gives_way_is_asked_again_as_soon_as_few_wait(*, is_deleted: bool) -> None:
     """It is too large for a rack, and half of each block is held. Nothing else changes but that others go."""

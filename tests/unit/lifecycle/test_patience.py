@@ -5,14 +5,18 @@ from typing import Any
 import pytest
 
 from closeknit.api.trainingjob_status import State
+from scenarios.machines import hgx_h200
 from scenarios.manifests import (
     cluster_topology,
     condition,
     node,
     node_topology,
+    pod,
     resource_claim,
     resource_slice,
+    told,
     training_job,
+    uuids,
 )
 from scenarios.stories import booked_nodes
 from scenarios.story import Story
@@ -103,6 +107,43 @@ def test_it_does_not_wait_where_that_would_gain_nothing(gpus: int, fabric: dict[
             free(at_once, f"on-{name}")
     at_once.settle()
     assert at_once.status().state is State.STARTING
+
+
+@pytest.mark.parametrize(
+    ("binding", "gpus", "taken", "fabric"),
+    [
+        ("WholeNode", 16, {"gpu-2": 8, "gpu-4": 8}, {"preferred": "rack", "patience": "10m"}),
+        ("BestEffort", 16, {"gpu-2": 8, "gpu-4": 8}, {"preferred": "rack", "patience": "10m"}),
+        ("BestEffort", 8, {f"gpu-{number}": 4 for number in range(1, 5)}, {"preferred": "host", "patience": "10m"}),
+        ("BestEffort", 8, {f"gpu-{number}": 4 for number in range(1, 5)}, {}),
+    ],
+    ids=["whole nodes of a rack", "a rack", "a host", "one machine"],
+)
+def test_it_waits_though_a_plugin_binds_its_gpus(
+    binding: str, gpus: int, taken: dict[str, int], fabric: dict[str, str]
+) -> None:
+    """Whatever binds them is nothing of an empty copy of the cluster."""
+    waiting = Story(cluster_topology("rack"))
+    for number in range(1, 5):
+        name = f"gpu-{number}"
+        labels = {"net.example/rack": f"r{(number + 1) // 2}"}
+        for machine in (node(name, labels=labels), {**node_topology(name), "spec": hgx_h200(name).wire()}):
+            waiting.add(machine)
+        if count := taken.get(name):
+            plugin = "nvidia.com/gpu"
+            waiting.add(
+                told(pod(f"on-{name}", node=name, requests={plugin: str(count)}), (plugin, uuids(name, *range(count))))
+            )
+    job = training_job(spec={"gpus": gpus, "gpu": {"binding": binding}, "topology": {"fabric": fabric}})
+    job["metadata"]["creationTimestamp"] = "2026-11-21T10:00:00Z"
+    waiting.add(job)
+    waiting.settle()
+    pending = waiting.status().pending
+    assert pending is not None
+    assert pending.reason == "WaitingForPreferred"
+    waiting.pass_time(1800)
+    waiting.settle()
+    assert waiting.status().state is State.STARTING
 
 
 @pytest.mark.parametrize("patience", ["87600000h", "9999999999999999999999999999999h"], ids=["no date", "no interval"])

@@ -37,6 +37,8 @@ def backlog(cluster: Cluster) -> Backlog:
         Counter(
             cluster.priority(job)
             for job in cluster.jobs.values()
-            if job.status.pending is not None and job.status.pending.reason in FOR_ROOM
+            if job.metadata.deletion_timestamp is None  # of one that is being deleted the last word stays
+            and job.status.pending is not None
+            and job.status.pending.reason in FOR_ROOM
         )
     )

@@ -241,7 +241,8 @@ class _Walk:
                 # It would be told so, and otherwise a moment later: two writes with each try of another job, and what
                 # it waits for would begin anew.
                 return Found(_NOT_ASKED, shape, is_settled=False)
-            again = asked_again_at(patience if answer.refusal.ends else None, away.until)
+            is_waiting = shape.request.patient_level is not None  # whatever it is refused for, now or in newer words
+            again = asked_again_at(patience if is_waiting else None, away.until)
             # What is left of it may come to count as free for it alone, on a node that recovers.
             has_left = bool(pods or self.cluster.claims_of(key))
             scene = None if alone is self.cluster else self.scene

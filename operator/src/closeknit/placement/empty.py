@@ -15,8 +15,17 @@ NOBODY = JobKey("", "")
 
 
 def could_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
-    """Whether `place` would give a Placement in an empty, healthy copy of the cluster."""
-    free = replace(request, job=NOBODY, pipeline=1, expert=1, traffic=DENSE_TRAFFIC, avoided=frozenset())
+    """Whether `place` would give a Placement in an empty, healthy copy of the cluster, where whatever is free can be
+    bound."""
+    free = replace(
+        request,
+        job=NOBODY,
+        pipeline=1,
+        expert=1,
+        traffic=DENSE_TRAFFIC,
+        binding=BindingPolicy.AUTO,
+        avoided=frozenset(),
+    )
     ground = tables.ground(cluster, free, empty=True)
     kept = tables.fits(ground.root)
     key = ("empty", read_of(cluster, request), free)

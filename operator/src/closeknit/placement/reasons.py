@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from closeknit.api.names import HOST_LEVEL, MNNVL, NVLINK_DOMAIN_LEVEL
-from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy
+from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.machine.islands import islands
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
@@ -274,8 +274,7 @@ def too_slow(case: Case) -> str:
     if best.prediction.gb_s is None:
         return f"{asked}; what the gang would reach is unknown: {best.prediction.limited_by}"
     found = f"the best placement now reaches {best.prediction.gb_s:g} GB/s: {best.prediction.limited_by}"
-    in_any_way = replace(case.request, patient_level=None, binding=BindingPolicy.AUTO)
-    if could_place(case.cluster, in_any_way, case.tables):
+    if could_place(case.cluster, replace(case.request, patient_level=None), case.tables):
         return f"{asked}; {found}; lower topology.minBusBandwidthGBps, or wait for better ones"
     return f"{asked}; {found}; nor would an empty cluster reach it: lower topology.minBusBandwidthGBps"
 

@@ -69,8 +69,7 @@ _Holders = tuple[Holder, ...]
 
 def release(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, Release | None]:
     """The GPUs that would have to become free; None where nothing was found. Gives others a turn in between."""
-    # An empty cluster has GPUs that DRA binds, whatever those of this one are bound by.
-    if not could_place(cluster, replace(request, binding=BindingPolicy.AUTO), tables):
+    if not could_place(cluster, request, tables):
         return None
     nodes = yield from _nodes(cluster, request, tables)
     totals = Counter[Holder]()
