@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from closeknit.placement.steps import COUNT_BITS, Counted, Menu, Step
+from closeknit.placement.steps import COUNT_BITS, Counted, Menu, Step, hull
 
 Pairs = list[tuple[Menu, Step]]
 """A step of each child that is taken."""
@@ -160,7 +160,7 @@ class Choice:
         can be given up, then by whichever saves most; and the price of the first that could not be given up."""
         surplus = sum(step.units for _, step in taken) - self._units
         price: Price | None = None
-        hulls = {pair: _hull(pair[0].steps, pair[1]) for pair in set(taken)}
+        hulls = {pair: _hull(*pair) for pair in set(taken)}
         at = [len(hulls[pair]) - 1 for pair in taken]
         downs = [
             self._down(hulls[pair], number, child)
@@ -199,11 +199,11 @@ class Choice:
     def _gains(self, price: Price) -> dict[Menu, int]:
         """What a child saves at a price at the best of its steps."""
         of_unit, of_cost = price
-        return {menu: max(of_unit * units - of_cost * cost for cost, units in menu.steps) for menu in self._counts}
+        return {menu: max(of_unit * units - of_cost * cost for cost, units in menu.hull) for menu in self._counts}
 
     def _price(self) -> Price:
         """A price at which the children that are worth the most give about what is asked."""
-        pairs = {_between(*pair) for menu in self._counts for pair in pairwise((Step(0, 0), *menu.steps))}
+        pairs = {_between(*pair) for menu in self._counts for pair in pairwise((Step(0, 0), *menu.hull))}
         by_slope = {self._slope(units, cost): Price(cost, units) for units, cost in pairs}
         prices = [by_slope[slope] for slope in sorted(by_slope, reverse=True)]
         place = bisect_left(prices, self._units, key=self._given)
@@ -213,7 +213,7 @@ class Choice:
         """Units of the children that are worth the most at a price."""
         of_unit, of_cost = price
         best = {
-            menu: max((of_unit * units - of_cost * cost, units) for cost, units in menu.steps) for menu in self._counts
+            menu: max((of_unit * units - of_cost * cost, units) for cost, units in menu.hull) for menu in self._counts
         }
         left, total = self._number, 0
         for menu in sorted(best, key=lambda menu: best[menu], reverse=True):
@@ -248,20 +248,9 @@ def _at(menu: Menu, units: int) -> Step:
     return menu.steps[bisect_left(menu.steps, units, key=attrgetter("units"))]
 
 
-def _hull(steps: Sequence[Step], last: Step) -> list[Step]:
-    """Those steps up to this one from which each domain less takes no more units than from any that is higher."""
-    kept = [steps[0]]
-    for step in steps[1 : bisect_right(steps, last)]:
-        while len(kept) > 1 and not _is_steeper(kept[-2], kept[-1], step):
-            kept.pop()
-        kept.append(step)
-    return kept
-
-
-def _is_steeper(lower: Step, middle: Step, upper: Step) -> bool:
-    """Whether a domain brings more units below the middle than above."""
-    (few, cheap), (many, dear) = _between(lower, middle), _between(middle, upper)
-    return few * dear > many * cheap
+def _hull(menu: Menu, last: Step) -> Sequence[Step]:
+    """That of the steps up to this one."""
+    return menu.hull if last == menu.steps[-1] else hull(menu.steps[: bisect_right(menu.steps, last)])
 
 
 def _between(lower: Step, upper: Step) -> tuple[int, int]:

@@ -98,12 +98,13 @@ class Fewest:
         self._most_steps = most_steps
         self._alike = alike
         self._weights = [1 << COUNT_BITS * (innermost - level) for level in range(innermost + 1)]
-        self._inside: dict[Area, Menu] = {}
+        self._inside: dict[int, Menu] = {}
+        """By the content of an area: most of a fabric is alike."""
         self._lones: dict[tuple[int, int], Menu] = {}
         """By the level of a lone node, and what it gives."""
         self._children: dict[Area, dict[Menu, list[Area]]] = {}
-        self._unproven: set[Area] = set()
-        """Areas whose steps may need more domains than there must be."""
+        self._unproven: set[int] = set()
+        """Contents of areas whose steps may need more domains than there must be."""
 
     def split(self, area: Area, units: int) -> Split:
         """How the units, of no more than the area holds, come of the fewest children and the fewest domains inside."""
@@ -118,7 +119,7 @@ class Fewest:
         # A child less would not do: so each gives more than the surplus, and the last can give that less.
         last, given = parts[-1]
         parts[-1] = last, given - sum(given for _, given in parts) + units
-        is_proven = is_proven and not (self._unproven and any(child in self._unproven for child, _ in parts))
+        is_proven = is_proven and not (self._unproven and any(self._is_unproven(child) for child, _ in parts))
         return Split(tuple(parts), cost_of(pairs), is_proven)
 
     def _by_menu(self, area: Area) -> dict[Menu, list[Area]]:
@@ -143,16 +144,20 @@ class Fewest:
 
     def _of(self, area: Area) -> Menu:
         """What is inside an area, which holds something, without its own use."""
-        known = self._inside.get(area)
+        content = self._room.content(area)
+        known = self._inside.get(content)
         if known is None:
             if area.children:
                 known, is_exact = self._alike.inside(_counted(self._by_menu(area)), self._steps_of(area))
-                if not is_exact or (self._unproven and not self._unproven.isdisjoint(area.children)):
-                    self._unproven.add(area)
+                if not is_exact or (self._unproven and any(map(self._is_unproven, area.children))):
+                    self._unproven.add(content)
             else:
                 known = self._alike.menu(self._of_hosts(area))
-            self._inside[area] = known
+            self._inside[content] = known
         return known
+
+    def _is_unproven(self, area: Area) -> bool:
+        return self._room.content(area) in self._unproven
 
     def _of_hosts(self, area: Area) -> tuple[Step, ...]:
         """What the nodes of a domain give, the fullest first, where each of them costs something."""
@@ -170,7 +175,7 @@ class Fewest:
         if area.level < 0:
             return None
         menu = self._of(area)
-        if area in self._unproven:
+        if self._is_unproven(area):
             return None
         return menu.steps[bisect_left(menu.steps, units, key=lambda step: step.units)].cost
 

@@ -114,6 +114,9 @@ class Hosts:
             return self.capacity(area)
         if self.is_equal:
             return self._ladder(area)
+        if len(area.members) == 1:  # as of a lone node
+            offer, nodes, _ = area.members[0]
+            return ((self._tables_of[offer], nodes),) if offer in self._tables_of else ()
         classes = self._classes(area)
         if all(entry.table is not None for entry in classes):
             return tuple((entry.table, entry.nodes) for entry in classes)

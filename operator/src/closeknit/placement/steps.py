@@ -7,6 +7,7 @@ for all that give the same, and is worked out once.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -24,15 +25,33 @@ class Step(NamedTuple):
 class Menu:
     """The steps of an area, the cheapest first, and equal to itself alone."""
 
-    __slots__ = ("steps",)
-
     def __init__(self, steps: tuple[Step, ...]) -> None:
         self.steps = steps
+
+    @cached_property
+    def hull(self) -> tuple[Step, ...]:
+        """Those from which each domain less takes no more units than from any that is higher: at any price of a unit
+        one of them is the best."""
+        return hull(self.steps)
 
     @property
     def most(self) -> int:
         """Units that it gives at all."""
         return self.steps[-1].units
+
+
+def hull(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Of steps, the lowest first, those from which each domain less takes no more units than from any higher one."""
+    kept = [steps[0]]
+    for step in steps[1:]:
+        cost, units = step
+        while len(kept) > 1:
+            (least_cost, least_units), (low_cost, low_units) = kept[-2], kept[-1]
+            if (low_units - least_units) * (cost - low_cost) > (units - low_units) * (low_cost - least_cost):
+                break
+            kept.pop()
+        kept.append(step)
+    return tuple(kept)
 
 
 Counted = tuple[tuple[Menu, int], ...]
