@@ -10,6 +10,7 @@ from closeknit.placement.ground import Area
 from closeknit.placement.hosts import Hosts
 from closeknit.placement.room import Room
 
+MANY_HOSTS = 256  # of one plan: to look for fewer takes as long as the plan, and finds some hundredths fewer
 MANY_PLANS = 64  # are remembered beyond one decision: of large gangs, whose domains give all they have mostly
 
 Costs = Callable[[Area, int], int | None]
@@ -83,8 +84,11 @@ class Plans:
         plan = self._of_domains(area, units)
         if plan is None or self._frugal is None or self._hosts.has_gaps(area):
             return plan
-        if self._room.hosts_of(plan.cost) == self._hosts.fewest(area, units):  # anywhere in the area
+        hosts = self._room.hosts_of(plan.cost)
+        if hosts == self._hosts.fewest(area, units):  # anywhere in the area
             return plan
+        if hosts > MANY_HOSTS:
+            return plan._replace(is_frugal=False)
         split = self._split(self._frugal, area, units)
         if split is None:
             return plan._replace(is_frugal=False)
