@@ -322,6 +322,19 @@ def test_gpus_are_freed_where_as_many_as_are_wanted_are_free_without_nics() -> N
     assert freed_of(cluster_of(*views), asked) == "free GPUs: 4 5 6 7 of n2, held by 1 job"
 
 
+def test_gpus_are_freed_of_one_kind_for_a_gang_that_takes_one_kind_alone() -> None:
+    """The holders of the A100s have fewer each, and more in all."""
+    views = (
+        node("h0", graph("hgx-h200")),
+        node("h1", graph("hgx-h200"), gpus="a a a a a a a a"),
+        node("h2", graph("hgx-h200"), gpus="0 1 2 3 a a a a"),
+        node("a0", graph("hgx-a100"), gpus="b c d e f g h i"),
+        node("a1", graph("hgx-a100"), gpus="j k l m n o p q"),
+    )
+    asked = wanted(gpus=16, topology={"nvlink": "Required"})
+    assert freed_of(cluster_of(*views), asked) == "free GPUs: 0 1 2 3 4 5 6 7 of h1, held by 1 job"
+
+
 def test_a_whole_node_is_freed_where_a_device_plugin_gives_no_less() -> None:
     """On the first node one GPU of two holders is broken, so that it is never whole."""
     views = [

@@ -10,6 +10,7 @@ told are the GPUs that the gang would take of theirs. The Pods of whoever goes l
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from closeknit.api.trainingjob import BindingPolicy
@@ -58,6 +59,8 @@ class _Node(NamedTuple):
     name: str
     domain: str | None
     """Of the level that it is kept to."""
+    kind: tuple[str, ...]
+    """Of its machine: a gang may have to be on one kind."""
     free: int
     held: Mapping[Holder, tuple[int, ...]]
     has_room: bool
@@ -78,7 +81,7 @@ def release(cluster: Cluster, request: Request, tables: Tables) -> Generator[Non
             totals[holder] += len(gpus)
     roomy = [node for node in nodes if node.has_room]
     choices, targets, looked_at = dict[_Holders, int](), _targets(request, roomy), 0
-    for region in _regions(roomy):
+    for region in _regions(roomy, mixes_kinds=request.mixes_kinds):
         for each in targets:
             if each:
                 found = yield from _of_each(region, each, request.gpus // each, totals)
@@ -153,7 +156,7 @@ def _nodes(cluster: Cluster, request: Request, tables: Tables) -> Generator[None
                 held.setdefault(holder, []).append(gpu)
         domain = None if at is None else view.domains[at] or name
         by_holder = {holder: tuple(gpus) for holder, gpus in held.items()}
-        found.append(_Node(name, domain, bindable(offer, request.binding), by_holder, has_room))
+        found.append(_Node(name, domain, offer.terms.kind, bindable(offer, request.binding), by_holder, has_room))
         if len(found) % MANY_NODES == 0:
             yield
     return sorted(found, key=lambda node: node.name)
@@ -168,11 +171,15 @@ def _left(cluster: Cluster, view: NodeView) -> Amounts:
     return left
 
 
-def _regions(nodes: Sequence[_Node]) -> Iterator[Sequence[_Node]]:
-    regions = dict[str | None, list[_Node]]()
+def _regions(nodes: Sequence[_Node], *, mixes_kinds: bool) -> Iterator[Sequence[_Node]]:
+    """The nodes of each domain by the kind of their machines, and all of a domain where the gang may mix them."""
+    domains = dict[str | None, dict[tuple[str, ...], list[_Node]]]()
     for node in nodes:
-        regions.setdefault(node.domain, []).append(node)
-    return iter(regions.values())
+        domains.setdefault(node.domain, {}).setdefault(node.kind, []).append(node)
+    for kinds in domains.values():
+        yield from kinds.values()
+        if mixes_kinds and len(kinds) > 1:
+            yield list(chain.from_iterable(kinds.values()))
 
 
 def _targets(request: Request, nodes: Sequence[_Node]) -> tuple[int, ...]:
