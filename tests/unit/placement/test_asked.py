@@ -76,7 +76,7 @@ def test_no_set_has_more_than_its_bound(name: str) -> None:
             assert value is not None
             assert asked._room(mask) >= value.bus_gb_s
             for by in Measure:
-                assert asked._bound(mask, ask, by) >= value[by] or (by is Measure.BLOCK and ask.block == 1)
+                assert asked._bounds([mask], ask, by)[0] >= value[by] or (by is Measure.BLOCK and ask.block == 1)
 
 
 def test_sixteen_gpus_with_any_links_are_searched_whichever_are_free() -> None:

@@ -84,8 +84,7 @@ class Sets:
     @cached_property
     def picks(self) -> Picks | None:
         """What a device plugin would give out of it; None where that cannot be told."""
-        pairs = scores(self.machine)
-        return None if pairs is None else Picks(pairs)
+        return None if (pairs := scores(self.machine)) is None else Picks(pairs)
 
     @cached_property
     def _twins(self) -> tuple[tuple[int, ...], ...]:
@@ -252,9 +251,10 @@ class Sets:
 
     def judge(self, mask: int, free: int) -> Choice:
         """What it costs to take this set from the free GPUs."""
-        now = self._kept(free) - self._kept(free & ~mask)
-        once_all_others_have_gone = self._kept(self.every) - self._kept(self.every & ~mask)
-        return Choice(mask, now + once_all_others_have_gone, *self._fit(mask))
+        return Choice(mask, self._loss(mask, free), *self._fit(mask))
+
+    def _loss(self, mask: int, free: int) -> float:
+        return self._kept(free) - self._kept(free & ~mask) + (self._kept(self.every) - self._kept(self.every & ~mask))
 
     def _kept(self, pool: int) -> float:
         """Bandwidth of the best sets of KEPT_SIZES in a pool, summed."""
