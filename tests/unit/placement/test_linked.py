@@ -1,12 +1,15 @@
 """Tables of what the links of every set tell, beside what one set after the other tells."""
 
 from dataclasses import replace
-from math import inf
+from itertools import combinations
+from math import inf, nextafter
 
 import pytest
 
 from closeknit.machine.graph import Machine
-from closeknit.placement.linked import Linked
+from closeknit.placement.bandwidth import most_bandwidth
+from closeknit.placement.linked import Direct, Linked
+from closeknit.placement.paths import pcie_tree
 from closeknit.placement.subsets import positions_of
 from scenarios.clusters import graph
 from scenarios.irregular import irregular
@@ -41,3 +44,15 @@ def _links(machine: Machine, position: int, at: tuple[int, ...]) -> int:
     if machine.switched:
         return machine.switch_links[position]
     return sum(machine.links[position][other] for other in at)
+
+
+@pytest.mark.parametrize("name", ["thirteen any", "dgx-1v"])
+def test_nvlinks_alone_have_room_for_no_more_than_all_links(name: str) -> None:
+    machine = MACHINES[name]
+    direct, tree, told = Direct(machine, 70), pcie_tree(machine), 0
+    sets = [at for gpus in (2, 5, 8) for at in combinations(range(len(machine.gpus)), gpus)][::7]
+    for at in sets:
+        room = most_bandwidth(machine, tree, at)
+        assert not direct.has_room(at, nextafter(room, inf))
+        told += direct.has_room(at, room)  # mostly so where the set is a good one
+    assert told > 0

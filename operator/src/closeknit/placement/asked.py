@@ -11,6 +11,7 @@ equal answers. Beyond it, it is the best set so far. Shares of gangs over severa
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from math import inf, nextafter
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
@@ -20,7 +21,7 @@ from closeknit.placement.ask import ANY, Ask, Choice, Measure, Value, rank, reac
 from closeknit.placement.bandwidth import ASSUMED_SM, EVERY_NIC, NicAccess, Nics, most_bandwidth
 from closeknit.placement.experts import NO_EXPERTS, Experts
 from closeknit.placement.known import Known
-from closeknit.placement.linked import Linked
+from closeknit.placement.linked import Direct, Linked
 from closeknit.placement.paths import Paths
 from closeknit.placement.rings import Rings
 from closeknit.placement.rough import RoughSets
@@ -71,6 +72,8 @@ class AskedSets(Sets):
         pcie_gb_s = [
             max(speeds.pcie_gb_s(sm, gpu.pcie_generation, gpu.pcie_width) for sm in kinds) for gpu in machine.gpus
         ]
+        # A set of GPUs of which some are older is planned for these.
+        self._direct = Direct(machine, kinds[0]) if len(kinds) == 1 and not machine.switched else None
         self._linked = Linked(machine, self._link_gb_s, pcie_gb_s)
 
     def learn(self) -> None:
@@ -118,7 +121,7 @@ class AskedSets(Sets):
             if left <= 0:
                 break
             mask, like = choice.mask, self._alike(choice.mask)
-            if self._is_candidate(mask, ask) and self._room(like) >= floor.bus_gb_s:
+            if self._is_candidate(mask, ask) and self._has_room(like, floor.bus_gb_s):
                 left -= 0 if like in known else self._steps(mask, ask, is_tree=True)
                 if reaches(self.value(mask, ask), floor):
                     return choice._replace(is_cut=is_cut)
@@ -153,7 +156,7 @@ class AskedSets(Sets):
         known = frozenset[int]() if is_whole else self._asked(self.every, ask, ANY, Measure.BUS).searched
         left = self._whole_steps if is_whole else self._more(pool)
         is_tree = by is Measure.TREE or floor.tree_gb_s > 0
-        best, best_mask, doubt, is_cut, searched = None, 0, 0.0, False, set[int]()
+        best, best_mask, is_cut, searched, doubted = None, 0, False, set[int](), set[int]()
         before = None if is_whole else _before(ask, floor, by)
         if before is not None:  # what was found for less may do
             found = self._asked(pool, ask, *before)
@@ -172,17 +175,17 @@ class AskedSets(Sets):
             if like in searched and by is Measure.BUS and ask.block == 1:  # its rings are those of another set
                 continue
             left -= 0 if like in known else ROOM_STEPS * ask.gpus**2
-            room = self._room(like)
-            if room < floor.bus_gb_s or (by is Measure.BUS and best is not None and room <= best.bus_gb_s):
+            least = floor.bus_gb_s if by is not Measure.BUS else max(floor.bus_gb_s, _above(best))
+            if not self._has_room(like, least):
                 continue
             value = self._worth(mask, ask, is_tree=is_tree)
             searched.add(like)
             left -= 0 if like in known else self._steps(mask, ask, is_tree=is_tree)
             if self.bandwidth(mask).is_cut:
-                doubt = max(doubt, room)
+                doubted.add(like)
             if value is not None and reaches(value, floor) and (best is None or value[by] > best[by]):
                 best, best_mask = value, mask
-        is_cut = is_cut or doubt > (best.bus_gb_s if best else 0.0)
+        is_cut = is_cut or any(self._has_room(like, _above(best)) for like in doubted)
         return Found(best, best_mask, frozenset(searched), is_cut)
 
     def _worth(self, mask: int, ask: Ask, *, is_tree: bool) -> Value | None:
@@ -235,6 +238,12 @@ class AskedSets(Sets):
             found = self._slowest[key] = min(self._linked.sent_gb_s[block] for block in blocks)
         return found
 
+    def _has_room(self, mask: int, gb_s: float) -> bool:
+        """Whether a set has room for rings of so much; mostly its NVLinks alone say so, thirty times cheaper."""
+        if self._direct is not None and gb_s < inf and self._direct.has_room(positions_of(mask), gb_s):
+            return True
+        return self._room(mask) >= gb_s
+
     def _room(self, mask: int) -> float:
         """An upper limit of the rings of a set."""
         found = self._rooms.get(mask)
@@ -252,6 +261,11 @@ class AskedSets(Sets):
         """NVLinks in a pool, in GB/s."""
         ends = self._linked.ends[pool]
         return self._link_gb_s * ends if self.machine.switched else self._link_gb_s * ends / 2
+
+
+def _above(best: Value | None) -> float:
+    """The least bus bandwidth above that of a set."""
+    return nextafter(best.bus_gb_s if best else 0.0, inf)
 
 
 def _before(ask: Ask, floor: Value, by: Measure) -> tuple[Value, Measure] | None:

@@ -7,10 +7,13 @@ one set after the other takes half a second.
 
 from array import array
 from collections.abc import Sequence
-from math import inf
+from math import ceil, inf
 from struct import unpack
 
 from closeknit.machine.graph import Machine
+from closeknit.placement import speeds
+from closeknit.placement.paths import UNIT
+from closeknit.placement.ways import MAX_RINGS, PAIR
 
 LANE = 16  # bits of a number in such an integer
 # What a GPU shares with a set that it is not in: more than with any. Two GPUs share 36 links at most, sixteen 8,640.
@@ -42,6 +45,38 @@ class Linked:
         for position in range(len(members)):
             sent[1 << position] = inf
         return sent
+
+
+class Direct:
+    """How many rings the NVLinks between two GPUs carry, of one kind of GPU."""
+
+    def __init__(self, machine: Machine, sm: int) -> None:
+        """`sm`: of each GPU, compute capability times ten."""
+        link_mb_s = round(speeds.nvlink_gb_s(sm) * UNIT)
+        planned = [round(speed * UNIT) for speed in speeds.ring_speeds(sm)]
+        widest = max(map(max, machine.links)) * link_mb_s
+        self._carried = [
+            (mb_s, [[links * link_mb_s // mb_s for links in row] for row in machine.links])
+            for mb_s in planned
+            if mb_s <= widest
+        ]
+
+    def has_room(self, positions: Sequence[int], gb_s: float) -> bool:
+        """Whether each GPU of a set could be part of rings of so much over these links alone, of one of NCCL's speeds;
+        what ways.py counts is no less, for other ways only add to it."""
+        for mb_s, carried in self._carried:
+            rings = ceil(gb_s * UNIT / mb_s)
+            rings += rings * mb_s / UNIT < gb_s  # rounded
+            if rings <= MAX_RINGS and all(_has_room(carried[at], positions, rings) for at in positions):
+                return True
+        return False
+
+
+def _has_room(carried: Sequence[int], positions: Sequence[int], rings: int) -> bool:
+    """As ways.py has it: a ring is sent on and received on, and a neighbour is on one side of it only."""
+    each = [carried[other] for other in positions]
+    is_pair = len(positions) == PAIR
+    return sum(each) >= rings and (is_pair or sum([min(rings, 2 * number) for number in each]) >= 2 * rings)
 
 
 def _shared(machine: Machine, position: int) -> int:
