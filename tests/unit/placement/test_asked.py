@@ -124,3 +124,26 @@ def test_a_gang_over_several_and_machines_that_are_many_are_not_searched(
     assert isinstance(gang, Placement)
     assert (alone.predicted_bus_bandwidth_gb_s is None) == (nodes > ASKED_NODES)
     assert (gang.predicted_bus_bandwidth_gb_s, gang.ended_at_budget) == (None, True)
+
+
+def test_what_is_learned_before_jobs_ask_changes_no_answer_and_leaves_little_to_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(effort, "MACHINE_STEPS", 0)
+    machines = [node("gpu-0", MACHINES["six any"]), node("gpu-1", irregular(3, 7))]
+    cluster, known = cluster_of(*machines), Tables()
+    learned = 1
+    while known.learn_asked(cluster.forest.empty):
+        learned += 1
+    assert learned == 6 + 7 - 1, "a size of a machine each time, and the last of one with the first of the next"
+    for gpus in range(1, 8):
+        request, fresh = wanted(gpus=gpus), Tables()
+        answer, all_calls = calls_of(lambda: place(cluster, request, fresh))  # noqa: B023 - called at once
+        again, calls = calls_of(lambda: place(cluster, request, known))  # noqa: B023
+        assert isinstance(answer, Placement)
+        assert again == answer
+        assert gpus == 1 or calls < all_calls / 2
+
+
+def test_of_a_cluster_without_such_machines_there_is_nothing_to_learn() -> None:
+    assert not Tables().learn_asked(cluster_of(node("gpu-0", graph("a100x4"))).forest.empty)

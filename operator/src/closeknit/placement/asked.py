@@ -66,6 +66,8 @@ class AskedSets(Sets):
         self._found: Known[tuple[int, Ask, Value, Measure], Found] = Known()
         self._rooms: Known[int, float] = Known()
         self._slowest: Known[tuple[int, int], float] = Known()
+        self._learned = 0
+        """GPUs of the largest jobs that were learned."""
         known = {gpu.compute_capability for gpu in machine.gpus}
         kinds = [ASSUMED_SM if each is None else each[0] * 10 + each[1] for each in known]
         self._link_gb_s = max(map(speeds.nvlink_gb_s, kinds))
@@ -76,8 +78,15 @@ class AskedSets(Sets):
         self._direct = Direct(machine, kinds[0]) if len(kinds) == 1 and not machine.switched else None
         self._linked = Linked(machine, self._link_gb_s, pcie_gb_s)
 
-    def learn(self) -> None:
-        """There is nothing to learn before a job asks."""
+    def learn(self) -> bool:
+        """A size more, the smallest first, for each takes up to half a second. Whether there is more."""
+        if self._learned < len(self.machine.gpus):
+            self._learned += 1
+            ask, floor = Ask(self._learned, alone=True), list(ANY)
+            for by in Measure:  # in the order of merit
+                floor[by] = self.best(self.every, ask, Value(*floor), by) or floor[by]
+            self.choose(self.every, self.every, ask, Value(*floor))
+        return self._learned < len(self.machine.gpus)
 
     def is_predicted(self, *, alone: bool) -> bool:
         """Where one of its sets is all of a job."""

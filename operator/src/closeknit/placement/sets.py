@@ -163,14 +163,13 @@ class Sets:
             self._indexes[mask] = found
         return found
 
-    def learn(self) -> None:
-        """Works out what the jobs of an empty machine ask, so that none of them waits for it."""
+    def learn(self) -> bool:
+        """Works out what the jobs of an empty machine ask, so that none of them waits for it. Whether there is more."""
         for transport in (None, *self.transports):
             for gpus in range(1, len(self.machine.gpus) + 1):
                 ask = Ask(gpus, transport=transport, alone=transport is None)
                 self.choose(self.every, self.every, ask, ANY)
-        pools = range(1, 1 << len(self.machine.gpus)) if self._is_small else ()
-        for pool in pools:  # every part of a pool comes before it
+        for pool in range(1, self.every + 1) if self._is_small else ():  # every part of a pool comes before it
             self._most(pool)
             self.in_bus_order(pool)
             self.indexes(pool)
@@ -178,6 +177,7 @@ class Sets:
                 self._by_rank(pool, gpus)
             for transport in (None, *self.transports):
                 self._learn_best(pool, transport)
+        return False
 
     def _learn_best(self, pool: int, transport: Transport | None) -> None:
         """The best of a pool whose parts are known: that of all of it, or of a part that is one smaller."""
