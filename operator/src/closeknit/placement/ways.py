@@ -109,9 +109,10 @@ class Ways:
     def __init__(self, paths: Paths) -> None:
         """Nothing is searched yet."""
         self._capacity = paths.capacity
-        self._rows = [
-            sorted(
-                _Way(
+        ways = [
+            [
+                path
+                and _Way(
                     -min([paths.capacity[link] for link in path.links]),
                     len(path.links),
                     to,
@@ -120,10 +121,10 @@ class Ways:
                     paths.intel and path.type is PathType.PHB,
                 )
                 for to, path in enumerate(row)
-                if path
-            )
+            ]
             for row in paths.between
         ]
+        self._rows = [sorted([way for way in row if way]) for row in ways]
         self.fastest = -min(row[0].narrowness for row in self._rows)
         """MB/s of the fastest path."""
         self.types = sorted({way.type for row in self._rows for way in row})
@@ -132,10 +133,9 @@ class Ways:
             [-way.narrowness for row in self._rows for way in row if way.type > PathType.NVB], default=0
         )
         """MB/s of the fastest path that is not over NVLink alone."""
-        self._received: list[list[tuple[int, _Way]]] = [[] for _ in self._rows]
-        for start, row in enumerate(self._rows):
-            for way in row:
-                self._received[way.to].append((start, way))
+        self._received = [
+            [(start, way) for start, row in enumerate(ways) if (way := row[gpu])] for gpu in range(len(ways))
+        ]
         self._tightest_first = sorted(
             range(len(self._rows)),
             key=lambda gpu: sum([-way.narrowness for way in self._rows[gpu] if way.type is self.types[0]]),
@@ -211,7 +211,7 @@ class Ways:
                 slowed_width = max(slowed_width, -way.narrowness)
                 continue
             width = max(width, -way.narrowness)
-            if len(way.links) == 1:
+            if way.length == 1:
                 is_end = True
             else:
                 tightest.add(min([link for link in way.links if link != number], key=capacity.__getitem__))
