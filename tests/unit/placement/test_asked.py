@@ -132,17 +132,19 @@ def test_what_is_learned_before_jobs_ask_changes_no_answer_and_leaves_little_to_
     monkeypatch.setattr(effort, "MACHINE_STEPS", 0)
     machines = [node("gpu-0", MACHINES["six any"]), node("gpu-1", irregular(3, 7))]
     cluster, known = cluster_of(*machines), Tables()
-    learned = 1
+    steps = 1
     while known.learn_asked(cluster.forest.empty):
-        learned += 1
-    assert learned == 6 + 7 - 1, "a size of a machine each time, and the last of one with the first of the next"
-    for gpus in range(1, 8):
-        request, fresh = wanted(gpus=gpus), Tables()
+        steps += 1
+    assert steps == 10 + 11 - 1, (
+        "1 to 6 GPUs, or 7, and those in groups; the last of one machine with the other's first"
+    )
+    for gpus, tensor in [*((gpus, 1) for gpus in range(2, 8)), (4, 2), (4, 4), (6, 2)]:
+        request, fresh = wanted(gpus=gpus, parallelism={"tensor": tensor}), Tables()
         answer, all_calls = calls_of(lambda: place(cluster, request, fresh))  # noqa: B023 - called at once
         again, calls = calls_of(lambda: place(cluster, request, known))  # noqa: B023
         assert isinstance(answer, Placement)
         assert again == answer
-        assert gpus == 1 or calls < all_calls / 2
+        assert calls < all_calls / 2
 
 
 def test_of_a_cluster_without_such_machines_there_is_nothing_to_learn() -> None:

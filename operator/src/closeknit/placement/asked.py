@@ -36,6 +36,7 @@ ASKED_NODES = 8  # of a cluster; each may have other GPUs free, which is another
 WHOLE_STEPS, MORE_STEPS = 3 << 19, 3 << 15
 # For the rings of one set, and how often each of its searches may extend one: more of either refutes fewer sets in all.
 FEW_STEPS, FEW_TIMES = 1 << 15, 1 << 10
+LEARNED_BLOCKS = (1, 2, 4, 8)  # GPUs of a tensor x context group
 LAST_TIMES = 4  # so many times of that, while nothing is found that would do at all
 ROOM_STEPS = 48  # to count the room of a set, for each two of its GPUs
 TREE_STEPS = 6  # to find how trees could use it: three times as much for each GPU
@@ -65,9 +66,12 @@ class AskedSets(Sets):
         self._whole_steps, self._more_steps = WHOLE_STEPS // among, MORE_STEPS // among
         self._found: Known[tuple[int, Ask, Value, Measure], Found] = Known()
         self._rooms: Known[int, float] = Known()
-        self._slowest: Known[tuple[int, int], float] = Known()
-        self._learned = 0
-        """GPUs of the largest jobs that were learned."""
+        self._slowest: dict[int, dict[int, float]] = {}
+        """By GPUs of a tensor x context group; it has no more than all sets."""
+        self._bits_in_bus_order = [1 << position for position in machine.bus_order]
+        sizes = range(1, len(machine.gpus) + 1)
+        self._learns = [(gpus, block) for block in LEARNED_BLOCKS for gpus in sizes if gpus % block == 0][::-1]
+        """What is left to learn: GPUs, and how many of them form a group."""
         known = {gpu.compute_capability for gpu in machine.gpus}
         kinds = [ASSUMED_SM if each is None else each[0] * 10 + each[1] for each in known]
         self._link_gb_s = max(map(speeds.nvlink_gb_s, kinds))
@@ -79,14 +83,14 @@ class AskedSets(Sets):
         self._linked = Linked(machine, self._link_gb_s, pcie_gb_s)
 
     def learn(self) -> bool:
-        """A size more, the smallest first, for each takes up to half a second. Whether there is more."""
-        if self._learned < len(self.machine.gpus):
-            self._learned += 1
-            ask, floor = Ask(self._learned, alone=True), list(ANY)
+        """One question more, of the smallest job first, for each takes up to half a second. Whether there is more."""
+        if self._learns:
+            gpus, block = self._learns.pop()
+            ask, floor = Ask(gpus, block, alone=True), list(ANY)
             for by in Measure:  # in the order of merit
                 floor[by] = self.best(self.every, ask, Value(*floor), by) or floor[by]
             self.choose(self.every, self.every, ask, Value(*floor))
-        return self._learned < len(self.machine.gpus)
+        return bool(self._learns)
 
     def is_predicted(self, *, alone: bool) -> bool:
         """Where one of its sets is all of a job."""
@@ -230,7 +234,7 @@ class AskedSets(Sets):
             sent = self._linked.sent_gb_s
             return [sent[mask] for mask in masks]
         if by is Measure.BLOCK:
-            return [self._slowest_block(mask, ask) for mask in masks]
+            return self._slowest_blocks(masks, ask.block)
         if self.machine.switched:
             return [self._tree(mask) for mask in masks]
         if not 1 < ask.gpus <= MANY_GPUS:
@@ -238,14 +242,15 @@ class AskedSets(Sets):
         link_gb_s, least, ends = self._link_gb_s, self._linked.least, self._linked.ends
         return [link_gb_s * min(least[mask], ends[mask] / 2 / (ask.gpus - 1)) for mask in masks]
 
-    def _slowest_block(self, mask: int, ask: Ask) -> float:
-        """What the tightest GPU can send inside its tensor x context group; asked of every set, for each measure."""
-        key = (mask, ask.block)
-        found = self._slowest.get(key)
-        if found is None:
-            blocks = map(mask_of, self.blocks(mask, ask))
-            found = self._slowest[key] = min(self._linked.sent_gb_s[block] for block in blocks)
-        return found
+    def _slowest_blocks(self, masks: Sequence[int], block: int) -> list[float]:
+        """What the tightest GPU of each set can send inside its tensor x context group; asked of them for each measure."""
+        sent, in_bus_order = self._linked.sent_gb_s, self._bits_in_bus_order
+        known = self._slowest.setdefault(block, {})
+        for mask in masks:
+            if mask not in known:
+                bits = [bit for bit in in_bus_order if mask & bit]
+                known[mask] = min([sent[sum(bits[at : at + block])] for at in range(0, len(bits), block)])
+        return [known[mask] for mask in masks]
 
     def _has_room(self, mask: int, gb_s: float) -> bool:
         """Whether a set has room for rings of so much; mostly its NVLinks alone say so, thirty times cheaper."""
