@@ -243,7 +243,7 @@ class AskedSets(Sets):
         return [link_gb_s * min(least[mask], ends[mask] / 2 / (ask.gpus - 1)) for mask in masks]
 
     def _slowest_blocks(self, masks: Sequence[int], block: int) -> list[float]:
-        """What the tightest GPU of each set can send inside its tensor x context group; asked of them for each measure."""
+        """What the tightest GPU of each set can send inside its tensor x context group; each measure asks."""
         sent, in_bus_order = self._linked.sent_gb_s, self._bits_in_bus_order
         known = self._slowest.setdefault(block, {})
         for mask in masks:
