@@ -7,10 +7,13 @@ Two questions. For every mask of free GPUs and every size: what the chosen set i
 jobs, first in first out, of 1 to 5 GPUs (summit: 4) with equal chance, running for exponential times, on SEEDS seeds
 that all choosers share; jobs of one GPU are not judged. Judges, peers and machines are those of bench/traced.py.
 
-`first_ms_16_gpus` is what the first decision takes on machines of 16 GPUs with any links between them, eight asked,
-with empty Tables; `p99_ms_16_gpus` what later ones take under other masks of free GPUs; CPU time. `searched_16_gpus`
-says of how many of these machines the first decision is exact: the others end at their budget
-(docs/decisions/0004-place.md).
+`first_ms_16_gpus` is the most that a first decision takes on machines of 16 GPUs with any links between them, for 1 to
+16 GPUs and with empty Tables. Later ones ask for 1 to 16 GPUs with equal chance, under any masks that leave as many
+free: `p99_ms_16_gpus` is what they take once the operator's loop has worked out what jobs ask of the empty machine, as
+it does while it has nothing to decide: a size at a time, each at most `step_ms_16_gpus`, and all of them at most
+`learn_ms_16_gpus`. `p99_unlearned_ms_16_gpus` is what the same decisions take where it never comes to that. CPU time.
+`searched_16_gpus` says for how many of these machines the first decision for eight GPUs is exact: the others end at
+their budget (docs/decisions/0004-place.md).
 """
 
 import json
@@ -32,6 +35,7 @@ from bench.traced import (
     summary,
     traced,
 )
+from closeknit.cluster.cluster import Cluster
 from closeknit.placement.place import place
 from closeknit.placement.placement import Placement
 from closeknit.placement.tables import Tables
@@ -45,7 +49,8 @@ JOBS = 300
 MOST_GPUS = {"summit": 4}
 MEAN_RUN = 60.0
 IRREGULAR = 5  # machines of 16 GPUs
-MASKS = 40  # of free GPUs of each
+MASKS = 200  # of free GPUs of each, one to sixteen asked
+EIGHT = 8  # GPUs that the first job asks for
 
 
 Row = dict[str, Any]
@@ -107,25 +112,61 @@ def measured(name: str) -> dict[str, Row]:
 
 def sixteen() -> dict[str, float]:
     """What decisions on machines of 16 GPUs take, in ms."""
-    first: list[float] = []
-    later: list[float] = []
+    first, steps, learned = list[float](), list[float](), list[float]()
+    later: dict[bool, list[float]] = {True: [], False: []}
     searched = 0
     for seed in range(IRREGULAR):
-        of, tables, random = irregular(seed), Tables(), Random(seed)  # noqa: S311
-        for turn in range(MASKS):
-            held = random.sample(range(16), turn and 4)
-            cluster = cluster_of(node("gpu-0", of, gpus=" ".join("a" if g in held else str(g) for g in range(16))))
-            start = time.process_time()
-            placed = place(cluster, wanted(gpus=8), tables)
-            (later if turn else first).append((time.process_time() - start) * 1e3)
-            assert isinstance(placed, Placement)
-            searched += not turn and not placed.ended_at_budget
+        of = irregular(seed)
+        whole = cluster_of(node("gpu-0", of))
+        for gpus in range(1, 17):
+            took, placed = decided(whole, gpus, Tables())
+            first.append(took)
+            searched += gpus == EIGHT and not placed.ended_at_budget
+        for is_learned, of_kind in later.items():
+            tables, random = Tables(), Random(seed)  # noqa: S311 - the same questions of both
+            decided(whole, EIGHT, tables)
+            if is_learned:
+                own = learning(whole, tables)
+                steps += own
+                learned.append(sum(own))
+            for _ in range(MASKS):
+                gpus = random.randint(1, 16)
+                held = random.sample(range(16), random.randint(0, 16 - gpus))
+                free = " ".join("a" if gpu in held else str(gpu) for gpu in range(16))
+                of_kind.append(decided(cluster_of(node("gpu-0", of, gpus=free)), gpus, tables)[0])
     return {
         "first_ms_16_gpus": round(max(first), 1),
-        "p99_ms_16_gpus": round(sorted(later)[int(len(later) * 0.99)], 1),
+        "p99_ms_16_gpus": p99(later[True]),
+        "p99_unlearned_ms_16_gpus": p99(later[False]),
+        "step_ms_16_gpus": round(max(steps), 1),
+        "learn_ms_16_gpus": round(max(learned), 1),
         "searched_16_gpus": searched,
         "machines_16_gpus": IRREGULAR,
     }
+
+
+def decided(cluster: Cluster, gpus: int, tables: Tables) -> tuple[float, Placement]:
+    """What a decision takes, in ms, and what it is."""
+    start = time.process_time()
+    placed = place(cluster, wanted(gpus=gpus), tables)
+    took = (time.process_time() - start) * 1e3
+    assert isinstance(placed, Placement)
+    return took, placed
+
+
+def learning(cluster: Cluster, tables: Tables) -> list[float]:
+    """What each step takes that the operator's loop makes while it has nothing to decide, in ms."""
+    took, is_more = list[float](), True
+    while is_more:
+        start = time.process_time()
+        is_more = tables.learn_asked(cluster.forest.empty)
+        took.append((time.process_time() - start) * 1e3)
+    return took
+
+
+def p99(of: list[float]) -> float:
+    """What one of a hundred exceeds."""
+    return round(sorted(of)[int(len(of) * 0.99)], 1)
 
 
 def report(machines: dict[str, dict[str, Row]], of_sixteen: dict[str, float]) -> None:
@@ -141,9 +182,12 @@ def report(machines: dict[str, dict[str, Row]], of_sixteen: dict[str, float]) ->
         "columns of figures are over every mask of free GPUs and every size: what is chosen beside the best free set, "
         "and how often it is less. The others are beside the best set of the empty machine. Behind NVSwitches all sets "
         "are alike.\n\n"
-        f"Eight of 16 GPUs with any links, on {of_sixteen['machines_16_gpus']} such machines, in ms of CPU time: a "
-        f"machine never seen before at most {of_sixteen['first_ms_16_gpus']:.0f}, the same one later "
-        f"{of_sixteen['p99_ms_16_gpus']:.0f} (p99)."
+        f"One to 16 of 16 GPUs with any links, on {of_sixteen['machines_16_gpus']} such machines, in ms of CPU time: a "
+        f"machine never seen before at most {of_sixteen['first_ms_16_gpus']:.0f}, the same one later, for any number "
+        f"of GPUs under any mask of free ones, {of_sixteen['p99_ms_16_gpus']:.0f} (p99). In between the operator works "
+        "out what jobs ask of the empty machine while it has nothing to decide, in steps of at most "
+        f"{of_sixteen['step_ms_16_gpus']:.0f} and {of_sixteen['learn_ms_16_gpus']:.0f} in all; before it has, later "
+        f"decisions take {of_sixteen['p99_unlearned_ms_16_gpus']:.0f} (p99)."
     )
     header = ("machine", "judge", "chooser", "to the best free set", "short of it", "at ideal", "p5", "mean")
     write("node-gpu", "Which GPUs in one node", f"{text}\n\n{table(header, rows)}", bars)

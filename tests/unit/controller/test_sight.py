@@ -8,6 +8,8 @@ import pytest
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.kinds import from_document
 from closeknit.controller.sight import UNHURRIED_S, Sight
+from closeknit.placement import effort
+from closeknit.placement.asked import AskedSets
 from faults import virtual_time
 from faults.store import Store
 from scenarios.manifests import pod, training_job, worker
@@ -59,6 +61,38 @@ def test_pods_of_any_other_job_wake_it_at_once() -> None:
 def test_a_pod_of_somebody_else_among_them_wakes_it_at_once() -> None:
     first, *_ = wakings(3, pod("notebook"), is_assumed=True)
     assert first == pytest.approx(0.3, abs=0.05)
+
+
+def test_what_jobs_ask_of_a_machine_too_dear_to_search_whole_is_worked_out_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, steps = Store(), list[AskedSets]()
+
+    def learn(sets: AskedSets) -> bool:
+        steps.append(sets)
+        return len(steps) < 4
+
+    monkeypatch.setattr(effort, "MACHINE_STEPS", 0)
+    monkeypatch.setattr(AskedSets, "learn", learn)
+    for manifest in plugin_node("gpu-1"):
+        add(store, manifest)
+    operator = Operator(MortalApi(store))
+
+    async def story() -> None:
+        running = asyncio.create_task(operator.run())
+        await asyncio.sleep(5)
+        assert len(steps) == 4, "and then no more"
+        add(store, pod("notebook"))
+        await asyncio.sleep(5)
+        assert len(steps) == 4, "nothing of the GPUs has changed"
+        for manifest in plugin_node("gpu-2"):
+            add(store, manifest)
+        await asyncio.sleep(5)
+        assert len(steps) == 5
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(story())
 
 
 def test_a_kind_of_machine_is_worked_out_before_anything_else_changes() -> None:

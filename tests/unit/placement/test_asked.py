@@ -76,7 +76,7 @@ def test_no_set_has_more_than_its_bound(name: str) -> None:
             assert value is not None
             assert asked._room(mask) >= value.bus_gb_s
             for by in Measure:
-                assert asked._bound(mask, ask, by) >= value[by] or (by is Measure.BLOCK and ask.block == 1)
+                assert asked._bounds([mask], ask, by)[0] >= value[by] or (by is Measure.BLOCK and ask.block == 1)
 
 
 def test_sixteen_gpus_with_any_links_are_searched_whichever_are_free() -> None:
@@ -124,3 +124,28 @@ def test_a_gang_over_several_and_machines_that_are_many_are_not_searched(
     assert isinstance(gang, Placement)
     assert (alone.predicted_bus_bandwidth_gb_s is None) == (nodes > ASKED_NODES)
     assert (gang.predicted_bus_bandwidth_gb_s, gang.ended_at_budget) == (None, True)
+
+
+def test_what_is_learned_before_jobs_ask_changes_no_answer_and_leaves_little_to_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(effort, "MACHINE_STEPS", 0)
+    machines = [node("gpu-0", MACHINES["six any"]), node("gpu-1", irregular(3, 7))]
+    cluster, known = cluster_of(*machines), Tables()
+    steps = 1
+    while known.learn_asked(cluster.forest.empty):
+        steps += 1
+    assert steps == 10 + 11 - 1, (
+        "1 to 6 GPUs, or 7, and those in groups; the last of one machine with the other's first"
+    )
+    for gpus, tensor in [*((gpus, 1) for gpus in range(2, 8)), (4, 2), (4, 4), (6, 2)]:
+        request, fresh = wanted(gpus=gpus, parallelism={"tensor": tensor}), Tables()
+        answer, all_calls = calls_of(lambda: place(cluster, request, fresh))  # noqa: B023 - called at once
+        again, calls = calls_of(lambda: place(cluster, request, known))  # noqa: B023
+        assert isinstance(answer, Placement)
+        assert again == answer
+        assert calls < all_calls / 2
+
+
+def test_of_a_cluster_without_such_machines_there_is_nothing_to_learn() -> None:
+    assert not Tables().learn_asked(cluster_of(node("gpu-0", graph("a100x4"))).forest.empty)

@@ -35,7 +35,8 @@ def test_node_gpu_tells_each_judge_and_sixteen_gpus(monkeypatch: pytest.MonkeyPa
         assert found[judge]["peers"].keys() == {"first-fit", "random", "go-gpuallocator"}
     assert of_sixteen.keys() >= {"first_ms_16_gpus", "p99_ms_16_gpus"}
     node_gpu.report({MACHINE: found}, {**of_sixteen, "first_ms_16_gpus": 765.4, "p99_ms_16_gpus": 43.2})
-    assert "never seen before at most 765, the same one later 43 (p99)" in pages[0]
+    assert "never seen before at most 765, the same one later, for any number of GPUs" in pages[0]
+    assert "under any mask of free ones, 43 (p99)" in pages[0]
 
 
 def test_joint_tells_what_is_asked_of_it() -> None:

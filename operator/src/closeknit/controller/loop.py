@@ -13,6 +13,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking import booking
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.domain import Domain
 from closeknit.cluster.kinds import Stream
 from closeknit.controller.decisions import log_decision
 from closeknit.controller.metrics import Metrics
@@ -74,6 +75,8 @@ class SchedulingLoop:
         self._worker = worker
         self._backoff = Backoff(first_s=0.1, longest_s=30.0, jitter=jitter)
         self._tables = Tables()
+        self._learned: Domain | None = None
+        """The empty cluster of which there is no more to learn."""
         self._advisor = Advisor()
         self._awake = asyncio.Event()
         self._turns: dict[JobKey, Turn] = {}
@@ -112,9 +115,12 @@ class SchedulingLoop:
                 decide_at = loop.time() + await self._decide(cluster)
             elif (machine := self._sight.new_machine()) is not None:
                 await self._worker.run(partial(self._tables.learn, machine))
+            elif self._learned is not cluster.forest.empty:
+                is_more = await self._worker.run(partial(self._tables.learn_asked, cluster.forest.empty))
+                self._learned = None if is_more else cluster.forest.empty
             elif self._decision is not None and loop.time() >= self._look_on_at:
                 decide_at = await self._advise(self._decision.schedule, decide_at)
-            if self._sight.has_new_machine:
+            if self._sight.has_new_machine or self._learned is not cluster.forest.empty:
                 self.wake()  # it is learnt now, and not when its first job comes
             self.beat = loop.time()
             rested_at = self.beat + min(LONGEST_REST_S, REST_PER_WORK * (self.beat - began))

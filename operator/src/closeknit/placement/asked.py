@@ -10,8 +10,8 @@ Each question has a budget of steps, of which what is known already takes as muc
 equal answers. Beyond it, it is the best set so far. Shares of gangs over several machines are those of rough.py.
 """
 
-from collections.abc import Callable, Iterator
-from math import inf
+from collections.abc import Callable, Iterator, Sequence
+from math import inf, nextafter
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
@@ -21,6 +21,7 @@ from closeknit.placement.ask import ANY, Ask, Choice, Measure, Value, rank, reac
 from closeknit.placement.bandwidth import ASSUMED_SM, EVERY_NIC, NicAccess, Nics, most_bandwidth
 from closeknit.placement.experts import NO_EXPERTS, Experts
 from closeknit.placement.known import Known
+from closeknit.placement.linked import Direct, Linked
 from closeknit.placement.paths import Paths
 from closeknit.placement.rings import Rings
 from closeknit.placement.rough import RoughSets
@@ -35,10 +36,10 @@ ASKED_NODES = 8  # of a cluster; each may have other GPUs free, which is another
 WHOLE_STEPS, MORE_STEPS = 3 << 19, 3 << 15
 # For the rings of one set, and how often each of its searches may extend one: more of either refutes fewer sets in all.
 FEW_STEPS, FEW_TIMES = 1 << 15, 1 << 10
+LEARNED_BLOCKS = (1, 2, 4, 8)  # GPUs of a tensor x context group
 LAST_TIMES = 4  # so many times of that, while nothing is found that would do at all
 ROOM_STEPS = 48  # to count the room of a set, for each two of its GPUs
 TREE_STEPS = 6  # to find how trees could use it: three times as much for each GPU
-HALF = 8  # GPUs whose links are summed by one look
 
 
 class Found(NamedTuple):
@@ -53,17 +54,6 @@ class Found(NamedTuple):
     """Whether it ended at its budget, so that there may be a better one."""
 
 
-class _Linked(NamedTuple):
-    """What the links of a set's GPUs alone tell of it."""
-
-    sent_gb_s: float
-    """What its tightest GPU can send at all."""
-    least: int
-    """NVLinks inside the set of the GPU that has the fewest there; of a switched machine all that lead to switches."""
-    ends: int
-    """Ends of NVLinks inside it."""
-
-
 class AskedSets(Sets):
     """The sets of one topology class."""
 
@@ -76,18 +66,31 @@ class AskedSets(Sets):
         self._whole_steps, self._more_steps = WHOLE_STEPS // among, MORE_STEPS // among
         self._found: Known[tuple[int, Ask, Value, Measure], Found] = Known()
         self._rooms: Known[int, float] = Known()
-        self._linked: Known[int, _Linked] = Known()
-        self._slowest: Known[tuple[int, int], float] = Known()
+        self._slowest: dict[int, dict[int, float]] = {}
+        """By GPUs of a tensor x context group; it has no more than all sets."""
+        self._bits_in_bus_order = [1 << position for position in machine.bus_order]
+        sizes = range(1, len(machine.gpus) + 1)
+        self._learns = [(gpus, block) for block in LEARNED_BLOCKS for gpus in sizes if gpus % block == 0][::-1]
+        """What is left to learn: GPUs, and how many of them form a group."""
         known = {gpu.compute_capability for gpu in machine.gpus}
         kinds = [ASSUMED_SM if each is None else each[0] * 10 + each[1] for each in known]
         self._link_gb_s = max(map(speeds.nvlink_gb_s, kinds))
-        self._pcie_gb_s = [
+        pcie_gb_s = [
             max(speeds.pcie_gb_s(sm, gpu.pcie_generation, gpu.pcie_width) for sm in kinds) for gpu in machine.gpus
         ]
-        self._links = [(_sums(row[:HALF]), _sums(row[HALF:])) for row in machine.links]
+        # A set of GPUs of which some are older is planned for these.
+        self._direct = Direct(machine, kinds[0]) if len(kinds) == 1 and not machine.switched else None
+        self._linked = Linked(machine, self._link_gb_s, pcie_gb_s)
 
-    def learn(self) -> None:
-        """There is nothing to learn before a job asks."""
+    def learn(self) -> bool:
+        """One question more, of the smallest job first, for each takes up to half a second. Whether there is more."""
+        if self._learns:
+            gpus, block = self._learns.pop()
+            ask, floor = Ask(gpus, block, alone=True), list(ANY)
+            for by in Measure:  # in the order of merit
+                floor[by] = self.best(self.every, ask, Value(*floor), by) or floor[by]
+            self.choose(self.every, self.every, ask, Value(*floor))
+        return bool(self._learns)
 
     def is_predicted(self, *, alone: bool) -> bool:
         """Where one of its sets is all of a job."""
@@ -125,18 +128,26 @@ class AskedSets(Sets):
         is_cut = sure.is_cut or self._asked(pool, ask, ANY, Measure.BUS).is_cut
         known = sure.searched | self._asked(self.every, ask, ANY, Measure.BUS).searched
         left = self._more(pool)
-        for choice in sorted((self.judge(mask, free) for mask in self._able(pool, ask, floor)), key=rank):
+        for choice in self._least_loss_first(self._able(pool, ask, floor), free):
             if choice.mask == sure.mask:
                 return choice._replace(is_cut=is_cut)
             if left <= 0:
                 break
             mask, like = choice.mask, self._alike(choice.mask)
-            if self._is_candidate(mask, ask) and self._room(like) >= floor.bus_gb_s:
+            if self._is_candidate(mask, ask) and self._has_room(like, floor.bus_gb_s):
                 left -= 0 if like in known else self._steps(mask, ask, is_tree=True)
                 if reaches(self.value(mask, ask), floor):
                     return choice._replace(is_cut=is_cut)
             left -= 0 if like in known else ROOM_STEPS * ask.gpus**2
         return self.judge(sure.mask, free)._replace(is_cut=True)
+
+    def _least_loss_first(self, masks: Sequence[int], free: int) -> Iterator[Choice]:
+        """As rank has them; few are asked for."""
+        of_loss: dict[float, list[int]] = {}
+        for mask in masks:
+            of_loss.setdefault(self._loss(mask, free), []).append(mask)
+        for loss in sorted(of_loss):
+            yield from sorted([self.judge(mask, free) for mask in of_loss[loss]], key=rank)
 
     def _more(self, pool: int) -> int:
         """What a question takes beyond the first one on its kind: with every GPU free it is asked once, else often."""
@@ -158,16 +169,14 @@ class AskedSets(Sets):
         known = frozenset[int]() if is_whole else self._asked(self.every, ask, ANY, Measure.BUS).searched
         left = self._whole_steps if is_whole else self._more(pool)
         is_tree = by is Measure.TREE or floor.tree_gb_s > 0
-        best, best_mask, doubt, is_cut, searched = None, 0, 0.0, False, set[int]()
+        best, best_mask, is_cut, searched, doubted = None, 0, False, set[int](), set[int]()
         before = None if is_whole else _before(ask, floor, by)
         if before is not None:  # what was found for less may do
             found = self._asked(pool, ask, *before)
             value = self._worth(found.mask, ask, is_tree=is_tree) if found.value else None
             if value is not None and reaches(value, floor):
                 best, best_mask = value, found.mask
-        able = ((self._bound(mask, ask, by), mask) for mask in self._able(pool, ask, floor))
-        order = sorted(able, key=lambda entry: (-entry[0], -self._kept(entry[1])))
-        for bound, mask in order:
+        for bound, mask in self._best_first(pool, ask, floor, by):
             if best is not None and best[by] >= bound:
                 break
             if left <= 0 and (best is not None or left <= -LAST_TIMES * self._more(pool)):
@@ -179,17 +188,17 @@ class AskedSets(Sets):
             if like in searched and by is Measure.BUS and ask.block == 1:  # its rings are those of another set
                 continue
             left -= 0 if like in known else ROOM_STEPS * ask.gpus**2
-            room = self._room(like)
-            if room < floor.bus_gb_s or (by is Measure.BUS and best is not None and room <= best.bus_gb_s):
+            least = floor.bus_gb_s if by is not Measure.BUS else max(floor.bus_gb_s, _above(best))
+            if not self._has_room(like, least):
                 continue
             value = self._worth(mask, ask, is_tree=is_tree)
             searched.add(like)
             left -= 0 if like in known else self._steps(mask, ask, is_tree=is_tree)
             if self.bandwidth(mask).is_cut:
-                doubt = max(doubt, room)
+                doubted.add(like)
             if value is not None and reaches(value, floor) and (best is None or value[by] > best[by]):
                 best, best_mask = value, mask
-        is_cut = is_cut or doubt > (best.bus_gb_s if best else 0.0)
+        is_cut = is_cut or any(self._has_room(like, _above(best)) for like in doubted)
         return Found(best, best_mask, frozenset(searched), is_cut)
 
     def _worth(self, mask: int, ask: Ask, *, is_tree: bool) -> Value | None:
@@ -199,51 +208,55 @@ class AskedSets(Sets):
         value = self.value(mask, ask._replace(alone=False))
         return value and value._replace(bus_gb_s=min(value.bus_gb_s, self.reached(mask)))
 
-    def _able(self, pool: int, ask: Ask, floor: Value) -> Iterator[int]:
+    def _best_first(self, pool: int, ask: Ask, floor: Value, by: Measure) -> Iterator[tuple[float, int]]:
+        """The sets that may reach a floor, and their bounds: the highest first, of equal ones the most links."""
+        of_bound: dict[float, list[int]] = {}
+        able = self._able(pool, ask, floor)
+        for bound, mask in zip(self._bounds(able, ask, by), able, strict=True):
+            of_bound.setdefault(bound, []).append(mask)
+        for bound in sorted(of_bound, reverse=True):  # few are asked for
+            for mask in sorted(of_bound[bound], key=self._kept, reverse=True):
+                yield bound, mask
+
+    def _able(self, pool: int, ask: Ask, floor: Value) -> Sequence[int]:
         """The sets that may reach a floor, by what links alone tell."""
-        wanted = [by for by in Measure if floor[by] > 0 and (by is not Measure.BLOCK or ask.block > 1)]
-        for mask in self.of_count(pool, ask.gpus):
-            if all(self._bound(mask, ask, by) >= floor[by] for by in wanted):
-                yield mask
+        masks: Sequence[int] = self.of_count(pool, ask.gpus)
+        for by in Measure:
+            least = floor[by]
+            if least > 0 and (by is not Measure.BLOCK or ask.block > 1):
+                bounds = self._bounds(masks, ask, by)
+                masks = [mask for mask, bound in zip(masks, bounds, strict=True) if bound >= least]
+        return masks
 
-    def _bound(self, mask: int, ask: Ask, by: Measure) -> float:
-        """An upper limit of a part of a set's value, from its links alone."""
+    def _bounds(self, masks: Sequence[int], ask: Ask, by: Measure) -> list[float]:
+        """An upper limit of a part of each set's value, from its links alone."""
         if by is Measure.BUS:
-            return self._links_of(mask).sent_gb_s
+            sent = self._linked.sent_gb_s
+            return [sent[mask] for mask in masks]
         if by is Measure.BLOCK:
-            return self._slowest_block(mask, ask)
+            return self._slowest_blocks(masks, ask.block)
         if self.machine.switched:
-            return self._tree(mask)
+            return [self._tree(mask) for mask in masks]
         if not 1 < ask.gpus <= MANY_GPUS:
-            return 0.0
-        links = self._links_of(mask)
-        return self._link_gb_s * min(links.least, links.ends / 2 / (ask.gpus - 1))
+            return [0.0] * len(masks)
+        link_gb_s, least, ends = self._link_gb_s, self._linked.least, self._linked.ends
+        return [link_gb_s * min(least[mask], ends[mask] / 2 / (ask.gpus - 1)) for mask in masks]
 
-    def _slowest_block(self, mask: int, ask: Ask) -> float:
-        """What the tightest GPU can send inside its tensor x context group; asked of every set, for each measure."""
-        key = (mask, ask.block)
-        found = self._slowest.get(key)
-        if found is None:
-            blocks = map(mask_of, self.blocks(mask, ask))
-            found = self._slowest[key] = min(self._links_of(block).sent_gb_s for block in blocks)
-        return found
+    def _slowest_blocks(self, masks: Sequence[int], block: int) -> list[float]:
+        """What the tightest GPU of each set can send inside its tensor x context group; each measure asks."""
+        sent, in_bus_order = self._linked.sent_gb_s, self._bits_in_bus_order
+        known = self._slowest.setdefault(block, {})
+        for mask in masks:
+            if mask not in known:
+                bits = [bit for bit in in_bus_order if mask & bit]
+                known[mask] = min([sent[sum(bits[at : at + block])] for at in range(0, len(bits), block)])
+        return [known[mask] for mask in masks]
 
-    def _links_of(self, mask: int) -> _Linked:
-        """Looked at once for all questions."""
-        found = self._linked.get(mask)
-        if found is None:
-            found = self._linked[mask] = self._linked_by(mask)
-        return found
-
-    def _linked_by(self, mask: int) -> _Linked:
-        link_gb_s, pcie_gb_s, low, high = self._link_gb_s, self._pcie_gb_s, mask & (1 << HALF) - 1, mask >> HALF
-        at = positions_of(mask)
-        if self.machine.switched:
-            rows = [self.machine.switch_links[position] for position in at]
-        else:
-            rows = [below[low] + above[high] for below, above in [self._links[position] for position in at]]
-        sent = min([links * link_gb_s + pcie_gb_s[position] for position, links in zip(at, rows, strict=True)])
-        return _Linked(sent if len(at) > 1 else inf, min(rows), sum(rows))
+    def _has_room(self, mask: int, gb_s: float) -> bool:
+        """Whether a set has room for rings of so much; mostly its NVLinks alone say so, thirty times cheaper."""
+        if self._direct is not None and gb_s < inf and self._direct.has_room(positions_of(mask), gb_s):
+            return True
+        return self._room(mask) >= gb_s
 
     def _room(self, mask: int) -> float:
         """An upper limit of the rings of a set."""
@@ -260,8 +273,13 @@ class AskedSets(Sets):
 
     def _kept(self, pool: int) -> float:
         """NVLinks in a pool, in GB/s."""
-        ends = self._links_of(pool).ends if pool else 0
+        ends = self._linked.ends[pool]
         return self._link_gb_s * ends if self.machine.switched else self._link_gb_s * ends / 2
+
+
+def _above(best: Value | None) -> float:
+    """The least bus bandwidth above that of a set."""
+    return nextafter(best.bus_gb_s if best else 0.0, inf)
 
 
 def _before(ask: Ask, floor: Value, by: Measure) -> tuple[Value, Measure] | None:
@@ -273,11 +291,3 @@ def _before(ask: Ask, floor: Value, by: Measure) -> tuple[Value, Measure] | None
     if floor.block_gb_s > 0 and ask.block > 1:
         return ANY, Measure.BLOCK
     return (ANY, Measure.BUS) if (floor, by) != (ANY, Measure.BUS) else None
-
-
-def _sums(row: tuple[int, ...]) -> list[int]:
-    """By mask of its places what a row's numbers there add up to."""
-    sums = [0]
-    for number in row:
-        sums += [each + number for each in sums]
-    return sums

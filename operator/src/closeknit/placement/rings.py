@@ -7,16 +7,15 @@ over worse types of path. The best product of rings and speed wins; nearer paths
 
 from typing import NamedTuple
 
+from closeknit.placement.direct import AGAIN_STEPS, EXTEND_STEPS, MANY_LAID, DirectSearch, is_direct
 from closeknit.placement.paths import UNIT, Paths, PathType
 from closeknit.placement.speeds import ring_speeds
 from closeknit.placement.ways import MAX_RINGS, Step, Ways, is_closed
 
 STEPS = 1 << 12  # of one search; NCCL stops at 2^14, and more than 2^12 changes no set of the machines we know
-# A step takes some 0.25 us, whatever the graph: to look at one way onwards is one, to go it four, to lay a ring again
-# two for each GPU. Beside that each path of the set once, each GPU for each limit, and each path for each search.
-EXTEND_STEPS, PATH_STEPS, LIMIT_STEPS, READY_STEPS = 4, 32, 16, 8
+# Beside what direct.py counts each path of the set once, each GPU for each limit, and each path for each search.
+PATH_STEPS, LIMIT_STEPS, READY_STEPS = 32, 16, 8
 SET_STEPS = 1 << 18  # of one set, over all speeds; a set of a random graph can take millions
-MANY_LAID = 512  # GPUs in the rings that are laid at once: Python's own stack ends at 1,000 calls
 GIVE_UP = 0.49  # a speed below this part of the best one's is not tried any more
 NO_RING = 100  # MB/s that NCCL assumes where nothing fits
 
@@ -67,7 +66,8 @@ def rings(paths: Paths, most_steps: int = SET_STEPS, times: int = STEPS) -> Ring
             key = _alike(onwards, paths.capacity, speed)
             found = seen.get(key) if key else None
             if found is None:
-                search = _Search(onwards, paths.capacity, limit, most_steps - steps, times)
+                kind = DirectSearch if is_direct(onwards) else _Search
+                search = kind(onwards, paths.capacity, limit, most_steps - steps, times)
                 found = search.run() if is_closed(onwards) else 0
                 steps = most_steps - search.budget
                 is_short = is_short or (times < STEPS and search.steps <= 0 and found < limit)
@@ -141,7 +141,7 @@ class _Search:
         """Lay one ring more: the last one again where it fits, then any other."""
         if self.steps <= 0 or self.budget <= 0 or self.best >= self.limit:
             return
-        self.budget -= 2 * len(last)
+        self.budget -= AGAIN_STEPS * len(last)
         taken: list[Step] = []
         for start, end in zip(last, last[1:] + last[:1], strict=True):
             step = self.by_end[start].get(end)

@@ -27,8 +27,9 @@ class RoughSets(Sets):
         super().__init__(machine, search)
         self._grown: Known[int, tuple[int, ...]] = Known()
 
-    def learn(self) -> None:
+    def learn(self) -> bool:
         """There is nothing to learn."""
+        return False
 
     def bandwidth(self, mask: int) -> SetBandwidth:
         """Unknown."""

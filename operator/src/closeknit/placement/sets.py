@@ -84,8 +84,7 @@ class Sets:
     @cached_property
     def picks(self) -> Picks | None:
         """What a device plugin would give out of it; None where that cannot be told."""
-        pairs = scores(self.machine)
-        return None if pairs is None else Picks(pairs)
+        return None if (pairs := scores(self.machine)) is None else Picks(pairs)
 
     @cached_property
     def _twins(self) -> tuple[tuple[int, ...], ...]:
@@ -164,14 +163,13 @@ class Sets:
             self._indexes[mask] = found
         return found
 
-    def learn(self) -> None:
-        """Works out what the jobs of an empty machine ask, so that none of them waits for it."""
+    def learn(self) -> bool:
+        """Works out what the jobs of an empty machine ask, so that none of them waits for it. Whether there is more."""
         for transport in (None, *self.transports):
             for gpus in range(1, len(self.machine.gpus) + 1):
                 ask = Ask(gpus, transport=transport, alone=transport is None)
                 self.choose(self.every, self.every, ask, ANY)
-        pools = range(1, 1 << len(self.machine.gpus)) if self._is_small else ()
-        for pool in pools:  # every part of a pool comes before it
+        for pool in range(1, self.every + 1) if self._is_small else ():  # every part of a pool comes before it
             self._most(pool)
             self.in_bus_order(pool)
             self.indexes(pool)
@@ -179,6 +177,7 @@ class Sets:
                 self._by_rank(pool, gpus)
             for transport in (None, *self.transports):
                 self._learn_best(pool, transport)
+        return False
 
     def _learn_best(self, pool: int, transport: Transport | None) -> None:
         """The best of a pool whose parts are known: that of all of it, or of a part that is one smaller."""
@@ -252,9 +251,10 @@ class Sets:
 
     def judge(self, mask: int, free: int) -> Choice:
         """What it costs to take this set from the free GPUs."""
-        now = self._kept(free) - self._kept(free & ~mask)
-        once_all_others_have_gone = self._kept(self.every) - self._kept(self.every & ~mask)
-        return Choice(mask, now + once_all_others_have_gone, *self._fit(mask))
+        return Choice(mask, self._loss(mask, free), *self._fit(mask))
+
+    def _loss(self, mask: int, free: int) -> float:
+        return self._kept(free) - self._kept(free & ~mask) + (self._kept(self.every) - self._kept(self.every & ~mask))
 
     def _kept(self, pool: int) -> float:
         """Bandwidth of the best sets of KEPT_SIZES in a pool, summed."""

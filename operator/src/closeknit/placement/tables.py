@@ -5,6 +5,7 @@ Everything in it can be thrown away at any moment. One decision at a time uses i
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from closeknit.cluster.cluster import Cluster
@@ -167,6 +168,14 @@ class Tables:
         effort.searched(MACHINE_STEPS)
         if effort.is_all:
             self.sets_of(machine).learn()
+
+    def learn_asked(self, empty: Domain) -> bool:
+        """Works out a part of what jobs ask of the machines of an empty cluster that are searched where a job asks, so
+        that few of them wait for it. Whether there is more."""
+        dear = self.dear_in(empty)
+        kinds = {group.kind for group in empty.counts if group.kind and group.kind.topology_class in dear.asked}
+        of_kinds = [self._sets_of_kind(dear, kind) for kind in sorted(kinds, key=attrgetter("topology_class"))]
+        return any(sets.learn() for sets in of_kinds)  # of the others it is not asked
 
     def sets_of(self, machine: Machine) -> Sets:
         """The sets of a machine, shared by all machines of its topology class."""

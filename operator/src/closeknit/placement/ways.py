@@ -41,13 +41,16 @@ class _Link(NamedTuple):
     slowed_width: int
     """Of the widest that one slows."""
     onwards: tuple[int, ...]
-    """What carries the ways that nothing slows beyond this link: the capacity of the tightest link of each, once."""
+    """What carries the ways that nothing slows beyond this link: the capacity of the tightest link of each, once; empty
+    where one of them ends with it."""
 
     def room(self, plain: int, slowed: int) -> int:
         """How many rings it carries at most, of these loads."""
         rings = 0
         if self.width >= plain:
-            rings = min(self.capacity // plain, sum([capacity // plain for capacity in self.onwards]))
+            rings = self.capacity // plain
+            if self.onwards:
+                rings = min(rings, sum([capacity // plain for capacity in self.onwards]))
         if self.slowed_width >= slowed:
             rings += (self.capacity - rings * plain) // slowed
         return rings
@@ -106,9 +109,10 @@ class Ways:
     def __init__(self, paths: Paths) -> None:
         """Nothing is searched yet."""
         self._capacity = paths.capacity
-        self._rows = [
-            sorted(
-                _Way(
+        ways = [
+            [
+                path
+                and _Way(
                     -min([paths.capacity[link] for link in path.links]),
                     len(path.links),
                     to,
@@ -117,15 +121,26 @@ class Ways:
                     paths.intel and path.type is PathType.PHB,
                 )
                 for to, path in enumerate(row)
-                if path
-            )
+            ]
             for row in paths.between
         ]
+        self._rows = [sorted([way for way in row if way]) for row in ways]
         self.fastest = -min(row[0].narrowness for row in self._rows)
         """MB/s of the fastest path."""
         self.types = sorted({way.type for row in self._rows for way in row})
         """Of paths, nearest first."""
-        self._rooms: dict[PathType, tuple[_Room, ...]] = {}
+        self._over_pcie = max(
+            [-way.narrowness for row in self._rows for way in row if way.type > PathType.NVB], default=0
+        )
+        """MB/s of the fastest path that is not over NVLink alone."""
+        self._received = [
+            [(start, way) for start, row in enumerate(ways) if (way := row[gpu])] for gpu in range(len(ways))
+        ]
+        self._tightest_first = sorted(
+            range(len(self._rows)),
+            key=lambda gpu: sum([-way.narrowness for way in self._rows[gpu] if way.type is self.types[0]]),
+        )
+        self._rooms: dict[tuple[int, PathType], _Room] = {}
         self._reaches: dict[PathType, int] = {}
 
     def limit(self, speed: int, farthest: PathType, above: int = 0) -> int:
@@ -136,9 +151,12 @@ class Ways:
             self._reaches[farthest] = min(fastest)
         if speed > self._reaches[farthest]:
             return 0
+        if farthest > PathType.NVB and speed > self._over_pcie:
+            farthest = PathType.NVB  # the others share no link with these
         plain, slowed = loads(speed)
         least = MAX_RINGS
-        for room in self._room(farthest):
+        for gpu in self._tightest_first:
+            room = self._room(gpu, farthest)
             least = room.rings(plain, slowed, least, is_pair=len(self._rows) == PAIR)
             if least * speed <= above:
                 break
@@ -156,17 +174,17 @@ class Ways:
             for row in self._rows
         ]
 
-    def _room(self, farthest: PathType) -> tuple[_Room, ...]:
-        found = self._rooms.get(farthest)
+    def _room(self, gpu: int, farthest: PathType) -> _Room:
+        found = self._rooms.get((gpu, farthest))
         if found is None:
-            sent: list[_Links] = [{} for _ in self._rows]
-            received: list[_Links] = [{} for _ in self._rows]
-            for start, row in enumerate(self._rows):
-                for way in row:
-                    if way.type <= farthest:
-                        sent[start].setdefault(way.links[0], []).append((way.to, way))
-                        received[way.to].setdefault(way.links[-1], []).append((start, way))
-            found = self._rooms[farthest] = tuple(map(self._room_of, sent, received))
+            sent, received = _Links(), _Links()
+            for way in self._rows[gpu]:
+                if way.type <= farthest:
+                    sent.setdefault(way.links[0], []).append((way.to, way))
+            for start, way in self._received[gpu]:
+                if way.type <= farthest:
+                    received.setdefault(way.links[-1], []).append((start, way))
+            found = self._rooms[gpu, farthest] = self._room_of(sent, received)
         return found
 
     def _room_of(self, sent: _Links, received: _Links) -> _Room:
@@ -187,14 +205,18 @@ class Ways:
 
     def _link(self, number: int, ways: list[_Way]) -> _Link:
         capacity, width, slowed_width, tightest = self._capacity, 0, 0, set[int]()
+        is_end = False
         for way in ways:
             if way.is_slowed:
                 slowed_width = max(slowed_width, -way.narrowness)
+                continue
+            width = max(width, -way.narrowness)
+            if way.length == 1:
+                is_end = True
             else:
-                width = max(width, -way.narrowness)
-                beyond = [link for link in way.links if link != number] or [number]
-                tightest.add(min(beyond, key=capacity.__getitem__))
-        return _Link(capacity[number], width, slowed_width, tuple([capacity[link] for link in tightest]))
+                tightest.add(min([link for link in way.links if link != number], key=capacity.__getitem__))
+        onwards = () if is_end else tuple([capacity[link] for link in tightest])
+        return _Link(capacity[number], width, slowed_width, onwards)
 
 
 def _both(links: dict[int, list[_Link]]) -> tuple[Both, ...]:
