@@ -1,6 +1,7 @@
 """Gangs on a Clos fabric: hosts under switches under pods, jobs as they come, and one queue for every policy."""
 
 import csv
+from bisect import bisect_left
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from pathlib import Path
@@ -53,9 +54,9 @@ class Host(NamedTuple):
 class Policy(Protocol):
     """Who takes hosts."""
 
-    def take(self, job: Job, now: float, waiting: int) -> Taken | None:
-        """Hosts for a job, which are its own from now on; None where it has to wait. `waiting` is how many jobs there
-        were in the queue, with this one, when they were last looked through."""
+    def take(self, job: Job, now: float, smaller: int) -> Taken | None:
+        """Hosts for a job, which are its own from now on; None where it has to wait. `smaller` is how many of fewer
+        GPUs there were in the queue when it was last looked through."""
 
     def give_back(self, job: Job, taken: Taken) -> None:
         """A job has ended."""
@@ -116,9 +117,10 @@ class Waiting:
     def begun(self, now: float) -> Sequence[Job]:
         """Those that the policy has hosts for."""
         found: list[Job] = []
-        at, waiting = 0, len(self._waiting)
+        at, sizes = 0, sorted(job.gpus for job in self._waiting)
         while at < min(len(self._waiting), DEPTH):
-            taken = self._policy.take(self._waiting[at], now, waiting)
+            job = self._waiting[at]
+            taken = self._policy.take(job, now, bisect_left(sizes, job.gpus))
             if taken is None:
                 at += 1
                 continue

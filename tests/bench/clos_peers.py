@@ -20,7 +20,7 @@ class Peer:
         self.pod_of = {host.tor: host.pod for host in fabric}
         self._refused: set[int] = set()
 
-    def take(self, job: Job, _now: float, _waiting: int) -> Taken | None:
+    def take(self, job: Job, _now: float, _smaller: int) -> Taken | None:
         """By the rule; what did not fit does not until something is given back."""
         if job.gpus in self._refused:
             return None

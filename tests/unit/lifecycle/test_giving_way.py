@@ -1,12 +1,16 @@
-"""A gang that is too large for the level that it prefers gives way while many jobs wait, and waits for the next one."""
+"""A gang that is too large for the level that it prefers gives way while smaller jobs wait, and waits for the next
+one."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from closeknit.api.names import JobKey
 from closeknit.api.trainingjob_status import State
-from closeknit.lifecycle.backlog import CROWD
+from closeknit.lifecycle.backlog import CROWD, Backlog, Contender
+from closeknit.lifecycle.verdict import Book, Wait
 from scenarios.manifests import (
     cluster_topology,
     node,
@@ -29,8 +33,11 @@ def racked(name: str, block: str, rack: str) -> list[dict[str, Any]]:
 
 
 def other(number: int, **spec: Any) -> dict[str, Any]:
-    """A job that has come first, and for which there is no room."""
-    job = training_job(f"other-{number}", spec={"gpus": 512, **spec})
+    """A job that has come first, and for which there is no room: on its node, where it says nothing of levels."""
+    selector = {"nodeSelector": {"kubernetes.io/hostname": "gpu-2"}}
+    job = training_job(f"other-{number}", spec={"gpus": 8, **spec})
+    if not spec.get("topology"):
+        job["spec"]["template"]["spec"] |= selector
     job["metadata"]["creationTimestamp"] = LONG_AGO
     return job
 
@@ -93,9 +100,9 @@ def test_it_waits_for_a_block_and_says_so() -> None:
     assert pending is not None
     assert (pending.reason, pending.message) == (
         "WaitingForPreferred",
-        "is too large for any rack and, while many jobs wait for room, waits for 24 GPUs in one block; b1 has the most "
-        "free, 16 on 2 nodes; it fits over 2 domains of level block, which it takes once fabric.patience is over or "
-        "few jobs wait; 32 excluded: 32 held by 4 claims; it waits until 2026-11-21T10:10:00Z at the latest",
+        "is too large for any rack and, while smaller jobs wait for room, waits for 24 GPUs in one block; b1 has the "
+        "most free, 16 on 2 nodes; it fits over 2 domains of level block, which it takes once fabric.patience is over "
+        "or few of them wait; 32 excluded: 32 held by 4 claims; it waits until 2026-11-21T10:10:00Z at the latest",
     )
 
 
@@ -106,10 +113,9 @@ def test_it_takes_what_there_is_where_few_wait() -> None:
 @pytest.mark.parametrize("go", [leaves, pauses, is_going])
 def test_it_takes_what_there_is_as_soon_as_few_wait(go: Callable[[Story, int], None]) -> None:
     waiting = told(*many())
-    for number in range(2):  # it counts itself since it was told
-        assert is_waiting(waiting)
-        go(waiting, number)
-        waiting.settle()
+    assert is_waiting(waiting)
+    go(waiting, 0)
+    waiting.settle()
     assert waiting.status().state is State.STARTING
 
 
@@ -160,13 +166,57 @@ def test_it_gives_way_to_no_lower_priority(ours: str | None, theirs: str, *, wai
 
 
 def test_who_waits_for_something_else_than_room_does_not_count() -> None:
-    refused: dict[str, Any] = {
-        "parallelism": {"tensor": 16},
-        "gpus": 32,
-        "topology": {"fabric": {"required": "galaxy"}},
-    }
+    refused: dict[str, Any] = {"topology": {"fabric": {"required": "galaxy"}}}
     found = told(*many(**refused))
     pending = found.status("other-0").pending
     assert pending is not None
     assert pending.reason == "UnknownLevel"
     assert found.status().state is State.STARTING
+
+
+def test_those_that_it_gives_way_to_take_what_it_leaves() -> None:
+    in_one_rack = {"gpusPerNode": 8, "fabric": {"required": "rack"}}
+    waiting = told(*many(gpus=16, topology=in_one_rack))
+    assert is_waiting(waiting)
+    del waiting.objects["ResourceClaim", "ml", "on-gpu-2"]
+    waiting.settle()
+    assert waiting.status("other-0").state is State.STARTING
+
+
+def test_who_is_given_room_in_this_very_decision_still_counts() -> None:
+    """So the same comes out wherever in the queue it is asked first how many wait."""
+    waiting = told(*many())
+    del waiting.objects["ResourceClaim", "ml", "on-gpu-2"]
+    decided = waiting.decide().schedule
+    assert isinstance(decided[JobKey("team-b", "other-0")], Book)
+    assert isinstance(decided[JobKey("team-b", "train")], Wait)
+    waiting.settle()
+    assert waiting.status().state is State.STARTING
+
+
+@pytest.mark.parametrize("gpus", [24, 32, 512])
+def test_it_gives_way_to_smaller_jobs_alone(gpus: int) -> None:
+    """Gangs as large would each wait for the others, and all GPUs be idle; what it leaves is none that they prefer."""
+    assert told(*many(gpus=gpus)).status().state is State.STARTING
+
+
+def test_gangs_that_are_alike_do_not_wait_for_each_other() -> None:
+    """They have all waited for room. When some comes, over both blocks, the first one takes it."""
+    topology = {"gpusPerNode": 8, "fabric": {"preferred": "rack", "patience": "10h"}}
+    full = [resource_claim(f"on-gpu-{odd}", *((f"gpu-{odd}", index) for index in GPUS)) for odd in (1, 3, 5, 7)]
+    gangs = [training_job(f"gang-{number}", spec={"gpus": 24, "topology": topology}) for number in range(3 * CROWD)]
+    found = story(*full, *gangs)
+    found.settle()
+    for claim in full:
+        del found.objects["ResourceClaim", "ml", claim["metadata"]["name"]]
+    found.settle()
+    assert [found.status(gang["metadata"]["name"]).state for gang in gangs].count(State.STARTING) == 1
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "waits"), [(["a"], ["b"], False), (["a", "b"], ["b"], True), ([], ["b"], True)]
+)
+def test_it_gives_way_to_no_job_that_takes_other_gpus(ours: list[str], theirs: list[str], *, waits: bool) -> None:
+    """Whether GPUs of such products are there is no matter of this rule."""
+    found = Backlog(Counter({Contender(0, 8, tuple(theirs)): CROWD}))
+    assert found.is_crowded(Contender(0, 24, tuple(ours))) is waits

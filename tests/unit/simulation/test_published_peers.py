@@ -43,7 +43,7 @@ def _job(hosts: int, number: int = 0) -> Job:
 
 def _taken(fabric: list[Host], peer: Peer, job: Job) -> dict[str, int] | None:
     """How many hosts of each switch."""
-    taken = peer.take(job, 0.0, 1)
+    taken = peer.take(job, 0.0, 0)
     if taken is None:
         return None
     tors = [fabric[host].tor for host, _ in taken]
@@ -158,7 +158,7 @@ def test_kube_scheduler_scores_as_its_own_tests_expect(rule: str, expected: int)
     fabric = _fabric({"": {"t": 2}})
     peer = Peer(fabric, PEERS[rule])
     peer.free[1] -= GPUS // 4
-    assert peer.take(Job(0, 0.0, GPUS // 4, 1.0), 0.0, 1) == [(expected, GPUS // 4)]
+    assert peer.take(Job(0, 0.0, GPUS // 4, 1.0), 0.0, 0) == [(expected, GPUS // 4)]
 
 
 @pytest.mark.parametrize("rule", ["spread", "binpack"])
@@ -195,7 +195,7 @@ def test_random_takes_any_node_that_has_room() -> None:
 def _first_of(fabric: list[Host], rule: str, free: list[int], gpus: int, number: int) -> int | None:
     peer = Peer(fabric, PEERS[rule])
     peer.free = list(free)
-    taken = peer.take(Job(number, 0.0, gpus, 1.0), 0.0, 1)
+    taken = peer.take(Job(number, 0.0, gpus, 1.0), 0.0, 0)
     return taken[0][0] if taken else None
 
 
@@ -207,7 +207,7 @@ def test_first_fit_fills_one_node_after_the_other() -> None:
     for of_a_node in (4, 2):
         peer = Peer(fabric, PEERS["first-fit"])
         jobs = [Job(number, 0.0, GPUS // of_a_node, 1.0) for number in range(2 * of_a_node + 1)]
-        taken = [peer.take(job, 0.0, 1) for job in jobs]
+        taken = [peer.take(job, 0.0, 0) for job in jobs]
         assert [found and found[0][0] for found in taken] == [0] * of_a_node + [1] * of_a_node + [None]
 
 

@@ -14,7 +14,7 @@ from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
 from closeknit.launch.nccl import NVLS
 from closeknit.lifecycle.asked import Schedule
-from closeknit.lifecycle.backlog import FOR_ROOM, backlog
+from closeknit.lifecycle.backlog import FOR_ROOM, backlog, contender
 from closeknit.lifecycle.bars import is_finished
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.children import children
@@ -142,7 +142,7 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
 def _waits_first(job: TrainingJob, cluster: Cluster, tables: Tables) -> str | None:
     preferred = preference(job.spec) if job.metadata.creation_timestamp is None else None
     waiting = patient(request(job.key, job.spec), cluster, tables) if preferred is not None else None
-    if waiting is not None and waiting.gives_way and not backlog(cluster).is_crowded(cluster.priority(job)):
+    if waiting is not None and waiting.gives_way and not backlog(cluster).is_crowded(contender(cluster, job)):
         return None
     answer = place(cluster, waiting, tables) if waiting is not None else None
     if preferred is None or not isinstance(answer, NoFit):

@@ -1,12 +1,13 @@
-"""How many jobs wait for room, as their status says."""
+"""How many jobs wait for room that a large gang could leave to them, as their status says."""
 
 from collections import Counter
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from closeknit.api.names import PendingReason
+from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 
-CROWD = 8  # jobs; by a simulation: docs/decisions/0004-place.md
+CROWD = 4  # jobs; by a simulation: docs/decisions/0004-place.md
 FOR_ROOM = frozenset(
     {
         PendingReason.INSUFFICIENT_GPUS,
@@ -21,24 +22,47 @@ FOR_ROOM = frozenset(
 """What a job says that waits for GPUs of others to come free."""
 
 
+class Contender(NamedTuple):
+    """What tells whether a job would have the room that another one leaves."""
+
+    priority: int
+    gpus: int
+    products: tuple[str, ...]
+    """Of GPUs; none: any."""
+
+    def gains_from(self, other: Self) -> bool:
+        """Whether it might take what the other one leaves: it is smaller, so that no two wait for each other, of its
+        priority or a higher one, and takes GPUs of a product that the other one takes."""
+        return (
+            self.gpus < other.gpus
+            and self.priority >= other.priority
+            and not (self.products and other.products and set(self.products).isdisjoint(other.products))
+        )
+
+
+def contender(cluster: Cluster, job: TrainingJob) -> Contender:
+    """A job as one among those that wait."""
+    return Contender(cluster.priority(job), job.spec.gpus, tuple(job.spec.gpu.products))
+
+
 class Backlog(NamedTuple):
-    """The jobs that wait for room, by priority."""
+    """The jobs that wait for room."""
 
-    waiting: Counter[int]
+    waiting: Counter[Contender]
 
-    def is_crowded(self, priority: int) -> bool:
-        """Whether at least CROWD jobs of this priority or a higher one wait: a gang gives way to no others."""
-        return sum(number for each, number in self.waiting.items() if each >= priority) >= CROWD
+    def is_crowded(self, gang: Contender) -> bool:
+        """Whether at least CROWD jobs wait that would gain from what the gang leaves."""
+        return sum(number for each, number in self.waiting.items() if each.gains_from(gang)) >= CROWD
 
 
 def backlog(cluster: Cluster) -> Backlog:
-    """Of all jobs, the one that asks among them once it has been told that it waits."""
+    """Of all jobs but those that are being deleted, whose status keeps their last word."""
     return Backlog(
         Counter(
-            cluster.priority(job)
+            contender(cluster, job)
             for job in cluster.jobs.values()
-            if job.metadata.deletion_timestamp is None  # of one that is being deleted the last word stays
-            and job.status.pending is not None
+            if job.status.pending is not None
             and job.status.pending.reason in FOR_ROOM
+            and job.metadata.deletion_timestamp is None
         )
     )

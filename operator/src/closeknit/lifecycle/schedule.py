@@ -14,7 +14,7 @@ from closeknit.lifecycle.again import is_fit_again
 from closeknit.lifecycle.answers import NOTHING, Answers, taken_words
 from closeknit.lifecycle.asked import Answer, Entry, Found, QueuePlace, Schedule, Shape, is_same_scene
 from closeknit.lifecycle.avoided import Avoided, avoided
-from closeknit.lifecycle.backlog import Backlog, backlog
+from closeknit.lifecycle.backlog import Backlog, Contender, backlog, contender
 from closeknit.lifecycle.bars import bar
 from closeknit.lifecycle.book import assumed, too_large
 from closeknit.lifecycle.children import taken
@@ -84,7 +84,7 @@ class _Walk:
     def __init__(self, cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> None:
         self.last = last = Schedule(cluster, cluster, cluster) if memory.schedule is None else memory.schedule
         self.is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
-        self.cluster = cluster
+        self._given = self.cluster = cluster  # the former without what is booked on the walk
         self.scene = self.first_scene = last.scene if self.is_quiet else cluster
         self.refused: dict[Shape, Answer] = {}
         self.left: dict[Shape, Answer] = {}
@@ -99,6 +99,7 @@ class _Walk:
         self._shapes = dict(last.shapes)
         self._patient: dict[Request, Request] = {}
         """What jobs ask -> what they ask while they are patient, which an empty cluster decides."""
+        self._crowded: dict[Contender, bool] = {}
         self._are_same_priorities = (
             cluster.priorities is last.cluster.priorities and cluster.default_priority == last.cluster.default_priority
         )
@@ -129,7 +130,7 @@ class _Walk:
                 known.is_settled
                 and is_same_answer
                 and (known.until is None or now < known.until)
-                and (shape not in giving_way or self._is_crowded(known.place))
+                and (shape not in giving_way or self._is_crowded(known.job))
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
                 and (
                     shape is None
@@ -179,7 +180,7 @@ class _Walk:
             and (known.pods is pods or known.pods == pods)
             and (known.until is None or self._now < known.until)
             and not (self._memory.put_aside and key in self._memory.put_aside)
-            and (known.shape not in self.last.giving_way or self._is_crowded(place))
+            and (known.shape not in self.last.giving_way or self._is_crowded(job))
         )
         if known is not None and stands:
             if known.scene is not None and known.scene is self.scene:
@@ -298,18 +299,21 @@ class _Walk:
                     return None
                 self._patient[asked] = patient(asked, self.cluster, self._tables) or asked
             waiting = self._patient[asked]
-            if not waiting.gives_way or self._is_crowded(place):
+            if not waiting.gives_way or self._is_crowded(job):
                 asked = waiting
         return self._shapes.setdefault(asked, Shape(asked))
 
     @cached_property
     def _backlog(self) -> Backlog:
-        return backlog(self.cluster)
+        return backlog(self._given)
 
-    def _is_crowded(self, place: QueuePlace) -> bool:
-        """Whether so many wait beside a job in this place, or before it, that one too large for what it prefers gives
-        way to them."""
-        return self._backlog.is_crowded(-place[0])
+    def _is_crowded(self, job: TrainingJob) -> bool:
+        """Whether so many wait that would gain by it that a job which is too large for what it prefers gives way."""
+        gang = contender(self._given, job)
+        known = self._crowded.get(gang)
+        if known is None:
+            known = self._crowded[gang] = self._backlog.is_crowded(gang)
+        return known
 
     def _not_asked(self, shape: Shape | None) -> Found:
         """The ration is used up; what was said of the shape before is kept."""

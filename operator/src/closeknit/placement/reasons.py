@@ -209,8 +209,8 @@ def patient(case: Case) -> str:
     if request.preferred_level is None:
         return _over_domains(case, level, "waits for", "it fits", lost)
     if request.gives_way:
-        verb = f"is too large for any {request.preferred_level} and, while many jobs wait for room, waits for"
-        end = "fabric.patience is over or few jobs wait"
+        verb = f"is too large for any {request.preferred_level} and, while smaller jobs wait for room, waits for"
+        end = "fabric.patience is over or few of them wait"
         return _over_domains(case, level, verb, "it fits", f"{lost}, which it takes once {end}")
     return _over_domains(case, level, "prefers", "it fits", f"{lost}, which it takes once fabric.patience is over")
 
