@@ -173,6 +173,8 @@ class Tables:
         """Works out a part of what jobs ask of the machines of an empty cluster that are searched where a job asks, so
         that few of them wait for it. Whether there is more."""
         dear = self.dear_in(empty)
+        if not dear.asked:  # as a rule
+            return False
         kinds = {group.kind for group in empty.counts if group.kind and group.kind.topology_class in dear.asked}
         of_kinds = [self._sets_of_kind(dear, kind) for kind in sorted(kinds, key=attrgetter("topology_class"))]
         return any(sets.learn() for sets in of_kinds)  # of the others it is not asked
