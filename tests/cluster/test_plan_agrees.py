@@ -277,12 +277,13 @@ def test_jobs_of_one_queue_are_decided_in_its_order(bed: Bed) -> None:
 def test_a_gang_too_large_for_what_it_prefers_gives_way_while_smaller_ones_wait(bed: Bed) -> None:
     """One node of rack r1 is taken, so that no rack has two; a job of two nodes prefers one."""
     others = [f"other-{number}" for number in range(CROWD)]
-    for names in (["there"], others):
-        jobs = [job(name, gpus=8, gpu=H200) for name in names]
-        for each in jobs:
-            each["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "h200-1"}
-        bed.cluster.apply(*jobs)
-        bed.cluster.wait_for(lambda names=names: all(map(bed.told, names)), "the others to be decided")
+    there, *waiting = [job(name, gpus=8, gpu=H200) for name in ("there", *others)]
+    for each in (there, *waiting):
+        each["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "h200-1"}
+    bed.cluster.apply(there)
+    bed.cluster.wait_for(lambda: bed.told("there").get("placement"), "the node to be taken")
+    bed.cluster.apply(*waiting)
+    bed.cluster.wait_for(lambda: all(map(bed.told, others)), "the others to be decided")
     fabric = {"preferred": "host", "patience": "1h"}
     asked = job("train", gpus=16, gpu=H200, topology={"gpusPerNode": 8, "fabric": fabric})
     answer = bed.plan(asked)
