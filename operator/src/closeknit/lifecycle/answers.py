@@ -257,8 +257,9 @@ def _why(plan: Plan, refused: _Refusal) -> tuple[PendingReason, str]:
     if isinstance(refused, Refused) and refused.denial.failure is Failure.NO_RIGHT:
         return PendingReason.NAMESPACE_NOT_SERVED, not_served_words(refused.manifest)
     if isinstance(refused, Refused):
-        what = f"the API server refuses {title}: {refused.denial.message}"
-        return PendingReason.TEMPLATE_INVALID, f"{what}; change spec.template, or have an administrator allow it"
+        is_theirs = refused.manifest["kind"] == "Pod"  # nothing else that is made comes of the template
+        change = "; change spec.template, or have an administrator allow it" if is_theirs else ""
+        return PendingReason.TEMPLATE_INVALID, f"the API server refuses {title}: {refused.denial.message}{change}"
     if any(owner.is_job(plan.uid) for owner in refused.owners):
         return PendingReason.NAME_CONFLICT, f"{title} is this job's own, but its labels were changed; delete it"
     return PendingReason.NAME_CONFLICT, taken_words(title, owner_of(refused.owners))
