@@ -63,14 +63,18 @@ def name(number: int) -> str:
 
 
 def filling(nodes: Nodes, offers: Offers, *, counts_free: bool = False) -> Filling:
+    root = tree(nodes)
+    is_equal = all(tuple(each) == (1,) for each in offers.values())
     search = Filling(
         SCALE,
         Alike(),
-        is_equal=all(tuple(each) == (1,) for each in offers.values()),
+        Budget().of_areas(root.branching),
+        is_equal=is_equal,
         is_exact=len(offers) <= EXACT_NODES,
+        counts_hosts=not is_equal,
         counts_free=counts_free,
     )
-    search.follow(tree(nodes), sum(1 << number for number in offers), offers.__getitem__, Budget())
+    search.follow(root, sum(1 << number for number in offers), offers.__getitem__)
     return search
 
 

@@ -69,12 +69,26 @@ def tree(blocks: Racks) -> Area:
 
 
 def search(
-    blocks: Racks, offers: Sequence[Units], *, counts_free: bool = False, steps: int = DECISION_STEPS
+    blocks: Racks,
+    offers: Sequence[Units],
+    *,
+    counts_hosts: bool = True,
+    counts_free: bool = False,
+    steps: int = DECISION_STEPS,
 ) -> Filling:
     total = sum(number for racks in blocks for nodes in racks for number in nodes.values())
     is_equal = all(tuple(units) == (1,) for units in offers)
-    filling = Filling(SCALE, Alike(), is_equal=is_equal, is_exact=total <= EXACT_NODES, counts_free=counts_free)
-    filling.follow(tree(blocks), (1 << len(offers)) - 1, lambda number: offers[number], Budget(steps))
+    root = tree(blocks)
+    filling = Filling(
+        SCALE,
+        Alike(),
+        Budget(steps).of_areas(root.branching),
+        is_equal=is_equal,
+        is_exact=total <= EXACT_NODES,
+        counts_hosts=counts_hosts and not is_equal,
+        counts_free=counts_free,
+    )
+    filling.follow(root, (1 << len(offers)) - 1, lambda number: offers[number])
     return filling
 
 
@@ -149,8 +163,10 @@ PODS = st.lists(
 
 
 def deep_search(blocks: Pods, alike: Alike, steps: int = DECISION_STEPS) -> Filling:
-    filling = Filling(DEEP, alike, is_equal=True, is_exact=False)
-    filling.follow(deep_tree(blocks), 1, lambda _: {1: DEEP_HOST}, Budget(steps))
+    root = deep_tree(blocks)
+    most_steps = Budget(steps).of_areas(root.branching)
+    filling = Filling(DEEP, alike, most_steps, is_equal=True, is_exact=False, counts_hosts=False)
+    filling.follow(root, 1, lambda _: {1: DEEP_HOST})
     return filling
 
 
@@ -247,10 +263,9 @@ def test_what_was_searched_before_with_another_budget_does_not_matter(
 ) -> None:
     units = sum(size for pods in blocks for racks in pods for size in racks) * 2 // 3 + 1
     alike = Alike()
-    known = deep_search(before, alike)
-    known.cost(units)
+    deep_search(before, alike).cost(units)
     for each in (DECISION_STEPS, steps):
-        known.follow(deep_tree(blocks), 1, lambda _: {1: DEEP_HOST}, Budget(each))
+        known = deep_search(blocks, alike, each)
         fresh = deep_search(blocks, Alike(), each)
         assert (known.cost(units), known.is_least) == (fresh.cost(units), fresh.is_least)
         assert known.picks(units) == fresh.picks(units)

@@ -45,6 +45,17 @@ def test_of_racks_that_hold_as_much_those_of_larger_nodes_are_taken() -> None:
     assert filling.is_proven
 
 
+def test_where_nodes_are_not_counted_it_says_that_fewer_might_do() -> None:
+    """The racks of the smaller nodes come first by name."""
+    filling = search([[{1: 8}, {1: 8}, {3: 2}, {3: 2}]], KINDS, counts_hosts=False)
+    cost = filling.cost(32)
+    assert cost is not None
+    assert SCALE.domains(cost)[:2] == (1, 2)
+    assert filling.is_least
+    assert len(filling.picks(32)) > 4
+    assert not filling.is_proven
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(

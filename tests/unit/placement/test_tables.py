@@ -9,6 +9,8 @@ import pytest
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.domain import Domain
 from closeknit.placement import known, sets, tables
+from closeknit.placement.ground import Area
+from closeknit.placement.hosts import Hosts
 from closeknit.placement.place import can_place, place
 from closeknit.placement.rings import rings
 from closeknit.placement.sets import Sets
@@ -92,3 +94,29 @@ def test_lists_of_sets_are_counted_by_the_sets_in_them(monkeypatch: pytest.Monke
         of_machine.of_count(pool, pool.bit_count() // 2 + 1)
         listed = [found for found in vars(of_machine).values() if isinstance(found, dict)]
         assert sum(len(one) for found in listed for one in found.values() if isinstance(one, tuple)) <= 100 + 70
+
+
+def test_a_job_that_more_kinds_of_machines_hold_leaves_the_search_of_a_larger_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one has four ways beside, with a quarter of a budget each, the other has one of them alone."""
+    nodes = [
+        node(f"{kind}-{n:02}", graph(machine), path=(f"{kind}{n // 4}",), gpus="0 1 2 x x x x x")
+        for kind, (machine, count) in enumerate({"hgx-h200": 40, "hgx-a100": 20, "dgx-1v": 20, "pairs8": 20}.items())
+        for n in range(count)
+    ]
+    cluster, tables = cluster_of(*nodes, levels=("rack",)), Tables()
+    asked: list[int] = []
+    of_area = Hosts.cost
+
+    def counted(self: Hosts, area: Area, units: int) -> int | None:
+        asked.append(units)
+        return of_area(self, area, units)
+
+    monkeypatch.setattr(Hosts, "cost", counted)
+    every, larger = wanted(gpus=53), wanted(gpus=103)
+    first = [place(cluster, request, tables) for request in (every, larger)]
+    assert asked
+    asked.clear()
+    assert [place(cluster, request, tables) for request in (every, larger)] == first
+    assert not asked

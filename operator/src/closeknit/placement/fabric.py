@@ -13,10 +13,10 @@ win. Of spreads that cost the same the one with the first nodes is taken, and of
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from closeknit.placement.budget import Budget
 from closeknit.placement.cost import Scale
-from closeknit.placement.fewest import Alike
+from closeknit.placement.fewest import Alike, Fewest
 from closeknit.placement.ground import Area, numbers_of
 from closeknit.placement.hosts import Hosts, Units
 from closeknit.placement.plans import Plans
@@ -39,23 +39,27 @@ class Filling:
         self,
         scale: Scale,
         alike: Alike,
+        most_steps: tuple[int, ...],
         *,
         is_equal: bool,
         is_exact: bool,
+        counts_hosts: bool,
         counts_free: bool = False,
     ) -> None:
-        """Whether each node gives one unit or none, and whether so few nodes give anything that all combinations of
-        unequal shares are tried.
+        """What one area of each level may search, the root's first; whether each node gives one unit or none, whether
+        so few nodes give anything that all combinations of unequal shares are tried, and whether of as few domains
+        those are looked for in which fewer nodes do.
 
         Every used domain costs 1 at its level and, where it counts, its free GPUs.
         """
         self._is_exact = is_exact
         self._is_equal = is_equal
+        self._counts_hosts = counts_hosts
         self._counts_free = counts_free
         self._scale = scale
         self._alike = alike
         self._innermost = len(scale.of_domain) - 1
-        self._most_steps: tuple[int, ...] = ()
+        self._most_steps = most_steps
         self._forget()
 
     def _forget(self) -> None:
@@ -63,12 +67,12 @@ class Filling:
             self._scale, is_equal=self._is_equal, is_exact=self._is_exact, is_uniform=not self._counts_free
         )
         self._room = Room(self._hosts, self._scale, counts_free=self._counts_free)
+        fewest = partial(Fewest, self._room, self._innermost, self._alike, self._most_steps)
         self._plans = Plans(
             self._hosts,
             self._room,
-            self._innermost,
-            self._alike,
-            self._most_steps,
+            fewest(counts_hosts=False),
+            fewest(counts_hosts=True) if self._counts_hosts else None,
             with_use=self._with_use,
             cheapest=self._cheapest,
             is_count=self._hosts.uniform is not None,
@@ -87,15 +91,12 @@ class Filling:
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
 
-    def follow(self, root: Area, offers: int, units_of: Callable[[int], Units], budget: Budget) -> None:
+    def follow(self, root: Area, offers: int, units_of: Callable[[int], Units]) -> None:
         """From now on the search is in the tree below this root, where the offers of this mask give anything.
 
         What an offer gives is asked once, and is always the same.
         """
-        most_steps = budget.of_areas(root.branching)
-        # Most of what is known is gone, or what was not proven might be.
-        if self._room.areas > MANY_TIMES * root.areas + FEW_AREAS or most_steps != self._most_steps:
-            self._most_steps = most_steps
+        if self._room.areas > MANY_TIMES * root.areas + FEW_AREAS:  # most of what is known is gone
             self._forget()
         for number in numbers_of(offers & ~self._seen):
             self._hosts.add(number, units_of(number))

@@ -5,12 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from closeknit.placement.change import Change
-from closeknit.placement.fewest import Alike, Fewest
+from closeknit.placement.fewest import Fewest
 from closeknit.placement.ground import Area
 from closeknit.placement.hosts import Hosts
 from closeknit.placement.room import Room
 
-MANY_HOSTS = 256  # of one plan: to look for fewer takes as long as the plan, and finds some hundredths fewer
 MANY_PLANS = 64  # are remembered beyond one decision: of large gangs, whose domains give all they have mostly
 
 Costs = Callable[[Area, int], int | None]
@@ -44,23 +43,22 @@ class Plans:
         self,
         hosts: Hosts,
         room: Room,
-        innermost: int,
-        alike: Alike,
-        most_steps: tuple[int, ...],
+        fewest: Fewest,
+        frugal: Fewest | None,
         *,
         with_use: Costs,
         cheapest: Callable[[Sequence[Area], int], int | None],
         is_count: bool,
     ) -> None:
-        """What a child costs that gives so much, its use included, and what the one of several does that suits best;
-        whether that is a count of domains and hosts alone."""
+        """The steps of areas, and those that count nodes after domains, where fewer nodes are looked for; what a child
+        costs that gives so much, its use included, and what the one of several does that suits best; whether that is a
+        count of domains and hosts alone."""
         self._is_count = is_count
         self._planned: dict[tuple[Area, int], Plan | None] = {}
         self._hosts = hosts
         self._room = room
-        self._fewest = Fewest(room, innermost, alike, most_steps, counts_hosts=False)
-        self._frugal = None if hosts.is_equal else Fewest(room, innermost, alike, most_steps, counts_hosts=True)
-        """Counts nodes after domains, where not every node gives the same; that is much more to search."""
+        self._fewest = fewest
+        self._frugal = frugal
         self._with_use = with_use
         self._cheapest = cheapest
         self.change = Change(hosts, room)
@@ -82,14 +80,11 @@ class Plans:
 
     def _worked_out(self, area: Area, units: int) -> Plan | None:
         plan = self._of_domains(area, units)
-        if plan is None or self._frugal is None or self._hosts.has_gaps(area):
+        if plan is None or self._hosts.is_equal or self._hosts.has_gaps(area):
             return plan
-        hosts = self._room.hosts_of(plan.cost)
-        if hosts == self._hosts.fewest(area, units):  # anywhere in the area
+        if self._room.hosts_of(plan.cost) == self._hosts.fewest(area, units):  # anywhere in the area
             return plan
-        if hosts > MANY_HOSTS:
-            return plan._replace(is_frugal=False)
-        split = self._split(self._frugal, area, units)
+        split = self._split(self._frugal, area, units) if self._frugal else None
         if split is None:
             return plan._replace(is_frugal=False)
         best = split if split.cost < plan.cost else plan
