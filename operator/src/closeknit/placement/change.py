@@ -88,6 +88,8 @@ class Change:
             return sum(self._taken(entry, wanted, picks) for entry in area.members)
         total = 0
         for child in sorted(area.children, key=self.room.capacity, reverse=True):
+            if not any(wanted.values()):
+                break
             before = len(picks)
             cost = self._gather(child, wanted, picks)
             if len(picks) > before:

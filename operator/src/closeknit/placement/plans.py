@@ -148,9 +148,9 @@ class Plans:
             if last is not None:
                 return Plan(total + last, tuple(parts), Rest(room, units, last), is_proven=False)
             refused = units
-            most = min(-minus[start], units)
-            if self._hosts.has_gaps(child):
-                most = self.change.most(child, most)
+            most = -minus[start]  # of every node in it the most that it can give
+            if units < most:
+                most = self.change.most(child, units) if self._hosts.has_gaps(child) else units
             cost = self._with_use(child, most) if most else None
             if cost is not None:
                 parts.append((child, most))
