@@ -7,7 +7,7 @@ fewest.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from closeknit.placement.ground import Area, Members
@@ -36,10 +36,16 @@ class Change:
 
     hosts: Hosts
     room: Room
+    _most: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By content: thousands of nodes that stand alone may be alike."""
 
     def most(self, area: Area, units: int) -> int:
         """The largest number up to these units that the area's nodes can add up to."""
-        return self._sums(self._nodes(area), units).bit_length() - 1
+        key = (self.room.content(area), units)
+        known = self._most.get(key)
+        if known is None:
+            known = self._most[key] = self._sums(self._nodes(area), units).bit_length() - 1
+        return known
 
     def heap(self, area: Area, units: int) -> Heap | None:
         """Nodes that give exactly these units; None where there are none."""
