@@ -33,6 +33,7 @@ class Hosts:
         """Where they are uniform, a node costs what a host costs, and no more."""
         self._units: dict[int, Units] = {}
         self.is_equal = is_equal
+        self.is_uniform = is_uniform
         self.offers = 0
         """Mask of the offers that can give anything, by number."""
         self._gaps = 0

@@ -92,7 +92,7 @@ class Plans:
 
     def _of_domains(self, area: Area, units: int) -> Plan | None:
         split = self._split(self._fewest, area, units)
-        if split is not None and split.is_proven and self._is_count:
+        if split is not None and split.is_proven and (self._is_count or self._is_least(split, area, units)):
             return split
         if split is not None and self._least_of_fullest(area, units) > split.cost:
             return split
@@ -106,6 +106,11 @@ class Plans:
         costs = [self._with_use(child, given) for child, given in split.parts]
         known = [cost for cost in costs if cost is not None]
         return Plan(sum(known), split.parts, None, split.is_proven) if len(known) == len(costs) else None
+
+    def _is_least(self, split: Plan, area: Area, units: int) -> bool:
+        """Whether nothing costs less than the fewest domains: where a node costs the same whatever it gives, and they
+        have no more nodes than the area's largest ones would be."""
+        return self._hosts.is_uniform and self._room.hosts_of(split.cost) == self._hosts.fewest(area, units)
 
     def _in_order(self, area: Area) -> tuple[list[Area], list[int]]:
         """The children that give something, the fullest first, and minus what they give."""

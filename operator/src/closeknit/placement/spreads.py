@@ -121,10 +121,13 @@ class Spreads:
         if self.is_alone(shape):  # one node is one domain of each level, whichever it is
             return values[-1]
         units = self._site.request.gpus // shape.unit
+        *_, nodes = self._site.scale.domains(counted.cost)
         low, high = 0, len(values) - 1  # values[low] is known to do
         while low < high:
             middle = (low + high + 1) // 2
-            filling = self._counting(shape, floor, stage, values[middle], by)
+            fewest = stage.fewest(units, self._mask, self._counts, values[middle])
+            is_enough = fewest is not None and fewest <= nodes  # else nothing of it need be searched
+            filling = self._counting(shape, floor, stage, values[middle], by) if is_enough else None
             if filling and filling.cost(units) == counted.cost:
                 low = middle
             else:

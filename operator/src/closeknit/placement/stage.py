@@ -1,6 +1,7 @@
 """What every offer has for one size of share, kept from decision to decision: an offer is asked once."""
 
 from collections.abc import Mapping
+from math import gcd
 from typing import Generic, TypeVar
 
 from closeknit.placement.ground import numbers_of
@@ -37,11 +38,14 @@ class Stage(Generic[V]):
 
     def fewest(self, wanted: int, offers: int, nodes: Mapping[int, int], at_least: float = 0.0) -> int | None:
         """The fewest nodes of the offers of a mask, so many of each, that have so many units together, in shares worth
-        this; None where they have fewer."""
+        this; None where they have fewer, or for certain none that add up to it."""
         masks: dict[int, int] = {}
         for (units, worth), mask in self._masks.items():
             if worth >= at_least:
                 masks[units] = masks.get(units, 0) | mask
+        common = gcd(*(units for units, mask in masks.items() if mask & offers))
+        if not common or wanted % common:
+            return None
         left, taken = offers, 0
         for units in sorted(masks, reverse=True):
             for number in numbers_of(masks[units] & left):
