@@ -83,6 +83,7 @@ def test_who_can_never_begin_is_told_with_the_line(tmp_path: Path) -> None:
     words = " ".join(result.stdout.split())
     assert "- line 3, 16 GPUs: InsufficientGPUs: needs 16 GPUs; 8 are free on 1 node" in words
     assert "- line 4, 1 GPU: UnknownLevel" in words
+    assert "locality 1 job of several GPUs 1.00 racks, 1.00 hosts each" in words
 
 
 BAD = [

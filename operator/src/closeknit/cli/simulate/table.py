@@ -46,7 +46,7 @@ def _facts(account: Account) -> list[tuple[str, str]]:
         told = f"mean {time(waits.mean_s)}, half of them {time(waits.p50_s)} at most, 95 % {time(waits.p95_s)} at most"
         found.append(("waits", f"{told}, the longest {time(waits.longest_s)}"))
     if locality.jobs:
-        told = f"{locality.jobs:,} jobs of several GPUs"
+        told = f"{locality.jobs:,} job{'' if locality.jobs == 1 else 's'} of several GPUs"
         if locality.bandwidth_to_ideal is not None and locality.at_ideal is not None:
             told += f": {locality.bandwidth_to_ideal:.1%} of the best possible bandwidth, {locality.at_ideal:.1%} at it"
         found.append(("locality", told))
