@@ -197,6 +197,16 @@ def test_a_mig_device_of_another_gpu() -> None:
     assert str(found) == "with gpu.products: any: 1 MIG device on 1 node, bandwidth unknown"
 
 
+def test_more_gpus_may_fit_where_fewer_do_not() -> None:
+    """Nodes that can only be given whole: 8 fit in a rack, 12 do not, 24 do."""
+    whole = [node(f"n{n}", graph("dgx-1v"), offer="plugin-blind", path=("r0",)) for n in range(3)]
+    half = node("n3", graph("a100x4"), offer="plugin-blind", path=("r1",))
+    cluster = cluster_of(*whole, half, levels=("rack",))
+    spec = {"gpu": {"binding": "WholeNode"}, "topology": {"fabric": {"required": "rack"}}}
+    assert [gpus for gpus in range(4, 32, 4) if can_place(cluster, wanted(gpus=gpus, **spec), TABLES)] == [4, 8, 16, 24]
+    assert "gpus: 24" in told(cluster, gpus=28, **spec)
+
+
 @pytest.mark.parametrize(
     ("spec", "offer", "most"),
     [

@@ -29,6 +29,7 @@ from closeknit.placement.vacancies import vacate
 from closeknit.placement.words import count
 
 MOST_TOLD = 4
+EACH_ASKED = 32  # numbers of GPUs; twice what halving 65,536 takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +224,13 @@ def _on_each(number: int | None) -> Callable[[Request], Request]:
 
 
 def _fewer(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, tuple[str, Request] | None]:
-    """The most GPUs that fit, by halving: 16 questions at most."""
+    """The most GPUs that fit: each number is asked, the largest first, or of more than EACH_ASKED some by halving, 16
+    at most. That more may fit where fewer do not (nodes that are given whole, shares that rails make equal) is why."""
     step = _step(cluster, request, tables)
     reached, beyond = 0, -(-request.gpus // step)
+    are_few = beyond - 1 <= EACH_ASKED
     while beyond - reached > 1:
-        middle = (reached + beyond) // 2
+        middle = beyond - 1 if are_few else (reached + beyond) // 2
         if can_place(cluster, replace(request, gpus=middle * step), tables):
             reached = middle
         else:
