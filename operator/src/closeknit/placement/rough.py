@@ -4,21 +4,23 @@ from collections.abc import Callable
 
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
-from closeknit.machine.islands import islands
-from closeknit.placement.ask import Ask, Choice
+from closeknit.machine.islands import islands, joined
+from closeknit.placement.ask import Ask, Choice, Measure, Value, reaches
 from closeknit.placement.bandwidth import ALONE, EVERY_NIC, NicAccess, Nics, SetBandwidth, active_nics, dealt
+from closeknit.placement.experts import NO_EXPERTS, Experts
 from closeknit.placement.known import Known
 from closeknit.placement.paths import UNIT, Paths, PathType
 from closeknit.placement.rings import NO_RING, Rings
 from closeknit.placement.sets import Sets
-from closeknit.placement.subsets import positions_of
+from closeknit.placement.subsets import mask_of, positions_of
 
 _UNKNOWN = SetBandwidth(NO_RING / UNIT, known=False, worst=PathType.SYS)
 
 
 class RoughSets(Sets):
-    """Of each size the lowest GPUs are the set, those of the largest NVLink island first. Worth what NCCL assumes where
-    it finds no ring, so that every machine that could be searched comes before it."""
+    """Of each size the lowest GPUs are the set, those of the largest NVLink island first; where those would tear a
+    group, the first ones that tear none. Worth what NCCL assumes where it finds no ring, so that every machine that
+    could be searched comes before it."""
 
     is_rough = True
 
@@ -26,6 +28,7 @@ class RoughSets(Sets):
         """`search` is not asked."""
         super().__init__(machine, search)
         self._grown: Known[int, tuple[int, ...]] = Known()
+        self._taken: Known[tuple[int, Ask], int | None] = Known()
 
     def learn(self) -> bool:
         """There is nothing to learn."""
@@ -49,7 +52,14 @@ class RoughSets(Sets):
     def of_count(self, pool: int, count: int) -> tuple[int, ...]:
         """The one set of `count` GPUs out of the pool, or none."""
         order = self._order(pool)
-        return (sum(1 << position for position in order[:count]),) if count <= len(order) else ()
+        return (mask_of(order[:count]),) if count <= len(order) else ()
+
+    def choose(self, pool: int, free: int, ask: Ask, floor: Value, experts: Experts = NO_EXPERTS) -> Choice | None:
+        """The one set for the ask, if it reaches the floor."""
+        mask = self._one(pool, ask)
+        if mask is None or not reaches(self.value(mask, ask), floor):
+            return None
+        return self._with(experts, self.judge(mask, free))
 
     def judge(self, mask: int, free: int) -> Choice:  # noqa: ARG002 - whatever else is free
         """As if it cost nothing: there is no other to compare with."""
@@ -61,6 +71,45 @@ class RoughSets(Sets):
 
     def _most(self, mask: int) -> float:
         return self.bandwidth(mask).order_gb_s
+
+    def _searched(self, pool: int, ask: Ask, floor: Value, by: Measure) -> Value | None:  # noqa: ARG002 - of one set
+        mask = self._one(pool, ask)
+        value = None if mask is None else self.value(mask, ask)
+        return value if reaches(value, floor) else None
+
+    def _one(self, pool: int, ask: Ask) -> int | None:
+        """The set for the ask; None where the pool has too few GPUs, or too few that keep to islands."""
+        key = (pool, ask)
+        if key not in self._taken:
+            lowest = next(iter(self.of_count(pool, ask.gpus)), None)
+            is_wrong = lowest is not None and not self._is_candidate(lowest, ask)
+            self._taken[key] = self._joined(pool, ask) if is_wrong else lowest
+        return self._taken[key]
+
+    def _joined(self, pool: int, ask: Ask) -> int | None:
+        """A set whose every block is joined, where there is one.
+
+        Blocks are consecutive in bus order. The block that ends first is taken, again and again: whatever else would
+        be taken ends no sooner, and leaves no more to those that follow.
+        """
+        block = ask.block if ask.block > 1 else ask.gpus
+        taken, window = 0, list[int]()
+        for position in self.in_bus_order(pool):
+            window.append(position)
+            part = next(part for part in islands(self.machine, window) if position in part)
+            if len(part) >= block:
+                taken |= mask_of(self._grow(position, part, block))
+                window.clear()
+            if taken.bit_count() == ask.gpus:
+                return taken
+        return None
+
+    def _grow(self, first: int, part: tuple[int, ...], count: int) -> list[int]:
+        """So many GPUs of an island, each joined to one before it."""
+        grown = [first]
+        for reached in grown:  # grows while it is walked
+            grown += [other for other in part if other not in grown and joined(self.machine, reached, other)]
+        return grown[:count]
 
     def _order(self, pool: int) -> tuple[int, ...]:
         found = self._grown.get(pool)
