@@ -230,6 +230,10 @@ def test_many_holders_are_counted() -> None:
             "needs 3 nodes with 8 free GPUs each; 1 has so many (a); 2 have so many at all: ask for fewer; ",
         ),
         ({"gpus": 16, "topology": {"gpusPerNode": 8}}, "needs 2 nodes with 8 free GPUs each; 1 has so many (a); "),
+        (
+            {"gpus": 32, "topology": {"gpusPerNode": 16}},
+            "needs 2 nodes with 16 free GPUs each; 0 have so many; 0 have so many at all: lower topology.gpusPerNode; ",
+        ),
     ],
 )
 def test_what_no_wait_brings_is_told(job: dict[str, Any], message: str) -> None:

@@ -91,7 +91,8 @@ def insufficient(case: Case) -> str:
             named = f" ({listed(names, 'and')})" if names else ""
             verb = "has" if fitting == 1 else "have"
             most = sum(nodes for gpus, nodes in _whole(case) if gpus >= each)
-            never = f"; {most} {'has' if most == 1 else 'have'} so many at all: ask for fewer" if most < wanted else ""
+            fewer = "ask for fewer" if most else "lower topology.gpusPerNode"
+            never = f"; {most} {'has' if most == 1 else 'have'} so many at all: {fewer}" if most < wanted else ""
             found = f"{fitting} {verb} so many{named}{never}"
             return f"needs {count(wanted, 'node')} with {each} free GPUs each; {found}{tail}"
     found = f"needs {_gpus(request)}; {free} are free on {count(nodes, 'node')}"
