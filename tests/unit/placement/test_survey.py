@@ -310,3 +310,30 @@ def test_nvlink_joins_nodes_of_which_a_gang_has_more_than_half(each: int, gb_s: 
     found = place(cluster_of(*trays, levels=(NVLINK_DOMAIN_LEVEL,), imex=["DRA"]), wanted(**spec), Tables())
     assert isinstance(found, Placement)
     assert found.predicted_bus_bandwidth_gb_s == gb_s
+
+
+@pytest.mark.parametrize(
+    ("job", "rdma", "but_for"),
+    [
+        ({}, False, ""),
+        ({"network": {"rdma": "Required"}}, True, ""),
+        ({"network": {"rdma": "Required"}}, False, " but for network.rdma: Required"),
+        ({"topology": {"minBusBandwidthGBps": 5}}, True, ""),
+        ({"topology": {"minBusBandwidthGBps": 100}}, True, " but for topology.minBusBandwidthGBps"),
+        (
+            {"network": {"rdma": "Required"}, "topology": {"minBusBandwidthGBps": 100}},
+            False,
+            " but for network.rdma: Required and topology.minBusBandwidthGBps",
+        ),
+    ],
+)
+def test_what_else_keeps_a_job_from_fitting_elsewhere_is_told(job: dict[str, Any], rdma: bool, but_for: str) -> None:
+    views = [node(name, H200, path=(f"r{name}",), rdma=rdma) for name in "ab"]
+    there = cluster_of(*views, levels=("rack",), fabric={"levelBandwidthGBps": {"rack": 10}})
+    asked = {**job, "gpus": 16, "topology": {"fabric": {"required": "rack"}, **job.get("topology", {})}}
+    decision = place(there, wanted(**asked), TABLES)
+    assert decision == NoFit(
+        PendingReason.NO_DOMAIN,
+        "needs 16 GPUs in one rack; ra has the most free, 8 on 1 node; "
+        f"it would fit over 2 domains of level rack (topology.fabric.preferred: rack){but_for}",
+    )

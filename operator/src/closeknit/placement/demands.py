@@ -26,6 +26,8 @@ class Demand(NamedTuple):
     """Of a refusal that it stands for."""
     words: Callable[[Case], str]
     """What such a refusal says."""
+    field: str = ""
+    """The field of the job that makes it, as a refusal of another demand names it."""
 
 
 def _any_gpus(request: Request) -> Request:
@@ -65,8 +67,8 @@ DEMANDS = (
     Demand(_any_room, PendingReason.INSUFFICIENT_RESOURCES, cramped),
     Demand(_any_links, PendingReason.NO_NVLINK_ISLAND, reasons.no_island),
     Demand(_any_kinds, PendingReason.INSUFFICIENT_GPUS, kinds_apart),
-    Demand(_any_domains, PendingReason.NO_DOMAIN, reasons.no_domain),
-    Demand(_any_transport, PendingReason.RDMA_UNAVAILABLE, reasons.no_rdma),
-    Demand(_any_bandwidth, PendingReason.BANDWIDTH_BELOW_MINIMUM, reasons.too_slow),
+    Demand(_any_domains, PendingReason.NO_DOMAIN, reasons.no_domain, "topology.fabric.required"),
+    Demand(_any_transport, PendingReason.RDMA_UNAVAILABLE, reasons.no_rdma, "network.rdma: Required"),
+    Demand(_any_bandwidth, PendingReason.BANDWIDTH_BELOW_MINIMUM, reasons.too_slow, "topology.minBusBandwidthGBps"),
     Demand(_any_patience, PendingReason.WAITING_FOR_PREFERRED, reasons.patient),
 )

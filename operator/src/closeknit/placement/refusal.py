@@ -1,5 +1,7 @@
 """Why a gang does not fit: the first demand, from the most basic on, that cannot be met with those before it."""
 
+from dataclasses import replace
+
 from closeknit.api.names import PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.placement.demands import DEMANDS
@@ -49,8 +51,19 @@ def refusal(cluster: Cluster, request: Request, tables: Tables) -> NoFit:
             met = wanted
             continue
         best = best_layout(Joints.of(cluster), tables.ground(cluster, met), met, tables) if met else None
-        return NoFit(demand.reason, demand.words(Case(cluster, request, ground, tables, best)))
+        but_for = _but_for(cluster, request, number, tables) if met else ""
+        return NoFit(demand.reason, demand.words(Case(cluster, request, ground, tables, best, but_for)))
     raise AssertionError("the last demand stands for the request itself, which does not fit")
+
+
+def _but_for(cluster: Cluster, request: Request, number: int, tables: Tables) -> str:
+    """What else keeps it from fitting once this demand is gone, of those after it: ` but for network.rdma: Required`.
+    Patience is not among them: whoever has none left has what would fit."""
+    without = replace(DEMANDS[number].relaxed(request), patient_level=None)
+    fields = [each.field for each in DEMANDS[number + 1 :] if each.field and each.relaxed(without) != without]
+    if not fields or fits(Joints.of(cluster), tables.ground(cluster, without), without, tables):
+        return ""
+    return f" but for {listed(fields, 'and')}"
 
 
 def _any_match(cluster: Cluster, request: Request) -> bool:
