@@ -27,6 +27,6 @@ def kinds_apart(case: Case) -> str:
     enough = ", but not in shares that meet the other demands" if gpus[ranked[0]] >= case.request.gpus else ""
     return (
         f"needs {count(case.request.gpus, 'GPU')} on machines of one kind; free are {listed(parts, 'and')}{enough}; "
-        f"over several kinds it would fit (topology.nvlink: Preferred){case.but_for}"
+        f"over several kinds it would fit (topology.nvlink: Preferred){case.but_for()}"
         f"{excluded(case.cluster, case.request, case.ground)}"
     )

@@ -224,8 +224,10 @@ def _on_each(number: int | None) -> Callable[[Request], Request]:
 
 
 def _fewer(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, tuple[str, Request] | None]:
-    """The most GPUs that fit: each number is asked, the largest first, or of more than EACH_ASKED some by halving, 16
-    at most. That more may fit where fewer do not (nodes that are given whole, shares that rails make equal) is why."""
+    """The most GPUs that fit: more may where fewer do not, of nodes given whole or shares that rails make equal.
+
+    So each number is asked, the largest first; of more than EACH_ASKED by halving, which may miss some: 16 questions.
+    """
     step = _step(cluster, request, tables)
     reached, beyond = 0, -(-request.gpus // step)
     are_few = beyond - 1 <= EACH_ASKED

@@ -1,6 +1,7 @@
 """The words of each reason. Every number in them comes from a search or a count of this very cluster."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from closeknit.api.names import HOST_LEVEL, MNNVL, NVLINK_DOMAIN_LEVEL
@@ -36,7 +37,7 @@ class Case:
     tables: Tables
     best: Layout | None
     """The best layout without this demand and those after it; None for the first demand."""
-    but_for: str
+    but_for: Callable[[], str]
     """What else would have to go, where it does not fit without this demand alone; empty where it does."""
 
     def layout(self, wanted: Request) -> Layout | None:
@@ -196,7 +197,7 @@ def _apart(case: Case) -> str:
 def no_domain(case: Case) -> str:
     """No domain of the required level has room."""
     level = case.request.required_level or HOST_LEVEL
-    return _over_domains(case, level, "needs", "it would fit", f" (topology.fabric.preferred: {level}){case.but_for}")
+    return _over_domains(case, level, "needs", "it would fit", f" (topology.fabric.preferred: {level}){case.but_for()}")
 
 
 def patient(case: Case) -> str:
@@ -262,7 +263,7 @@ def no_rdma(case: Case) -> str:
     return (
         f"needs {_gpus(request)} with RDMA between nodes; of {count(sum(nodes for *_, nodes in able), 'node')} with "
         f"free GPUs {listed(offers, 'and') or 'none offers it'}; it would fit over sockets (network.rdma: Preferred)"
-        f"{case.but_for}"
+        f"{case.but_for()}"
     )
 
 

@@ -1,6 +1,7 @@
 """Why a gang does not fit: the first demand, from the most basic on, that cannot be met with those before it."""
 
 from dataclasses import replace
+from functools import partial
 
 from closeknit.api.names import PendingReason
 from closeknit.cluster.cluster import Cluster
@@ -51,7 +52,7 @@ def refusal(cluster: Cluster, request: Request, tables: Tables) -> NoFit:
             met = wanted
             continue
         best = best_layout(Joints.of(cluster), tables.ground(cluster, met), met, tables) if met else None
-        but_for = _but_for(cluster, request, number, tables) if met else ""
+        but_for = partial(_but_for, cluster, request, number, tables)
         return NoFit(demand.reason, demand.words(Case(cluster, request, ground, tables, best, but_for)))
     raise AssertionError("the last demand stands for the request itself, which does not fit")
 

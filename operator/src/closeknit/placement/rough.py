@@ -69,9 +69,6 @@ class RoughSets(Sets):
         """Only where there is nothing to choose."""
         return ask.gpus == pool.bit_count() and self.value(pool, ask) is not None
 
-    def _most(self, mask: int) -> float:
-        return self.bandwidth(mask).order_gb_s
-
     def _searched(self, pool: int, ask: Ask, floor: Value, by: Measure) -> Value | None:  # noqa: ARG002 - of one set
         mask = self._one(pool, ask)
         value = None if mask is None else self.value(mask, ask)
