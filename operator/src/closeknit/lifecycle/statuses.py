@@ -125,7 +125,9 @@ def running(
     job: Stored, now: datetime, shares: Sequence[Share], verified: Observation, lacks: Sequence[Shortcoming | None]
 ) -> TrainingJobStatus:
     """All its Pods run; `lacks` is all that they lack, and empty where what was told of that stays."""
-    message = f"{len(shares)} of {len(shares)} Pods run"
+    over = sum(1 for share in shares if share.succeeded)
+    ended = f", {over} {'has' if over == 1 else 'have'} ended with exit code 0" if over else ""
+    message = f"{len(shares) - over} of {len(shares)} Pods run{ended}"
     observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
     found = (told for each in lacks for told in _degraded(job, each))
     return _next(job, now, observation, verified, *found, placement=_with(job, shares))
