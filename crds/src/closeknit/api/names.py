@@ -187,6 +187,7 @@ class EndReason(StrEnum):
     OBJECT_MISSING = "ObjectMissing"
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
+    NODE_LOST = "NodeLost"
     MULTICAST_FAILED = "MulticastFailed"
     RDMA_FAILED = "RDMAFailed"
     PREFLIGHT_FAILED = "PreflightFailed"

@@ -74,6 +74,12 @@ _GPUS = Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_TAKEN, TAKEN_AFTER)
 _ELSEWHERE = Row(Blame.NODE, Follows.ELSEWHERE, EndReason.UNSCHEDULABLE, REFUSED_AFTER)
 _OBJECT = Row(Blame.OBJECT, Follows.WAIT, EndReason.OBJECT_MISSING, REFUSED_AFTER)
 
+_DISRUPTED = Row(Blame.NOBODY, Follows.ANEW, EndReason.DISRUPTED)
+_ENDED_BY_NODE = Row(Blame.NODE, Follows.ANEW, EndReason.DISRUPTED)
+_REFUSED = Row(Blame.NODE, Follows.ELSEWHERE, EndReason.NODE_REFUSED)
+_LOST = Row(Blame.NODE, Follows.ANEW, EndReason.NODE_LOST)
+_OWN_FAULT = Row(Blame.JOB, Follows.END, EndReason.POD_FAILED)
+
 TABLE: Mapping[Symptom, Row] = MappingProxyType(
     {
         Symptom.VOLUME_CLAIM_NOT_THERE: _OBJECT,
@@ -90,5 +96,19 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.NEIGHBOURS: _ELSEWHERE,
         Symptom.NODE_NOT_SELECTED: _ELSEWHERE,
         Symptom.NOT_SCHEDULED: _ELSEWHERE,
+        Symptom.DISRUPTED: _DISRUPTED,
+        Symptom.SHUT_DOWN: _ENDED_BY_NODE,
+        Symptom.PREEMPTED: _ENDED_BY_NODE,
+        Symptom.EVICTED: _ENDED_BY_NODE,
+        Symptom.OVER_ITS_STORAGE: _OWN_FAULT,
+        Symptom.PAST_ITS_DEADLINE: _OWN_FAULT,
+        Symptom.POD_REFUSED: _REFUSED,
+        Symptom.CONTAINER_LOST: _LOST,
+        Symptom.NODE_NOT_READY: _LOST,
+        Symptom.OUT_OF_MEMORY: _OWN_FAULT,
+        Symptom.NOT_STARTABLE: _OWN_FAULT,
+        Symptom.EXITED: _OWN_FAULT,
+        Symptom.DEVICES_REFUSED: _REFUSED,
+        Symptom.DEVICES_NOT_GIVEN: _REFUSED,
     }
 )
