@@ -161,6 +161,7 @@ class PendingReason(StrEnum):
     NAME_CONFLICT = "NameConflict"
     QUOTA_EXCEEDED = "QuotaExceeded"
     NAMESPACE_NOT_SERVED = "NamespaceNotServed"
+    INTERNAL_ERROR = "InternalError"  # a mistake of closeknit's own
 
 
 class ExclusionReason(StrEnum):
@@ -237,6 +238,7 @@ class EventReason(StrEnum):
 class EventAction(StrEnum):
     """What was done, in Events."""
 
+    DECIDE = "Decide"
     QUEUE = "Queue"
     PLACE = "Place"
     START = "Start"
