@@ -51,6 +51,7 @@ class Symptom(Enum):
     EXITED = (Source.CONTAINER, "a container ended with an error")
     DEVICES_REFUSED = (Source.DRIVER, "the device plugin does not give what is booked")
     DEVICES_NOT_GIVEN = (Source.DRIVER, "the runtime cannot put the devices into a container")
+    GPU_NOT_GIVEN = (Source.DRIVER, "the same, and the words name the GPU")
 
     def __init__(self, source: Source, means: str) -> None:
         self.source = source
@@ -145,6 +146,7 @@ CONTAINER_REASONS: tuple[tuple[str, Symptom], ...] = (
     ("StartError", Symptom.NOT_STARTABLE),
     ("ContainerCannotRun", Symptom.NOT_STARTABLE),
 )
+_UUID = re.compile(r"\b(?:GPU|MIG)-[-0-9a-zA-Z]{1,64}")
 # In what a runtime says of a container that it cannot start, or make: NVIDIA's container toolkit, and devices by CDI.
 DRIVER_WORDS: tuple[str, ...] = ("nvidia-container", "CDI device", "NVML", "nvml error", "libnvidia-ml")
 
@@ -188,7 +190,8 @@ def _of_whole_pod(pod: Pod) -> Said:
 def _of_container(container: ContainerState) -> Said:
     symptom = next((found for reason, found in CONTAINER_REASONS if container.reason == reason), Symptom.EXITED)
     if symptom is Symptom.NOT_STARTABLE and are_drivers_words(container.message):
-        symptom = Symptom.DEVICES_NOT_GIVEN
+        found = _UUID.search(container.message)
+        symptom = Symptom.DEVICES_NOT_GIVEN if found is None else Symptom.GPU_NOT_GIVEN
     return Said(symptom, container.message.strip())
 
 

@@ -40,7 +40,9 @@ class Follows(Enum):
         "elsewhere", "the attempt ends; the next one avoids the node until that changes, for ten minutes at most"
     )
     OTHER_GPUS = Consequence(
-        "the other GPUs", "the attempt ends; the next one takes other GPUs, of the node or elsewhere"
+        "the other GPUs",
+        "the attempt ends; where claims say which GPUs a Pod gets, the next one avoids these alone, until half of the "
+        "node's were tried; else the node",
     )
     ANEW = Consequence("placed anew", "the attempt ends; the next one takes what is best then, and may take the same")
     WAIT = Consequence("wait, hold nothing", "the attempt ends; the job holds nothing, and is tried again after pauses")
@@ -110,5 +112,6 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.EXITED: _OWN_FAULT,
         Symptom.DEVICES_REFUSED: _REFUSED,
         Symptom.DEVICES_NOT_GIVEN: _REFUSED,
+        Symptom.GPU_NOT_GIVEN: Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.NODE_REFUSED),
     }
 )

@@ -1,9 +1,11 @@
 """How an attempt ends, and with it the job or not."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from closeknit.api.names import EndReason, EventAction, ExclusionReason, Role, service_name
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking import Share
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.pod import Pod
@@ -12,8 +14,9 @@ from closeknit.launch.nccl import NVLS
 from closeknit.launch.remedy import Remedy
 from closeknit.lifecycle import avoided, statuses
 from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.avoided import Unfit
 from closeknit.lifecycle.blame import TABLE, Blame, Follows, Row
-from closeknit.lifecycle.gangs import Lost
+from closeknit.lifecycle.gangs import Lost, uuids
 from closeknit.lifecycle.obstacles import Obstacle, told
 from closeknit.lifecycle.plan import Delete, Plan
 from closeknit.lifecycle.remedies import called_for, end_reason
@@ -27,17 +30,35 @@ def end(
     message: str,
     *,
     again: Sequence[Share] | None = None,
-    unfit: Sequence[str] = (),
+    unfit: Unfit = MappingProxyType({}),
     lacks: Shortcoming | None = None,
 ) -> Plan:
     """The attempt ends uncharged, its Pods go, and the next one follows: on the shares of `again` if there are any, for
-    a while not on the nodes of `unfit`."""
+    a while not on the nodes, or not with the GPUs, of `unfit`."""
     subject = attempt.subject
     seen = avoided.unfit(unfit, subject.job, subject.cluster, subject.now)
     status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen, lacks=lacks)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     notice = subject.notice(reason, message, action=EventAction.RESTART, warning=True)
     return subject.plan(status, actions=(*deletions(subject.children.own), service), notice=notice)
+
+
+def whole(nodes: Iterable[str]) -> Unfit:
+    """Nodes that are unfit as a whole."""
+    return {node: () for node in nodes if node}
+
+
+def gpus_or_node(attempt: Attempt, share: Share) -> tuple[str, ...]:
+    """UUIDs of a share's GPUs, that the job may try the node's others; none, for the node as a whole, where a device
+    plugin chooses the GPUs, or more than half of the node's have been tried."""
+    subject = attempt.subject
+    view = subject.cluster.nodes.get(share.node)
+    named = uuids(view, share) if view is not None and share.binding is Binding.DRA else None
+    if view is None or named is None:
+        return ()
+    before = avoided.avoided(subject.job, subject.cluster, subject.now).devices.get(share.node, frozenset())
+    there = [device.uuid for device in view.mig] if share.mig_device else view.usable
+    return named if 2 * len(before.union(named)) <= len(there) else ()
 
 
 def node_changed(attempt: Attempt, lost: Lost) -> Plan:
@@ -55,9 +76,8 @@ def claim_stays(attempt: Attempt, claim: ResourceClaim) -> Plan:
 def left_behind(attempt: Attempt, stays: Sequence[Obstacle]) -> Plan:
     """What is left of an attempt before does not go: a finalizer, a process that ignores its end, a kubelet that
     hangs. Its nodes are somebody else's for a while."""
-    nodes = sorted({each.node for each in stays if each.node})
     message = f"{told(stays)}; that takes too long, and the job is placed anew"
-    return end(attempt, EndReason.GPU_TAKEN, message, unfit=nodes)
+    return end(attempt, EndReason.GPU_TAKEN, message, unfit=whole(each.node for each in stays))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +85,7 @@ class Failure:
     """What is said of one Pod of a gang that has failed, or is being ended."""
 
     pod: Pod
+    share: Share
     trainer: str | None
     """Name of the container that decides."""
     said: Said
@@ -86,7 +107,7 @@ def failures(attempt: Attempt) -> list[Failure]:
     for pod, share in zip(attempt.pods, attempt.booking.shares, strict=True):
         trainer = attempt.trainer_of(share)
         if pod is not None and (said := of_pod(pod, trainer)) is not None:
-            found.append(Failure(pod, trainer, said))
+            found.append(Failure(pod, share, trainer, said))
     if found and all(each.row.blame is Blame.JOB for each in found) and (silent := _silent_node(attempt)) is not None:
         found = [replace(each, said=Said(Symptom.NODE_NOT_READY, silent)) for each in found]
     return sorted(found, key=_weight)
@@ -122,9 +143,16 @@ def blameless(attempt: Attempt) -> Plan | None:
     first = found[0]
     alike = [each for each in found if each.row.reason is first.row.reason and each.row.blame is not Blame.JOB]
     more = f"; {len(alike) - 1} more likewise" if len(alike) > 1 else ""
-    unfit = [each.pod.node for each in alike if each.row.follows is Follows.ELSEWHERE]
+    unfit = _unfit(attempt, alike)
     then = "" if unfit else "; the job starts again"
     return end(attempt, first.row.reason, f"{_told(first)}{more}{then}", unfit=unfit)
+
+
+def _unfit(attempt: Attempt, found: Sequence[Failure]) -> Unfit:
+    """The nodes that took Pods amiss, and of those whose driver names a GPU, that GPU."""
+    nodes = whole(each.share.node for each in found if each.row.follows is Follows.ELSEWHERE)
+    shares = [each.share for each in found if each.row.follows is Follows.OTHER_GPUS]
+    return {**{share.node: gpus_or_node(attempt, share) for share in shares}, **nodes}
 
 
 def _told(failure: Failure) -> str:
@@ -141,7 +169,7 @@ def _told(failure: Failure) -> str:
             return f"node {pod.node} lost a container of Pod {pod.name}, as it does when it is restarted{said}"
         case Symptom.NODE_NOT_READY:
             return f"Pod {pod.name} on node {pod.node} failed while {words}"
-        case Symptom.DEVICES_NOT_GIVEN:
+        case Symptom.DEVICES_NOT_GIVEN | Symptom.GPU_NOT_GIVEN:
             return f"node {pod.node} cannot give Pod {pod.name} its devices{said}"
         case _:
             return f"node {pod.node} refused Pod {pod.name}{said}"
@@ -214,7 +242,7 @@ def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | 
         return None
     message = f"Pod {pod.name} of node {pod.node}: {made.value}"
     if made is Remedy.ELSEWHERE:
-        return end(attempt, end_reason(made), message, unfit=[each.node for each in pods])
+        return end(attempt, end_reason(made), message, unfit=whole(each.node for each in pods))
     again = [replace(share, actual=None, succeeded=False) for share in attempt.booking.shares] if is_fit else None
     lacks = shortcoming(replace(gang, remedies=gang.remedies | {made}), subject.cluster)
     return end(attempt, end_reason(made), message, again=again, lacks=lacks)

@@ -13,7 +13,7 @@ from closeknit.cluster.pod import ContainerState, Pod
 from closeknit.launch.preflight import SHELL, left_out_since
 from closeknit.launch.template import PREFLIGHT
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.ending import end
+from closeknit.lifecycle.ending import end, whole
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.remedies import called_for
 from closeknit.lifecycle.shortcoming import Shortcoming
@@ -110,7 +110,7 @@ def _failed(attempt: Attempt, mine: Sequence[Pod]) -> Plan | None:
     if not unfit and any(each.error for each in found):
         unfit = sorted({pod.node for pod in mine if pod.node})
     message = f"preflight: {_words(attempt, found) or 'it failed without a word'}; the job is placed anew"
-    return end(attempt, EndReason.PREFLIGHT_FAILED, message, unfit=unfit)
+    return end(attempt, EndReason.PREFLIGHT_FAILED, message, unfit=whole(unfit))
 
 
 def _named(shares: Sequence[Share], found: Sequence[Finding]) -> set[int]:

@@ -14,9 +14,10 @@ from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.symptoms import Symptom, of_scheduler
 from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.avoided import Unfit
 from closeknit.lifecycle.blame import TABLE, Follows
 from closeknit.lifecycle.children import own_claim
-from closeknit.lifecycle.ending import end
+from closeknit.lifecycle.ending import end, gpus_or_node, whole
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.pauses import lingers_from, over_at
 from closeknit.lifecycle.plan import Plan
@@ -162,14 +163,15 @@ def _of_own_claim(attempt: Attempt, pod: Pod, symptom: Symptom) -> Symptom:
     return Symptom.GPUS_TAKEN if is_ours else symptom
 
 
-def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:
-    """Nodes of which nobody but the Pods that were refused there tells that they are unfit.
+def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> Unfit:
+    """Nodes of which nobody but the Pods that were refused there tells that they are unfit, or the GPUs of them.
 
     Where a node is excluded, or somebody is seen to hold the GPUs, placement sees it. GPUs that the scheduler finds
-    taken by nobody we know (a preemption's nominee, a device that an admin has tainted) are bad luck once.
+    taken by nobody we know (a preemption's nominee, a device that an admin has tainted) are bad luck once. Then the
+    node's other GPUs are tried where claims say which, and the node is left where a device plugin chooses.
     """
     avoided = {EndReason.UNSCHEDULABLE, EndReason.CHILD_DELETED}
-    refused = [each.node for each in hindrances if each.reason in avoided and each.is_of_node]
+    refused = whole(each.node for each in hindrances if each.reason in avoided and each.is_of_node)
     taken = {each.node for each in hindrances if each.reason is EndReason.GPU_TAKEN}
     job, cluster = attempt.subject.job, attempt.subject.cluster
     before = [ended.reason for ended in job.status.attempts[-1:]]
@@ -178,7 +180,8 @@ def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:
     unbooked = cluster.with_job(job.model_copy(update={"status": TrainingJobStatus()}))
     left = freed(job, attempt.subject.children.own, unbooked).nodes
     wanted = {share.node: share for share in attempt.booking.shares if share.node in taken}
-    return [*refused, *(node for node, share in wanted.items() if _are_free(left[node], share))]
+    free = {node: share for node, share in wanted.items() if _are_free(left[node], share)}
+    return {**{node: gpus_or_node(attempt, share) for node, share in free.items()}, **refused}
 
 
 def _are_free(view: NodeView, share: Share) -> bool:
