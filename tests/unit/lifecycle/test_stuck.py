@@ -145,6 +145,32 @@ def sicken(story: Story) -> None:
     story.objects[("NodeTopology", "", "gpu-1")]["status"] = {"gpus": sick}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        'persistentvolumeclaim "data" not found',
+        "pod has unbound immediate PersistentVolumeClaims",
+        'resourceclaim "net" not found',
+    ],
+)
+def test_for_an_object_that_lacks_no_node_is_to_blame_and_the_job_holds_nothing(words: str) -> None:
+    story = one_of("gpu-1", "gpu-2")
+    refuse(
+        story, f"0/2 nodes are available: {words}. preemption: 0/2 nodes are available: 2 Preemption is not helpful."
+    )
+    story.pass_time(30)
+    story.settle()
+    assert (ended(story), story.status().placement) == ([(1, "ObjectMissing", False)], None)
+    assert words in (story.status().attempts[0].message or "")
+    assert story.status().attempts[0].unfit is None
+    story.pass_time(14)
+    story.settle()
+    assert story.status().placement is None
+    story.pass_time(1)
+    story.settle()
+    assert nodes(story) == ["gpu-1"]
+
+
 @KINDS
 @pytest.mark.parametrize(
     ("change", "words"),

@@ -161,6 +161,7 @@ class PendingReason(StrEnum):
     NAME_CONFLICT = "NameConflict"
     QUOTA_EXCEEDED = "QuotaExceeded"
     NAMESPACE_NOT_SERVED = "NamespaceNotServed"
+    INTERNAL_ERROR = "InternalError"  # a mistake of closeknit's own
 
 
 class ExclusionReason(StrEnum):
@@ -184,8 +185,10 @@ class EndReason(StrEnum):
     GPU_TAKEN = "GPUTaken"
     NODE_CHANGED = "NodeChanged"
     UNSCHEDULABLE = "Unschedulable"
+    OBJECT_MISSING = "ObjectMissing"
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
+    NODE_LOST = "NodeLost"
     MULTICAST_FAILED = "MulticastFailed"
     RDMA_FAILED = "RDMAFailed"
     PREFLIGHT_FAILED = "PreflightFailed"
@@ -235,6 +238,7 @@ class EventReason(StrEnum):
 class EventAction(StrEnum):
     """What was done, in Events."""
 
+    DECIDE = "Decide"
     QUEUE = "Queue"
     PLACE = "Place"
     START = "Start"

@@ -1,6 +1,6 @@
 """The Cluster: everything a decision is made from, as one value that follows the API server batch by batch."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Self
@@ -153,6 +153,16 @@ class Cluster:
                     for resource, amount in taker.amounts.items():
                         more[resource] = more.get(resource, 0) + amount
             pairs.append((view, view.freed(freed, more)))
+        nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
+        return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
+
+    def without(self, devices: Mapping[str, Collection[str]]) -> "Cluster":
+        """The cluster as if these GPUs and MIG devices, uuids by node, could be given to nobody; the very same without
+        any."""
+        views = ((self.nodes.get(name), uuids) for name, uuids in sorted(devices.items()))
+        pairs: _Pairs = [(view, view.without(uuids)) for view, uuids in views if view is not None]
+        if not pairs:
+            return self
         nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
         return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
 

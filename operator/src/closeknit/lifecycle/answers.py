@@ -119,6 +119,8 @@ class Answers:
     """Pods of it that the API server does not let go."""
     told_at: datetime | None = None
     """When its status was last written; of a job that waits, when it was last told why."""
+    noticed_at: datetime | None = None
+    """When an Event alone last told of it."""
 
 
 NOTHING = Answers()
@@ -133,6 +135,8 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     if any(_is_unseen_and_unmade(result, plan.uid) for result in results):
         answers = replace(answers, service_of=0)  # the Service alone is not enough: all is asked for once more
     answers = _undeleted(answers, results)
+    if plan.status is None and plan.notice is not None:
+        answers = replace(answers, noticed_at=now)
     if not isinstance(refused, _Refusal):
         return _swept(_made(answers, plan, results, now), plan, results)
     if Addition.CPUS in plan.adds and _speaks_of_cpus(refused):

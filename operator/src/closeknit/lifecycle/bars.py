@@ -13,6 +13,7 @@ from closeknit.lifecycle.answers import Answers, Refusing, Rejection
 from closeknit.lifecycle.children import is_own
 from closeknit.lifecycle.conditions import is_true
 from closeknit.lifecycle.pauses import is_between, lingers_from, restart_at
+from closeknit.lifecycle.statuses import Stored
 from closeknit.lifecycle.verdict import Cause, Refusal
 
 
@@ -50,7 +51,7 @@ def bar(
     return None
 
 
-def is_finished(job: TrainingJob) -> bool:
+def is_finished(job: Stored) -> bool:
     """Whether the job is over."""
     return any(is_true(job.status.conditions, end) for end in (ConditionType.SUCCEEDED, ConditionType.FAILED))
 

@@ -228,7 +228,7 @@ class _Walk:
             shape = self._shape(job, away, place, is_patient=patience is not None and not is_kept_whole)
         if shape is None:
             return self._not_asked(known.shape if known is not None else None)
-        alone = freed(job, pods, self.cluster)
+        alone = freed(job, pods, self.cluster).without(away.devices)
         if not self._may_ask(shape, place, alone):
             return self._not_asked(shape)
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
@@ -247,7 +247,7 @@ class _Walk:
             # What is left of it may come to count as free for it alone, on a node that recovers.
             has_left = bool(pods or self.cluster.claims_of(key))
             scene = None if alone is self.cluster else self.scene
-            return Found(answer, shape, until=again, is_settled=not (has_left or away.nodes), scene=scene)
+            return Found(answer, shape, until=again, is_settled=not (has_left or away.until), scene=scene)
         if (refusal := self._trials.refusal(job, answers, is_trial=may_be_refused)) is not None:
             return Found(Wait(refusal), shape, until=refusal.until, is_settled=False)
         again = asked_again_at(patience, away.until)

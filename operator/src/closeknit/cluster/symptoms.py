@@ -1,0 +1,213 @@
+"""What others say of a Pod, decoded: the one place where words of schedulers, kubelets and device drivers are read.
+
+Words in, values out. Whose fault a symptom is, and what follows, says the table of `closeknit.lifecycle.blame`.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from closeknit.cluster.pod import ContainerState, Pod
+
+
+class Source(Enum):
+    """Who says it; the value is for people."""
+
+    SCHEDULER = "The scheduler"
+    KUBERNETES = "Kubernetes' controllers"
+    KUBELET = "The kubelet, of a Pod as a whole"
+    CONTAINER = "The kubelet, of a container"
+    DRIVER = "Device drivers"
+
+
+class Symptom(Enum):
+    """The closed list of what may be said: who says it, and what it means."""
+
+    VOLUME_CLAIM_NOT_THERE = (Source.SCHEDULER, "a PersistentVolumeClaim of the template is not there")
+    VOLUME_CLAIM_NOT_BOUND = (Source.SCHEDULER, "a PersistentVolumeClaim of the template is not bound")
+    VOLUME_NOT_THERE = (Source.SCHEDULER, "the PersistentVolume of a claim is not there")
+    VOLUME_IN_USE = (Source.SCHEDULER, "another Pod has a volume that one Pod at a time may have")
+    CLAIM_NOT_THERE = (Source.SCHEDULER, "a ResourceClaim of the template is not there")
+    DEVICE_CLASS_NOT_THERE = (Source.SCHEDULER, "a DeviceClass that a claim names is not there")
+    GPUS_TAKEN = (Source.SCHEDULER, "GPUs that are booked are not free on the node")
+    CLAIMS_NOT_ALLOCATED = (Source.SCHEDULER, "a device that a claim asks for is not free on the node")
+    VOLUME_ELSEWHERE = (Source.SCHEDULER, "a volume cannot be used on the node")
+    NODE_FULL = (Source.SCHEDULER, "the node has too little left of something else")
+    NODE_CLOSED = (Source.SCHEDULER, "the node is cordoned, or has a taint that the Pod does not tolerate")
+    NEIGHBOURS = (Source.SCHEDULER, "affinity to other Pods, or topology spread, keeps the Pod off the node")
+    NODE_NOT_SELECTED = (Source.SCHEDULER, "the Pod's node selector or affinity does not take the node")
+    NOT_SCHEDULED = (Source.SCHEDULER, "anything else, in whatever scheduler's words")
+    DISRUPTED = (Source.KUBERNETES, "a drain, a taint, a preemption or the loss of its node ends the Pod")
+    SHUT_DOWN = (Source.KUBELET, "the node shuts down")
+    PREEMPTED = (Source.KUBELET, "the node needs the room for a critical Pod")
+    EVICTED = (Source.KUBELET, "the node has too little memory, disk or process numbers left")
+    OVER_ITS_STORAGE = (Source.KUBELET, "the Pod uses more disk than its own limits allow")
+    PAST_ITS_DEADLINE = (Source.KUBELET, "the Pod ran longer than the template's activeDeadlineSeconds")
+    POD_REFUSED = (Source.KUBELET, "the node does not take the Pod, or ends it for any other reason")
+    CONTAINER_LOST = (Source.CONTAINER, "the node was restarted, or lost the container")
+    NODE_NOT_READY = (Source.CONTAINER, "a container failed while a node of the gang is not Ready")
+    OUT_OF_MEMORY = (Source.CONTAINER, "a container was killed for its memory")
+    NOT_STARTABLE = (Source.CONTAINER, "a container cannot be started")
+    EXITED = (Source.CONTAINER, "a container ended with an error")
+    DEVICES_REFUSED = (Source.DRIVER, "the device plugin does not give what is booked")
+    DEVICES_NOT_GIVEN = (Source.DRIVER, "the runtime cannot put the devices into a container")
+    GPU_NOT_GIVEN = (Source.DRIVER, "the same, and the words name the GPU")
+
+    def __init__(self, source: Source, means: str) -> None:
+        self.source = source
+        self.means = means
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One symptom, as it was said."""
+
+    symptom: Symptom
+    words: str
+    name: str = ""
+    """Name of the object that the words name; empty where they name none."""
+
+
+# Of kube-scheduler 1.27 to 1.36, what its plugins say (pkg/scheduler/framework/plugins); <name> stands for an object's
+# name. Of several the first here counts: where an object lacks, no other node helps, and where GPUs are gone, the rest
+# does not matter.
+SCHEDULER_WORDS: tuple[tuple[str, Symptom], ...] = (
+    ('persistentvolumeclaim "<name>" not found', Symptom.VOLUME_CLAIM_NOT_THERE),
+    ('persistentvolumeclaim "<name>" is being deleted', Symptom.VOLUME_CLAIM_NOT_THERE),
+    ('controller to create the persistentvolumeclaim "<name>"', Symptom.VOLUME_CLAIM_NOT_THERE),
+    ("unbound immediate PersistentVolumeClaims", Symptom.VOLUME_CLAIM_NOT_BOUND),
+    ('persistentvolumeclaim "<name>" bound to non-existent persistentvolume', Symptom.VOLUME_NOT_THERE),
+    ("bound to non-existent pv", Symptom.VOLUME_NOT_THERE),
+    ("ReadWriteOncePod access mode", Symptom.VOLUME_IN_USE),
+    ('resourceclaim "<name>" not found', Symptom.CLAIM_NOT_THERE),
+    ('resourceclaims.resource.k8s.io "<name>" not found', Symptom.CLAIM_NOT_THERE),
+    ("controller to create the resourceclaim", Symptom.CLAIM_NOT_THERE),
+    ("device class <name> does not exist", Symptom.DEVICE_CLASS_NOT_THERE),
+    ("Insufficient nvidia.com/gpu", Symptom.GPUS_TAKEN),
+    ("Insufficient nvidia.com/mig-", Symptom.GPUS_TAKEN),
+    ("cannot allocate all claims", Symptom.CLAIMS_NOT_ALLOCATED),
+    ("resourceclaim not available on the node", Symptom.CLAIMS_NOT_ALLOCATED),
+    ("volume node affinity conflict", Symptom.VOLUME_ELSEWHERE),
+    ("didn't match PersistentVolume's node affinity", Symptom.VOLUME_ELSEWHERE),
+    ("had no available volume zone", Symptom.VOLUME_ELSEWHERE),
+    ("didn't find available persistent volumes to bind", Symptom.VOLUME_ELSEWHERE),
+    ("did not have enough free storage", Symptom.VOLUME_ELSEWHERE),
+    ("binding volumes:", Symptom.VOLUME_ELSEWHERE),
+    ("Insufficient <name>", Symptom.NODE_FULL),
+    ("Too many pods", Symptom.NODE_FULL),
+    ("didn't have free ports", Symptom.NODE_FULL),
+    ("exceed max volume count", Symptom.NODE_FULL),
+    ("had no available disk", Symptom.NODE_FULL),
+    ("were unschedulable", Symptom.NODE_CLOSED),
+    ("had untolerated taint", Symptom.NODE_CLOSED),
+    ("had taint", Symptom.NODE_CLOSED),
+    ("pod affinity rules", Symptom.NEIGHBOURS),
+    ("anti-affinity rules", Symptom.NEIGHBOURS),
+    ("pod topology spread constraints", Symptom.NEIGHBOURS),
+)
+# Said of the nodes that a pinned Pod is not made for, too: it counts where nothing else is said.
+_NOT_SELECTED = ("didn't match Pod's node affinity/selector", "didn't satisfy plugin(s) [NodeAffinity]")
+# What preemption found is a second opinion on the same, behind the first.
+_AFTERTHOUGHTS = ("no new claims to deallocate", "still not schedulable", "preemption: ")
+
+
+def _pattern(words: str) -> re.Pattern[str]:
+    return re.compile(re.escape(words).replace("<name>", r"(?P<name>[^\s\",]{0,252}[^\s\",.])"))
+
+
+_SCHEDULER = tuple((_pattern(words), symptom) for words, symptom in SCHEDULER_WORDS)
+_MOST_WORDS = 4096  # characters that are read: a condition's message of 5,000 nodes is a histogram of less
+
+
+# The kubelet's reason of a Pod as a whole, by its beginning (pkg/kubelet in 1.20 to 1.36).
+KUBELET_REASONS: tuple[tuple[str, Symptom], ...] = (
+    ("DeadlineExceeded", Symptom.PAST_ITS_DEADLINE),
+    ("Terminated", Symptom.SHUT_DOWN),
+    ("NodeShutdown", Symptom.SHUT_DOWN),
+    ("Shutdown", Symptom.SHUT_DOWN),
+    ("Preempting", Symptom.PREEMPTED),
+    ("UnexpectedAdmissionError", Symptom.DEVICES_REFUSED),
+    ("OutOfnvidia.com/", Symptom.DEVICES_REFUSED),
+)
+_EVICTED = "Evicted"
+# Why a Pod is Evicted. Where it is neither of the first two, the Pod is past a limit of its own.
+EVICTIONS: tuple[tuple[str, Symptom], ...] = (
+    ("The node had condition", Symptom.POD_REFUSED),
+    ("The node was low on resource", Symptom.EVICTED),
+    ("Usage of EmptyDir volume", Symptom.OVER_ITS_STORAGE),
+    ("Pod ephemeral local storage usage exceeds", Symptom.OVER_ITS_STORAGE),
+    ("exceeded its local ephemeral storage limit", Symptom.OVER_ITS_STORAGE),
+)
+# The kubelet's reason of a container that has ended.
+CONTAINER_REASONS: tuple[tuple[str, Symptom], ...] = (
+    ("OOMKilled", Symptom.OUT_OF_MEMORY),
+    ("ContainerStatusUnknown", Symptom.CONTAINER_LOST),
+    ("Unknown", Symptom.CONTAINER_LOST),  # containerd: after a reboot it finds the container's record and no process
+    ("StartError", Symptom.NOT_STARTABLE),
+    ("ContainerCannotRun", Symptom.NOT_STARTABLE),
+)
+_UUID = re.compile(r"\b(?:GPU|MIG)-[-0-9a-zA-Z]{1,64}")
+# In what a runtime says of a container that it cannot start, or make: NVIDIA's container toolkit, and devices by CDI.
+DRIVER_WORDS: tuple[str, ...] = ("nvidia-container", "CDI device", "NVML", "nvml error", "libnvidia-ml")
+
+
+def spoken(symptom: Symptom) -> list[str]:
+    """The words by which it is known."""
+    known = (*SCHEDULER_WORDS, *KUBELET_REASONS, *EVICTIONS, *CONTAINER_REASONS)
+    drivers = DRIVER_WORDS if symptom is Symptom.DEVICES_NOT_GIVEN else ()
+    return [*(words for words, found in known if found is symptom), *drivers]
+
+
+def of_pod(pod: Pod, trainer: str | None) -> Said | None:
+    """What is said of a Pod that has failed, or that Kubernetes is about to end; None of any other. Of its containers
+    the trainer counts, and where that has not failed the first that has."""
+    mark = pod.condition("DisruptionTarget")
+    if mark is not None and mark.status == "True" and pod.phase != "Succeeded":
+        return Said(Symptom.DISRUPTED, mark.message or mark.reason or "")
+    if pod.phase != "Failed":
+        return None
+    if pod.reason:
+        return _of_whole_pod(pod)
+    container = failed_container(pod, trainer)
+    return Said(Symptom.EXITED, "") if container is None else _of_container(container)
+
+
+def failed_container(pod: Pod, trainer: str | None) -> ContainerState | None:
+    """The trainer where it ended with an error, else the first container that did."""
+    failed = [container for container in pod.containers if container.exit_code]
+    decisive = (container for container in failed if container.name == trainer and not container.init)
+    return next(decisive, failed[0] if failed else None)
+
+
+def _of_whole_pod(pod: Pod) -> Said:
+    symptom = next((found for reason, found in KUBELET_REASONS if pod.reason.startswith(reason)), Symptom.POD_REFUSED)
+    if pod.reason == _EVICTED:
+        symptom = next((found for words, found in EVICTIONS if words in pod.message), Symptom.OVER_ITS_STORAGE)
+    message = pod.message.strip()
+    return Said(symptom, f"{pod.reason} ({message})" if message else pod.reason)
+
+
+def _of_container(container: ContainerState) -> Said:
+    symptom = next((found for reason, found in CONTAINER_REASONS if container.reason == reason), Symptom.EXITED)
+    if symptom is Symptom.NOT_STARTABLE and are_drivers_words(container.message):
+        found = _UUID.search(container.message)
+        symptom = Symptom.DEVICES_NOT_GIVEN if found is None else Symptom.GPU_NOT_GIVEN
+    return Said(symptom, container.message.strip())
+
+
+def are_drivers_words(message: str) -> bool:
+    """Whether what a runtime says of a container that it cannot start, or make, is said by a device driver."""
+    return any(words in message for words in DRIVER_WORDS)
+
+
+def of_scheduler(message: str) -> Said:
+    """What keeps a Pod off the node that it is made for, in a scheduler's words; of several things the one that
+    matters most."""
+    words = message[:_MOST_WORDS]
+    for afterthought in _AFTERTHOUGHTS:
+        words = words.partition(afterthought)[0]
+    for pattern, symptom in _SCHEDULER:
+        if found := pattern.search(words):
+            return Said(symptom, message, found.groupdict().get("name") or "")
+    is_not_selected = any(each in words for each in _NOT_SELECTED)
+    return Said(Symptom.NODE_NOT_SELECTED if is_not_selected else Symptom.NOT_SCHEDULED, message)
