@@ -185,7 +185,7 @@ def _transport(view: NodeView, nics: tuple[str, ...]) -> Transport | None:
 def _nvlink_domain(cluster: Cluster, view: NodeView) -> str | None:
     """As NCCL asks the driver for it, whatever levels the cluster has; where nobody tells that, the domain that the
     gang was placed by."""
-    told = nvlink_domain(Place(view.labels, view.machine.nvlink_domain if view.machine else None), None)
+    told = nvlink_domain(Place(view.labels, view.machine.nvlink_domain if view.machine else None), ())
     if told is not None or NVLINK_DOMAIN_LEVEL not in cluster.levels:
         return told
     return view.domains[cluster.levels.index(NVLINK_DOMAIN_LEVEL)]
