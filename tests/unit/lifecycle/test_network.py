@@ -204,6 +204,19 @@ def test_azures_machines_are_known_however_their_name_is_spelt(kind: str) -> Non
     assert environment(story)["NCCL_IB_PCI_RELAXED_ORDERING"] == "1"
 
 
+@pytest.mark.parametrize(("c2c", "is_warned"), [({"links": 10}, False), (None, True)], ids=["C2C", "PCIe alone"])
+def test_gdr_over_sockets_is_harmful_only_where_gpus_have_no_c2c(c2c: dict[str, int] | None, is_warned: bool) -> None:
+    nodes = two(nics("InfiniBand"), hca="8")
+    for node in nodes:
+        for gpu in node["spec"].get("gpus", ()):
+            gpu.update({"c2c": c2c} if c2c else {})
+    story = Story(*nodes, job(env=[{"name": "NCCL_NET_GDR_LEVEL", "value": "SYS"}]))
+    story.settle()
+    told = story.status().environment
+    warnings = told.warnings if told else []
+    assert any("NCCL_NET_GDR_LEVEL" in line for line in warnings) is is_warned
+
+
 def test_efa_adapters_that_others_hold_are_not_promised() -> None:
     taken = [pod_of_others(name, "vpc.amazonaws.com/efa", "1") for name in ("gpu-1", "gpu-2")]
     story = Story(*two(nics("EFA", 4), **{"vpc.amazonaws.com/efa": "4"}), *taken, job("Required"))

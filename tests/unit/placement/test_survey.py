@@ -302,7 +302,7 @@ def test_nvlink_joins_the_nodes_of_a_gang_in_one_domain(
     assert ([share.node for share in found.shares], found.predicted_bus_bandwidth_gb_s) == (nodes, gb_s)
 
 
-@pytest.mark.parametrize(("each", "gb_s"), [(1, 96.0), (2, 192.0), (3, 720.0), (4, 720.0)])
+@pytest.mark.parametrize(("each", "gb_s"), [(1, 48.0), (2, 96.0), (3, 720.0), (4, 720.0)])
 def test_nvlink_joins_nodes_of_which_a_gang_has_more_than_half(each: int, gb_s: float) -> None:
     """A node can be in one ComputeDomain at a time: two gangs that share trays by halves both go without."""
     trays = [node(f"tray-{n}", graph("gb200-tray", str(n)), path=("d1",)) for n in (1, 2)]

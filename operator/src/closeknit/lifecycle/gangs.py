@@ -89,6 +89,7 @@ def gang(
                 platform=platform(view.labels),
                 kubelet=view.kubelet,
                 hides_levels=view.hides_levels,
+                has_c2c=view.machine is not None and all(gpu.c2c_gb_s for gpu in view.machine.gpus),
                 nvlink_domain=_nvlink_domain(cluster, view),
                 has_most_gpus=view.machine is not None and 2 * len(named) > len(view.machine.gpus),
             )
