@@ -37,7 +37,7 @@ class Rules(Enum):
     CONTEXT_GROUPS = Rule(GANG, "With context parallelism it is tensor x context ranks that do.")
     EXPERT_GROUPS = Rule(GANG, "Expert groups lie on one node, and there in one island, where there is a choice.")
     DOMAIN_GROUPS = Rule(GANG, "Groups may lie over the nodes of one NVLink domain, where Pods have its channels.")
-    RAILS = Rule(GANG, "Where rails are joined nowhere, all nodes give the same indexes.")
+    RAILS = Rule(GANG, "Where rails are joined nowhere, all nodes give the same indexes, but where NVLink joins these.")
     PRODUCTS = Rule(GANG, "Only GPUs of a product and size that the job takes are given to it.")
     KINDS = Rule(GANG, "Machines of several kinds are the last resort, and none where NVLink is required.")
     GENERATIONS = Rule(GANG, "No group lies over several generations of NVLink.")
