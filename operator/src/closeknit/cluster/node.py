@@ -71,6 +71,7 @@ class FaultKind(StrEnum):
     PARTITION = "its device is a partition that consumes shared counters"
     SINGLE_STRATEGY = "offered as a whole GPU (the device plugin's MIG strategy is single; gpu.mig needs mixed)"
     OVERSOLD = "shared by the device plugin, which offers more of them than there are"
+    UNTOLD_SHARING = "offered more often than there are GPUs, and no label tells how they are shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class Fault:
 
     kind: FaultKind
     detail: str = ""
-    """Of an unhealthy GPU the reasons given, of a pool the slices that are there; of other kinds empty."""
+    """Of an unhealthy GPU the reasons given, of a pool the slices that are there, of sharing that nobody tells the
+    counts and what to do; of other kinds empty."""
 
     @property
     def summary(self) -> str:
