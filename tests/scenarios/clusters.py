@@ -170,7 +170,7 @@ def drawn(picture: Mapping[str, Any]) -> Cluster:
         for name, drawing in picture["nodes"].items()
     ]
     if "levels by" in picture:
-        return _labelled(nodes, picture["levels by"])
+        return _labelled(nodes, picture["levels by"], picture.get("imex", ()))
     return cluster_of(
         *nodes,
         levels=tuple(picture.get("levels", ())),
@@ -179,7 +179,7 @@ def drawn(picture: Mapping[str, Any]) -> Cluster:
     )
 
 
-def _labelled(nodes: Sequence[NodeView], source: str) -> Cluster:
+def _labelled(nodes: Sequence[NodeView], source: str, imex: Iterable[str]) -> Cluster:
     """The cluster whose levels are read from its nodes' labels: those that an example of a ClusterTopology names, or
     where `source` is `labels` those that are found."""
     found = ClusterTopologySpec()
@@ -189,7 +189,7 @@ def _labelled(nodes: Sequence[NodeView], source: str) -> Cluster:
     given = tuple((level.name, level.node_label) for level in found.levels)
     levels = Census().after(given, [(None, place) for place in places.values()], places.values).levels
     standing = [replace(view, domains=levels.domains(view.name, places[view.name])) for view in nodes]
-    return replace(cluster_of(*standing), levels=levels.names, fabric=found.fabric)
+    return replace(cluster_of(*standing, imex=imex), levels=levels.names, fabric=found.fabric)
 
 
 def held(view: NodeView, *indexes: int) -> NodeView:

@@ -91,18 +91,8 @@ def a100x4_backwards(tag: str = "0") -> NodeTopologySpec:
 
 
 def gb200_tray(tag: str = "0") -> NodeTopologySpec:
-    """Artificial: a tray of four GPUs of a rack-wide NVLink domain, with two of its NICs on each socket.
-
-    On real trays all NICs are at SYS from all GPUs, and no NUMA node of theirs is told; the bandwidth model takes that
-    for the slow way between two sockets.
-    """
-    profile = load_profile("gb200-tray")
-    sockets = iter((0, 0, 1, 1))
-    bridges = [
-        bridge if GPU in bridge.ports else msgspec.structs.replace(bridge, numa=next(sockets))
-        for bridge in profile.host_bridges
-    ]
-    return published(msgspec.structs.replace(profile, host_bridges=bridges), tag)
+    """A tray of four GPUs of a rack-wide NVLink domain, with four NICs of which no NUMA node is told."""
+    return published(load_profile("gb200-tray"), tag)
 
 
 def pairs8(tag: str = "0") -> NodeTopologySpec:

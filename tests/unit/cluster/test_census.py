@@ -16,6 +16,7 @@ KEYS = (
     "fabric.topograph.run/tier-1",
     "fabric.topograph.run/tier-0",
     "accelerator.topograph.run/domain",
+    "accelerator.topograph.run/sub-domain",
     "topology.k8s.aws/network-node-layer-1",
     "topology.k8s.aws/ultraserver-id",
     "cloud.google.com/gce-topology-block",
@@ -38,16 +39,16 @@ def from_scratch(given: LabelledLevels, everywhere: Iterable[Place]) -> Levels:
     nodes = tuple(everywhere)
 
     def is_borne(scheme: Scheme) -> bool:
-        keys = [key for _, key in scheme.levels] + ([scheme.nvlink_domain] if scheme.nvlink_domain else [])
-        return any(place.labels.get(key) for place in nodes for key in keys)
+        return any(place.labels.get(key) for place in nodes for key in scheme.keys)
 
-    labelled, label = given, None
+    labelled: LabelledLevels = given
+    labels: tuple[str, ...] = ()
     if not given:
         scheme = next((scheme for scheme in SCHEMES if is_borne(scheme)), Scheme(()))
         labelled = tuple((level, key) for level, key in scheme.levels if any(place.labels.get(key) for place in nodes))
-        label = scheme.nvlink_domain
-    has_domains = any(nvlink_domain(place, label) for place in nodes)
-    return Levels(labelled, has_nvlink_domain=has_domains, nvlink_label=label)
+        labels = scheme.nvlink
+    has_domains = any(nvlink_domain(place, labels) for place in nodes)
+    return Levels(labelled, has_nvlink_domain=has_domains, nvlink_labels=labels)
 
 
 @settings(max_examples=500, deadline=None)

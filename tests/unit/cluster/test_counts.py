@@ -22,12 +22,22 @@ def offering(capacity: int | None, allocatable: int | None = None) -> Manifest:
     return found
 
 
-@pytest.mark.parametrize("capacity", [2, 16])
+@pytest.mark.parametrize("capacity", [2, 9])
 def test_a_count_that_no_honest_node_has(capacity: int) -> None:
     exclusion = view(offering(capacity), node_topology("gpu-1", count=8)).exclusion
     assert exclusion is not None
     said = f"{exclusion.reason}: {exclusion.message}"
     assert said == f"InvalidTopology: its NodeTopology has 8 GPUs, its device plugin {capacity}"
+
+
+@pytest.mark.parametrize("capacity", [16, 800])
+def test_sharing_that_no_label_tells_is_said_of_each_gpu_with_what_is_missing(capacity: int) -> None:
+    found = view(offering(capacity), node_topology("gpu-1", count=8))
+    assert found.exclusion is None
+    assert {str(fault) for fault in found.unusable.values()} == {
+        "offered more often than there are GPUs, and no label tells how they are shared "
+        f"({capacity} nvidia.com/gpu for 8: run GPU feature discovery there, or see why the agent finds no more)"
+    }
 
 
 HONEST = {

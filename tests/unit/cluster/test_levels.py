@@ -92,6 +92,20 @@ DETECTED = {
         ("tier-0", "nvlink-domain", "host"),
         ("leaf1", "leaf1/nvl1", "leaf1/nvl1/a"),
     ),
+    "topograph with a part of an accelerator domain": (
+        {
+            "fabric.topograph.run/tier-0": "leaf1",
+            "accelerator.topograph.run/domain": "nvl1",
+            "accelerator.topograph.run/sub-domain": "p1",
+        },
+        ("tier-0", "nvlink-domain", "host"),
+        ("leaf1", "leaf1/nvl1/p1", "leaf1/nvl1/p1/a"),
+    ),
+    "topograph with a part whose name goes on from its domain's": (
+        {"accelerator.topograph.run/domain": "nvl1", "accelerator.topograph.run/sub-domain": "nvl1.rack01"},
+        ("nvlink-domain", "host"),
+        ("nvl1.rack01", "nvl1.rack01/a"),
+    ),
     "topograph's older labels": (
         {
             "network.topology.nvidia.com/accelerator": "nvl1",
@@ -139,6 +153,29 @@ DETECTED = {
         },
         ("fabric", "superpod", "leafgroup", "host"),
         ("f1", "f1/1", "f1/1/3", "f1/1/3/a"),
+    ),
+    "Nebius": (
+        {
+            "topology.nebius.com/gpu-cluster-id": "c1",
+            "topology.nebius.com/tier-2": "spine1",
+            "topology.nebius.com/tier-1": "leaf1",
+        },
+        ("gpu-cluster", "tier-2", "tier-1", "host"),
+        ("c1", "c1/spine1", "c1/spine1/leaf1", "c1/spine1/leaf1/a"),
+    ),
+    "Nebius with NVLink between nodes": (
+        {
+            "topology.nebius.com/tier-1": "leaf1",
+            "topology.nebius.com/tier-0": "nvl1",
+            "topology.nebius.com/nvl-instance-group-id": "g1",
+        },
+        ("tier-1", "nvlink-domain", "host"),
+        ("leaf1", "leaf1/nvl1/g1", "leaf1/nvl1/g1/a"),
+    ),
+    "Crusoe": (
+        {"crusoe.ai/ib.partition.id": "ib1", "crusoe.ai/pod.id": "p1"},
+        ("ib-partition", "pod", "host"),
+        ("ib1", "ib1/p1", "ib1/p1/a"),
     ),
     "GPU feature discovery's clique alone": (
         {"nvidia.com/gpu.clique": "c0ffee.1"},
@@ -244,6 +281,23 @@ def test_what_one_agent_says_takes_no_label_of_the_cloud_from_the_others() -> No
     labels = {name: {"topology.k8s.aws/ultraserver-id": "us-1"} for name in "ab"}
     found = cluster({**labels, "c": {}}, clique("c", "c0ffee"))
     assert domains(found) == {"a": ("us-1", "us-1/a"), "b": ("us-1", "us-1/b"), "c": ("c0ffee.1", "c0ffee.1/c")}
+
+
+def test_a_rack_that_a_cloud_names_is_one_domain_for_each_partition_that_its_agents_are_in() -> None:
+    labels = {name: {"topology.k8s.aws/ultraserver-id": "us-1"} for name in "abc"}
+    found = cluster(labels, clique("a", FABRIC), clique("b", FABRIC, 2), clique("c", FABRIC, 2))
+    first, *second = (domains(found)[name][0] for name in "abc")
+    assert first == f"us-1/{FABRIC}.1"
+    assert second == [f"us-1/{FABRIC}.2"] * 2
+
+
+def test_a_label_that_says_what_the_agent_does_is_said_once() -> None:
+    labels = {
+        "a": {"accelerator.topograph.run/domain": f"{FABRIC}.1"},
+        "b": {"accelerator.topograph.run/domain": FABRIC},
+    }
+    found = cluster(labels, clique("a", FABRIC), clique("b", FABRIC))
+    assert [domains(found)[name][0] for name in "ab"] == [f"{FABRIC}.1"] * 2
 
 
 def test_nvidias_label_beats_what_an_agent_says() -> None:

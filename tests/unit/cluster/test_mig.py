@@ -160,8 +160,12 @@ def test_replicas_are_refused() -> None:
     }
 
 
-def test_under_the_strategy_single_they_are_refused() -> None:
-    label = {"nvidia.com/mig.strategy": "single"}
+@pytest.mark.parametrize(
+    "label",
+    [{"nvidia.com/mig.strategy": "single"}, {"cloud.google.com/gke-gpu-partition-size": "1g.18gb"}, {}],
+    ids=["NVIDIA's label", "GKE's", "no label"],
+)
+def test_under_the_strategy_single_they_are_refused(label: dict[str, str]) -> None:
     whole = node(gpus=7, labels=label)
     assert set(said(whole, cut(node_topology(count=1), 0))) == {
         "offered as a whole GPU (the device plugin's MIG strategy is single; gpu.mig needs mixed)"

@@ -274,6 +274,58 @@ OFFERS = {
         False,
         PluginOffer(8, 8, 0, holders_known=True, shared=True, is_replicated=True),
     ),
+    "time slices of GKE": (
+        [
+            node(
+                gpus=16,
+                labels={
+                    "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
+                    "cloud.google.com/gke-max-shared-clients-per-gpu": "2",
+                },
+            ),
+            node_topology(),
+        ],
+        False,
+        PluginOffer(16, 16, 0, holders_known=True, shared=True, is_replicated=True),
+    ),
+    "GKE's label of the strategy alone": (
+        [node(labels={"cloud.google.com/gke-gpu-sharing-strategy": "mps"}), node_topology()],
+        False,
+        PluginOffer(8, 8, 0, holders_known=True, shared=True, is_replicated=True),
+    ),
+    "one client is no sharing": (
+        [
+            node(
+                labels={
+                    "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
+                    "cloud.google.com/gke-max-shared-clients-per-gpu": "1",
+                }
+            ),
+            node_topology(),
+        ],
+        False,
+        PluginOffer(8, 8, 0, holders_known=True, shared=False),
+    ),
+    "MIG devices of GKE that look like GPUs": (
+        [
+            node(gpus=56, labels={"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}),
+            with_mig(node_topology(), *range(8)),
+        ],
+        False,
+        PluginOffer(56, 56, 0, holders_known=True, shared=True),
+    ),
+    "MIG devices of GKE of which the agent knows nothing": (
+        [node(labels={"cloud.google.com/gke-gpu-partition-size": "7g.80gb"}), node_topology()],
+        False,
+        PluginOffer(8, 8, 0, holders_known=True, shared=True),
+    ),
+    "more than there are of GPUs that are all split": (
+        [node(gpus=56), with_mig(node_topology(), *range(8))],
+        False,
+        PluginOffer(56, 56, 0, holders_known=True, shared=True),
+    ),
+    "several times as many as there are, and nobody tells why": ([node(gpus=32), node_topology()], False, None),
+    "several times as many as are not split": ([node(gpus=21), with_mig(node_topology(), 3)], False, None),
     "MIG devices that look like GPUs": (
         [node(gpus=56, labels={"nvidia.com/mig.strategy": "single"}), with_mig(node_topology(), *range(8))],
         False,

@@ -76,6 +76,13 @@ def test_crossing_isolated_rails_is_harmful() -> None:
     assert found.name == "NCCL_CROSS_NIC"
 
 
+@pytest.mark.parametrize("value", ["SYS", "5"])
+@pytest.mark.parametrize("facts", [{"has_c2c": True}, {"hides_levels": True}], ids=["C2C", "no PCIe tree"])
+def test_gpus_may_reach_all_nics_where_every_nic_is_at_sys(facts: dict[str, bool], value: str) -> None:
+    told = hazards({"name": "NCCL_NET_GDR_LEVEL", "value": value}, **facts)
+    assert "NCCL_NET_GDR_LEVEL" not in {hazard.name for hazard in told}
+
+
 def test_a_value_that_kubernetes_fills_in_later_is_taken_for_harmful() -> None:
     (found,) = hazards({"name": "NCCL_ALGO", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}})
     assert (found.value, str(found).partition(":")[0]) == (None, "NCCL_ALGO")

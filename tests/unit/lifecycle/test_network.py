@@ -177,6 +177,46 @@ def test_gke_networks_become_interfaces_and_the_vendors_script_has_the_word() ->
     )
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "a3-highgpu-8g", "a3-edgegpu-8g-nolssd", "a3-megagpu-8g", "a3-ultragpu-8g", "a4-highgpu-8g",
+        "a4x-highgpu-4g-nolssd", "a4x-maxgpu-4g-metal", "a5x-anygpu-4g",
+    ],
+)  # fmt: skip
+def test_the_vendors_script_has_the_word_on_every_gpudirect_machine_of_google(kind: str) -> None:
+    story = Story(*two(nics("RoCE"), labels={"node.kubernetes.io/instance-type": kind}, hca="8"), job())
+    story.settle()
+    assert not {"NCCL_NET", "NCCL_IB_HCA", "NCCL_CROSS_NIC"} & environment(story).keys()
+
+
+@pytest.mark.parametrize("kind", ["a2-ultragpu-8g", "g4-standard-384", "n2-standard-64", "p5.48xlarge", ""])
+def test_other_machines_have_no_script_of_their_vendor(kind: str) -> None:
+    story = Story(*two(nics("RoCE"), labels={"node.kubernetes.io/instance-type": kind}, hca="8"), job())
+    story.settle()
+    assert environment(story)["NCCL_NET"] == "IB"
+
+
+@pytest.mark.parametrize("kind", ["Standard_ND96isr_H100_v5", "standard_nd128isr_gb200_v6"])
+def test_azures_machines_are_known_however_their_name_is_spelt(kind: str) -> None:
+    story = Story(*two(nics("InfiniBand"), labels={"node.kubernetes.io/instance-type": kind}, hca="8"), job())
+    story.settle()
+    assert environment(story)["NCCL_IB_PCI_RELAXED_ORDERING"] == "1"
+
+
+@pytest.mark.parametrize(("c2c", "is_warned"), [({"links": 10}, False), (None, True)], ids=["C2C", "PCIe alone"])
+def test_gdr_over_sockets_is_harmful_only_where_gpus_have_no_c2c(c2c: dict[str, int] | None, is_warned: bool) -> None:
+    nodes = two(nics("InfiniBand"), hca="8")
+    for node in nodes:
+        for gpu in node["spec"].get("gpus", ()):
+            gpu.update({"c2c": c2c} if c2c else {})
+    story = Story(*nodes, job(env=[{"name": "NCCL_NET_GDR_LEVEL", "value": "SYS"}]))
+    story.settle()
+    told = story.status().environment
+    warnings = told.warnings if told else []
+    assert any("NCCL_NET_GDR_LEVEL" in line for line in warnings) is is_warned
+
+
 def test_efa_adapters_that_others_hold_are_not_promised() -> None:
     taken = [pod_of_others(name, "vpc.amazonaws.com/efa", "1") for name in ("gpu-1", "gpu-2")]
     story = Story(*two(nics("EFA", 4), **{"vpc.amazonaws.com/efa": "4"}), *taken, job("Required"))

@@ -44,6 +44,21 @@ def test_with_it_a_pod_gets_one() -> None:
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
 
 
+def test_with_it_a_pod_gets_one_of_gkes() -> None:
+    labels = {
+        "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
+        "cloud.google.com/gke-max-shared-clients-per-gpu": "2",
+    }
+    nodes = [node(gpus=4, labels=labels), node_topology(count=2)]
+    assert "2 shared by a device plugin" in refused(settled(*nodes, job(shared=False)))
+    assert booked_nodes(settled(*nodes, job()))[0].gpus == [0]
+
+
+def test_where_no_label_tells_of_sharing_it_is_said_what_is_missing() -> None:
+    said = refused(settled(node(gpus=4), node_topology(count=2), job()))
+    assert "4 nvidia.com/gpu for 2: run GPU feature discovery there" in said
+
+
 def test_of_a_resource_of_its_own_name() -> None:
     story = settled(*sliced(gpus=0, allocatable={"nvidia.com/gpu.shared": "4"}), job())
     (container,) = story.pod("train-a1-worker-00000")["spec"]["containers"]

@@ -208,11 +208,19 @@ def machine_of(count: int) -> list[Manifest]:
     ]
 
 
-@pytest.mark.parametrize("count", [9, 10**9, 10**30])
-def test_a_device_plugin_that_offers_more_than_the_machine_has_is_not_believed(count: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "why"),
+    [
+        (9, "gpu-0 (InvalidTopology: its NodeTopology has 8 GPUs, its device plugin 9)"),
+        (10**9, "8 offered more often than there are GPUs, and no label tells how they are shared (1000000000 "),
+        (10**30, "gpu-0 (InvalidTopology: its NodeTopology has 8 GPUs, its device plugin "),
+    ],
+    ids=["one more", "a multiple", "more than can be counted"],
+)
+def test_a_device_plugin_that_offers_more_than_the_machine_has_is_not_believed(count: int, why: str) -> None:
     refused = answered(said(node_manifest("gpu-0", gpus=count), node_topology("gpu-0")), gpus=1)
     assert isinstance(refused, NoFit)
-    assert "gpu-0 (InvalidTopology: its NodeTopology has 8 GPUs, its device plugin " in refused.message
+    assert why in refused.message
 
 
 WITHOUT_GPUS: dict[str, list[Manifest]] = {

@@ -1,16 +1,18 @@
 """The bandwidth model against what NCCL plans, from tables of NCCL 2.30's own search on the same graphs."""
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import combinations
 
 import pytest
 
+from closeknit.agent.simulated import load_profile
 from closeknit.api.nodetopology import NodeTopologySpec, Transport
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement import speeds
 from closeknit.placement.bandwidth import SetBandwidth, most_bandwidth, nearest_nics, nic_bandwidth, set_bandwidth
 from closeknit.placement.paths import PathType, pcie_tree
-from scenarios.machines import AMD_2021, INTEL_2017, INTEL_2023, INTEL_2024, dgx1v, hgx_a100, spec, tree
+from scenarios.machines import AMD_2021, INTEL_2017, INTEL_2023, INTEL_2024, dgx1v, hgx_a100, published, spec, tree
 
 
 def bandwidth(graph: Machine, positions: tuple[int, ...]) -> SetBandwidth:
@@ -276,6 +278,91 @@ def beside(level: str, rate: int, capability: str = "9.0", pcie: int = 5) -> Mac
 def test_nics_between_nodes(graph: Machine, positions: range | tuple[int, ...], expected: float | None) -> None:
     rows = nearest_nics(graph, Transport.INFINIBAND, tuple(positions))
     assert nic_bandwidth(graph, rows, tuple(positions)) == expected
+
+
+def graced(
+    gpus: Sequence[int | None],
+    nics: Sequence[tuple[str, int | None, int]],
+    *,
+    links: int = 5,
+    speed: float | None = 223.56,
+    width: int = 16,
+    gpu_direct: bool = True,
+) -> Machine:
+    """GPUs by their NUMA node, each with C2C of so many links; of each NIC its level to all of them, its NUMA node and
+    its rate."""
+    c2c = {"links": links, **({} if speed is None else {"bandwidthGBps": speed})}
+    return machine(
+        NodeTopologySpec.parse(
+            {
+                "source": {"method": "Simulated"},
+                "gpus": [
+                    {
+                        "index": index,
+                        "pciAddress": f"{8 + index:04x}:01:00.0",
+                        "computeCapability": "10.0",
+                        "pcieGeneration": 6,
+                        "pcieWidth": width,
+                        "c2c": c2c,
+                        **({} if numa is None else {"numaNode": numa}),
+                    }
+                    for index, numa in enumerate(gpus)
+                ],
+                "pcie": {"cpuModel": "Neoverse-V2"},
+                "nics": [
+                    {
+                        "name": f"mlx5_{number}",
+                        "transport": "InfiniBand",
+                        "state": "Active",
+                        "rateGbps": rate,
+                        "gpuLevels": [level] * len(gpus),
+                        **({} if numa is None else {"numaNode": numa}),
+                    }
+                    for number, (level, numa, rate) in enumerate(nics)
+                ],
+                "capabilities": {"gpuDirectRDMA": "Supported" if gpu_direct else "Unsupported"},
+            }
+        )
+    )
+
+
+TRAY = [("SYS", None, 400)] * 4
+
+
+@pytest.mark.parametrize(
+    ("graph", "positions", "expected"),
+    [
+        pytest.param(
+            machine(published(load_profile("gb200-tray"), "0")), range(4), 192, id="GB200, as its agent tells"
+        ),
+        pytest.param(graced([0, 0, 1, 1], TRAY), range(4), 192, id="a whole tray, NICs of which nobody knows the CPU"),
+        pytest.param(graced([0, 0, 1, 1], TRAY), range(2), 96, id="half a tray has half of them near"),
+        pytest.param(graced([0, 0, 1, 1], TRAY), (3,), 48, id="one GPU of four has one"),
+        pytest.param(graced([0, 0, 1, 1], TRAY[:1]), (3,), 48, id="of one NIC a GPU has that one"),
+        pytest.param(graced([None] * 4, [("SYS", 0, 400)] * 4), range(4), 192, id="GPUs of which nobody knows the CPU"),
+        pytest.param(graced([0, 0], [("SYS", 0, 400)]), range(2), 48, id="a NIC of the same CPU, whatever its level"),
+        pytest.param(graced([0, 0], [("SYS", 1, 400)] * 2), range(2), 6, id="NICs of the other CPU"),
+        pytest.param(graced([0], [("NODE", 0, 800)]), (0,), 96, id="800 Gb/s beside a GPU"),
+        pytest.param(graced([0], [("NODE", 0, 400)], width=1), (0,), 48, id="its own slot does not count"),
+        pytest.param(graced([0], [("PIX", 0, 400)], width=8), (0,), 48, id="but for a NIC on its switch"),
+        pytest.param(
+            graced([0], [("PIX", 0, 400)], gpu_direct=False), (0,), 48, id="no GPUDirect RDMA, and no way back"
+        ),
+        pytest.param(graced([0], [("NODE", 0, 400)] * 8), (0,), 223.56, id="all share the GPU's C2C"),
+        pytest.param(graced([0], [("NODE", 0, 400)] * 8, speed=None), (0,), 223.56, id="C2C of five links, unread"),
+        # Reached 96.07 GB/s with GPUDirect RDMA between two machines, 79.72 without (NVIDIA/nccl#1579).
+        pytest.param(
+            graced([0], [("NODE", 0, 200)] * 4, links=10, speed=447.12), (0,), 96, id="GH200, four of 200 Gb/s"
+        ),
+    ],
+)
+def test_nics_behind_a_grace(graph: Machine, positions: range | tuple[int, ...], expected: float) -> None:
+    rows = nearest_nics(graph, Transport.INFINIBAND, tuple(positions))
+    assert nic_bandwidth(graph, rows, tuple(positions)) == pytest.approx(expected)
+
+
+def test_a_gpu_with_c2c_is_no_twin_of_one_without() -> None:
+    assert graced([0, 0], TRAY).topology_class != graced([0, 0], TRAY, links=0, speed=None).topology_class
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ def test_nvlink_joins_the_nodes_of_a_gang_in_one_domain(
     assert ([share.node for share in found.shares], found.predicted_bus_bandwidth_gb_s) == (nodes, gb_s)
 
 
-@pytest.mark.parametrize(("each", "gb_s"), [(1, 96.0), (2, 192.0), (3, 720.0), (4, 720.0)])
+@pytest.mark.parametrize(("each", "gb_s"), [(1, 48.0), (2, 96.0), (3, 720.0), (4, 720.0)])
 def test_nvlink_joins_nodes_of_which_a_gang_has_more_than_half(each: int, gb_s: float) -> None:
     """A node can be in one ComputeDomain at a time: two gangs that share trays by halves both go without."""
     trays = [node(f"tray-{n}", graph("gb200-tray", str(n)), path=("d1",)) for n in (1, 2)]
@@ -310,6 +310,36 @@ def test_nvlink_joins_nodes_of_which_a_gang_has_more_than_half(each: int, gb_s: 
     found = place(cluster_of(*trays, levels=(NVLINK_DOMAIN_LEVEL,), imex=["DRA"]), wanted(**spec), Tables())
     assert isinstance(found, Placement)
     assert found.predicted_bus_bandwidth_gb_s == gb_s
+
+
+@pytest.mark.parametrize("elsewhere", ["a a a a", "0 a a a", "0 1 a a", "0 1 2 3"])
+def test_a_larger_machine_elsewhere_takes_no_nvlink_from_smaller_trays(elsewhere: str) -> None:
+    """More than half of a tray is more than half of its own GPUs, whatever other machines have."""
+    one, four = (NodeTopologySpec.parse(behind_switches(count)) for count in (1, 4))
+    trays = [node(f"tray-{n}", machine(one), path=("d1",), rdma=False) for n in range(8)]
+    large = node("large", machine(four), gpus=elsewhere, path=("d2",), rdma=False)
+    job = wanted(gpus=8, parallelism={"tensor": 8}, topology={"nvlink": "Required"})
+    found = place(cluster_of(*trays, large, levels=(NVLINK_DOMAIN_LEVEL,), imex=["DRA"]), job, Tables())
+    assert isinstance(found, Placement)
+    assert [share.node for share in found.shares] == [view.name for view in trays]
+
+
+def test_a_node_gives_more_than_half_of_itself_beside_smaller_ones() -> None:
+    """Two GPUs are half of the larger node, which another gang could have the rest of."""
+    two, four = (machine(NodeTopologySpec.parse(behind_switches(count))) for count in (2, 4))
+    nodes = [node(name, two, path=("d1",)) for name in ("a", "b")] + [node("c", four, path=("d1",))]
+    cluster = cluster_of(*nodes, levels=(NVLINK_DOMAIN_LEVEL,), imex=["DRA"])
+    job = wanted(gpus=4, parallelism={"tensor": 4}, topology={"nvlink": "Required", "gpusPerNode": 2})
+    found = place(cluster, job, Tables())
+    assert isinstance(found, Placement)
+    assert [share.node for share in found.shares] == ["a", "b"]
+
+
+def behind_switches(count: int) -> dict[str, Any]:
+    """Of so many GPUs of one product that nothing but NVSwitches joins."""
+    spec: dict[str, Any] = node_topology(count=count)["spec"]
+    gpus = [{**gpu, "computeCapability": "10.0"} for gpu in spec["gpus"]]
+    return {**spec, "gpus": gpus, "nvlink": {"switched": True, "linksPerGPU": [18] * count}}
 
 
 @pytest.mark.parametrize(

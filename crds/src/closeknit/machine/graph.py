@@ -8,10 +8,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from closeknit.api.nodetopology import Gpu, Mig, MigMode, NodeTopologySpec, PortState, Support, Transport
+from closeknit.api.nodetopology import C2C, Gpu, Mig, MigMode, NodeTopologySpec, PortState, Support, Transport
 from closeknit.machine.checks import InvalidTopology, check, level_rows
 
 __all__ = ["InvalidTopology", "Machine", "MachineGpu", "MachineNic", "machine"]
+
+# Of one link of NVLink-C2C, where the agent could not read it: what GH200 and GB300 say (44,712 MB/s in NCCL's dumps of
+# their topology), and Vera Rubin's are faster.
+_C2C_LINK_GB_S = 44.712
 
 # 48 bits: even among 10,000 kinds of machine, two share a class in one cluster out of five million.
 CLASS_DIGITS = 12
@@ -44,6 +48,8 @@ class MachineGpu:
     pcie_width: int | None
     mig_devices: tuple[MachineMig, ...] = ()
     """Those that it is cut into, by uuid; none where it is not in MIG mode."""
+    c2c_gb_s: float | None = None
+    """NVLink-C2C to its CPU, all links; None where it has none, or nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,7 @@ def _topology_class(machine: Machine) -> str:
     uuids. Bus order counts, because local ranks follow it.
     """
     facts = (
-        tuple((gpu.index, gpu.compute_capability, gpu.numa_node, gpu.pcie_generation, gpu.pcie_width)
+        tuple((gpu.index, gpu.compute_capability, gpu.numa_node, gpu.pcie_generation, gpu.pcie_width, gpu.c2c_gb_s)
               for gpu in machine.gpus),
         machine.links,
         machine.switched,
@@ -177,7 +183,12 @@ def _gpu(gpu: Gpu, link_bandwidth_gb_s: float | None) -> MachineGpu:
         pcie_generation=gpu.pcie_generation,
         pcie_width=gpu.pcie_width,
         mig_devices=_mig_devices(gpu.mig) if is_cut and gpu.mig is not None else (),
+        c2c_gb_s=_c2c_gb_s(gpu.c2c) if gpu.c2c is not None and gpu.c2c.links else None,
     )
+
+
+def _c2c_gb_s(c2c: C2C) -> float:
+    return c2c.bandwidth_gb_s if c2c.bandwidth_gb_s else c2c.links * _C2C_LINK_GB_S
 
 
 def _mig_devices(mig: Mig) -> tuple[MachineMig, ...]:

@@ -13,9 +13,7 @@ from closeknit.cluster.table import EMPTY
 LabelledLevels = tuple[tuple[str, str], ...]
 """(level, label key), outermost first."""
 
-_SCHEME_KEYS = tuple(
-    {key: None for scheme in SCHEMES for key in (*(key for _, key in scheme.levels), scheme.nvlink_domain) if key}
-)
+_SCHEME_KEYS = tuple({key: None for scheme in SCHEMES for key in scheme.keys})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +21,7 @@ class _Found:
     """What follows from the counts over all nodes; what is counted per NVLink domain depends on it."""
 
     labelled: LabelledLevels = ()
-    nvlink_label: str | None = None
+    nvlink_labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +63,21 @@ class Census:
     @property
     def levels(self) -> Levels:
         """The levels."""
-        return Levels(self.found.labelled, has_nvlink_domain=self.members > 0, nvlink_label=self.found.nvlink_label)
+        return Levels(self.found.labelled, has_nvlink_domain=self.members > 0, nvlink_labels=self.found.nvlink_labels)
 
     def _find(self) -> _Found:
         if self.given:
             return _Found(self.given)
         scheme = next((scheme for scheme in SCHEMES if self._is_borne(scheme)), Scheme(()))
         labelled = tuple((level, key) for level, key in scheme.levels if key in self.bearing)
-        return _Found(labelled, scheme.nvlink_domain)
+        return _Found(labelled, scheme.nvlink)
 
     def _is_borne(self, scheme: Scheme) -> bool:
-        return any(key in self.bearing for _, key in scheme.levels) or scheme.nvlink_domain in self.bearing
+        return any(key in self.bearing for key in scheme.keys)
 
     def _with_domains(self, moves: Iterable[tuple[Place, int]]) -> Self:
-        label = self.found.nvlink_label
-        return replace(self, members=self.members + sum(sign for place, sign in moves if nvlink_domain(place, label)))
+        labels = self.found.nvlink_labels
+        return replace(self, members=self.members + sum(sign for place, sign in moves if nvlink_domain(place, labels)))
 
 
 def _signed(moves: Iterable[tuple[Place | None, Place | None]]) -> Iterable[tuple[Place, int]]:

@@ -14,7 +14,7 @@ Levels come from the ClusterTopology called `default`, else from the labels that
 they are is counted in census.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,17 +29,24 @@ class Scheme:
 
     levels: tuple[tuple[str, str], ...]
     """(level, label key), outermost first."""
-    nvlink_domain: str | None = None
-    """Key of its label for multi-node NVLink."""
+    nvlink: tuple[str, ...] = ()
+    """Keys of its labels for multi-node NVLink, the widest first."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of all its labels."""
+        return (*(key for _, key in self.levels), *self.nvlink)
 
 
-# Sources: topograph docs/reference/node-labels.md (tier 0 is the switch next to the nodes) and its older label set;
-# CoreWeave, InfiniBand and RoCE labels. GCP's gce-topology-host and OCI's rdma.host_id name the machine below one
-# node: as levels they would say what `host` says. An admin who names switches himself is believed before a cloud.
+# Sources: topograph docs/reference/node-labels.md (tier 0 is the switch next to the nodes; a sub-domain is a part of an
+# accelerator domain) and its older label set; CoreWeave, InfiniBand and RoCE labels; Nebius, topology-aware scheduling
+# for GPU workloads (tier 0 and the instance group are the NVLink domain, tier 1 is next to the nodes); topograph
+# docs/providers/crusoe.md for Crusoe's. GCP's gce-topology-host and OCI's rdma.host_id name the machine below one node:
+# as levels they would say what `host` says. An admin who names switches himself is believed before a cloud.
 SCHEMES = (
     Scheme(
         tuple((f"tier-{tier}", f"fabric.topograph.run/tier-{tier}") for tier in range(7, -1, -1)),
-        "accelerator.topograph.run/domain",
+        ("accelerator.topograph.run/domain", "accelerator.topograph.run/sub-domain"),
     ),
     Scheme(
         (
@@ -47,7 +54,7 @@ SCHEMES = (
             ("spine", "network.topology.nvidia.com/spine"),
             ("leaf", "network.topology.nvidia.com/leaf"),
         ),
-        "network.topology.nvidia.com/accelerator",
+        ("network.topology.nvidia.com/accelerator",),
     ),
     Scheme(
         (
@@ -55,7 +62,7 @@ SCHEMES = (
             ("layer-2", "topology.k8s.aws/network-node-layer-2"),
             ("layer-3", "topology.k8s.aws/network-node-layer-3"),
         ),
-        "topology.k8s.aws/ultraserver-id",
+        ("topology.k8s.aws/ultraserver-id",),
     ),
     Scheme(
         (("block", "cloud.google.com/gce-topology-block"), ("subblock", "cloud.google.com/gce-topology-subblock")),
@@ -66,7 +73,7 @@ SCHEMES = (
             ("network-block", "oci.oraclecloud.com/rdma.network_block_id"),
             ("local-block", "oci.oraclecloud.com/rdma.local_block_id"),
         ),
-        "oci.oraclecloud.com/host.gpu_memory_fabric_id",
+        ("oci.oraclecloud.com/host.gpu_memory_fabric_id",),
     ),
     Scheme(
         (
@@ -74,8 +81,17 @@ SCHEMES = (
             ("superpod", "backend.coreweave.cloud/superpod"),
             ("leafgroup", "backend.coreweave.cloud/leafgroup"),
         ),
-        "ds.coreweave.com/nvlink.domain",
+        ("ds.coreweave.com/nvlink.domain",),
     ),
+    Scheme(
+        (
+            ("gpu-cluster", "topology.nebius.com/gpu-cluster-id"),
+            ("tier-2", "topology.nebius.com/tier-2"),
+            ("tier-1", "topology.nebius.com/tier-1"),
+        ),
+        ("topology.nebius.com/tier-0", "topology.nebius.com/nvl-instance-group-id"),
+    ),
+    Scheme((("ib-partition", "crusoe.ai/ib.partition.id"), ("pod", "crusoe.ai/pod.id"))),
 )
 
 
@@ -93,8 +109,8 @@ class Levels:
     labelled: tuple[tuple[str, str], ...] = ()
     """(level, label key) of the levels outside nvlink-domain."""
     has_nvlink_domain: bool = False
-    nvlink_label: str | None = None
-    """Label of the scheme that names the NVLink domain where GPU feature discovery does not."""
+    nvlink_labels: tuple[str, ...] = ()
+    """Labels of the scheme that name the NVLink domain where GPU feature discovery does not, the widest first."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,7 +133,7 @@ class Levels:
         for _, key in self.labelled:
             is_broken = _descend(place.labels.get(key), parts, found, is_broken=is_broken)
         if self.has_nvlink_domain:
-            _descend(nvlink_domain(place, self.nvlink_label), parts, found, is_broken=is_broken)
+            _descend(nvlink_domain(place, self.nvlink_labels), parts, found, is_broken=is_broken)
         found.append("/".join((*parts, name)))
         return tuple(found)
 
@@ -132,7 +148,19 @@ def _descend(value: str | None, parts: list[str], found: list[str | None], *, is
     return False
 
 
-def nvlink_domain(place: Place, label: str | None) -> str | None:
-    """The node's multi-node NVLink domain: what a label says, NVIDIA's first, else what its agent does."""
-    labels = place.labels
-    return labels.get(GPU_CLIQUE_LABEL) or (labels.get(label) if label else None) or place.nvlink_domain or None
+def nvlink_domain(place: Place, labels: Iterable[str]) -> str | None:
+    """The node's multi-node NVLink domain: NVIDIA's label, which names one exactly, else all that others say.
+
+    Labels of clouds and tools name a rack, which its owner may have split, and the agent what its own GPUs are joined
+    in: two nodes are in one domain where all of it is equal. A name that goes on from the one before it stands for
+    both, as topograph's nvl1.rack01 in nvl1, and the agent's cluster UUID with its clique.
+    """
+    if clique := place.labels.get(GPU_CLIQUE_LABEL):
+        return clique
+    named: list[str] = []
+    for name in (*(place.labels.get(label) for label in labels), place.nvlink_domain):
+        if name and named and (name == named[-1] or name.startswith(f"{named[-1]}.")):
+            named[-1] = name
+        elif name:
+            named.append(name)
+    return "/".join(named) or None

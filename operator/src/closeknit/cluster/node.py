@@ -72,6 +72,7 @@ class FaultKind(StrEnum):
     SINGLE_STRATEGY = "offered as a whole GPU (the device plugin's MIG strategy is single; gpu.mig needs mixed)"
     AVOIDED = "avoided after not being given to this job"
     OVERSOLD = "shared by the device plugin, which offers more of them than there are"
+    UNTOLD_SHARING = "offered more often than there are GPUs, and no label tells how they are shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ class Fault:
 
     kind: FaultKind
     detail: str = ""
-    """Of an unhealthy GPU the reasons given, of a pool the slices that are there; of other kinds empty."""
+    """Of an unhealthy GPU the reasons given, of a pool the slices that are there, of sharing that nobody tells the
+    counts and what to do; of other kinds empty."""
 
     @property
     def summary(self) -> str:

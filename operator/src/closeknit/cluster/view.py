@@ -32,6 +32,11 @@ from closeknit.cluster.requests import MOST, Amounts, is_needed
 from closeknit.machine.graph import Machine
 
 _DIGITS = 18  # of a number that a label has
+# GKE puts these on the nodes of a pool whose GPUs are shared or split (its manual on GPU sharing strategies and on
+# multi-instance GPUs); GPU feature discovery it does not run.
+_GKE_STRATEGY = "cloud.google.com/gke-gpu-sharing-strategy"  # time-sharing or mps
+_GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
+_GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"  # a MIG profile, each device of which is one nvidia.com/gpu
 
 
 class NicFacts(NamedTuple):
@@ -115,6 +120,9 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         fault = facts.pools.incomplete or Fault(FaultKind.NOT_OFFERED)
         if node is not None and _is_shared_by_memory(node):
             fault = Fault(FaultKind.SHARED_BY_MEMORY)
+        elif node is not None and not facts.pools.incomplete and (offered := _untold_sharing(node, machine)):
+            todo = "run GPU feature discovery there, or see why the agent finds no more"
+            fault = Fault(FaultKind.UNTOLD_SHARING, f"{offered} {GPU_RESOURCE} for {len(machine.gpus)}: {todo}")
         unusable = {gpu.index: unusable.get(gpu.index, fault) for gpu in machine.gpus}
     usable = tuple(gpu.index for gpu in machine.gpus if gpu.index not in unusable)
     holders = held.holders
@@ -300,7 +308,7 @@ def _plugin(facts: NodeFacts, machine: Machine, held: Holding, *, nodes_are_know
     resource = SHARED_GPU_RESOURCE if is_renamed else GPU_RESOURCE
     allocatable = node.allocatable.get(resource, 0)
     capacity = max(node.capacity.get(resource, 0), allocatable)
-    if capacity == 0 or _is_shared_by_memory(node):
+    if capacity == 0 or _is_shared_by_memory(node) or _untold_sharing(node, machine):
         return None
     if allocatable == 0 and facts.pools.incomplete:
         return None  # the kubelet remembers a device plugin that DRA has replaced, and DRA is not ready yet
@@ -318,19 +326,46 @@ def _plugin(facts: NodeFacts, machine: Machine, held: Holding, *, nodes_are_know
 
 
 def _is_cut(node: Node, machine: Machine) -> bool:
-    """Whether one count of the device plugin is a MIG device (labels of GPU feature discovery)."""
-    return node.labels.get("nvidia.com/mig.strategy") == "single" and any(gpu.mig_enabled for gpu in machine.gpus)
+    """Whether one count of the device plugin is a MIG device: by the label of GPU feature discovery, which nodes
+    without any bear, too, by GKE's of a node pool, or because it counts more than there are GPUs, all of them split."""
+    split = [gpu.mig_enabled for gpu in machine.gpus]
+    return (
+        (any(split) and node.labels.get("nvidia.com/mig.strategy") == "single")
+        or bool(node.labels.get(_GKE_PARTITION))
+        or (all(split) and 0 < len(split) < _counted(node))
+    )
 
 
 def _is_replicated(node: Node) -> bool:
-    """Whether it is one of several replicas of a GPU (the same labels)."""
+    """Whether it is one of several replicas of a GPU: by the labels of GPU feature discovery, or by GKE's own, of
+    which the number of clients says more than the strategy."""
     labels = node.labels
-    replicas = labels.get("nvidia.com/gpu.replicas", "1")
+    clients = labels.get(_GKE_CLIENTS, "")
+    strategies = (labels.get("nvidia.com/gpu.sharing-strategy"), None if clients else labels.get(_GKE_STRATEGY))
     return (
-        (replicas.isdecimal() and int(replicas[:_DIGITS]) > 1)
-        or labels.get("nvidia.com/gpu.sharing-strategy", "none") not in {"none", ""}
+        any(_is_several(number) for number in (labels.get("nvidia.com/gpu.replicas", ""), clients))
+        or any(strategy not in {None, "none", ""} for strategy in strategies)
         or node.capacity.get(SHARED_GPU_RESOURCE, 0) > 0
     )
+
+
+def _is_several(number: str) -> bool:
+    return number.isdecimal() and int(number[:_DIGITS]) > 1
+
+
+def _counted(node: Node) -> int:
+    """GPUs that the device plugin has registered, healthy or not."""
+    return max(node.capacity.get(GPU_RESOURCE, 0), node.allocatable.get(GPU_RESOURCE, 0))
+
+
+def _untold_sharing(node: Node, machine: Machine) -> int:
+    """How many GPUs a device plugin offers, where it is several times as many as there are and no label tells why: it
+    shares them, or the agent has not found all. Else 0."""
+    count, offered = len(machine.gpus), _counted(node)
+    if offered <= count or _is_cut(node, machine) or _is_replicated(node):
+        return 0
+    whole = sum(not gpu.mig_enabled for gpu in machine.gpus)
+    return offered if any(number and offered % number == 0 for number in (count, whole)) else 0
 
 
 def _is_shared_by_memory(node: Node) -> bool:

@@ -45,6 +45,12 @@ def _is_above_gpus(value: str, gang: Gang) -> bool:
     return wanted.isdecimal() and int(wanted[:_DIGITS]) > min(worker.rank_count for worker in gang.workers)
 
 
+def _crosses_sockets(value: str, gang: Gang) -> bool:
+    """NCCL's maintainers advise SYS where GPUs have C2C and NCCL is older than 2.27 (NVIDIA/nccl#1579), and Azure where
+    a virtual machine shows no PCIe tree (Azure/aks-rdma-infiniband#36)."""
+    return value.strip() in ("SYS", "5") and not all(worker.has_c2c or worker.hides_levels for worker in gang.workers)
+
+
 _DIGITS = 9  # of a number of processes
 _ABOVE_GPUS = "a Pod of the job has fewer GPUs than that, and a rank without one of its own fails; leave it out"
 # torchrun's, which its parser takes with either sign; a word of a command, or of a script that a shell is given.
@@ -67,7 +73,7 @@ _HARMS: Mapping[str, _Harm] = {
     "NCCL_SHM_DISABLE": _Harm("ranks of one node fall back to the network; leave it out, /dev/shm is large enough",
                               _NOT_ZERO),
     "NCCL_NET_GDR_LEVEL": _Harm("with SYS, GPUs and NICs of different sockets talk over the link between them; leave "
-                                "it out", _is("SYS", "5")),
+                                "it out", _crosses_sockets),
     "NCCL_IB_GID_INDEX": _Harm("the index differs from node to node and from Pod to Pod (error 12); NCCL 2.21 and "
                                "later find it themselves; leave it out", lambda value, _gang: value.strip() != "-1"),
     "NCCL_GRAPH_FILE": _Harm("a given graph keeps NCCL from searching the GPUs that the job has; leave it out"),

@@ -54,6 +54,8 @@ class Member:
     """What that of its node promises of CPUs and memory."""
     hides_levels: bool = False
     """Whether the node's machine is not believed what it shows of distances between GPUs and NICs."""
+    has_c2c: bool = False
+    """Whether its GPUs reach their CPU by NVLink-C2C."""
     nvlink_domain: str | None = None
     """The node's multi-node NVLink domain, as NCCL would find it."""
     has_most_gpus: bool = False

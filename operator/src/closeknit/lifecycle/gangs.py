@@ -89,6 +89,7 @@ def gang(
                 platform=platform(view.labels),
                 kubelet=view.kubelet,
                 hides_levels=view.hides_levels,
+                has_c2c=view.machine is not None and all(gpu.c2c_gb_s for gpu in view.machine.gpus),
                 nvlink_domain=_nvlink_domain(cluster, view),
                 has_most_gpus=view.machine is not None and 2 * len(named) > len(view.machine.gpus),
             )
@@ -185,7 +186,7 @@ def _transport(view: NodeView, nics: tuple[str, ...]) -> Transport | None:
 def _nvlink_domain(cluster: Cluster, view: NodeView) -> str | None:
     """As NCCL asks the driver for it, whatever levels the cluster has; where nobody tells that, the domain that the
     gang was placed by."""
-    told = nvlink_domain(Place(view.labels, view.machine.nvlink_domain if view.machine else None), None)
+    told = nvlink_domain(Place(view.labels, view.machine.nvlink_domain if view.machine else None), ())
     if told is not None or NVLINK_DOMAIN_LEVEL not in cluster.levels:
         return told
     return view.domains[cluster.levels.index(NVLINK_DOMAIN_LEVEL)]

@@ -124,6 +124,9 @@ def nic_bandwidth(machine: Machine, rows: Iterable[int], positions: Sequence[int
     Each NIC carries what it and its PCIe slot can, rounded down to a speed that NCCL plans with; 5/6 of it through an
     Intel host bridge; all that cross sockets share the link between them. Without GPUDirect RDMA all of it goes through
     the CPU's memory, and on the link that a NIC shares with its GPU there and back.
+
+    A GPU with NVLink-C2C reaches the NICs of its CPU over that, and not through its own PCIe slot (P2C in NCCL 2.30,
+    graph/paths.cc and graph/topo.cc). All that goes this way shares the C2C of these GPUs.
     """
     nics = [machine.nics[row] for row in sorted(rows)]
     sm = compute_capability(machine, positions)
@@ -131,24 +134,72 @@ def nic_bandwidth(machine: Machine, rows: Iterable[int], positions: Sequence[int
         return None
     cpu = speeds.cpu(machine.cpu_model, machine.inter_socket_gb_s)
     table = speeds.network_speeds(sm)
-    within, across = 0.0, 0.0
+    within, across, over_c2c = 0.0, 0.0, 0.0
+    unplaced = _unplaced_near(machine, nics[0].transport, positions)
     for nic in nics:
         if nic.rate_gb_s is None or not nic.gpu_levels:
             return None
         near = min(positions, key=lambda position: _LEVELS.index(nic.gpu_levels[position]))
-        slot = speeds.pcie_gb_s(sm, machine.gpus[near].pcie_generation, machine.gpus[near].pcie_width)
         level = nic.gpu_levels[near]
+        c2c_gb_s = _c2c_gb_s(machine, nic, positions)
+        if c2c_gb_s and not (machine.gpu_direct and level in ("PIX", "PXB")):
+            if _is_unplaced(machine, nic, positions):
+                if not unplaced:
+                    continue  # as many are with the other GPUs
+                unplaced -= 1
+            over_c2c += _planned(table, min(nic.rate_gb_s, c2c_gb_s))
+            continue
+        slot = speeds.pcie_gb_s(sm, machine.gpus[near].pcie_generation, machine.gpus[near].pcie_width)
         is_staged = not machine.gpu_direct and level in ("PIX", "PXB")
         rate = min(nic.rate_gb_s, slot / 2 if is_staged else slot)
         if (is_staged or level in ("PHB", "NODE")) and cpu.intel:
             times, parts = speeds.INTEL_HOST_BRIDGE_FACTOR
             rate = rate * parts / times
-        planned = next((speed for speed in table if speed <= rate + 1e-9), rate)
         if level == "SYS":
-            across += planned
+            across += _planned(table, rate)
         else:
-            within += planned
-    return within + min(across, cpu.inter_socket_gb_s)
+            within += _planned(table, rate)
+    total_c2c = sum(machine.gpus[position].c2c_gb_s or 0.0 for position in positions)
+    return within + min(over_c2c, total_c2c) + min(across, cpu.inter_socket_gb_s)
+
+
+def _planned(table: tuple[float, ...], rate_gb_s: float) -> float:
+    return next((speed for speed in table if speed <= rate_gb_s + 1e-9), rate_gb_s)
+
+
+def _c2c_gb_s(machine: Machine, nic: MachineNic, positions: Sequence[int]) -> float:
+    """The fastest C2C from one of these GPUs to a CPU that the NIC may hang off; 0 where there is none.
+
+    On GB200 trays nvidia-smi has every NIC at SYS from every GPU, also those of a GPU's own Grace: only where the NUMA
+    nodes of both are told and differ is the NIC another CPU's.
+    """
+    return max(
+        (
+            machine.gpus[position].c2c_gb_s or 0.0
+            for position in positions
+            if nic.gpu_levels[position] != "SYS"
+            or None in (nic.numa_node, machine.gpus[position].numa_node)
+            or nic.numa_node == machine.gpus[position].numa_node
+        ),
+        default=0.0,
+    )
+
+
+def _is_unplaced(machine: Machine, nic: MachineNic, positions: Sequence[int]) -> bool:
+    """Whether nobody tells which CPU of the machine the NIC hangs off."""
+    return all(
+        nic.gpu_levels[position] == "SYS" and None in (nic.numa_node, machine.gpus[position].numa_node)
+        for position in positions
+    )
+
+
+def _unplaced_near(machine: Machine, transport: Transport, positions: Sequence[int]) -> int:
+    """How many of those NICs count as near to these GPUs: their part of the machine's, for each CPU has its own."""
+    every = range(len(machine.gpus))
+    number = sum(
+        1 for nic in machine.nics if nic.transport is transport and nic.gpu_levels and _is_unplaced(machine, nic, every)
+    )
+    return max(1, number * len(positions) // len(machine.gpus)) if number else 0
 
 
 def rdma_transports(machine: Machine) -> tuple[Transport, ...]:

@@ -55,6 +55,12 @@ class Offer:
     gpus: int
     """How many the job may take."""
 
+    @property
+    def majority(self) -> int:
+        """The fewest GPUs that are more than half of its node's: a node can be in one ComputeDomain at a time, and no
+        second gang can have so many."""
+        return len(self.terms.sets.machine.gpus) // 2 + 1
+
 
 def terms(group: Group, kind: MachineKind, sets: Sets, request: Request, matches: int, *, asks_for_nics: bool) -> Terms:
     """What nodes of a group, of this kind, have for a job, which takes the GPUs of this mask, and whose Pods ask for

@@ -55,9 +55,9 @@ class Pool:
             offers,
             most,
             None if site.joined else transport,  # NICs carry nothing between nodes that NVLink joins
-            levels=len(site.levels),
             scale=site.scale,
             kept=kept,
+            joined=site.joined,
         )
         self._spreads = Spreads(site, self._values, self._mask, budget, kind=kind)
         self._shapes = Shapes(
@@ -66,14 +66,8 @@ class Pool:
             most,
             kept,
             site.rail_isolated,
-            self._least_of_most() if site.joined else 1,
+            site.joined,
         )
-
-    def _least_of_most(self) -> int:
-        """The fewest GPUs that are more than half of any node: a node can be in one ComputeDomain at a time, and no
-        second gang can have so many."""
-        widest = max((len(offer.terms.sets.machine.gpus) for offer in self._offers.values()), default=0)
-        return widest // 2 + 1
 
     def sketches(self, shapes: Sequence[Shape]) -> list[Sketch]:
         """The best layout of each of these shapes that needs the fewest domains, not drawn yet."""

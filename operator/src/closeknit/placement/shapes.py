@@ -34,8 +34,8 @@ class Shapes(NamedTuple):
     kept: int
     """Every share is a multiple of so many GPUs, so that groups stay whole on their nodes."""
     rail_isolated: bool
-    least: int = 1
-    """GPUs that a node gives at least."""
+    joined: bool
+    """Whether NVLink joins the nodes, so that each gives more than half of its GPUs and no rail carries anything."""
 
     def is_near(self, shape: Shape) -> bool:
         """Whether equal shares of this size are worth having for their own sake."""
@@ -46,11 +46,11 @@ class Shapes(NamedTuple):
         """Equal shares over several nodes, the largest first."""
         total = self.request.gpus
         for unit in range(min(self.most, total - 1), 0, -1):
-            if unit < self.least or total % unit or self.request.gpus_per_node not in (None, unit):
+            if total % unit or self.request.gpus_per_node not in (None, unit):
                 continue
             if unit % self.kept or not self._are_enough(unit):
                 continue
-            if not self.rail_isolated:
+            if not self.rail_isolated or self.joined:
                 yield Shape(unit, equal=True)
                 continue
             for rail in self._rails(unit, total // unit):
@@ -58,7 +58,12 @@ class Shapes(NamedTuple):
 
     def _are_enough(self, unit: int) -> bool:
         """Whether as many nodes have so many GPUs as the gang would need."""
-        return unit * sum(nodes for offer, nodes in self.offers.items() if offer.gpus >= unit) >= self.request.gpus
+        able = (
+            nodes
+            for offer, nodes in self.offers.items()
+            if offer.gpus >= unit and (not self.joined or unit >= offer.majority)
+        )
+        return unit * sum(able) >= self.request.gpus
 
     def ragged(self) -> Shape:
         """Shares of any size."""

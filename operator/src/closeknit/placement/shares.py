@@ -32,12 +32,12 @@ class Shares:
         most: int,
         transport: Transport | None,
         *,
-        levels: int,
         scale: Scale,
         kept: int,
+        joined: bool,
     ) -> None:
         """No offer in question has more GPUs than `most`; of each `kept` ranks that follow each other none leaves its
-        node."""
+        node. Where NVLink joins nodes, each gives more than half of its GPUs."""
         self._tables = tables
         self._request = request
         self._offers = offers
@@ -46,10 +46,11 @@ class Shares:
         """Whether groups inside a share can be of different worth."""
         self._scale = scale
         self._most = min(most, request.gpus)
+        self._joined = joined
         self._experts = experts_on_nodes(request, kept)
         self._family = (
-            *(Same(offers), transport, request.group, request.nvlink, request.binding, levels),
-            self._experts,
+            *(Same(offers), transport, request.group, request.nvlink, request.binding, len(scale.of_domain)),
+            *(self._experts, joined),
         )
 
     def _ask(self, gpus: int) -> Ask:
@@ -118,6 +119,8 @@ class Shares:
             for units, ask in asks:
                 if ask.gpus > offer.gpus:
                     break
+                if self._joined and ask.gpus < offer.majority:
+                    continue
                 if ask.transport is not None:
                     ask = ask._replace(nics=offer.terms.nics)  # noqa: PLW2901 - each offer's own
                 seated = self._seat(offer.terms, ask, shape)

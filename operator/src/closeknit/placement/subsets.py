@@ -45,7 +45,8 @@ def twins(machine: Machine) -> tuple[tuple[int, ...], ...]:
         """Everything that placement computes from GPU a, but for what it says of b and of itself."""
         gpu, others = machine.gpus[a], [c for c in range(len(machine.gpus)) if c not in (a, b)]
         return [
-            (gpu.compute_capability, gpu.numa_node, gpu.pcie_generation, gpu.pcie_width, machine.switch_links[a]),
+            (gpu.compute_capability, gpu.numa_node, gpu.pcie_generation, gpu.pcie_width, gpu.c2c_gb_s),
+            machine.switch_links[a],
             [machine.links[a][c] for c in others],
             [machine.pcie_levels[a][c] for c in others] if machine.pcie_levels else [],
             [nic.gpu_levels[a] for nic in machine.nics if nic.gpu_levels],
