@@ -77,6 +77,23 @@ def test_a_job_that_is_only_a_file_shows_what_it_would_get(tmp_path: Path) -> No
     assert result.stdout.splitlines()[0] == "ml/asked, node rank 0 on gpu-1"
 
 
+@pytest.mark.parametrize("gpus", [8, 32], ids=["fits", "does not fit"])
+def test_the_file_of_a_booked_job_shows_what_it_would_get_in_its_place(tmp_path: Path, gpus: int) -> None:
+    (tmp_path / "job").write_text(json.dumps(training_job(spec={**SPEC, "gpus": gpus})))
+    result = run(tmp_path, objects(), "-f", str(tmp_path / "job"))
+    held = "team-b/train is placed already (16 GPUs on 2 nodes, gpu-1, gpu-2), with another spec; "
+    if gpus == 32:
+        words = "the job of the file, in its place, does not fit: InsufficientGPUs"
+        assert (result.exit_code, f"{held}{words}" in result.stderr) == (2, True)
+        return
+    assert result.stdout.splitlines()[:2] == [
+        f"{held}if the job of the file replaced it:",
+        "team-b/train, node rank 0 on gpu-1",
+    ]
+    as_json = json.loads(run(tmp_path, objects(), "-f", str(tmp_path / "job"), "-o", "json").stdout)
+    assert as_json["booked"] == {"nodes": ["gpu-1", "gpu-2"], "gpus": 16, "sameSpec": False}
+
+
 @pytest.mark.parametrize(
     ("found", "arguments", "words"),
     [

@@ -14,6 +14,8 @@ from closeknit.placement.fragmentation import Fragmentation
 def print_table(answer: Placed | Refused, console: Console) -> None:
     """Nodes, GPUs, ranks and predicted bandwidth; or why it does not fit."""
     job = _text(str(answer.job), style="bold")
+    if answer.booked is not None:
+        console.print(job + _text(f" {answer.booked}; if the job of the file replaced it:"))
     if isinstance(answer, Refused):
         console.print(job + _text(f" does not fit: {answer.pending.reason}"))
         console.print(_text(answer.pending.message))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.printable import printable
 from closeknit.cli import objects
 from closeknit.cli.env.output import as_json, print_sheet
 from closeknit.cli.env.sheet import sheet
@@ -46,7 +47,9 @@ async def _found(asked: Asked) -> Sitting:
         check_read_once({"--filename": asked.file, "--cluster": asked.cluster})
         answer = decided(objects.training_job(asked.file), objects.cluster_objects(asked.cluster), datetime.now(UTC))
         if isinstance(answer, Refused):
-            raise NotThere(f"{answer.job} does not fit: {answer.pending.reason}: {answer.pending.message}")
+            replaced = f" {answer.booked}; the job of the file, in its place," if answer.booked is not None else ""
+            words = f"{answer.job}{replaced} does not fit: {answer.pending.reason}: {answer.pending.message}"
+            raise NotThere(printable(words))
         return answer
     if asked.job is None:
         raise NotThere("give the name of a job, or --filename and --cluster")
