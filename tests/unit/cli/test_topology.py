@@ -19,6 +19,7 @@ from closeknit.agent.simulated import load_profile, profile_names
 from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.api.objects import NodeTopology, ObjectMeta
+from closeknit.cli.given import Reach
 from closeknit.cli.main import app
 from closeknit.cli.not_there import NotThere
 from closeknit.cli.topology.command import Asked, show
@@ -247,7 +248,7 @@ async def _answer(request: web.Request) -> web.Response:
 def asked_of_a_cluster(folder: Path, node: str | None) -> None:
     async def ask() -> None:
         async with serving(_answer, folder):
-            await show(Asked(node, None, None, folder / "kubeconfig"), "table")
+            await show(Asked(node, None, None, Reach(folder / "kubeconfig")), "table")
 
     asyncio.run(ask())
 

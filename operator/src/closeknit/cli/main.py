@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from closeknit.api.names import JobKey
 from closeknit.cli import objects, report
 from closeknit.cli.bad_input import BadInput
-from closeknit.cli.given import check_read_once
+from closeknit.cli.given import Reach, check_read_once
 from closeknit.cli.outlet import answering
 from closeknit.cli.plan import Refused
 from closeknit.cli.plan import plan as decide
@@ -37,6 +36,12 @@ class Form(StrEnum):
     JSON = "json"
     YAML = "yaml"
     SVG = "svg"
+
+
+_Kubeconfig = Annotated[Path | None, typer.Option("--kubeconfig", metavar="FILE", help="How to reach the cluster.")]
+_Context = Annotated[
+    str | None, typer.Option("--context", metavar="NAME", help="Of the kubeconfig, instead of the current one.")
+]
 
 
 @app.callback()
@@ -120,10 +125,13 @@ def simulate(
 
 
 @app.command()
-def env(
+def env(  # noqa: PLR0913 - one for each option
     job: Annotated[str | None, typer.Argument(help="Name of a TrainingJob of the cluster.")] = None,
     *,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where that job is.")] = "default",
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Where that job is; else where kubectl would look.")
+    ] = None,
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Look for it in all namespaces.")] = False,
     node_rank: Annotated[int, typer.Option(help="Which of its Pods.")] = 0,
     file: Annotated[
         Path | None,
@@ -132,7 +140,8 @@ def env(
     cluster: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The cluster's objects, as `closeknit plan` takes them.")
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="How to reach the cluster.")] = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
     """Every environment variable of a job's trainer: its value, who set it, and why.
@@ -149,9 +158,9 @@ def env(
     from closeknit.cli.env.command import Asked, show  # noqa: PLC0415 - `plan` need not wait for it
     from closeknit.cli.not_there import NotThere  # noqa: PLC0415
 
-    key = JobKey(namespace, job) if job is not None else None
+    reach = Reach(kubeconfig, context, namespace, everywhere)
     try:
-        asyncio.run(show(Asked(key, file, cluster, kubeconfig, node_rank), is_json=output is Output.JSON))
+        asyncio.run(show(Asked(job, file, cluster, reach, node_rank), is_json=output is Output.JSON))
     except (BadInput, NotThere) as error:
         print(f"closeknit: {error}", file=sys.stderr)
         raise typer.Exit(BAD_INPUT) from None
@@ -167,7 +176,8 @@ def topology(
     smi: Annotated[
         Path | None, typer.Option("--from-smi", metavar="FILE", help="What nvidia-smi topo -m printed; - is stdin.")
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="How to reach the cluster.")] = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
     live: Annotated[
         bool, typer.Option("--live", help="Also what its GPUs do at the moment, until interrupted.")
     ] = False,
@@ -193,7 +203,7 @@ def topology(
     from closeknit.cli.topology.command import Asked, show  # noqa: PLC0415 - `plan` need not wait for it
 
     try:
-        asyncio.run(show(Asked(node, file, smi, kubeconfig, live), form.value))
+        asyncio.run(show(Asked(node, file, smi, Reach(kubeconfig, context), live), form.value))
     except (BadInput, NotThere) as error:
         print(f"closeknit: {error}", file=sys.stderr)
         raise typer.Exit(BAD_INPUT) from None

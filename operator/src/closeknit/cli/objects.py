@@ -36,8 +36,9 @@ def cluster_objects(file: Path) -> list[ClusterObject]:
     return found
 
 
-def training_job(file: Path) -> TrainingJob:
-    """The one TrainingJob of a file. Raises BadInput."""
+def training_job(file: Path, namespace: str | None = None) -> TrainingJob:
+    """The one TrainingJob of a file, in this namespace where it names none. Raises BadInput, as kubectl also where it
+    names another."""
     jobs = [manifest for manifest in manifests(file) if manifest.kind == TRAINING_JOB]
     if len(jobs) != 1:
         words = f"expected one TrainingJob, found {len(jobs) or 'none'}"
@@ -45,6 +46,11 @@ def training_job(file: Path) -> TrainingJob:
     manifest = jobs[0]
     _check_version(manifest, GROUP)
     job = _training_job(manifest)
+    own = job.metadata.namespace
+    if namespace is not None and own not in (None, namespace):
+        raise manifest.bad(("metadata", "namespace"), f"is {own!r}, and --namespace is {namespace!r}; give one of them")
+    if namespace is not None:
+        job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"namespace": namespace})})
     if refused := check_template(job):
         path, _, message = refused.partition(" ")  # as every MalformedError begins
         raise manifest.bad(strict.steps(path), message)
