@@ -258,12 +258,13 @@ def test_whether_waiting_for_more_bandwidth_helps_is_told(least: int, advice: st
     )
 
 
-def test_a_cluster_without_gpus_has_too_few() -> None:
+def test_a_cluster_where_no_agent_has_measured_a_gpu_is_not_one_without_gpus() -> None:
     assert place(cluster_of(), wanted(gpus=8), TABLES) == NoFit(
-        PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; 0 are free"
+        PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; no node agent has measured a GPU here"
     )
     assert place(cluster_of(), wanted(gpus=8, gpu={"minMemory": "80Gi"}), TABLES) == NoFit(
-        PendingReason.NO_MATCHING_GPU, "needs 8 GPUs with at least 80 GiB of memory; this cluster has no GPUs"
+        PendingReason.NO_MATCHING_GPU,
+        "needs 8 GPUs with at least 80 GiB of memory; no node agent has measured a GPU here",
     )
 
 

@@ -10,16 +10,22 @@ from closeknit.cli import strict
 from closeknit.cli.bad_input import BadInput
 from closeknit.cli.manifest import Manifest, Way, manifests
 from closeknit.cluster.kinds import KINDS, ClusterObject, from_document, key_of
+from closeknit.cluster.objects import Node
 from closeknit.cluster.report import AgentReport, moment, report
 from closeknit.launch.template import check_template
 from closeknit.machine.checks import InvalidTopology, check
 
 _VERSIONS = {(kind.group, kind.kind): kind.version for kind in KINDS}
+NO_MACHINES = (
+    "has no Node and no NodeTopology, so that it tells of no GPU; `closeknit plan --help` has the command that writes "
+    "such a file, by somebody who may list them"
+)
 _OUR_KINDS = (CLUSTER_TOPOLOGY, NODE_TOPOLOGY, TRAINING_JOB)
 
 
 def cluster_objects(file: Path) -> list[ClusterObject]:
-    """The objects of a cluster's file, kinds that no decision looks at left out. Raises BadInput.
+    """The objects of a cluster's file, kinds that no decision looks at left out. Raises BadInput, also for one without
+    any machine: what is left of a dump by somebody who may not list them would look like a cluster without GPUs.
 
     The template of a stored job is left to the loop, as in a cluster: only that job waits for it.
     """
@@ -33,6 +39,8 @@ def cluster_objects(file: Path) -> list[ClusterObject]:
         if first is not manifest:
             raise manifest.bad((), f"is there twice, first in line {first.line}")
         found.append(entry)
+    if not any(isinstance(entry, Node | AgentReport) for entry in found):
+        raise BadInput(file, None, "", NO_MACHINES)
     return found
 
 

@@ -46,7 +46,10 @@ class Case:
         return best_layout(Joints.of(self.cluster), ground, wanted, self.tables)
 
 
-def no_match(cluster: Cluster, request: Request) -> str:
+UNMEASURED = "no node agent has measured a GPU here"
+
+
+def no_match(cluster: Cluster, request: Request, ground: Ground) -> str:
     """No GPU of the cluster is of a product and size that the job takes."""
     asked = []
     if request.products:
@@ -66,8 +69,10 @@ def no_match(cluster: Cluster, request: Request) -> str:
         *(["name one of these in gpu.products"] if request.products else []),
         *(["lower gpu.minMemory"] if request.min_memory_bytes is not None else []),
     ]
-    advice = f"; {listed(fields, 'or')}" if there else ""
-    return f"needs {_gpus(request)} {' '.join(asked)}; this cluster has {listed(there, 'and') or 'no GPUs'}{advice}"
+    wanted = f"needs {_gpus(request)} {' '.join(asked)}"
+    if not there:
+        return f"{wanted}; {UNMEASURED}{excluded(cluster, request, ground)}"
+    return f"{wanted}; this cluster has {listed(there, 'and')}; {listed(fields, 'or')}"
 
 
 def insufficient(case: Case) -> str:
@@ -80,6 +85,8 @@ def insufficient(case: Case) -> str:
     nodes = sum(nodes for gpus, _, nodes in able if gpus)
     tail = excluded(case.cluster, request, ground)
     each = request.gpus_per_node
+    if not any(group.kind and group.kind.products for group in case.cluster.forest.now.counts):
+        return f"needs {_gpus(request)}; {UNMEASURED}{tail}"
     if each is None and free < request.gpus:
         where = f" on {count(nodes, 'node')}" if nodes else ""
         most = sum(gpus * nodes for gpus, nodes in _whole(case))
