@@ -173,7 +173,8 @@ BAD = [
     pytest.param(["--from-smi", "nowhere"], "nowhere: cannot be read: No such file or directory", id="no file"),
     pytest.param(["--from-smi", CLUSTER.parent], f"{CLUSTER.parent}: cannot be read: Is a directory", id="a folder"),
     pytest.param(["--from-smi", "/dev/zero"], "/dev/zero: is larger than 1 MiB", id="without end"),
-    pytest.param(["-f", CLUSTER.parent / "tensor-4.yaml"], f"{CLUSTER.parent / 'tensor-4.yaml'} has no NodeTopology",
+    pytest.param(["-f", CLUSTER.parent / "tensor-4.yaml"], f"{CLUSTER.parent / 'tensor-4.yaml'}: expected a "
+        "NodeTopology, found a TrainingJob",
         id="a job"),
 ]  # fmt: skip
 

@@ -268,6 +268,23 @@ def test_a_cluster_where_no_agent_has_measured_a_gpu_is_not_one_without_gpus() -
     )
 
 
+@pytest.mark.parametrize(
+    ("product", "near"),
+    [
+        ("V100", " (for V100 probably Tesla-V100-SXM2-16GB)"),
+        ("tesla-v100-sxm2-16gb", " (for tesla-v100-sxm2-16gb probably Tesla-V100-SXM2-16GB)"),
+        ("Tesla V100-SXM2-16GB", " (for Tesla V100-SXM2-16GB probably Tesla-V100-SXM2-16GB)"),
+        ("NVIDIA-P100-SXM2-16GB", ""),
+        ("V10", ""),
+        ("NVIDIA", ""),
+    ],
+)
+def test_a_product_that_is_nearly_one_of_those_there_is_told(product: str, near: str) -> None:
+    refused = place(cluster_of(node("a", V100)), wanted(gpus=8, gpu={"products": [product]}), TABLES)
+    assert isinstance(refused, NoFit)
+    assert refused.message.partition("; name one of these in ")[2] == f"gpu.products{near}"
+
+
 @pytest.mark.parametrize("whole_nodes", [14, 15, 400], ids="{} nodes of eight".format)
 def test_more_nodes_never_turn_a_fit_into_a_refusal(whole_nodes: int) -> None:
     """Twenty GPUs on whole nodes of eight and of six: the two fullest leave four, which no whole node is."""

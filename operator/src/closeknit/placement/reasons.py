@@ -1,7 +1,8 @@
 """The words of each reason. Every number in them comes from a search or a count of this very cluster."""
 
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from closeknit.api.names import HOST_LEVEL, MNNVL, NVLINK_DOMAIN_LEVEL
@@ -66,13 +67,29 @@ def no_match(cluster: Cluster, request: Request, ground: Ground) -> str:
         for (product, memory), number in sorted(found.items(), key=lambda entry: (-entry[1], str(entry[0])))
     ]
     fields = [
-        *(["name one of these in gpu.products"] if request.products else []),
+        *([f"name one of these in gpu.products{_near(request.products, found)}"] if request.products else []),
         *(["lower gpu.minMemory"] if request.min_memory_bytes is not None else []),
     ]
     wanted = f"needs {_gpus(request)} {' '.join(asked)}"
     if not there:
         return f"{wanted}; {UNMEASURED}{excluded(cluster, request, ground)}"
     return f"{wanted}; this cluster has {listed(there, 'and')}; {listed(fields, 'or')}"
+
+
+def _near(wanted: Iterable[str], found: Iterable[tuple[str, int | None]]) -> str:
+    """` (for H200 probably NVIDIA-H200)` where all words of one name are in the other."""
+    there = sorted({product for product, _ in found})
+    told = []
+    for name in sorted({*wanted} - {*there}):
+        words = _words(name)
+        near = [product for product in there if words and (words <= _words(product) or words >= _words(product))]
+        told += [f"for {name} probably {listed(near, 'or')}"] if near else []
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _words(product: str) -> frozenset[str]:
+    """Of a product's name, but for the maker's: every product has that."""
+    return frozenset(re.findall(r"[a-z0-9]+", product.lower())) - {"nvidia", "tesla"}
 
 
 def insufficient(case: Case) -> str:
