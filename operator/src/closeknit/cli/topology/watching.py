@@ -9,6 +9,7 @@ from rich.live import Live
 from closeknit.api.objects import NodeTopology
 from closeknit.cli.asking import asking
 from closeknit.cli.given import Reach
+from closeknit.cli.outlet import left_tidy
 from closeknit.cli.topology.agents import Agent
 from closeknit.cli.topology.live import NODE_TOPOLOGIES
 from closeknit.cli.topology.moment import Moment
@@ -32,7 +33,7 @@ async def watch(node: str, reach: Reach, as_sheet: Callable[[NodeTopology], Shee
         if not console.is_terminal:
             Console(width=WIDTH).print(page(*await look()))
             return
-        with Live(console=console, auto_refresh=False, screen=False) as shown:
+        with left_tidy(), Live(console=console, auto_refresh=False, screen=False) as shown:
             while True:
                 shown.update(on_screen(*await look(), console), refresh=True)
                 await asyncio.sleep(EVERY_S)
