@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from closeknit.api.names import JobKey
 from closeknit.cli.env import live
 from closeknit.cli.env.sheet import sheet
+from closeknit.cli.given import Reach
 from closeknit.cli.plan import Sitting
 from closeknit.cluster.booking import Share, decoded
 from closeknit.cluster.cluster import build
@@ -57,7 +57,8 @@ def planned(jobs: Jobs, name: str) -> tuple[Share, ...]:
 
 def told(jobs: Jobs, name: str) -> Mapping[str, dict[str, str]]:
     """What `closeknit env` tells of each Pod's trainer, by the Pod's name."""
-    objects = asyncio.run(live.objects(JobKey(jobs.namespace, name), jobs.cluster.kubeconfig))
+    reach = Reach(jobs.cluster.kubeconfig, namespace=jobs.namespace)
+    _, objects = asyncio.run(live.objects(name, reach))
     job = jobs.placement(name)
     placement = job.status.placement
     assert placement is not None

@@ -166,6 +166,33 @@ def test_an_object_of_the_cluster_that_is_wrong_by_itself(tmp_path: Path, cluste
     assert refused(tmp_path, run(tmp_path, JOB, cluster)) == message
 
 
+@pytest.mark.parametrize(
+    "cluster",
+    ["", "---\n# nothing\n", '{"apiVersion": "v1", "kind": "List", "items": []}', JOB, listed(JOB)],
+    ids=["an empty file", "nothing but comments", "an empty list", "a job alone", "what a tenant may list"],
+)
+def test_a_file_without_any_machine_is_no_cluster(tmp_path: Path, cluster: str) -> None:
+    assert refused(tmp_path, run(tmp_path, JOB, cluster)) == (
+        "closeknit: cluster.yaml: has no Node and no NodeTopology, so that it tells of no GPU; `closeknit plan --help` "
+        "has the command that writes such a file, by somebody who may list them"
+    )
+
+
+@pytest.mark.parametrize("gpu", [{}, {"products": ["NVIDIA-H200"]}], ids=["any GPU", "one product"])
+def test_nodes_without_agents_are_no_cluster_without_gpus(tmp_path: Path, gpu: dict[str, list[str]]) -> None:
+    counted = yaml.safe_load(NODE)
+    counted["status"]["capacity"] = counted["status"]["allocatable"] = {"nvidia.com/gpu": "8"}
+    job = yaml.safe_load(JOB)
+    job["spec"]["gpu"] = gpu
+    result = run(tmp_path, json.dumps(job), json.dumps(counted))
+    said = " ".join(result.stdout.split())
+    assert (result.exit_code, "no GPUs" in said, "free now" in said) == (3, False, False)
+    assert (
+        "; no node agent has measured a GPU here; 1 node excluded: gpu-1 (NoTopology: it offers 8 nvidia.com/gpu and "
+        "has no NodeTopology: does its node agent run?)"
+    ) in said
+
+
 def test_an_unknown_level_is_the_clusters_matter(tmp_path: Path) -> None:
     job = edited(JOB, "gpus: 8", "gpus: 2\n  topology:\n    fabric:\n      required: planet")
     result = run(tmp_path, job, NODE_TOPOLOGY, "-o", "json")

@@ -1,14 +1,18 @@
 """Bad input of `closeknit plan`: exit code 2 and one line that names file, line, field and what is allowed."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
+from closeknit.api.objects import ClusterTopology, NodeTopology, TrainingJob
+from closeknit.api.wire import Wire
 from closeknit.cli.main import app
-from harness.plan_input import JOB, NODE, NODE_TOPOLOGY, TEMPLATE, edited, refused, run
+from closeknit.cli.strict import EXAMPLES
+from harness.plan_input import JOB, NODE, NODE_TOPOLOGY, TEMPLATE, edited, listed, refused, run
 
 JOBS = [
     (
@@ -119,8 +123,8 @@ JOBS = [
     (
         "a patience without a unit",
         edited(JOB, "gpus: 8", "gpus: 8\n  topology: {fabric: {patience: '10'}}"),
-        "closeknit: job.yaml:8: TrainingJob ml/train: spec.topology.fabric.patience: is '10'; should match "
-        "pattern '^([0-9]+(h|m|s))+$'",
+        "closeknit: job.yaml:8: TrainingJob ml/train: spec.topology.fabric.patience: is '10'; write it "
+        "like 30s or 10m or 1h30m",
     ),
     (
         "another version",
@@ -157,7 +161,23 @@ JOBS = [
     (
         "no TrainingJob",
         NODE,
-        "closeknit: job.yaml: expected one TrainingJob, found none",
+        "closeknit: job.yaml:1: expected one TrainingJob, found a Node",
+    ),
+    (
+        "another kind",
+        "# ours\n" + edited(NODE, "Node", "Ingress").replace("v1", "networking.k8s.io/v1", 1),
+        "closeknit: job.yaml:2: expected one TrainingJob, found an Ingress",
+    ),
+    (
+        "a whole cluster",
+        listed(
+            NODE,
+            edited(NODE, "name: gpu-1", "name: gpu-2"),
+            NODE_TOPOLOGY,
+            *(f"apiVersion: v1\nkind: {kind}\nmetadata: {{name: a}}\n" for kind in ("Service", "Secret", "Event")),
+        ),
+        "closeknit: job.yaml:3: expected one TrainingJob, found 2 of kind Node, a NodeTopology, a Service and 2 other "
+        "kinds",
     ),
     (
         "two TrainingJobs",
@@ -167,7 +187,7 @@ JOBS = [
     (
         "an empty file",
         "",
-        "closeknit: job.yaml: expected one TrainingJob, found none",
+        "closeknit: job.yaml: expected one TrainingJob, found no object at all",
     ),
     (
         "a list",
@@ -285,3 +305,12 @@ def test_help_fits_eighty_columns(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("model", [TrainingJob, NodeTopology, ClusterTopology])
+def test_of_every_pattern_an_example_is_shown(model: type[Wire]) -> None:
+    """Nobody reads a regular expression."""
+    patterns = set(re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', json.dumps(model.model_json_schema())))
+    for pattern in map(json.loads, patterns):
+        for example in EXAMPLES[pattern].split(" or "):
+            assert re.match(pattern, example), (pattern, example)

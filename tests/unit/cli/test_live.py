@@ -17,6 +17,7 @@ from closeknit.agent.discovery.topology import discover
 from closeknit.agent.simulated import load_profile
 from closeknit.api.nodetopology import Method
 from closeknit.api.objects import NodeTopology
+from closeknit.cli.given import Reach
 from closeknit.cli.not_there import NotThere
 from closeknit.cli.topology.command import Asked, show
 from closeknit.cli.topology.moment import Moment, moments
@@ -75,7 +76,7 @@ class Cluster:
 def look(cluster: Cluster, folder: Path, form: str = "table", **asked: Any) -> None:
     async def main() -> None:
         async with serving(cluster.answer, folder):
-            await show(Asked("gpu-01", None, None, folder / "kubeconfig", live=True, **asked), form)
+            await show(Asked("gpu-01", None, None, Reach(folder / "kubeconfig"), live=True, **asked), form)
 
     asyncio.run(main())
 
@@ -124,7 +125,7 @@ def test_on_a_terminal_it_is_refreshed(tmp_path: Path, monkeypatch: pytest.Monke
     async def main() -> None:
         async with serving(cluster.answer, tmp_path):
             watching = asyncio.create_task(
-                show(Asked("gpu-01", None, None, tmp_path / "kubeconfig", live=True), "table")
+                show(Asked("gpu-01", None, None, Reach(tmp_path / "kubeconfig"), live=True), "table")
             )
             while cluster.looks < 3 and not watching.done():
                 await asyncio.sleep(0.01)

@@ -158,20 +158,6 @@ def test_nothing_is_told_of_nvls_that_the_job_turns_off(tmp_path: Path, environm
     assert "nvlsBusBandwidthGBps" not in run(eight(tmp_path, **environment), EXAMPLES / "cluster.yaml")
 
 
-@pytest.mark.parametrize(("reason", "gb_s"), [("WithoutMulticast", None), ("OverSockets", 476.0)])
-def test_of_an_attempt_without_multicast_nothing_is_told_of_nvls(
-    tmp_path: Path, reason: str, gb_s: float | None
-) -> None:
-    placement = booked(("gpu-01", range(8))) | {"predictedBusBandwidthGBps": 358.9}
-    placement["nodes"][0]["topologyGeneration"] = 1
-    degraded = condition("Degraded", reason=reason)
-    stored = training_job(
-        "asked", namespace="ml", spec={"gpus": 8}, placement=placement, attempt=2, conditions=[degraded]
-    )
-    objects = yaml.safe_load_all((EXAMPLES / "cluster.yaml").read_text())
-    assert plan(tmp_path, asked(gpus=8), *objects, stored).get("nvlsBusBandwidthGBps") == gb_s
-
-
 @pytest.mark.parametrize("gpus", [4, 16], ids=["rings are planned faster", "over two nodes"])
 def test_nothing_is_told_of_nvls_where(tmp_path: Path, gpus: int) -> None:
     (tmp_path / "job").write_text(json.dumps(asked(gpus=gpus, gpu={"products": ["NVIDIA-H200"]})))
@@ -311,20 +297,40 @@ def test_jobs_of_one_age_come_by_name_and_a_stored_one_keeps_its_age(tmp_path: P
     assert plan(tmp_path, asked(gpus=8), *objects, stored)["fits"]  # ml/asked is before team-b/other
 
 
-def test_a_booked_job_answers_its_booking(tmp_path: Path) -> None:
-    placement = booked(("gpu-2", [1, 0]), binding="BestEffort")
-    stored = training_job("asked", namespace="ml", placement=placement, state="Running", attempt=3)
-    objects = [node_topology("gpu-1"), node_topology("gpu-2"), stored]
-    answer = plan(tmp_path, asked(gpus=2, suspend=True), *objects)
-    assert answer["placement"] == placement
-    assert [(rank["gpu"], rank["uuid"]) for rank in answer["ranks"]] == [(1, "GPU-gpu-2-1"), (0, "GPU-gpu-2-0")]
-    assert answer["environment"]["MASTER_ADDR"] == "asked-a3-worker-00000.asked-a3.ml.svc"
+REPLACED = [
+    pytest.param({"gpus": 8}, [("gpu-1", list(range(8)))], None, True, id="the same"),
+    pytest.param({"gpus": 16}, [("gpu-1", list(range(8))), ("gpu-2", list(range(8)))], None, False, id="more GPUs"),
+    pytest.param({"gpus": 24}, [], "InsufficientGPUs", False, id="more than there are"),
+    pytest.param({"gpus": 16, "network": {"rdma": "Required"}}, [], "RDMAUnavailable", False, id="RDMA"),
+    pytest.param({"gpus": 4, "suspend": True}, [("gpu-1", [0, 1, 2, 3])], None, False, id="fewer, and suspended"),
+]
 
 
-def test_a_booking_whose_machine_is_gone_is_still_its_booking(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("spec", "nodes", "reason", "is_same"), REPLACED)
+def test_the_file_of_a_booked_job_is_planned_in_its_place(
+    tmp_path: Path, spec: dict[str, Any], nodes: list[tuple[str, list[int]]], reason: str | None, is_same: bool
+) -> None:
+    """What the job holds is told, and free to the job of the file, with the claims and Pods that hold it."""
+    placement = booked(("gpu-2", range(8)))
+    stored = training_job("asked", namespace="ml", spec={"gpus": 8}, placement=placement, state="Running", attempt=3)
+    held = uuids("gpu-2", *range(8))
+    pods = worker("asked", namespace="ml", node="gpu-2", gpus=held, attempt=3, job_uid="uid-of-asked")
+    objects = [node("gpu-1"), node("gpu-2"), node_topology("gpu-1"), node_topology("gpu-2"), stored, pods]
+    answer = plan(tmp_path, asked(**spec), *objects)
+    assert answer["booked"] == {"nodes": ["gpu-2"], "gpus": 8, "sameSpec": is_same}
+    assert (answer.get("pending", {}).get("reason"), answer["fits"]) == (reason, reason is None)
+    assert not answer["fits"] or nodes_of(answer) == nodes
+    shown = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "job"), "--cluster", str(tmp_path / "cluster")])
+    holds = f"is placed already (8 GPUs on 1 node, gpu-2), with {'this' if is_same else 'another'} spec"
+    fits = "fits" if answer["fits"] else "does not fit"
+    said = " ".join(shown.stdout.split())
+    assert said.startswith(f"ml/asked {holds}; if the job of the file replaced it: ml/asked {fits}: ")
+
+
+def test_a_booking_whose_machine_is_gone_is_still_told(tmp_path: Path) -> None:
     stored = training_job("asked", namespace="ml", placement=booked(("gpu-9", [0, 1])))
     answer = plan(tmp_path, asked(gpus=2), node_topology("gpu-1"), stored)
-    assert (nodes_of(answer), answer["environment"]) == ([("gpu-9", [0, 1])], {})
+    assert (nodes_of(answer), answer["booked"]["nodes"]) == ([("gpu-1", [0, 1])], ["gpu-9"])
 
 
 ENDED = {"number": 1, "reason": "NodeChanged", "charged": False, "ended": "2026-11-21T12:00:00Z"}

@@ -110,7 +110,11 @@ BAD = [
         f"{HEADER},tensor\n0,60,8,3\n",
         "trace:2: column gpus: tensor x context x pipeline must divide ",
     ),
-    ("a bad patience", f"{HEADER},patience\n0,60,8,ten\n", "trace:2: column patience: is 'ten'; should match pattern"),
+    (
+        "a bad patience",
+        f"{HEADER},patience\n0,60,8,ten\n",
+        "trace:2: column patience: is 'ten'; write it like 30s or 10m or 1h30m",
+    ),
     ("an open quotation", f'{HEADER}\n0,60,"8\n', "trace:2: is not valid CSV: unexpected end of data"),
     ("broken JSON", '{"arrival": 0\n', "trace:1: is not valid JSON: "),
     ("JSON of another kind", '{"arrival":0,"duration":1,"gpus":1}\n[]\n', "trace:2: expected a JSON object"),
@@ -159,6 +163,13 @@ def test_a_picture_that_cannot_be_written_is_told_before_anything_is_replayed(
     result = simulate(tmp_path, TRACE, "--plot", str(tmp_path / "no" / "a.svg"))
     assert result.exit_code == 2
     assert "a.svg: cannot be written: No such file or directory" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.svg.pdf"])
+def test_a_picture_of_another_format_is_refused(tmp_path: Path, name: str) -> None:
+    result = simulate(tmp_path, TRACE, "--plot", str(tmp_path / name))
+    words = f"{name}: --plot writes SVG alone: give it a name that ends in .svg"
+    assert (result.exit_code, words in result.stderr, (tmp_path / name).exists()) == (2, True, False)
 
 
 def test_more_jobs_than_a_trace_may_have_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from closeknit.agent.simulated import load_profile, profile_names
 from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.api.objects import NodeTopology, ObjectMeta
+from closeknit.cli.given import Reach
 from closeknit.cli.main import app
 from closeknit.cli.not_there import NotThere
 from closeknit.cli.topology.command import Asked, show
@@ -172,7 +173,8 @@ BAD = [
     pytest.param(["--from-smi", "nowhere"], "nowhere: cannot be read: No such file or directory", id="no file"),
     pytest.param(["--from-smi", CLUSTER.parent], f"{CLUSTER.parent}: cannot be read: Is a directory", id="a folder"),
     pytest.param(["--from-smi", "/dev/zero"], "/dev/zero: is larger than 1 MiB", id="without end"),
-    pytest.param(["-f", CLUSTER.parent / "tensor-4.yaml"], f"{CLUSTER.parent / 'tensor-4.yaml'} has no NodeTopology",
+    pytest.param(["-f", CLUSTER.parent / "tensor-4.yaml"], f"{CLUSTER.parent / 'tensor-4.yaml'}: expected a "
+        "NodeTopology, found a TrainingJob",
         id="a job"),
 ]  # fmt: skip
 
@@ -247,7 +249,7 @@ async def _answer(request: web.Request) -> web.Response:
 def asked_of_a_cluster(folder: Path, node: str | None) -> None:
     async def ask() -> None:
         async with serving(_answer, folder):
-            await show(Asked(node, None, None, folder / "kubeconfig"), "table")
+            await show(Asked(node, None, None, Reach(folder / "kubeconfig")), "table")
 
     asyncio.run(ask())
 

@@ -35,8 +35,16 @@ def asymmetric() -> Manifest:
 
 EXCLUDED = {
     "a node without a NodeTopology": (
-        [node()],
+        [node(gpus=None)],
         "NoTopology: it has no NodeTopology",
+    ),
+    "a node whose device plugin offers GPUs that no agent has measured": (
+        [node()],
+        "NoTopology: it offers 8 nvidia.com/gpu and has no NodeTopology: does its node agent run?",
+    ),
+    "the same where DRA offers them": (
+        [node(gpus=None), resource_slice("gpu-1", range(4))],
+        "NoTopology: it offers 4 GPUs by DRA and has no NodeTopology: does its node agent run?",
     ),
     "a NodeTopology that does not parse": (
         [node(), without(node_topology(), "spec", "gpus", 3, "pciAddress")],

@@ -258,13 +258,31 @@ def test_whether_waiting_for_more_bandwidth_helps_is_told(least: int, advice: st
     )
 
 
-def test_a_cluster_without_gpus_has_too_few() -> None:
+def test_a_cluster_where_no_agent_has_measured_a_gpu_is_not_one_without_gpus() -> None:
     assert place(cluster_of(), wanted(gpus=8), TABLES) == NoFit(
-        PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; 0 are free"
+        PendingReason.INSUFFICIENT_GPUS, "needs 8 GPUs; no node agent has measured a GPU here"
     )
     assert place(cluster_of(), wanted(gpus=8, gpu={"minMemory": "80Gi"}), TABLES) == NoFit(
-        PendingReason.NO_MATCHING_GPU, "needs 8 GPUs with at least 80 GiB of memory; this cluster has no GPUs"
+        PendingReason.NO_MATCHING_GPU,
+        "needs 8 GPUs with at least 80 GiB of memory; no node agent has measured a GPU here",
     )
+
+
+@pytest.mark.parametrize(
+    ("product", "near"),
+    [
+        ("V100", " (for V100 probably Tesla-V100-SXM2-16GB)"),
+        ("tesla-v100-sxm2-16gb", " (for tesla-v100-sxm2-16gb probably Tesla-V100-SXM2-16GB)"),
+        ("Tesla V100-SXM2-16GB", " (for Tesla V100-SXM2-16GB probably Tesla-V100-SXM2-16GB)"),
+        ("NVIDIA-P100-SXM2-16GB", ""),
+        ("V10", ""),
+        ("NVIDIA", ""),
+    ],
+)
+def test_a_product_that_is_nearly_one_of_those_there_is_told(product: str, near: str) -> None:
+    refused = place(cluster_of(node("a", V100)), wanted(gpus=8, gpu={"products": [product]}), TABLES)
+    assert isinstance(refused, NoFit)
+    assert refused.message.partition("; name one of these in ")[2] == f"gpu.products{near}"
 
 
 @pytest.mark.parametrize("whole_nodes", [14, 15, 400], ids="{} nodes of eight".format)

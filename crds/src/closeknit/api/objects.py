@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from closeknit.api.clustertopology import ClusterTopologySpec, ClusterTopologyStatus
-from closeknit.api.names import JobKey
+from closeknit.api.names import DEFAULT_NAMESPACE, JobKey
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.api.trainingjob import JOB_NAME_MAX_LENGTH, JOB_NAME_MESSAGE, JOB_NAME_PATTERN, TrainingJobSpec
@@ -58,7 +58,7 @@ class TrainingJob(Wire):
     @property
     def key(self) -> JobKey:
         """Namespace and name; a file's job without a namespace is in default, as kubectl would have it."""
-        return JobKey(self.metadata.namespace or "default", self.metadata.name)
+        return JobKey(self.metadata.namespace or DEFAULT_NAMESPACE, self.metadata.name)
 
 
 class NodeTopology(Wire):

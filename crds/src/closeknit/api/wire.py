@@ -37,7 +37,6 @@ class Wire(BaseModel):
         extra="ignore",
         populate_by_name=True,
         alias_generator=to_camel,
-        use_attribute_docstrings=True,
         serialize_by_alias=True,
     )
 

@@ -29,19 +29,26 @@ class HttpApi:
     """
 
     def __init__(self, login: Login, *, user_agent: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self.namespace = login.namespace
+        """Where kubectl would look when it is told no namespace."""
         self._requests = Requests(
             login, {"Accept": "application/json", "User-Agent": user_agent}, timeout_s=request_timeout_s
         )
 
     @classmethod
     async def connect(
-        cls, *, user_agent: str, kubeconfig: Path | None = None, request_timeout_s: float = REQUEST_TIMEOUT_S
+        cls,
+        *,
+        user_agent: str,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Self:
-        """The Api of `kubeconfig`, else of $KUBECONFIG, else of the Pod this runs in, else of ~/.kube/config.
+        """The Api that `log_in` finds.
 
         No request is sent. Raises LoginError or OSError if the configuration is unusable.
         """
-        return cls(await log_in(kubeconfig), user_agent=user_agent, request_timeout_s=request_timeout_s)
+        return cls(await log_in(kubeconfig, context), user_agent=user_agent, request_timeout_s=request_timeout_s)
 
     async def close(self) -> None:
         """Closes all connections and what reads from them."""

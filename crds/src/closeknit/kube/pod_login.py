@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
+from closeknit.api.names import DEFAULT_NAMESPACE
 from closeknit.kube.login import LoginError
 
 SERVICE_HOST, SERVICE_PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
@@ -24,6 +25,7 @@ class PodLogin:
         if not host or not port:
             raise LoginError(f"{SERVICE_HOST} and {SERVICE_PORT} do not name an API server")
         self.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        self.namespace = namespace_of(environment, mount)
         self._token_file = mount / "token"
         self._token = self._read()
         self._read_at: float | None = None
@@ -51,3 +53,14 @@ class PodLogin:
         if not token or not token.isascii() or not token.isprintable():
             raise LoginError(f"{self._token_file} holds no token")
         return token
+
+
+def namespace_of(environment: Mapping[str, str], mount: Path = MOUNT) -> str:
+    """Where kubectl looks that is told no namespace: in a Pod its own, else `default`."""
+    if SERVICE_HOST not in environment:
+        return DEFAULT_NAMESPACE
+    try:
+        mounted = (mount / "namespace").read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        mounted = ""
+    return environment.get("POD_NAMESPACE") or mounted or DEFAULT_NAMESPACE

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 from pydantic import ValidationError
 
 from closeknit.api.printable import printable
+from closeknit.cli.given import Reach
 from closeknit.cli.not_there import NotThere
 from closeknit.kube.errors import ApiError, NotFound
 from closeknit.kube.http import HttpApi
@@ -15,11 +15,12 @@ from closeknit.kube.login import LoginError
 
 
 @asynccontextmanager
-async def asking(kubeconfig: Path | None, *, missing: str) -> AsyncGenerator[HttpApi, None]:
+async def asking(reach: Reach, *, missing: str) -> AsyncGenerator[HttpApi, None]:
     """The way to the cluster. Raises NotThere for whatever keeps us from it or from reading what it answers; `missing`
     says what it means that something does not exist."""
     try:
-        async with await HttpApi.connect(user_agent="closeknit", kubeconfig=kubeconfig) as api:
+        way = HttpApi.connect(user_agent="closeknit", kubeconfig=reach.kubeconfig, context=reach.context)
+        async with await way as api:
             yield api
     except NotFound:
         raise NotThere(printable(missing)) from None

@@ -1,10 +1,22 @@
-"""FILE arguments as they are given to a command: what is in them, to a bound."""
+"""What a command is given: files, whose content is read to a bound, and which cluster to ask."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from closeknit.cli.bad_input import BadInput
 from closeknit.cli.standard_input import STANDARD_INPUT, path_of
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which cluster is asked, and where in it; without a word, what kubectl would ask."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+    everywhere: bool = False
+    """In all namespaces."""
 
 
 def bytes_of(file: Path, most_bytes: int) -> bytes:

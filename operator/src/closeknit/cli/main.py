@@ -1,26 +1,36 @@
-"""The closeknit command, also installed as kubectl-closeknit."""
+"""The closeknit command, also installed as kubectl-closeknit.
 
-import asyncio
+What a command needs is imported when it runs: `--help`, a mistake in an option and a completion by the shell take
+typer and nothing else.
+"""
+
 import sys
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.completion import completion_init, get_completion_script
 
-from closeknit.api.names import JobKey
-from closeknit.cli import objects, report
 from closeknit.cli.bad_input import BadInput
-from closeknit.cli.given import check_read_once
+from closeknit.cli.given import Reach, check_read_once
+from closeknit.cli.not_there import NotThere
 from closeknit.cli.outlet import answering
-from closeknit.cli.plan import Refused
-from closeknit.cli.plan import plan as decide
 
+PROGRAM = "closeknit"
 BAD_INPUT = 2
 DOES_NOT_FIT = 3
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,  # typer's own options write to the user's ~/.bashrc
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+completion_init()
 
 
 class Output(StrEnum):
@@ -39,9 +49,46 @@ class Form(StrEnum):
     SVG = "svg"
 
 
+class Shell(StrEnum):
+    """Which shells complete."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+_Kubeconfig = Annotated[Path | None, typer.Option("--kubeconfig", metavar="FILE", help="How to reach the cluster.")]
+_Context = Annotated[
+    str | None, typer.Option("--context", metavar="NAME", help="Of the kubeconfig, instead of the current one.")
+]
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version  # noqa: PLC0415 - for this option alone
+
+        print(f"closeknit {version('closeknit')}")
+        raise typer.Exit
+
+
 @app.callback()
-def closeknit() -> None:
+def closeknit(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Places multi-GPU training jobs on the GPUs that are really close together."""
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What cannot be used or shown is one line."""
+    try:
+        yield
+    except (BadInput, NotThere) as error:
+        print(f"closeknit: {error}", file=sys.stderr)
+        raise typer.Exit(BAD_INPUT) from None
 
 
 @app.command()
@@ -68,12 +115,15 @@ def plan(
 
     Exit code 0: it fits. 3: it does not fit. 2: a file cannot be used.
     """
-    try:
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from closeknit.cli import objects, report  # noqa: PLC0415
+    from closeknit.cli.plan import Refused  # noqa: PLC0415
+    from closeknit.cli.plan import plan as decide  # noqa: PLC0415
+
+    with _refusals():
         check_read_once({"--filename": job, "--cluster": cluster})
         answer = decide(objects.training_job(job), objects.cluster_objects(cluster), datetime.now(UTC))
-    except BadInput as error:
-        print(f"closeknit: {error}", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
     if output is Output.JSON:
         print(report.as_json(answer))
     else:
@@ -108,22 +158,24 @@ def simulate(
 
     Exit code 0: all jobs have run. 3: some can never begin. 2: a file cannot be used.
     """
-    from closeknit.cli.simulate.command import Asked, simulate  # noqa: PLC0415 - `plan` need not wait for it
+    from datetime import UTC, datetime  # noqa: PLC0415
 
-    try:
+    from closeknit.cli.simulate.command import Asked, simulate  # noqa: PLC0415
+
+    with _refusals():
         account = simulate(Asked(trace, cluster, plot), datetime.now(UTC), is_json=output is Output.JSON)
-    except BadInput as error:
-        print(f"closeknit: {error}", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
     if account.never:
         raise typer.Exit(DOES_NOT_FIT)
 
 
 @app.command()
-def env(
+def env(  # noqa: PLR0913 - one for each option
     job: Annotated[str | None, typer.Argument(help="Name of a TrainingJob of the cluster.")] = None,
     *,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where that job is.")] = "default",
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Where that job is; else where kubectl would look.")
+    ] = None,
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Look for it in all namespaces.")] = False,
     node_rank: Annotated[int, typer.Option(help="Which of its Pods.")] = 0,
     file: Annotated[
         Path | None,
@@ -132,7 +184,8 @@ def env(
     cluster: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The cluster's objects, as `closeknit plan` takes them.")
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="How to reach the cluster.")] = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
     """Every environment variable of a job's trainer: its value, who set it, and why.
@@ -146,15 +199,13 @@ def env(
 
     Exit code 0: it is shown. 2: there is nothing to show, or a file cannot be used.
     """
-    from closeknit.cli.env.command import Asked, show  # noqa: PLC0415 - `plan` need not wait for it
-    from closeknit.cli.not_there import NotThere  # noqa: PLC0415
+    import asyncio  # noqa: PLC0415
 
-    key = JobKey(namespace, job) if job is not None else None
-    try:
-        asyncio.run(show(Asked(key, file, cluster, kubeconfig, node_rank), is_json=output is Output.JSON))
-    except (BadInput, NotThere) as error:
-        print(f"closeknit: {error}", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
+    from closeknit.cli.env.command import Asked, show  # noqa: PLC0415
+
+    reach = Reach(kubeconfig, context, namespace, everywhere)
+    with _refusals():
+        asyncio.run(show(Asked(job, file, cluster, reach, node_rank), is_json=output is Output.JSON))
 
 
 @app.command()
@@ -167,7 +218,8 @@ def topology(
     smi: Annotated[
         Path | None, typer.Option("--from-smi", metavar="FILE", help="What nvidia-smi topo -m printed; - is stdin.")
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="How to reach the cluster.")] = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
     live: Annotated[
         bool, typer.Option("--live", help="Also what its GPUs do at the moment, until interrupted.")
     ] = False,
@@ -189,18 +241,26 @@ def topology(
 
     Exit code 0: it is shown. 2: there is nothing to show, or a file cannot be used.
     """
-    from closeknit.cli.not_there import NotThere  # noqa: PLC0415
-    from closeknit.cli.topology.command import Asked, show  # noqa: PLC0415 - `plan` need not wait for it
+    import asyncio  # noqa: PLC0415
 
-    try:
-        asyncio.run(show(Asked(node, file, smi, kubeconfig, live), form.value))
-    except (BadInput, NotThere) as error:
-        print(f"closeknit: {error}", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None
+    from closeknit.cli.topology.command import Asked, show  # noqa: PLC0415
+
+    with _refusals():
+        asyncio.run(show(Asked(node, file, smi, Reach(kubeconfig, context), live), form.value))
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", show_default=False)]) -> None:
+    """What makes a shell complete commands and options, for it to read.
+
+    \b
+      source <(closeknit completion bash)
+      source <(closeknit completion zsh)
+      closeknit completion fish | source
+    """
+    print(get_completion_script(prog_name=PROGRAM, complete_var=f"_{PROGRAM.upper()}_COMPLETE", shell=shell.value))
 
 
 def main() -> None:
-    """Entry point of `closeknit` and `kubectl closeknit`."""
+    """Runs the command; closeknit.start is what an installation calls."""
     answering(app)

@@ -1,5 +1,7 @@
 """Manifests as the objects that decisions are made from; what one object alone makes wrong is refused here."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,16 +12,24 @@ from closeknit.cli import strict
 from closeknit.cli.bad_input import BadInput
 from closeknit.cli.manifest import Manifest, Way, manifests
 from closeknit.cluster.kinds import KINDS, ClusterObject, from_document, key_of
+from closeknit.cluster.objects import Node
 from closeknit.cluster.report import AgentReport, moment, report
 from closeknit.launch.template import check_template
 from closeknit.machine.checks import InvalidTopology, check
+from closeknit.placement.words import listed
 
 _VERSIONS = {(kind.group, kind.kind): kind.version for kind in KINDS}
+_MOST_KINDS = 3  # are named of a file that has others than the one that is expected
+NO_MACHINES = (
+    "has no Node and no NodeTopology, so that it tells of no GPU; `closeknit plan --help` has the command that writes "
+    "such a file, by somebody who may list them"
+)
 _OUR_KINDS = (CLUSTER_TOPOLOGY, NODE_TOPOLOGY, TRAINING_JOB)
 
 
 def cluster_objects(file: Path) -> list[ClusterObject]:
-    """The objects of a cluster's file, kinds that no decision looks at left out. Raises BadInput.
+    """The objects of a cluster's file, kinds that no decision looks at left out. Raises BadInput, also for one without
+    any machine: what is left of a dump by somebody who may not list them would look like a cluster without GPUs.
 
     The template of a stored job is left to the loop, as in a cluster: only that job waits for it.
     """
@@ -33,22 +43,43 @@ def cluster_objects(file: Path) -> list[ClusterObject]:
         if first is not manifest:
             raise manifest.bad((), f"is there twice, first in line {first.line}")
         found.append(entry)
+    if not any(isinstance(entry, Node | AgentReport) for entry in found):
+        raise BadInput(file, None, "", NO_MACHINES)
     return found
 
 
-def training_job(file: Path) -> TrainingJob:
-    """The one TrainingJob of a file. Raises BadInput."""
-    jobs = [manifest for manifest in manifests(file) if manifest.kind == TRAINING_JOB]
+def training_job(file: Path, namespace: str | None = None) -> TrainingJob:
+    """The one TrainingJob of a file, in this namespace where it names none. Raises BadInput, as kubectl also where it
+    names another."""
+    there = manifests(file)
+    jobs = [manifest for manifest in there if manifest.kind == TRAINING_JOB]
     if len(jobs) != 1:
-        words = f"expected one TrainingJob, found {len(jobs) or 'none'}"
-        raise BadInput(file, jobs[1].line if jobs else None, "", words)
+        found = str(len(jobs)) if jobs else _kinds(there)
+        first = jobs[1].line if jobs else there[0].line if there else None
+        raise BadInput(file, first, "", f"expected one TrainingJob, found {found}")
     manifest = jobs[0]
     _check_version(manifest, GROUP)
     job = _training_job(manifest)
+    own = job.metadata.namespace
+    if namespace is not None and own not in (None, namespace):
+        raise manifest.bad(("metadata", "namespace"), f"is {own!r}, and --namespace is {namespace!r}; give one of them")
+    if namespace is not None:
+        job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"namespace": namespace})})
     if refused := check_template(job):
         path, _, message = refused.partition(" ")  # as every MalformedError begins
         raise manifest.bad(strict.steps(path), message)
     return job
+
+
+def _kinds(there: Sequence[Manifest]) -> str:
+    """What a file has, by kind, the first few: `2 of kind Service and a Deployment`."""
+    counts = Counter(manifest.kind for manifest in there)
+    words = [
+        f"{number} of kind {kind}" if number > 1 else f"{'an' if kind[:1] in 'AEIOU' else 'a'} {kind}"
+        for kind, number in counts.most_common(_MOST_KINDS)
+    ]
+    more = [f"{len(counts) - _MOST_KINDS} other kinds"] if len(counts) > _MOST_KINDS else []
+    return listed([*words, *more], "and") or "no object at all"
 
 
 def _object(manifest: Manifest) -> ClusterObject | None:
@@ -89,15 +120,18 @@ def _training_job(manifest: Manifest) -> TrainingJob:
 
 
 def node_topologies(file: Path) -> list[NodeTopology]:
-    """The NodeTopologies of a file, in its order; other objects are left out. Raises BadInput."""
+    """The NodeTopologies of a file, in its order, one at least; other objects are left out. Raises BadInput."""
     found: dict[str, Manifest] = {}
-    for manifest in manifests(file):
+    there = manifests(file)
+    for manifest in there:
         if manifest.kind != NODE_TOPOLOGY or not manifest.api_version.startswith(f"{GROUP}/"):
             continue
         first = found.setdefault(manifest.title, manifest)
         if first is not manifest:
             raise manifest.bad((), f"is there twice, first in line {first.line}")
         _check_version(manifest, GROUP)
+    if not found:
+        raise BadInput(file, None, "", f"expected a NodeTopology, found {_kinds(there)}")
     return [_node_topology(manifest) for manifest in found.values()]
 
 

@@ -1,8 +1,11 @@
-"""Where answers go: pipes that are closed early, disks that are full, encodings that lack a character."""
+"""Where answers go: pipes that are closed early, disks that are full, encodings that lack a character, terminals that
+somebody interrupts."""
 
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from errno import EDQUOT, EFBIG, EIO, ENOSPC, EPIPE
 from io import TextIOWrapper
 
@@ -30,6 +33,16 @@ def answering(command: Callable[[], None]) -> None:
             print(f"closeknit: the answer cannot be written: {error.strerror}", file=sys.stderr)
             _end(NOT_WRITTEN)
         raise
+
+
+@contextmanager
+def left_tidy() -> Iterator[None]:
+    """While a terminal is drawn on, Ctrl-C raises KeyboardInterrupt, so that its cursor comes back."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _end(code: int) -> None:

@@ -1,13 +1,14 @@
 """What the operator's loop would decide next for one job, from objects in a file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJobStatus
-from closeknit.cluster.booking import assignments, booking
+from closeknit.cluster.booking import assignments, booking, names
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import Change, ClusterObject, Stream, pod_stream
 from closeknit.launch.environment import container_environment
@@ -31,6 +32,7 @@ from closeknit.placement.placement import NoFit
 from closeknit.placement.ranks import Coordinates, coordinates
 from closeknit.placement.request import request
 from closeknit.placement.tables import Tables
+from closeknit.placement.words import count
 
 # Reasons that another question to placement may have another answer to.
 _OF_PLACEMENT = FOR_ROOM | {PendingReason.UNKNOWN_LEVEL, PendingReason.NO_MATCHING_GPU}
@@ -51,8 +53,27 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
+class Booked:
+    """What a job of that name holds in the cluster already."""
+
+    nodes: tuple[str, ...]
+    """Of its workers, in rank order."""
+    gpus: int
+    is_same: bool
+    """Whether its spec is that of the file."""
+
+    def __str__(self) -> str:
+        holds = f"{count(self.gpus, 'GPU')} on {count(len(self.nodes), 'node')}, {names(self.nodes)}"
+        return f"is placed already ({holds}), with {'this' if self.is_same else 'another'} spec"
+
+    def wire(self) -> dict[str, Any]:
+        """As programs read it."""
+        return {"nodes": list(self.nodes), "gpus": self.gpus, "sameSpec": self.is_same}
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
-    """The job fits, or sits, here."""
+    """The job fits here."""
 
     job: JobKey
     placement: PlacementStatus
@@ -65,6 +86,8 @@ class Placed:
     waits_first: str | None
     """What a job that is still to be submitted would wait for before it takes this, and how long at most; None where it
     takes it at once."""
+    booked: Booked | None
+    """What the job holds that this one would replace; None where none of that name holds anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +98,8 @@ class Refused:
     pending: Pending
     free: Fragmentation
     """What the cluster has free, and how scattered."""
+    booked: Booked | None = None
+    """As Placed has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +110,8 @@ class Sitting:
     placement: PlacementStatus
     cluster: Cluster
     waits_first: str | None = None
+    """As Placed has it."""
+    booked: Booked | None = None
     """As Placed has it."""
 
     def gang(self) -> Gang | None:
@@ -105,17 +132,16 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
 
     Now is the newest heartbeat that is not after `clock`: what lies further ahead is no sign of when this was recorded.
 
-    A job of that name among the objects answers its booking; one that waits lends `asked` its age. What one of them had
-    before is taken to be over: its own Pods and claims to be gone, its suspension to be lifted, the end of a finished
-    one to be followed by a new one.
+    A job of that name among the objects is replaced: what it holds is free, its Pods and claims are gone, its
+    suspension is lifted, the end of a finished one is followed by a new one. The answer says what it holds. One that
+    waits lends `asked` its age.
     """
     cluster = build(objects)
     # A job that was copied out of a cluster tells of a life there: what is stored of it is among the objects.
     metadata = asked.metadata.model_copy(update={"deletion_timestamp": None})
     asked = asked.model_copy(update={"metadata": metadata, "status": TrainingJobStatus()})
     stored = cluster.jobs.get(asked.key)
-    if stored is not None and stored.status.placement is not None and booking(stored) is not None:
-        return Sitting(stored, stored.status.placement, cluster)
+    held = _held(stored, asked) if stored is not None else None
     if stored is not None:
         cluster = _without_children(cluster, stored)
         asked = _waiting(asked, stored)
@@ -133,10 +159,23 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
         if status is not None and status.placement is not None:
             scene = _scene(cluster.at(now), decision.schedule, asked.key)
             placed = asked.model_copy(update={"status": status})
-            return Sitting(placed, status.placement, cluster, _waits_first(asked, scene, tables))
+            return Sitting(placed, status.placement, cluster, _waits_first(asked, scene, tables), held)
         if status is not None and status.pending is not None:
-            return _refused(asked, status.pending, _scene(cluster.at(now), decision.schedule, asked.key), tables)
+            scene = _scene(cluster.at(now), decision.schedule, asked.key)
+            return replace(_refused(asked, status.pending, scene, tables), booked=held)
     raise AssertionError(f"{asked.key} is neither placed nor refused")
+
+
+def _held(stored: TrainingJob, asked: TrainingJob) -> Booked | None:
+    held = booking(stored)
+    if held is None:
+        return None
+    workers = held.shares[: held.workers]
+    return Booked(
+        tuple(share.node for share in workers),
+        sum(len(share.gpus) for share in workers),
+        asked.spec == stored.spec,
+    )
 
 
 def _waits_first(job: TrainingJob, cluster: Cluster, tables: Tables) -> str | None:
@@ -172,8 +211,8 @@ def _refused(job: TrainingJob, pending: Pending, cluster: Cluster, tables: Table
 
 
 def _waiting(asked: TrainingJob, stored: TrainingJob) -> TrainingJob:
-    """The asked job in the place of the stored one, which holds nothing."""
-    if is_finished(stored) or stored.metadata.deletion_timestamp is not None:
+    """The asked job in the place of the stored one; with its age, if that waits."""
+    if is_finished(stored) or stored.metadata.deletion_timestamp is not None or booking(stored) is not None:
         return asked
     status = TrainingJobStatus(attempt=stored.status.attempt, pending=stored.status.pending)
     return asked.model_copy(update={"metadata": stored.metadata, "status": status})
@@ -199,6 +238,7 @@ def _placed(found: Sitting) -> Placed:
         environment=container_environment(made, 0) if made is not None else {},
         nvls_gb_s=_nvls(found, made) if made is not None else None,
         waits_first=found.waits_first,
+        booked=found.booked,
     )
 
 

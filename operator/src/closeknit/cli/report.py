@@ -19,7 +19,7 @@ def as_json(answer: Placed | Refused) -> str:
     if isinstance(answer, Refused):
         pending = answer.pending
         reason = {"reason": pending.reason, "message": pending.message, "nearest": pending.nearest}
-        body = {"fits": False, "pending": reason, "free": scattered(answer.free)}
+        body = {"fits": False, "pending": reason, "free": scattered(answer.free), **_booked(answer)}
     else:
         body = {
             "fits": True,
@@ -28,6 +28,7 @@ def as_json(answer: Placed | Refused) -> str:
             "environment": answer.environment,
             **({} if answer.nvls_gb_s is None else {"nvlsBusBandwidthGBps": round(answer.nvls_gb_s, 1)}),
             **({} if answer.waits_first is None else {"waitsFirst": answer.waits_first}),
+            **_booked(answer),
         }
     return json.dumps(msgspec.to_builtins(body), indent=2)
 
@@ -41,6 +42,10 @@ def scattered(free: Fragmentation) -> dict[str, Any]:
         "largestInside": dict(free.largest_inside),
         "islands": {str(size): count for size, count in free.islands.items()},
     }
+
+
+def _booked(answer: Placed | Refused) -> dict[str, Any]:
+    return {} if answer.booked is None else {"booked": answer.booked.wire()}
 
 
 def _rank(rank: Rank) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """Objects of our own kinds, read as strictly as an API server with our CRDs reads them."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
-from pydantic_core import to_json
+from pydantic_core import ErrorDetails, to_json
 
 from closeknit.api.nesting import is_deeper
 from closeknit.api.objects import ObjectMeta
+from closeknit.api.quantity import DURATION_PATTERN, QUANTITY_PATTERN
+from closeknit.api.trainingjob import MIG_PROFILE
 from closeknit.api.wire import FieldError, Wire
 from closeknit.cli.bad_input import BadInput
 from closeknit.cli.bounds import TOO_DEEP
@@ -15,8 +18,27 @@ from closeknit.cli.manifest import Manifest, Way
 
 Ours = TypeVar("Ours", bound=Wire)
 
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME = rf"{_LABEL}([.]{_LABEL})*"
 _TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
 _SHOWN_LENGTH = 60  # of a text that is not what it should be
+# Pattern of a text of our kinds -> texts that match it, by ` or `: what people read in its place.
+EXAMPLES: Mapping[str, str] = {
+    DURATION_PATTERN: "30s or 10m or 1h30m",
+    QUANTITY_PATTERN: "80Gi or 10G",
+    MIG_PROFILE: "1g.18gb",
+    r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$": "0000:18:00.0",
+    r"^[0-9]+\.[0-9]+$": "9.0",
+    "^(True|False|Unknown)$": "True or False or Unknown",
+    "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "rack",
+    rf"^{_NAME}/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$": "example.com/rdma_nics",
+    rf"^{_LABEL}/{_NAME}$": "default/sriov-net",
+    # of a status, which programs write
+    r"^[-.a-z0-9]*:[-.a-z0-9]*(,[-.a-z0-9]*)*$": "gpu-:01,02",
+    r"^[-.a-z0-9]*$": "gpu-01",
+    r"^[0-9]{1,18}([*][0-9]{1,5})?(,[0-9]{1,18}([*][0-9]{1,5})?)*$": "8*4,2",
+    r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$": "0-3,7",
+}
 
 
 def read(manifest: Manifest, model: type[Ours]) -> Ours:
@@ -64,12 +86,13 @@ def _refusal(manifest: Manifest, error: ValidationError, model: type[Wire], abov
         return manifest.bad(field, f"unknown field; allowed: {', '.join(_names_at(model, below[:-1]))}")
     if fault["type"] == "missing":
         return manifest.bad(field, "is required")
-    return manifest.bad(field, f"{shown(fault['input'])}; {expected(fault['msg'])}")
+    return manifest.bad(field, f"{shown(fault['input'])}; {expected(fault)}")
 
 
-def expected(message: str) -> str:
-    """What pydantic expects, without its name for what it found."""
-    return re.sub(r"^\w+ (?=should )", "", message)
+def expected(fault: ErrorDetails) -> str:
+    """What pydantic expects, without its name for what it found; of a pattern an example."""
+    example = EXAMPLES.get(fault.get("ctx", {}).get("pattern", ""))
+    return f"write it like {example}" if example else re.sub(r"^\w+ (?=should )", "", fault["msg"])
 
 
 def shown(value: object) -> str:

@@ -14,12 +14,15 @@ from closeknit.placement.fragmentation import Fragmentation
 def print_table(answer: Placed | Refused, console: Console) -> None:
     """Nodes, GPUs, ranks and predicted bandwidth; or why it does not fit."""
     job = _text(str(answer.job), style="bold")
+    if answer.booked is not None:
+        console.print(job + _text(f" {answer.booked}; if the job of the file replaced it:"))
     if isinstance(answer, Refused):
         console.print(job + _text(f" does not fit: {answer.pending.reason}"))
         console.print(_text(answer.pending.message))
         for change in answer.pending.nearest:
             console.print(_text(f"- {change}"))
-        console.print(_text(f"free now: {_free(answer.free)}"))
+        if answer.free.free_gpus:
+            console.print(_text(f"free now: {_free(answer.free)}"))
         return
     placement = answer.placement
     console.print(job + _text(f" fits: {_summary(placement)}"))
@@ -39,12 +42,10 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
 
 
 def _free(free: Fragmentation) -> str:
+    inside = [f"{gpus} in one {level}" for level, gpus in free.largest_inside.items()]
+    islands = [f"{count} of {size}" for size, count in sorted(free.islands.items(), reverse=True)]
     words = f"{_count(free.free_gpus, 'GPU')}, {free.broken_gpus} on partly used nodes"
-    if free.free_gpus:
-        inside = [f"{gpus} in one {level}" for level, gpus in free.largest_inside.items()]
-        islands = [f"{count} of {size}" for size, count in sorted(free.islands.items(), reverse=True)]
-        words += f"; the largest gang {', '.join(inside)}; NVLink islands: {', '.join(islands)}"
-    return words
+    return f"{words}; the largest gang {', '.join(inside)}; NVLink islands: {', '.join(islands)}"
 
 
 def _nodes(placement: PlacementStatus) -> Table:

@@ -100,7 +100,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
             labels=node.labels if node else {},
             taints=node.taints if node else (),
             domains=domains,
-            exclusion=_no_machine(report),
+            exclusion=_no_machine(facts),
             machine=None,
             topology_generation=report.generation if report else 0,
             usable=(),
@@ -214,10 +214,16 @@ def _about_to_be_given(facts: NodeFacts) -> list[Pod]:
     ]
 
 
-def _no_machine(report: AgentReport | None) -> Exclusion:
-    if report is None:
+def _no_machine(facts: NodeFacts) -> Exclusion:
+    report, node = facts.report, facts.node
+    if report is not None:
+        return Exclusion(ExclusionReason.INVALID_TOPOLOGY, report.invalid or "its NodeTopology cannot be read")
+    offers = [f"{number} {name}" for name, number in sorted(node.capacity.items()) if number] if node else []
+    offers += [f"{len(facts.pools.gpus)} GPUs by DRA"] if facts.pools.gpus else []
+    if not offers:
         return Exclusion(ExclusionReason.NO_TOPOLOGY, "it has no NodeTopology")
-    return Exclusion(ExclusionReason.INVALID_TOPOLOGY, report.invalid or "its NodeTopology cannot be read")
+    words = f"it offers {', '.join(offers)} and has no NodeTopology: does its node agent run?"
+    return Exclusion(ExclusionReason.NO_TOPOLOGY, words)
 
 
 def _exclusion(

@@ -5,7 +5,6 @@ What goes through kopf and what does not, and why: docs/decisions/0007-what-goes
 
 import asyncio
 import logging
-import os
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -67,9 +66,8 @@ async def run(process: Process) -> None:
 
     @kopf.on.login(registry=registry, id="login")
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        # The same order as in closeknit.kube.http: what is named, the Pod's own account, the user's file.
-        named = kopf.login_with_kubeconfig(**kwargs) if os.environ.get("KUBECONFIG") else None
-        return named or kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+        # The same order as in closeknit.kube.login: a kubeconfig, then the Pod's own account.
+        return kopf.login_with_kubeconfig(**kwargs) or kopf.login_with_service_account(**kwargs)
 
     # kopf decodes what it watches by json, and what that cannot do ends it. So it watches no kind whose schema keeps
     # fields unseen: those of a TrainingJob's template are its author's.

@@ -1,7 +1,8 @@
 """The words of each reason. Every number in them comes from a search or a count of this very cluster."""
 
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from closeknit.api.names import HOST_LEVEL, MNNVL, NVLINK_DOMAIN_LEVEL
@@ -46,7 +47,10 @@ class Case:
         return best_layout(Joints.of(self.cluster), ground, wanted, self.tables)
 
 
-def no_match(cluster: Cluster, request: Request) -> str:
+UNMEASURED = "no node agent has measured a GPU here"
+
+
+def no_match(cluster: Cluster, request: Request, ground: Ground) -> str:
     """No GPU of the cluster is of a product and size that the job takes."""
     asked = []
     if request.products:
@@ -63,11 +67,29 @@ def no_match(cluster: Cluster, request: Request) -> str:
         for (product, memory), number in sorted(found.items(), key=lambda entry: (-entry[1], str(entry[0])))
     ]
     fields = [
-        *(["name one of these in gpu.products"] if request.products else []),
+        *([f"name one of these in gpu.products{_near(request.products, found)}"] if request.products else []),
         *(["lower gpu.minMemory"] if request.min_memory_bytes is not None else []),
     ]
-    advice = f"; {listed(fields, 'or')}" if there else ""
-    return f"needs {_gpus(request)} {' '.join(asked)}; this cluster has {listed(there, 'and') or 'no GPUs'}{advice}"
+    wanted = f"needs {_gpus(request)} {' '.join(asked)}"
+    if not there:
+        return f"{wanted}; {UNMEASURED}{excluded(cluster, request, ground)}"
+    return f"{wanted}; this cluster has {listed(there, 'and')}; {listed(fields, 'or')}"
+
+
+def _near(wanted: Iterable[str], found: Iterable[tuple[str, int | None]]) -> str:
+    """` (for H200 probably NVIDIA-H200)` where all words of one name are in the other."""
+    there = sorted({product for product, _ in found})
+    told = []
+    for name in sorted({*wanted} - {*there}):
+        words = _words(name)
+        near = [product for product in there if words and (words <= _words(product) or words >= _words(product))]
+        told += [f"for {name} probably {listed(near, 'or')}"] if near else []
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _words(product: str) -> frozenset[str]:
+    """Of a product's name, but for the maker's: every product has that."""
+    return frozenset(re.findall(r"[a-z0-9]+", product.lower())) - {"nvidia", "tesla"}
 
 
 def insufficient(case: Case) -> str:
@@ -80,6 +102,8 @@ def insufficient(case: Case) -> str:
     nodes = sum(nodes for gpus, _, nodes in able if gpus)
     tail = excluded(case.cluster, request, ground)
     each = request.gpus_per_node
+    if not any(group.kind and group.kind.products for group in case.cluster.forest.now.counts):
+        return f"needs {_gpus(request)}; {UNMEASURED}{tail}"
     if each is None and free < request.gpus:
         where = f" on {count(nodes, 'node')}" if nodes else ""
         most = sum(gpus * nodes for gpus, nodes in _whole(case))

@@ -38,7 +38,7 @@ def unknown(cluster: Cluster, request: Request) -> NoFit | None:
 def refusal(cluster: Cluster, request: Request, tables: Tables) -> NoFit:
     """Why there is no layout for a request."""
     if (request.products or request.min_memory_bytes is not None) and not _any_match(cluster, request):
-        return NoFit(PendingReason.NO_MATCHING_GPU, no_match(cluster, request))
+        return NoFit(PendingReason.NO_MATCHING_GPU, no_match(cluster, request, tables.ground(cluster, request)))
     tried: Request | None = None
     met: Request | None = None
     for number, demand in enumerate(DEMANDS):

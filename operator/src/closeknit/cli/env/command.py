@@ -4,15 +4,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import DEFAULT_NAMESPACE, JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.api.printable import printable
 from closeknit.cli import objects
 from closeknit.cli.env.output import as_json, print_sheet
 from closeknit.cli.env.sheet import sheet
-from closeknit.cli.given import check_read_once
+from closeknit.cli.given import Reach, check_read_once
 from closeknit.cli.not_there import NotThere
 from closeknit.cli.plan import Refused, Sitting, decided
 from closeknit.cli.standard_input import named
+from closeknit.cluster.booking import names
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.job import InvalidJob
 from closeknit.lifecycle.bars import is_finished
@@ -22,11 +24,11 @@ from closeknit.lifecycle.bars import is_finished
 class Asked:
     """Which trainer, and where its job is described: in files, or in the cluster."""
 
-    job: JobKey | None
+    job: str | None
     file: Path | None
     """Of a job that need not be in the cluster yet."""
     cluster: Path | None
-    kubeconfig: Path | None
+    reach: Reach
     node_rank: int
 
 
@@ -44,20 +46,37 @@ async def _found(asked: Asked) -> Sitting:
         if asked.cluster is None or asked.job is not None:
             raise NotThere("give --filename together with --cluster, and without the name of a job")
         check_read_once({"--filename": asked.file, "--cluster": asked.cluster})
-        answer = decided(objects.training_job(asked.file), objects.cluster_objects(asked.cluster), datetime.now(UTC))
+        job = objects.training_job(asked.file, asked.reach.namespace)
+        answer = decided(job, objects.cluster_objects(asked.cluster), datetime.now(UTC))
         if isinstance(answer, Refused):
-            raise NotThere(f"{answer.job} does not fit: {answer.pending.reason}: {answer.pending.message}")
+            replaced = f" {answer.booked}; the job of the file, in its place," if answer.booked is not None else ""
+            words = f"{answer.job}{replaced} does not fit: {answer.pending.reason}: {answer.pending.message}"
+            raise NotThere(printable(words))
         return answer
     if asked.job is None:
         raise NotThere("give the name of a job, or --filename and --cluster")
     if asked.cluster is not None:
-        return _booked(build(objects.cluster_objects(asked.cluster)), asked.job, named(asked.cluster))
+        namespace, found = asked.reach.namespace or DEFAULT_NAMESPACE, objects.cluster_objects(asked.cluster)
+        return _booked(build(found), asked.job, namespace, asked.reach, named(asked.cluster))
     from closeknit.cli.env import live  # noqa: PLC0415 - files need not wait for its libraries
 
-    return _booked(build(await live.objects(asked.job, asked.kubeconfig)), asked.job, "the cluster")
+    namespace, found = await live.objects(asked.job, asked.reach)
+    return _booked(build(found), asked.job, namespace, asked.reach, "the cluster")
 
 
-def _booked(cluster: Cluster, key: JobKey, where: str) -> Sitting:
+def _key(cluster: Cluster, name: str, where: str) -> JobKey:
+    """That of the only job of a name, in whatever namespace. Raises NotThere."""
+    found = sorted(key for key in {*cluster.jobs, *cluster.invalid_jobs} if key[1] == name)
+    if len(found) == 1:
+        return JobKey(*found[0])
+    if not found:
+        raise NotThere(printable(f"{where} has no TrainingJob {name} in any namespace"))
+    places = names([namespace for namespace, _ in found])
+    raise NotThere(printable(f"{where} has a TrainingJob {name} in each of {places}: name one by --namespace"))
+
+
+def _booked(cluster: Cluster, name: str, namespace: str, reach: Reach, where: str) -> Sitting:
+    key = _key(cluster, name, where) if reach.everywhere else JobKey(namespace, name)
     job = cluster.jobs.get(key)
     if job is None:
         invalid: InvalidJob | None = cluster.invalid_jobs.get(key)

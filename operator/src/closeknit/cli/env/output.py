@@ -18,12 +18,15 @@ def as_json(sheet: Sheet) -> str:
         "warnings": sheet.warnings,
         "lacks": sheet.lacks,
         "leftToNCCL": sheet.left,
+        **({} if sheet.booked is None else {"booked": sheet.booked.wire()}),
     }
     return json.dumps(body, indent=2)
 
 
 def print_sheet(sheet: Sheet) -> None:
     """A table for people, whole lines however wide the terminal is: values are there to be copied."""
+    if sheet.booked is not None:
+        print(printable(f"{sheet.job} {sheet.booked}; if the job of the file replaced it:"))
     print(printable(f"{sheet.job}, node rank {sheet.node_rank} on {sheet.node}"))
     rows = [("VARIABLE", "VALUE", "SET BY", "WHY")]
     rows += [(printable(line.name), printable(line.value), line.setter.value, printable(line.why))

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from closeknit.api.names import JobKey
 from closeknit.cli.not_there import NotThere
-from closeknit.cli.plan import Sitting
+from closeknit.cli.plan import Booked, Sitting
 from closeknit.launch.environment import environment, shown
 from closeknit.launch.nccl import left_alone
 from closeknit.lifecycle.shortcoming import shortcoming
@@ -42,6 +42,8 @@ class Sheet:
     """Harmful settings of the template's."""
     lacks: str | None
     """What the gang has to do without."""
+    booked: Booked | None
+    """What the job holds that this one would replace."""
     left: tuple[str, ...]
     """Variables that people set for such a gang, and that are better left to NCCL."""
 
@@ -70,5 +72,6 @@ def sheet(found: Sitting, node_rank: int) -> Sheet:
         lines=tuple(lines),
         warnings=tuple(map(str, made.warnings)),
         lacks=None if lacking is None else lacking.message,
+        booked=found.booked,
         left=tuple(name for name in left_alone(gang) if name not in own),
     )

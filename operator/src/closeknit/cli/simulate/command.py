@@ -38,6 +38,8 @@ class Asked:
 def simulate(asked: Asked, clock: datetime, *, is_json: bool) -> Account:
     """Replays the trace and prints the account; the progress goes to stderr. Raises BadInput."""
     check_read_once({"TRACE": asked.trace, "--cluster": asked.cluster})
+    if asked.plot is not None and asked.plot.suffix.lower() not in ("", ".svg"):
+        raise BadInput(asked.plot, None, "", "--plot writes SVG alone: give it a name that ends in .svg")
     jobs = trace(asked.trace)
     cluster = _cluster(asked.cluster)
     if asked.plot is not None:

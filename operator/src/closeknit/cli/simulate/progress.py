@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from closeknit.cli.outlet import left_tidy
+
 ELSEWHERE_S = 30.0  # of an hour's replay a log has 120 lines, and whoever reads along waits no longer than this
 _WHAT = "jobs begun and ended"
 
@@ -18,7 +20,7 @@ def progress(total: int, console: Console) -> Iterator[Callable[[int], None]]:
         yield _Lines(total, console).advance
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with left_tidy(), Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(_WHAT, total=total)
         yield lambda more: bar.advance(task, more)
 

@@ -198,7 +198,7 @@ def _spec(place: _Place, gpus: int, asked: _Row) -> TrainingJobSpec:
     rule = fault.get("ctx", {}).get("error")
     if isinstance(rule, FieldError):
         raise place.bad(_column(tuple(rule.field.split("."))), rule.message)
-    raise place.bad(_column(fault["loc"]), f"{shown(fault['input'])}; {expected(fault['msg'])}")
+    raise place.bad(_column(fault["loc"]), f"{shown(fault['input'])}; {expected(fault)}")
 
 
 def _column(way: tuple[str | int, ...]) -> str:

@@ -9,6 +9,7 @@ from closeknit.api.names import API_VERSION, NODE_TOPOLOGY
 from closeknit.api.objects import NodeTopology
 from closeknit.api.printable import printable
 from closeknit.cli import objects
+from closeknit.cli.given import Reach
 from closeknit.cli.not_there import NotThere
 from closeknit.cli.standard_input import named
 from closeknit.cli.topology.drawing import drawing
@@ -25,7 +26,7 @@ class Asked:
     node: str | None
     file: Path | None
     smi: Path | None
-    kubeconfig: Path | None
+    reach: Reach
     live: bool = False
 
 
@@ -58,7 +59,7 @@ async def _watch(asked: Asked, form: str) -> None:
         raise NotThere("--live shows one node of the cluster as a table; give its name, and no file")
     from closeknit.cli.topology.watching import watch  # noqa: PLC0415 - files need not wait for its libraries
 
-    await watch(asked.node, asked.kubeconfig, _sheet)
+    await watch(asked.node, asked.reach, _sheet)
 
 
 async def _found(asked: Asked) -> list[NodeTopology]:
@@ -71,7 +72,7 @@ async def _found(asked: Asked) -> list[NodeTopology]:
         return _named(objects.node_topologies(asked.file), asked.node, named(asked.file))
     from closeknit.cli.topology.live import node_topologies  # noqa: PLC0415 - files need not wait for its libraries
 
-    return _named(await node_topologies(asked.node, asked.kubeconfig), asked.node, "the cluster")
+    return _named(await node_topologies(asked.node, asked.reach), asked.node, "the cluster")
 
 
 def _named(found: Sequence[NodeTopology], node: str | None, where: str) -> list[NodeTopology]:

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 
 from closeknit.api.objects import NodeTopology
 from closeknit.cli.asking import asking
+from closeknit.cli.given import Reach
+from closeknit.cli.outlet import left_tidy
 from closeknit.cli.topology.agents import Agent
 from closeknit.cli.topology.live import NODE_TOPOLOGIES
 from closeknit.cli.topology.moment import Moment
@@ -18,11 +19,11 @@ from closeknit.cli.topology.tables import WIDTH, on_screen, page
 EVERY_S = 2.0  # an agent asks its driver once a second at most
 
 
-async def watch(node: str, kubeconfig: Path | None, as_sheet: Callable[[NodeTopology], Sheet]) -> None:
+async def watch(node: str, reach: Reach, as_sheet: Callable[[NodeTopology], Sheet]) -> None:
     """Shows it until somebody interrupts; once, where nobody looks but a program reads. Raises NotThere."""
     console = Console()
     missing = f"the cluster has no NodeTopology {node}, or its agent has gone"
-    async with asking(kubeconfig, missing=missing) as api:
+    async with asking(reach, missing=missing) as api:
         agent = await Agent.of(api, node)
 
         async def look() -> tuple[Sheet, Mapping[int, Moment]]:
@@ -32,7 +33,7 @@ async def watch(node: str, kubeconfig: Path | None, as_sheet: Callable[[NodeTopo
         if not console.is_terminal:
             Console(width=WIDTH).print(page(*await look()))
             return
-        with Live(console=console, auto_refresh=False, screen=False) as shown:
+        with left_tidy(), Live(console=console, auto_refresh=False, screen=False) as shown:
             while True:
                 shown.update(on_screen(*await look(), console), refresh=True)
                 await asyncio.sleep(EVERY_S)
