@@ -77,9 +77,10 @@ check: environment ## ruff, mypy, layer contracts, generated files
 	@$(UV) lock --check --quiet
 
 .PHONY: generate
-generate: environment ## Write crds/, the chart's copies and docs/scenarios.md
+generate: environment ## Write crds/, the chart's copies, docs/scenarios.md and docs/blame.md
 	@$(RUN) python -m closeknit.api.crd
 	@PYTHONPATH=tests $(RUN) python -m scenarios.index
+	@PYTHONPATH=tests $(RUN) python -m scenarios.blame
 
 .PHONY: privileges
 privileges: control-plane ## Ask the API server what each identity may do, and write it to docs/security.md

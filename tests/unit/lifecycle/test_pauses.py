@@ -47,7 +47,16 @@ def test_a_pause_grows_with_bad_luck_in_a_row(ago_s: tuple[int, ...], pause_s: i
     assert ready == (None if pause_s is None else NOW + timedelta(seconds=pause_s))
 
 
-@pytest.mark.parametrize("reason", [reason for reason in EndReason if reason not in BAD_LUCK])
+@pytest.mark.parametrize(("ago_s", "pause_s"), [((0,), 15), ((60, 0), 30), ((200, 100, 0), 60), ((0,) * 10, 300)])
+def test_what_waits_for_an_object_pauses_from_the_first_time_on(ago_s: tuple[int, ...], pause_s: int) -> None:
+    status = ended(*ago_s, reason=EndReason.OBJECT_MISSING)
+    assert restart_at(status, NOW) == NOW + timedelta(seconds=pause_s)
+
+
+OTHERS = [reason for reason in EndReason if reason not in {*BAD_LUCK, EndReason.OBJECT_MISSING}]
+
+
+@pytest.mark.parametrize("reason", OTHERS)
 def test_what_a_job_or_its_user_does_is_no_bad_luck(reason: EndReason) -> None:
     assert restart_at(ended(30, 0, reason=reason), NOW) is None
 

@@ -184,6 +184,7 @@ class EndReason(StrEnum):
     GPU_TAKEN = "GPUTaken"
     NODE_CHANGED = "NodeChanged"
     UNSCHEDULABLE = "Unschedulable"
+    OBJECT_MISSING = "ObjectMissing"
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
     MULTICAST_FAILED = "MulticastFailed"

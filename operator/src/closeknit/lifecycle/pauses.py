@@ -13,6 +13,7 @@ _BAD_LUCK = frozenset(
         EndReason.GPU_TAKEN,
         EndReason.NODE_CHANGED,
         EndReason.UNSCHEDULABLE,
+        EndReason.OBJECT_MISSING,
         EndReason.NODE_REFUSED,
         EndReason.DISRUPTED,
         EndReason.MISPLACED,
@@ -20,6 +21,8 @@ _BAD_LUCK = frozenset(
 )
 _IN_A_ROW = timedelta(minutes=10)  # an attempt that ends so long after the one before has had its chance
 _LONGEST_PAUSE_S = 300
+# Nobody tells us of an object that is missing when it comes, and nothing else is tried: at the pace of people.
+_FIRST_PAUSE_FOR_OBJECT_S = 15
 # A deletion's timestamp is the end of its grace period: what is there so long after it may stay for ever.
 LINGERS_AFTER = timedelta(seconds=30)
 _FAR = datetime(9000, 1, 1, tzinfo=UTC)
@@ -63,7 +66,8 @@ def restart_at(status: TrainingJobStatus, now: datetime) -> datetime | None:
         if ended.reason not in _BAD_LUCK or before - at > _IN_A_ROW:
             break
         before, row = at, row + 1
-    pause_s = 0 if row <= 1 else min(2 ** (row - 1), _LONGEST_PAUSE_S)
+    first_s = _FIRST_PAUSE_FOR_OBJECT_S if status.attempts[-1].reason == EndReason.OBJECT_MISSING else 1
+    pause_s = 0 if row <= 1 and first_s == 1 else min(first_s * 2 ** max(row - 1, 0), _LONGEST_PAUSE_S)
     ready = last + timedelta(seconds=pause_s)
     return ready if is_between(last, now, ready) else None
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from closeknit.api.names import GPU_RESOURCE, MIG_RESOURCE_PREFIX, EndReason, ExclusionReason
+from closeknit.api.names import EndReason, ExclusionReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking import Share
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
+from closeknit.cluster.symptoms import Symptom, of_scheduler
 from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.blame import TABLE, Follows
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.ending import end
 from closeknit.lifecycle.freed import freed
@@ -22,17 +24,9 @@ from closeknit.lifecycle.unjudged import ENDED_AFTER, own_cause, since
 from closeknit.placement.admission import admits, untolerated
 from closeknit.placement.request import Request, request
 
-# A rank that cannot be scheduled so long has lost its GPUs: the scheduler sees a device that was just freed within
-# 0.05 s (measured on Kubernetes 1.36).
-TAKEN_AFTER = timedelta(seconds=2)
-# What else a scheduler lacks (CPU, a port, a neighbour) may be on its way out with another Pod's grace period of 30 s.
-REFUSED_AFTER = timedelta(seconds=30)
 # A kubelet that is restarted says NotReady for some ten seconds, and starts what is bound to it all the same.
 SILENT_AFTER = timedelta(seconds=30)
 
-# The scheduler's words for claims that find devices taken, and for a device plugin that has too few left.
-_CLAIMS_TAKEN = "cannot allocate all claims"
-_GPUS_TAKEN = (f"Insufficient {GPU_RESOURCE}", f"Insufficient {MIG_RESOURCE_PREFIX}")
 _BEYOND = frozenset({"Running", "Succeeded", "Failed"})  # phases of a Pod that its node has taken
 _REFUSALS = frozenset({"Unschedulable", "SchedulerError"})  # a Pod with gates of the user's own is not refused
 
@@ -131,12 +125,17 @@ def _refused(attempt: Attempt, pod: Pod, node: str) -> _Hindrance | None:
     condition = pod.condition("PodScheduled")
     if condition is None or condition.status != "False" or condition.reason not in _REFUSALS:
         return None
-    words, began, now = condition.message or "no reason given", condition.last_transition_time, attempt.subject.now
-    if _are_gpus_taken(attempt, pod, words):
+    said = of_scheduler(condition.message or "")
+    words = condition.message or "no reason given"
+    row = TABLE[_of_own_claim(attempt, pod, said.symptom)]
+    until = over_at(condition.last_transition_time, row.after, attempt.subject.now)
+    if row.reason is EndReason.GPU_TAKEN:
         message = f"Pod {pod.name} lost GPUs of node {node} to somebody else ({words}); the job is placed anew"
-        return _Hindrance(EndReason.GPU_TAKEN, message, node, over_at(began, TAKEN_AFTER, now))
-    message = f"Pod {pod.name} cannot be scheduled on node {node}: {words}"
-    return _Hindrance(EndReason.UNSCHEDULABLE, message, node, over_at(began, REFUSED_AFTER, now))
+    elif row.follows is Follows.WAIT:
+        message = f"Pod {pod.name} waits for an object: {words}; it is tried again from time to time"
+    else:
+        message = f"Pod {pod.name} cannot be scheduled on node {node}: {words}"
+    return _Hindrance(row.reason, message, node, until, is_of_node=row.follows is not Follows.WAIT)
 
 
 def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
@@ -150,14 +149,17 @@ def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
     return _Hindrance(EndReason.UNSCHEDULABLE, message, node, began + ENDED_AFTER, is_of_node=False)
 
 
-def _are_gpus_taken(attempt: Attempt, pod: Pod, words: str) -> bool:
-    """Whether it says that GPUs are missing, and those of our own claim are. A scheduler allocates all claims of a Pod
-    or none, and does not say which it cannot: beside another claim nobody has taken anything for sure."""
+def _of_own_claim(attempt: Attempt, pod: Pod, symptom: Symptom) -> Symptom:
+    """The symptom, where it may be the GPUs, by our own claim. A scheduler allocates all claims of a Pod or none, and
+    does not say which it cannot: beside another claim nobody has taken GPUs for sure; and nobody has where ours has
+    them."""
+    if symptom not in {Symptom.GPUS_TAKEN, Symptom.CLAIMS_NOT_ALLOCATED}:
+        return symptom
     claim = own_claim(attempt.subject.cluster, pod)
     if claim is not None and claim.allocated:
-        return False
-    is_plugins = any(taken in words for taken in _GPUS_TAKEN)
-    return is_plugins or (_CLAIMS_TAKEN in words and all(name == pod.name for name in pod.claims))
+        return Symptom.NOT_SCHEDULED
+    is_ours = symptom is Symptom.GPUS_TAKEN or all(name == pod.name for name in pod.claims)
+    return Symptom.GPUS_TAKEN if is_ours else symptom
 
 
 def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:

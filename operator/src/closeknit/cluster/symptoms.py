@@ -1,0 +1,116 @@
+"""What others say of a Pod, decoded: the one place where words of schedulers, kubelets and device drivers are read.
+
+Words in, values out. Whose fault a symptom is, and what follows, says the table of `closeknit.lifecycle.blame`.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Source(Enum):
+    """Who says it; the value is for people."""
+
+    SCHEDULER = "The scheduler"
+
+
+class Symptom(Enum):
+    """The closed list of what may be said: who says it, and what it means."""
+
+    VOLUME_CLAIM_NOT_THERE = (Source.SCHEDULER, "a PersistentVolumeClaim of the template is not there")
+    VOLUME_CLAIM_NOT_BOUND = (Source.SCHEDULER, "a PersistentVolumeClaim of the template is not bound")
+    VOLUME_NOT_THERE = (Source.SCHEDULER, "the PersistentVolume of a claim is not there")
+    VOLUME_IN_USE = (Source.SCHEDULER, "another Pod has a volume that one Pod at a time may have")
+    CLAIM_NOT_THERE = (Source.SCHEDULER, "a ResourceClaim of the template is not there")
+    DEVICE_CLASS_NOT_THERE = (Source.SCHEDULER, "a DeviceClass that a claim names is not there")
+    GPUS_TAKEN = (Source.SCHEDULER, "GPUs that are booked are not free on the node")
+    CLAIMS_NOT_ALLOCATED = (Source.SCHEDULER, "a device that a claim asks for is not free on the node")
+    VOLUME_ELSEWHERE = (Source.SCHEDULER, "a volume cannot be used on the node")
+    NODE_FULL = (Source.SCHEDULER, "the node has too little left of something else")
+    NODE_CLOSED = (Source.SCHEDULER, "the node is cordoned, or has a taint that the Pod does not tolerate")
+    NEIGHBOURS = (Source.SCHEDULER, "affinity to other Pods, or topology spread, keeps the Pod off the node")
+    NODE_NOT_SELECTED = (Source.SCHEDULER, "the Pod's node selector or affinity does not take the node")
+    NOT_SCHEDULED = (Source.SCHEDULER, "anything else, in whatever scheduler's words")
+
+    def __init__(self, source: Source, means: str) -> None:
+        self.source = source
+        self.means = means
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One symptom, as it was said."""
+
+    symptom: Symptom
+    words: str
+    name: str = ""
+    """Name of the object that the words name; empty where they name none."""
+
+
+# Of kube-scheduler 1.27 to 1.36, what its plugins say (pkg/scheduler/framework/plugins); <name> stands for an object's
+# name. Of several the first here counts: where an object lacks, no other node helps, and where GPUs are gone, the rest
+# does not matter.
+SCHEDULER_WORDS: tuple[tuple[str, Symptom], ...] = (
+    ('persistentvolumeclaim "<name>" not found', Symptom.VOLUME_CLAIM_NOT_THERE),
+    ('persistentvolumeclaim "<name>" is being deleted', Symptom.VOLUME_CLAIM_NOT_THERE),
+    ('controller to create the persistentvolumeclaim "<name>"', Symptom.VOLUME_CLAIM_NOT_THERE),
+    ("unbound immediate PersistentVolumeClaims", Symptom.VOLUME_CLAIM_NOT_BOUND),
+    ('persistentvolumeclaim "<name>" bound to non-existent persistentvolume', Symptom.VOLUME_NOT_THERE),
+    ("bound to non-existent pv", Symptom.VOLUME_NOT_THERE),
+    ("ReadWriteOncePod access mode", Symptom.VOLUME_IN_USE),
+    ('resourceclaim "<name>" not found', Symptom.CLAIM_NOT_THERE),
+    ('resourceclaims.resource.k8s.io "<name>" not found', Symptom.CLAIM_NOT_THERE),
+    ("controller to create the resourceclaim", Symptom.CLAIM_NOT_THERE),
+    ("device class <name> does not exist", Symptom.DEVICE_CLASS_NOT_THERE),
+    ("Insufficient nvidia.com/gpu", Symptom.GPUS_TAKEN),
+    ("Insufficient nvidia.com/mig-", Symptom.GPUS_TAKEN),
+    ("cannot allocate all claims", Symptom.CLAIMS_NOT_ALLOCATED),
+    ("resourceclaim not available on the node", Symptom.CLAIMS_NOT_ALLOCATED),
+    ("volume node affinity conflict", Symptom.VOLUME_ELSEWHERE),
+    ("didn't match PersistentVolume's node affinity", Symptom.VOLUME_ELSEWHERE),
+    ("had no available volume zone", Symptom.VOLUME_ELSEWHERE),
+    ("didn't find available persistent volumes to bind", Symptom.VOLUME_ELSEWHERE),
+    ("did not have enough free storage", Symptom.VOLUME_ELSEWHERE),
+    ("binding volumes:", Symptom.VOLUME_ELSEWHERE),
+    ("Insufficient <name>", Symptom.NODE_FULL),
+    ("Too many pods", Symptom.NODE_FULL),
+    ("didn't have free ports", Symptom.NODE_FULL),
+    ("exceed max volume count", Symptom.NODE_FULL),
+    ("had no available disk", Symptom.NODE_FULL),
+    ("were unschedulable", Symptom.NODE_CLOSED),
+    ("had untolerated taint", Symptom.NODE_CLOSED),
+    ("had taint", Symptom.NODE_CLOSED),
+    ("pod affinity rules", Symptom.NEIGHBOURS),
+    ("anti-affinity rules", Symptom.NEIGHBOURS),
+    ("pod topology spread constraints", Symptom.NEIGHBOURS),
+)
+# Said of the nodes that a pinned Pod is not made for, too: it counts where nothing else is said.
+_NOT_SELECTED = ("didn't match Pod's node affinity/selector", "didn't satisfy plugin(s) [NodeAffinity]")
+# What preemption found is a second opinion on the same, behind the first.
+_AFTERTHOUGHTS = ("no new claims to deallocate", "still not schedulable", "preemption: ")
+
+
+def _pattern(words: str) -> re.Pattern[str]:
+    return re.compile(re.escape(words).replace("<name>", r"(?P<name>[^\s\",]{0,252}[^\s\",.])"))
+
+
+_SCHEDULER = tuple((_pattern(words), symptom) for words, symptom in SCHEDULER_WORDS)
+_MOST_WORDS = 4096  # characters that are read: a condition's message of 5,000 nodes is a histogram of less
+
+
+def spoken(symptom: Symptom) -> list[str]:
+    """The words by which it is known."""
+    return [words for words, known in SCHEDULER_WORDS if known is symptom]
+
+
+def of_scheduler(message: str) -> Said:
+    """What keeps a Pod off the node that it is made for, in a scheduler's words; of several things the one that
+    matters most."""
+    words = message[:_MOST_WORDS]
+    for afterthought in _AFTERTHOUGHTS:
+        words = words.partition(afterthought)[0]
+    for pattern, symptom in _SCHEDULER:
+        if found := pattern.search(words):
+            return Said(symptom, message, found.groupdict().get("name") or "")
+    is_not_selected = any(each in words for each in _NOT_SELECTED)
+    return Said(Symptom.NODE_NOT_SELECTED if is_not_selected else Symptom.NOT_SCHEDULED, message)

@@ -1,0 +1,94 @@
+"""Whose fault it is, and what follows: the closed table of all that schedulers, kubelets, the API server and device
+drivers say of a job's Pods. docs/blame.md is generated from it.
+
+`closeknit.cluster.symptoms` reads the words, and everything that ends an attempt looks here for what comes of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from closeknit.api.names import EndReason
+from closeknit.cluster.symptoms import Symptom
+
+
+class Blame(Enum):
+    """Whose fault it is; the value is for people. Only what the job did itself is charged to it."""
+
+    NODE = "this node"
+    GPU = "these GPUs of the node"
+    JOB = "this job"
+    OBJECT = "an object that it needs"
+    SITE = "the site"
+    NOBODY = "nobody"
+
+
+class Consequence(NamedTuple):
+    """What follows, for people."""
+
+    word: str
+    means: str
+
+
+class Follows(Enum):
+    """What follows."""
+
+    ELSEWHERE = Consequence(
+        "elsewhere", "the attempt ends; the next one avoids the node until that changes, for ten minutes at most"
+    )
+    OTHER_GPUS = Consequence(
+        "the other GPUs", "the attempt ends; the next one takes other GPUs, of the node or elsewhere"
+    )
+    ANEW = Consequence("placed anew", "the attempt ends; the next one takes what is best then, and may take the same")
+    WAIT = Consequence("wait, hold nothing", "the attempt ends; the job holds nothing, and is tried again after pauses")
+    END = Consequence("end", "the job has failed")
+    TELL = Consequence("tell", "it is told in the status and an Event; nothing ends by it")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What comes of one symptom."""
+
+    blame: Blame
+    follows: Follows
+    reason: EndReason
+    after: timedelta = timedelta()
+    """How long it has to last: what comes and goes by itself ends nothing."""
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether the end of the attempt counts against restart.limit."""
+        return self.blame is Blame.JOB
+
+
+# A rank that cannot be scheduled so long has lost its GPUs: the scheduler sees a device that was just freed within
+# 0.05 s (measured on Kubernetes 1.36).
+TAKEN_AFTER = timedelta(seconds=2)
+# What else a scheduler lacks (CPU, a port, a neighbour) may be on its way out with another Pod's grace period of 30 s.
+REFUSED_AFTER = timedelta(seconds=30)
+
+_GPUS = Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_TAKEN, TAKEN_AFTER)
+_ELSEWHERE = Row(Blame.NODE, Follows.ELSEWHERE, EndReason.UNSCHEDULABLE, REFUSED_AFTER)
+_OBJECT = Row(Blame.OBJECT, Follows.WAIT, EndReason.OBJECT_MISSING, REFUSED_AFTER)
+
+TABLE: Mapping[Symptom, Row] = MappingProxyType(
+    {
+        Symptom.VOLUME_CLAIM_NOT_THERE: _OBJECT,
+        Symptom.VOLUME_CLAIM_NOT_BOUND: _OBJECT,
+        Symptom.VOLUME_NOT_THERE: _OBJECT,
+        Symptom.VOLUME_IN_USE: _OBJECT,
+        Symptom.CLAIM_NOT_THERE: _OBJECT,
+        Symptom.DEVICE_CLASS_NOT_THERE: _OBJECT,
+        Symptom.GPUS_TAKEN: _GPUS,
+        Symptom.CLAIMS_NOT_ALLOCATED: _ELSEWHERE,
+        Symptom.VOLUME_ELSEWHERE: _ELSEWHERE,
+        Symptom.NODE_FULL: _ELSEWHERE,
+        Symptom.NODE_CLOSED: _ELSEWHERE,
+        Symptom.NEIGHBOURS: _ELSEWHERE,
+        Symptom.NODE_NOT_SELECTED: _ELSEWHERE,
+        Symptom.NOT_SCHEDULED: _ELSEWHERE,
+    }
+)
