@@ -19,6 +19,7 @@ from harness.machines import OTHER_TEAM, device_class, node_object, notebook, re
 
 KINDS = "nodes,nodetopologies,clustertopologies,trainingjobs,pods,resourceslices,resourceclaims"
 KINDS += ",deviceclasses,priorityclasses"
+KINDS += ",persistentvolumeclaims,persistentvolumes,storageclasses"
 LEFT_BY_JOBS = ("pods", "resourceclaims", "trainingjobs")
 RACK_LABEL = "example.com/rack"
 PLUGIN = {"h200-1": ("r1", "hgx-h200"), "h200-2": ("r2", "hgx-h200"), "h200-3": ("r1", "hgx-h200")}

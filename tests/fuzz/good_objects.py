@@ -92,6 +92,56 @@ DEVICE_CLASS: Object = {
 }
 
 
+STORAGE: tuple[Object, ...] = (
+    {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": "data",
+            "namespace": "ml",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes", "volume.kubernetes.io/selected-node": "gpu-0000"},
+        },
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "fast",
+            "volumeName": "pv-1",
+            "volumeMode": "Filesystem",
+            "resources": {"requests": {"storage": "10Gi"}},
+            "selector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]},
+        },
+        "status": {"phase": "Bound"},
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv-1", "labels": {"topology.kubernetes.io/zone": "a__b"}},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "capacity": {"storage": "10Gi"},
+            "storageClassName": "fast",
+            "claimRef": {"namespace": "ml", "name": "data", "uid": "uid-data"},
+            "nodeAffinity": {
+                "required": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["x"]}]},
+                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["x"]}]},
+                    ]
+                }
+            },
+        },
+        "status": {"phase": "Available"},
+    },
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "provisioner": "disk.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}],
+    },
+)
+
+
 def _claim() -> Object:
     claim = notebook("gpu-0001", [0, 1])[0]
     device = {"request": "gpus", "driver": "gpu.nvidia.com", "pool": "gpu-0001", "device": "gpu-0"}
@@ -106,7 +156,7 @@ def _claim() -> Object:
 def good_objects() -> dict[Stream, list[Object]]:
     """By stream; each with what an API server sets."""
     found: dict[Stream, list[Object]] = {kind.stream: [] for kind in KINDS}
-    for each in [*objects(2), JOB, BOOKED, CHILD, PRIORITY, DEVICE_CLASS, _claim()]:
+    for each in [*objects(2), JOB, BOOKED, CHILD, PRIORITY, DEVICE_CLASS, *STORAGE, _claim()]:
         stream = next(kind.stream for kind in KINDS if kind.kind == each["kind"])
         if each["kind"] == "Pod":
             stream = Stream.CHILD_PODS if each is CHILD else Stream.OTHER_PODS

@@ -231,6 +231,7 @@ def _snapshot(cluster: LocalCluster) -> Cluster:
     file = cluster.directory / "objects.json"
     kinds = "nodes,nodetopologies,clustertopologies,trainingjobs,pods"
     kinds += ",resourceslices,resourceclaims,deviceclasses,priorityclasses"
+    kinds += ",persistentvolumeclaims,persistentvolumes,storageclasses"
     file.write_text(cluster.kubectl("get", kinds, "--all-namespaces", "--output=json"))
     return build(cluster_objects(file))
 

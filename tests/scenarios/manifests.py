@@ -334,6 +334,93 @@ def device_class(name: str, resource: str | None = None, *, selectors: Sequence[
     }
 
 
+def storage_class(
+    name: str = "fast", *, waits: bool = True, provisioner: str = "disk.example.com", zones: Sequence[str] = ()
+) -> Manifest:
+    """One whose claims wait for their first Pod; with zones: one that makes volumes in these alone."""
+    terms = [{"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": list(zones)}]}]
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer" if waits else "Immediate",
+        **({"allowedTopologies": terms} if zones else {}),
+    }
+
+
+def volume_claim(
+    name: str = "data",
+    *,
+    volume: str = "",
+    bound: bool = True,
+    storage_class: str | None = "fast",
+    mode: str = "ReadWriteMany",
+    selected_node: str = "",
+    namespace: str = "team-b",
+    phase: str = "",
+) -> Manifest:
+    """A PersistentVolumeClaim: bound where it names a volume, unless that is still to come."""
+    annotations = {"pv.kubernetes.io/bind-completed": "yes"} if volume and bound else {}
+    if selected_node:
+        annotations["volume.kubernetes.io/selected-node"] = selected_node
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-of-{name}", "annotations": annotations},
+        "spec": {
+            "accessModes": [mode],
+            "resources": {"requests": {"storage": "10Gi"}},
+            **({"storageClassName": storage_class} if storage_class is not None else {}),
+            **({"volumeName": volume} if volume else {}),
+        },
+        "status": {"phase": phase or ("Bound" if annotations else "Pending")},
+    }
+
+
+def volume(
+    name: str = "pv-1",
+    *,
+    claim: str | None = "data",
+    hosts: Sequence[str] = (),
+    zones: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+    storage_class: str = "fast",
+    mode: str = "ReadWriteMany",
+    size: str = "10Gi",
+) -> Manifest:
+    """A PersistentVolume: of a claim of team-b, or free; for these hosts or zones alone."""
+    wanted = [("kubernetes.io/hostname", hosts), ("topology.kubernetes.io/zone", zones)]
+    expressions = [{"key": key, "operator": "In", "values": list(values)} for key, values in wanted if values]
+    affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}}
+    reference = {"claimRef": {"namespace": "team-b", "name": claim, "uid": f"uid-of-{claim}"}} if claim else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": dict(labels or {})},
+        "spec": {
+            "accessModes": [mode],
+            "capacity": {"storage": size},
+            "storageClassName": storage_class,
+            **(affinity if expressions else {}),
+            **reference,
+        },
+        "status": {"phase": "Bound" if claim else "Available"},
+    }
+
+
+def claiming(*claims: str, ephemeral: Mapping[str, Any] | None = None) -> Manifest:
+    """A template whose Pods use these claims, and one that is made for each Pod."""
+    volumes: list[Manifest] = [
+        {"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim}}
+        for number, claim in enumerate(claims)
+    ]
+    if ephemeral is not None:
+        volumes.append({"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": dict(ephemeral)}}})
+    container = {"name": "trainer", "image": "registry.example/train:1"}
+    return {"spec": {"containers": [container], "volumes": volumes}}
+
+
 def cluster_topology(*levels: str, name: str = "default", **spec: Any) -> Manifest:
     """Levels outermost first, each read from a node label of its own name under `net.example/`."""
     return {

@@ -26,8 +26,11 @@ from scenarios.manifests import (
     priority_class,
     resource_claim,
     resource_slice,
+    storage_class,
     training_job,
     uuids,
+    volume,
+    volume_claim,
     worker,
 )
 
@@ -50,6 +53,9 @@ EXAMPLES: dict[str, Manifest] = {
     "ResourceClaim": resource_claim("x", ("gpu-1", 0)),
     "PriorityClass": priority_class("high", 1000),
     "DeviceClass": device_class("fpga", "example.com/fpga"),
+    "PersistentVolumeClaim": volume_claim(volume="pv-1"),
+    "PersistentVolume": volume(zones=["a"]),
+    "StorageClass": storage_class(zones=["a"]),
 }
 
 
@@ -71,6 +77,9 @@ def test_the_table_names_what_an_api_server_serves() -> None:
         ("resource.k8s.io", "v1", "resourceclaims"),
         ("scheduling.k8s.io", "v1", "priorityclasses"),
         ("resource.k8s.io", "v1", "deviceclasses"),
+        ("", "v1", "persistentvolumeclaims"),
+        ("", "v1", "persistentvolumes"),
+        ("storage.k8s.io", "v1", "storageclasses"),
     ]
     ours, others = BY_STREAM[Stream.CHILD_PODS], BY_STREAM[Stream.OTHER_PODS]
     assert (ours.label_selector, ours.field_selector) == ("closeknit.dev/job", None)

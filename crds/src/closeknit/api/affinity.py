@@ -1,6 +1,7 @@
 """The required node affinity of a Pod template, read by the API server's own rules.
 
-What it means for a node is kube-scheduler's (closeknit.placement.admission); here is what it says.
+What it means for a node is kube-scheduler's (closeknit.placement.admission); here is what it says. Volumes bear the
+same (closeknit.cluster.storage).
 """
 
 import re
@@ -37,6 +38,11 @@ class Operator(StrEnum):
     DOES_NOT_EXIST = "DoesNotExist"
     GREATER = "Gt"
     LESS = "Lt"
+
+
+# Every node is asked, and a member of an enum is found several times as quickly by a name of its own.
+_IN, _NOT_IN, _GREATER = Operator.IN, Operator.NOT_IN, Operator.GREATER
+_EXISTS, _DOES_NOT_EXIST = Operator.EXISTS, Operator.DOES_NOT_EXIST
 
 
 class Requirement(NamedTuple):
@@ -89,7 +95,7 @@ def required_node_affinity(spec: dict[str, Any], path: str) -> NodeAffinity | No
     count = 0
     for index, term in enumerate(given):
         at = f"{path}.nodeSelectorTerms[{index}]"
-        labels = [_of_label(entry, where) for where, entry in _requirements(term, "matchExpressions", at)]
+        labels = [label_requirement(entry, where) for where, entry in _requirements(term, "matchExpressions", at)]
         names = [_of_name(entry, where) for where, entry in _requirements(term, "matchFields", at)]
         count += len(labels) + len(names)
         if labels or names:  # an empty term selects no node
@@ -100,6 +106,23 @@ def required_node_affinity(spec: dict[str, Any], path: str) -> NodeAffinity | No
             "values of one, or give them a label"
         )
     return NodeAffinity(tuple(terms))
+
+
+def holds(requirement: Requirement, value: str | None) -> bool:
+    """Whether a value meets a requirement; None where the node has none."""
+    _, operator, values, bound = requirement
+    if operator is _IN:
+        return value in values
+    if operator is _NOT_IN:
+        return value not in values
+    if operator is _EXISTS:
+        return value is not None
+    if operator is _DOES_NOT_EXIST:
+        return value is None
+    number = None if bound is None or value is None else int64(value)
+    if bound is None or number is None:
+        return False
+    return number > bound if operator is _GREATER else number < bound
 
 
 def int64(value: str) -> int | None:
@@ -114,7 +137,8 @@ def _requirements(term: dict[str, Any], field: str, path: str) -> Iterator[tuple
     return ((f"{path}.{field}[{index}]", entry) for index, entry in enumerate(objects_at(term, field, path)))
 
 
-def _of_label(entry: dict[str, Any], path: str) -> Requirement:
+def label_requirement(entry: dict[str, Any], path: str) -> Requirement:
+    """What one entry of matchExpressions requires of a label. Raises MalformedError for what the API server refuses."""
     key, operator, values = _read(entry, path, tuple(Operator))
     match = _KEY.fullmatch(key)
     if match is None or len(match["prefix"] or "") > _SUBDOMAIN_LENGTH:

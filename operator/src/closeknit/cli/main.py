@@ -110,6 +110,7 @@ def plan(
     \b
       kinds=nodes,nodetopologies,clustertopologies,trainingjobs,pods
       kinds=$kinds,resourceslices,resourceclaims,deviceclasses,priorityclasses
+      kinds=$kinds,persistentvolumeclaims,persistentvolumes,storageclasses
       kubectl get $kinds -A -o yaml > cluster.yaml
       closeknit plan -f job.yaml --cluster cluster.yaml
 

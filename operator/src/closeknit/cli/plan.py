@@ -11,6 +11,7 @@ from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJ
 from closeknit.cluster.booking import assignments, booking, names
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import Change, ClusterObject, Stream, pod_stream
+from closeknit.cluster.volumes import NO_VOLUMES
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
 from closeknit.launch.nccl import NVLS
@@ -30,7 +31,7 @@ from closeknit.placement.nvls import planned
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import NoFit
 from closeknit.placement.ranks import Coordinates, coordinates
-from closeknit.placement.request import request
+from closeknit.placement.request import Request, request
 from closeknit.placement.tables import Tables
 from closeknit.placement.words import count
 
@@ -178,9 +179,13 @@ def _held(stored: TrainingJob, asked: TrainingJob) -> Booked | None:
     )
 
 
+def _request(job: TrainingJob, cluster: Cluster) -> Request:
+    return request(job.key, job.spec, cluster.volumes_of(job).required_now)
+
+
 def _waits_first(job: TrainingJob, cluster: Cluster, tables: Tables) -> str | None:
     preferred = preference(job.spec) if job.metadata.creation_timestamp is None else None
-    waiting = patient(request(job.key, job.spec), cluster, tables) if preferred is not None else None
+    waiting = patient(_request(job, cluster), cluster, tables) if preferred is not None else None
     if waiting is not None and waiting.gives_way and not backlog(cluster).is_crowded(contender(cluster, job)):
         return None
     answer = place(cluster, waiting, tables) if waiting is not None else None
@@ -201,7 +206,7 @@ def _scene(cluster: Cluster, schedule: Schedule, key: JobKey) -> Cluster:
 
 def _refused(job: TrainingJob, pending: Pending, cluster: Cluster, tables: Tables) -> Refused:
     """With the changes that would make it fit, each of them placed again."""
-    asked = request(job.key, job.spec)
+    asked = _request(job, cluster)
     if pending.reason in _OF_PLACEMENT:
         if can_place(cluster, asked, tables):  # so that it is its patience that it waits for
             asked = patient(asked, cluster, tables) or asked
@@ -254,7 +259,7 @@ def _nvls(found: Sitting, made: Gang) -> float | None:
 
 
 def _ranks(job: TrainingJob, placement: PlacementStatus, gang: Gang | None) -> tuple[Rank, ...]:
-    asked = request(job.key, job.spec)
+    asked = request(job.key, job.spec, NO_VOLUMES.required)
     ranks: list[Rank] = []
     for index, node in enumerate(assignments(placement)):
         uuids = gang.members[index].uuids if gang is not None else ("",) * len(node.gpus)

@@ -32,6 +32,9 @@ from closeknit.cluster.kept import (
     PRIORITIES,
     SLICES,
     SLICES_OF_POOL,
+    STORAGE_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
 )
 from closeknit.cluster.kinds import Change, ClusterObject, change
 from closeknit.cluster.levels import Levels
@@ -41,10 +44,12 @@ from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import uuid_of
 from closeknit.cluster.report import Allocation
 from closeknit.cluster.requests import Amounts
+from closeknit.cluster.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.table import EMPTY, ObjectKey
 from closeknit.cluster.tables import Tables
 from closeknit.cluster.takers import Taker
 from closeknit.cluster.view import node_view
+from closeknit.cluster.volumes import NO_VOLUMES, Volumes, being_made, volumes_of
 
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
 
@@ -87,6 +92,9 @@ class Cluster:
     imex_with: frozenset[Binding] = frozenset()
     """Of which bindings Pods can have an IMEX channel, too, which opens NVLink between nodes to them: none without
     NVIDIA's driver for ComputeDomains."""
+    volume_claims: Mapping[ObjectKey, PersistentVolumeClaim] = EMPTY
+    volumes: Mapping[str, PersistentVolume] = EMPTY
+    storage_classes: Mapping[str, StorageClass] = EMPTY
     now: datetime | None = field(default=None, compare=False)
     """The moment that staleness was judged at; None: no agent is stale."""
     _tables: Tables = field(default_factory=Tables, compare=False, repr=False)
@@ -186,6 +194,7 @@ class Cluster:
             and self.default_priority == other.default_priority
             and self.imex_with == other.imex_with
             and self.tells_gpus_like(other)
+            and self.has_volumes_like(other)
         )
 
     def priority(self, job: TrainingJob) -> int:
@@ -251,6 +260,24 @@ class Cluster:
         mine, others = self._tables, other._tables
         return mine.all(ALLOCATIONS) is others.all(ALLOCATIONS) and mine.all(SLICES) is others.all(SLICES)
 
+    def has_volumes_like(self, other: "Cluster") -> bool:
+        """Whether `volumes_of` gives the same of the same jobs, for sure."""
+        return (
+            self.volume_claims is other.volume_claims
+            and self.volumes is other.volumes
+            and self.storage_classes is other.storage_classes
+        )
+
+    def volumes_of(self, job: TrainingJob) -> Volumes:
+        """What the volumes of a job's templates come to now; nothing where the input does not tell of claims."""
+        tables = self._tables
+        return volumes_of(job.spec, job.key.namespace, tables) if tables.volumes_are_known else NO_VOLUMES
+
+    def volume_being_made(self, job: TrainingJob, pod: str) -> tuple[str, str] | None:
+        """(claim, node) of the first claim of a worker's Pod that waits for its volume to be made; None where none
+        does."""
+        return being_made(job.spec, job.key.namespace, pod, self._tables)
+
     def newest_heartbeat(self, until: datetime) -> datetime | None:
         """The newest sign of life of any agent that is not after a moment: what stands for now in what was recorded."""
         return self._tables.beats.newest(until)
@@ -291,6 +318,9 @@ class Cluster:
             priorities=priorities,
             default_priority=default_priority,
             imex_with=_imex_with(tables.all(DEVICE_CLASSES)),
+            volume_claims=tables.all(VOLUME_CLAIMS),
+            volumes=tables.all(VOLUMES),
+            storage_classes=tables.all(STORAGE_CLASSES),
             now=now,
             _tables=tables,
             _grown=grown,
@@ -329,6 +359,7 @@ def _imex_with(classes: Mapping[str, DeviceClass]) -> frozenset[Binding]:
     return frozenset({Binding.DRA}) if is_twofold else frozenset(Binding)
 
 
-def build(objects: Iterable[ClusterObject]) -> Cluster:
-    """The cluster of these objects; of two of one kind and name the later counts."""
-    return Cluster.empty().after(map(change, objects))
+def build(objects: Iterable[ClusterObject], *, volumes_are_known: bool = True) -> Cluster:
+    """The cluster of these objects; of two of one kind and name the later counts. `volumes_are_known` is whether they
+    hold every claim that there is: else nothing is said of any."""
+    return Cluster(_tables=Tables(volumes_are_known=volumes_are_known)).after(map(change, objects))

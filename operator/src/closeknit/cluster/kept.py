@@ -22,6 +22,7 @@ from closeknit.cluster.pod import Lodger, Pod
 from closeknit.cluster.report import AgentReport, Allocation
 from closeknit.cluster.requests import Needs, needs
 from closeknit.cluster.servers import needs_of_one
+from closeknit.cluster.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.table import Index, ObjectKey, Reader, Table, by_key, by_name
 
 
@@ -218,3 +219,21 @@ NICS_CLAIMED_IN = Index[ObjectKey, ResourceClaim, str, ResourceClaim](_nic_pools
 CLAIMS = Table[ObjectKey, ResourceClaim](
     by_key, _itself, (CLAIMS_IN, NICS_CLAIMED_IN, CLAIMS_OF), touches=_nodes_of_pools
 )
+
+
+# Storage. No view of a node depends on it: what volumes demand is asked job by job (volumes.py).
+def _free_of(_: str, volume: PersistentVolume) -> Iterable[tuple[str, PersistentVolume]]:
+    return ((volume.storage_class, volume),) if volume.free is not None and volume.claimed_by is None else ()
+
+
+def _meant_for(_: str, volume: PersistentVolume) -> Iterable[tuple[ObjectKey, PersistentVolume]]:
+    return ((volume.claimed_by[:2], volume),) if volume.free is not None and volume.claimed_by is not None else ()
+
+
+VOLUME_CLAIMS = Table[ObjectKey, PersistentVolumeClaim](by_key, _itself)
+FREE_VOLUMES = Index[str, PersistentVolume, str, PersistentVolume](_free_of, attrgetter("name"))
+"""By StorageClass, those that any claim of it may have."""
+VOLUMES_MEANT_FOR = Index[str, PersistentVolume, ObjectKey, PersistentVolume](_meant_for, attrgetter("name"))
+"""By claim, those that nobody else may have."""
+VOLUMES = Table[str, PersistentVolume](by_name, _itself, (FREE_VOLUMES, VOLUMES_MEANT_FOR))
+STORAGE_CLASSES = Table[str, StorageClass](by_name, _itself)

@@ -46,7 +46,10 @@ from closeknit.cluster.kept import (
     PRIORITIES,
     REPORTS,
     SLICES,
+    STORAGE_CLASSES,
     TOPOLOGIES,
+    VOLUME_CLAIMS,
+    VOLUMES,
 )
 from closeknit.cluster.objects import (
     DeviceClass,
@@ -61,6 +64,17 @@ from closeknit.cluster.objects import (
 )
 from closeknit.cluster.pod import Lodger, Pod, WirePod, pod
 from closeknit.cluster.report import AgentReport, report_from_builtins, report_from_json
+from closeknit.cluster.storage import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    WirePersistentVolume,
+    WirePersistentVolumeClaim,
+    WireStorageClass,
+    claim,
+    storage_class,
+    volume,
+)
 from closeknit.cluster.table import ObjectKey, Table
 
 ClusterObject = (
@@ -76,6 +90,9 @@ ClusterObject = (
     | ResourceClaim
     | PriorityClass
     | DeviceClass
+    | PersistentVolumeClaim
+    | PersistentVolume
+    | StorageClass
 )
 Decoded = TypeVar("Decoded")
 
@@ -94,6 +111,9 @@ class Stream(StrEnum):
     RESOURCE_CLAIMS = "resourceclaims"
     PRIORITY_CLASSES = "priorityclasses"
     DEVICE_CLASSES = "deviceclasses"
+    PERSISTENT_VOLUME_CLAIMS = "persistentvolumeclaims"
+    PERSISTENT_VOLUMES = "persistentvolumes"
+    STORAGE_CLASSES = "storageclasses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +161,20 @@ def _struct(
     return decode, convert
 
 
-def _named(value: Node | AgentReport | ResourceSlice | NicSlice | PriorityClass | DeviceClass) -> ObjectKey:
+def _named(
+    value: Node
+    | AgentReport
+    | ResourceSlice
+    | NicSlice
+    | PriorityClass
+    | DeviceClass
+    | PersistentVolume
+    | StorageClass,
+) -> ObjectKey:
     return "", value.name
 
 
-def _keyed(value: Pod | Lodger | ResourceClaim) -> ObjectKey:
+def _keyed(value: Pod | Lodger | ResourceClaim | PersistentVolumeClaim) -> ObjectKey:
     return value.key
 
 
@@ -254,6 +283,42 @@ KINDS: tuple[Kind, ...] = (
         _named,
         (DeviceClass,),
         (DEVICE_CLASSES,),
+    ),
+    Kind(
+        Stream.PERSISTENT_VOLUME_CLAIMS,
+        "",
+        "v1",
+        "persistentvolumeclaims",
+        "PersistentVolumeClaim",
+        True,
+        *_struct(WirePersistentVolumeClaim, claim),
+        _keyed,
+        (PersistentVolumeClaim,),
+        (VOLUME_CLAIMS,),
+    ),
+    Kind(
+        Stream.PERSISTENT_VOLUMES,
+        "",
+        "v1",
+        "persistentvolumes",
+        "PersistentVolume",
+        False,
+        *_struct(WirePersistentVolume, volume),
+        _named,
+        (PersistentVolume,),
+        (VOLUMES,),
+    ),
+    Kind(
+        Stream.STORAGE_CLASSES,
+        "storage.k8s.io",
+        "v1",
+        "storageclasses",
+        "StorageClass",
+        False,
+        *_struct(WireStorageClass, storage_class),
+        _named,
+        (StorageClass,),
+        (STORAGE_CLASSES,),
     ),
 )
 BY_STREAM: Mapping[Stream, Kind] = {entry.stream: entry for entry in KINDS}

@@ -32,6 +32,10 @@ class Symptom(Enum):
     GPUS_TAKEN = (Source.SCHEDULER, "GPUs that are booked are not free on the node")
     CLAIMS_NOT_ALLOCATED = (Source.SCHEDULER, "a device that a claim asks for is not free on the node")
     VOLUME_ELSEWHERE = (Source.SCHEDULER, "a volume cannot be used on the node")
+    VOLUME_BEING_MADE = (
+        Source.SCHEDULER,
+        "the same, while a volume of the gang is being made for another of its nodes",
+    )
     NODE_FULL = (Source.SCHEDULER, "the node has too little left of something else")
     NODE_CLOSED = (Source.SCHEDULER, "the node is cordoned, or has a taint that the Pod does not tolerate")
     NEIGHBOURS = (Source.SCHEDULER, "affinity to other Pods, or topology spread, keeps the Pod off the node")

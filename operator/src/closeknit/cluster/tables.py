@@ -57,6 +57,8 @@ class Tables:
     beats: Beats = field(default_factory=Beats)
     examples: Examples = field(default_factory=Examples)
     lodgings: Lodgings = field(default_factory=Lodgings)
+    volumes_are_known: bool = True
+    """Whether a claim that is not in the input is not in the cluster."""
 
     def all(self, table: Table[K, V]) -> Map[K, V]:
         """What a table keeps; the very same as long as nothing in it has changed."""

@@ -17,7 +17,7 @@ def is_fit_again(job: TrainingJob, held: Booking, cluster: Cluster, now: datetim
     """Whether nobody else has come to hold the booked GPUs, and their nodes are still fit for new Pods of the job."""
     if shared(job, held, cluster):
         return False
-    asked = request(job.key, job.spec)
+    asked = request(job.key, job.spec, cluster.volumes_of(job).required)
     ours = {None, Holder(HolderKind.JOB, job.key.namespace, job.key.name)}
     away = avoided(job, cluster, now)
     for share in held.shares:

@@ -12,6 +12,7 @@ from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
+from closeknit.cluster.volumes import NO_VOLUMES, Volumes
 from closeknit.lifecycle.answers import Answers
 from closeknit.lifecycle.verdict import Book, Cause, Verdict, Wait
 from closeknit.placement.request import Request
@@ -46,6 +47,8 @@ class Entry:
     """Whether the verdict depends on nothing but what is here, or on the answer to its shape."""
     scene: Cluster | None = None
     """Where it was refused by what nobody else is asked with: its own Pods of before as gone, or its Pods' size."""
+    volumes: Volumes = NO_VOLUMES
+    """What its volumes came to."""
 
     @property
     def is_refused(self) -> bool:

@@ -7,6 +7,7 @@ from closeknit.api.names import ConditionType, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
+from closeknit.cluster.volumes import Volumes
 from closeknit.launch.template import check_template
 from closeknit.lifecycle import supported
 from closeknit.lifecycle.answers import Answers, Refusing, Rejection
@@ -18,7 +19,14 @@ from closeknit.lifecycle.verdict import Cause, Refusal
 
 
 def bar(
-    job: TrainingJob, pods: Sequence[Pod], answers: Answers, cluster: Cluster, now: datetime, *, is_booked: bool
+    job: TrainingJob,
+    pods: Sequence[Pod],
+    answers: Answers,
+    cluster: Cluster,
+    now: datetime,
+    volumes: Volumes,
+    *,
+    is_booked: bool,
 ) -> Refusal | None:
     """Why the job may not have GPUs now, or is to give up those it has; None where placement has the word.
 
@@ -42,6 +50,9 @@ def bar(
         return Refusal(Cause.REFUSED, PendingReason.NOT_SUPPORTED, words)
     if words := check_template(job):
         return Refusal(Cause.REFUSED, PendingReason.TEMPLATE_INVALID, words)
+    if volumes.unavailable is not None:
+        words = f"{volumes.unavailable}; it holds nothing, and starts as soon as that is mended"
+        return Refusal(Cause.REFUSED, PendingReason.VOLUME_UNAVAILABLE, words)
     rejection = _standing(job, answers)
     if rejection is not None and is_between(rejection.at, now, rejection.retry_at):
         return Refusal(Cause.REFUSED, rejection.reason, rejection.message, until=rejection.retry_at)

@@ -5,10 +5,13 @@ from datetime import timedelta
 
 from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.api.opaque import short
 from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
 from closeknit.cluster.booking import Booking, Share, assignments, encoded, names, server_share
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.servers import dealt
+from closeknit.cluster.storage import ONE_POD
+from closeknit.cluster.volumes import Volumes, sources
 from closeknit.launch.environment import Environment, environment
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.oversize import ALWAYS_FIT, oversize
@@ -42,6 +45,26 @@ def too_large(job: TrainingJob, placement: Placement, cluster: Cluster) -> str |
         return None
     made = gang(job, _booking(job, placement), cluster, ipc_lock=True)
     return None if isinstance(made, Lost) else oversize(made)
+
+
+def too_many(job: TrainingJob, placement: Placement, volumes: Volumes) -> str | None:
+    """Why not all Pods of this placement could be scheduled, because a claim is for one alone; None where they could.
+
+    One node is taken wherever the gang has room on one.
+    """
+    servers = job.spec.parameter_servers
+    templates = [(job.spec.template.spec, len(placement.shares))]
+    if servers is not None:
+        templates.append((servers.template.spec, servers.replicas))
+    for claim in volumes.one_pod:
+        pods = sum(count for spec, count in templates if any(source.claim == claim for source in sources(spec)))
+        if pods > 1:
+            return (
+                f"PersistentVolumeClaim {short(claim)} is {ONE_POD}, which one Pod alone may use, and the gang would "
+                f"have {pods} Pods with it: use a claim of ReadWriteMany, or ask for no more GPUs than one node has "
+                "free"
+            )
+    return None
 
 
 def book(subject: Subject, placement: Placement) -> Plan:

@@ -43,6 +43,7 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
         and cluster.claims is before.claims
         and cluster.nodes is before.nodes
         and cluster.tells_gpus_like(before)
+        and cluster.has_volumes_like(before)
     )
     last_of = memory.followed.get
     for entry in verdicts.entries:

@@ -68,7 +68,9 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
             away = avoided(job, subject.cluster, now)
             patience = patient_until(job, now) if refusal.ends else None
             until = () if patience is None else (f"it waits until {timestamp(patience)} at the latest",)
-            message = "; ".join((refusal.message, *until, *((away.words,) if away.words else ())))
+            kept = subject.cluster.volumes_of(job).words
+            others = (*until, *((away.words,) if away.words else ()), *((f"its volumes: {kept}",) if kept else ()))
+            message = "; ".join((refusal.message, *others))
             return _refuse(subject, replace(refusal, message=message), wake_after_s)
         case Cause.REFUSED:
             return _refuse(subject, refusal, wake_after_s)

@@ -6,6 +6,7 @@ from datetime import datetime
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.node import NodeView
+from closeknit.cluster.volumes import NO_VOLUMES
 from closeknit.lifecycle.asked import Entry
 from closeknit.lifecycle.detour import may_detour
 from closeknit.lifecycle.verdict import Keep
@@ -39,6 +40,8 @@ class Followed:
             nodes, shares = cluster.nodes, entry.verdict.booking.shares
             if any(nodes.get(share.node) is not view for share, view in zip(shares, self.views, strict=True)):
                 return False
+        if _waits_for_volumes(entry) and (before is None or not cluster.has_volumes_like(before)):
+            return False
         if not (self.is_unverified or self.is_watched):
             return True
         if before is None:
@@ -50,6 +53,11 @@ class Followed:
         return not self.is_watched or all(
             cluster.tells_like(before, share.node) for share in entry.verdict.booking.shares
         )
+
+
+def _waits_for_volumes(entry: Entry) -> bool:
+    """Whether claims may yet be bound for its Pods."""
+    return entry.volumes is not NO_VOLUMES and any(not pod.node for pod in entry.pods)
 
 
 def followed(entry: Entry, cluster: Cluster, wake_at: datetime | None) -> Followed:

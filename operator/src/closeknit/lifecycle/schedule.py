@@ -10,13 +10,14 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
+from closeknit.cluster.volumes import NO_VOLUMES, Volumes
 from closeknit.lifecycle.again import is_fit_again
 from closeknit.lifecycle.answers import NOTHING, Answers, taken_words
 from closeknit.lifecycle.asked import Answer, Entry, Found, QueuePlace, Schedule, Shape, is_same_scene
 from closeknit.lifecycle.avoided import Avoided, avoided
 from closeknit.lifecycle.backlog import Backlog, Contender, backlog, contender
 from closeknit.lifecycle.bars import bar
-from closeknit.lifecycle.book import assumed, too_large
+from closeknit.lifecycle.book import assumed, too_large, too_many
 from closeknit.lifecycle.children import taken
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.memory import Memory
@@ -104,6 +105,7 @@ class _Walk:
             cluster.priorities is last.cluster.priorities and cluster.default_priority == last.cluster.default_priority
         )
         self._pods_are_same = memory.schedule is not None and cluster.pods is last.cluster.pods
+        self._volumes_are_same = memory.schedule is not None and cluster.has_volumes_like(last.cluster)
 
     def entries(self) -> list[Entry]:
         """The verdicts on all jobs, in their order."""
@@ -131,6 +133,7 @@ class _Walk:
                 and is_same_answer
                 and (known.until is None or now < known.until)
                 and (shape not in giving_way or self._is_crowded(known.job))
+                and self._has_same_volumes(known)
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
                 and (
                     shape is None
@@ -181,14 +184,16 @@ class _Walk:
             and (known.until is None or self._now < known.until)
             and not (self._memory.put_aside and key in self._memory.put_aside)
             and (known.shape not in self.last.giving_way or self._is_crowded(job))
+            and self._has_same_volumes(known)
         )
         if known is not None and stands:
             if known.scene is not None and known.scene is self.scene:
                 return known
             if known.is_settled and (known.shape is None or self._refusal(known.shape) is known.verdict):
                 return known
+        volumes = known.volumes if known is not None and stands else self.cluster.volumes_of(job)
         try:
-            found = self._decided(key, job, place, pods, answers, known if stands else None)
+            found = self._decided(key, job, place, pods, answers, volumes, known if stands else None)
         except Exception as error:  # one job must not keep all others waiting
             found = Found(Wait(Refusal(Cause.MISTAKE, error=error)), is_settled=False)
         if found.verdict is _NOT_ASKED and known is not None and stands and known.is_refused:
@@ -196,7 +201,18 @@ class _Walk:
         if known is not None and stands and found.is_as(known):
             return known
         return Entry(
-            key, uid, job, place, pods, answers, found.verdict, found.shape, found.until, found.is_settled, found.scene
+            key,
+            uid,
+            job,
+            place,
+            pods,
+            answers,
+            found.verdict,
+            found.shape,
+            found.until,
+            found.is_settled,
+            found.scene,
+            volumes,
         )
 
     def _decided(
@@ -206,12 +222,15 @@ class _Walk:
         place: QueuePlace,
         pods: tuple[Pod, ...],
         answers: Answers,
+        volumes: Volumes,
         known: Entry | None,
     ) -> Found:
         """`known` is what is remembered of the job, where that stands but for what the cluster offers."""
         held = self.cluster.booking_of(key)
         is_asked = known is not None and known.shape is not None
-        refusal = None if is_asked else bar(job, pods, answers, self.cluster, self._now, is_booked=held is not None)
+        refusal = (
+            None if is_asked else bar(job, pods, answers, self.cluster, self._now, volumes, is_booked=held is not None)
+        )
         if refusal is not None:
             is_settled = refusal.cause is not Cause.LEFTOVERS  # their nodes may die
             return Found(Wait(refusal), until=refusal.until, is_settled=is_settled)
@@ -225,7 +244,8 @@ class _Walk:
         is_kept_whole = patience is not None and job.spec.topology.fabric.preferred is None
         shape = known.shape if known is not None else None
         if shape is None or shape.request.avoided != away.nodes or patience is not None:
-            shape = self._shape(job, away, place, is_patient=patience is not None and not is_kept_whole)
+            is_patient = patience is not None and not is_kept_whole
+            shape = self._shape(job, volumes, away, place, is_patient=is_patient)
         if shape is None:
             return self._not_asked(known.shape if known is not None else None)
         alone = freed(job, pods, self.cluster).without(away.devices)
@@ -233,7 +253,7 @@ class _Walk:
             return self._not_asked(shape)
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if is_kept_whole and isinstance(answer, Placement) and len(answer.shares) > 1:  # only then it is a question
-            shape = self._shape(job, away, place, is_patient=True)
+            shape = self._shape(job, volumes, away, place, is_patient=True)
             if shape is None or not self._may_ask(shape, place, alone):
                 return self._not_asked(shape)
             answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
@@ -251,14 +271,14 @@ class _Walk:
         if (refusal := self._trials.refusal(job, answers, is_trial=may_be_refused)) is not None:
             return Found(Wait(refusal), shape, until=refusal.until, is_settled=False)
         again = asked_again_at(patience, away.until)
-        if (cannot := self._cannot_be_made(job, answer, shape, again)) is not None:
+        if (cannot := self._cannot_be_made(job, volumes, answer, shape, again)) is not None:
             return cannot
         self.scene = self.cluster = self.cluster.with_job(assumed(job, answer))
         self.is_trial = self.is_trial or may_be_refused
         return Found(Book(answer), shape, is_settled=False)
 
     def _cannot_be_made(
-        self, job: TrainingJob, placement: Placement, shape: Shape, again: datetime | None
+        self, job: TrainingJob, volumes: Volumes, placement: Placement, shape: Shape, again: datetime | None
     ) -> Found | None:
         """What keeps a gang that fits from being made or from starting; None where nothing is known to. `again` is when
         it may ask for something else."""
@@ -267,10 +287,12 @@ class _Walk:
             words = taken_words(f"{holder.kind} {job.key.namespace}/{holder.name}", holder.owner)
             refusal = Refusal(Cause.REFUSED, PendingReason.NAME_CONFLICT, words)
             return Found(Wait(refusal), shape, is_settled=False)
-        too_much = too_large(job, placement, self.cluster)
-        if too_much is None:
+        if (too_much := too_large(job, placement, self.cluster)) is not None:
+            refusal = Refusal(Cause.REFUSED, PendingReason.NOT_SUPPORTED, too_much)
+        elif (words := too_many(job, placement, volumes)) is not None:
+            refusal = Refusal(Cause.REFUSED, PendingReason.VOLUME_UNAVAILABLE, words)
+        else:
             return None
-        refusal = Refusal(Cause.REFUSED, PendingReason.NOT_SUPPORTED, too_much)
         return Found(Wait(refusal), shape, until=again, is_settled=False, scene=self.scene)
 
     def _kept(self, job: TrainingJob, held: Booking, pods: tuple[Pod, ...]) -> Found:
@@ -289,10 +311,12 @@ class _Walk:
             return Found(Keep(held))
         return Found(Keep(held, is_fit_again(job, held, self.cluster, self._now)), is_settled=False)
 
-    def _shape(self, job: TrainingJob, away: Avoided, place: QueuePlace, *, is_patient: bool) -> Shape | None:
+    def _shape(
+        self, job: TrainingJob, volumes: Volumes, away: Avoided, place: QueuePlace, *, is_patient: bool
+    ) -> Shape | None:
         """What the job asks. Whether patience gains it anything is a question of its own, within the ration: None where
         that is not asked now."""
-        asked: Request = replace(request(_ANYBODY, job.spec), avoided=away.nodes)
+        asked: Request = replace(request(_ANYBODY, job.spec, volumes.required_now), avoided=away.nodes)
         if is_patient:
             if asked not in self._patient:
                 if not self.rations.take(place, 1 + self._steps_of_selection(self.cluster, asked)):
@@ -302,6 +326,12 @@ class _Walk:
             if not waiting.gives_way or self._is_crowded(job):
                 asked = waiting
         return self._shapes.setdefault(asked, Shape(asked))
+
+    def _has_same_volumes(self, known: Entry) -> bool:
+        """Whether the volumes of a job that has not changed come to what they did; a job without any costs nothing."""
+        if self._volumes_are_same or known.volumes is NO_VOLUMES:
+            return True
+        return self.cluster.volumes_of(known.job) == known.volumes
 
     @cached_property
     def _backlog(self) -> Backlog:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from closeknit.api.names import ConditionReason
 from closeknit.api.nodetopology import PortState
+from closeknit.api.opaque import short
 from closeknit.api.trainingjob import RdmaPolicy
 from closeknit.cluster.booking import names
 from closeknit.cluster.cluster import Cluster
@@ -62,6 +63,8 @@ def _found(gang: Gang, cluster: Cluster) -> Iterator[Shortcoming]:
         yield Shortcoming(ConditionReason.TRAFFIC_CLASS_NOT_MARKED, words)
     if (words := _unlocked(gang, cluster)) is not None:
         yield Shortcoming(ConditionReason.MEMORY_LOCK_BOUNDED, words)
+    if (words := _on_one_node(gang, cluster)) is not None:
+        yield Shortcoming(ConditionReason.VOLUME_ON_ONE_NODE, words)
     if gang.uses_rdma and not gang.ipc_lock:
         yield NO_IPC_LOCK
     if (words := harmed(environment(gang, 0))) is not None:
@@ -91,6 +94,19 @@ def _mixed(gang: Gang, cluster: Cluster) -> str:
     return (
         f"all ranks talk over sockets, because {gang.net.value}: {found}; "
         f"set network.rdma: {RdmaPolicy.REQUIRED} to wait for nodes that have them alike"
+    )
+
+
+def _on_one_node(gang: Gang, cluster: Cluster) -> str | None:
+    """Which volume the Pods of several nodes share that is attached to one node at a time: kube-scheduler takes no
+    notice, and kubelets wait for ever. Some drivers attach nothing, so that it may do no harm."""
+    claims = cluster.volumes_of(gang.job).one_node if len(gang.workers) > 1 else ()
+    if not claims:
+        return None
+    return (
+        f"PersistentVolumeClaim {short(claims[0])} is ReadWriteOnce, and its Pods run on {len(gang.workers)} nodes: "
+        "most storage attaches such a volume to one node at a time, and the Pods of the others never start; use a "
+        "claim of ReadWriteMany, or one of ReadOnlyMany"
     )
 
 

@@ -13,6 +13,7 @@ from closeknit.cluster.booking import Share
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.symptoms import Symptom, of_scheduler
+from closeknit.cluster.volumes import Volumes
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.avoided import Unfit
 from closeknit.lifecycle.blame import TABLE, Follows
@@ -22,7 +23,7 @@ from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.pauses import lingers_from, over_at
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.unjudged import ENDED_AFTER, own_cause, since
-from closeknit.placement.admission import admits, untolerated
+from closeknit.placement.admission import admits, in_reach, untolerated
 from closeknit.placement.request import Request, request
 
 # A kubelet that is restarted says NotReady for some ten seconds, and starts what is bound to it all the same.
@@ -68,12 +69,13 @@ def _hindrances(attempt: Attempt) -> list[_Hindrance]:
     if not waiting:
         return []
     job = attempt.subject.job
-    asked = request(job.key, job.spec)
-    found = [each for index in waiting if (each := _hindrance(attempt, index, asked)) is not None]
+    volumes = attempt.subject.cluster.volumes_of(job)
+    asked = request(job.key, job.spec, volumes.required)
+    found = [each for index in waiting if (each := _hindrance(attempt, index, asked, volumes)) is not None]
     return sorted(found, key=lambda each: each.until is not None)
 
 
-def _hindrance(attempt: Attempt, index: int, asked: Request) -> _Hindrance | None:
+def _hindrance(attempt: Attempt, index: int, asked: Request, volumes: Volumes) -> _Hindrance | None:
     pod, share = attempt.pods[index], attempt.booking.shares[index]
     if share.succeeded or (pod is not None and pod.phase == "Succeeded"):
         return None
@@ -83,13 +85,13 @@ def _hindrance(attempt: Attempt, index: int, asked: Request) -> _Hindrance | Non
     if pod is not None and pod.node:
         return _silent(attempt, pod, view) if pod.deletion_timestamp is None else _lingering(attempt, pod, view)
     # Nothing has begun here, and the scheduler would refuse the Pod for the same reason: nothing is gained by waiting.
-    if words := _unfit(view, asked):
+    if words := _unfit(view, asked, volumes):
         return _Hindrance(EndReason.NODE_CHANGED, f"node {view.name} takes no new Pod of the job: {words}", view.name)
     if pod is None:
         return None
     if pod.deletion_timestamp is not None:
         return _lingering(attempt, pod, view)
-    return _refused(attempt, pod, view.name) or _ignored(attempt, pod, index)
+    return _refused(attempt, pod, view.name, volumes) or _ignored(attempt, pod, index)
 
 
 def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
@@ -112,23 +114,25 @@ def _lingering(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance:
     return _Hindrance(EndReason.CHILD_DELETED, message, view.name, until)
 
 
-def _unfit(view: NodeView, asked: Request) -> str | None:
+def _unfit(view: NodeView, asked: Request, volumes: Volumes) -> str | None:
     """Why no new Pod of the job may go to a node, as a clause."""
     if view.exclusion is not None:
         return view.exclusion.message
     if taints := untolerated(view.taints, asked):
         return f"it has the taint {taints[0].key}:{taints[0].effect}, which the job does not tolerate"
+    if not in_reach(view.name, view.labels, asked):
+        return f"its volumes are out of reach there: {volumes.words}"
     return None if admits(view, asked) else "the job's template does not select it any more"
 
 
-def _refused(attempt: Attempt, pod: Pod, node: str) -> _Hindrance | None:
+def _refused(attempt: Attempt, pod: Pod, node: str, volumes: Volumes) -> _Hindrance | None:
     """A Pod that the scheduler has not bound, and says why."""
     condition = pod.condition("PodScheduled")
     if condition is None or condition.status != "False" or condition.reason not in _REFUSALS:
         return None
     said = of_scheduler(condition.message or "")
     words = condition.message or "no reason given"
-    row = TABLE[_of_own_claim(attempt, pod, said.symptom)]
+    row = TABLE[_of_volumes(_of_own_claim(attempt, pod, said.symptom), volumes)]
     until = over_at(condition.last_transition_time, row.after, attempt.subject.now)
     if row.reason is EndReason.GPU_TAKEN:
         message = f"Pod {pod.name} lost GPUs of node {node} to somebody else ({words}); the job is placed anew"
@@ -161,6 +165,13 @@ def _of_own_claim(attempt: Attempt, pod: Pod, symptom: Symptom) -> Symptom:
         return Symptom.NOT_SCHEDULED
     is_ours = symptom is Symptom.GPUS_TAKEN or all(name == pod.name for name in pod.claims)
     return Symptom.GPUS_TAKEN if is_ours else symptom
+
+
+def _of_volumes(symptom: Symptom, volumes: Volumes) -> Symptom:
+    """The symptom, where it may be a claim of the gang: for one of its nodes a volume is being made, and until that is
+    done the scheduler takes no Pod with that claim to the others."""
+    is_making = symptom is Symptom.VOLUME_ELSEWHERE and volumes.provisioned_for
+    return Symptom.VOLUME_BEING_MADE if is_making else symptom
 
 
 def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> Unfit:

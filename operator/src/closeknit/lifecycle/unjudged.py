@@ -67,10 +67,26 @@ def told_at(attempt: Attempt) -> datetime | None:
 
 def words(attempt: Attempt) -> str:
     """That nobody looks at the gang's Pods, and what to do."""
+    if making := _volume_being_made(attempt):
+        return making
     cause = own_cause(attempt) or _missing_domain(attempt)
     if cause is None:
         cause = "have an administrator see whether kube-scheduler runs; they start once it does"
     return f"no scheduler has looked at its Pods for {TOLD_AFTER.total_seconds():.0f} s: {cause}"
+
+
+def _volume_being_made(attempt: Attempt) -> str | None:
+    """That a scheduler waits for a volume that it has asked for, and says nothing meanwhile; None where it does not."""
+    for index, pod in enumerate(attempt.pods):
+        if pod is None or since(attempt, index) is None:
+            continue
+        made = attempt.subject.cluster.volume_being_made(attempt.subject.job, pod.name)
+        if made is not None:
+            return (
+                f"Pod {pod.name} waits until the volume of PersistentVolumeClaim {made[0]} is made for node {made[1]}; "
+                f"kubectl describe pvc {made[0]} tells how far that is"
+            )
+    return None
 
 
 def _missing_domain(attempt: Attempt) -> str | None:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from closeknit.api.names import ExclusionReason
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node import Fault, FaultKind, Holder, HolderKind
-from closeknit.placement.admission import selected, untolerated
+from closeknit.cluster.node import Fault, FaultKind, Holder, HolderKind, NodeView
+from closeknit.placement.admission import in_reach, is_chosen, selected, untolerated
 from closeknit.placement.binding import bindable, unbound
 from closeknit.placement.ground import Ground
 from closeknit.placement.needs import shortage
@@ -15,6 +15,7 @@ from closeknit.placement.words import count, listed
 
 NAMED = 3  # so many nodes are named; more are counted
 AVOIDED = "avoided after it refused a Pod of this job"
+OUT_OF_REACH = "out of reach of its volumes"
 
 
 def excluded(cluster: Cluster, request: Request, ground: Ground) -> str:
@@ -112,19 +113,34 @@ def _nodes(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
         if group.excluded is not None:
             why[group.excluded] += nodes
             continue
-        why[unselected(request)] += nodes - left
+        why[_unchosen(request)] += nodes - left
         if untolerated(group.taints, request):
             why[ExclusionReason.TAINTED] += left
     for _, _, names in ground.cramped():
         why.update(shortage(short[0][0]) for _, short in names)
     avoided = sum(_is_avoided(cluster, request, name) for name in request.avoided)
-    why[unselected(request)] -= avoided
+    far = sum(_is_far(view, request) for view in cluster.nodes.values()) if request.volumes else 0
+    why[_unchosen(request)] -= avoided + far
     why[AVOIDED] += avoided
+    why[OUT_OF_REACH] += far
     return +why
 
 
-def unselected(request: Request) -> str:
+def unselected(view: NodeView, request: Request) -> str:
     """Why a node is not one that the job selects, in the words of its template."""
+    return OUT_OF_REACH if is_chosen(view.name, view.labels, request) else _unchosen(request)
+
+
+def _is_far(view: NodeView, request: Request) -> bool:
+    """Whether nothing but its volumes keeps the job from a node."""
+    return (
+        view.exclusion is None
+        and is_chosen(view.name, view.labels, request)
+        and not in_reach(view.name, view.labels, request)
+    )
+
+
+def _unchosen(request: Request) -> str:
     if request.affinity is None:
         return "not selected by nodeSelector"
     return f"not selected by {'nodeSelector or ' if request.node_selector else ''}node affinity"
@@ -158,7 +174,7 @@ def _named(cluster: Cluster, request: Request, ground: Ground) -> dict[str, str]
             elif _is_avoided(cluster, request, name):
                 found[name] = AVOIDED
             elif left is not None and name not in left:
-                found[name] = unselected(request)
+                found[name] = unselected(cluster.nodes[name], request)
             elif taints:
                 found[name] = f"{ExclusionReason.TAINTED}: {taints[0].key}"
     return found

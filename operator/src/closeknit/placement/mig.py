@@ -98,7 +98,7 @@ def _out(view: NodeView, request: Request) -> str | None:
     if view.exclusion is not None:
         return f"{view.exclusion.reason}: {view.exclusion.message}"
     if not selected(view.name, view.labels, request):
-        return unselected(request)
+        return unselected(view, request)
     if taints := untolerated(view.taints, request):
         return f"{ExclusionReason.TAINTED}: {taints[0].key}"
     return AVOIDED if view.name in request.avoided else None

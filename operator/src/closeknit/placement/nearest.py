@@ -157,7 +157,7 @@ def _changes(cluster: Cluster, request: Request) -> Iterator[_Change]:
         yield _Change("topology.minBusBandwidthGBps: none", lambda asked: replace(asked, min_bus_bandwidth_gb_s=None))
     yield from _of_shares(request)
     yield from _of_gpus(request)
-    if request.selects:
+    if request.is_selective:
         yield _Change("nodeSelector and affinity: none", lambda asked: replace(asked, node_selector=(), affinity=None))
 
 

@@ -72,6 +72,8 @@ class Request:
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: NodeAffinity | None = None
     """The required node affinity; the preferred one chooses among nodes, of which placement leaves one for each Pod."""
+    volumes: frozenset[NodeAffinity] = frozenset()
+    """What the volumes of its Pods require of a node: all of it."""
     avoided: frozenset[str] = frozenset()
     """Nodes that this job leaves alone for a while, by name."""
     traffic_class: str | None = None
@@ -98,12 +100,18 @@ class Request:
     @property
     def selects(self) -> bool:
         """Whether it takes nodes by their labels or names."""
+        return self.is_selective or bool(self.volumes)
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether its template does."""
         return bool(self.node_selector) or self.affinity is not None
 
     @property
     def requirements(self) -> int:
         """How much is asked of every node's labels and name."""
-        terms = self.affinity.terms if self.affinity is not None else ()
+        affinities = self.volumes if self.affinity is None else (self.affinity, *self.volumes)
+        terms = (term for affinity in affinities for term in affinity.terms)
         return len(self.node_selector) + sum(len(term.labels) + len(term.names) for term in terms)
 
     @property
@@ -117,8 +125,9 @@ class Request:
         return lcm(self.group, self.tensor * self.expert)
 
 
-def request(job: JobKey, spec: TrainingJobSpec) -> Request:
-    """The request of a job's spec. What of the opaque template is malformed is ignored here; launch refuses it."""
+def request(job: JobKey, spec: TrainingJobSpec, volumes: frozenset[NodeAffinity] = frozenset()) -> Request:
+    """The request of a job's spec, whose volumes require this of its nodes. What of the opaque template is malformed is
+    ignored here; launch refuses it."""
     template = spec.template.spec
     selector = template.get("nodeSelector")
     tolerations = template.get("tolerations")
@@ -152,6 +161,7 @@ def request(job: JobKey, spec: TrainingJobSpec) -> Request:
         claims_itself=claims_itself(template),
         asked=frozenset(asked(template)),
         affinity=_affinity(template),
+        volumes=volumes,
     )
 
 

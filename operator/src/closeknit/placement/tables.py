@@ -296,4 +296,4 @@ def _asked(nodes: Mapping[str, int]) -> tuple[frozenset[str], int]:
 
 def _selected(request: Request) -> Hashable:
     """What a request selects and avoids."""
-    return request.node_selector, request.affinity, request.avoided
+    return request.node_selector, request.affinity, request.volumes, request.avoided
