@@ -230,3 +230,9 @@ class TrainingJobStatus(Wire):
     """Where the job sits."""
     pending: Pending | None = None
     """Why the job waits."""
+
+    @property
+    def was_booked(self) -> bool:
+        """Whether GPUs were booked for the job and not taken back before a gang of it was whole: from then on its spec
+        is fixed (crd/rules.py says the same in CEL)."""
+        return self.placement is not None or bool(self.attempts)
