@@ -120,6 +120,8 @@ class Invariants:
         booked = sum(len(share["gpus"]) for share in shares(job))
         if booked not in {0, job["spec"]["gpus"]}:
             yield f"{name} asks for {job['spec']['gpus']} GPUs, and {booked} are booked"
+        if is_true(job, *OVER) and is_true(job, "Degraded"):
+            yield f"{name} holds nothing and is told to lack something"
         was = before.get("status", {}).get("attempt") or 0
         if status.get("attempt", 0) < was:
             yield f"{name} goes back from attempt {was} to {status.get('attempt')}"

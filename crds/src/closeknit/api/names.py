@@ -14,6 +14,7 @@ API_VERSION = f"{GROUP}/{VERSION}"
 TRAINING_JOB = "TrainingJob"
 NODE_TOPOLOGY = "NodeTopology"
 CLUSTER_TOPOLOGY = "ClusterTopology"
+NOT_SEEN = "NotSeen"  # status.reason of a TrainingJob that no operator has looked at
 DEFAULT_CLUSTER_TOPOLOGY = "default"  # the one ClusterTopology that is used
 HOST_LEVEL = "host"  # always the innermost level
 NVLINK_DOMAIN_LEVEL = "nvlink-domain"  # inserted where multi-node NVLink exists

@@ -89,7 +89,7 @@ class Subject:
         """Whether the status says that the namespace refuses it."""
         return any(
             condition.type == ConditionType.DEGRADED
-            and condition.status == "True"
+            and condition.status != "False"
             and condition.reason == ConditionReason.IPC_LOCK_REFUSED
             for condition in self.job.status.conditions
         )
