@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from closeknit.agent.sysfs.kubelet import CONFIGURATION
+from closeknit.api.crd.rules import MUTABLE
 from harness.chart import CHART, NAMESPACE, HelmError, helm, render
 from harness.local_cluster import LocalCluster
 
@@ -41,6 +42,12 @@ def test_the_api_server_accepts_every_object(local_cluster: LocalCluster, object
         assert checked["typeChecking"] == {}, "the API server warns of an expression"
     # No image is there to run: what stays for other tests is what they use.
     local_cluster.kubectl("delete", "deployment,daemonset", "--all", f"--namespace={NAMESPACE}")
+
+
+def test_the_policy_of_jobs_knows_the_fields_that_stay_open(objects: dict[str, Object]) -> None:
+    policy = objects["ValidatingAdmissionPolicy closeknit-trainingjob"]
+    (fields,) = [each["expression"] for each in policy["spec"]["variables"] if each["name"] == "mutable"]
+    assert set(yaml.safe_load(fields)) == MUTABLE
 
 
 def test_the_pods_are_restricted_and_made(local_cluster: LocalCluster, helm_program: Path) -> None:

@@ -60,7 +60,8 @@ def create_refusal(
 
 
 NO_PODS = (
-    "to create a TrainingJob you need the right to create Pods in its namespace, for that is what the job does for you"
+    "to create a TrainingJob, or to change what it asks for, you need the right to create Pods in its namespace, for "
+    "that is what the job does for you"
 )
 NO_USE = (
     "the template names a service account that you have no right to use; leave serviceAccountName out, or ask for the "
@@ -115,6 +116,27 @@ def test_an_update_asks_for_no_right_to_create_pods(team: LocalCluster) -> None:
     )
     assert refusal(team, *patch, f"--as={WRITER}") == ""
     assert team.get("trainingjob", "suspended", TEAM)["spec"]["suspend"] is True
+
+
+def test_an_edit_of_what_a_job_asks_for_is_judged_like_a_new_job(team: LocalCluster) -> None:
+    """It is possible until the job is booked, and must lend no more than creating one would."""
+    assert create_refusal(team, job({"spec": POD}, "edited"), store=True) == ""
+
+    def refused(user: str, **spec: Any) -> str:
+        said = team.writer.patch("trainingjob", "edited", {"spec": spec}, TEAM, login=Login(user), dry_run=True)
+        return said.refusal.rpartition("denied request: ")[2]
+
+    other = {"containers": [{"name": "trainer", "image": "other"}]}
+    large = {"containers": [{"name": f"c{each}", "image": "a", "args": ["x" * 10_000]} for each in range(20)]}
+    assert refused(EDITOR, gpus=2, template={"spec": other}) == refused(EDITOR, template={"spec": large}) == ""
+    assert refused(WRITER, gpus=2) == refused(WRITER, template={"spec": other}) == NO_PODS
+    assert refused(WRITER, framework="MPI") == NO_PODS
+    assert refused(WRITER, queue="b", elastic={"minGPUs": 1}, ttlSecondsAfterFinished=9) == ""
+    assert refused(EDITOR, template={"spec": {"serviceAccountName": "stronger"}}) == NO_USE
+    assert refused(EDITOR, template={"spec": {"hostNetwork": True}}) == keys("spec.hostNetwork")
+    status = {"placement": {"nodeCount": 0, "nodes": []}}
+    assert team.writer.patch("trainingjob", "edited", {"status": status}, TEAM, subresource="status").refusal == ""
+    assert "immutable once the job was booked" in refused(EDITOR, template={"spec": other})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.crd import custom_resource_definitions
+from closeknit.api.crd.definitions import UNSEEN_JOB
 from harness.crd_cases import POD, TEMPLATE, manifest
 from harness.local_cluster import LocalCluster
 
@@ -107,6 +108,8 @@ STATUS = {
     "conditions": [
         {"type": "Running", "status": "True", "reason": "PodsRunning", "lastTransitionTime": "2026-11-21T10:00:00Z"}
     ],
+    "reason": "OverSockets",
+    "message": "all ranks talk over sockets",
     "placement": {
         "nodeCount": 8,
         "nodes": [
@@ -126,14 +129,14 @@ STATUS = {
         "limitedBy": "NVLink ring inside gpu-07",
     },
 }
-PENDING = {
-    "state": "Queued",
-    "pending": {
-        "reason": "NoNVLinkIsland",
-        "message": "needs 8 GPUs in one NVLink island; the largest free one has 6 (gpu-03)",
-        "since": "2026-11-21T10:00:00Z",
-    },
+WHY = {
+    "reason": "NoNVLinkIsland",
+    "message": "needs 8 GPUs in one NVLink island; the largest free one has 6 (gpu-03)",
 }
+PENDING = {"state": "Queued", **WHY, "pending": {**WHY, "since": "2026-11-21T10:00:00Z"}}
+
+
+LEVELS = '{"block":1,"rack":1}'
 
 
 def test_get_shows_how_a_job_stands(crds: LocalCluster, namespace: str) -> None:
@@ -146,16 +149,30 @@ def test_get_shows_how_a_job_stands(crds: LocalCluster, namespace: str) -> None:
         crds.kubectl("patch", "tj", name, here, "--subresource=status", "--type=merge", f"--patch={patch}")
     narrow = crds.kubectl("get", "tj", here)
     assert cells(narrow) == [
-        ["NAME", "STATUS", "GPUS", "NODES", "BANDWIDTH", "RESTARTS", "AGE"],
-        ["train", "Running", "64", "8", "351.2", "1", "*"],
-        ["wait", "Queued", "8", "", "", "", "*"],
+        ["NAME", "STATUS", "GPUS", "NODES", "BANDWIDTH", "RESTARTS", "REASON", "AGE"],
+        ["train", "Running", "64", "8", "351.2", "1", "OverSockets", "*"],
+        ["wait", "Queued", "8", "", "", "", "NoNVLinkIsland", "*"],
     ]
     wide = crds.kubectl("get", "tj", here, "--output=wide")
     assert cells(wide) == [
-        ["NAME", "STATUS", "GPUS", "NODES", "BANDWIDTH", "RESTARTS", "AGE", "QUEUE", "LEVELS", "MESSAGE"],
-        ["train", "Running", "64", "8", "351.2", "1", "*", "research", '{"block":1,"rack":1}', ""],
-        ["wait", "Queued", "8", "", "", "", "*", "research", "", PENDING["pending"]["message"]],  # type: ignore[index]
+        ["NAME", "STATUS", "GPUS", "NODES", "BANDWIDTH", "RESTARTS", "REASON", "AGE", "QUEUE", "LEVELS", "MESSAGE"],
+        ["train", "Running", "64", "8", "351.2", "1", "OverSockets", "*", "research", LEVELS, STATUS["message"]],
+        ["wait", "Queued", "8", "", "", "", "NoNVLinkIsland", "*", "research", "", WHY["message"]],
     ]
+
+
+def test_a_job_that_no_operator_has_looked_at_says_so_until_one_does(crds: LocalCluster, namespace: str) -> None:
+    """Nothing of that is stored, and whoever makes or edits a job cannot say otherwise."""
+    here = f"--namespace={namespace}"
+    spec = {"gpus": 8, "template": TEMPLATE}
+    forged = manifest("TrainingJob", "new", spec) | {"status": {"state": "Running"}}
+    crds.kubectl("create", here, "--filename=-", stdin=json.dumps(forged))
+    assert crds.writer.patch("trainingjob", "new", {"spec": {"gpus": 16}}, namespace).refusal == ""
+    _, row = cells(crds.kubectl("get", "tj", here, "--output=wide"))
+    assert (row[1], row[6], row[-1]) == ("Queued", "NotSeen", UNSEEN_JOB["message"])
+    patch = [{"op": "replace", "path": "/status", "value": {"state": "Running", "attempt": 1}}]
+    assert crds.writer.patch("trainingjob", "new", patch, namespace, subresource="status").refusal == ""
+    assert crds.get("trainingjob", "new", namespace)["status"] == {"state": "Running", "attempt": 1}
 
 
 def cells(table: str) -> list[list[str]]:

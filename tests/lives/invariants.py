@@ -42,6 +42,10 @@ def is_true(job: JsonObject, *types: str) -> bool:
     return any(each["type"] in types and each["status"] == "True" for each in conditions)
 
 
+def _image(of: JsonObject) -> str:
+    return str(of["spec"]["containers"][0]["image"])
+
+
 def shares(job: JsonObject) -> list[Any]:
     """What the job has booked; nothing where its attempt is over."""
     status = job.get("status", {})
@@ -92,6 +96,8 @@ class Invariants:
             yield f"Pod {name} is made for {node} before that is booked"
         if is_true(job, *OVER):
             yield f"Pod {name} is made though its job is over"
+        if _image(pod) != _image(job["spec"]["template"]):
+            yield f"Pod {name} is made of a template that its job no longer has"
         for other in self._live_on(node):
             is_before = owner(other) == owner(pod) and attempt_of(other) != attempt_of(pod)
             if is_before and not planned_gpus(pod).isdisjoint(self._told_gpus(other)):
@@ -111,6 +117,11 @@ class Invariants:
         name, uid, status = job["metadata"]["name"], job["metadata"]["uid"], job.get("status", {})
         for node in [share["name"] for share in shares(job)] if shares(job) != shares(before or {}) else ():
             yield from self._doubles(node)
+        booked = sum(len(share["gpus"]) for share in shares(job))
+        if booked not in {0, job["spec"]["gpus"]}:
+            yield f"{name} asks for {job['spec']['gpus']} GPUs, and {booked} are booked"
+        if is_true(job, *OVER) and is_true(job, "Degraded"):
+            yield f"{name} holds nothing and is told to lack something"
         was = before.get("status", {}).get("attempt") or 0
         if status.get("attempt", 0) < was:
             yield f"{name} goes back from attempt {was} to {status.get('attempt')}"

@@ -102,6 +102,15 @@ class People(Hand):
         if job := self._job():
             self._edit(job, priorityClassName=self.chance.choice(["high", "low"]))
 
+    def _mend(self) -> None:
+        """Somebody asks for something else; once a job was booked the API server does not let him."""
+        job = self._job()
+        if job is None or "placement" in (status := job.get("status", {})) or status.get("attempts"):
+            return
+        self._serial += 1
+        trainer = {"name": "trainer", "image": f"registry.example/train:mended-{self._serial}"}
+        self._edit(job, gpus=self.chance.randint(1, 2 * self._world.size), template={"spec": {"containers": [trainer]}})
+
     def _edit(self, job: JsonObject, **spec: Any) -> None:
         patch = [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in spec.items()]
         self.server.json_patch(TRAINING_JOBS, key_of(job), patch)
@@ -216,6 +225,7 @@ _ACTS: tuple[tuple[Callable[[People], None], int], ...] = (
     (People._delete, 6),
     (People._suspend_or_resume, 8),
     (People._change_priority, 2),
+    (People._mend, 6),
     (People._delete_pod, 8),
     (People._clean_up, 3),
     (People._cordon_or_not, 5),

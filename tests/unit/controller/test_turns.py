@@ -170,6 +170,35 @@ def test_what_a_job_held_is_free_when_its_end_is_stored(phase: str) -> None:
     assert (bed.state("a"), bed.state("b")) == (phase, "Running")
 
 
+@KINDS
+@pytest.mark.parametrize("late_s", [0.5, 3.0])
+def test_a_spec_that_is_edited_while_its_booking_is_on_the_way_is_the_one_that_starts(
+    node: Node, late_s: float
+) -> None:
+    """However late the stream tells of the edit."""
+    slow = [
+        Fault(Delay(1), "put_status", when=is_booking_of("a"), nth=1),
+        Fault(HoldEvents(late_s), "watch", TRAINING_JOBS),
+    ]
+    bed = Bed(node, 2, slow)
+    bed.is_armed = True
+    bed.submit("a", 8)
+
+    async def story(bed: Bed) -> None:
+        await asyncio.sleep(0.3)
+        stored = bed.jobs()["a"]
+        assert "placement" not in stored.get("status", {})  # it was not booked, so that this is possible
+        stored["spec"]["gpus"] = 16
+        stored["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+        bed.store.update(TRAINING_JOBS, Key("team-b", "a"), stored)
+        await bed.pass_time(15)
+
+    bed.live(story)
+    assert (bed.state("a"), len(bed.booked("a"))) == ("Running", 16)
+    assert {each["spec"]["containers"][0]["image"] for each in bed.store.objects(PODS)} == {"other"}
+    assert bed.jobs()["a"]["status"]["observedGeneration"] == 2
+
+
 def test_a_job_whose_booking_can_not_be_stored_keeps_nobody_waiting() -> None:
     error = Invalid("status.placement: Invalid value", code=422, reason="Invalid")
     bed = Bed(plugin_node, 1, [Fault(Refuse(error), "put_status", when=is_booking_of("a"))])

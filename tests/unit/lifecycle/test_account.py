@@ -59,4 +59,5 @@ def test_a_right_that_was_lost_takes_the_next_attempt_back() -> None:
     story.settle()
     pending = story.status().pending
     assert pending is not None
-    assert (pending.message, story.status().placement, story.pods()) == (WORDS, None, [])
+    told = f"{WORDS}; the job was booked before, so its spec is fixed: to change it, delete the job and create it again"
+    assert (pending.message, story.status().placement, story.pods()) == (told, None, [])

@@ -306,3 +306,20 @@ def test_a_refusal_of_ipc_lock_is_remembered_over_a_restart_of_the_operator() ->
     assert [each for each in story.written[before:] if each.startswith("status")] == ["status Restarting"] * 1 + [
         "status Starting"
     ]
+
+
+def test_and_over_a_suspension_while_which_nothing_is_lacked() -> None:
+    story = Baseline(training_job(spec=WHOLE))
+    for name in ("gpu-1", "gpu-2"):
+        story.add(node(name, allocatable={"rdma/hca": "8"}))
+        story.add({**node_topology(name), "spec": dgx1v(tag=name).wire()})
+    story.settle()
+    story.edit_job(suspend=True)
+    story.settle()
+    assert conditions(story)["Degraded"] == "Unknown"
+    story.answers.clear()
+    before = len(story.written)
+    story.edit_job(suspend=False)
+    story.settle()
+    assert conditions(story)["Degraded"] == "True"
+    assert [each for each in story.written[before:] if each.startswith("status")] == ["status Starting"]

@@ -15,6 +15,7 @@ TRAINING_JOB = "TrainingJob"
 NODE_TOPOLOGY = "NodeTopology"
 CLUSTER_TOPOLOGY = "ClusterTopology"
 DEFAULT_NAMESPACE = "default"  # of an object that names none
+NOT_SEEN = "NotSeen"  # status.reason of a TrainingJob that no operator has looked at
 DEFAULT_CLUSTER_TOPOLOGY = "default"  # the one ClusterTopology that is used
 HOST_LEVEL = "host"  # always the innermost level
 NVLINK_DOMAIN_LEVEL = "nvlink-domain"  # inserted where multi-node NVLink exists

@@ -1,6 +1,7 @@
 """What a user asks for in a TrainingJob.
 
-Everything in the spec but suspend, priorityClassName, queue, elastic and ttlSecondsAfterFinished is immutable.
+Everything in the spec but suspend, priorityClassName, queue, elastic and ttlSecondsAfterFinished is immutable once GPUs
+were booked for the job; until then a mistake is mended by an edit.
 """
 
 from enum import StrEnum

@@ -167,6 +167,8 @@ class Pending(Wire):
     """What was asked, what was found, what to do."""
     since: Timestamp
     """Since when the job waits for this reason."""
+    queued_since: Timestamp | None = None
+    """Since when it waits, for this reason and those before it: since it was submitted, resumed or lost its place."""
     nearest: Annotated[list[Message], Field(max_length=16)] = []
     """The nearest changes that would make it fit, each of them checked."""
 
@@ -217,6 +219,11 @@ class TrainingJobStatus(Wire):
     """The metadata.generation that this status speaks of."""
     state: State | None = None
     """One word derived from the conditions: Queued, Starting, Running, Restarting, Suspended, Succeeded or Failed."""
+    reason: Annotated[str, StringConstraints(max_length=64)] | None = None
+    """What is wrong or waited for, in one word: the reason of pending, or of the condition that tells it. Absent where
+    all is well."""
+    message: Message | None = None
+    """The same in words."""
     restarts: Annotated[int, Field(ge=0)] | None = None
     """Number of attempts before this one."""
     conditions: Annotated[list[Condition], Field(max_length=32)] = []
@@ -233,3 +240,9 @@ class TrainingJobStatus(Wire):
     """Where the job sits."""
     pending: Pending | None = None
     """Why the job waits."""
+
+    @property
+    def was_booked(self) -> bool:
+        """Whether GPUs were booked for the job and not taken back before a gang of it was whole: from then on its spec
+        is fixed (crd/rules.py says the same in CEL)."""
+        return self.placement is not None or bool(self.attempts)

@@ -70,6 +70,12 @@ def is_true(conditions: Iterable[Condition], wanted: ConditionType) -> bool:
     return any(condition.type == wanted and condition.status == "True" for condition in conditions)
 
 
+def is_said(conditions: Iterable[Condition], wanted: ConditionType) -> bool:
+    """Whether there is a condition of this type that is not False."""
+    told = found(conditions, wanted)
+    return told is not None and told.status != "False"
+
+
 def state(conditions: Sequence[Condition], attempt: int) -> State:
     """The STATUS column: the first that holds."""
     for condition, word in (

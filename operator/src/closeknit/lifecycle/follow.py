@@ -25,6 +25,19 @@ from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
 
+FIXED = "the job was booked before, so its spec is fixed: to change it, delete the job and create it again"
+# Reasons that somebody else's GPUs, objects or rights end; the words of all others advise to change the spec.
+_ENDED_BY_OTHERS = frozenset(
+    {
+        PendingReason.INSUFFICIENT_GPUS,
+        PendingReason.INSUFFICIENT_RESOURCES,
+        PendingReason.WAITING_FOR_PREFERRED,
+        PendingReason.NAME_CONFLICT,
+        PendingReason.NAMESPACE_NOT_SERVED,
+        PendingReason.QUOTA_EXCEEDED,
+    }
+)
+
 
 def follow(
     job: TrainingJob, verdict: Verdict, cluster: Cluster, now: datetime, *, answers: Answers = NOTHING, epoch: int = 1
@@ -79,6 +92,9 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
 def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> Plan:
     """The job waits for this reason. The Event tells of a new reason, not of new numbers."""
     assert refusal.reason is not None  # noqa: S101 - of these causes, for the type checker
+    # A booking that is taken back by this very refusal fixes nothing.
+    if subject.job.status.attempts and refusal.reason not in _ENDED_BY_OTHERS:
+        refusal = replace(refusal, message=f"{refusal.message}; {FIXED}")
     stored, told_at = subject.job.status, subject.answers.told_at
     is_new = stored.pending is None or stored.pending.reason != refusal.reason
     is_same_spec = stored.observed_generation == subject.job.metadata.generation and stored.placement is None

@@ -15,8 +15,9 @@ from closeknit.api.trainingjob_status import (
     TrainingJobStatus,
     UnfitNode,
 )
+from closeknit.api.wire import Condition
 from closeknit.cluster.booking import Share, assignments, decoded, names, with_shares
-from closeknit.lifecycle.conditions import Observation, found, is_true, observed, state, stated, timestamp
+from closeknit.lifecycle.conditions import Observation, found, is_said, is_true, observed, state, stated, timestamp
 from closeknit.lifecycle.shortcoming import NO_IPC_LOCK, Shortcoming
 
 
@@ -53,8 +54,10 @@ def waiting(
 ) -> TrainingJobStatus:
     """It holds nothing and says why; `since` stays while the reason does, and so do nearest changes (None) of a spec
     that has not changed."""
-    before = job.status.pending if job.status.pending and job.status.pending.reason == reason else None
+    last = job.status.pending
+    before = last if last and last.reason == reason else None
     since = before.since if before else timestamp(now)
+    queued_since = (last.queued_since or last.since) if last else timestamp(now)
     is_same_spec = job.status.observed_generation == job.metadata.generation
     told = before.nearest if before and is_same_spec else []
     admitted = reason not in _NOT_ADMITTED
@@ -66,11 +69,13 @@ def waiting(
         else Observation(ConditionType.ADMITTED, False, reason, message),
         Observation(ConditionType.PLACED, False, reason, message),
         *_not_running(job, ConditionReason.NOT_PLACED),
+        *_not_degraded(job),
         placement=None,
         pending=Pending(
             reason=reason,
             message=stated(message),
             since=since,
+            queued_since=queued_since,
             nearest=told if nearest is None else [stated(change) for change in nearest],
         ),
     )
@@ -198,6 +203,7 @@ def restarting(
         now,
         placed,
         *_not_running(job, reason, message),
+        *(_not_degraded(job) if placement is None else ()),
         *([] if lacks is None else _degraded(job, lacks)),
         attempts=_with_ended(job, now, reason, message, charged=False, unfit=unfit),
         attempt=number + 1,
@@ -219,6 +225,7 @@ def suspended(job: Stored, now: datetime, stays: str | None) -> TrainingJobStatu
         now,
         Observation(ConditionType.PLACED, False, EndReason.SUSPENDED, _given_up("spec.suspend is true", stays)),
         *_not_running(job, EndReason.SUSPENDED),
+        *_not_degraded(job),
         Observation(ConditionType.SUSPENDED, True, EndReason.SUSPENDED, "spec.suspend is true"),
         placement=None,
         pending=None,
@@ -237,6 +244,7 @@ def finished(job: Stored, now: datetime, reason: EndReason, message: str, *, suc
         now,
         Observation(ConditionType.PLACED, False, ConditionReason.FINISHED, _given_up("it is over", None)),
         *_not_running(job, reason, keep_verified=True),
+        *_was_degraded(job),
         Observation(end, True, reason, message),
         attempts=_with_ended(job, now, reason, message, charged=not succeeded),
         placement=placement,
@@ -248,9 +256,28 @@ def over(job: Stored, now: datetime, stays: str | None) -> TrainingJobStatus:
     """It is over, and so is told what became of its GPUs; the stored status where that is no news."""
     placed = found(job.status.conditions, ConditionType.PLACED)
     message = _given_up("it is over", stays)
-    if placed is None or placed.reason != ConditionReason.FINISHED or placed.message == stated(message):
-        return job.status
-    return _next(job, now, Observation(ConditionType.PLACED, False, ConditionReason.FINISHED, message))
+    news = _was_degraded(job)
+    if placed is not None and placed.reason == ConditionReason.FINISHED and placed.message != stated(message):
+        news.append(Observation(ConditionType.PLACED, False, ConditionReason.FINISHED, message))
+    return _next(job, now, *news) if news else job.status
+
+
+def _told(conditions: Sequence[Condition], pending: Pending | None) -> tuple[str | None, str | None]:
+    """What is wrong or waited for, as (word, words): what `kubectl get` shows of it. Nothing where all is well."""
+    if (failed := found(conditions, ConditionType.FAILED)) is not None and failed.status == "True":
+        return failed.reason, stated(failed.message)
+    if is_true(conditions, ConditionType.SUCCEEDED) or is_true(conditions, ConditionType.SUSPENDED):
+        return None, None
+    if pending is not None:
+        return pending.reason, pending.message
+    running = found(conditions, ConditionType.RUNNING)
+    if running is not None and running.status == "False" and running.message not in {"", BEING_STARTED}:
+        return running.reason, stated(running.message)
+    for wanted, status in ((ConditionType.DEGRADED, "True"), (ConditionType.PLACEMENT_VERIFIED, "False")):
+        told = found(conditions, wanted)
+        if told is not None and told.status == status:
+            return told.reason, stated(told.message)
+    return None, None
 
 
 def _given_up(why: str, stays: str | None) -> str:
@@ -268,6 +295,7 @@ def _next(job: Stored, now: datetime, *observations: Observation, **changes: Any
         seen.append(Observation(ConditionType.SUSPENDED, False, ConditionReason.RESUMED, "spec.suspend is false again"))
     conditions = observed(stored.conditions, seen, generation=generation, now=now)
     attempt = int(changes.pop("attempt", stored.attempt or 1))
+    reason, message = _told(conditions, changes.get("pending", stored.pending))
     return stored.model_copy(
         update={
             "observed_generation": generation,
@@ -275,6 +303,8 @@ def _next(job: Stored, now: datetime, *observations: Observation, **changes: Any
             "attempt": attempt,
             "restarts": attempt - 1,
             "state": state(conditions, attempt),
+            "reason": reason,
+            "message": message,
             **changes,
         }
     )
@@ -293,11 +323,29 @@ def _not_running(
     return taken_back
 
 
+def _not_degraded(job: Stored) -> list[Observation]:
+    """Of a job that gives up its GPUs nobody knows what the next ones will lack. The reason stays, to be read then."""
+    told = found(job.status.conditions, ConditionType.DEGRADED)
+    if told is None or told.status != "True":
+        return []
+    reason = ConditionReason(told.reason) if told.reason in frozenset(ConditionReason) else ConditionReason.NOT_PLACED
+    return [Observation(ConditionType.DEGRADED, None, reason, told.message)]
+
+
+def _was_degraded(job: Stored) -> list[Observation]:
+    """What a job that is over lacked while it ran."""
+    told = found(job.status.conditions, ConditionType.DEGRADED)
+    if told is None or told.status == "False":
+        return []
+    message = f"while it ran: {told.message}"
+    return [Observation(ConditionType.DEGRADED, False, ConditionReason.FINISHED, message)]
+
+
 def _degraded(job: Stored, lacks: Shortcoming | None) -> list[Observation]:
     """Nothing where nothing is missing, and nothing was said to be."""
     if lacks is not None:
         return [Observation(ConditionType.DEGRADED, True, lacks.reason, lacks.message)]
-    if is_true(job.status.conditions, ConditionType.DEGRADED):
+    if is_said(job.status.conditions, ConditionType.DEGRADED):
         return [Observation(ConditionType.DEGRADED, False, ConditionReason.AS_PLANNED, "")]
     return []
 

@@ -50,10 +50,13 @@ class Subject:
         wake_after_s: float | None = None,
         adds: frozenset[Addition] = frozenset(),
     ) -> Plan:
-        """The Plan. A status that is stored already is not written again, and nobody is told of it again."""
+        """The Plan. A status that is stored already is not written again, and nobody is told of it again.
+
+        One that tells why the job waits speaks of the spec that this was found for, and of no newer one.
+        """
         metadata = self.job.metadata
         wanted = statuses.decided(self.job, self.job.status if status is None else status, self.now)
-        if wanted.observed_generation not in {None, metadata.generation}:
+        if wanted.pending is None and wanted.observed_generation not in {None, metadata.generation}:
             wanted = wanted.model_copy(update={"observed_generation": metadata.generation})
         changed = wanted if wanted != self.job.status else None
         return Plan(
@@ -87,7 +90,7 @@ class Subject:
         """Whether the status says that the namespace refuses it."""
         return any(
             condition.type == ConditionType.DEGRADED
-            and condition.status == "True"
+            and condition.status != "False"
             and condition.reason == ConditionReason.IPC_LOCK_REFUSED
             for condition in self.job.status.conditions
         )

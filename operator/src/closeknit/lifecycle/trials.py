@@ -64,6 +64,8 @@ class Trials:
         if not ends:
             return None
         until = max(ends)
+        if answers.rejection is not None and answers.rejection.generation != job.metadata.generation:
+            return Refusal(Cause.NOT_ASKED, until=until)  # nothing is known of the spec as it is now
         if answers.rejection is not None:
             return Refusal(Cause.REFUSED, answers.rejection.reason, answers.rejection.message, until=until)
         if here is not None and here.reason in _OF_NAMESPACE and not _stays_told(job):

@@ -5,8 +5,9 @@ from typing import Any, Final, Literal
 
 from closeknit.api.crd.rules import ITEM, Rules, cluster_topology_rules, training_job_rules
 from closeknit.api.crd.schema import Schema, structural_schema
-from closeknit.api.names import CLUSTER_TOPOLOGY, GROUP, NODE_TOPOLOGY, TRAINING_JOB, VERSION
+from closeknit.api.names import CLUSTER_TOPOLOGY, GROUP, NODE_TOPOLOGY, NOT_SEEN, TRAINING_JOB, VERSION
 from closeknit.api.objects import ClusterTopology, NodeTopology, TrainingJob
+from closeknit.api.trainingjob_status import State
 from closeknit.api.wire import Wire
 
 
@@ -37,8 +38,17 @@ class OurKind:
     model: type[Wire]
     columns: tuple[Column, ...]
     rules: Rules = field(default_factory=dict)
+    unseen: dict[str, str] | None = None
+    """What an API server shows as the status of an object while none is written; it stores nothing of that."""
 
 
+# Without it a cluster whose operator does not run shows jobs of which nothing is said at all.
+UNSEEN_JOB: Final = {
+    "state": State.QUEUED.value,
+    "reason": NOT_SEEN,
+    "message": "closeknit's operator has not looked at this job; where that lasts longer than some seconds it does not "
+    "run, or cannot read: have an administrator look at the Deployment closeknit-operator and its log",
+}
 _AGE: Final = Column("Age", ".metadata.creationTimestamp", "date", "Time since it was created.")
 
 KINDS: Final = (
@@ -49,6 +59,7 @@ KINDS: Final = (
         scope="Namespaced",
         model=TrainingJob,
         rules=training_job_rules(),
+        unseen=UNSEEN_JOB,
         columns=(
             Column("Status", ".status.state", "string", "One word derived from the conditions."),
             Column("GPUs", ".spec.gpus", "integer", "World size."),
@@ -60,10 +71,11 @@ KINDS: Final = (
                 "Predicted bus bandwidth of an all-reduce, in GB/s.",
             ),
             Column("Restarts", ".status.restarts", "integer", "Attempts before this one."),
+            Column("Reason", ".status.reason", "string", "What is wrong or waited for; empty where all is well."),
             _AGE,
             Column("Queue", ".spec.queue", "string", "Queue of the job.", wide=True),
             Column("Levels", ".status.placement.levels", "string", "Domains spanned at each level.", wide=True),
-            Column("Message", ".status.pending.message", "string", "Why the job waits.", wide=True),
+            Column("Message", ".status.message", "string", "The reason in words.", wide=True),
         ),
     ),
     OurKind(
@@ -157,6 +169,8 @@ def _schema(kind: OurKind) -> Schema:
             "status": structural_schema(_part(kind.model, "status")),
         },
     }
+    if kind.unseen is not None:
+        schema["properties"]["status"]["default"] = kind.unseen
     if not schema["required"]:
         del schema["required"]
     for path, rules in kind.rules.items():

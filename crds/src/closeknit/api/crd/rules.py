@@ -1,9 +1,10 @@
 """CEL rules: what a schema cannot say about one object alone, and what may never change.
 
-A rule on an optional field is not evaluated when the field appears or disappears, so rules about change sit on the
-object around it, one per field, with the field named by fieldPath. Messages are constants: an API server cannot bound
-the cost of one that is computed. The models say the same for files that no API server has seen; one table of cases
-(tests/harness/crd_cases.py) is held against both.
+A rule on an optional field is not evaluated when the field appears or disappears, so rules about change sit at the
+root, one per field, with the field named by fieldPath. They also read the status there: until a job is booked, a
+mistake in its spec is mended by an edit. Messages are constants: an API server cannot bound the cost of one that is
+computed. The models say the same for files that no API server has seen; one table of cases (tests/harness/crd_cases.py)
+is held against both.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from closeknit.api.trainingjob import (
 
 ITEM: Final = "[]"  # in a path: every item of the list
 
-# Everything else of a TrainingJob's spec is immutable, fields of later versions included.
+# Everything else of a TrainingJob's spec is immutable once it was booked, fields of later versions included.
 MUTABLE: Final = frozenset({"suspend", "priorityClassName", "queue", "elastic", "ttlSecondsAfterFinished"})
 
 
@@ -58,7 +59,7 @@ Rules = dict[tuple[str, ...], tuple[Rule, ...]]  # path in the object -> rules t
 
 def training_job_rules() -> Rules:
     """The rules of TrainingJob: its name, one rule per immutable field, then what the numbers owe each other."""
-    return {(): (_JOB_NAME,), ("spec",): (*(_immutable(field) for field in immutable_fields()), *_NUMBERS)}
+    return {(): (_JOB_NAME, *(_immutable(field) for field in immutable_fields())), ("spec",): _NUMBERS}
 
 
 def cluster_topology_rules() -> Rules:
@@ -73,33 +74,36 @@ def cluster_topology_rules() -> Rules:
 
 
 def immutable_fields() -> tuple[str, ...]:
-    """Wire names of the immutable fields of a TrainingJob's spec, in the order of the model."""
+    """Wire names of the fields of a TrainingJob's spec that its first booking fixes, in the order of the model."""
     names = (field.alias or name for name, field in TrainingJobSpec.model_fields.items())
     return tuple(name for name in names if name not in MUTABLE)
 
 
 def immutable_message(field: str) -> str:
     """What a user reads who changes an immutable field."""
-    return f"{field} is immutable; delete the TrainingJob and create a new one to change it"
+    return f"{field} is immutable once the job was booked; delete the TrainingJob and create a new one to change it"
 
 
 def _immutable(field: str) -> Rule:
     required = TrainingJobSpec.model_json_schema()["required"]
-    same = f"self.{field} == oldSelf.{field}"
+    same = f"self.spec.{field} == oldSelf.spec.{field}"
     # CEL does not see a template's spec, but == compares it deeply, except for a key that only one side has while both
     # have equally many: metadata could be swapped for an unknown key without the second half.
     if field == "template":
-        same += f" && {_same_presence('template.metadata')}"
+        same = f"({same} && {_same_presence('template.metadata')})"
     if field == "parameterServers":
         same = f"({same} && {_same_presence('parameterServers.template.metadata')})"
     if field not in required:
-        same = f"{_same_presence(field)} && (!has(self.{field}) || {same})"
-    return Rule(same, immutable_message(field), f".{field}", "FieldValueForbidden")
+        same = f"({_same_presence(field)} && (!has(self.spec.{field}) || {same}))"
+    return Rule(f"({_NOT_BOOKED}) || {same}", immutable_message(field), f".spec.{field}", "FieldValueForbidden")
 
 
 def _same_presence(path: str) -> str:
-    return f"has(self.{path}) == has(oldSelf.{path})"
+    return f"has(self.spec.{path}) == has(oldSelf.spec.{path})"
 
+
+# As TrainingJobStatus.was_booked. A write of the spec cannot change the status: the API server keeps the stored one.
+_NOT_BOOKED: Final = "!oldSelf.?status.?placement.hasValue() && oldSelf.?status.?attempts.orValue([]).size() == 0"
 
 _JOB_NAME: Final = Rule(
     f"self.metadata.name.size() <= {JOB_NAME_MAX_LENGTH} && self.metadata.name.matches('{JOB_NAME_PATTERN}')",
