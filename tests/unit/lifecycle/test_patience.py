@@ -179,3 +179,38 @@ def test_patience_begins_anew_with_the_end_of_a_suspension() -> None:
     waiting.pass_time(300)
     waiting.settle()
     assert waiting.status().state is State.STARTING
+
+
+UNKNOWN = (
+    "prefers level row, and is placed without it: this cluster has block, rack and host; name one of these in "
+    "topology.fabric.preferred, or have an administrator describe the level in ClusterTopology default"
+)
+
+
+def admitted(found: Story) -> tuple[str, str, str | None]:
+    (told,) = [each for each in found.status().conditions if each.type == "Admitted"]
+    return told.status, told.reason, told.message
+
+
+@pytest.mark.parametrize("patience", ["0s", "10m"])
+def test_a_preferred_level_that_is_not_there_is_told_and_keeps_it_from_nothing(patience: str) -> None:
+    at_once = story(fabric={"preferred": "row", "patience": patience})
+    at_once.settle()
+    assert nodes(at_once) == ["gpu-1", "gpu-3"]
+    assert admitted(at_once) == ("True", "PreferredLevelUnknown", UNKNOWN)
+    (placed,) = at_once.notices
+    assert placed.warning
+    assert placed.note.endswith(f"; {UNKNOWN}")
+
+
+def test_a_job_that_waits_is_told_so_too_until_the_level_is_there() -> None:
+    waiting = story(gpus=64, fabric={"preferred": "row"})
+    waiting.settle()
+    pending = waiting.status().pending
+    assert pending is not None
+    assert pending.reason == "InsufficientGPUs"
+    assert admitted(waiting) == ("True", "PreferredLevelUnknown", UNKNOWN)
+    waiting.add(cluster_topology("row", "block", "rack"))
+    waiting.pass_time(60)
+    waiting.settle()
+    assert admitted(waiting) == ("True", "Accepted", "")

@@ -21,7 +21,7 @@ from closeknit.lifecycle.children import children
 from closeknit.lifecycle.decision import decide
 from closeknit.lifecycle.gangs import gang
 from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.patience import patient, preference
+from closeknit.lifecycle.patience import patient, preference, unknown_preference
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.fragmentation import Fragmentation, fragmentation
 from closeknit.placement.nearest import nearest
@@ -65,6 +65,8 @@ class Placed:
     waits_first: str | None
     """What a job that is still to be submitted would wait for before it takes this, and how long at most; None where it
     takes it at once."""
+    unknown_preference: str | None
+    """What to tell of a preferred level that the cluster does not have; None where it has the level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,7 @@ def _placed(found: Sitting) -> Placed:
         environment=container_environment(made, 0) if made is not None else {},
         nvls_gb_s=_nvls(found, made) if made is not None else None,
         waits_first=found.waits_first,
+        unknown_preference=unknown_preference(found.job.spec, found.cluster),
     )
 
 

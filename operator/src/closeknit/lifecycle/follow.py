@@ -18,7 +18,7 @@ from closeknit.lifecycle.children import children
 from closeknit.lifecycle.conditions import stated, timestamp
 from closeknit.lifecycle.ending import succeeded
 from closeknit.lifecycle.keep import keep
-from closeknit.lifecycle.patience import patient_until
+from closeknit.lifecycle.patience import patient_until, unknown_preference
 from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
@@ -88,7 +88,14 @@ def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> P
     notice = None
     if is_new:
         notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
-    status = statuses.waiting(subject.job, subject.now, refusal.reason, refusal.message, refusal.nearest)
+    status = statuses.waiting(
+        subject.job,
+        subject.now,
+        refusal.reason,
+        refusal.message,
+        refusal.nearest,
+        unknown_preference(subject.job.spec, subject.cluster),
+    )
     return subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
 
 

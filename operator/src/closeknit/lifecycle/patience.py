@@ -17,6 +17,7 @@ from closeknit.lifecycle.pauses import is_between, over_at
 from closeknit.placement.empty import could_place, ideal_gb_s
 from closeknit.placement.request import Request
 from closeknit.placement.tables import Tables
+from closeknit.placement.words import listed
 
 # The calendar ends in the year 9999, while a duration may be written with any number of hours: no job waits longer.
 _LONGEST_S = 100 * 365 * 86_400
@@ -45,6 +46,18 @@ def preference(spec: TrainingJobSpec) -> Preference | None:
     if has_groups or topology.gpus_per_node is not None or topology.nvlink is NvlinkPolicy.IGNORED:
         return None
     return Preference(HOST_LEVEL, FOR_ONE_MACHINE) if 1 < spec.gpus <= _LARGEST_MACHINE else None
+
+
+def unknown_preference(spec: TrainingJobSpec, cluster: Cluster) -> str | None:
+    """What to tell of a preferred level that the cluster does not have, which keeps the job from nothing; None where
+    it has the level."""
+    level, levels = spec.topology.fabric.preferred, cluster.levels
+    if level is None or level in levels:
+        return None
+    return (
+        f"prefers level {level}, and is placed without it: this cluster has {listed(levels, 'and')}; name one of these "
+        "in topology.fabric.preferred, or have an administrator describe the level in ClusterTopology default"
+    )
 
 
 def patient_until(job: TrainingJob, now: datetime) -> datetime | None:

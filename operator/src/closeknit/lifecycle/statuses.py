@@ -44,10 +44,15 @@ _NOT_ADMITTED = frozenset(
 
 
 def waiting(
-    job: Stored, now: datetime, reason: PendingReason, message: str, nearest: tuple[str, ...] | None = None
+    job: Stored,
+    now: datetime,
+    reason: PendingReason,
+    message: str,
+    nearest: tuple[str, ...] | None = None,
+    unknown: str | None = None,
 ) -> TrainingJobStatus:
     """It holds nothing and says why; `since` stays while the reason does, and so do nearest changes (None) of a spec
-    that has not changed."""
+    that has not changed. `unknown` is what to tell of a preferred level that the cluster does not have."""
     before = job.status.pending if job.status.pending and job.status.pending.reason == reason else None
     since = before.since if before else timestamp(now)
     is_same_spec = job.status.observed_generation == job.metadata.generation
@@ -56,9 +61,7 @@ def waiting(
     return _next(
         job,
         now,
-        Observation(ConditionType.ADMITTED, True, ConditionReason.ACCEPTED)
-        if admitted
-        else Observation(ConditionType.ADMITTED, False, reason, message),
+        _accepted(unknown) if admitted else Observation(ConditionType.ADMITTED, False, reason, message),
         Observation(ConditionType.PLACED, False, reason, message),
         *_not_running(job, ConditionReason.NOT_PLACED),
         placement=None,
@@ -93,12 +96,13 @@ def booked(
     epoch: int,
     environment: EnvironmentStatus | None,
     lacks: Shortcoming | None,
+    unknown: str | None = None,
 ) -> TrainingJobStatus:
-    """It holds GPUs, and has no children yet."""
+    """It holds GPUs, and has no children yet. `unknown` as `waiting` has it."""
     return _next(
         job,
         now,
-        Observation(ConditionType.ADMITTED, True, ConditionReason.ACCEPTED),
+        _accepted(unknown),
         Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement)),
         Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
         Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
@@ -273,6 +277,12 @@ def _degraded(job: Stored, lacks: Shortcoming | None) -> list[Observation]:
 def _with(job: Stored, shares: Sequence[Share]) -> PlacementStatus | None:
     placement = job.status.placement
     return None if placement is None else with_shares(placement, shares)
+
+
+def _accepted(unknown: str | None) -> Observation:
+    """The job is acceptable, though it may prefer what the cluster does not have."""
+    reason = ConditionReason.ACCEPTED if unknown is None else ConditionReason.PREFERRED_LEVEL_UNKNOWN
+    return Observation(ConditionType.ADMITTED, True, reason, unknown or "")
 
 
 def _booked_on(placement: PlacementStatus) -> str:
