@@ -177,7 +177,8 @@ def _waiting(asked: TrainingJob, stored: TrainingJob) -> TrainingJob:
     """The asked job in the place of the stored one, which holds nothing."""
     if is_finished(stored) or stored.metadata.deletion_timestamp is not None:
         return asked
-    status = TrainingJobStatus(attempt=stored.status.attempt, pending=stored.status.pending)
+    before = stored.status
+    status = TrainingJobStatus(attempt=before.attempt, pending=before.pending, patient_until=before.patient_until)
     return asked.model_copy(update={"metadata": stored.metadata, "status": status})
 
 

@@ -50,9 +50,11 @@ def waiting(
     message: str,
     nearest: tuple[str, ...] | None = None,
     unknown: str | None = None,
+    patient_until: datetime | None = None,
 ) -> TrainingJobStatus:
     """It holds nothing and says why; `since` stays while the reason does, and so do nearest changes (None) of a spec
-    that has not changed. `unknown` is what to tell of a preferred level that the cluster does not have."""
+    that has not changed, and the end of a wait (None). `unknown` is what to tell of a preferred level that the cluster
+    does not have."""
     before = job.status.pending if job.status.pending and job.status.pending.reason == reason else None
     since = before.since if before else timestamp(now)
     is_same_spec = job.status.observed_generation == job.metadata.generation
@@ -71,6 +73,7 @@ def waiting(
             since=since,
             nearest=told if nearest is None else [stated(change) for change in nearest],
         ),
+        patient_until=job.status.patient_until if patient_until is None else timestamp(patient_until),
     )
 
 
@@ -132,7 +135,7 @@ def running(
     message = f"{len(shares)} of {len(shares)} Pods run"
     observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
     found = (told for each in lacks for told in _degraded(job, each))
-    return _next(job, now, observation, verified, *found, placement=_with(job, shares))
+    return _next(job, now, observation, verified, *found, placement=_with(job, shares), patient_until=None)
 
 
 def verified(job: Stored, now: datetime, shares: Sequence[Share], result: Observation) -> TrainingJobStatus:
@@ -194,6 +197,7 @@ def suspended(job: Stored, now: datetime, stays: str | None) -> TrainingJobStatu
         Observation(ConditionType.SUSPENDED, True, EndReason.SUSPENDED, "spec.suspend is true"),
         placement=None,
         pending=None,
+        patient_until=None,
         **changes,
     )
 
@@ -213,6 +217,7 @@ def finished(job: Stored, now: datetime, reason: EndReason, message: str, *, suc
         attempts=_with_ended(job, now, reason, message, charged=not succeeded),
         placement=placement,
         pending=None,
+        patient_until=None,
     )
 
 
