@@ -55,11 +55,15 @@ def test_a_refused_job_writes_its_status_and_one_event(bed: Bed, spec: dict[str,
 
 
 def test_harmful_settings_are_told_and_leave_nothing(bed: Bed) -> None:
-    """They are the user's, so that the job runs; reserved names, NCCL's, and more processes than GPUs."""
+    """They are the user's, so that the job runs; reserved names, NCCL's, more processes than GPUs, and a preferred
+    level that nobody has described."""
     env = [{"name": "PET_NODE_RANK", "value": "0"}, {"name": "NCCL_ALGO", "value": "Ring"}]
     container = {"name": "trainer", "image": "i", "command": ["torchrun", "--nproc-per-node=9", "t.py"], "env": env}
-    bed.submit(gpus=16, template={"spec": {"containers": [container]}})
+    preferred = {"fabric": {"preferred": "orbit", "patience": "1h"}}
+    bed.submit(gpus=16, topology=preferred, template={"spec": {"containers": [container]}})
     status = bed.wait_for_state("Running")
+    (admitted,) = [each for each in status["conditions"] if each["type"] == "Admitted"]
+    assert (admitted["status"], admitted["reason"]) == ("True", "PreferredLevelUnknown")
     told = [warning.partition(":")[0] for warning in status["environment"]["warnings"]]
     assert told == ["--nproc-per-node=9", "NCCL_ALGO=Ring", "PET_NODE_RANK=0"]
     (degraded,) = [each for each in status["conditions"] if each["type"] == "Degraded"]
@@ -68,6 +72,7 @@ def test_harmful_settings_are_told_and_leave_nothing(bed: Bed) -> None:
     (event,) = [each for each in bed.all("events.events.k8s.io") if each["reason"] == "Placed"]
     assert event["type"] == "Warning"
     assert "--nproc-per-node, NCCL_ALGO, PET_NODE_RANK" in event["note"]
+    assert "prefers level orbit, and is placed without it" in event["note"]
     bed.cluster.kubectl("delete", "trainingjob", "train", f"--namespace={bed.namespace}")
     gone_s = 90  # the collector looks for new kinds of objects every 30 s
     bed.cluster.wait_for(lambda: not bed.names("pods") + bed.names("services"), "what was made to be gone", gone_s)

@@ -94,6 +94,32 @@ def test_the_example_that_fits_in_one_machine_takes_the_set_with_a_ring() -> Non
     assert answer["placement"]["nodes"][0]["binding"] == "DRA"
 
 
+def racks_left_out(folder: Path) -> Path:
+    """The example cluster where nobody has described a level."""
+    parts = list(yaml.safe_load_all((EXAMPLES / "cluster.yaml").read_text()))
+    for each in parts:
+        if each["kind"] == "ClusterTopology":
+            each["spec"] = {}
+        each["metadata"].pop("labels", None)
+    (folder / "flat").write_text(yaml.safe_dump_all(parts))
+    return folder / "flat"
+
+
+JOBS = sorted(file for file in EXAMPLES.glob("*.yaml") if file.stem != "cluster")
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda file: file.stem)
+def test_an_example_needs_no_level(tmp_path: Path, job: Path) -> None:
+    with_racks, without = run(job, EXAMPLES / "cluster.yaml"), run(job, racks_left_out(tmp_path))
+    assert without["fits"] == with_racks["fits"]
+    if without["fits"]:
+        placed = [{"name": each["name"], "gpus": each["gpus"]} for each in without["placement"]["nodes"]]
+        assert len(placed) == with_racks["placement"]["nodeCount"]
+        assert ("prefers level rack" in without.get("unknownPreference", "")) == ("preferred: rack" in job.read_text())
+    else:
+        assert reason_of(without) == reason_of(with_racks)
+
+
 def test_the_example_over_two_machines_stays_in_one_rack() -> None:
     answer = run(EXAMPLES / "pytorch-16gpu.yaml", EXAMPLES / "cluster.yaml")
     assert nodes_of(answer) == [("gpu-01", list(range(8))), ("gpu-05", list(range(8)))]

@@ -7,9 +7,10 @@ import pytest
 
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.trainingjob_status import State
+from closeknit.lifecycle.conditions import timestamp
 from scenarios.machines import hgx_h200, pcie_only
 from scenarios.manifests import node, node_topology, resource_claim, resource_slice, training_job
-from scenarios.stories import booked_nodes
+from scenarios.stories import booked_nodes, disruption, unschedulable
 from scenarios.story import Story
 
 WAIT_S = 1800
@@ -148,6 +149,123 @@ def test_a_job_that_is_tried_and_refused_again_and_again_does_not_make_it_wait_a
         waiting.settle()
     assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
     assert (waiting.now - begun).total_seconds() < WAIT_S + 60
+
+
+def others(waiting: Story) -> None:
+    """Others take the room that it would be torn over."""
+    for name in ("gpu-1", "gpu-2"):
+        waiting.add(resource_claim(f"rest-{name}", *((name, index) for index in range(4, 8))))
+    waiting.settle()
+
+
+def leave(waiting: Story) -> None:
+    for name in ("gpu-1", "gpu-2"):
+        free(waiting, f"rest-{name}")
+    waiting.settle()
+
+
+def told(waiting: Story) -> str:
+    """The end of the last sentence that it was told."""
+    pending = waiting.status().pending
+    assert pending is not None
+    return str(pending.message).rpartition("; ")[2]
+
+
+UNTIL = "it waits until 2026-11-21T10:30:00Z at the latest"
+
+
+def test_the_end_that_it_was_told_stands_though_others_take_the_room_again_and_again() -> None:
+    waiting = story()
+    waiting.settle()
+    for _ in range(5):
+        assert (reason(waiting), told(waiting)) == ("WaitingForPreferred", UNTIL)
+        waiting.pass_time(120)
+        others(waiting)
+        assert (reason(waiting), waiting.status().patient_until) == ("InsufficientGPUs", "2026-11-21T10:30:00Z")
+        waiting.pass_time(180)
+        leave(waiting)
+    waiting.pass_time(WAIT_S - 5 * 300)
+    waiting.settle()
+    assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
+
+
+def test_it_waits_for_one_machine_no_more_where_there_was_no_room_at_the_end() -> None:
+    waiting = story()
+    waiting.settle()
+    others(waiting)
+    waiting.pass_time(2 * WAIT_S)
+    leave(waiting)
+    assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
+
+
+def lose(placed: Story, thief: str) -> None:
+    """Somebody else gets the GPUs of its Pod on gpu-2 before it is bound."""
+    placed.add(resource_claim(thief, *(("gpu-2", index) for index in range(8))))
+    words = "0/2 nodes are available: 1 cannot allocate all claims, 1 node(s) didn't match Pod's node affinity."
+    placed.change_pod(placed.pods()[0], conditions=[unschedulable(words, timestamp(placed.now))])
+    placed.pass_time(2)
+    placed.settle()
+    free(placed, thief)
+
+
+def test_an_attempt_that_never_ran_leaves_the_end_where_it_was() -> None:
+    waiting = story()
+    waiting.settle()
+    for number in (1, 2):
+        waiting.pass_time(300)
+        free(waiting, "on-gpu-2")
+        waiting.settle()
+        assert shares(waiting) == {"gpu-2": 8}
+        lose(waiting, f"thief-{number}")
+        waiting.add(resource_claim("on-gpu-2", *(("gpu-2", index) for index in range(4))))
+        waiting.pass_time(2)
+        waiting.settle()
+        assert (reason(waiting), told(waiting)) == ("WaitingForPreferred", UNTIL)
+    waiting.pass_time(WAIT_S)
+    waiting.settle()
+    assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
+
+
+def test_once_it_has_run_it_waits_anew() -> None:
+    waiting = story()
+    waiting.settle()
+    waiting.pass_time(300)
+    free(waiting, "on-gpu-2")
+    waiting.settle()
+    waiting.run_all()
+    waiting.settle()
+    assert waiting.status().state is State.RUNNING
+    assert waiting.status().patient_until is None
+    waiting.pass_time(2 * WAIT_S)
+    (name,) = waiting.pods()
+    waiting.change_pod(name, phase="Failed", conditions=[disruption("EvictionByEvictionAPI", "drained")])
+    waiting.add(resource_claim("on-gpu-2", *(("gpu-2", index) for index in range(4))))
+    waiting.settle()
+    assert (reason(waiting), told(waiting)) == (
+        "WaitingForPreferred",
+        "it waits until 2026-11-21T11:35:00Z at the latest",
+    )
+
+
+def test_a_suspended_job_waits_anew() -> None:
+    waiting = story()
+    waiting.settle()
+    waiting.edit_job(suspend=True)
+    waiting.settle()
+    assert waiting.status().patient_until is None
+    waiting.pass_time(WAIT_S)
+    waiting.edit_job(suspend=False)
+    waiting.settle()
+    assert told(waiting) == "it waits until 2026-11-21T11:00:00Z at the latest"
+
+
+def test_an_end_that_a_wrong_clock_told_holds_nothing_up() -> None:
+    waiting = story()
+    waiting.pass_time(86_400)
+    waiting.settle()
+    waiting.pass_time(-86_000)
+    waiting.settle()
+    assert shares(waiting) == {"gpu-1": 4, "gpu-2": 4}
 
 
 def test_a_job_without_room_is_not_asked_again_for_its_patience() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.trainingjob_status import State
+from closeknit.lifecycle.conditions import timestamp
 from scenarios.machines import hgx_h200
 from scenarios.manifests import (
     cluster_topology,
@@ -18,7 +19,7 @@ from scenarios.manifests import (
     training_job,
     uuids,
 )
-from scenarios.stories import booked_nodes
+from scenarios.stories import booked_nodes, unschedulable
 from scenarios.story import Story
 
 GPUS = range(8)
@@ -177,5 +178,79 @@ def test_patience_begins_anew_with_the_end_of_a_suspension() -> None:
     waiting.settle()
     assert waiting.status().state is State.QUEUED
     waiting.pass_time(300)
+    waiting.settle()
+    assert waiting.status().state is State.STARTING
+
+
+UNKNOWN = (
+    "prefers level row, and is placed without it: this cluster has block, rack and host; name one of these in "
+    "topology.fabric.preferred, or have an administrator describe the level in ClusterTopology default"
+)
+
+
+def admitted(found: Story) -> tuple[str, str, str | None]:
+    (told,) = [each for each in found.status().conditions if each.type == "Admitted"]
+    return told.status, told.reason, told.message
+
+
+@pytest.mark.parametrize("patience", ["0s", "10m"])
+def test_a_preferred_level_that_is_not_there_is_told_and_keeps_it_from_nothing(patience: str) -> None:
+    at_once = story(fabric={"preferred": "row", "patience": patience})
+    at_once.settle()
+    assert nodes(at_once) == ["gpu-1", "gpu-3"]
+    assert admitted(at_once) == ("True", "PreferredLevelUnknown", UNKNOWN)
+    (placed,) = at_once.notices
+    assert placed.warning
+    assert placed.note.endswith(f"; {UNKNOWN}")
+
+
+def test_a_job_that_waits_is_told_so_too_until_the_level_is_there() -> None:
+    waiting = story(gpus=64, fabric={"preferred": "row"})
+    waiting.settle()
+    pending = waiting.status().pending
+    assert pending is not None
+    assert pending.reason == "InsufficientGPUs"
+    assert admitted(waiting) == ("True", "PreferredLevelUnknown", UNKNOWN)
+    waiting.add(cluster_topology("row", "block", "rack"))
+    waiting.pass_time(60)
+    waiting.settle()
+    assert admitted(waiting) == ("True", "Accepted", "")
+
+
+def lose(placed: Story, thief: str) -> None:
+    """Somebody else gets the GPUs of a Pod on gpu-4 before it is bound."""
+    placed.add(resource_claim(thief, *(("gpu-4", index) for index in GPUS)))
+    words = "0/8 nodes are available: 1 cannot allocate all claims, 7 node(s) didn't match Pod's node affinity."
+    placed.change_pod(placed.pods()[1], conditions=[unschedulable(words, timestamp(placed.now))])
+    placed.pass_time(2)
+    placed.settle()
+
+
+def test_an_attempt_that_never_ran_moves_the_end_once_told_no_further() -> None:
+    waiting = story()
+    waiting.settle()
+    for number in range(1, 4):
+        pending = waiting.status().pending
+        assert pending is not None
+        assert pending.message.endswith("it waits until 2026-11-21T10:10:00Z at the latest")
+        waiting.pass_time(120)
+        free(waiting, "on-gpu-4" if number == 1 else f"thief-{number - 1}")
+        waiting.settle()
+        assert nodes(waiting) == ["gpu-3", "gpu-4"]
+        lose(waiting, f"thief-{number}")
+        waiting.pass_time(4)  # the pause after some in a row
+        waiting.settle()
+    waiting.pass_time(600)
+    waiting.settle()
+    assert nodes(waiting) == ["gpu-1", "gpu-3"]
+
+
+def test_an_edit_before_the_first_booking_moves_the_end() -> None:
+    waiting = story()
+    waiting.settle()
+    waiting.edit_job(topology={"fabric": {"preferred": "rack", "patience": "30m"}})
+    waiting.settle()
+    assert waiting.status().patient_until == "2026-11-21T10:30:00Z"
+    waiting.edit_job(topology={"fabric": {"preferred": "rack", "patience": "0s"}})
     waiting.settle()
     assert waiting.status().state is State.STARTING

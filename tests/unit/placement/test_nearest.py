@@ -237,7 +237,7 @@ def test_the_most_gpus_are_all_that_the_degrees_and_the_nodes_allow(
 @pytest.mark.parametrize(
     ("spec", "change"),
     [
-        ({"topology": {"fabric": {"preferred": "row"}}}, "topology.fabric.preferred: none"),
+        ({"topology": {"fabric": {"required": "row"}}}, "topology.fabric.required: none"),
         ({"network": {"trafficClass": "gold"}}, "network.trafficClass: none"),
     ],
     ids=["level", "traffic class"],

@@ -203,6 +203,7 @@ class ConditionReason(StrEnum):
     """Reasons of conditions, where it is neither an EndReason nor a PendingReason."""
 
     ACCEPTED = "Accepted"
+    PREFERRED_LEVEL_UNKNOWN = "PreferredLevelUnknown"
     BOOKED = "Booked"
     NOT_PLACED = "NotPlaced"
     RESTARTING = "Restarting"

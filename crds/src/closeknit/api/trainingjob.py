@@ -129,7 +129,8 @@ class FabricRequest(Wire):
     required: Label | None = None
     """Level of ClusterTopology inside one domain of which the whole job must sit, for example block."""
     preferred: Label | None = None
-    """Level of ClusterTopology inside one domain of which the job should sit, for example rack."""
+    """Level of ClusterTopology inside one domain of which the job should sit, for example rack. Where the cluster has
+    no such level the job is placed without it, and its condition Admitted says so."""
     patience: Duration = "0s"
     """How long to wait at most for the preferred level before the best available placement is taken. Default 0s. A job
     that is too large for that level waits for the next one outwards that could hold it, and only while four smaller

@@ -240,6 +240,9 @@ class TrainingJobStatus(Wire):
     """Where the job sits."""
     pending: Pending | None = None
     """Why the job waits."""
+    patient_until: Timestamp | None = None
+    """Until when the job waits at the latest for the level that it prefers, or for one machine, as it was told; it
+    stays until the job runs, whatever it waits for meanwhile."""
 
     @property
     def was_booked(self) -> bool:

@@ -23,7 +23,7 @@ from closeknit.lifecycle.children import children
 from closeknit.lifecycle.decision import decide
 from closeknit.lifecycle.gangs import gang
 from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.patience import patient, preference
+from closeknit.lifecycle.patience import patient, preference, unknown_preference
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.fragmentation import Fragmentation, fragmentation
 from closeknit.placement.nearest import nearest
@@ -89,6 +89,8 @@ class Placed:
     takes it at once."""
     booked: Booked | None
     """What the job holds that this one would replace; None where none of that name holds anything."""
+    unknown_preference: str | None
+    """What to tell of a preferred level that the cluster does not have; None where it has the level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,8 @@ def _waiting(asked: TrainingJob, stored: TrainingJob) -> TrainingJob:
     """The asked job in the place of the stored one; with its age, if that waits."""
     if is_finished(stored) or stored.metadata.deletion_timestamp is not None or booking(stored) is not None:
         return asked
-    status = TrainingJobStatus(attempt=stored.status.attempt, pending=stored.status.pending)
+    before = stored.status
+    status = TrainingJobStatus(attempt=before.attempt, pending=before.pending, patient_until=before.patient_until)
     return asked.model_copy(update={"metadata": stored.metadata, "status": status})
 
 
@@ -244,6 +247,7 @@ def _placed(found: Sitting) -> Placed:
         nvls_gb_s=_nvls(found, made) if made is not None else None,
         waits_first=found.waits_first,
         booked=found.booked,
+        unknown_preference=unknown_preference(found.job.spec, found.cluster),
     )
 
 

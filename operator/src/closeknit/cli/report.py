@@ -29,6 +29,7 @@ def as_json(answer: Placed | Refused) -> str:
             **({} if answer.nvls_gb_s is None else {"nvlsBusBandwidthGBps": round(answer.nvls_gb_s, 1)}),
             **({} if answer.waits_first is None else {"waitsFirst": answer.waits_first}),
             **_booked(answer),
+            **({} if answer.unknown_preference is None else {"unknownPreference": answer.unknown_preference}),
         }
     return json.dumps(msgspec.to_builtins(body), indent=2)
 

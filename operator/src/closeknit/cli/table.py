@@ -37,6 +37,8 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
         console.print(_text(f"{words} {answer.nvls_gb_s:.1f} GB/s"))
     if answer.waits_first is not None:
         console.print(_text(answer.waits_first))
+    if answer.unknown_preference is not None:
+        console.print(_text(answer.unknown_preference))
     if placement.ended_at_budget:
         console.print(_text("the search ended at its budget of steps: there may be a better placement"))
 

@@ -21,6 +21,7 @@ from closeknit.lifecycle.conditions import moment, stated
 from closeknit.lifecycle.demand import demand
 from closeknit.lifecycle.gangs import Lost, gang
 from closeknit.lifecycle.obstacles import obstacles
+from closeknit.lifecycle.patience import unknown_preference
 from closeknit.lifecycle.pauses import is_between, lingers_from
 from closeknit.lifecycle.plan import Notice, Plan
 from closeknit.lifecycle.shortcoming import harmed, shortcoming
@@ -86,6 +87,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         epoch=subject.epoch,
         environment=_environment(found),
         lacks=shortcoming(made, subject.cluster),
+        unknown=unknown_preference(job.spec, subject.cluster),
     )
     indexes = range(len(made.members))
     is_free = not obstacles(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
@@ -114,14 +116,15 @@ def may_be_counted(subject: Subject) -> bool:
 
 
 def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None) -> Notice:
-    """The Event that tells of a booking, and of what harms the job there."""
+    """The Event that tells of a booking, of what harms the job there, and of a level that it prefers in vain."""
     nodes = assignments(booked)
     device = next((node.mig_device for node in nodes if node.mig_device), None)
     asked = f"MIG device {device}" if device else f"{sum(len(node.gpus) for node in nodes)} GPUs"
     bandwidth = booked.predicted_bus_bandwidth_gb_s
     predicted = "" if bandwidth is None else f", {bandwidth:g} GB/s predicted"
-    note = f"{asked} on {names([node.name for node in nodes])}{predicted}{f'; {harm}' if harm else ''}"
-    return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE, warning=harm is not None)
+    warnings = [words for words in (harm, unknown_preference(subject.job.spec, subject.cluster)) if words]
+    note = "; ".join((f"{asked} on {names([node.name for node in nodes])}{predicted}", *warnings))
+    return subject.notice(EventReason.PLACED, note, action=EventAction.PLACE, warning=bool(warnings))
 
 
 def _booking(job: TrainingJob, placement: Placement) -> Booking:

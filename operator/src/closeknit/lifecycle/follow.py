@@ -19,7 +19,7 @@ from closeknit.lifecycle.conditions import stated, timestamp
 from closeknit.lifecycle.ending import succeeded
 from closeknit.lifecycle.invalid import erred
 from closeknit.lifecycle.keep import keep
-from closeknit.lifecycle.patience import patient_until
+from closeknit.lifecycle.patience import patient_until, unknown_preference
 from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
@@ -84,13 +84,16 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
             kept = subject.cluster.volumes_of(job).words
             others = (*until, *((away.words,) if away.words else ()), *((f"its volumes: {kept}",) if kept else ()))
             message = "; ".join((refusal.message, *others))
-            return _refuse(subject, replace(refusal, message=message), wake_after_s)
+            return _refuse(subject, replace(refusal, message=message), wake_after_s, patience)
         case Cause.REFUSED:
             return _refuse(subject, refusal, wake_after_s)
 
 
-def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> Plan:
-    """The job waits for this reason. The Event tells of a new reason, not of new numbers."""
+def _refuse(
+    subject: Subject, refusal: Refusal, wake_after_s: float | None, patient_until: datetime | None = None
+) -> Plan:
+    """The job waits for this reason. The Event tells of a new reason, not of new numbers. `patient_until` is when the
+    wait is over at the latest: what is not stored of it would move."""
     assert refusal.reason is not None  # noqa: S101 - of these causes, for the type checker
     # A booking that is taken back by this very refusal fixes nothing.
     if subject.job.status.attempts and refusal.reason not in _ENDED_BY_OTHERS:
@@ -99,14 +102,23 @@ def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> P
     is_new = stored.pending is None or stored.pending.reason != refusal.reason
     is_same_spec = stored.observed_generation == subject.job.metadata.generation and stored.placement is None
     is_told_lately = told_at is not None and is_between(told_at, subject.now, told_at + TOLD_AGAIN)
-    if told_at is not None and is_told_lately and not is_new and is_same_spec:
+    has_end = patient_until is None or stored.patient_until is not None
+    if told_at is not None and is_told_lately and not is_new and is_same_spec and has_end:
         if not _is_told(stored, refusal):
             wake_after_s = min(seconds_until(told_at + TOLD_AGAIN, subject.now), wake_after_s or inf)
         return subject.plan(actions=_undone(subject), wake_after_s=wake_after_s)
     notice = None
     if is_new:
         notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
-    status = statuses.waiting(subject.job, subject.now, refusal.reason, refusal.message, refusal.nearest)
+    status = statuses.waiting(
+        subject.job,
+        subject.now,
+        refusal.reason,
+        refusal.message,
+        refusal.nearest,
+        unknown_preference(subject.job.spec, subject.cluster),
+        patient_until,
+    )
     return subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from closeknit.api.names import HOST_LEVEL, ConditionType, PendingReason
+from closeknit.api.names import HOST_LEVEL, ConditionType
 from closeknit.api.objects import TrainingJob
 from closeknit.api.quantity import duration_s
 from closeknit.api.trainingjob import NvlinkPolicy, TrainingJobSpec
@@ -17,6 +17,7 @@ from closeknit.lifecycle.pauses import is_between, over_at
 from closeknit.placement.empty import could_place, ideal_gb_s
 from closeknit.placement.request import Request
 from closeknit.placement.tables import Tables
+from closeknit.placement.words import listed
 
 # The calendar ends in the year 9999, while a duration may be written with any number of hours: no job waits longer.
 _LONGEST_S = 100 * 365 * 86_400
@@ -47,23 +48,39 @@ def preference(spec: TrainingJobSpec) -> Preference | None:
     return Preference(HOST_LEVEL, FOR_ONE_MACHINE) if 1 < spec.gpus <= _LARGEST_MACHINE else None
 
 
+def unknown_preference(spec: TrainingJobSpec, cluster: Cluster) -> str | None:
+    """What to tell of a preferred level that the cluster does not have, which keeps the job from nothing; None where
+    it has the level."""
+    level, levels = spec.topology.fabric.preferred, cluster.levels
+    if level is None or level in levels:
+        return None
+    return (
+        f"prefers level {level}, and is placed without it: this cluster has {listed(levels, 'and')}; name one of these "
+        "in topology.fabric.preferred, or have an administrator describe the level in ClusterTopology default"
+    )
+
+
 def patient_until(job: TrainingJob, now: datetime) -> datetime | None:
     """When its patience is over; None where it has none, or none any more.
 
-    That for the level that a job prefers begins when it is submitted, and anew when an attempt has ended or the job is
-    no longer suspended. That for one machine begins when it could be torn, and anew when there was no room for that
-    either: a job that waited all day is not to be torn by the first GPUs that come free one by one.
+    Once it was told, that moment stands until the job runs (status.patientUntil): it moves neither where others take
+    the room meanwhile, nor with an attempt that ends before the gang has run.
+
+    Before it was told, patience for the level that a job prefers begins when it is submitted, when an attempt has ended
+    and when the job is no longer suspended. That for one machine begins when the job could be torn: a job that waited
+    all day is not to be torn by the first GPUs that come free one by one.
     """
     preferred, created = preference(job.spec), job.metadata.creation_timestamp
     if preferred is None or created is None:
         return None
-    patience = preferred.patience
-    if job.spec.topology.fabric.preferred is None:
-        pending = job.status.pending
-        if pending is None or pending.reason != PendingReason.WAITING_FOR_PREFERRED:
-            return now + patience
-        since = moment(pending.since)
-        return since + patience if is_between(since, now, since + patience) else None
+    patience, told = preferred.patience, job.status.patient_until
+    is_named = job.spec.topology.fabric.preferred is not None
+    # Of a job that was never booked the patience may be edited, and the status tells when it began.
+    if told is not None and (job.status.attempts or not is_named):
+        until = moment(told)
+        return until if timedelta() < until - now <= patience else None
+    if not is_named:
+        return now + patience
     over = over_at(created, patience, now)
     begun = [moment(attempt.ended) for attempt in job.status.attempts[-1:]]
     begun += [

@@ -259,8 +259,7 @@ class _Walk:
             answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if isinstance(answer, Wait):
             if self.is_trial and (may_be_refused or job.status.pending is not None):
-                # It would be told so, and otherwise a moment later: two writes with each try of another job, and what
-                # it waits for would begin anew.
+                # It would be told so, and otherwise a moment later: two writes with each try of another job.
                 return Found(_NOT_ASKED, shape, is_settled=False)
             is_waiting = shape.request.patient_level is not None  # whatever it is refused for, now or in newer words
             again = asked_again_at(patience if is_waiting else None, away.until)

@@ -50,10 +50,17 @@ _NOT_ADMITTED = frozenset(
 
 
 def waiting(
-    job: Stored, now: datetime, reason: PendingReason, message: str, nearest: tuple[str, ...] | None = None
+    job: Stored,
+    now: datetime,
+    reason: PendingReason,
+    message: str,
+    nearest: tuple[str, ...] | None = None,
+    unknown: str | None = None,
+    patient_until: datetime | None = None,
 ) -> TrainingJobStatus:
     """It holds nothing and says why; `since` stays while the reason does, and so do nearest changes (None) of a spec
-    that has not changed."""
+    that has not changed, and the end of a wait (None). `unknown` is what to tell of a preferred level that the cluster
+    does not have."""
     last = job.status.pending
     before = last if last and last.reason == reason else None
     since = before.since if before else timestamp(now)
@@ -64,9 +71,7 @@ def waiting(
     return _next(
         job,
         now,
-        Observation(ConditionType.ADMITTED, True, ConditionReason.ACCEPTED)
-        if admitted
-        else Observation(ConditionType.ADMITTED, False, reason, message),
+        _accepted(unknown) if admitted else Observation(ConditionType.ADMITTED, False, reason, message),
         Observation(ConditionType.PLACED, False, reason, message),
         *_not_running(job, ConditionReason.NOT_PLACED),
         *_not_degraded(job),
@@ -78,6 +83,7 @@ def waiting(
             queued_since=queued_since,
             nearest=told if nearest is None else [stated(change) for change in nearest],
         ),
+        patient_until=job.status.patient_until if patient_until is None else timestamp(patient_until),
     )
 
 
@@ -128,12 +134,13 @@ def booked(
     epoch: int,
     environment: EnvironmentStatus | None,
     lacks: Shortcoming | None,
+    unknown: str | None = None,
 ) -> TrainingJobStatus:
-    """It holds GPUs, and has no children yet."""
+    """It holds GPUs, and has no children yet. `unknown` as `waiting` has it."""
     return _next(
         job,
         now,
-        Observation(ConditionType.ADMITTED, True, ConditionReason.ACCEPTED),
+        _accepted(unknown),
         Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement)),
         Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
         Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
@@ -165,7 +172,7 @@ def running(
     message = f"{len(shares) - over} of {len(shares)} Pods run{ended}"
     observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
     found = (told for each in lacks for told in _degraded(job, each))
-    return _next(job, now, observation, verified, *found, placement=_with(job, shares))
+    return _next(job, now, observation, verified, *found, placement=_with(job, shares), patient_until=None)
 
 
 def verified(job: Stored, now: datetime, shares: Sequence[Share], result: Observation) -> TrainingJobStatus:
@@ -229,6 +236,7 @@ def suspended(job: Stored, now: datetime, stays: str | None) -> TrainingJobStatu
         Observation(ConditionType.SUSPENDED, True, EndReason.SUSPENDED, "spec.suspend is true"),
         placement=None,
         pending=None,
+        patient_until=None,
         **changes,
     )
 
@@ -249,6 +257,7 @@ def finished(job: Stored, now: datetime, reason: EndReason, message: str, *, suc
         attempts=_with_ended(job, now, reason, message, charged=not succeeded),
         placement=placement,
         pending=None,
+        patient_until=None,
     )
 
 
@@ -353,6 +362,12 @@ def _degraded(job: Stored, lacks: Shortcoming | None) -> list[Observation]:
 def _with(job: Stored, shares: Sequence[Share]) -> PlacementStatus | None:
     placement = job.status.placement
     return None if placement is None else with_shares(placement, shares)
+
+
+def _accepted(unknown: str | None) -> Observation:
+    """The job is acceptable, though it may prefer what the cluster does not have."""
+    reason = ConditionReason.ACCEPTED if unknown is None else ConditionReason.PREFERRED_LEVEL_UNKNOWN
+    return Observation(ConditionType.ADMITTED, True, reason, unknown or "")
 
 
 def _booked_on(placement: PlacementStatus) -> str:

@@ -28,7 +28,7 @@ REST = timedelta(seconds=1)
 TOLD_WITHIN = timedelta(seconds=30)
 # What is refused for these is refused to the namespace rather than to the one job.
 _OF_NAMESPACE = frozenset({PendingReason.QUOTA_EXCEEDED, PendingReason.NAMESPACE_NOT_SERVED})
-# What another job's try does not change: what the job itself lacks, and a wait that is counted from when it was told.
+# What another job's try does not change: what the job itself lacks, and a wait that has an end.
 _STAYS_TOLD = frozenset(
     {PendingReason.NAME_CONFLICT, PendingReason.TEMPLATE_INVALID, PendingReason.WAITING_FOR_PREFERRED}
 )
@@ -99,7 +99,7 @@ def _is_behind(job: TrainingJob) -> bool:
 
 def _stays_told(job: TrainingJob) -> bool:
     """Whether its status says what no try of another job changes. To be told of the namespace in between would be two
-    writes with each try, and begin a wait anew."""
+    writes with each try."""
     pending = job.status.pending
     return pending is not None and pending.reason in _STAYS_TOLD
 

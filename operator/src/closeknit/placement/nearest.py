@@ -183,8 +183,6 @@ def _with_links(policy: NvlinkPolicy) -> Callable[[Request], Request]:
 
 
 def _of_levels(cluster: Cluster, request: Request) -> Iterator[_Change]:
-    if request.preferred_level is not None and request.preferred_level not in cluster.levels:
-        yield _Change("topology.fabric.preferred: none", lambda asked: replace(asked, preferred_level=None))
     if request.required_level is None:
         return
     if request.required_level in cluster.levels:

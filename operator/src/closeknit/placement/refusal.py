@@ -17,14 +17,15 @@ from closeknit.placement.words import listed
 
 
 def unknown(cluster: Cluster, request: Request) -> NoFit | None:
-    """The refusal of a level, or of a traffic class, that this cluster does not have."""
-    for level in (request.required_level, request.preferred_level):
-        if level is not None and level not in cluster.levels:
-            return NoFit(
-                PendingReason.UNKNOWN_LEVEL,
-                f"needs level {level}; this cluster has {listed(cluster.levels, 'and')}; "
-                "name one of these, or describe the level in ClusterTopology default",
-            )
+    """The refusal of a level, or of a traffic class, that this cluster does not have. A level that is only preferred
+    keeps no gang from fitting."""
+    level = request.required_level
+    if level is not None and level not in cluster.levels:
+        return NoFit(
+            PendingReason.UNKNOWN_LEVEL,
+            f"needs level {level}; this cluster has {listed(cluster.levels, 'and')}; "
+            "name one of these, or describe the level in ClusterTopology default",
+        )
     name, declared = request.traffic_class, cluster.fabric.traffic_classes
     if name is not None and name not in declared:
         return NoFit(

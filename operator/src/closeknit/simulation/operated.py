@@ -13,6 +13,7 @@ from closeknit.cluster.requests import CPU, MEMORY
 from closeknit.cluster.servers import needs_on_a_node
 from closeknit.lifecycle.conditions import timestamp
 from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.patience import patient_until
 from closeknit.lifecycle.schedule import schedule
 from closeknit.lifecycle.verdict import Book, Refusal, Wait
 from closeknit.placement.needs import fits
@@ -129,12 +130,14 @@ class Operated:
         return began
 
     def _tell(self, job: TrainingJob, refusal: Refusal, now: datetime) -> None:
-        """Its status says why it waits and since when, which patience is counted from."""
+        """Its status says why it waits and since when, and keeps the end that its wait was given."""
         before = job.status.pending
         if refusal.reason is None or (before is not None and before.reason == refusal.reason):
             return
         pending = Pending(reason=refusal.reason, message="", since=timestamp(now))
-        status = job.status.model_copy(update={"pending": pending})
+        until = patient_until(job, now) if refusal.ends else None
+        ends = {} if until is None else {"patient_until": timestamp(until)}
+        status = job.status.model_copy(update={"pending": pending, **ends})
         self._changes.append(change(job.model_copy(update={"status": status})))
 
     def wake_s(self, _now_s: float) -> float | None:
