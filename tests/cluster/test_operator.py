@@ -64,11 +64,9 @@ def test_kopf_writes_nothing(bed: Bed) -> None:
 
 
 def test_metrics_tell_of_jobs_and_gpus(bed: Bed) -> None:
-    bed.submit(**ON_PLUGIN, queue="research")
+    bed.submit(**ON_PLUGIN)
     bed.wait_for_state("Running")
-    bed.cluster.wait_for(
-        lambda: bed.metric("closeknit_jobs", queue="research", state="Running") == 1, "the gauges to be set"
-    )
+    bed.cluster.wait_for(lambda: bed.metric("closeknit_jobs", state="Running") == 1, "the gauges to be set")
     assert bed.metric("closeknit_gpus", state="held") == 16
     assert bed.metric("closeknit_gpus", state="free") == 16
     assert bed.metric("closeknit_placement_attempts_total", result="placed") >= 1

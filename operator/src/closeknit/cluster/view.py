@@ -135,7 +135,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
     if plugin is not None and plugin.is_replicated and plugin.free > 0:
         holders = {}  # whoever holds a replica keeps nobody from the next
     nics = _nic_offer(facts, machine, plugin)
-    offered = rdma_offer(node.allocatable, spare, facts.functions) if node and spare else None
+    exposed = rdma_offer(node.allocatable, spare, facts.functions) if node and spare else None
     return NodeView(
         name=facts.name,
         labels=node.labels if node else {},
@@ -152,7 +152,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         unusable=unusable,
         dra=dra,
         plugin=plugin,
-        rdma=RdmaOffer(nics.resource, nics.free) if nics else offered,
+        rdma=RdmaOffer(nics.resource, nics.free) if nics else exposed,
         memlock_bytes=report.memlock_bytes,
         kubelet=report.kubelet,
         hides_levels=report.hides_levels,

@@ -165,6 +165,7 @@ class SchedulingLoop:
             schedule=last.schedule if last else None,
             followed=last.followed if last else {},
             advice=self._advisor.told,
+            told=last.told if last else (),
         )
         self.deciding_since = loop.time()
         with self._metrics.cycle.time():

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
-from closeknit.api.names import ConditionType
+from closeknit.api.names import ConditionReason, ConditionType
 from closeknit.api.trainingjob_status import State, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import ClusterObject
@@ -19,6 +19,8 @@ from closeknit.lifecycle.conditions import found
 from closeknit.lifecycle.plan import Plan
 from closeknit.placement.fragmentation import Fragmentation
 
+OTHER = "Other"
+_REASONS = frozenset(ConditionReason)
 GPU_STATES = ("free", "held", "unusable", "excluded")
 
 
@@ -26,8 +28,7 @@ GPU_STATES = ("free", "held", "unusable", "excluded")
 class Totals:
     """What is counted over a whole cluster."""
 
-    jobs: Tally[tuple[str, State]]
-    """By queue and state."""
+    jobs: Tally[State]
     gpus: Tally[str]
     """By state."""
     degraded: Tally[str]
@@ -35,7 +36,8 @@ class Totals:
 
 
 class Metrics:
-    """The operator's metrics. Labels come from closed lists, queues excepted, which admins name."""
+    """The operator's metrics. Labels come from closed lists: what tenants or webhooks write is no label's value, for
+    each of their words would be one more series, here and in whatever scrapes this. Levels are an admin's words."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -43,7 +45,7 @@ class Metrics:
         labels = ("version", "python")
         build = Gauge("closeknit_build_info", "Always 1; the labels tell the build.", labels, registry=registry)
         build.labels(version("closeknit"), platform.python_version()).set(1)
-        self._jobs = Gauge("closeknit_jobs", "TrainingJobs by queue and state.", ("queue", "state"), registry=registry)
+        self._jobs = Gauge("closeknit_jobs", "TrainingJobs by state.", ("state",), registry=registry)
         self._degraded = Gauge(
             "closeknit_degraded_jobs",
             "Jobs that hold GPUs and lack something, by the reason of their condition Degraded.",
@@ -111,7 +113,7 @@ class Metrics:
         )
         self.api_writes = Counter(
             "closeknit_api_writes",
-            "Writes sent to the API server; code is ok or the reason of the refusal.",
+            "Writes sent to the API server; code is ok or the kind of the refusal, for example Conflict.",
             ("verb", "resource", "code"),
             registry=registry,
         )
@@ -142,9 +144,8 @@ class Metrics:
 
     def show(self, totals: "Totals") -> None:
         """Sets the gauges that speak of the whole cluster."""
-        self._jobs.clear()
-        for (queue, state), count in sorted(totals.jobs.items()):
-            self._jobs.labels(queue, state.value).set(count)
+        for state in State:
+            self._jobs.labels(state.value).set(totals.jobs[state])
         self._degraded.clear()
         for reason, count in sorted(totals.degraded.items()):
             self._degraded.labels(reason).set(count)
@@ -164,10 +165,10 @@ class Metrics:
 
 def totals(cluster: Cluster) -> Totals:
     """Counts every job and node: some ten milliseconds on a large cluster, and nothing for the event loop."""
-    jobs = Tally((job.spec.queue or "", job.status.state or State.QUEUED) for job in cluster.jobs.values())
+    jobs = Tally(job.status.state or State.QUEUED for job in cluster.jobs.values())
     held = (job for job in cluster.jobs.values() if cluster.booking_of(job.key) is not None)
     lacking = (found(job.status.conditions, ConditionType.DEGRADED) for job in held)
-    degraded = Tally(each.reason for each in lacking if each is not None and each.status == "True")
+    degraded = Tally(_closed(each.reason) for each in lacking if each is not None and each.status == "True")
     gpus = Tally[str]()
     for view in cluster.nodes.values():
         known = len(view.machine.gpus) if view.machine else 0
@@ -178,6 +179,11 @@ def totals(cluster: Cluster) -> Totals:
         gpus["free"] += len(view.free)
         gpus["held"] += len(view.usable) - len(view.free)
     return Totals(jobs, gpus, degraded)
+
+
+def _closed(reason: str) -> str:
+    """The reason of a stored condition where it is one of ours."""
+    return reason if reason in _REASONS else OTHER
 
 
 def _silence_s(reflector: Reflector[ClusterObject]) -> float:

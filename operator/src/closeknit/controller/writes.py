@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -49,6 +50,9 @@ from closeknit.lifecycle.results import (
 
 CONTROLLER = "closeknit.dev/operator"
 IN_FLIGHT = 16  # more writes at once make the API server cut our own watches (docs: operator reference, caches)
+# What only tells jobs why they wait takes so many of these: hundreds that are submitted at once are told in a second or
+# two, and meanwhile whatever gangs need goes on by the others.
+WORDS_IN_FLIGHT = 4
 # So many Pods of a gang of more are ahead of the claims that they own; in smaller ones claims follow at once. A garbage
 # collector that hears of a claim before it has heard of the Pod, by another watch, reads that Pod, and its TrainingJob
 # with the places of all ranks: for some 400 of 512 Pods where claims follow at once, for none with so many ahead
@@ -90,9 +94,14 @@ class Writes:
         self._now = now
         self._instance = instance
         self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._words = asyncio.Semaphore(WORDS_IN_FLIGHT)
 
     async def apply(self, plan: Plan) -> Sequence[Result]:
         """Writes the Plan as far as the API server lets it, and tells what became of each write. Raises no ApiError."""
+        async with self._words if plan.telling is not None else nullcontext():
+            return await self._applied(plan)
+
+    async def _applied(self, plan: Plan) -> Sequence[Result]:
         told = _Told(plan.uid)
         read = None if plan.demand is None else await self._quotas(plan, plan.demand)
         if read is not None and told.add(read) is not Judgement.DONE:
@@ -293,7 +302,7 @@ class Writes:
         try:
             return await call
         except ApiError as error:
-            code = error.reason or type(error).__name__
+            code = type(error).__name__  # a webhook may give any reason
             raise
         finally:
             self._metrics.api_writes.labels(verb, str(resource), code).inc()

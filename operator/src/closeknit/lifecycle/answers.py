@@ -10,10 +10,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from closeknit.api.names import ConditionType, PendingReason, service_name
+from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.children import owner_of
 from closeknit.lifecycle.conditions import is_true
+from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Addition, Create, Delete, Plan
 from closeknit.lifecycle.quota import CPUS, shortfalls, words
 from closeknit.lifecycle.results import (
@@ -35,8 +37,11 @@ from closeknit.lifecycle.results import (
 )
 
 # New numbers in the words of a job that waits are written at most so often: a full cluster with many waiting jobs would
-# else write all their statuses whenever a Pod comes or goes. A new reason is written at once.
+# else write all their statuses whenever a Pod comes or goes. So is a reason that the job was told lately: reasons that
+# come and go with other jobs are numbers of a kind. Another reason is written as soon as telling.py has room for it.
 TOLD_AGAIN = timedelta(minutes=1)
+# For so long a reason was told lately: the Event that told it is still there (--event-ttl of the API server).
+TOLD_LATELY = timedelta(hours=1)
 
 # Pauses before a refused write is tried again. A name is freed by whoever holds it, a policy or a quota is changed by
 # an admin, and nobody tells us: so ask again, soon at first, then at the pace of people.
@@ -121,6 +126,12 @@ class Answers:
     """When its status was last written; of a job that waits, when it was last told why."""
     noticed_at: datetime | None = None
     """When an Event alone last told of it."""
+    told: tuple[tuple[str, datetime], ...] = ()
+    """The reasons why it waits that it was told since it last held anything, each with when it was told last."""
+
+    def was_told(self, reason: str, now: datetime) -> bool:
+        """Whether this reason was told lately."""
+        return any(told == reason and is_between(at, now, at + TOLD_LATELY) for told, at in self.told)
 
 
 NOTHING = Answers()
@@ -153,6 +164,7 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
             return replace(
                 answers,
                 told_at=now,
+                told=_told(answers, plan.status, now),
                 rejection=answers.rejection if plan.status.placement is None else None,
                 rejections=0 if has_run else answers.rejections,
                 swept=answers.swept if plan.status.placement is None else 0,
@@ -165,6 +177,15 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
             return replace(answers, service_of=0)  # the attempt may begin again
         case _:
             return answers
+
+
+def _told(answers: Answers, status: TrainingJobStatus, now: datetime) -> tuple[tuple[str, datetime], ...]:
+    if status.placement is not None:
+        return ()
+    if status.pending is None:
+        return answers.told
+    reason = status.pending.reason
+    return (*((told, at) for told, at in answers.told if told != reason), (reason, now))
 
 
 def _is_unseen_and_unmade(result: Result, uid: str) -> bool:

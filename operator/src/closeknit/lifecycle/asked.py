@@ -55,6 +55,13 @@ class Entry:
         """Whether placement had no room for it."""
         return isinstance(self.verdict, Wait) and self.verdict.refusal.cause is Cause.NO_FIT
 
+    def says_like(self, other: "Entry") -> bool:
+        """Whether both jobs wait and are told the same words of it."""
+        if not (isinstance(self.verdict, Wait) and isinstance(other.verdict, Wait)):
+            return False
+        one, two = self.verdict.refusal, other.verdict.refusal
+        return (one.reason, one.message, one.nearest) == (two.reason, two.message, two.nearest)
+
 
 class Found:
     """What came of one job."""

@@ -12,8 +12,9 @@ from closeknit.lifecycle.follow import follow
 from closeknit.lifecycle.followed import Followed, followed
 from closeknit.lifecycle.invalid import erred, refuse_invalid
 from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.plan import Plan, Telling
 from closeknit.lifecycle.schedule import schedule
+from closeknit.lifecycle.telling import Told, Wanted, allot
 from closeknit.placement.tables import Tables
 
 
@@ -23,9 +24,12 @@ class Decision:
 
     schedule: Schedule
     plans: tuple[Plan, ...]
-    """Of the jobs that were looked at and have something to write or to wait for, in queue order."""
+    """Of the jobs that were looked at and have something to write or to wait for, in queue order; then of those that
+    are told other words than before, as many as may be."""
     followed: Mapping[Entry, Followed]
-    """Those that have nothing to write."""
+    """Those that have nothing to write now."""
+    told: tuple[Told, ...]
+    """Other words than before that jobs were told within the last minute, now included."""
     wake_at: datetime | None
     """When to decide again though nothing has changed."""
 
@@ -46,6 +50,7 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
         and cluster.has_volumes_like(before)
     )
     last_of = memory.followed.get
+    wanted: list[Wanted] = []
     for entry in verdicts.entries:
         last = last_of(entry)
         if last is not None and ((are_same and last.is_quiet) or last.stands(entry, cluster, before, now)):
@@ -56,17 +61,35 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
             continue
         else:
             plan = _plan(entry, cluster, memory, now)
+            since = _since(entry, memory, now)
+            if plan.telling in {Telling.NEWS, Telling.AGAIN}:
+                wanted.append(Wanted(entry, plan, since))
+                continue
             wake_at = None if plan.wake_after_s is None else now + timedelta(seconds=plan.wake_after_s)
             if plan.writes or wake_at is not None:
                 plans.append(plan)
             if wake_at is not None:
                 moments.append(wake_at)
             if not plan.writes and plan.error is None:
-                known[entry] = followed(entry, cluster, wake_at)
+                known[entry] = followed(entry, cluster, wake_at, since)
+    words = allot(wanted, memory.told, now)
+    plans += words.plans
+    for entry, wake_at in words.later:
+        known[entry] = followed(entry, cluster, wake_at, _since(entry, memory, now))
+        moments.append(wake_at)
     unread = sorted(key for key in cluster.invalid_jobs if key not in memory.busy)
     invalid = (_refused(cluster.invalid_jobs[key], memory, now) for key in unread)
     plans += [plan for plan in invalid if plan.writes or plan.error is not None]
-    return Decision(verdicts, tuple(plans), known, min(moments, default=None))
+    return Decision(verdicts, tuple(plans), known, words.told, min(moments, default=None))
+
+
+def _since(entry: Entry, memory: Memory, now: datetime) -> datetime:
+    """Since when the words for a job that waits are what they are now."""
+    before = memory.schedule.by_key.get(entry.key) if memory.schedule is not None else None
+    last = memory.followed.get(before) if before is not None else None
+    if before is None or last is None or last.since is None or not entry.says_like(before):
+        return now
+    return last.since
 
 
 def _plan(entry: Entry, cluster: Cluster, memory: Memory, now: datetime) -> Plan:

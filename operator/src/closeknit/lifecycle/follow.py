@@ -21,7 +21,7 @@ from closeknit.lifecycle.invalid import erred
 from closeknit.lifecycle.keep import keep
 from closeknit.lifecycle.patience import patient_until, unknown_preference
 from closeknit.lifecycle.pauses import is_between
-from closeknit.lifecycle.plan import Action, Delete, Plan
+from closeknit.lifecycle.plan import Action, Delete, Plan, Telling
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
 
@@ -92,39 +92,50 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
 def _refuse(
     subject: Subject, refusal: Refusal, wake_after_s: float | None, patient_until: datetime | None = None
 ) -> Plan:
-    """The job waits for this reason. The Event tells of a new reason, not of new numbers. `patient_until` is when the
-    wait is over at the latest: what is not stored of it would move."""
-    assert refusal.reason is not None  # noqa: S101 - of these causes, for the type checker
+    """The job waits for this reason. The Event tells of a reason that it was not told lately, not of new numbers.
+    `patient_until` is when the wait is over at the latest: what is not stored of it would move."""
     # A booking that is taken back by this very refusal fixes nothing.
     if subject.job.status.attempts and refusal.reason not in _ENDED_BY_OTHERS:
         refusal = replace(refusal, message=f"{refusal.message}; {FIXED}")
-    stored, told_at = subject.job.status, subject.answers.told_at
-    is_new = stored.pending is None or stored.pending.reason != refusal.reason
-    is_same_spec = stored.observed_generation == subject.job.metadata.generation and stored.placement is None
-    is_told_lately = told_at is not None and is_between(told_at, subject.now, told_at + TOLD_AGAIN)
+    assert refusal.reason is not None  # noqa: S101 - of these causes, for the type checker
+    stored, now, told_at = subject.job.status, subject.now, subject.answers.told_at
+    telling = _telling(subject, refusal.reason)
+    is_told_lately = told_at is not None and is_between(told_at, now, told_at + TOLD_AGAIN)
     has_end = patient_until is None or stored.patient_until is not None
-    if told_at is not None and is_told_lately and not is_new and is_same_spec and has_end:
+    if telling is Telling.AGAIN and told_at is not None and is_told_lately and has_end:
         if not _is_told(stored, refusal):
-            wake_after_s = min(seconds_until(told_at + TOLD_AGAIN, subject.now), wake_after_s or inf)
+            wake_after_s = min(seconds_until(told_at + TOLD_AGAIN, now), wake_after_s or inf)
         return subject.plan(actions=_undone(subject), wake_after_s=wake_after_s)
     notice = None
-    if is_new:
+    is_other = stored.pending is None or stored.pending.reason != refusal.reason
+    if is_other and not subject.answers.was_told(refusal.reason, now):
         notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
     status = statuses.waiting(
         subject.job,
-        subject.now,
+        now,
         refusal.reason,
         refusal.message,
         refusal.nearest,
         unknown_preference(subject.job.spec, subject.cluster),
         patient_until,
     )
-    return subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
+    plan = subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
+    return plan if plan.status is None or plan.actions else replace(plan, telling=telling)
+
+
+def _telling(subject: Subject, reason: PendingReason) -> Telling:
+    """What it means to the job to be told this reason."""
+    stored = subject.job.status
+    is_same_spec = stored.observed_generation == subject.job.metadata.generation and stored.placement is None
+    if stored.pending is None or not is_same_spec:
+        return Telling.FIRST
+    is_known = stored.pending.reason == reason or subject.answers.was_told(reason, subject.now)
+    return Telling.AGAIN if is_known else Telling.NEWS
 
 
 def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
     told = stored.pending
-    if told is None or told.message != stated(refusal.message):
+    if told is None or told.reason != refusal.reason or told.message != stated(refusal.message):
         return False
     return refusal.nearest is None or told.nearest == [stated(change) for change in refusal.nearest]
 

@@ -27,6 +27,8 @@ class Followed:
     """When it is to be looked at again though nothing has changed."""
     is_quiet: bool = False
     """Whether it stands for sure while no claim, no node and nothing that is told of GPUs has changed."""
+    since: datetime | None = None
+    """Of a job that waits: since when the words for it are the same, whether they are told yet or not."""
 
     def stands(self, entry: Entry, cluster: Cluster, before: Cluster | None, now: datetime) -> bool:
         """Whether following the job now would read the very same. `before` is the Cluster that it was read from."""
@@ -60,10 +62,10 @@ def _waits_for_volumes(entry: Entry) -> bool:
     return entry.volumes is not NO_VOLUMES and any(not pod.node for pod in entry.pods)
 
 
-def followed(entry: Entry, cluster: Cluster, wake_at: datetime | None) -> Followed:
+def followed(entry: Entry, cluster: Cluster, wake_at: datetime | None, since: datetime | None = None) -> Followed:
     """What was read of the job now."""
     if not isinstance(entry.verdict, Keep):
-        return Followed(wake_at=wake_at, is_quiet=wake_at is None)
+        return Followed(wake_at=wake_at, is_quiet=wake_at is None, since=since)
     shares = entry.verdict.booking.shares
     views = tuple(cluster.nodes.get(share.node) for share in shares)
     is_unverified = bool(entry.pods) and not all(share.is_verified for share in shares)

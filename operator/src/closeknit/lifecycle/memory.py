@@ -8,6 +8,7 @@ from closeknit.lifecycle.advice import Advice
 from closeknit.lifecycle.answers import Answers
 from closeknit.lifecycle.asked import Entry, Schedule, Shape
 from closeknit.lifecycle.followed import Followed
+from closeknit.lifecycle.telling import Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,4 +31,6 @@ class Memory:
     advice: Mapping[Shape, Advice] = field(default_factory=dict)
     """What would make jobs fit that wait."""
     followed: Mapping[Entry, Followed] = field(default_factory=dict)
-    """Jobs that needed no write, and what that was found with."""
+    """Jobs that needed no write, or are to be told something later, and what that was found with."""
+    told: tuple[Told, ...] = ()
+    """Words that jobs were told within the last minute."""

@@ -46,6 +46,14 @@ class Addition(Enum):
     CPUS = "a quota or a LimitRange"
 
 
+class Telling(Enum):
+    """What a Plan that does nothing but tell a job why it waits means to the job."""
+
+    FIRST = "it was told nothing yet, or not of this spec"
+    NEWS = "it was not told this reason lately"
+    AGAIN = "it was told this reason lately, or other words for it"
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
     """One Event about one change of the job's state; `name` is a function of job, attempt and state."""
@@ -83,6 +91,8 @@ class Plan:
     """When this job is to be looked at again though nothing may have changed by then."""
     adds: frozenset[Addition] = frozenset()
     """What the Pods of this Plan ask for on our behalf."""
+    telling: Telling | None = None
+    """What its words mean to the job, where there is nothing else to write: such a Plan may be left for later."""
     error: Exception | None = field(default=None, compare=False)
     """What went wrong in deciding on this job: a mistake of ours, and no reason to leave the other jobs alone."""
 

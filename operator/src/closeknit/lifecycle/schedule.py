@@ -288,8 +288,8 @@ class _Walk:
             return Found(Wait(refusal), shape, is_settled=False)
         if (too_much := too_large(job, placement, self.cluster)) is not None:
             refusal = Refusal(Cause.REFUSED, PendingReason.NOT_SUPPORTED, too_much)
-        elif (words := too_many(job, placement, volumes)) is not None:
-            refusal = Refusal(Cause.REFUSED, PendingReason.VOLUME_UNAVAILABLE, words)
+        elif (lacking := too_many(job, placement, volumes)) is not None:
+            refusal = Refusal(Cause.REFUSED, PendingReason.VOLUME_UNAVAILABLE, lacking)
         else:
             return None
         return Found(Wait(refusal), shape, until=again, is_settled=False, scene=self.scene)
