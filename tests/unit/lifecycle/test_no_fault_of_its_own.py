@@ -200,6 +200,41 @@ def told(story: Story) -> str:
     return plan.status.attempts[0].message or ""
 
 
+def cordon(story: Story, name: str) -> None:
+    story.objects[("Node", "", name)]["spec"]["unschedulable"] = True
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "going"])
+def test_a_drain_is_told_as_one_though_the_pod_is_gone_before_its_mark_is_seen(is_gone: bool) -> None:
+    story = running()
+    cordon(story, "gpu-2")
+    story.remove_pod(FAILED) if is_gone else story.mark_deleted(FAILED)
+    story.settle()
+    assert ended(story) == [(1, "Disrupted", False)]
+    who = "train-a1 rank 1" if is_gone else f"Pod {FAILED}"
+    message = f"{who} was evicted from node gpu-2, which is cordoned as for a drain; the job starts again"
+    assert story.status().attempts[0].message == message
+
+
+def test_a_pod_that_somebody_deletes_while_another_node_is_cordoned_is_told_as_deleted() -> None:
+    story = running()
+    cordon(story, "gpu-1")
+    story.mark_deleted(FAILED)
+    story.settle()
+    assert ended(story) == [(1, "ChildDeleted", False)]
+
+
+def test_a_pod_that_is_evicted_before_its_gang_runs_and_stays_is_told_as_evicted() -> None:
+    story = two_plugin_nodes()
+    story.settle()
+    story.change_pod(FAILED, node="gpu-2", conditions=[disruption("PreemptionByScheduler", "for another")])
+    story.mark_deleted(FAILED)
+    story.settle()
+    story.pass_time(30)
+    story.settle()
+    assert ended(story) == [(1, "Disrupted", False)]
+
+
 def test_ranks_that_fail_because_another_one_was_disrupted_are_not_charged() -> None:
     story = running()
     story.change_pod("train-a1-worker-00000", phase="Failed", containerStatuses=EXIT_1)

@@ -161,6 +161,7 @@ class PendingReason(StrEnum):
     VOLUME_UNAVAILABLE = "VolumeUnavailable"
     NOT_SUPPORTED = "NotSupported"
     TEMPLATE_INVALID = "TemplateInvalid"
+    CHANGED_ON_THE_WAY = "ChangedOnTheWay"  # by a mutating policy or webhook of the site
     NAME_CONFLICT = "NameConflict"
     QUOTA_EXCEEDED = "QuotaExceeded"
     NAMESPACE_NOT_SERVED = "NamespaceNotServed"

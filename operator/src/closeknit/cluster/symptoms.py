@@ -18,6 +18,8 @@ class Source(Enum):
     KUBELET = "The kubelet, of a Pod as a whole"
     CONTAINER = "The kubelet, of a container"
     DRIVER = "Device drivers"
+    API_SERVER = "The API server, of what is to be made"
+    CLOSEKNIT = "closeknit itself"
 
 
 class Symptom(Enum):
@@ -42,6 +44,7 @@ class Symptom(Enum):
     NODE_NOT_SELECTED = (Source.SCHEDULER, "the Pod's node selector or affinity does not take the node")
     NOT_SCHEDULED = (Source.SCHEDULER, "anything else, in whatever scheduler's words")
     DISRUPTED = (Source.KUBERNETES, "a drain, a taint, a preemption or the loss of its node ends the Pod")
+    DRAINED = (Source.KUBERNETES, "a Pod is gone, or going, and its node is cordoned")
     SHUT_DOWN = (Source.KUBELET, "the node shuts down")
     PREEMPTED = (Source.KUBELET, "the node needs the room for a critical Pod")
     EVICTED = (Source.KUBELET, "the node has too little memory, disk or process numbers left")
@@ -56,6 +59,16 @@ class Symptom(Enum):
     DEVICES_REFUSED = (Source.DRIVER, "the device plugin does not give what is booked")
     DEVICES_NOT_GIVEN = (Source.DRIVER, "the runtime cannot put the devices into a container")
     GPU_NOT_GIVEN = (Source.DRIVER, "the same, and the words name the GPU")
+
+    POD_DENIED = (Source.API_SERVER, "a policy, a webhook or the namespace's Pod Security refuses the Pod")
+    CHANGED_ON_THE_WAY = (Source.API_SERVER, "closeknit's own policy refuses the Pod, which it does not as it was sent")
+    SYSTEM_NAMESPACE = (Source.API_SERVER, "the namespace is Kubernetes' or the operator's own")
+    OBJECT_INVALID = (Source.API_SERVER, "what is made of the template is no valid object")
+    QUOTA_USED_UP = (Source.API_SERVER, "the whole gang is more than is left of a ResourceQuota")
+    NAME_TAKEN = (Source.API_SERVER, "somebody else's object has a name that the job needs")
+    NO_RIGHT = (Source.API_SERVER, "the operator has no right to make this in the namespace")
+    ACCOUNT_NOT_USABLE = (Source.API_SERVER, "the operator has no right to use the service account")
+    ERRED = (Source.CLOSEKNIT, "a mistake in deciding on the job, or in writing for it")
 
     def __init__(self, source: Source, means: str) -> None:
         self.source = source
@@ -202,6 +215,19 @@ def _of_container(container: ContainerState) -> Said:
 def are_drivers_words(message: str) -> bool:
     """Whether what a runtime says of a container that it cannot start, or make, is said by a device driver."""
     return any(words in message for words in DRIVER_WORDS)
+
+
+# Of the chart's own policy for the operator's children: its name, and how the rule about namespaces begins.
+FENCE = "closeknit-operator-children"
+FENCED_NAMESPACES = "the operator works neither in the namespaces of Kubernetes"
+
+
+def of_denial(message: str) -> Symptom:
+    """What admission says of a Pod. The operator sends nothing that its own policy refuses: a template was judged by
+    the same lists when its job was created."""
+    if f"ValidatingAdmissionPolicy '{FENCE}'" not in message:
+        return Symptom.POD_DENIED
+    return Symptom.SYSTEM_NAMESPACE if FENCED_NAMESPACES in message else Symptom.CHANGED_ON_THE_WAY
 
 
 def of_scheduler(message: str) -> Said:

@@ -8,18 +8,20 @@ from closeknit.api.names import EndReason, EventAction, ExclusionReason, Role, s
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking import Share
 from closeknit.cluster.dra import ResourceClaim
+from closeknit.cluster.node import NodeView
+from closeknit.cluster.objects import UNSCHEDULABLE_TAINT
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.symptoms import Said, Symptom, failed_container, of_pod
 from closeknit.launch.nccl import NVLS
 from closeknit.launch.remedy import Remedy
-from closeknit.lifecycle import avoided, statuses
+from closeknit.lifecycle import avoided, remedies, statuses
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.avoided import Unfit
-from closeknit.lifecycle.blame import TABLE, Blame, Follows, Row
+from closeknit.lifecycle.blame import TABLE, Blame, Follows, Row, end_reason
 from closeknit.lifecycle.gangs import Lost, uuids
 from closeknit.lifecycle.obstacles import Obstacle, told
 from closeknit.lifecycle.plan import Delete, Plan
-from closeknit.lifecycle.remedies import called_for, end_reason
+from closeknit.lifecycle.remedies import called_for
 from closeknit.lifecycle.shortcoming import Shortcoming, shortcoming
 from closeknit.lifecycle.subject import deletions
 
@@ -41,6 +43,11 @@ def end(
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     notice = subject.notice(reason, message, action=EventAction.RESTART, warning=True)
     return subject.plan(status, actions=(*deletions(subject.children.own), service), notice=notice)
+
+
+def is_cordoned(view: NodeView | None) -> bool:
+    """Whether somebody has cordoned a node, as a drain does before it evicts the node's Pods."""
+    return view is not None and UNSCHEDULABLE_TAINT in view.taints
 
 
 def whole(nodes: Iterable[str]) -> Unfit:
@@ -145,7 +152,7 @@ def blameless(attempt: Attempt) -> Plan | None:
     more = f"; {len(alike) - 1} more likewise" if len(alike) > 1 else ""
     unfit = _unfit(attempt, alike)
     then = "" if unfit else "; the job starts again"
-    return end(attempt, first.row.reason, f"{_told(first)}{more}{then}", unfit=unfit)
+    return end(attempt, end_reason(first.said.symptom), f"{_told(first)}{more}{then}", unfit=unfit)
 
 
 def _unfit(attempt: Attempt, found: Sequence[Failure]) -> Unfit:
@@ -184,6 +191,10 @@ def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
     missing = ((position, attempt.booking.shares[position].server) for position in attempt.missing)
     gone = [f"{name} rank {rank}" if server is None else f"{name} server {server}" for rank, server in missing]
     who = ", ".join([*(f"Pod {pod.name}" for pod in attempt.ending), *gone][:4])
+    left = [*(pod.node for pod in attempt.ending), *(attempt.booking.shares[at].node for at in attempt.missing)]
+    if drained := [node for node in left if is_cordoned(attempt.subject.cluster.nodes.get(node))]:
+        message = f"{who} was evicted from node {drained[0]}, which is cordoned as for a drain; the job starts again"
+        return end(attempt, end_reason(Symptom.DRAINED), message)
     message = f"{who} was deleted before it was over; the job starts again"
     again = None
     if is_fit and not isinstance(attempt.gang(), Lost):
@@ -242,10 +253,10 @@ def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | 
         return None
     message = f"Pod {pod.name} of node {pod.node}: {made.value}"
     if made is Remedy.ELSEWHERE:
-        return end(attempt, end_reason(made), message, unfit=whole(each.node for each in pods))
+        return end(attempt, remedies.end_reason(made), message, unfit=whole(each.node for each in pods))
     again = [replace(share, actual=None, succeeded=False) for share in attempt.booking.shares] if is_fit else None
     lacks = shortcoming(replace(gang, remedies=gang.remedies | {made}), subject.cluster)
-    return end(attempt, end_reason(made), message, again=again, lacks=lacks)
+    return end(attempt, remedies.end_reason(made), message, again=again, lacks=lacks)
 
 
 def _own_end(failure: Failure) -> str:

@@ -12,13 +12,13 @@ from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking import Share
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
-from closeknit.cluster.symptoms import Symptom, of_scheduler
+from closeknit.cluster.symptoms import Symptom, of_pod, of_scheduler
 from closeknit.cluster.volumes import Volumes
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.avoided import Unfit
-from closeknit.lifecycle.blame import TABLE, Follows
+from closeknit.lifecycle.blame import TABLE, Follows, end_reason
 from closeknit.lifecycle.children import own_claim
-from closeknit.lifecycle.ending import end, gpus_or_node, whole
+from closeknit.lifecycle.ending import end, gpus_or_node, is_cordoned, whole
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.pauses import lingers_from, over_at
 from closeknit.lifecycle.plan import Plan
@@ -110,6 +110,10 @@ def _lingering(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance:
     silent = _silent(attempt, pod, view) if pod.node else None
     if silent is not None and (silent.until is None or silent.until <= until):
         return silent  # nobody there heeds the grace period
+    mark = of_pod(pod, None)
+    if is_cordoned(view) or (mark is not None and mark.symptom is Symptom.DISRUPTED):
+        message = f"Pod {pod.name} was evicted from node {view.name} before the gang ran, and is not gone"
+        return _Hindrance(EndReason.DISRUPTED, f"{message}; the job starts again", view.name, until)
     message = f"Pod {pod.name} was deleted before the gang ran, and is not gone; the job starts again"
     return _Hindrance(EndReason.CHILD_DELETED, message, view.name, until)
 
@@ -132,7 +136,8 @@ def _refused(attempt: Attempt, pod: Pod, node: str, volumes: Volumes) -> _Hindra
         return None
     said = of_scheduler(condition.message or "")
     words = condition.message or "no reason given"
-    row = TABLE[_of_volumes(_of_own_claim(attempt, pod, said.symptom), volumes)]
+    symptom = _of_volumes(_of_own_claim(attempt, pod, said.symptom), volumes)
+    row = TABLE[symptom]
     until = over_at(condition.last_transition_time, row.after, attempt.subject.now)
     if row.reason is EndReason.GPU_TAKEN:
         message = f"Pod {pod.name} lost GPUs of node {node} to somebody else ({words}); the job is placed anew"
@@ -140,7 +145,7 @@ def _refused(attempt: Attempt, pod: Pod, node: str, volumes: Volumes) -> _Hindra
         message = f"Pod {pod.name} waits for an object: {words}; it is tried again from time to time"
     else:
         message = f"Pod {pod.name} cannot be scheduled on node {node}: {words}"
-    return _Hindrance(row.reason, message, node, until, is_of_node=row.follows is not Follows.WAIT)
+    return _Hindrance(end_reason(symptom), message, node, until, is_of_node=row.follows is not Follows.WAIT)
 
 
 def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
@@ -181,7 +186,7 @@ def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> Unfit:
     taken by nobody we know (a preemption's nominee, a device that an admin has tainted) are bad luck once. Then the
     node's other GPUs are tried where claims say which, and the node is left where a device plugin chooses.
     """
-    avoided = {EndReason.UNSCHEDULABLE, EndReason.CHILD_DELETED}
+    avoided = {EndReason.UNSCHEDULABLE, EndReason.CHILD_DELETED, EndReason.DISRUPTED}
     refused = whole(each.node for each in hindrances if each.reason in avoided and each.is_of_node)
     taken = {each.node for each in hindrances if each.reason is EndReason.GPU_TAKEN}
     job, cluster = attempt.subject.job, attempt.subject.cluster
