@@ -88,10 +88,8 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
 
 def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> Plan:
     """The job waits for this reason. The Event tells of a new reason, not of new numbers."""
+    refusal = _with_what_an_edit_takes(subject.job, refusal)
     assert refusal.reason is not None  # noqa: S101 - of these causes, for the type checker
-    # A booking that is taken back by this very refusal fixes nothing.
-    if subject.job.status.attempts and refusal.reason not in _ENDED_BY_OTHERS:
-        refusal = replace(refusal, message=f"{refusal.message}; {FIXED}")
     stored, told_at = subject.job.status, subject.answers.told_at
     is_new = stored.pending is None or stored.pending.reason != refusal.reason
     is_same_spec = stored.observed_generation == subject.job.metadata.generation and stored.placement is None
@@ -105,6 +103,14 @@ def _refuse(subject: Subject, refusal: Refusal, wake_after_s: float | None) -> P
         notice = subject.notice(refusal.reason, refusal.message, action=EventAction.QUEUE, warning=True)
     status = statuses.waiting(subject.job, subject.now, refusal.reason, refusal.message, refusal.nearest)
     return subject.plan(status, actions=_undone(subject), notice=notice, wake_after_s=wake_after_s)
+
+
+def _with_what_an_edit_takes(job: TrainingJob, refusal: Refusal) -> Refusal:
+    """A booking that is taken back by this very refusal fixes nothing."""
+    is_fixed = bool(job.status.attempts)
+    if not is_fixed or refusal.reason in _ENDED_BY_OTHERS:
+        return refusal
+    return replace(refusal, message=f"{refusal.message}; {FIXED}")
 
 
 def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
