@@ -209,7 +209,12 @@ def _error(parts: Sequence[float]) -> float:
 
 def report(loads: dict[str, Row], count: int) -> None:
     """The section of docs/benchmarks.md."""
-    bars, rows = Bars("Gangs of 2 to 8 hosts under one ToR switch"), []
+    bars = Bars(
+        "Gangs of 2 to 8 hosts under one ToR switch",
+        across="part of those gangs; more is better",
+        down="load of the GPUs",
+    )
+    rows: list[tuple[object, ...]] = []
     columns = ("one_tor", "spread", "wait", "wait_p95", "gar")
     for load, found in loads.items():
         by_policy: dict[str, Row] = {OURS: found, **found["peers"]}

@@ -200,7 +200,7 @@ def measured(name: str, rows: list[dict[str, float]]) -> Row:
 
 def report(lists: dict[str, Row], seeds: int) -> None:
     """The section of docs/benchmarks.md."""
-    bars = Bars("Part of all GPUs that is taken at 130% demand")
+    bars = Bars("GPUs that are taken at 130% demand", across="part of all GPUs; more is better", down="list of Pods")
     keys = ("allocation", "fgd", "fgd_reproduced", "bestfit", "bestfit_reproduced", "points_over_fgd", "bestfit_cpu")
     for name, found in lists.items():
         values = {"closeknit": "allocation", "FGD, published": "fgd", "BestFit, published": "bestfit"}

@@ -205,7 +205,12 @@ def measured(name: str, parts: list[Runs]) -> Row:
 
 def report(machines: dict[str, Row]) -> None:
     """The section of docs/benchmarks.md."""
-    bars, rows = Bars("Share of jobs at the best set of their size, 16 nodes, tree judge"), []
+    bars = Bars(
+        "Jobs at the best set of their size, 16 nodes, tree judge",
+        across="part of all jobs; more is better",
+        down="machine",
+    )
+    rows: list[tuple[object, ...]] = []
     columns = ("at_ideal", "p5", "mean", "ring_at_ideal", "wait_ratio_to_binpack")
     for name, found in machines.items():
         by_policy: dict[str, Row] = {"closeknit": found, **found["peers"]}

@@ -171,7 +171,10 @@ def p99(of: list[float]) -> float:
 
 def report(machines: dict[str, dict[str, Row]], of_sixteen: dict[str, float]) -> None:
     """The section of docs/benchmarks.md."""
-    bars, rows = Bars("Share of jobs at the best set of their size, tree judge"), []
+    bars = Bars(
+        "Jobs at the best set of their size, tree judge", across="part of all jobs; more is better", down="machine"
+    )
+    rows: list[tuple[object, ...]] = []
     columns = ("ratio_to_exhaustive", "share_short", "at_ideal", "p5", "mean")
     for name, judges in machines.items():
         bars.add(name, {who: row["at_ideal"] for who, row in by_chooser(judges["tree"]).items()})

@@ -177,7 +177,12 @@ def seconds_of_1200_hosts() -> dict[str, float]:
 
 def report(by_traffic: Mapping[str, Row], seconds: float, gangs: int) -> None:
     """The section of docs/benchmarks.md."""
-    bars, rows = Bars("What closeknit's order sends beside others (1: as much)"), []
+    bars = Bars(
+        "What closeknit's order sends beside others",
+        across="bytes across domains by closeknit's order, as part of the other's; below 1 closeknit sends less",
+        down="traffic",
+    )
+    rows: list[tuple[object, ...]] = []
     for traffic, found in by_traffic.items():
         bars.add(traffic, {who: 1 / ratio for who, ratio in found["peers"].items()})
         ours = {"peers": 1.0, "peers_to_exact_max": found["ratio_to_exact_max"]}

@@ -60,10 +60,11 @@ def stored(crds: LocalCluster, name: str, spec: Mapping[str, Any], status: Mappi
     return name
 
 
-@pytest.fixture(scope="module", params=[BOOKED, ONCE_BOOKED], ids=["booked", "once booked"])
+@pytest.fixture(scope="module", params=[("full", BOOKED), ("full-once", ONCE_BOOKED)], ids=["booked", "once booked"])
 def full_job(crds: LocalCluster, request: pytest.FixtureRequest) -> str:
     """The name of a job with every field set that holds GPUs, or held some."""
-    return stored(crds, f"full-{request.param_index}", FULL_JOB, request.param)
+    name, status = request.param
+    return stored(crds, name, FULL_JOB, status)
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +73,11 @@ def bare_job(crds: LocalCluster) -> str:
     return stored(crds, "bare", BARE_JOB, BOOKED)
 
 
-@pytest.fixture(scope="module", params=[NEW, WAITING], ids=["new", "waiting"])
+@pytest.fixture(scope="module", params=[("new", NEW), ("waiting", WAITING)], ids=["new", "waiting"])
 def unbooked_jobs(crds: LocalCluster, request: pytest.FixtureRequest) -> tuple[str, str]:
     """The names of a full and a bare job for which nothing was booked yet."""
-    number = request.param_index
-    return (
-        stored(crds, f"full-unbooked-{number}", FULL_JOB, request.param),
-        stored(crds, f"bare-unbooked-{number}", BARE_JOB, request.param),
-    )
+    name, status = request.param
+    return stored(crds, f"full-{name}", FULL_JOB, status), stored(crds, f"bare-{name}", BARE_JOB, status)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)

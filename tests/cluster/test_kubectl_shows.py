@@ -238,7 +238,7 @@ def test_get_shows_machines_and_the_network(crds: LocalCluster) -> None:
     levels = [{"name": name, "nodeLabel": f"example.com/{name}"} for name in ("zone", "block", "rack")]
     crds.apply(manifest("ClusterTopology", NETWORK, {"levels": levels, "fabric": {"railIsolated": True}}))
     assert cells(crds.kubectl("get", "ct", NETWORK)) == [
-        ["NAME", "OUTERMOST", "INNERMOST", "RAIL-ISOLATED", "AGE"],
-        [NETWORK, "zone", "rack", "true", "*"],
+        ["NAME", "OUTERMOST", "INNERMOST", "RAIL-ISOLATED", "READY", "AGENTS-REPORT", "AGE"],
+        [NETWORK, "zone", "rack", "true", "", "", "*"],
     ]
     crds.kubectl("delete", f"nodetopology/{MACHINE}", f"clustertopology/{NETWORK}")

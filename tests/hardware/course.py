@@ -29,7 +29,7 @@ from hardware.preflights import preflights
 from hardware.site import SHARED, Site
 from hardware.stack import Stack
 from hardware.table import table
-from hardware.trainings import TRAININGS
+from hardware.trainings import TRAININGS, processes, unheard
 from hardware.ways import Run, Ways
 from harness.local_cluster import LocalCluster
 from harness.node.local_node import LocalNode
@@ -159,6 +159,8 @@ class Course:
             run = self.ways.example(name, count)
             told[name] = {"lines": run.lines, "verified": run.verified, "seconds": round(run.seconds, 1)}
             print(f"          {name}: {told[name]}", flush=True)
+            if wrong := unheard(run.lines, processes(name, count)):
+                raise RuntimeError(f"{name}: {wrong}")
             if run.listed != sorted(run.planned):
                 raise RuntimeError(f"{name}: nvidia-smi listed {run.listed}, planned were {sorted(run.planned)}")
 

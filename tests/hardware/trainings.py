@@ -1,6 +1,7 @@
 """The examples for PyTorch as they run on real GPUs: their manifests, on the machine's own PyTorch, on one node."""
 
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -20,6 +21,17 @@ def degrees(gpus: int) -> dict[str, int]:
     """Of hybrid parallelism, as many kinds of groups as so many GPUs have room for."""
     found = {"tensor": 2, "pipeline": 2 if gpus >= 4 else 1, "expert": 2 if gpus >= 8 else 1}
     return {name: degree for name, degree in found.items() if degree > 1}
+
+
+def processes(name: str, gpus: int) -> int:
+    """How many processes of an example tell which rank they are."""
+    return 1 if name == "pytorch-dataparallel" else gpus
+
+
+def unheard(lines: Sequence[Mapping[str, Any]], wanted: int) -> str:
+    """What is lacking of the ranks' own words; empty where each was heard."""
+    heard = {line.get("rank", 0) for line in lines if "rank" in line or "world_size" in line}
+    return "" if heard == set(range(wanted)) else f"heard of ranks {sorted(heard)}, and there are {wanted}"
 
 
 def training(name: str, gpus: int, site: Site) -> tuple[str, dict[str, Any]]:

@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ PROGRAM = Path(__file__).with_name("collectives.py")
 RUN_TIMEOUT_S = 90  # 25 s on two GPUs
 PRETENDED_TIMEOUT_S = 300  # of a machine that others use as well
 PORT = 29500
+_DECODER = json.JSONDecoder()
 SECURITY = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -48,10 +48,8 @@ class Run:
     def read(self, text: str) -> None:
         """Takes up what one of its logs says."""
         for line in text.splitlines():
-            if line.startswith("{"):
-                with suppress(ValueError):  # NCCL speaks on the same stream, and may have broken into the line
-                    self.lines.append(json.loads(line))
-            elif "(UUID: " in line:
+            self.lines += _said(line)
+            if "(UUID: " in line:
                 self.listed.append(line.rpartition("(UUID: ")[2].rstrip(")"))
             elif "NCCL INFO" in line:
                 self.nccl.append(line.partition("NCCL INFO ")[2])
@@ -72,6 +70,20 @@ class Run:
     def ranks(self) -> list[dict[str, Any]]:
         """What each rank saw, in rank order."""
         return next((line["ranks"] for line in self.lines if "ranks" in line), [])
+
+
+def _said(line: str) -> Iterator[dict[str, Any]]:
+    """The objects in a line, wherever they begin: several ranks and NCCL speak on one stream, and one may go on in the
+    line of another. What is torn itself is lost."""
+    at = line.find('{"')
+    while at >= 0:
+        try:
+            found, end = _DECODER.raw_decode(line, at)
+        except ValueError:
+            end = at + 1
+        else:
+            yield found
+        at = line.find('{"', end)
 
 
 class Ways:
@@ -111,7 +123,8 @@ class Ways:
     def example(self, name: str, gpus: int) -> Run:
         """An example for PyTorch, on so many GPUs of one node, from `kubectl apply` to its end."""
         command, spec = training(name, gpus, self._site)
-        pod = self._pod_spec(f"exec {command}", self._variables({}))
+        variables = self._variables({"NCCL_DEBUG": "WARN"})  # what is read is the example's own word
+        pod = self._pod_spec(f"exec {command}", variables)
         resources = PRETENDED_RESOURCES if self._site.pretended else RESOURCES
         pod["containers"][0]["resources"] = {"requests": resources, "limits": resources}
         return self.end_job(self._apply(spec, pod), name)

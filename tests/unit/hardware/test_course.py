@@ -6,6 +6,7 @@ import pytest
 
 from hardware.course import misfits, sizes
 from hardware.table import table
+from hardware.trainings import processes, unheard
 from hardware.ways import Run
 
 LOG = """\
@@ -32,6 +33,23 @@ def test_a_log_is_read() -> None:
     assert run.bandwidths == {"all-reduce": 330.5, "barrier": 21.5}
     assert run.nccl[0] == "NET/Socket : Using [0]eth0:10.244.1.2<0>"
     assert misfits(run, pretended=False) == []
+
+
+def test_ranks_are_heard_though_they_and_nccl_speak_in_one_line() -> None:
+    """As on two H100, where nothing of the example for hybrid parallelism was heard and nobody missed it."""
+    first, second = '{"rank": 0, "groups": {"tensor": [0, 1]}}', '{"rank": 1, "groups": {}}'
+    for log in (
+        f"{first}\n{second}\n",
+        f"{first}{second}\n\n",
+        f"vm:7:7 [0] NCCL INFO comm {first}\nvm:8:8 [1] NCCL INFO x{{y {second} Init COMPLETE\n",
+    ):
+        lines = run_of(log).lines
+        assert [line["rank"] for line in lines] == [0, 1]
+        assert unheard(lines, 2) == ""
+    torn = run_of(f'{{"rank": 0, "grovm:8:8 [1] NCCL INFO torn\n{second}\n').lines
+    assert unheard(torn, 2) == "heard of ranks [1], and there are 2"
+    assert unheard([], 2) == "heard of ranks [], and there are 2"
+    assert unheard([{"world_size": 1, "gpus": 2}, {"loss": 0.1}], processes("pytorch-dataparallel", 2)) == ""
 
 
 @pytest.mark.parametrize(

@@ -117,17 +117,17 @@ class LevelStatus(Wire):
     name: Label
     """Name of the level."""
     domains: Annotated[int, Field(ge=0)]
-    """Number of domains."""
+    """Number of domains that have nodes with GPUs."""
     gpus: Annotated[int, Field(ge=0)]
-    """GPUs in all domains."""
+    """GPUs in all of them."""
     free_gpus: Annotated[int, Field(ge=0)]
-    """GPUs that no job holds."""
+    """Those of them that nobody holds, that are well, and whose node is not excluded."""
 
 
 class ClusterTopologyStatus(Wire):
-    """What was found."""
+    """What was found; the operator writes it, at most twice a minute."""
 
     conditions: Annotated[list[Condition], Field(max_length=16)] = []
-    """Ready."""
-    levels: Annotated[list[LevelStatus], Field(max_length=MAX_LEVELS + 1)] = []
-    """Domains, GPUs and free GPUs of each level."""
+    """Ready, which is False where something in the spec does nothing or cannot be meant, and AgentsReport."""
+    levels: Annotated[list[LevelStatus], Field(max_length=MAX_LEVELS + 2)] = []
+    """Domains, GPUs and free GPUs of each level that is in use, found or given, outermost first; host is the last."""

@@ -113,6 +113,27 @@ class ReadyReason(StrEnum):
     INVALID_TOPOLOGY = "InvalidTopology"
 
 
+class TopologyConditionType(StrEnum):
+    """Condition types of a ClusterTopology."""
+
+    READY = "Ready"
+    AGENTS_REPORT = "AgentsReport"
+
+
+class TopologyReason(StrEnum):
+    """Reasons of the conditions of a ClusterTopology: True by the first two, else False."""
+
+    IN_USE = "InUse"
+    ALL_REPORT = "AllReport"
+    NOT_USED = "NotUsed"
+    UNKNOWN_LABEL = "UnknownLabel"
+    LEVELS_REVERSED = "LevelsReversed"
+    UNKNOWN_LEVEL = "UnknownLevel"
+    UNKNOWN_RESOURCE = "UnknownResource"
+    EMPTY_TRAFFIC_CLASS = "EmptyTrafficClass"
+    AGENTS_SILENT = "AgentsSilent"
+
+
 class GpuReason(StrEnum):
     """Why a GPU is not healthy, in status.gpus; besides `XID<n>`, and NVML's own name of why it does not answer."""
 
@@ -251,6 +272,7 @@ class EventAction(StrEnum):
     RESTART = "Restart"
     SUSPEND = "Suspend"
     FINISH = "Finish"
+    EXCLUDE = "Exclude"
 
 
 class JobKey(NamedTuple):

@@ -10,7 +10,7 @@ from immutables import Map
 from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import GPU_RESOURCE, HOST_LEVEL, IMEX_CHANNELS, JobKey
 from closeknit.api.nodetopology_status import TrafficPath
-from closeknit.api.objects import TrainingJob
+from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.booking import Booking
@@ -33,6 +33,7 @@ from closeknit.cluster.kept import (
     SLICES,
     SLICES_OF_POOL,
     STORAGE_CLASSES,
+    TOPOLOGIES,
     VOLUME_CLAIMS,
     VOLUMES,
 )
@@ -278,6 +279,11 @@ class Cluster:
         does."""
         return being_made(job.spec, job.key.namespace, pod, self._tables)
 
+    @property
+    def topologies(self) -> Mapping[str, ClusterTopology]:
+        """All ClusterTopologies by name; what follows from the one that counts is in `levels` and `fabric`."""
+        return self._tables.all(TOPOLOGIES)
+
     def newest_heartbeat(self, until: datetime) -> datetime | None:
         """The newest sign of life of any agent that is not after a moment: what stands for now in what was recorded."""
         return self._tables.beats.newest(until)
@@ -299,7 +305,8 @@ class Cluster:
             default_priority = min((entry.value for entry in classes.values() if entry.global_default), default=0)
         fabric = self.fabric
         if tables.topology is not old.topology:
-            fabric = tables.topology.spec.fabric if tables.topology else Fabric()
+            given = tables.topology.spec.fabric if tables.topology else Fabric()
+            fabric = fabric if given == fabric else given  # its status alone may be another
         nodes, pairs = self._views(tables, levels, touched, now)
         names = levels.names
         grown = self._grown

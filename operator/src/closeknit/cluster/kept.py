@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, JobKey, Role
+from closeknit.api.names import JobKey, Role
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.booking import Booking, booking
 from closeknit.cluster.dra import ResourceClaim, ResourceSlice
@@ -36,9 +36,7 @@ REPORTS = Table[str, AgentReport](by_name, _itself, is_by_node=True)
 ALLOCATIONS = Table[str, tuple[Allocation, ...]](by_name, attrgetter("allocations"))
 
 # What is one for the whole cluster.
-TOPOLOGIES = Table[str, ClusterTopology](
-    by_name, lambda topology: topology if topology.metadata.name == DEFAULT_CLUSTER_TOPOLOGY else None
-)
+TOPOLOGIES = Table[str, ClusterTopology](by_name, _itself)
 PRIORITIES = Table[str, PriorityClass](by_name, _itself)
 DEVICE_CLASSES = Table[str, DeviceClass](by_name, _itself, touches=lambda reader, _: reader.all(NODES))
 

@@ -63,6 +63,8 @@ class SchedulingLoop:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.cycles = 0
+        self.begun = asyncio.Event()
+        """Set once everything was read and looked at."""
         self._look_on_at = inf
         """When to look on for nearest changes, on that clock."""
         self.beat = float("-inf")  # when the loop last came round, on the event loop's clock
@@ -100,6 +102,7 @@ class SchedulingLoop:
         """Decides for ever, from the moment when everything was read once."""
         await self._sight.synced()
         cluster = await self._sight.look(self._worker, self._now())
+        self.begun.set()
         jobs = cluster.jobs.values()
         self._epoch = max((job.status.epoch or 0 for job in jobs), default=0) + 1
         _log.info("ready", extra={"jobs": len(jobs), "nodes": len(cluster.nodes), "epoch": self._epoch})

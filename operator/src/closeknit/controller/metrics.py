@@ -17,6 +17,7 @@ from closeknit.controller.sight import Sight
 from closeknit.kube.reflector import Reflector
 from closeknit.lifecycle.conditions import found
 from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.topology_status import is_silent
 from closeknit.placement.fragmentation import Fragmentation
 
 OTHER = "Other"
@@ -33,6 +34,8 @@ class Totals:
     """By state."""
     degraded: Tally[str]
     """Those that hold GPUs, by the reason of their condition Degraded."""
+    silent_agents: int
+    """Nodes that are left out because their agent is silent."""
 
 
 class Metrics:
@@ -74,6 +77,11 @@ class Metrics:
             "closeknit_gpus",
             "GPUs by state: free, held by anybody, unusable by themselves, or excluded with their node.",
             ("state",),
+            registry=registry,
+        )
+        self._silent = Gauge(
+            "closeknit_silent_agents",
+            "Nodes that get no job because their agent has given no sign of life for 15 min.",
             registry=registry,
         )
         self._largest = Gauge(
@@ -151,6 +159,7 @@ class Metrics:
             self._degraded.labels(reason).set(count)
         for state_name in GPU_STATES:
             self._gpus.labels(state_name).set(totals.gpus[state_name])
+        self._silent.set(totals.silent_agents)
 
     def show_free(self, free: Fragmentation) -> None:
         """Sets the gauges that say how scattered free GPUs are."""
@@ -178,7 +187,7 @@ def totals(cluster: Cluster) -> Totals:
         gpus["unusable"] += known - len(view.usable)
         gpus["free"] += len(view.free)
         gpus["held"] += len(view.usable) - len(view.free)
-    return Totals(jobs, gpus, degraded)
+    return Totals(jobs, gpus, degraded, sum(map(is_silent, cluster.nodes.values())))
 
 
 def _closed(reason: str) -> str:

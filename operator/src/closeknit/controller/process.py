@@ -17,6 +17,7 @@ from closeknit.controller.vitals import OperatorVitals
 from closeknit.controller.worker import ThreadWorker
 from closeknit.controller.writes import Writes
 from closeknit.kube.api import Api
+from closeknit.lifecycle.topology_status import silences, topology_news
 from closeknit.placement.fragmentation import fragmentation
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
@@ -25,6 +26,8 @@ from closeknit.runtime.web import WebServer
 
 GAUGES_S = 5.0  # as often as anybody scrapes
 FRAGMENTATION_S = 30.0  # 17 to 27 ms on 5,000 nodes, of the thread that decides
+TOLD_S = 30.0  # what is told of the cluster as a whole: free GPUs change with each booking, and nobody decides by them
+EVENTS_PER_LOOK = 16  # of nodes: of a fleet whose agents all end at once most are told later, some every half minute
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +48,9 @@ class Process:
         self.sight = Sight(api, self.wake)
         self.metrics.watch(self.sight)
         self._worker = ThreadWorker()
-        writes = Writes(api, self.metrics, now, socket.gethostname())
-        self.loop = SchedulingLoop(self.sight, writes, self.metrics, now, self._worker)
+        self._now = now
+        self._writes = Writes(api, self.metrics, now, socket.gethostname())
+        self.loop = SchedulingLoop(self.sight, self._writes, self.metrics, now, self._worker)
         self.vitals = OperatorVitals(self.sight, self.loop)
         self.web = WebServer(metrics_address, self.vitals, self.metrics.registry, access)
 
@@ -66,6 +70,7 @@ class Process:
                 parts.create_task(self.loop.run(), name="scheduling loop")
                 parts.create_task(self._show(), name="gauges")
                 parts.create_task(self._show_free(), name="fragmentation")
+                parts.create_task(self._tell(), name="topology status")
                 parts.create_task(measure_lag(self.metrics.loop_lag.observe), name="lag")
                 parts.create_task(self._settle(), name="heap")
 
@@ -93,6 +98,31 @@ class Process:
                     self.metrics.show_free(free)
                 shown = cluster
             await asyncio.sleep(FRAGMENTATION_S)
+
+    async def _tell(self) -> None:
+        """Tells in ClusterTopologies what was found of them, and in Events which agents are silent: what is news."""
+        seen: Cluster | None = None
+        told: set[str] = set()
+        await self.loop.begun.wait()
+        while True:
+            if (cluster := self.sight.cluster) is not seen:
+                try:
+                    news = await self._worker.run(partial(topology_news, cluster, self._now()))
+                    silent = await self._worker.run(partial(silences, cluster))
+                except Exception:  # nobody decides by it
+                    _log.exception("what is told of the cluster was not found")
+                    self.metrics.broken_decisions.inc()
+                else:
+                    for each in news:
+                        await self._writes.tell_topology(each)
+                    told &= {notice.name for notice in silent.values()}
+                    left = [(node, notice) for node, notice in silent.items() if notice.name not in told]
+                    for node, notice in left[:EVENTS_PER_LOOK]:
+                        await self._writes.tell_node(node, notice)
+                        told.add(notice.name)
+                    is_left = bool(news) or len(left) > EVENTS_PER_LOOK  # what was refused is found again
+                    seen = None if is_left else cluster
+            await asyncio.sleep(TOLD_S)
 
     async def _settle(self) -> None:
         """Keeps the heap's upkeep short once it is large."""

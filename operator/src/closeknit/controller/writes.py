@@ -1,5 +1,5 @@
-"""Writes a Plan: reads quotas, sends probes, status by compare-and-swap, opening, actions, Event. The only place of the
-operator that writes.
+"""Writes a Plan: reads quotas, sends probes, status by compare-and-swap, opening, actions, Event. And what is told of
+ClusterTopologies and Nodes. The only place of the operator that writes.
 
 It tells what happened, and learns nothing of it.
 """
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from closeknit.api.names import API_VERSION, TRAINING_JOB, JobKey
+from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, TRAINING_JOB, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.meta import Owner
@@ -23,7 +23,14 @@ from closeknit.cluster.quota import quotas
 from closeknit.controller.denial import denial
 from closeknit.controller.keys import with_key_pair
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, SERVICE_ACCOUNTS, TRAINING_JOBS
+from closeknit.controller.resources import (
+    BY_KIND,
+    CLUSTER_TOPOLOGIES,
+    EVENTS,
+    RESOURCE_QUOTAS,
+    SERVICE_ACCOUNTS,
+    TRAINING_JOBS,
+)
 from closeknit.controller.rights import may
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import AlreadyExists, ApiError, NotFound
@@ -47,6 +54,7 @@ from closeknit.lifecycle.results import (
     Unseen,
     judged,
 )
+from closeknit.lifecycle.topology_status import TopologyNews
 
 CONTROLLER = "closeknit.dev/operator"
 IN_FLIGHT = 16  # more writes at once make the API server cut our own watches (docs: operator reference, caches)
@@ -137,6 +145,27 @@ class Writes:
             except NotFound:
                 return ""
         return _version(found)
+
+    async def tell_topology(self, news: TopologyNews) -> None:
+        """Stores the status of a ClusterTopology. What is refused is found again, and sent again, the next time."""
+        metadata = news.topology.metadata
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": CLUSTER_TOPOLOGY,
+            "metadata": {"name": metadata.name, "uid": metadata.uid, "resourceVersion": metadata.resource_version},
+            "status": news.status.wire(),
+        }
+        put = self._api.put_status(CLUSTER_TOPOLOGIES, metadata.name, body)
+        try:
+            await self._sent("update", CLUSTER_TOPOLOGIES, put)
+        except ApiError as error:
+            _log.info("a status was not stored", extra={"topology": metadata.name, "error": error})
+
+    async def tell_node(self, node: str, notice: Notice) -> None:
+        """Sends an Event about a Node."""
+        # As kubelets do it: what concerns a Node is in this namespace, under the name as uid; kubectl looks for both.
+        regarding = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}
+        await self._send_event("default", regarding, notice)
 
     async def _quotas(self, plan: Plan, demand: Demand) -> Quotas | None:
         """The quotas of the job's namespace; None where they cannot be read, which keeps no job from starting: the
@@ -267,10 +296,20 @@ class Writes:
 
     async def _tell(self, plan: Plan, notice: Notice) -> None:
         """Sends the Event. One that gets lost is not sent again: the status has it all."""
+        regarding = {
+            "apiVersion": API_VERSION,
+            "kind": TRAINING_JOB,
+            "name": plan.job.name,
+            "namespace": plan.job.namespace,
+            "uid": plan.uid,
+        }
+        await self._send_event(plan.job.namespace, regarding, notice)
+
+    async def _send_event(self, namespace: str, regarding: JsonObject, notice: Notice) -> None:
         body = {
             "apiVersion": EVENTS.api_version,
             "kind": "Event",
-            "metadata": {"name": notice.name, "namespace": plan.job.namespace},
+            "metadata": {"name": notice.name, "namespace": namespace},
             "eventTime": self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance,
@@ -278,20 +317,15 @@ class Writes:
             "reason": notice.reason,
             "action": notice.action,
             "note": notice.note,
-            "regarding": {
-                "apiVersion": API_VERSION,
-                "kind": TRAINING_JOB,
-                "name": plan.job.name,
-                "namespace": plan.job.namespace,
-                "uid": plan.uid,
-            },
+            "regarding": regarding,
         }
         try:
-            await self._sent("create", EVENTS, self._api.create(EVENTS, body, namespace=plan.job.namespace))
+            await self._sent("create", EVENTS, self._api.create(EVENTS, body, namespace=namespace))
         except AlreadyExists:
             pass  # told before a restart, or before the state went to and fro
         except ApiError as error:
-            _log.warning("an Event was not stored", extra={"job": plan.job, "reason": notice.reason, "error": error})
+            facts = {"of": f"{regarding['kind']} {regarding['name']}", "reason": notice.reason, "error": error}
+            _log.warning("an Event was not stored", extra=facts)
 
     async def _sent(self, verb: str, resource: Resource, call: Coroutine[Any, Any, T]) -> T:
         async with self._slots:

@@ -1,10 +1,17 @@
-"""Conditions of a TrainingJob, and the one word that is derived from them."""
+"""Conditions of our objects, and the one word that is derived from those of a TrainingJob."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from closeknit.api.names import ConditionReason, ConditionType, EndReason, PendingReason
+from closeknit.api.names import (
+    ConditionReason,
+    ConditionType,
+    EndReason,
+    PendingReason,
+    TopologyConditionType,
+    TopologyReason,
+)
 from closeknit.api.printable import printable
 from closeknit.api.trainingjob_status import State
 from closeknit.api.wire import Condition
@@ -17,9 +24,9 @@ _ORDER = {condition.value: place for place, condition in enumerate(ConditionType
 class Observation:
     """What is now true of one condition; status None is Unknown."""
 
-    type: ConditionType
+    type: ConditionType | TopologyConditionType
     status: bool | None
-    reason: ConditionReason | EndReason | PendingReason
+    reason: ConditionReason | EndReason | PendingReason | TopologyReason
     message: str = ""
 
 

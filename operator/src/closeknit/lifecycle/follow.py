@@ -94,9 +94,7 @@ def _refuse(
 ) -> Plan:
     """The job waits for this reason. The Event tells of a reason that it was not told lately, not of new numbers.
     `patient_until` is when the wait is over at the latest: what is not stored of it would move."""
-    # A booking that is taken back by this very refusal fixes nothing.
-    if subject.job.status.attempts and refusal.reason not in _ENDED_BY_OTHERS:
-        refusal = replace(refusal, message=f"{refusal.message}; {FIXED}")
+    refusal = _with_what_an_edit_takes(subject.job, refusal)
     assert refusal.reason is not None  # noqa: S101 - of these causes, for the type checker
     stored, now, told_at = subject.job.status, subject.now, subject.answers.told_at
     telling = _telling(subject, refusal.reason)
@@ -131,6 +129,14 @@ def _telling(subject: Subject, reason: PendingReason) -> Telling:
         return Telling.FIRST
     is_known = stored.pending.reason == reason or subject.answers.was_told(reason, subject.now)
     return Telling.AGAIN if is_known else Telling.NEWS
+
+
+def _with_what_an_edit_takes(job: TrainingJob, refusal: Refusal) -> Refusal:
+    """A booking that is taken back by this very refusal fixes nothing."""
+    is_fixed = bool(job.status.attempts)
+    if not is_fixed or refusal.reason in _ENDED_BY_OTHERS:
+        return refusal
+    return replace(refusal, message=f"{refusal.message}; {FIXED}")
 
 
 def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:

@@ -11,7 +11,7 @@ told.
 from dataclasses import dataclass, field
 from enum import Enum
 
-from closeknit.api.names import EndReason, EventAction, EventReason, JobKey, PendingReason
+from closeknit.api.names import EndReason, EventAction, EventReason, ExclusionReason, JobKey, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.demand import Demand
@@ -56,10 +56,10 @@ class Telling(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One Event about one change of the job's state; `name` is a function of job, attempt and state."""
+    """One Event about one change of an object's state; `name` is a function of object and state."""
 
     name: str
-    reason: EventReason | EndReason | PendingReason
+    reason: EventReason | EndReason | PendingReason | ExclusionReason
     action: EventAction
     note: str
     warning: bool = False

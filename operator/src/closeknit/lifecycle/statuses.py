@@ -61,10 +61,8 @@ def waiting(
     """It holds nothing and says why; `since` stays while the reason does, and so do nearest changes (None) of a spec
     that has not changed, and the end of a wait (None). `unknown` is what to tell of a preferred level that the cluster
     does not have."""
-    last = job.status.pending
-    before = last if last and last.reason == reason else None
+    before = job.status.pending if job.status.pending and job.status.pending.reason == reason else None
     since = before.since if before else timestamp(now)
-    queued_since = (last.queued_since or last.since) if last else timestamp(now)
     is_same_spec = job.status.observed_generation == job.metadata.generation
     told = before.nearest if before and is_same_spec else []
     admitted = reason not in _NOT_ADMITTED
@@ -80,7 +78,6 @@ def waiting(
             reason=reason,
             message=stated(message),
             since=since,
-            queued_since=queued_since,
             nearest=told if nearest is None else [stated(change) for change in nearest],
         ),
         patient_until=job.status.patient_until if patient_until is None else timestamp(patient_until),
@@ -289,6 +286,14 @@ def _told(conditions: Sequence[Condition], pending: Pending | None) -> tuple[str
     return None, None
 
 
+def _queued(before: Pending | None, pending: Pending | None) -> Pending | None:
+    """Why it waits, with when that began: before this reason, where it waited for another one."""
+    if pending is None or pending is before:
+        return pending
+    began = pending if before is None else before
+    return pending.model_copy(update={"queued_since": began.queued_since or began.since})
+
+
 def _given_up(why: str, stays: str | None) -> str:
     """What is said of the GPUs of a job that holds none: they are free with its Pods, unless these stay."""
     return f"{why}: {stays}" if stays else f"{why}: its GPUs are free as soon as its Pods are gone"
@@ -304,7 +309,8 @@ def _next(job: Stored, now: datetime, *observations: Observation, **changes: Any
         seen.append(Observation(ConditionType.SUSPENDED, False, ConditionReason.RESUMED, "spec.suspend is false again"))
     conditions = observed(stored.conditions, seen, generation=generation, now=now)
     attempt = int(changes.pop("attempt", stored.attempt or 1))
-    reason, message = _told(conditions, changes.get("pending", stored.pending))
+    pending = _queued(stored.pending, changes.pop("pending", stored.pending))
+    reason, message = _told(conditions, pending)
     return stored.model_copy(
         update={
             "observed_generation": generation,
@@ -314,6 +320,7 @@ def _next(job: Stored, now: datetime, *observations: Observation, **changes: Any
             "state": state(conditions, attempt),
             "reason": reason,
             "message": message,
+            "pending": pending,
             **changes,
         }
     )

@@ -42,6 +42,10 @@ class OurKind:
     """What an API server shows as the status of an object while none is written; it stores nothing of that."""
 
 
+def _condition(type_: str, part: str) -> str:
+    return f".status.conditions[?(@.type=='{type_}')].{part}"
+
+
 # Without it a cluster whose operator does not run shows jobs of which nothing is said at all.
 UNSEEN_JOB: Final = {
     "state": State.QUEUED.value,
@@ -89,9 +93,9 @@ KINDS: Final = (
             Column("NVSwitch", ".spec.nvlink.switched", "boolean", "Whether the NVLinks end in NVSwitches."),
             Column(
                 "Ready",
-                ".status.conditions[?(@.type=='Ready')].status",
+                _condition("Ready", "status"),
                 "string",
-                "Whether the agent finds the node fit.",
+                "Whether the agent found the node fit when it last gave a sign of life.",
             ),
             Column("Heartbeat", ".status.heartbeatTime", "date", "Time since the agent's last sign of life."),
             _AGE,
@@ -111,7 +115,15 @@ KINDS: Final = (
             Column("Outermost", ".spec.levels[0].name", "string", "The outermost level."),
             Column("Innermost", ".spec.levels[-1:].name", "string", "The innermost level but host."),
             Column("Rail-Isolated", ".spec.fabric.railIsolated", "boolean", "Whether rails are joined nowhere."),
+            Column("Ready", _condition("Ready", "status"), "string", "False where something of it does nothing."),
+            Column(
+                "Agents-Report",
+                _condition("AgentsReport", "status"),
+                "string",
+                "Whether the agents of all nodes give signs of life.",
+            ),
             _AGE,
+            Column("Message", _condition("Ready", "message"), "string", "What was found, or is wrong.", wide=True),
         ),
     ),
 )

@@ -68,7 +68,7 @@ def _panel(title: str, lines: Sequence[_Line], times: Sequence[float], y: float)
     for value, height in ((top, y), (0.0, bottom)):
         parts.append(f'<path d="M{LEFT} {height:.1f} H{LEFT + WIDTH}" class="axis"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{height + 4:.1f}" class="faint end">{value:,.0f}</text>')
-    parts.append(f'<text x="{LEFT}" y="{bottom + 16:.1f}" class="faint">0</text>')
+    parts.append(f'<text x="{LEFT}" y="{bottom + 16:.1f}" class="faint">time 0</text>')
     parts.append(f'<text x="{LEFT + WIDTH}" y="{bottom + 16:.1f}" class="faint end">{time(times[-1])}</text>')
     x = LEFT + 60.0
     for number, line in enumerate(lines):

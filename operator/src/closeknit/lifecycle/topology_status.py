@@ -1,0 +1,216 @@
+"""What is told of the cluster as a whole: of each ClusterTopology what was found of its levels and what of it does
+nothing, and of each node whose agent is silent that it is.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+from hashlib import sha256
+from itertools import pairwise
+from typing import NamedTuple
+
+from closeknit.api.clustertopology import RESERVED_LEVELS, ClusterTopologyStatus, Level, LevelStatus
+from closeknit.api.names import (
+    DEFAULT_CLUSTER_TOPOLOGY,
+    EventAction,
+    ExclusionReason,
+    TopologyConditionType,
+    TopologyReason,
+)
+from closeknit.api.objects import ClusterTopology
+from closeknit.cluster.booking import names
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node import NodeView
+from closeknit.lifecycle.conditions import Observation, observed
+from closeknit.lifecycle.plan import Notice
+from closeknit.placement.words import count, listed
+
+MOST_TOLD = 16  # objects; one counts, and whoever makes more of them is an administrator
+# Of a level whose names are used again in every domain around it there are as many domains as pairs of names, at least
+# twice as many as outer domains. Of a level that is listed inside what it contains there are as many as outer ones, and
+# few more where some node bears a wrong label.
+_PAIRS_PER_OUTER = 1.1
+_NODE_NAME = 253 - 17  # characters of it in an Event's name, before a dot and a digest
+_KEYS_COMPARED = 1000  # labels, for the one that may have been meant; nodes have some dozens
+
+
+class Mistake(NamedTuple):
+    """Something in a spec that does nothing, or that cannot be meant."""
+
+    reason: TopologyReason
+    words: str
+
+
+class TopologyNews(NamedTuple):
+    """A status that is not stored yet, and of which object."""
+
+    topology: ClusterTopology
+    status: ClusterTopologyStatus
+
+
+def topology_news(cluster: Cluster, now: datetime) -> tuple[TopologyNews, ...]:
+    """What is to be stored now; nothing where all of it is."""
+    found = sorted(cluster.topologies.values(), key=lambda each: (not _counts(each), each.metadata.name))
+    news = (TopologyNews(each, topology_status(each, cluster, now)) for each in found[:MOST_TOLD])
+    return tuple(each for each in news if each.status != each.topology.status)
+
+
+def silences(cluster: Cluster) -> dict[str, Notice]:
+    """The Event of each node whose agent is silent: nobody but that agent writes its labels and its NodeTopology, and
+    they go on saying what it said last. The same Event for as long as it says nothing."""
+    found: dict[str, Notice] = {}
+    for view in cluster.nodes.values():
+        if view.exclusion is not None and is_silent(view):
+            words = (
+                f"no job is placed here: {view.exclusion.message}; what its labels and its NodeTopology say is as old. "
+                "Look at its Pod: kubectl get pods --all-namespaces --selector app.kubernetes.io/component=agent "
+                f"--field-selector spec.nodeName={view.name}"
+            )
+            digest = sha256(view.exclusion.message.encode()).hexdigest()[:16]
+            name = f"{view.name[:_NODE_NAME].rstrip('.-')}.{digest}"
+            found[view.name] = Notice(name, ExclusionReason.AGENT_STALE, EventAction.EXCLUDE, words, warning=True)
+    return dict(sorted(found.items()))
+
+
+def topology_status(topology: ClusterTopology, cluster: Cluster, now: datetime) -> ClusterTopologyStatus:
+    """What is told of one of them."""
+    nodes = [view for view in cluster.nodes.values() if view.machine is not None]
+    if _counts(topology):
+        told, levels = [_ready(topology, cluster, nodes), _agents(nodes)], _levels(cluster, nodes)
+    else:
+        words = (
+            f"only the ClusterTopology called {DEFAULT_CLUSTER_TOPOLOGY} counts; create it under that name, and delete "
+            "this one"
+        )
+        told, levels = [_observed(Mistake(TopologyReason.NOT_USED, words))], []
+    types = {each.type for each in told}
+    stored = [each for each in topology.status.conditions if each.type in types]
+    conditions = observed(stored, told, generation=topology.metadata.generation, now=now)
+    return ClusterTopologyStatus(conditions=conditions, levels=levels)
+
+
+def _counts(topology: ClusterTopology) -> bool:
+    return topology.metadata.name == DEFAULT_CLUSTER_TOPOLOGY
+
+
+def _levels(cluster: Cluster, nodes: Sequence[NodeView]) -> list[LevelStatus]:
+    return [_level(name, [view for view in nodes if view.domains[at]], at) for at, name in enumerate(cluster.levels)]
+
+
+def _level(name: str, inside: Sequence[NodeView], at: int) -> LevelStatus:
+    return LevelStatus(
+        name=name,
+        domains=len({view.domains[at] for view in inside}),
+        gpus=sum(len(view.machine.gpus) for view in inside if view.machine is not None),
+        free_gpus=sum(len(view.free) for view in inside if view.exclusion is None),
+    )
+
+
+def _agents(nodes: Sequence[NodeView]) -> Observation:
+    """Whether the agents of all nodes give signs of life: nobody but an agent writes its NodeTopology, and one that is
+    dead cannot say so."""
+    silent = sorted(view.name for view in nodes if is_silent(view))
+    if not silent:
+        return Observation(TopologyConditionType.AGENTS_REPORT, True, TopologyReason.ALL_REPORT)
+    words = (
+        f"{len(silent)} of {count(len(nodes), 'agent')} {'is' if len(silent) == 1 else 'are'} silent, and no job is "
+        f"placed on {names(silent)}"
+    )
+    return Observation(TopologyConditionType.AGENTS_REPORT, False, TopologyReason.AGENTS_SILENT, words)
+
+
+def is_silent(view: NodeView) -> bool:
+    """Whether a node is left out because its agent has been silent for too long."""
+    return view.exclusion is not None and view.exclusion.reason is ExclusionReason.AGENT_STALE
+
+
+def _ready(topology: ClusterTopology, cluster: Cluster, nodes: Sequence[NodeView]) -> Observation:
+    mistakes = list(_mistakes(topology, cluster, nodes)) if nodes else []  # without any nobody can tell
+    if mistakes:
+        return _observed(*mistakes)
+    words = [f"this cluster has {listed(cluster.levels, 'and')}", *_without(topology.spec.levels, nodes)]
+    return Observation(TopologyConditionType.READY, True, TopologyReason.IN_USE, "; ".join(words))
+
+
+def _observed(*mistakes: Mistake) -> Observation:
+    """Under the reason of the first of them."""
+    words = "; ".join(each.words for each in mistakes)
+    return Observation(TopologyConditionType.READY, False, mistakes[0].reason, words)
+
+
+def _mistakes(topology: ClusterTopology, cluster: Cluster, nodes: Sequence[NodeView]) -> Iterator[Mistake]:
+    levels, fabric = topology.spec.levels, topology.spec.fabric
+    values = {level.name: _values(level, nodes) for level in levels}
+    yield from _unknown_labels(levels, values, nodes)
+    borne = [level for level in levels if values[level.name]]
+    for outer, inner in pairwise(borne):
+        yield from _reversed(outer, inner, values)
+    known = {*cluster.levels, *RESERVED_LEVELS}
+    if unknown := sorted(fabric.level_bandwidth_gb_s.keys() - known):
+        words = (
+            f"fabric.levelBandwidthGBps names {listed(unknown, 'and')}; this cluster has "
+            f"{listed(cluster.levels, 'and')}: name one of these"
+        )
+        yield Mistake(TopologyReason.UNKNOWN_LEVEL, words)
+    resources = [each.resource for each in fabric.sriov_networks]
+    if unoffered := [each for each in resources if not any((view.allocatable or {}).get(each) for view in nodes)]:
+        words = (
+            f"no node with GPUs offers {listed(unoffered, 'or')} of fabric.sriovNetworks; correct the name, or have "
+            "the SR-IOV device plugin offer it"
+        )
+        yield Mistake(TopologyReason.UNKNOWN_RESOURCE, words)
+    classes = fabric.traffic_classes.items()
+    if empty := sorted(name for name, each in classes if each.dscp is None and each.service_level is None):
+        words = (
+            f"fabric.trafficClasses has neither dscp nor serviceLevel for {listed(empty, 'and')}, and marks nothing; "
+            "set one of them"
+        )
+        yield Mistake(TopologyReason.EMPTY_TRAFFIC_CLASS, words)
+
+
+def _values(level: Level, nodes: Sequence[NodeView]) -> dict[str, str]:
+    """Node -> its value of the level's label; those without one are left out."""
+    return {view.name: value for view in nodes if (value := view.labels.get(level.node_label))}
+
+
+def _unknown_labels(
+    levels: Sequence[Level], values: Mapping[str, Mapping[str, str]], nodes: Sequence[NodeView]
+) -> Iterator[Mistake]:
+    missing = [level for level in levels if not values[level.name]]
+    if not missing:
+        return
+    keys = sorted({key for view in nodes for key in view.labels})[:_KEYS_COMPARED]
+    for level in missing:
+        near = get_close_matches(level.node_label, keys, n=1, cutoff=0.8)
+        meant = f" (they have {near[0]})" if near else ""
+        words = (
+            f"no node with GPUs has label {level.node_label} of level {level.name}{meant}, so that each is a domain of "
+            "its own there and at every level inside it; correct levels, or label the nodes"
+        )
+        yield Mistake(TopologyReason.UNKNOWN_LABEL, words)
+
+
+def _reversed(outer: Level, inner: Level, values: Mapping[str, Mapping[str, str]]) -> Iterator[Mistake]:
+    """Whether the inner level contains the outer one."""
+    inside = values[inner.name]
+    pairs = {(value, inside[node]) for node, value in values[outer.name].items() if node in inside}
+    outers, inners = {value for value, _ in pairs}, {value for _, value in pairs}
+    if not pairs or len(inners) >= len(outers) or len(pairs) > _PAIRS_PER_OUTER * len(outers):
+        return
+    around = {domain: sorted(value for value, other in pairs if other == domain) for domain in inners}
+    domain, spanned = max(around.items(), key=lambda entry: (len(entry[1]), entry[0]))
+    words = (
+        f"level {inner.name} is listed inside {outer.name}, and {inner.name} {domain} spans {len(spanned)} domains of "
+        f"{outer.name} ({names(spanned)}): levels go from the outermost to the innermost, so list {inner.name} before "
+        f"{outer.name}"
+    )
+    yield Mistake(TopologyReason.LEVELS_REVERSED, words)
+
+
+def _without(levels: Sequence[Level], nodes: Sequence[NodeView]) -> Iterator[str]:
+    """Nodes that lack a label that others have: that may be meant, and may be a slip."""
+    for level in levels:
+        if without := sorted(view.name for view in nodes if not view.labels.get(level.node_label)):
+            verb = "lacks" if len(without) == 1 else "lack"
+            whose = f"{verb} label {level.node_label} of level {level.name}, and {'is' if verb == 'lacks' else 'are'}"
+            yield f"{names(without)} {whose} in no domain of it"

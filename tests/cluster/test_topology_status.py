@@ -1,0 +1,80 @@
+"""What the operator tells of the cluster as a whole, with the chart's rights: ClusterTopologies, Events of nodes."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from harness.crd_cases import manifest
+from harness.operator_bed import DRA_NODES, PLUGIN_NODES, USER, Bed
+
+SILENT = DRA_NODES[0]
+
+
+def topology(name: str, *levels: str, **fabric: Any) -> dict[str, Any]:
+    """Levels by labels of their own names."""
+    named = [{"name": level, "nodeLabel": f"net.example/{level}"} for level in levels]
+    return manifest("ClusterTopology", name, {"levels": named, "fabric": fabric})
+
+
+def beat(bed: Bed, ago: timedelta) -> None:
+    """The agent of one node gave its last sign of life so long ago."""
+    status = {"heartbeatTime": (datetime.now(UTC) - ago).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    said = bed.cluster.writer.patch("nodetopology", SILENT, {"status": status}, subresource="status")
+    assert said.refusal == ""
+
+
+def mark(bed: Bed, value: str | None) -> None:
+    for number, name in enumerate((*PLUGIN_NODES, *DRA_NODES)):
+        labels = {"net.example/rack": value and f"{value}{number // 2}"}
+        assert bed.cluster.writer.patch("node", name, {"metadata": {"labels": labels}}).refusal == ""
+
+
+@pytest.fixture
+def described(bed: Bed) -> Iterator[Bed]:
+    """Two racks of two nodes; an operator that has just started, for one that runs looks every half minute."""
+    mark(bed, "r")
+    wrong = topology("default", "row", "rack", levelBandwidthGBps={"rak": 50})
+    bed.cluster.apply(wrong, topology("main", "rack"))
+    beat(bed, timedelta(hours=1))
+    bed.restart()
+    yield bed
+    for name in ("default", "main"):
+        bed.cluster.delete("clustertopology", name)
+    beat(bed, timedelta())
+    mark(bed, None)
+
+
+def status(bed: Bed, name: str = "default") -> dict[str, Any]:
+    found: dict[str, Any] = bed.cluster.get("clustertopology", name).get("status", {})
+    return found
+
+
+def test_mistakes_levels_and_silent_agents_are_told(described: Bed) -> None:
+    bed = described
+    bed.cluster.wait_for(lambda: status(bed) and status(bed, "main"), "what was found to be told", 60)
+    agents, ready = status(bed)["conditions"]
+    assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "UnknownLabel")
+    assert "no node with GPUs has label net.example/row of level row" in ready["message"]
+    assert "fabric.levelBandwidthGBps names rak" in ready["message"]
+    assert (agents["type"], agents["status"], agents["reason"]) == ("AgentsReport", "False", "AgentsSilent")
+    assert agents["message"] == f"1 of 4 agents is silent, and no job is placed on {SILENT}"
+    assert [(each["name"], each["domains"], each["gpus"]) for each in status(bed)["levels"]] == [
+        ("row", 0, 0),
+        ("rack", 0, 0),  # a level is inside those around it
+        ("host", 4, 32),
+    ]
+    (not_used,) = status(bed, "main")["conditions"]
+    assert (not_used["reason"], status(bed, "main").get("levels")) == ("NotUsed", [])
+    table = bed.cluster.kubectl("get", "ct").splitlines()
+    assert table[0].split() == ["NAME", "OUTERMOST", "INNERMOST", "RAIL-ISOLATED", "READY", "AGENTS-REPORT", "AGE"]
+    assert table[1].split()[:5] == ["default", "row", "rack", "False", "False"]
+    events = [
+        each for each in bed.cluster.get("events", namespace="default")["items"] if each["reason"] == "AgentStale"
+    ]
+    assert [each["involvedObject"]["name"] for each in events] == [SILENT]
+    assert "no job is placed here: its agent's last heartbeat was at" in bed.cluster.kubectl("describe", "node", SILENT)
+    bed.cluster.wait_for(lambda: bed.metric("closeknit_silent_agents") == 1, "the metric")
+    writes = [each for each in bed.cluster.audit_events() if each.user == USER and each.resource == "clustertopologies"]
+    assert [(each.verb, each.code) for each in writes] == [("update", 200)] * 2
