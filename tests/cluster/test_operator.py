@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from harness.audit import AuditEvent
 from harness.chart import NAMESPACE
 from harness.install import OPERATOR, free_port, start_operator
 from harness.local_cluster import is_running
-from harness.operator_bed import ON_PLUGIN, USER, Bed, status_of
+from harness.operator_bed import ON_PLUGIN, PLUGIN_NODES, USER, Bed, status_of
 
 
 def test_an_operator_that_was_killed_goes_on_and_one_at_rest_writes_nothing(bed: Bed) -> None:
@@ -63,9 +64,32 @@ def test_kopf_writes_nothing(bed: Bed) -> None:
     }
 
 
-def test_metrics_tell_of_jobs_and_gpus(bed: Bed) -> None:
-    bed.submit(**ON_PLUGIN)
-    bed.wait_for_state("Running")
+def notebook(bed: Bed, node: str) -> dict[str, Any]:
+    """A Pod of somebody with one GPU, of which no agent tells which it is."""
+    resources = {"limits": {"nvidia.com/gpu": "1"}}
+    container = {"name": "main", "image": "registry.example/notebook:1", "resources": resources}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "notebook", "namespace": bed.namespace},
+        "spec": {"nodeSelector": {"kubernetes.io/hostname": node}, "containers": [container]},
+    }
+
+
+def test_a_gang_runs_beside_a_strangers_pod_and_metrics_tell_of_jobs_and_gpus(bed: Bed) -> None:
+    """Behind NVSwitches any GPUs are as good as any others, so that it is enough to know how many are left."""
+    shared, whole = PLUGIN_NODES
+    bed.cluster.apply(notebook(bed, shared))
+    bed.cluster.wait_for(lambda: bed.nodes_of_pods() == [shared], "the notebook to be bound")
+    bed.submit(**{**ON_PLUGIN, "gpus": 15})
+    status = bed.wait_for_state("Running")
+    found = {node["name"]: (len(node["gpus"]), node["binding"]) for node in status["placement"]["nodes"]}
+    assert found == {shared: (7, "BestEffort"), whole: (8, "WholeNode")}
+    (verified,) = [each for each in status["conditions"] if each["type"] == "PlacementVerified"]
+    assert (verified["status"], verified["message"]) == (
+        "Unknown",
+        f"nobody has told which GPUs the Pods got on {shared}",
+    )
     bed.cluster.wait_for(lambda: bed.metric("closeknit_jobs", state="Running") == 1, "the gauges to be set")
     assert bed.metric("closeknit_gpus", state="held") == 16
     assert bed.metric("closeknit_gpus", state="free") == 16

@@ -1,5 +1,6 @@
 """Clusters for tests, from a short picture: nodes by name, each with its machine and a word for each of its GPUs."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -28,6 +29,7 @@ from closeknit.cluster.node import (
     Taint,
 )
 from closeknit.cluster.requests import amounts
+from closeknit.cluster.table import EMPTY
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement.request import Request, request
 from scenarios.machines import MACHINES
@@ -68,10 +70,11 @@ def node(
     """A node. `gpus` has a word for each GPU: its index where it is free, `x` where it is unhealthy, `fabric` where
     its NVSwitches are not ready, `mig` where it is split by MIG, else its holder.
 
-    `path` names its domain at each level, outermost first. `offer` is DRA, plugin, plugin-blind where nobody knows
-    which GPUs Pods hold, or replicas where the plugin gives each GPU to four Pods. `has` is what else it has, by
-    resource, and `left` says of which less is left; without `has` nobody knows. `mig` has of a GPU that is cut the
-    profile, and a word for each MIG device as `gpus` has for a GPU.
+    `path` names its domain at each level, outermost first. `offer` is DRA, plugin, plugin-blind where no kubelet tells
+    which GPUs anybody has (those of jobs are where they were foreseen, those of Pods any), or replicas where the plugin
+    gives each GPU to four Pods. `has` is what else it has, by resource, and `left` says of which less is left; without
+    `has` nobody knows. `mig` has of a GPU that is cut the profile, and a word for each MIG device as `gpus` has for a
+    GPU.
     """
     words = gpus.split() or [str(gpu.index) for gpu in graph.gpus]
     if "mig" in words:
@@ -90,12 +93,18 @@ def node(
     for depth in range(len(path)):
         outside = path[: depth + 1]
         domains.append(None if None in outside else "/".join(str(step) for step in outside))
-    plugin = None
+    plugin, unnamed, guessed = None, Counter[Holder](), dict[Holder, tuple[int, ...]]()
     if offer == "replicas":
         count = 4 * len(usable)
-        plugin = PluginOffer(count, count, 0, holders_known=True, shared=True, is_replicated=True)
+        plugin = PluginOffer(count, count, 0, 0, shared=True, is_replicated=True)
     elif offer != "DRA":
-        plugin = PluginOffer(len(usable), len(graph.gpus), len(held), offer == "plugin" or not held, shared=False)
+        if offer == "plugin-blind":
+            unnamed = Counter(holder for holder in held.values() if holder.kind is HolderKind.POD)
+            held = {gpu: holder for gpu, holder in held.items() if holder not in unnamed}
+            for gpu, holder in held.items():
+                guessed[holder] = (*guessed.get(holder, ()), gpu)
+        requested = len(held) + unnamed.total()
+        plugin = PluginOffer(len(usable), len(graph.gpus), requested, unnamed.total(), shared=False)
     return NodeView(
         name=name,
         labels=labels or {},
@@ -128,6 +137,8 @@ def node(
             for gpu, drawing in sorted((mig or {}).items())
             for number, word in enumerate(drawing.split()[1:])
         ),
+        unnamed=unnamed or EMPTY,
+        guessed=tuple(sorted(guessed.values())),
     )
 
 

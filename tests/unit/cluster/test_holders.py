@@ -1,6 +1,7 @@
 """Who holds which GPU of a node: bookings, claims, and what Pods have asked a device plugin for."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -232,11 +233,11 @@ def test_a_claim_on_a_mig_device_holds_the_gpu_that_it_is_cut_from() -> None:
 
 
 REQUESTED = {
-    "a Pod that nobody explains": ([pod(requests={"nvidia.com/gpu": "3"})], 3, False),
+    "a Pod that nobody explains": ([pod(requests={"nvidia.com/gpu": "3"})], 3, 3),
     "a Pod explained by the kubelet": (
         [pod(), node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))])],
         1,
-        True,
+        0,
     ),
     "a Pod explained in part": (
         [
@@ -244,31 +245,31 @@ REQUESTED = {
             node_topology(allocations=[allocation("ml", "notebook", uuids("gpu-1", 4))]),
         ],
         2,
-        False,
+        1,
     ),
-    "a booking whose Pod is not there yet": ([training_job(placement=WHOLE)], 4, True),
+    "a booking whose Pod is not there yet": ([training_job(placement=WHOLE)], 4, 0),
     "a booking whose Pod is not bound": (
         [training_job(placement=WHOLE), worker(node=None, requests={"nvidia.com/gpu": "4"}, phase="Pending")],
         4,
-        True,
+        0,
     ),
     "a booking whose Pod is bound": (
         [training_job(placement=WHOLE), worker(requests={"nvidia.com/gpu": "4"})],
         4,
-        True,
+        0,
     ),
     "a booking whose Pod is done, its job not yet": (
         [training_job(placement=WHOLE), worker(requests={"nvidia.com/gpu": "4"}, phase="Succeeded")],
         0,
-        True,
+        0,
     ),
-    "a finished Pod of somebody": ([pod(phase="Succeeded")], 0, True),
-    "a Pod that waits for a node": ([pod(node=None, phase="Pending")], 0, True),
-    "a Pod on another node": ([pod(node="gpu-2")], 0, True),
+    "a finished Pod of somebody": ([pod(phase="Succeeded")], 0, 0),
+    "a Pod that waits for a node": ([pod(node=None, phase="Pending")], 0, 0),
+    "a Pod on another node": ([pod(node="gpu-2")], 0, 0),
     "Pods that hold all there is, so that nobody need say which": (
         [pod("a", requests={"nvidia.com/gpu": "5"}), pod("b", requests={"nvidia.com/gpu": "3"})],
         8,
-        True,
+        0,
     ),
     "sidecars count beside the containers, init containers only at their peak": (
         [
@@ -285,15 +286,15 @@ REQUESTED = {
             }
         ],
         3,
-        False,
+        3,
     ),
 }
 
 
-@pytest.mark.parametrize(("manifests", "requested", "known"), REQUESTED.values(), ids=REQUESTED.keys())
-def test_what_the_device_plugin_has_handed_out(manifests: Sequence[Manifest], requested: int, known: bool) -> None:
+@pytest.mark.parametrize(("manifests", "requested", "unnamed"), REQUESTED.values(), ids=REQUESTED.keys())
+def test_what_the_device_plugin_has_handed_out(manifests: Sequence[Manifest], requested: int, unnamed: int) -> None:
     found = view(node(), node_topology(), *manifests)
-    assert found.plugin == PluginOffer(8, 8, requested, holders_known=known, shared=False)
+    assert found.plugin == PluginOffer(8, 8, requested, unnamed, shared=False)
 
 
 def test_pods_that_hold_all_there_is_hold_every_gpu() -> None:
@@ -311,8 +312,63 @@ def test_pods_that_hold_all_there_is_hold_every_gpu() -> None:
 def test_pods_may_hold_gpus_that_only_the_agent_knows_to_be_broken() -> None:
     broken = [{"index": index, "state": "Unhealthy"} for index in (0, 1)]
     found = view(node(), node_topology(gpus=broken), pod(requests={"nvidia.com/gpu": "6"}))
-    assert found.plugin == PluginOffer(8, 8, 6, holders_known=False, shared=False)
+    assert found.plugin == PluginOffer(8, 8, 6, 6, shared=False)
     assert (words(found.holders), found.free) == ({}, (2, 3, 4, 5, 6, 7))
+
+
+def by_count(*manifests: Manifest, **topology: Any) -> tuple[dict[int, str], dict[str, int], object, int]:
+    """Who is known to hold what, who has how much that nobody can name, what is a guess, and how much is free."""
+    found = view(node(), node_topology(**topology), *manifests)
+    unnamed = {words({0: holder})[0]: gpus for holder, gpus in found.unnamed.items()}
+    assert found.plugin is not None
+    assert found.plugin.unnamed == sum(unnamed.values())
+    assert len(found.free) - found.plugin.unnamed == found.plugin.free
+    return words(found.holders), unnamed, found.guessed, found.free_gpus
+
+
+FORESEEN = training_job(placement=booked(("gpu-1", [0, 1]), binding="BestEffort"))
+ITS_POD = worker(gpus=uuids("gpu-1", 0, 1), requests={"nvidia.com/gpu": "2"})
+BY_COUNT = {
+    "a Pod that nobody explains": ([pod(requests={"nvidia.com/gpu": "3"})], ({}, {"Pod ml/notebook": 3}, (), 5)),
+    "a job whose Pod is not there yet": (
+        [FORESEEN, pod()],
+        ({0: "job team-b/train", 1: "job team-b/train"}, {"Pod ml/notebook": 1}, ((0, 1),), 5),
+    ),
+    "a job whose Pod is bound": (
+        [FORESEEN, ITS_POD, pod()],
+        ({0: "job team-b/train", 1: "job team-b/train"}, {"Pod ml/notebook": 1}, ((0, 1),), 5),
+    ),
+    "a job that takes what it is given": (
+        [{**FORESEEN, "spec": {**FORESEEN["spec"], "gpu": {"binding": "BestEffort"}}}, ITS_POD],
+        ({0: "job team-b/train", 1: "job team-b/train"}, {}, ((0,), (1,)), 6),
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifests", "expected"), BY_COUNT.values(), ids=BY_COUNT.keys())
+def test_what_nobody_can_name_is_counted(manifests: Sequence[Manifest], expected: object) -> None:
+    assert by_count(*manifests) == expected
+
+
+def test_what_was_foreseen_gives_way_to_what_is_known() -> None:
+    """The kubelet tells of the notebook's GPU, which was foreseen for the job; the job has two all the same."""
+    told = [allocation("ml", "notebook", uuids("gpu-1", 0))]
+    holders, unnamed, guessed, free = by_count(FORESEEN, ITS_POD, pod(), allocations=told)
+    assert holders == {0: "Pod ml/notebook", 1: "job team-b/train"}
+    assert (unnamed, guessed, free) == ({"job team-b/train": 1}, ((1,),), 5)
+    told.append(allocation("team-b", "train-a1-worker-00000", uuids("gpu-1", 6, 7)))
+    holders, unnamed, guessed, free = by_count(FORESEEN, ITS_POD, pod(), allocations=told)
+    assert holders == {0: "Pod ml/notebook", 6: "job team-b/train", 7: "job team-b/train"}
+    assert (unnamed, guessed, free) == ({}, (), 5)
+
+
+def test_no_more_is_free_than_the_plugin_has() -> None:
+    lacking = node(allocatable={"nvidia.com/gpu": "6"})
+    lacking["status"] = {**lacking["status"], "capacity": {**lacking["status"]["capacity"], "nvidia.com/gpu": "8"}}
+    assert view(lacking, node_topology(), pod()).free_gpus == 5
+    broken = node_topology(gpus=[{"index": 3, "state": "Unhealthy"}])
+    assert view(node(), broken, pod()).free_gpus == 0  # it may give the broken one
+    assert view(node(gpus=7), broken, pod()).free_gpus == 6
 
 
 def test_a_pod_of_the_plugin_that_dra_has_replaced_may_hold_any_gpu() -> None:

@@ -242,13 +242,13 @@ def test_a_gpu_is_not_usable_with_its_reason(manifests: Sequence[Manifest], expe
 
 
 OFFERS = {
-    "a device plugin": ([node(), node_topology()], False, PluginOffer(8, 8, 0, holders_known=True, shared=False)),
+    "a device plugin": ([node(), node_topology()], False, PluginOffer(8, 8, 0, 0, shared=False)),
     "a complete pool and no device plugin": ([node(gpus=None), node_topology(), resource_slice()], True, None),
     "a complete pool, and the plugin's last word is 0": ([node(gpus=0), node_topology(), resource_slice()], True, None),
     "a complete pool beside a device plugin, which wins": (
         [node(), node_topology(), resource_slice()],
         False,
-        PluginOffer(8, 8, 0, holders_known=True, shared=False),
+        PluginOffer(8, 8, 0, 0, shared=False),
     ),
     "the newest generation of a pool in two slices": (
         [
@@ -264,23 +264,23 @@ OFFERS = {
     "no Node at all: a device plugin offers what is healthy and whole": (
         [with_mig(node_topology(gpus=[{"index": 7, "state": "Unhealthy"}]), 0)],
         False,
-        PluginOffer(6, 7, 0, holders_known=True, shared=False),
+        PluginOffer(6, 7, 0, 0, shared=False),
     ),
     "no Node at all, but slices": ([node_topology(), resource_slice()], True, None),
     "time slices": (
         [node(gpus=32, labels={"nvidia.com/gpu.replicas": "4"}), node_topology()],
         False,
-        PluginOffer(32, 32, 0, holders_known=True, shared=True, is_replicated=True),
+        PluginOffer(32, 32, 0, 0, shared=True, is_replicated=True),
     ),
     "one replica is no sharing": (
         [node(labels={"nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.sharing-strategy": "none"}), node_topology()],
         False,
-        PluginOffer(8, 8, 0, holders_known=True, shared=False),
+        PluginOffer(8, 8, 0, 0, shared=False),
     ),
     "MPS": (
         [node(labels={"nvidia.com/gpu.sharing-strategy": "mps"}), node_topology()],
         False,
-        PluginOffer(8, 8, 0, holders_known=True, shared=True, is_replicated=True),
+        PluginOffer(8, 8, 0, 0, shared=True, is_replicated=True),
     ),
     "time slices of GKE": (
         [
@@ -337,19 +337,17 @@ OFFERS = {
     "MIG devices that look like GPUs": (
         [node(gpus=56, labels={"nvidia.com/mig.strategy": "single"}), with_mig(node_topology(), *range(8))],
         False,
-        PluginOffer(56, 56, 0, holders_known=True, shared=True),
+        PluginOffer(56, 56, 0, 0, shared=True),
     ),
     "the single strategy without any MIG device": (
         [node(labels={"nvidia.com/mig.strategy": "single"}), node_topology()],
         False,
-        PluginOffer(8, 8, 0, holders_known=True, shared=False),
+        PluginOffer(8, 8, 0, 0, shared=False),
     ),
     "shared GPUs under a name of their own": (
         [node(gpus=None, allocatable={"nvidia.com/gpu.shared": "80"}), node_topology()],
         False,
-        PluginOffer(
-            *(80, 80, 0), holders_known=True, shared=True, is_replicated=True, resource="nvidia.com/gpu.shared"
-        ),
+        PluginOffer(*(80, 80, 0, 0), shared=True, is_replicated=True, resource="nvidia.com/gpu.shared"),
     ),
     "parts of their memory": (
         [node(gpus=8, allocatable={"aliyun.com/gpu-mem": "1120"}), node_topology()],
@@ -366,9 +364,7 @@ def test_what_offers_the_gpus(manifests: Sequence[Manifest], dra: bool, plugin: 
 
 
 def test_a_gpu_that_only_the_plugin_holds_unhealthy_is_missing_from_allocatable() -> None:
-    assert view(with_capacity(node(gpus=7), 8), node_topology()).plugin == PluginOffer(
-        7, 8, 0, holders_known=True, shared=False
-    )
+    assert view(with_capacity(node(gpus=7), 8), node_topology()).plugin == PluginOffer(7, 8, 0, 0, shared=False)
 
 
 RDMA = {

@@ -169,6 +169,118 @@ def test_a_job_goes_where_the_best_pick_is_foreseen_and_is_told_that_pick(
             assert order_gb_s(view, told_again(known, order, gpus)) == reached
 
 
+class Blind:
+    """A machine whose kubelet tells nobody what it gave: what really is, and what placement sees of it."""
+
+    def __init__(self, machine: str, chance: Random) -> None:
+        self.machine = machine
+        self.graph = graph(machine, "gpu-01")
+        self.chance = chance
+        self.really: dict[str, int] = {}
+        """Who has which GPUs, as a mask; Pods begin with p."""
+        self.booked: dict[str, int] = {}
+        """What was foreseen for jobs."""
+
+    @property
+    def left(self) -> list[int]:
+        taken = sum(self.really.values())
+        return [gpu for gpu in range(len(self.graph.gpus)) if not taken >> gpu & 1]
+
+    def cluster(self) -> Cluster:
+        """Pods are drawn where no job is booked, which tells nothing of where they are."""
+        words = [str(gpu) for gpu in range(len(self.graph.gpus))]
+        for job, mask in self.booked.items():
+            for gpu in positions_of(mask):
+                words[gpu] = job
+        spare = [gpu for gpu, word in enumerate(words) if word.isdecimal()]
+        for pod, mask in self.really.items():
+            if pod.startswith("p"):
+                for _ in range(mask.bit_count()):
+                    words[spare.pop()] = pod
+        holders = {pod: f"Pod ml/{pod}" for pod in self.really if pod.startswith("p")}
+        return cluster_of(node("gpu-01", self.graph, gpus=" ".join(words), holders=holders, offer="plugin-blind"))
+
+    def comes(self, pod: str) -> None:
+        if self.left:
+            self.really[pod] = mask_of(self.chance.sample(self.left, self.chance.randint(1, min(2, len(self.left)))))
+
+    def goes(self) -> None:
+        if self.really:
+            name = self.chance.choice(sorted(self.really))
+            del self.really[name]
+            self.booked.pop(name, None)
+
+    def submit(self, job: str, gpus: int) -> bool:
+        """Whether a job is placed; what it is given is as fast as what was foreseen, and no more than is left."""
+        cluster = self.cluster()
+        view = cluster.nodes["gpu-01"]
+        found = place(cluster, wanted(gpus=gpus, topology={"gpusPerNode": gpus}), TABLES)
+        if not isinstance(found, Placement):
+            return False
+        (share,) = found.shares
+        foreseen = mask_of(self.graph.positions(share.gpus))
+        assert gpus <= len(self.left)
+        assert not foreseen & sum(self.booked.values())
+        given = mask_of(self.left)
+        if share.binding is Binding.BEST_EFFORT:
+            known = scores(self.graph)
+            assert known is not None
+            given = told_again(known, self.chance.sample(self.left, len(self.left)), gpus)
+        assert order_gb_s(view, given) == order_gb_s(view, foreseen)
+        self.really[job], self.booked[job] = given, foreseen
+        return True
+
+
+@pytest.mark.parametrize("machine", [*MESHES, "hgx-h200"])
+def test_where_nobody_tells_who_has_which_gpu_what_is_given_is_as_fast_as_foreseen(machine: str) -> None:
+    """Pods and jobs come and go, and no kubelet says a word. Jobs are placed all the same: their worth is sure."""
+    chance = Random(machine)  # noqa: S311 - no secret
+    beside_pods = 0
+    for _ in range(20):
+        blind = Blind(machine, chance)
+        for step in range(14):
+            match chance.randint(0, 3):
+                case 0:
+                    blind.comes(f"p{step}")
+                case 1:
+                    blind.goes()
+                case _:
+                    is_placed = blind.submit(f"j{step}", chance.choice((1, 2, 2, 3, 4, len(blind.graph.gpus) - 1)))
+                    beside_pods += is_placed and any(pod.startswith("p") for pod in blind.really)
+    assert beside_pods >= 5
+
+
+def test_a_gang_may_use_every_nic_that_may_be_beside_its_gpus() -> None:
+    """Nobody knows which GPUs a Pod has, nor which of the others a job that sits there was given."""
+    taken = {"p": "Pod ml/notebook", "j": "job team/other"}
+    nodes = [
+        node(f"gpu-{at}", graph("hgx-h200"), gpus="j p 2 3 4 5 6 7", holders=taken, offer="plugin-blind") for at in "12"
+    ]
+    found = place(cluster_of(*nodes), wanted(gpus=12, network={"rdma": "Required"}), TABLES)
+    assert isinstance(found, Placement)
+    assert [(share.binding, share.gpus) for share in found.shares] == [(Binding.BEST_EFFORT, (1, 2, 3, 4, 5, 6))] * 2
+    assert [len(share.nics) for share in found.shares] == [8, 8]
+    assert not isinstance(place(cluster_of(*nodes), wanted(gpus=14), TABLES), Placement)
+
+
+def test_on_rails_no_set_is_given_that_may_be_another() -> None:
+    fabric = {"railIsolated": True}
+    nodes = [
+        node(
+            f"gpu-{at}",
+            graph("hgx-h200"),
+            gpus="p 1 2 3 4 5 6 7",
+            holders={"p": "Pod ml/notebook"},
+            offer="plugin-blind",
+        )
+        for at in "12"
+    ]
+    assert not isinstance(
+        place(cluster_of(*nodes, fabric=fabric), wanted(gpus=8, topology={"gpusPerNode": 4}), TABLES), Placement
+    )
+    assert isinstance(place(cluster_of(*nodes), wanted(gpus=8, topology={"gpusPerNode": 4}), TABLES), Placement)
+
+
 def test_scores_are_of_the_machine_as_its_agent_read_it() -> None:
     found = scores(graph("dgx-1v"))
     assert found is not None

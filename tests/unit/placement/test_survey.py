@@ -80,7 +80,7 @@ H200, V100 = graph("hgx-h200"), graph("dgx-1v")
 PLUGIN_H200 = node("a", H200, offer="plugin")
 PLUGIN_V100 = node("a", V100, offer="plugin")
 UNSURE_V100 = node("a", V100, gpus="0 x 2 3 x x 6 7", offer="plugin")
-NARROWED_V100 = replace(PLUGIN_V100, plugin=PluginOffer(8, 8, 0, holders_known=True, shared=False, is_narrowed=True))
+NARROWED_V100 = replace(PLUGIN_V100, plugin=PluginOffer(8, 8, 0, 0, shared=False, is_narrowed=True))
 # The agent knows that GPU 0 is broken, and the plugin does not.
 BROKEN_H200 = replace(
     PLUGIN_H200,
@@ -112,21 +112,21 @@ REFUSED = PendingReason.INSUFFICIENT_GPUS
         pytest.param(PLUGIN_H200, 4, "Auto", Binding.BEST_EFFORT, id="behind switches no choice is bad"),
         pytest.param(held(PLUGIN_H200, 3), 8, "Auto", REFUSED, id="not whole while a GPU is held"),
         pytest.param(
-            replace(PLUGIN_V100, plugin=PluginOffer(8, 8, 1, holders_known=False, shared=False)),
+            replace(PLUGIN_V100, plugin=PluginOffer(8, 8, 1, 1, shared=False)),
             8,
             "Auto",
             REFUSED,
             id="not whole while the plugin has given one to nobody knows whom",
         ),
         pytest.param(
-            replace(PLUGIN_H200, plugin=PluginOffer(8, 8, 6, holders_known=True, shared=False)),
+            replace(PLUGIN_H200, plugin=PluginOffer(8, 8, 6, 0, shared=False)),
             4,
             "BestEffort",
             REFUSED,
             id="no more than the plugin still has",
         ),
         pytest.param(
-            replace(PLUGIN_H200, plugin=PluginOffer(32, 32, 0, holders_known=True, shared=True)),
+            replace(PLUGIN_H200, plugin=PluginOffer(32, 32, 0, 0, shared=True)),
             2,
             "BestEffort",
             REFUSED,

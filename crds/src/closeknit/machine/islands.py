@@ -28,3 +28,13 @@ def joined(machine: Machine, a: int, b: int) -> bool:
     if machine.switched:
         return machine.switch_links[a] > 0 and machine.switch_links[b] > 0
     return machine.links[a][b] > 0
+
+
+def are_joined_alike(machine: Machine) -> bool:
+    """Whether NVLink joins any GPUs of the machine like any others as many: all by as many links to each other, or all
+    to switches."""
+    count = len(machine.gpus)
+    if machine.switched:
+        return min(machine.switch_links, default=0) > 0 and len(set(machine.switch_links)) == 1
+    pairs = {machine.links[a][b] for a in range(count) for b in range(a)}
+    return len(pairs) == 1 and 0 not in pairs

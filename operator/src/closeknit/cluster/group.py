@@ -44,6 +44,8 @@ class Group:
     """(NVML index, why) of each GPU that is not usable, in short."""
     dra: bool
     plugin: PluginOffer | None
+    guessed: tuple[int, ...]
+    """Mask of each share whose GPUs the device plugin has chosen, and nobody has named: those that were foreseen."""
     exposure: Exposure | None
     """How the node offers RDMA NICs to Pods; None where it offers none."""
     functions: tuple[str, ...]
@@ -81,6 +83,7 @@ class Group:
             faults=(),
             dra=True,
             plugin=None,
+            guessed=(),
             exposure=self.exposure,
             functions=self.functions,
             is_rdma_free=self.exposure is not None,
@@ -100,10 +103,11 @@ def group_of(view: NodeView, kind: MachineKind | None = None) -> Group:
     return Group(
         kind=kind or (_kind(machine) if machine else None),
         free=sum(at.get(index, 0) for index in view.free),
-        holders=min(MANY_HOLDERS, len(set(view.holders.values()))) if view.free else 0,
+        holders=min(MANY_HOLDERS, len({*view.holders.values(), *view.unnamed})) if view.free else 0,
         faults=tuple((index, fault.summary) for index, fault in sorted(view.unusable.items()) if index in at),
         dra=view.dra,
         plugin=view.plugin,
+        guessed=tuple(sum(at.get(index, 0) for index in share) for share in view.guessed) if view.free else (),
         exposure=view.rdma.exposure if view.rdma else None,
         functions=view.rdma.functions if view.rdma else (),
         is_rdma_free=_is_rdma_free(view),
@@ -137,4 +141,4 @@ def _is_rdma_free(view: NodeView) -> bool:
     if offer is None or offer.exposure is not Exposure.EFA or view.machine is None:
         return offer is not None and offer.free >= 1
     adapters = (view.allocatable or {}).get(offer.resource, 0)
-    return offer.free >= 1 and offer.free * len(view.machine.gpus) >= adapters * len(view.free)
+    return offer.free >= 1 and offer.free * len(view.machine.gpus) >= adapters * view.free_gpus

@@ -42,6 +42,8 @@ class BookedShare:
     """NICs that its Pod claims for itself, as name:port."""
     has_functions: bool = False
     """Whether its Pod is given one of each resource of SR-IOV functions that the node has, if it asks for none."""
+    takes_any: bool = False
+    """Whether a device plugin may have given it GPUs that are joined otherwise than those of the booking."""
 
     @property
     def pod_key(self) -> tuple[str, str]:
@@ -66,10 +68,18 @@ class Holding:
     """GPUs of the device plugin that are spoken for: by Pods, and by bookings whose Pod is not bound yet."""
     unexplained: tuple[Pod, ...]
     """Pods that hold GPUs which nobody can name, by key."""
-    unexplained_gpus: int
+    unnamed: Mapping[Holder, int]
+    """How many GPUs each has that nobody can name: such Pods, and jobs whose booked GPUs turn out to be another's."""
+    guessed: tuple[tuple[int, ...], ...]
+    """Of `holders` the indexes, ascending, of each share whose GPUs a device plugin chooses and nobody has named: those
+    that the job was booked on, one by one where nothing is known of how what it got is joined."""
     taken: Mapping[str, int]
     """What is spoken for of every resource, places for Pods among them: by Pods, and by bookings whose Pod is not bound
     yet."""
+
+
+Told = Mapping[tuple[str, str], list[tuple[str | None, tuple[str, ...]]]]
+"""What the kubelet gave to the containers of each Pod, as (Pod's uid, devices)."""
 
 
 def holding(
@@ -82,55 +92,91 @@ def holding(
     """What is held of one node.
 
     `bookings` come with the Pod that stands for each once one is bound; `pods` are the live ones on the node, by key;
-    `claimed` are (uuid, claim) by claim.
+    `claimed` are (uuid, claim) by claim. What a device plugin was only foreseen to choose gives way to what is known.
     """
-    told = told_of(report)
-    holders: dict[int, Holder] = {}
-    requested = unexplained_gpus = 0
-    unexplained: list[Pod] = []
-    taken: dict[str, int] = {}
-    covered: dict[tuple[str, str], tuple[int, ...]] = {}
+    found = _Found(machine, told_of(report))
     for share, pod in bookings:
-        gpus = _booked_gpus(machine, share, pod, told)
-        holder = Holder(HolderKind.JOB, share.job.namespace, share.job.name)
-        for index in gpus:
-            holders.setdefault(index, holder)
-        if pod is not None:
-            covered[pod.key] = gpus
-        else:
-            requested += 0 if share.binding is Binding.DRA else len(share.gpus)
-            for resource, amount in share.needs:
-                taken[resource] = taken.get(resource, 0) + amount
+        found.book(share, pod)
     for pod in pods:
-        gpus = covered.get(pod.key, ())  # these are held by the booking already
-        # Of a Pod that asks no plugin the kubelet tells what its claims gave it, an admin's too, which hold nothing: of
-        # those `claimed` knows. The agent itself has all GPUs of its node in that way.
-        if not gpus and pod.gpu_count and (gpus := _pod_gpus(machine, pod, told)):
-            holder = Holder(HolderKind.POD, pod.namespace, pod.name)
-            for index in gpus:
-                holders.setdefault(index, holder)
-        count = pod.gpu_count
-        requested += count
-        if count > len(gpus):
-            unexplained.append(pod)
-            unexplained_gpus += count - len(gpus)
-        taken[POD_COUNT] = taken.get(POD_COUNT, 0) + 1
-        for resource, amount in pod.requests.items():
-            taken[resource] = taken.get(resource, 0) + amount
+        found.ask(pod)
     for uuid, claim in claimed:
-        for index in _indexes(machine, (uuid,)):
-            holders.setdefault(index, claim)
+        found.hold(_indexes(machine, (uuid,)), claim)
+    found.guess()
     return Holding(
-        holders=dict(sorted(holders.items())),
-        requested=requested,
-        unexplained=tuple(unexplained),
-        unexplained_gpus=unexplained_gpus,
-        taken=taken,
+        holders=dict(sorted(found.holders.items())),
+        requested=found.requested,
+        unexplained=tuple(found.unexplained),
+        unnamed=found.unnamed,
+        guessed=tuple(sorted(found.guessed)),
+        taken=found.taken,
     )
 
 
-Told = Mapping[tuple[str, str], list[tuple[str | None, tuple[str, ...]]]]
-"""What the kubelet gave to the containers of each Pod, as (Pod's uid, devices)."""
+class _Found:
+    """What is held of one node, as far as it was looked at."""
+
+    def __init__(self, machine: Machine, told: Told) -> None:
+        self._machine = machine
+        self._told = told
+        self.holders: dict[int, Holder] = {}
+        self.requested = 0
+        self.unexplained: list[Pod] = []
+        self.unnamed: dict[Holder, int] = {}
+        self.guessed: list[tuple[int, ...]] = []
+        self.taken: dict[str, int] = {}
+        self._foreseen: list[tuple[Holder, tuple[int, ...], bool]] = []
+        """Of jobs what a plugin was foreseen to choose, and whether it may have chosen any."""
+        self._named: dict[tuple[str, str], int] = {}
+        """How many GPUs of a Pod its booking has."""
+
+    def hold(self, gpus: Iterable[int], holder: Holder) -> None:
+        for index in gpus:
+            self.holders.setdefault(index, holder)
+
+    def book(self, share: BookedShare, pod: Pod | None) -> None:
+        """The kubelet's word once it covers the share, else the booked indexes with that word."""
+        given = () if pod is None else _pod_gpus(self._machine, pod, self._told)
+        there = () if len(given) >= len(share.gpus) else _there(self._machine, share.gpus, given)
+        holder = Holder(HolderKind.JOB, share.job.namespace, share.job.name)
+        self.hold(given, holder)
+        if share.binding is not Binding.BEST_EFFORT:
+            self.hold(there, holder)
+        elif there:
+            self._foreseen.append((holder, there, share.takes_any or bool(given)))
+        if pod is not None:
+            self._named[pod.key] = len(given) + len(there)
+            return
+        self.requested += 0 if share.binding is Binding.DRA else len(share.gpus)
+        for resource, amount in share.needs:
+            self.taken[resource] = self.taken.get(resource, 0) + amount
+
+    def ask(self, pod: Pod) -> None:
+        """What a Pod asks for."""
+        holder = Holder(HolderKind.POD, pod.namespace, pod.name)
+        count, named = pod.gpu_count, self._named.get(pod.key, 0)
+        # Of a Pod that asks no plugin the kubelet tells what its claims gave it, an admin's too, which hold nothing: of
+        # those `claimed` knows. The agent itself has all GPUs of its node in that way.
+        if count and not named:
+            gpus = _pod_gpus(self._machine, pod, self._told)
+            named = len(gpus)
+            self.hold(gpus, holder)
+        self.requested += count
+        if count > named:
+            self.unexplained.append(pod)
+            self.unnamed[holder] = count - named
+        self.taken[POD_COUNT] = self.taken.get(POD_COUNT, 0) + 1
+        for resource, amount in pod.requests.items():
+            self.taken[resource] = self.taken.get(resource, 0) + amount
+
+    def guess(self) -> None:
+        """What was foreseen, where nobody else is known to hold it."""
+        for holder, booked, is_any in self._foreseen:
+            own = tuple(index for index in booked if index not in self.holders)
+            self.hold(own, holder)
+            others = len(booked) - len(own)
+            if others:
+                self.unnamed[holder] = self.unnamed.get(holder, 0) + others
+            self.guessed += [(index,) for index in own] if is_any or others else [own]
 
 
 def told_of(report: AgentReport) -> Told:
@@ -152,13 +198,10 @@ def devices_of(pod: Pod, told: Told) -> Sequence[str]:
     return [device for uid, found in told[pod.key] if not (uid and pod.uid and uid != pod.uid) for device in found]
 
 
-def _booked_gpus(machine: Machine, share: BookedShare, pod: Pod | None, told: Told) -> tuple[int, ...]:
-    """GPUs of a booking: the kubelet's word once it covers the share, else the booked indexes with that word."""
-    given = () if pod is None else _pod_gpus(machine, pod, told)
-    if len(given) >= len(share.gpus):
-        return given
+def _there(machine: Machine, booked: Sequence[int], given: Sequence[int]) -> tuple[int, ...]:
+    """Of booked indexes those that the machine has, ascending, without those that are given."""
     there = {gpu.index for gpu in machine.gpus}
-    return tuple(sorted({*given, *(index for index in share.gpus if index in there)}))
+    return tuple(sorted(index for index in booked if index in there and index not in given))
 
 
 def _indexes(machine: Machine, uuids: Sequence[str]) -> tuple[int, ...]:
@@ -171,5 +214,10 @@ def _indexes(machine: Machine, uuids: Sequence[str]) -> tuple[int, ...]:
 
 def any_of(pods: Sequence[Pod]) -> Holder:
     """The holder of a GPU that one of these Pods has, nobody knows which; there is at least one, by key."""
-    first, *others = pods
-    return Holder(HolderKind.POD, first.namespace, first.name, tuple(pod.key for pod in others))
+    return one_of([Holder(HolderKind.POD, pod.namespace, pod.name) for pod in pods])
+
+
+def one_of(holders: Iterable[Holder]) -> Holder:
+    """The same of holders, in their order."""
+    first, *others = holders
+    return first._replace(or_pods=tuple((each.namespace, each.name) for each in others))

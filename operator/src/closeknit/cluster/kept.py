@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from closeknit.api.names import JobKey, Role
 from closeknit.api.objects import ClusterTopology, TrainingJob
+from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.booking import Booking, booking
 from closeknit.cluster.dra import ResourceClaim, ResourceSlice
 from closeknit.cluster.dranet import NicSlice
@@ -51,6 +52,8 @@ class Booked(NamedTuple):
     """What each of its parameter servers needs."""
     mig: str
     """The profile of its MIG device; empty where it has none, or where the job cannot be read."""
+    takes_any: bool
+    """Whether it takes whatever GPUs a device plugin gives, or where the job cannot be read may do so."""
 
 
 def _booked(job: TrainingJob | InvalidJob) -> Booked | None:
@@ -58,8 +61,10 @@ def _booked(job: TrainingJob | InvalidJob) -> Booked | None:
     if found is None:
         return None
     if isinstance(job, InvalidJob):
-        return Booked(found, (), (), "")
-    return Booked(found, needs(job.spec.template.spec), needs_of_one(job.spec), job.spec.gpu.mig or "")
+        return Booked(found, (), (), "", takes_any=True)
+    gpu = job.spec.gpu
+    takes_any = gpu.binding is BindingPolicy.BEST_EFFORT
+    return Booked(found, needs(job.spec.template.spec), needs_of_one(job.spec), gpu.mig or "", takes_any)
 
 
 def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]:
@@ -92,6 +97,7 @@ def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]
                 resource,
                 () if share.succeeded or not is_claimed(share.rdma_resource) else share.nics,
                 not share.succeeded and has_functions(share.rdma_resource),
+                booked.takes_any or bool(share.nics),  # over NICs sets may be worth the same that are joined otherwise
             ),
         )
 

@@ -11,6 +11,7 @@ from closeknit.cluster.dranet import NicOffer
 from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.kubelet import UNTOLD, Kubelet
 from closeknit.cluster.requests import NO_AMOUNTS, Amounts
+from closeknit.cluster.table import EMPTY
 from closeknit.machine.graph import Machine
 
 
@@ -141,7 +142,7 @@ class PluginOffer:
     allocatable: int
     capacity: int
     requested: int  # by live Pods of anybody
-    holders_known: bool  # whether every requested GPU is known by index
+    unnamed: int  # of these those of which nobody can tell which they are
     shared: bool  # time-sliced, MPS or single-strategy MIG: one count is not one GPU
     is_replicated: bool = False  # shared, and each count is a replica of a whole GPU
     resource: str = GPU_RESOURCE  # what Pods ask for
@@ -212,7 +213,7 @@ class NodeView:
     free: tuple[int, ...]
     """GPUs of `usable` that nobody is known to hold; of replicated ones all, while one replica is left."""
     holders: Mapping[int, Holder]
-    """Who holds a GPU, by NVML index, ascending."""
+    """Who holds a GPU, by NVML index, ascending. Who is in `unnamed` holds others."""
     unusable: Mapping[int, Fault]
     """Why a GPU of the machine is not usable, by NVML index, ascending."""
     dra: bool
@@ -234,6 +235,22 @@ class NodeView:
     """Its MIG devices, by GPU and uuid."""
     nics: NicOffer | None = None
     """The NICs that Pods can claim of it one by one; None where there are none, or where they come in other ways."""
+    unnamed: Mapping[Holder, int] = EMPTY
+    """Who holds how many GPUs of the device plugin of which nobody can tell which of `free` they are."""
+    guessed: tuple[tuple[int, ...], ...] = ()
+    """Indexes of `holders` by share, of which nobody has told whether the device plugin chose these."""
+    asks_kubelet: bool = False
+    """Whether its agent asks the kubelet who holds which GPUs, and tells it within seconds."""
+
+    @property
+    def free_gpus(self) -> int:
+        """How many GPUs can be given to somebody: of `free` those that by count nobody holds, and that a device plugin
+        still has; none where it could give a broken GPU in place of one that nobody tells."""
+        plugin = self.plugin
+        if plugin is None or plugin.shared:
+            return len(self.free)
+        free = len(self.free) - plugin.unnamed
+        return 0 if plugin.unnamed and plugin.free > free else max(0, min(plugin.free, free))
 
     def without(self, uuids: Collection[str]) -> "NodeView":
         """The node as if these GPUs and MIG devices could be given to nobody."""
@@ -265,4 +282,6 @@ class NodeView:
             spare = {name: min(amount + room.get(name, 0), most.get(name, amount)) for name, amount in spare.items()}
             rdma = rdma and rdma_offer(most, spare, rdma.functions)
         rdma = RdmaOffer(nics.resource, nics.free) if nics else rdma
-        return replace(self, free=free, holders=holders, plugin=plugin, rdma=rdma, nics=nics, spare=spare)
+        guessed = tuple(kept for share in self.guessed if (kept := tuple(gpu for gpu in share if gpu not in gone)))
+        changed = replace(self, free=free, holders=holders, plugin=plugin, rdma=rdma, nics=nics, spare=spare)
+        return replace(changed, guessed=guessed) if guessed != self.guessed else changed

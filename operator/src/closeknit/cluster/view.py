@@ -9,7 +9,7 @@ from closeknit.api.names import GPU_MEMORY_RESOURCE, GPU_RESOURCE, SHARED_GPU_RE
 from closeknit.cluster.beats import STALE_AFTER
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.dranet import NicOffer, NicPools, nic_offer
-from closeknit.cluster.holders import BookedShare, Holding, any_of, holding
+from closeknit.cluster.holders import BookedShare, Holding, any_of, holding, one_of
 from closeknit.cluster.levels import Place
 from closeknit.cluster.mig import MigHolders, MigOffer, mig_views
 from closeknit.cluster.node import (
@@ -29,6 +29,7 @@ from closeknit.cluster.pod import Pod
 from closeknit.cluster.pool import Pools
 from closeknit.cluster.report import AgentReport
 from closeknit.cluster.requests import MOST, Amounts, is_needed
+from closeknit.cluster.table import EMPTY
 from closeknit.machine.graph import Machine
 
 _DIGITS = 18  # of a number that a label has
@@ -130,8 +131,10 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         # Which GPUs they have, or will, nobody can say, so it may be any.
         rest = dict.fromkeys((index for index in usable if index not in holders), any_of(strangers))
         holders = dict(sorted({**holders, **rest}.items()))
-    if plugin is not None and not plugin.shared and held.unexplained:
-        plugin, holders = _explained_by_count(plugin, usable, held)
+    is_counted = plugin is not None and not plugin.shared
+    unnamed: Mapping[Holder, int] = held.unnamed if is_counted else EMPTY
+    if plugin is not None and unnamed and (all_held := _explained_by_count(plugin, usable, held)) is not None:
+        plugin, holders, unnamed = replace(plugin, unnamed=0), all_held, EMPTY
     if plugin is not None and plugin.is_replicated and plugin.free > 0:
         holders = {}  # whoever holds a replica keeps nobody from the next
     nics = _nic_offer(facts, machine, plugin)
@@ -160,6 +163,9 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         spare=spare,
         nics=nics,
         mig=_mig(facts, report, machine, nodes_are_known=nodes_are_known),
+        unnamed=unnamed,
+        guessed=held.guessed if is_counted else (),
+        asks_kubelet=report.allocations is not None,
     )
 
 
@@ -309,7 +315,7 @@ def _plugin(facts: NodeFacts, machine: Machine, held: Holding, *, nodes_are_know
             return None
         whole = [gpu.index for gpu in machine.gpus if not gpu.mig_enabled]
         allocatable = sum(index not in report.unhealthy for index in whole)
-        return PluginOffer(allocatable, len(whole), held.requested, not held.unexplained, shared=False)
+        return PluginOffer(allocatable, len(whole), held.requested, sum(held.unnamed.values()), shared=False)
     is_renamed = not node.capacity.get(GPU_RESOURCE) and node.capacity.get(SHARED_GPU_RESOURCE, 0) > 0
     resource = SHARED_GPU_RESOURCE if is_renamed else GPU_RESOURCE
     allocatable = node.allocatable.get(resource, 0)
@@ -319,12 +325,13 @@ def _plugin(facts: NodeFacts, machine: Machine, held: Holding, *, nodes_are_know
     if allocatable == 0 and facts.pools.incomplete:
         return None  # the kubelet remembers a device plugin that DRA has replaced, and DRA is not ready yet
     is_cut, is_replicated = _is_cut(node, machine), _is_replicated(node)
+    is_shared = is_cut or is_replicated
     return PluginOffer(
         allocatable,
         capacity,
         held.requested,
-        not held.unexplained,
-        is_cut or is_replicated,
+        0 if is_shared else sum(held.unnamed.values()),
+        is_shared,
         is_replicated and not is_cut,
         resource,
         is_narrowed=report is not None and report.kubelet.aligns,
@@ -384,16 +391,13 @@ def _is_counted(node: Node) -> bool:
     return any(node.allocatable.get(resource, 0) > 0 for resource in (GPU_RESOURCE, SHARED_GPU_RESOURCE))
 
 
-def _explained_by_count(
-    plugin: PluginOffer, usable: tuple[int, ...], held: Holding
-) -> tuple[PluginOffer, Mapping[int, Holder]]:
-    """Pods whose GPUs nobody named hold every remaining one where they hold as many as remain."""
+def _explained_by_count(plugin: PluginOffer, usable: tuple[int, ...], held: Holding) -> Mapping[int, Holder] | None:
+    """Who holds a GPU where those whose GPUs nobody named hold as many as remain: every remaining one. None where they
+    hold fewer, so that nobody can tell which."""
     remaining = [index for index in usable if index not in held.holders]
-    if held.unexplained_gpus < len(remaining) or plugin.free > 0:
-        return plugin, held.holders
-    holders = {**held.holders, **dict.fromkeys(remaining, any_of(held.unexplained))}
-    offer = replace(plugin, holders_known=True)
-    return offer, dict(sorted(holders.items()))
+    if plugin.unnamed < len(remaining) or plugin.free > 0:
+        return None
+    return dict(sorted({**held.holders, **dict.fromkeys(remaining, one_of(held.unnamed))}.items()))
 
 
 def _booked_functions(facts: NodeFacts) -> Amounts:

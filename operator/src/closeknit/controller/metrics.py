@@ -75,7 +75,7 @@ class Metrics:
         )
         self._gpus = Gauge(
             "closeknit_gpus",
-            "GPUs by state: free, held by anybody, unusable by themselves, or excluded with their node.",
+            "GPUs by state: free, held by anybody, unusable (broken, or not to be given), or excluded with their node.",
             ("state",),
             registry=registry,
         )
@@ -184,9 +184,12 @@ def totals(cluster: Cluster) -> Totals:
         if view.exclusion is not None:
             gpus["excluded"] += known
             continue
-        gpus["unusable"] += known - len(view.usable)
-        gpus["free"] += len(view.free)
-        gpus["held"] += len(view.usable) - len(view.free)
+        # Of what a device plugin counts nobody may be able to tell which GPUs somebody has, or which it would give.
+        unnamed = min(len(view.free), view.plugin.unnamed) if view.plugin else 0
+        taken = len(view.usable) - len(view.free) + unnamed
+        gpus["free"] += view.free_gpus
+        gpus["held"] += taken
+        gpus["unusable"] += known - view.free_gpus - taken
     return Totals(jobs, gpus, degraded, sum(map(is_silent, cluster.nodes.values())))
 
 

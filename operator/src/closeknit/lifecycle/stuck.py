@@ -204,4 +204,4 @@ def _are_free(view: NodeView, share: Share) -> bool:
     if share.mig_device:
         return any(device.is_free for device in view.mig if device.uuid == share.mig_device)
     gpus = len(share.gpus)
-    return len(view.free) >= gpus and (view.plugin is None or view.plugin.free >= gpus)
+    return view.free_gpus >= gpus and (view.plugin is None or view.plugin.free >= gpus)

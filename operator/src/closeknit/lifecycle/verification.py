@@ -12,6 +12,7 @@ from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import Observation
 from closeknit.lifecycle.gangs import uuids
+from closeknit.machine.islands import are_joined_alike
 
 _TOLD = 4  # nodes of a message
 _TOLD_GPUS = 16
@@ -98,12 +99,15 @@ def is_mismatched(cluster: Cluster, shares: Sequence[Share], pods: Sequence[Pod 
 def _checked(cluster: Cluster, share: Share, pod: Pod | None) -> Share:
     if pod is not None and (device := chosen(cluster, share, pod)) is not None:
         share = replace(share, gpus=(device.gpu,), mig_device=device.uuid)
+    elif pod is not None and (others := _as_good(cluster, share, pod)) is not None:
+        share = replace(share, gpus=others)
     actual = share.actual if pod is None else _found(cluster, share, pod)
     return share if actual is share.actual else replace(share, actual=actual)
 
 
 def _found(cluster: Cluster, share: Share, pod: Pod) -> Actual:
-    actual = Actual.VERIFIED if chosen(cluster, share, pod) is not None else _actual(cluster, share, pod)
+    is_as_good = chosen(cluster, share, pod) is not None or _as_good(cluster, share, pod) is not None
+    actual = Actual.VERIFIED if is_as_good else _actual(cluster, share, pod)
     return share.actual if actual is Actual.UNKNOWN and share.actual is not None else actual
 
 
@@ -116,6 +120,21 @@ def chosen(cluster: Cluster, share: Share, pod: Pod) -> MigView | None:
     given = got(cluster, share, pod) or ()
     asked = profile(view, share.mig_device)
     return next((device for device in view.mig if (device.uuid,) == given and device.profile == asked), None)
+
+
+def _as_good(cluster: Cluster, share: Share, pod: Pod) -> tuple[int, ...] | None:
+    """The GPUs, as local ranks, that the device plugin has given a Pod in place of others, where any of the machine are
+    joined alike: which they are was never more than a guess, and nothing rests on it."""
+    view = cluster.nodes.get(share.node)
+    if share.binding is not Binding.BEST_EFFORT or share.mig_device or view is None or pod.node != share.node:
+        return None
+    machine, given = view.machine, got(cluster, share, pod) or ()
+    if machine is None or len(given) != len(share.gpus) or uuids(view, share) is None:
+        return None
+    positions = tuple(position for position, gpu in enumerate(machine.gpus) if gpu.uuid in given)
+    if len(positions) != len(given) or not (len(given) == 1 or are_joined_alike(machine)):
+        return None
+    return tuple(machine.gpus[position].index for position in machine.in_bus_order(positions))
 
 
 def profile(view: NodeView | None, uuid: str) -> str:

@@ -7,7 +7,6 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.group import Group
 from closeknit.placement.ask import Ask
 from closeknit.placement.offer import Offer, Terms
-from closeknit.placement.plugin_pick import Pick
 from closeknit.placement.subsets import mask_of, positions_of
 
 
@@ -19,12 +18,13 @@ class Seat(NamedTuple):
     """The one set that it can be; None where any set of the pool can be bound."""
 
 
+UNTOLD = "free where nobody knows which GPUs other Pods hold"
 BY_DRA = Seat(Binding.DRA, None)
 
 
 def seat(terms: Terms, ask: Ask, policy: BindingPolicy) -> Seat | None:
     """How a share is bound; None where it cannot be, whatever is free."""
-    if ask.gpus > terms.pool.bit_count():
+    if ask.gpus > terms.pool.bit_count() - terms.unnamed:
         return None
     if terms.dra:
         return BY_DRA if policy in (BindingPolicy.AUTO, BindingPolicy.DRA) else None
@@ -42,23 +42,26 @@ def seat(terms: Terms, ask: Ask, policy: BindingPolicy) -> Seat | None:
         return None
     if terms.is_shared:
         return Seat(Binding.BEST_EFFORT, mask_of(positions_of(terms.free)[:1]))
-    # The plugin picks. Without the job's word that is good only where it cannot pick badly, or is known to pick well.
-    picks = terms.sets.picks if terms.is_foreseen else None
-    picked = None if picks is None else picks.pick(terms.free, ask.gpus)
-    if policy is BindingPolicy.AUTO and (
-        terms.beyond or not (terms.sets.is_indifferent(terms.free, ask) or _is_sure(terms, ask, picked))
-    ):
+    # The plugin picks. Without the job's word that is good only where it cannot pick badly, or is known to pick well;
+    # and with it no pick can be foreseen where nobody knows which GPUs other Pods have.
+    if (policy is BindingPolicy.AUTO or terms.unnamed) and not _is_sure(terms, ask):
         return None
-    first = mask_of(positions_of(terms.free)[: ask.gpus]) if picked is None else picked.first
+    free = mask_of(positions_of(terms.free)[: terms.free_gpus])
+    picks = terms.sets.picks if terms.is_foreseen else None
+    picked = None if picks is None else picks.pick(free, ask.gpus)
+    first = mask_of(positions_of(free)[: ask.gpus]) if picked is None else picked.first
     return Seat(Binding.BEST_EFFORT, first)
 
 
-def _is_sure(terms: Terms, ask: Ask, picked: Pick | None) -> bool:
-    """Whether all that the plugin may pick is worth the same, and is a candidate."""
-    if picked is None or terms.sets.is_rough:
+def _is_sure(terms: Terms, ask: Ask) -> bool:
+    """Whether all that the plugin may give is worth the same, and is a candidate: whichever GPUs those have whom nobody
+    asked, and whichever are left."""
+    if terms.beyond:
         return False
-    values = {terms.sets.value(mask, ask) for mask in picked.all}
-    return len(values) == 1 and None not in values
+    sets = terms.sets
+    if sets.is_indifferent(terms.given_from, ask):
+        return True
+    return terms.is_foreseen and sets.is_foreseen(terms.free, terms.guessed, terms.unnamed, ask)
 
 
 def bindable(offer: Offer, policy: BindingPolicy) -> int:
@@ -71,7 +74,7 @@ def is_left_to_plugin(offer: Offer, policy: BindingPolicy, gpus: int) -> bool:
     terms = offer.terms
     return (
         policy is BindingPolicy.AUTO
-        and not terms.dra
+        and not (terms.dra or terms.unnamed)
         and terms.part > 1
         and not seat(terms, Ask(min(gpus, terms.part)), policy)
     )
@@ -91,8 +94,8 @@ def unbound(group: Group, policy: BindingPolicy, *, allow_shared: bool) -> str:
         return "shared by a device plugin"
     if policy is BindingPolicy.WHOLE_NODE:
         return "free on nodes that are not whole"
-    if not group.plugin.holders_known:
-        return "free where nobody knows which GPUs other Pods hold"
+    if group.plugin.unnamed:
+        return UNTOLD
     if group.plugin.free < group.free.bit_count():
         return "free that the device plugin does not offer"
     return "free that a device plugin would pick from"

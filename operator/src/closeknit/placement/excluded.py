@@ -7,7 +7,7 @@ from closeknit.api.names import ExclusionReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import Fault, FaultKind, Holder, HolderKind, NodeView
 from closeknit.placement.admission import in_reach, is_chosen, selected, untolerated
-from closeknit.placement.binding import bindable, unbound
+from closeknit.placement.binding import UNTOLD, bindable, unbound
 from closeknit.placement.ground import Ground
 from closeknit.placement.needs import shortage
 from closeknit.placement.request import Request
@@ -74,6 +74,8 @@ def _gpus(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
             for name in names:
                 faults.update(cluster.nodes[name].unusable.values())
     why += unhealthy(faults)
+    if untold := why.pop(UNTOLD, 0):
+        why[f"{UNTOLD} ({_remedy(cluster, request, ground)})"] = untold
     holders = _holders(cluster, ground)
     for kind in HolderKind:
         if gpus := [number for holder, number in holders.items() if holder.kind is kind]:
@@ -81,15 +83,35 @@ def _gpus(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
     return why
 
 
+def _remedy(cluster: Cluster, request: Request, ground: Ground) -> str:
+    """What to do where GPUs are free by count and not given because nobody can tell which they are."""
+    names = sorted(
+        name
+        for group, number, run in ground.members()
+        if group.plugin is not None and group.plugin.unnamed
+        if bindable(ground.offers[number], request.binding) < ground.offers[number].gpus
+        for name in run
+        if not cluster.nodes[name].asks_kubelet
+    )
+    if not names:
+        return "their agents tell it soon"
+    shown = [*names[:NAMED], *([count(len(names) - NAMED, "other node")] if len(names) > NAMED else [])]
+    agents, tell = ("the agent", "tells") if len(names) == 1 else ("the agents", "tell")
+    return f"set agent.podResources in the chart's values, and {agents} of {listed(shown, 'and')} {tell}"
+
+
 def _holders(cluster: Cluster, ground: Ground) -> dict[Holder, int]:
     """GPUs of the nodes that the job may use by who holds them, but for those that are not usable anyway."""
     found: dict[Holder, int] = {}
     nodes, seen = cluster.nodes, found.get
     for group, number, names in ground.members():
-        if group.free == ground.offers[number].terms.sets.every:
+        is_counted = group.plugin is not None and group.plugin.unnamed > 0
+        if group.free == ground.offers[number].terms.sets.every and not is_counted:
             continue
         broken = {index for index, _ in group.faults}
         for name in names:
+            for holder, gpus in nodes[name].unnamed.items() if is_counted else ():
+                found[holder] = seen(holder, 0) + gpus
             holders = nodes[name].holders
             there = [holder for index, holder in holders.items() if index not in broken] if broken else holders.values()
             last: Holder | None = None

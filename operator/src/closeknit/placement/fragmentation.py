@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob import MAX_GPUS, BindingPolicy
 from closeknit.cluster.cluster import Cluster
-from closeknit.machine.islands import islands
 from closeknit.placement.binding import bindable
 from closeknit.placement.ground import Area, Ground
 from closeknit.placement.request import Request
 from closeknit.placement.sets import Sets
-from closeknit.placement.subsets import positions_of
 from closeknit.placement.tables import Tables
 
 _ANY_JOB = Request(JobKey("", ""), 1)
@@ -122,7 +120,6 @@ def _islands(ground: Ground, able: Mapping[int, int]) -> dict[int, int]:
     for number, nodes in ground.counts.items():
         if not able[number]:
             continue
-        terms = ground.offers[number].terms
-        for island in islands(terms.sets.machine, positions_of(terms.pool)):
-            found[len(island)] += nodes
+        for size in ground.offers[number].terms.islands():
+            found[size] += nodes
     return dict(sorted(found.items()))

@@ -68,7 +68,7 @@ def _rooms(cluster: Cluster, request: Request) -> list[_Room]:
     level = request.level
     at = cluster.levels.index(level) if level is not None and level in cluster.levels else None
     return [
-        _Room(view.spare, len(view.free), "" if at is None else view.domains[at] or view.name)
+        _Room(view.spare, view.free_gpus, "" if at is None else view.domains[at] or view.name)
         for view in cluster.nodes.values()
     ]
 

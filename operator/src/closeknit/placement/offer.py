@@ -7,6 +7,7 @@ from closeknit.api.nodetopology import Transport
 from closeknit.cluster.exposure import Exposure
 from closeknit.cluster.group import Group, MachineKind
 from closeknit.machine.graph import MachineGpu
+from closeknit.machine.islands import islands
 from closeknit.placement.bandwidth import EVERY_NIC, NicAccess
 from closeknit.placement.cover import Cover
 from closeknit.placement.request import Request
@@ -30,7 +31,7 @@ class Terms(NamedTuple):
     whole: bool
     """Whether a device plugin can give all GPUs of the node at once."""
     part: int
-    """How many GPUs a device plugin can give out of `free`, where it is known what it has given; else 0."""
+    """How many GPUs a device plugin can give."""
     transports: tuple[Transport, ...]
     """RDMA transports that a Pod can get here."""
     exposure: Exposure | None
@@ -45,6 +46,31 @@ class Terms(NamedTuple):
     """Whether the job is given a replica of a GPU: one, for of several two may be of the same."""
     cover: Cover | None
     """For how many of the free GPUs there is CPU; None where for all, or where nobody knows."""
+    unnamed: int = 0
+    """How many of `free` Pods have, and nobody can tell which."""
+    guessed: tuple[int, ...] = ()
+    """Masks of GPUs that others were foreseen to be given, share by share: each may have others of the machine."""
+
+    @property
+    def free_gpus(self) -> int:
+        """How many GPUs nobody has."""
+        return max(0, self.free.bit_count() - self.unnamed)
+
+    @property
+    def given_from(self) -> int:
+        """Mask of the GPUs that the device plugin may give, as far as anybody knows."""
+        found = self.free
+        for share in self.guessed:
+            found |= share
+        return found
+
+    def islands(self) -> list[int]:
+        """Sizes of the NVLink islands of free GPUs that the job may take, as small as they may be where nobody can tell
+        which are free."""
+        sizes = [len(island) for island in islands(self.sets.machine, positions_of(self.pool))]
+        for _ in range(min(self.unnamed, sum(sizes))):
+            sizes[sizes.index(max(sizes))] -= 1
+        return [size for size in sizes if size]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +104,11 @@ def terms(group: Group, kind: MachineKind, sets: Sets, request: Request, matches
     )
     plugin = group.plugin if group.plugin and not group.plugin.shared else None
     shared = group.plugin if allow_shared and group.plugin and group.plugin.is_replicated else None
-    part = min(plugin.free, group.free.bit_count()) if plugin and plugin.holders_known else 0
+    unnamed = min(plugin.unnamed, group.free.bit_count()) if plugin else 0
+    free_gpus = group.free.bit_count() - unnamed
+    part = min(plugin.free, free_gpus) if plugin else 0
+    # A GPU that somebody was foreseen to have, and that broke, may be another's to give.
+    is_broken = any(share & ~_usable(group, kind) for share in group.guessed)
     return Terms(
         sets=sets,
         kind=_kind(kind, matches),
@@ -94,10 +124,12 @@ def terms(group: Group, kind: MachineKind, sets: Sets, request: Request, matches
         transports=transports,
         exposure=group.exposure if transports else None,
         nics=nics,
-        is_foreseen=plugin is not None and not plugin.is_narrowed and plugin.free == group.free.bit_count(),
-        beyond=plugin is not None and plugin.free > group.free.bit_count(),
+        is_foreseen=plugin is not None and not plugin.is_narrowed and plugin.free == free_gpus,
+        beyond=plugin is not None and (plugin.free > free_gpus or is_broken),
         is_shared=shared is not None,
         cover=None,
+        unnamed=unnamed,
+        guessed=group.guessed if plugin else (),
     )
 
 
@@ -109,6 +141,12 @@ def matching(kind: MachineKind, request: Request) -> int:
         if (not request.products or product in request.products)
         and (request.min_memory_bytes is None or (memory_bytes or 0) >= request.min_memory_bytes)
     )
+
+
+def _usable(group: Group, kind: MachineKind) -> int:
+    """Mask of the GPUs that are not broken."""
+    broken = {index for index, _ in group.faults}
+    return mask_of(position for position, gpu in enumerate(kind.machine.gpus) if gpu.index not in broken)
 
 
 def _kind(kind: MachineKind, matches: int) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ def _share(
         # The device plugin may hand out other GPUs than predicted, so that any NIC near a free one can be the nearest.
         # Not so of NICs that are claimed: what this job claims no other has.
         is_guess = part.binding is Binding.BEST_EFFORT and terms.exposure is not Exposure.DRANET
-        near = terms.sets.nics(terms.free if is_guess else part.mask, transport, terms.nics)
+        near = terms.sets.nics(terms.given_from if is_guess else part.mask, transport, terms.nics)
         key = (id(machine.nics), near.rows)
         if key not in named:
             named[key] = tuple([f"{machine.nics[row].name}:{machine.nics[row].port}" for row in near.rows])

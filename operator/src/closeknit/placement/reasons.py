@@ -20,7 +20,6 @@ from closeknit.placement.offer import matching
 from closeknit.placement.paths import nvlink_generation
 from closeknit.placement.request import Request
 from closeknit.placement.search import best_layout
-from closeknit.placement.subsets import positions_of
 from closeknit.placement.tables import Tables
 from closeknit.placement.words import count, listed
 
@@ -173,10 +172,7 @@ def _of_one_generation(case: Case) -> int:
 def no_island(case: Case) -> str:
     """NVLink does not join what it must."""
     cluster, request, ground = case.cluster, case.request, case.ground
-    sizes = {
-        offer: [len(island) for island in islands(offer.terms.sets.machine, positions_of(offer.terms.pool))]
-        for offer in (ground.offers[number] for number in ground.counts)
-    }
+    sizes = {offer: offer.terms.islands() for offer in (ground.offers[number] for number in ground.counts)}
     largest = max((max(found, default=0) for found in sizes.values()), default=0)
     node = min((name for _, offer, name in ground.nodes() if largest and largest in sizes[offer]), default="")
     machines = [(group.kind.machine, nodes) for group, nodes in cluster.forest.now.counts.items() if group.kind]

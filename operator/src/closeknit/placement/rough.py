@@ -66,8 +66,10 @@ class RoughSets(Sets):
         return Choice(mask, 0.0, 0, 1)
 
     def is_indifferent(self, pool: int, ask: Ask) -> bool:
-        """Only where there is nothing to choose."""
-        return ask.gpus == pool.bit_count() and self.value(pool, ask) is not None
+        """Only where there is nothing to choose, or of GPUs one by one: nothing is known of how any two are joined."""
+        if ask.gpus == pool.bit_count():
+            return self.value(pool, ask) is not None
+        return ask.gpus == 1
 
     def _searched(self, pool: int, ask: Ask, floor: Value, by: Measure) -> Value | None:  # noqa: ARG002 - of one set
         mask = self._one(pool, ask)

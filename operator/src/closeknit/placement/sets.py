@@ -6,6 +6,7 @@ upper limit, up to subsets.MANY_SETS of them, which covers every machine of 16 G
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from itertools import combinations
 from math import comb, inf
 from operator import attrgetter
 
@@ -32,7 +33,7 @@ from closeknit.placement.calibration import reached
 from closeknit.placement.experts import NO_EXPERTS, Experts
 from closeknit.placement.known import Known
 from closeknit.placement.paths import Paths, PcieTree, compute_capability, pcie_tree
-from closeknit.placement.plugin_pick import Picks, scores
+from closeknit.placement.plugin_pick import MOST_GPUS, Picks, scores
 from closeknit.placement.rings import Rings
 from closeknit.placement.subsets import mask_of, positions_of, sets_of_count, twins
 from closeknit.placement.trees import Trees
@@ -72,6 +73,7 @@ class Sets:
         self._orders: Known[int, tuple[int, ...]] = Known()
         self._nics: Known[tuple[int, Transport, NicAccess], Nics] = Known()
         self._near: Known[tuple[Transport, int], list[frozenset[int]]] = Known()
+        self._foreseen: Known[tuple[int, tuple[int, ...], int, Ask], bool] = Known()
         self._listed = 0
         self._trees = Trees(machine.links)
         self._is_small = len(machine.gpus) <= LEARNED_GPUS
@@ -209,6 +211,44 @@ class Sets:
         ask = ask._replace(alone=False)  # what trees could use beyond the rings is not worth waiting for
         values = {self.value(mask, ask) for mask in self.of_count(pool, ask.gpus)}
         return len(values) == 1 and None not in values
+
+    def is_foreseen(self, free: int, guessed: tuple[int, ...], unnamed: int, ask: Ask) -> bool:
+        """Whether whatever NVIDIA's device plugin gives is a candidate and worth the same: out of the free GPUs, of
+        which so many have holders that nobody can name, where these shares may be of others that are joined as well."""
+        if self.picks is None or self.is_rough or len(self.machine.gpus) > MOST_GPUS:
+            return False
+        key = (free, guessed, unnamed, ask)
+        found = self._foreseen.get(key)
+        if found is None:
+            found = self._foreseen[key] = self._is_foreseen(free, guessed, unnamed, ask)
+        return found
+
+    def _is_foreseen(self, free: int, guessed: tuple[int, ...], unnamed: int, ask: Ask) -> bool:
+        values = set[Value | None]()
+        for pool in self._pools(free, guessed, unnamed):
+            picked = self.picks.pick(pool, ask.gpus) if self.picks else None
+            if picked is None:
+                return False
+            values.update(self.value(mask, ask) for mask in picked.all)
+            if len(values) > 1 or None in values:
+                return False
+        return bool(values)
+
+    def _pools(self, free: int, guessed: tuple[int, ...], unnamed: int) -> Iterator[int]:
+        """All that may be free."""
+        found = {free | sum(guessed)}
+        for share in guessed:
+            alike = self._joined_like(share, free | sum(guessed))
+            found = {pool & ~other for pool in found for other in alike if not other & ~pool}
+        if not unnamed:
+            return iter(found)
+        return iter({left for pool in found for left in _parts(pool, pool.bit_count() - unnamed)})
+
+    def _joined_like(self, mask: int, pool: int) -> list[int]:
+        """The sets out of the pool that are joined as well as this one: whoever was foreseen to have it has one of
+        them, for all that the plugin could give him was worth the same."""
+        ask = Ask(mask.bit_count())
+        return [other for other in _parts(pool, ask.gpus) if self.value(other, ask) == self.value(mask, ask)]
 
     def choose(self, pool: int, free: int, ask: Ask, floor: Value, experts: Experts = NO_EXPERTS) -> Choice | None:
         """The set out of `pool` to take from the free GPUs: it reaches the floor, tears the fewest expert groups,
@@ -397,3 +437,8 @@ class Sets:
             if reaches(value, floor) and value and (best is None or value[by] > best[by]):
                 best = value
         return best
+
+
+def _parts(pool: int, count: int) -> Iterator[int]:
+    """All sets of so many GPUs out of a pool."""
+    return (mask_of(chosen) for chosen in combinations(positions_of(pool), count))

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.group import MANY_HOLDERS
 from closeknit.placement.ask import ANY, Ask, Measure, Value
 from closeknit.placement.binding import Seat, seat
@@ -73,6 +74,8 @@ class Shares:
         found = seat(terms, ask, self._request.binding)
         if found is None or not shape.rail:
             return found
+        if found.binding is Binding.BEST_EFFORT and (terms.unnamed or terms.guessed):
+            return None  # nobody knows which indexes they will be
         only = terms.sets.mask_of_indexes(shape.rail)
         if only.bit_count() < ask.gpus or only & ~terms.pool or found.only not in (None, only):
             return None
@@ -144,10 +147,10 @@ class Shares:
             return None
         cost = self._scale.of_share(
             torn=choice.torn,
-            stranded=terms.cover.stranded(terms.free.bit_count(), ask.gpus) if terms.cover else 0,
+            stranded=terms.cover.stranded(terms.free_gpus, ask.gpus) if terms.cover else 0,
             broken=int(terms.free == terms.sets.every != choice.mask),
             vacancy=MANY_HOLDERS - terms.holders,
-            left_gpus=terms.free.bit_count() - ask.gpus,
+            left_gpus=terms.free_gpus - ask.gpus,
             loss_gb_s=choice.loss_gb_s,
             nic_distance=choice.nic_distance,
             numa_nodes=choice.numa_nodes,

@@ -265,7 +265,9 @@ class Tables:
         return self._sets.get((name, among)) or self._put_sets(kind.machine, among)
 
     def _offer_of(self, terms: Terms) -> Offer:
-        return self._offers.get(terms) or self._offers.put(terms, Offer(terms, terms.pool.bit_count()))
+        return self._offers.get(terms) or self._offers.put(
+            terms, Offer(terms, max(0, terms.pool.bit_count() - terms.unnamed))
+        )
 
     def _rings_of(self, paths: Paths) -> Rings:
         key = paths.digest(), STEPS

@@ -138,7 +138,8 @@ class Translation:
                 continue
             by_cover: dict[Cover | None, list[str]] = {}
             for name in roomy:
-                found = cover(domain.spare.get(name), self._cpu_milli, group.cpus_per_gpu, group.free.bit_count())
+                free = self._offers[number].terms.free_gpus
+                found = cover(domain.spare.get(name), self._cpu_milli, group.cpus_per_gpu, free)
                 by_cover.setdefault(found, []).append(name)
             for found, alike in by_cover.items():
                 yield group, self._covered(number, found), tuple(alike)
@@ -160,7 +161,7 @@ class Translation:
             nodes = len(names)
             runs.setdefault(number, []).append(names)
             offer = self._offers[number]
-            free_gpus += offer.terms.free.bit_count() * nodes
+            free_gpus += offer.terms.free_gpus * nodes
             gpus += offer.gpus * nodes
             if first is None or names[0] < first:
                 first = names[0]
@@ -181,7 +182,7 @@ class Translation:
 
     def _lone(self, domain: Domain, level: int) -> Iterator[Area]:
         for _, number, names in self._roomy(domain):
-            free = self._offers[number].terms.free.bit_count()
+            free = self._offers[number].terms.free_gpus
             for name in names:
                 yield Area(
                     level,
