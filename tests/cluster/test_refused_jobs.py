@@ -292,3 +292,43 @@ def test_a_ban_on_best_effort_pods_is_none_on_a_gang_to_which_a_limit_range_give
     bed.delete("trainingjob", "train")
     bed.submit("other", **ON_PLUGIN)
     bed.wait_for_state("Running", "other")
+
+
+def test_pods_that_a_policy_of_the_site_changes_on_their_way_are_told_as_that(bed: Bed) -> None:
+    """It gives each Pod of the namespace a scheduler of the site's own, as a cost tool's policy would."""
+    change = "Object{spec: Object.spec{schedulerName: 'site-scheduler'}}"
+    name = {"name": "site-scheduler"}
+    policy = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": bed.namespace}},
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+            ],
+        },
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": change}}],
+    }
+    api = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": name}
+    bed.cluster.apply({**api, "kind": "MutatingAdmissionPolicy", "spec": policy})
+    bed.cluster.apply({**api, "kind": "MutatingAdmissionPolicyBinding", "spec": {"policyName": "site-scheduler"}})
+    try:
+        probe = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "probe", "namespace": bed.namespace},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }
+
+        def is_changed() -> bool:
+            made = bed.cluster.kubectl("create", "--dry-run=server", "-ojson", "-f-", stdin=json.dumps(probe))
+            return bool(json.loads(made)["spec"]["schedulerName"] == "site-scheduler")
+
+        bed.cluster.wait_for(is_changed, "the policy to be in force")
+        bed.submit(**ON_PLUGIN)
+        message = bed.wait_for_reason("ChangedOnTheWay")["message"]
+        assert "goes through the default scheduler" in message
+        assert "a mutating policy or webhook of the site changes Pods on their way" in message
+        assert bed.names("pods") == []
+    finally:
+        bed.cluster.kubectl("delete", "mutatingadmissionpolicybinding,mutatingadmissionpolicy", "site-scheduler")

@@ -117,7 +117,7 @@ class Invariants:
         for end, truth in (("Succeeded", self._training.succeeded), ("Failed", self._training.failed)):
             if is_true(before, end) and not is_true(job, end):
                 yield f"{name} is no longer {end}"
-            if is_true(job, end) and not is_true(before, end) and uid not in truth and not self._is_excused(job):
+            if is_true(job, end) and not is_true(before, end) and uid not in truth:
                 yield f"{name} is told to have {end}, and has not"
 
     def _doubles(self, node: str | None) -> Iterator[str]:
@@ -152,14 +152,6 @@ class Invariants:
 
     def _job(self, uid: str) -> JsonObject | None:
         return next((job for job in self._server.view(TRAINING_JOBS).values() if job["metadata"]["uid"] == uid), None)
-
-    def _is_excused(self, job: JsonObject) -> bool:
-        """Whether a machine was booted anew under it, which looks like an end of its own."""
-        pods = self._server.view(PODS).values()
-        return any(
-            is_ours(pod) and owner(pod) == job["metadata"]["uid"] and pod["metadata"]["uid"] in self._training.lost
-            for pod in pods
-        )
 
 
 def _shared(exact: dict[str, str], job: str, gpus: Iterable[str]) -> Iterator[str]:

@@ -99,7 +99,6 @@ class Kubelet(Hand):
                 self.server.remove(PODS, key_of(pod))
             elif pod["status"]["phase"] == "Running":
                 self._finish(pod, 255, "Unknown")  # the machine was booted anew under it
-                self._training.lost.add(pod["metadata"]["uid"])
             elif pod["status"]["phase"] == "Pending":
                 due.append(self._admit(pod))
         if (moment := min(due)) < inf:

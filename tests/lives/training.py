@@ -45,8 +45,6 @@ class Training:
         """uids of jobs whose every rank has ended well."""
         self.failed: set[str] = set()
         """Of those of which one rank has failed."""
-        self.lost: set[str] = set()
-        """uids of Pods whose machine was booted anew under them: nobody can tell that from an end of their own."""
 
     def start(self, pod: JsonObject, now: float) -> None:
         """A rank starts; with the last one the gang has met."""

@@ -213,6 +213,37 @@ def test_a_mistake_of_ours_in_a_write_leaves_the_job_alone_for_a_while_and_not_f
     assert [record.getMessage() for record in caplog.records if record.exc_info] == ["a mistake of ours about one job"]
 
 
+@pytest.mark.parametrize("where", ["closeknit.lifecycle.decision.follow", "write"])
+def test_a_mistake_of_ours_that_lasts_is_told_and_met_once_a_minute(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[float] = []
+    world = World(plugin_node)
+    apply = Writes.apply
+
+    def mistaken(*_: object, **__: object) -> Any:
+        tries.append(asyncio.get_event_loop().time() if where == "write" else 0.0)
+        raise KeyError("metadata")
+
+    async def mistaken_write(self: Writes, plan: Plan) -> Sequence[Result]:
+        return await apply(self, plan) if plan.error is not None else mistaken()
+
+    async def ten_minutes() -> None:
+        operator = asyncio.create_task(operate(MortalApi(world.store)))
+        await asyncio.sleep(600)
+        operator.cancel()
+        await asyncio.gather(operator, return_exceptions=True)
+
+    if where == "write":
+        monkeypatch.setattr(Writes, "apply", mistaken_write)
+    else:
+        monkeypatch.setattr(where, mistaken)
+    virtual_time.run(ten_minutes())
+    assert world.status()["pending"]["reason"] == "InternalError"
+    assert "(KeyError: 'metadata')" in world.status()["pending"]["message"]
+    assert 9 <= len(tries) <= 12
+
+
 @KINDS
 @pytest.mark.parametrize("late", [TRAINING_JOBS, PODS, RESOURCE_CLAIMS], ids=str)
 def test_what_is_seen_late_is_not_written_again(node: Any, late: Resource, faultless: Lives) -> None:

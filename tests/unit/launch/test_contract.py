@@ -237,6 +237,32 @@ def test_servers_are_no_ranks() -> None:
     assert config["data"]["servers"].split() == hosts
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": {"kubernetes.io/arch": "arm64"}},
+        {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}
+                        ]
+                    }
+                }
+            }
+        },
+    ],
+    ids=["nodeSelector", "affinity"],
+)
+def test_a_template_that_requires_an_architecture_tolerates_its_taint(spec: dict[str, Any]) -> None:
+    """Arm nodes of GKE and ACK have it, and both add the toleration to such a Pod themselves."""
+    of = gang(Framework.CUSTOM, "node-0")
+    of.job.spec.template.spec.update(spec)
+    arm = {"key": "kubernetes.io/arch", "operator": "Equal", "effect": "NoSchedule", "value": "arm64"}
+    assert [made["spec"]["tolerations"] for made in pods(of, range(3))] == [[GPU_TOLERATION, arm]] * 3
+
+
 def test_a_server_tolerates_what_its_worker_does() -> None:
     of = gang(Framework.CUSTOM, "node-0")
     taint = {"key": "example.com/reserved", "operator": "Exists"}

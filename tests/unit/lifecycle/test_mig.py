@@ -227,11 +227,18 @@ def test_one_whose_gpu_broke_meanwhile_goes_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "words"), [(by_plugin, f"1 Insufficient {SMALL}"), (by_dra, "1 cannot allocate all claims")]
+    ("nodes", "words", "last"),
+    [
+        (by_plugin, f"1 Insufficient {SMALL}", ("gpu-2", "MIG-gpu-2-0-0")),
+        (by_dra, "1 cannot allocate all claims", ("gpu-1", "MIG-gpu-1-0-1")),
+    ],
 )
-def test_a_device_that_the_scheduler_finds_taken_twice_is_left_alone_for_a_while(nodes: Any, words: str) -> None:
+def test_a_device_that_the_scheduler_finds_taken_twice_is_left_alone_for_a_while(
+    nodes: Any, words: str, last: tuple[str, str]
+) -> None:
+    """And another one of the node is tried where a claim says which it is."""
     story = settled(*nodes("gpu-1"), *nodes("gpu-2"), job())
-    for number, expected in ((1, "gpu-1"), (2, "gpu-2")):
+    for number, expected in ((1, ("gpu-1", "MIG-gpu-1-0-0")), (2, last)):
         refusal = unschedulable(f"0/2 nodes are available: {words}", timestamp(story.now))
         story.change_pod(f"train-a{number}-worker-00000", conditions=[refusal])
         story.pass_time(3)
@@ -239,7 +246,8 @@ def test_a_device_that_the_scheduler_finds_taken_twice_is_left_alone_for_a_while
         assert ended(story)[-1] == (number, "GPUTaken", False)
         story.pass_time(61)
         story.settle()
-        assert booked_nodes(story)[0].name == expected
+        (booked,) = booked_nodes(story)
+        assert (booked.name, booked.mig_device) == expected
 
 
 def test_patience_gains_it_nothing() -> None:

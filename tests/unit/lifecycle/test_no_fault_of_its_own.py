@@ -47,6 +47,194 @@ def test_an_eviction_is_told_from_a_deletion_by_hand(reason: str) -> None:
     assert ended(story) == [(1, "Disrupted", False)]
 
 
+FAILED = "train-a1-worker-00001"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("Terminated", "Pod was terminated in response to imminent node shutdown."),
+        ("NodeShutdown", "Pod was rejected as the node is shutting down."),
+        ("Shutdown", "Node is shutting, evicting pods"),
+        ("Preempting", "Preempted in order to admit critical pod"),
+        (
+            "Evicted",
+            "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 9Gi. Container "
+            "trainer was using 80Gi, request is 0, has larger consumption of ephemeral-storage.",
+        ),
+    ],
+)
+def test_a_pod_that_its_node_ends_is_not_charged_though_nobody_marks_it(reason: str, message: str) -> None:
+    """And what the kubelet says of it is told: not the exit code, after which people look for want of memory."""
+    story = running()
+    killed = [{"name": "trainer", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]
+    story.change_pod("train-a1-worker-00000", phase="Failed", containerStatuses=EXIT_1)
+    story.change_pod(FAILED, phase="Failed", reason=reason, message=message, containerStatuses=killed)
+    story.settle()
+    assert ended(story) == [(1, "Disrupted", False)]
+    words = f"node gpu-2 ended Pod {FAILED}: {reason} ({message}); the job starts again"
+    assert story.status().attempts[0].message == words
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message"),
+    [
+        (255, "Unknown", ""),
+        (137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated"),
+    ],
+)
+def test_a_container_that_a_node_lost_is_not_charged(code: int, reason: str, message: str) -> None:
+    """As containerd and the kubelet tell it after a reboot."""
+    story = running()
+    lost = {"exitCode": code, "reason": reason, "message": message}
+    story.change_pod("train-a1-worker-00000", phase="Failed", containerStatuses=EXIT_1)
+    story.change_pod(FAILED, phase="Failed", containerStatuses=[{"name": "trainer", "state": {"terminated": lost}}])
+    story.settle()
+    assert ended(story) == [(1, "NodeLost", False)]
+    assert story.status().state is State.STARTING
+    assert "node gpu-2 lost a container of Pod train-a1-worker-00001" in (story.status().attempts[0].message or "")
+
+
+def test_a_container_that_a_node_lost_beside_the_trainer_is_no_excuse_for_it() -> None:
+    story = running()
+    lost = {"name": "exporter", "state": {"terminated": {"exitCode": 255, "reason": "Unknown"}}}
+    story.change_pod(FAILED, phase="Failed", containerStatuses=[lost, *EXIT_1])
+    story.settle()
+    assert ended(story) == [(1, "PodFailed", True)]
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_what_fails_while_a_node_of_the_gang_is_not_ready_is_not_charged(failed: int) -> None:
+    """A rank whose peer is on a dead node fails like one on it."""
+    story = running()
+    story.lose_node("gpu-2")
+    story.change_pod(f"train-a1-worker-{failed:05d}", phase="Failed", containerStatuses=EXIT_1)
+    story.settle()
+    assert ended(story) == [(1, "NodeLost", False)]
+    assert "failed while node gpu-2 is not ready" in (story.status().attempts[0].message or "")
+
+
+def test_what_fails_while_a_node_of_others_is_not_ready_is() -> None:
+    story = running()
+    story.add(node("gpu-3"))
+    story.lose_node("gpu-3")
+    story.change_pod(FAILED, phase="Failed", containerStatuses=EXIT_1)
+    story.settle()
+    assert ended(story) == [(1, "PodFailed", True)]
+
+
+@pytest.mark.parametrize(
+    ("message", "is_of_driver"),
+    [
+        ("OCI runtime create failed: nvidia-container-cli: device error: GPU-3: unknown device: unknown", True),
+        ("failed to inject CDI devices: unresolvable CDI devices nvidia.com/gpu=3: CDI device injection failed", True),
+        ("nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown", True),
+        ('exec: "tarin.py": executable file not found in $PATH: unknown', False),
+    ],
+)
+def test_a_container_that_its_devices_keep_from_starting_is_its_nodes_fault(message: str, is_of_driver: bool) -> None:
+    story = Story(*(each for n in "123" for each in [node(f"gpu-{n}"), node_topology(f"gpu-{n}")]))
+    story.add(training_job(spec=WHOLE))
+    story.settle()
+    said = {"exitCode": 128, "reason": "StartError", "message": message}
+    states = [{"name": "trainer", "state": {"terminated": said}}]
+    story.change_pod(FAILED, node="gpu-2", phase="Failed", containerStatuses=states)
+    story.settle()
+    if is_of_driver:
+        assert (ended(story), [each.name for each in booked_nodes(story)]) == (
+            [(1, "NodeRefused", False)],
+            ["gpu-1", "gpu-3"],
+        )
+    else:
+        assert ended(story) == [(1, "PodFailed", True)]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (
+            {"reason": "Evicted", "message": 'Usage of EmptyDir volume "scratch" exceeds the limit "1Gi". '},
+            'was ended for the disk that it uses itself: Evicted (Usage of EmptyDir volume "scratch" exceeds the limit '
+            '"1Gi".); raise that limit, or use less',
+        ),
+        (
+            {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the specified deadline"},
+            "ran longer than activeDeadlineSeconds of its template allows: DeadlineExceeded (Pod was active on the "
+            "node longer than the specified deadline)",
+        ),
+    ],
+)
+def test_what_a_pod_does_itself_is_charged_and_told_in_the_kubelets_words(status: dict[str, Any], words: str) -> None:
+    story = running()
+    killed = [{"name": "trainer", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]
+    story.change_pod(FAILED, phase="Failed", containerStatuses=killed, **status)
+    story.settle()
+    assert ended(story) == [(1, "PodFailed", True)]
+    assert story.status().attempts[0].message == f"Pod {FAILED} on node gpu-2 {words}"
+
+
+def test_want_of_memory_is_told_before_what_failed_with_it_and_else_what_failed_first() -> None:
+    story = running()
+    first = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-11-21T10:00:05Z"}
+    later = {**first, "exitCode": 2, "finishedAt": "2026-11-21T10:00:09Z"}
+    for pod, state in (("train-a1-worker-00000", later), (FAILED, first)):
+        story.change_pod(pod, phase="Failed", containerStatuses=[{"name": "trainer", "state": {"terminated": state}}])
+    assert told(story).startswith(f"container trainer of Pod {FAILED} on node gpu-2 ended with exit code 1; 1 more")
+    killed = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-11-21T10:00:10Z"}
+    states = [{"name": "trainer", "state": {"terminated": killed}}]
+    story.change_pod("train-a1-worker-00000", containerStatuses=states)
+    assert "train-a1-worker-00000 on node gpu-1 ended with exit code 137 (OOMKilled); it used more" in told(story)
+
+
+def test_the_trainers_exit_code_is_told_and_not_that_of_what_failed_beside_it() -> None:
+    story = running()
+    exporter = {"name": "exporter", "state": {"terminated": {"exitCode": 7, "reason": "Error"}}}
+    story.change_pod(FAILED, phase="Failed", containerStatuses=[exporter, *EXIT_1])
+    assert told(story) == f"container trainer of Pod {FAILED} on node gpu-2 ended with exit code 1"
+
+
+def told(story: Story) -> str:
+    """What would be told of the end."""
+    (plan,) = story.plans()
+    assert plan.status is not None
+    return plan.status.attempts[0].message or ""
+
+
+def cordon(story: Story, name: str) -> None:
+    story.objects[("Node", "", name)]["spec"]["unschedulable"] = True
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "going"])
+def test_a_drain_is_told_as_one_though_the_pod_is_gone_before_its_mark_is_seen(is_gone: bool) -> None:
+    story = running()
+    cordon(story, "gpu-2")
+    story.remove_pod(FAILED) if is_gone else story.mark_deleted(FAILED)
+    story.settle()
+    assert ended(story) == [(1, "Disrupted", False)]
+    who = "train-a1 rank 1" if is_gone else f"Pod {FAILED}"
+    message = f"{who} was evicted from node gpu-2, which is cordoned as for a drain; the job starts again"
+    assert story.status().attempts[0].message == message
+
+
+def test_a_pod_that_somebody_deletes_while_another_node_is_cordoned_is_told_as_deleted() -> None:
+    story = running()
+    cordon(story, "gpu-1")
+    story.mark_deleted(FAILED)
+    story.settle()
+    assert ended(story) == [(1, "ChildDeleted", False)]
+
+
+def test_a_pod_that_is_evicted_before_its_gang_runs_and_stays_is_told_as_evicted() -> None:
+    story = two_plugin_nodes()
+    story.settle()
+    story.change_pod(FAILED, node="gpu-2", conditions=[disruption("PreemptionByScheduler", "for another")])
+    story.mark_deleted(FAILED)
+    story.settle()
+    story.pass_time(30)
+    story.settle()
+    assert ended(story) == [(1, "Disrupted", False)]
+
+
 def test_ranks_that_fail_because_another_one_was_disrupted_are_not_charged() -> None:
     story = running()
     story.change_pod("train-a1-worker-00000", phase="Failed", containerStatuses=EXIT_1)

@@ -17,6 +17,7 @@ BAD_LUCK = (
     EndReason.UNSCHEDULABLE,
     EndReason.NODE_REFUSED,
     EndReason.DISRUPTED,
+    EndReason.NODE_LOST,
     EndReason.MISPLACED,
 )
 

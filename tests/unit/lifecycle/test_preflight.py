@@ -228,7 +228,7 @@ def test_one_that_cannot_run_is_left_out(kind: str, code: int, reason: str, word
 def test_a_node_that_starts_no_container_is_to_blame() -> None:
     story = begun("Warn", nodes=3)
     says(story, "nvidia-container-cli: device error: GPU-gpu-1-3: unknown device", code=128, reason="StartError")
-    assert ended(story) == [(1, "PreflightFailed", False)]
+    assert ended(story) == [(1, "NodeRefused", False)]
 
 
 def test_enforced_one_that_is_killed_is_no_reason_to_go_without() -> None:

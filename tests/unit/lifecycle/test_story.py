@@ -92,7 +92,8 @@ def test_one_failed_pod_ends_the_job_and_the_others_are_deleted() -> None:
     story.settle()
     failed = next(c for c in story.status().conditions if c.type == "Failed")
     assert failed.message == (
-        "container trainer of Pod train-a1-worker-00001 on node gpu-2 ended with exit code 137 (OOMKilled)"
+        "container trainer of Pod train-a1-worker-00001 on node gpu-2 ended with exit code 137 (OOMKilled); "
+        "it used more memory than it may: raise resources.limits.memory of the template, or use less"
     )
     assert story.status().state is State.FAILED
     assert story.pods() == ["train-a1-worker-00001"]

@@ -8,7 +8,7 @@ import pytest
 
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.conditions import timestamp
-from scenarios.manifests import node, node_topology, training_job
+from scenarios.manifests import device_taint_rule, node, node_topology, training_job
 from scenarios.stories import WHOLE, booked_nodes, ended, unschedulable
 from scenarios.story import NOW, Story, dra_node, plugin_node
 
@@ -145,6 +145,32 @@ def sicken(story: Story) -> None:
     story.objects[("NodeTopology", "", "gpu-1")]["status"] = {"gpus": sick}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        'persistentvolumeclaim "data" not found',
+        "pod has unbound immediate PersistentVolumeClaims",
+        'resourceclaim "net" not found',
+    ],
+)
+def test_for_an_object_that_lacks_no_node_is_to_blame_and_the_job_holds_nothing(words: str) -> None:
+    story = one_of("gpu-1", "gpu-2")
+    refuse(
+        story, f"0/2 nodes are available: {words}. preemption: 0/2 nodes are available: 2 Preemption is not helpful."
+    )
+    story.pass_time(30)
+    story.settle()
+    assert (ended(story), story.status().placement) == ([(1, "ObjectMissing", False)], None)
+    assert words in (story.status().attempts[0].message or "")
+    assert story.status().attempts[0].unfit is None
+    story.pass_time(14)
+    story.settle()
+    assert story.status().placement is None
+    story.pass_time(1)
+    story.settle()
+    assert nodes(story) == ["gpu-1"]
+
+
 @KINDS
 @pytest.mark.parametrize(
     ("change", "words"),
@@ -255,6 +281,20 @@ def test_beside_a_claim_of_the_templates_own_nobody_is_said_to_have_taken_gpus()
     story.pass_time(1)
     story.settle()
     assert ended(story) == [(1, "Unschedulable", False)]
+
+
+def test_a_gpu_that_a_rule_taints_is_left_out_and_its_node_is_not() -> None:
+    story = Story(*dra_node("gpu-1"), device_taint_rule(pool="gpu-1", device="gpu-0"))
+    story.add(training_job(spec={"gpus": 4}))
+    story.settle()
+    assert [(each.name, each.gpus) for each in booked_nodes(story)] == [("gpu-1", [1, 2, 3, 4])]
+    # One more, before the scheduler has given the Pod its GPUs.
+    story.add(device_taint_rule("more", pool="gpu-1", device="gpu-2"))
+    refuse(story, "0/1 nodes are available: 1 cannot allocate all claims.")
+    story.pass_time(2)
+    story.settle()
+    assert (ended(story), story.status().attempts[0].unfit) == ([(1, "GPUTaken", False)], None)
+    assert [(each.name, each.gpus) for each in booked_nodes(story)] == [("gpu-1", [1, 3, 4, 5])]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ POD = "train-a1-worker-00000"
 SAID = "containers with unready status: [trainer]"
 WORDS = (
     "Pods of it run and have not been ready for 10 min; kubectl get pods -l closeknit.dev/job=train tells which, "
-    "kubectl describe pod which probe fails; ranks reach each other all the same"
+    "kubectl describe pod which probe fails or which container has ended; ranks reach each other all the same"
 )
 NOTE = f"{POD} not ready for 10 min: {SAID}"
 

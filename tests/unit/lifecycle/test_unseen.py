@@ -51,6 +51,107 @@ def test_gpus_that_the_scheduler_finds_taken_twice_by_nobody_we_see_are_not_book
     assert (ended(story), nodes(story)) == ([(1, "GPUTaken", False), (2, "GPUTaken", False)], ["gpu-2"])
 
 
+def gpus(story: Story) -> list[tuple[str, list[int]]]:
+    return [(each.name, each.gpus) for each in booked_nodes(story)]
+
+
+def refused_twice(story: Story) -> None:
+    """Once is bad luck."""
+    before = gpus(story)
+    refuse(story, TAKEN[dra_node], 2)
+    assert gpus(story) == before
+    refuse(story, TAKEN[dra_node], 2)
+    story.pass_time(2)
+    story.settle()
+
+
+def test_other_gpus_of_the_node_are_tried_before_it_is_left() -> None:
+    """One of them is tainted by a rule, say, or its driver does not let go of it: seven are as good as ever."""
+    story = nodes_of(1, dra_node, gpus=1)
+    ((_, first),) = gpus(story)
+    refused_twice(story)
+    ((_, second),) = gpus(story)
+    assert first != second
+    (unfit,) = story.status().attempts[-1].unfit or ()
+    uuid = next(gpu for gpu in topology_uuids(story) if gpu.endswith(f"-{first[0]}"))
+    assert (unfit.name, unfit.devices) == ("gpu-1", [uuid])
+    story.answers.clear()
+    story.run_all()
+    story.settle()
+    assert (story.status().state, story.status().attempt) == (State.RUNNING, 3)
+
+
+def topology_uuids(story: Story) -> list[str]:
+    return [gpu["uuid"] for gpu in story.objects[("NodeTopology", "", "gpu-1")]["spec"]["gpus"]]
+
+
+def test_the_gpus_of_one_node_are_tried_until_half_of_them_were_not_given() -> None:
+    story = nodes_of(1, dra_node, gpus=2)
+    refused_twice(story)
+    refuse(story, TAKEN[dra_node], 2)
+    story.pass_time(4)
+    story.settle()
+    tried = [each.devices for attempt in story.status().attempts for each in attempt.unfit or ()]
+    assert [None if each is None else len(each) for each in tried] == [2, 2]
+    refuse(story, TAKEN[dra_node], 2)
+    assert [each.devices for each in story.status().attempts[-1].unfit or ()] == [None]
+    story.pass_time(60)
+    story.settle()
+    assert story.status().placement is None
+    assert (story.status().pending or pytest.fail("is told")).message.startswith("needs 2 GPUs; 0 are free")
+
+
+def test_gpus_that_are_avoided_are_told_and_taken_again_after_ten_minutes() -> None:
+    story = nodes_of(1, dra_node, gpus=4)
+    refused_twice(story)
+    story.add(pod("other", node="gpu-1", uid="x"))
+    story.edit_job(suspend=True)
+    story.settle()
+    taken = [("gpu-1", index) for index in range(4, 8)]
+    story.add(resource_claim("others", *taken))
+    story.edit_job(suspend=False)
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert "8 excluded: 4 avoided after not being given to this job, 4 held by 1 claim" in pending.message
+    assert (
+        "4 of the GPUs of gpu-1 are avoided until 2026-11-21T10:10:04Z since attempt 2 ended there" in pending.message
+    )
+    story.pass_time(600)
+    story.settle()
+    assert gpus(story) == [("gpu-1", [0, 1, 2, 3])]
+
+
+def test_of_a_whole_node_no_other_gpus_are_left() -> None:
+    story = nodes_of(2, dra_node)
+    refused_twice(story)
+    assert nodes(story) == ["gpu-2"]
+
+
+def test_another_job_is_given_the_gpus_that_one_avoids() -> None:
+    story = nodes_of(1, dra_node, gpus=4)
+    first = gpus(story)
+    refused_twice(story)
+    story.add(training_job("next", spec={"gpus": 4}))
+    story.settle()
+    placement = story.status("next").placement
+    assert placement is not None and [(each.name, each.gpus) for each in placement.nodes] == first
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(dra_node, [("gpu-1", [1])]), (plugin_node, [("gpu-2", [0])])], ids=["DRA", "plugin"]
+)
+def test_a_gpu_that_its_driver_names_is_avoided_and_the_node_where_a_plugin_chooses(kind: Any, expected: Any) -> None:
+    story = nodes_of(2, kind, gpus=1)
+    assert gpus(story) == [("gpu-1", [0])]
+    message = f"nvidia-container-cli: device error: {topology_uuids(story)[0]}: unknown device: unknown"
+    state = {"terminated": {"exitCode": 128, "reason": "StartError", "message": message}}
+    states = [{"name": "trainer", "state": state}]
+    story.change_pod("train-a1-worker-00000", node="gpu-1", phase="Failed", containerStatuses=states)
+    story.settle()
+    assert (ended(story), gpus(story)) == ([(1, "NodeRefused", False)], expected)
+
+
 def test_gpus_that_somebody_is_seen_to_hold_are_booked_as_soon_as_they_are_free() -> None:
     story = nodes_of(1, dra_node)
     for number in (1, 2):

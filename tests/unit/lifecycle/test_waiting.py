@@ -231,8 +231,116 @@ def test_a_mistake_of_ours_about_one_job_keeps_no_other_waiting(mistaken: str, m
     assert repr(broken.error) == "KeyError('gpu-9')"
     aside = frozenset({JobKey("team-b", "a")})  # what the loop does then
     (booked,) = (plan for plan in story.plans(busy=aside, put_aside=aside) if plan.job not in aside)
-    assert (str(broken.job), repr(broken.error), broken.writes) == ("team-b/a", "KeyError('gpu-9')", False)
+    assert (str(broken.job), repr(broken.error)) == ("team-b/a", "KeyError('gpu-9')")
     assert (str(booked.job), booked.error, booked.writes) == ("team-b/b", None, True)
+
+
+ERRED = (
+    "closeknit itself erred about this job (KeyError: 'gpu-9'): {}, and it is tried again every 60 s; "
+    "please report it with the operator's log"
+)
+
+
+@pytest.mark.parametrize("mistaken", ["schedule.bar", "decision.follow"])
+def test_a_job_about_which_we_erred_says_so_once_and_goes_on_when_we_do_not(
+    mistaken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: Any, **__: Any) -> Any:
+        raise KeyError("gpu-9")
+
+    story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}))
+    with monkeypatch.context() as patched:
+        patched.setattr(f"closeknit.lifecycle.{mistaken}", wrong)
+        story.settle()
+        pending, (notice,) = story.status("a").pending, story.notices
+        assert pending is not None
+        assert (pending.reason, pending.message) == ("InternalError", ERRED.format("it is given nothing"))
+        assert (notice.reason, notice.action, notice.note) == ("InternalError", "Decide", pending.message)
+        story.pass_time(3600)
+        story.settle()
+        assert story.written == ["status Queued"]
+        assert [plan.wake_after_s for plan in story.plans()] == [60.0]
+    story.settle()
+    assert (story.status("a").state, story.status("a").pending) == (State.STARTING, None)
+
+
+def test_a_job_that_holds_gpus_keeps_them_while_we_err_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: Any, **__: Any) -> Any:
+        raise KeyError("gpu-9")
+
+    story = two_plugin_nodes()
+    story.settle()
+    story.run_all()
+    story.settle()
+    before = story.status()
+    with monkeypatch.context() as patched:
+        patched.setattr("closeknit.lifecycle.decision.follow", wrong)
+        story.settle()
+    placed = next(each for each in story.status().conditions if each.type == "Placed")
+    assert (placed.status, placed.reason) == ("True", "InternalError")
+    assert placed.message == ERRED.format("its Pods are left as they are")
+    assert (story.status().state, story.status().placement) == (State.RUNNING, before.placement)
+    story.settle()
+    assert story.status() == before
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_a_mistake_whose_own_words_are_one_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: Any, **__: Any) -> Any:
+        raise UnprintableError
+
+    monkeypatch.setattr("closeknit.lifecycle.decision.follow", wrong)
+    story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}))
+    story.settle()
+    assert "erred about this job (UnprintableError)" in (story.status("a").pending or pytest.fail("untold")).message
+
+
+def test_a_mistake_about_a_job_that_cannot_be_read_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: Any) -> Any:
+        raise KeyError("gpu-9")
+
+    monkeypatch.setattr("closeknit.lifecycle.decision.refuse_invalid", wrong)
+    story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": "many"}), training_job("b", spec={"gpus": 8}))
+    story.settle()
+    assert story.status("b").state is State.STARTING
+    (job,) = story.cluster.invalid_jobs.values()
+    assert job.status.pending is not None and job.status.pending.reason == "InternalError"
+
+
+def test_of_a_job_that_holds_gpus_and_cannot_be_read_any_more_it_is_told() -> None:
+    story = two_plugin_nodes()
+    story.settle()
+    story.run_all()
+    story.settle()
+    before = story.status()
+    job = story.objects[("TrainingJob", "team-b", "train")]
+    job["spec"]["gpus"] = "many"
+    story.settle()
+    (invalid,) = story.cluster.invalid_jobs.values()
+    placed = next(each for each in invalid.status.conditions if each.type == "Placed")
+    assert (placed.status, placed.reason) == ("True", "NotSupported")
+    assert placed.message.startswith("this version cannot read it: spec.gpus: ")
+    assert (invalid.status.placement, story.pods()) == (before.placement, [f"train-a1-worker-{n:05d}" for n in (0, 1)])
+    job["spec"]["gpus"] = 16
+    story.settle()
+    assert story.status() == before
+
+
+def test_of_a_job_whose_status_cannot_be_read_an_event_tells_once_an_hour() -> None:
+    story = two_plugin_nodes()
+    story.settle()
+    story.objects[("TrainingJob", "team-b", "train")]["status"]["placement"]["nodes"][0]["actual"] = "Partly"
+    told = len(story.notices)
+    story.settle()
+    (notice,) = story.notices[told:]
+    assert notice.note.startswith("this version cannot read it: status.placement.nodes[0]")
+    story.pass_time(3599)
+    story.settle()
+    assert len(story.notices) == told + 1
 
 
 def test_a_job_that_is_busy_gets_no_plan_and_keeps_what_it_holds() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from closeknit.api.affinity import REQUIRED
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.cluster.node import Taint
 from closeknit.placement.admission import admits
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import NoFit, Placement
@@ -87,6 +88,27 @@ def test_terms_are_alternatives_of_which_all_is_needed(terms: list[dict[str, Any
     view = node("gpu-1", H200, labels={"pool": "a"})
     assert admits(view, asking({"nodeSelectorTerms": terms})) is expected
     assert not admits(view, asking({"nodeSelectorTerms": terms}, nodeSelector={"pool": "b"}))
+
+
+ARM = "kubernetes.io/arch"
+
+
+@pytest.mark.parametrize(
+    ("required", "selector", "taint", "expected"),
+    [
+        (None, {ARM: "arm64"}, Taint(ARM, "arm64", "NoSchedule"), True),
+        ({"nodeSelectorTerms": [labelled((ARM, "In", ["arm64"]))]}, {}, Taint(ARM, "arm64", "NoSchedule"), True),
+        (None, {ARM: "arm64"}, Taint(ARM, "arm64", "NoExecute"), False),
+        (None, {ARM: "arm64"}, Taint("dedicated", "arm64", "NoSchedule"), False),
+        (None, {}, Taint(ARM, "arm64", "NoSchedule"), False),
+        ({"nodeSelectorTerms": [labelled((ARM, "Exists", []))]}, {}, Taint(ARM, "arm64", "NoSchedule"), False),
+    ],
+)
+def test_who_requires_an_architecture_tolerates_its_taint(
+    required: object, selector: dict[str, str], taint: Taint, *, expected: bool
+) -> None:
+    view = replace(node("gpu-1", H200, labels={ARM: "arm64"}), taints=(taint,))
+    assert admits(view, asking(required, nodeSelector=selector)) is expected
 
 
 def test_without_a_required_affinity_every_node_is_selected() -> None:

@@ -159,9 +159,11 @@ class PendingReason(StrEnum):
     VOLUME_UNAVAILABLE = "VolumeUnavailable"
     NOT_SUPPORTED = "NotSupported"
     TEMPLATE_INVALID = "TemplateInvalid"
+    CHANGED_ON_THE_WAY = "ChangedOnTheWay"  # by a mutating policy or webhook of the site
     NAME_CONFLICT = "NameConflict"
     QUOTA_EXCEEDED = "QuotaExceeded"
     NAMESPACE_NOT_SERVED = "NamespaceNotServed"
+    INTERNAL_ERROR = "InternalError"  # a mistake of closeknit's own
 
 
 class ExclusionReason(StrEnum):
@@ -188,6 +190,7 @@ class EndReason(StrEnum):
     OBJECT_MISSING = "ObjectMissing"
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
+    NODE_LOST = "NodeLost"
     MULTICAST_FAILED = "MulticastFailed"
     RDMA_FAILED = "RDMAFailed"
     PREFLIGHT_FAILED = "PreflightFailed"
@@ -238,6 +241,7 @@ class EventReason(StrEnum):
 class EventAction(StrEnum):
     """What was done, in Events."""
 
+    DECIDE = "Decide"
     QUEUE = "Queue"
     PLACE = "Place"
     START = "Start"

@@ -176,6 +176,8 @@ class UnfitNode(Wire):
 
     name: Name
     """Name of the node."""
+    devices: Annotated[list[Uuid], Field(max_length=64)] | None = None
+    """UUIDs of the GPUs, or the MIG device, that it did not give: the job avoids these alone. Absent: the node."""
     state: Annotated[str, StringConstraints(max_length=16)]
     """Hash of its labels, taints, resources and topology then: once they are others, the job may go there again."""
 
@@ -194,7 +196,8 @@ class Attempt(Wire):
     message: Annotated[str, StringConstraints(max_length=1024)] | None = None
     """Why it ended, in words."""
     unfit: Annotated[list[UnfitNode], Field(max_length=16)] | None = None
-    """Nodes that did not take its Pods: the job avoids each until the node changes, for ten minutes at most."""
+    """Nodes, or GPUs of them, that were not given to its Pods: the job avoids each until the node changes, for ten
+    minutes at most."""
 
 
 class EnvironmentStatus(Wire):

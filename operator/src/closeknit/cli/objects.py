@@ -14,7 +14,7 @@ from closeknit.cluster.report import AgentReport, moment, report
 from closeknit.launch.template import check_template
 from closeknit.machine.checks import InvalidTopology, check
 
-_VERSIONS = {(kind.group, kind.kind): kind.version for kind in KINDS}
+_VERSIONS = {(kind.group, kind.kind): kind.versions for kind in KINDS}
 _OUR_KINDS = (CLUSTER_TOPOLOGY, NODE_TOPOLOGY, TRAINING_JOB)
 
 
@@ -68,10 +68,9 @@ def _object(manifest: Manifest) -> ClusterObject | None:
 
 
 def _check_version(manifest: Manifest, group: str) -> None:
-    version = _VERSIONS[group, manifest.kind]
-    expected = f"{group}/{version}" if group else version
-    if manifest.api_version != expected:
-        raise manifest.bad(("apiVersion",), f"is {manifest.api_version!r}; expected {expected}")
+    expected = [f"{group}/{version}" if group else version for version in _VERSIONS[group, manifest.kind]]
+    if manifest.api_version not in expected:
+        raise manifest.bad(("apiVersion",), f"is {manifest.api_version!r}; expected {' or '.join(expected)}")
 
 
 def _foreign(manifest: Manifest) -> ClusterObject | None:

@@ -10,7 +10,8 @@ from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJ
 from closeknit.cluster.booking import assignments, booking
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import Change, ClusterObject, Stream, pod_stream
-from closeknit.cluster.volumes import NO_VOLUMES
+from closeknit.cluster.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from closeknit.cluster.volumes import NO_VOLUMES, sources
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
 from closeknit.launch.nccl import NVLS
@@ -35,6 +36,7 @@ from closeknit.placement.tables import Tables
 
 # Reasons that another question to placement may have another answer to.
 _OF_PLACEMENT = FOR_ROOM | {PendingReason.UNKNOWN_LEVEL, PendingReason.NO_MATCHING_GPU}
+_STORAGE = (PersistentVolumeClaim, PersistentVolume, StorageClass)
 # Stands for now where no agent has told its time: then nothing is stale, and no answer depends on the moment.
 NO_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -66,6 +68,8 @@ class Placed:
     waits_first: str | None
     """What a job that is still to be submitted would wait for before it takes this, and how long at most; None where it
     takes it at once."""
+    unchecked: tuple[str, ...] = ()
+    """Claims of its Pods that the objects do not tell of: whether they are bound, and on which nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
     before is taken to be over: its own Pods and claims to be gone, its suspension to be lifted, the end of a finished
     one to be followed by a new one.
     """
-    cluster = build(objects)
+    cluster = build(objects, volumes_are_known=any(isinstance(each, _STORAGE) for each in objects))
     # A job that was copied out of a cluster tells of a life there: what is stored of it is among the objects.
     metadata = asked.metadata.model_copy(update={"deletion_timestamp": None})
     asked = asked.model_copy(update={"metadata": metadata, "status": TrainingJobStatus()})
@@ -204,7 +208,14 @@ def _placed(found: Sitting) -> Placed:
         environment=container_environment(made, 0) if made is not None else {},
         nvls_gb_s=_nvls(found, made) if made is not None else None,
         waits_first=found.waits_first,
+        unchecked=() if found.cluster.volumes_are_known else _claims(found.job),
     )
+
+
+def _claims(job: TrainingJob) -> tuple[str, ...]:
+    servers = job.spec.parameter_servers
+    templates = [job.spec.template.spec, *([servers.template.spec] if servers is not None else [])]
+    return tuple(dict.fromkeys(source.claim for spec in templates for source in sources(spec) if source.claim))
 
 
 def _nvls(found: Sitting, made: Gang) -> float | None:

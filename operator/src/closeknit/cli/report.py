@@ -28,6 +28,7 @@ def as_json(answer: Placed | Refused) -> str:
             "environment": answer.environment,
             **({} if answer.nvls_gb_s is None else {"nvlsBusBandwidthGBps": round(answer.nvls_gb_s, 1)}),
             **({} if answer.waits_first is None else {"waitsFirst": answer.waits_first}),
+            **({"uncheckedClaims": list(answer.unchecked)} if answer.unchecked else {}),
         }
     return json.dumps(msgspec.to_builtins(body), indent=2)
 

@@ -1,6 +1,6 @@
 """The Cluster: everything a decision is made from, as one value that follows the API server batch by batch."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Self
@@ -164,6 +164,16 @@ class Cluster:
         nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
         return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
 
+    def without(self, devices: Mapping[str, Collection[str]]) -> "Cluster":
+        """The cluster as if these GPUs and MIG devices, uuids by node, could be given to nobody; the very same without
+        any."""
+        views = ((self.nodes.get(name), uuids) for name, uuids in sorted(devices.items()))
+        pairs: _Pairs = [(view, view.without(uuids)) for view, uuids in views if view is not None]
+        if not pairs:
+            return self
+        nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
+        return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
+
     def takers(self, node: str) -> tuple[Taker, ...]:
         """Who takes what of a node, but for Lodgers: Pods, and shares that are booked for Pods to come, in their
         order."""
@@ -262,6 +272,15 @@ class Cluster:
         """What the volumes of a job's templates come to now; nothing where the input does not tell of claims."""
         tables = self._tables
         return volumes_of(job.spec, job.key.namespace, tables) if tables.volumes_are_known else NO_VOLUMES
+
+    @property
+    def volumes_are_known(self) -> bool:
+        """Whether the input tells of claims."""
+        return self._tables.volumes_are_known
+
+    def volumes_stand(self, volumes: Volumes) -> bool:
+        """Whether `volumes_of` gives this again of the job that it gave it of, for sure."""
+        return volumes.stands(self._tables)
 
     def volume_being_made(self, job: TrainingJob, pod: str) -> tuple[str, str] | None:
         """(claim, node) of the first claim of a worker's Pod that waits for its volume to be made; None where none

@@ -70,6 +70,7 @@ class FaultKind(StrEnum):
     MULTIPLE_ALLOCATIONS = "its device allows multiple allocations"
     PARTITION = "its device is a partition that consumes shared counters"
     SINGLE_STRATEGY = "offered as a whole GPU (the device plugin's MIG strategy is single; gpu.mig needs mixed)"
+    AVOIDED = "avoided after not being given to this job"
     OVERSOLD = "shared by the device plugin, which offers more of them than there are"
 
 
@@ -231,6 +232,21 @@ class NodeView:
     """Its MIG devices, by GPU and uuid."""
     nics: NicOffer | None = None
     """The NICs that Pods can claim of it one by one; None where there are none, or where they come in other ways."""
+
+    def without(self, uuids: Collection[str]) -> "NodeView":
+        """The node as if these GPUs and MIG devices could be given to nobody."""
+        fault = Fault(FaultKind.AVOIDED)
+        gpus = () if self.machine is None else self.machine.gpus
+        gone = {gpu.index: fault for gpu in gpus if gpu.uuid in uuids and gpu.index not in self.unusable}
+        return replace(
+            self,
+            usable=tuple(index for index in self.usable if index not in gone),
+            free=tuple(index for index in self.free if index not in gone),
+            unusable=dict(sorted({**self.unusable, **gone}.items())),
+            mig=tuple(
+                replace(device, fault=device.fault or fault) if device.uuid in uuids else device for device in self.mig
+            ),
+        )
 
     def freed(self, gpus: Iterable[int], room: Amounts = NO_AMOUNTS) -> "NodeView":
         """The node as if nobody held these of its GPUs, and as if so much more were left of the rest; who holds no

@@ -25,6 +25,8 @@ UUIDS = ("GPU-", "MIG-")  # what uuids begin with; a device plugin may number it
 KEPT_WORDS = 1000  # of a Pod's own message
 # What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
 KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
+# The kubelet's reason of a container that it has ended to start all of the Pod's again, as a rule of one says.
+_RESTARTED = "RestartingAllContainers"
 
 
 class ContainerState(msgspec.Struct, frozen=True):
@@ -39,6 +41,8 @@ class ContainerState(msgspec.Struct, frozen=True):
     """Why it terminated, for example OOMKilled, or why it waits, for example ImagePullBackOff."""
     message: str = ""
     waiting: bool = False
+    ended: str = ""
+    """When it terminated, by its node's clock."""
 
 
 class Pod(msgspec.Struct, frozen=True, dict=True):
@@ -150,6 +154,28 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         """The condition of this type, None where the Pod has none."""
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
+    def container(self, name: str) -> ContainerState | None:
+        """The state of one of its containers, init containers left out; None where its kubelet has told none."""
+        return next((each for each in self.containers if each.name == name and not each.init), None)
+
+    def by_trainer(self, name: str) -> "Pod":
+        """The Pod in the phase that its trainer's container is in, once that has ended for good: whatever runs on or
+        ends beside it is no rank. One that Kubernetes ends has not succeeded though its trainer says so afterwards: a
+        program that is told to stop may well end with 0. The very same where the trainer tells nothing else."""
+        trainer = self.container(name)
+        if trainer is None or trainer.exit_code is None or trainer.reason == _RESTARTED:
+            return self
+        phase = "Failed"
+        if trainer.exit_code == 0:
+            is_told_to_stop = self.deletion_timestamp is not None or bool(self.reason) or self._is_disrupted(trainer)
+            phase = self.phase if is_told_to_stop else "Succeeded"
+        return self if phase == self.phase else msgspec.structs.replace(self, phase=phase)
+
+    def _is_disrupted(self, trainer: ContainerState) -> bool:
+        """Whether Kubernetes had marked the Pod when its trainer ended. Both are whole seconds, and of two clocks."""
+        mark = self.condition("DisruptionTarget")
+        return mark is not None and mark.status == "True" and not trainer.ended < (mark.last_transition_time or "")
+
 
 class Lodger(msgspec.Struct, frozen=True, gc=False):
     """A Pod of others, bound to a node, that has neither GPUs nor claims: what it takes there is all that matters.
@@ -188,6 +214,7 @@ class _Terminated(WireStruct, frozen=True):
     exit_code: int = 0
     reason: str | None = None
     message: str | None = None
+    finished_at: str | None = None
 
 
 class _Waiting(WireStruct, frozen=True):
@@ -338,7 +365,12 @@ def _state(status: _ContainerStatus, *, init: bool) -> ContainerState:
     if state.terminated:
         ended = state.terminated
         return ContainerState(
-            status.name, init, exit_code=ended.exit_code, reason=ended.reason or "", message=ended.message or ""
+            status.name,
+            init,
+            exit_code=ended.exit_code,
+            reason=ended.reason or "",
+            message=ended.message or "",
+            ended=ended.finished_at or "",
         )
     if state.waiting:
         waiting = state.waiting

@@ -7,11 +7,19 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from closeknit.cluster.pod import ContainerState, Pod
+
 
 class Source(Enum):
     """Who says it; the value is for people."""
 
     SCHEDULER = "The scheduler"
+    KUBERNETES = "Kubernetes' controllers"
+    KUBELET = "The kubelet, of a Pod as a whole"
+    CONTAINER = "The kubelet, of a container"
+    DRIVER = "Device drivers"
+    API_SERVER = "The API server, of what is to be made"
+    CLOSEKNIT = "closeknit itself"
 
 
 class Symptom(Enum):
@@ -35,6 +43,32 @@ class Symptom(Enum):
     NEIGHBOURS = (Source.SCHEDULER, "affinity to other Pods, or topology spread, keeps the Pod off the node")
     NODE_NOT_SELECTED = (Source.SCHEDULER, "the Pod's node selector or affinity does not take the node")
     NOT_SCHEDULED = (Source.SCHEDULER, "anything else, in whatever scheduler's words")
+    DISRUPTED = (Source.KUBERNETES, "a drain, a taint, a preemption or the loss of its node ends the Pod")
+    DRAINED = (Source.KUBERNETES, "a Pod is gone, or going, and its node is cordoned")
+    SHUT_DOWN = (Source.KUBELET, "the node shuts down")
+    PREEMPTED = (Source.KUBELET, "the node needs the room for a critical Pod")
+    EVICTED = (Source.KUBELET, "the node has too little memory, disk or process numbers left")
+    OVER_ITS_STORAGE = (Source.KUBELET, "the Pod uses more disk than its own limits allow")
+    PAST_ITS_DEADLINE = (Source.KUBELET, "the Pod ran longer than the template's activeDeadlineSeconds")
+    POD_REFUSED = (Source.KUBELET, "the node does not take the Pod, or ends it for any other reason")
+    CONTAINER_LOST = (Source.CONTAINER, "the node was restarted, or lost the container")
+    NODE_NOT_READY = (Source.CONTAINER, "a container failed while a node of the gang is not Ready")
+    OUT_OF_MEMORY = (Source.CONTAINER, "a container was killed for its memory")
+    NOT_STARTABLE = (Source.CONTAINER, "a container cannot be started")
+    EXITED = (Source.CONTAINER, "a container ended with an error")
+    DEVICES_REFUSED = (Source.DRIVER, "the device plugin does not give what is booked")
+    DEVICES_NOT_GIVEN = (Source.DRIVER, "the runtime cannot put the devices into a container")
+    GPU_NOT_GIVEN = (Source.DRIVER, "the same, and the words name the GPU")
+
+    POD_DENIED = (Source.API_SERVER, "a policy, a webhook or the namespace's Pod Security refuses the Pod")
+    CHANGED_ON_THE_WAY = (Source.API_SERVER, "closeknit's own policy refuses the Pod, which it does not as it was sent")
+    SYSTEM_NAMESPACE = (Source.API_SERVER, "the namespace is Kubernetes' or the operator's own")
+    OBJECT_INVALID = (Source.API_SERVER, "what is made of the template is no valid object")
+    QUOTA_USED_UP = (Source.API_SERVER, "the whole gang is more than is left of a ResourceQuota")
+    NAME_TAKEN = (Source.API_SERVER, "somebody else's object has a name that the job needs")
+    NO_RIGHT = (Source.API_SERVER, "the operator has no right to make this in the namespace")
+    ACCOUNT_NOT_USABLE = (Source.API_SERVER, "the operator has no right to use the service account")
+    ERRED = (Source.CLOSEKNIT, "a mistake in deciding on the job, or in writing for it")
 
     def __init__(self, source: Source, means: str) -> None:
         self.source = source
@@ -102,9 +136,98 @@ _SCHEDULER = tuple((_pattern(words), symptom) for words, symptom in SCHEDULER_WO
 _MOST_WORDS = 4096  # characters that are read: a condition's message of 5,000 nodes is a histogram of less
 
 
+# The kubelet's reason of a Pod as a whole, by its beginning (pkg/kubelet in 1.20 to 1.36).
+KUBELET_REASONS: tuple[tuple[str, Symptom], ...] = (
+    ("DeadlineExceeded", Symptom.PAST_ITS_DEADLINE),
+    ("Terminated", Symptom.SHUT_DOWN),
+    ("NodeShutdown", Symptom.SHUT_DOWN),
+    ("Shutdown", Symptom.SHUT_DOWN),
+    ("Preempting", Symptom.PREEMPTED),
+    ("UnexpectedAdmissionError", Symptom.DEVICES_REFUSED),
+    ("OutOfnvidia.com/", Symptom.DEVICES_REFUSED),
+)
+_EVICTED = "Evicted"
+# Why a Pod is Evicted. Where it is neither of the first two, the Pod is past a limit of its own.
+EVICTIONS: tuple[tuple[str, Symptom], ...] = (
+    ("The node had condition", Symptom.POD_REFUSED),
+    ("The node was low on resource", Symptom.EVICTED),
+    ("Usage of EmptyDir volume", Symptom.OVER_ITS_STORAGE),
+    ("Pod ephemeral local storage usage exceeds", Symptom.OVER_ITS_STORAGE),
+    ("exceeded its local ephemeral storage limit", Symptom.OVER_ITS_STORAGE),
+)
+# The kubelet's reason of a container that has ended.
+CONTAINER_REASONS: tuple[tuple[str, Symptom], ...] = (
+    ("OOMKilled", Symptom.OUT_OF_MEMORY),
+    ("ContainerStatusUnknown", Symptom.CONTAINER_LOST),
+    ("Unknown", Symptom.CONTAINER_LOST),  # containerd: after a reboot it finds the container's record and no process
+    ("StartError", Symptom.NOT_STARTABLE),
+    ("ContainerCannotRun", Symptom.NOT_STARTABLE),
+)
+_UUID = re.compile(r"\b(?:GPU|MIG)-[-0-9a-zA-Z]{1,64}")
+# In what a runtime says of a container that it cannot start, or make: NVIDIA's container toolkit, and devices by CDI.
+DRIVER_WORDS: tuple[str, ...] = ("nvidia-container", "CDI device", "NVML", "nvml error", "libnvidia-ml")
+
+
 def spoken(symptom: Symptom) -> list[str]:
     """The words by which it is known."""
-    return [words for words, known in SCHEDULER_WORDS if known is symptom]
+    known = (*SCHEDULER_WORDS, *KUBELET_REASONS, *EVICTIONS, *CONTAINER_REASONS)
+    drivers = DRIVER_WORDS if symptom is Symptom.DEVICES_NOT_GIVEN else ()
+    return [*(words for words, found in known if found is symptom), *drivers]
+
+
+def of_pod(pod: Pod, trainer: str | None) -> Said | None:
+    """What is said of a Pod that has failed, or that Kubernetes is about to end; None of any other. Of its containers
+    the trainer counts, and where that has not failed the first that has."""
+    mark = pod.condition("DisruptionTarget")
+    if mark is not None and mark.status == "True" and pod.phase != "Succeeded":
+        return Said(Symptom.DISRUPTED, mark.message or mark.reason or "")
+    if pod.phase != "Failed":
+        return None
+    if pod.reason:
+        return _of_whole_pod(pod)
+    container = failed_container(pod, trainer)
+    return Said(Symptom.EXITED, "") if container is None else _of_container(container)
+
+
+def failed_container(pod: Pod, trainer: str | None) -> ContainerState | None:
+    """The trainer where it ended with an error, else the first container that did."""
+    failed = [container for container in pod.containers if container.exit_code]
+    decisive = (container for container in failed if container.name == trainer and not container.init)
+    return next(decisive, failed[0] if failed else None)
+
+
+def _of_whole_pod(pod: Pod) -> Said:
+    symptom = next((found for reason, found in KUBELET_REASONS if pod.reason.startswith(reason)), Symptom.POD_REFUSED)
+    if pod.reason == _EVICTED:
+        symptom = next((found for words, found in EVICTIONS if words in pod.message), Symptom.OVER_ITS_STORAGE)
+    message = pod.message.strip()
+    return Said(symptom, f"{pod.reason} ({message})" if message else pod.reason)
+
+
+def _of_container(container: ContainerState) -> Said:
+    symptom = next((found for reason, found in CONTAINER_REASONS if container.reason == reason), Symptom.EXITED)
+    if symptom is Symptom.NOT_STARTABLE and are_drivers_words(container.message):
+        found = _UUID.search(container.message)
+        symptom = Symptom.DEVICES_NOT_GIVEN if found is None else Symptom.GPU_NOT_GIVEN
+    return Said(symptom, container.message.strip())
+
+
+def are_drivers_words(message: str) -> bool:
+    """Whether what a runtime says of a container that it cannot start, or make, is said by a device driver."""
+    return any(words in message for words in DRIVER_WORDS)
+
+
+# Of the chart's own policy for the operator's children: its name, and how the rule about namespaces begins.
+FENCE = "closeknit-operator-children"
+FENCED_NAMESPACES = "the operator works neither in the namespaces of Kubernetes"
+
+
+def of_denial(message: str) -> Symptom:
+    """What admission says of a Pod. The operator sends nothing that its own policy refuses: a template was judged by
+    the same lists when its job was created."""
+    if f"ValidatingAdmissionPolicy '{FENCE}'" not in message:
+        return Symptom.POD_DENIED
+    return Symptom.SYSTEM_NAMESPACE if FENCED_NAMESPACES in message else Symptom.CHANGED_ON_THE_WAY
 
 
 def of_scheduler(message: str) -> Said:

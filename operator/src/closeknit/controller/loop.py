@@ -27,7 +27,7 @@ from closeknit.lifecycle.advice import Advisor
 from closeknit.lifecycle.answers import NOTHING, Answers, after
 from closeknit.lifecycle.asked import Schedule
 from closeknit.lifecycle.decision import Decision, decide
-from closeknit.lifecycle.follow import BROKEN_PAUSE_S
+from closeknit.lifecycle.invalid import BROKEN_PAUSE_S, erred
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.results import PASSING, Failed, Failure, Result, Stored, unfinished
@@ -175,6 +175,7 @@ class SchedulingLoop:
         for plan in sorted(decision.plans, key=_is_news):
             if plan.error is not None:
                 self._report(plan.job, plan.error)
+            if plan.error is not None and not plan.writes:
                 self._turns[plan.job] = Turn(False, False, not_before=loop.time() + BROKEN_PAUSE_S)
                 self.wake()  # what it would have got is for others
             elif plan.writes and self._start(plan, cluster):
@@ -241,7 +242,7 @@ class SchedulingLoop:
         if meant is not None and is_assumed:
             self._sight.assume(meant)
         before = (job or cluster.invalid_jobs[plan.job]).status
-        self._turns[plan.job] = turn = Turn()
+        self._turns[plan.job] = turn = Turn(is_kept=plan.error is None)
         task = asyncio.create_task(self._write(plan, before, turn), name=f"write {plan.job}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -264,9 +265,22 @@ class SchedulingLoop:
             self._rest(plan, results, turn)
         except Exception as error:  # it must not keep its job waiting for ever
             self._report(plan.job, error)
+            await self._tell_error(plan, before, error)
             turn.is_kept, turn.not_before = False, loop.time() + BROKEN_PAUSE_S
+        if plan.error is not None:
+            turn.not_before = max(turn.not_before, loop.time() + BROKEN_PAUSE_S)
         turn.is_writing = False
         self.wake()
+
+    async def _tell_error(self, plan: Plan, before: TrainingJobStatus, error: Exception) -> None:
+        """Tells in the job's status that its writes met a mistake of ours. Where that fails, too, the log has it."""
+        job = self._sight.cluster.jobs.get(plan.job)
+        if job is None or job.metadata.uid != plan.uid:
+            return
+        try:
+            await self._writes.apply(erred(job.model_copy(update={"status": before}), self._now(), error))
+        except Exception as another:
+            self._report(plan.job, another)
 
     def _stored(self, plan: Plan, before: TrainingJobStatus, job: TrainingJob | None) -> None:
         self._metrics.stored(plan, before)

@@ -6,7 +6,7 @@ from typing import Any
 
 from closeknit.api.affinity import REQUIRED
 from closeknit.api.names import GPUS_ANNOTATION, Role
-from closeknit.api.toleration import GPU_TOLERATION
+from closeknit.api.toleration import GPU_TOLERATION, architecture_tolerations
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.exposure import asks_for_nics, share
 from closeknit.cluster.requests import needs
@@ -81,8 +81,10 @@ def _common_spec(gang: Gang, role: Role, template: Manifest, container: Manifest
     spec = {**template, "hostname": "", "subdomain": gang.service, "restartPolicy": "Never", "affinity": {}}
     if gang.job.spec.priority_class_name:
         spec["priorityClassName"] = gang.job.spec.priority_class_name
-    tolerations = with_tolerations(template, gang.template(Role.WORKER).spec)
-    spec["tolerations"] = tolerations if GPU_TOLERATION in tolerations else [*tolerations, GPU_TOLERATION]
+    worker = gang.template(Role.WORKER).spec
+    tolerations = with_tolerations(template, worker)
+    usual = (GPU_TOLERATION, *architecture_tolerations(worker))
+    spec["tolerations"] = [*tolerations, *(each for each in usual if each not in tolerations)]
     if role is Role.WORKER and gang.on_host_network:
         spec["hostNetwork"] = True
         spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # else the ranks' host names mean nothing

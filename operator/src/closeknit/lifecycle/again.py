@@ -7,6 +7,7 @@ from closeknit.cluster.booking import Booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node import Holder, HolderKind
 from closeknit.lifecycle.avoided import avoided
+from closeknit.lifecycle.gangs import uuids
 from closeknit.lifecycle.shared import shared
 from closeknit.placement.admission import admits
 from closeknit.placement.request import request
@@ -18,10 +19,12 @@ def is_fit_again(job: TrainingJob, held: Booking, cluster: Cluster, now: datetim
         return False
     asked = request(job.key, job.spec, cluster.volumes_of(job).required)
     ours = {None, Holder(HolderKind.JOB, job.key.namespace, job.key.name)}
-    away = avoided(job, cluster, now).nodes
+    away = avoided(job, cluster, now)
     for share in held.shares:
         view = cluster.nodes.get(share.node)
-        if view is None or view.exclusion is not None or share.node in away or not admits(view, asked):
+        if view is None or view.exclusion is not None or share.node in away.nodes or not admits(view, asked):
+            return False
+        if not away.devices.get(share.node, frozenset()).isdisjoint(uuids(view, share) or ()):
             return False
         if share.mig_device:
             has = next((device for device in view.mig if device.uuid == share.mig_device), None)

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from closeknit.api.names import ConditionType, PendingReason, service_name
+from closeknit.api.names import JOB_LABEL, UNRESTRICTED_TEMPLATES_LABEL, ConditionType, PendingReason, service_name
+from closeknit.cluster.symptoms import Symptom, of_denial
 from closeknit.launch.gang import Manifest
+from closeknit.lifecycle.blame import pending_reason
 from closeknit.lifecycle.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.children import owner_of
 from closeknit.lifecycle.conditions import is_true
@@ -44,12 +46,14 @@ _FIRST_PAUSE_S = {
     PendingReason.NAME_CONFLICT: 2,
     PendingReason.QUOTA_EXCEEDED: 2,
     PendingReason.TEMPLATE_INVALID: 15,
+    PendingReason.CHANGED_ON_THE_WAY: 15,
     PendingReason.NAMESPACE_NOT_SERVED: 15,
 }
 _LONGEST_PAUSE_S = {
     PendingReason.NAME_CONFLICT: 60,
     PendingReason.QUOTA_EXCEEDED: 60,
     PendingReason.TEMPLATE_INVALID: 300,
+    PendingReason.CHANGED_ON_THE_WAY: 300,
     PendingReason.NAMESPACE_NOT_SERVED: 300,
 }
 
@@ -69,7 +73,7 @@ class Refusing(StrEnum):
 class Rejection:
     """What was refused for good: until somebody changes something."""
 
-    reason: PendingReason  # NameConflict, TemplateInvalid, NamespaceNotServed or QuotaExceeded
+    reason: PendingReason  # of a row of the table of blame that speaks of the API server
     message: str
     of: Refusing
     manifest: Manifest | None  # what was refused; None where it was the gang as a whole
@@ -119,6 +123,8 @@ class Answers:
     """Pods of it that the API server does not let go."""
     told_at: datetime | None = None
     """When its status was last written; of a job that waits, when it was last told why."""
+    noticed_at: datetime | None = None
+    """When an Event alone last told of it."""
 
 
 NOTHING = Answers()
@@ -133,6 +139,8 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     if any(_is_unseen_and_unmade(result, plan.uid) for result in results):
         answers = replace(answers, service_of=0)  # the Service alone is not enough: all is asked for once more
     answers = _undeleted(answers, results)
+    if plan.status is None and plan.notice is not None:
+        answers = replace(answers, noticed_at=now)
     if not isinstance(refused, _Refusal):
         return _swept(_made(answers, plan, results, now), plan, results)
     if Addition.CPUS in plan.adds and _speaks_of_cpus(refused):
@@ -215,6 +223,7 @@ def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]
         and isinstance(refused, Refused)
         and refused.manifest["kind"] == "Pod"
         and refused.denial.failure is Failure.FORBIDDEN
+        and of_denial(refused.denial.message) is Symptom.POD_DENIED
         and not any(_is_made_pod(result) for result in results)
     )
 
@@ -247,22 +256,58 @@ def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) ->
 
 
 def _why(plan: Plan, refused: _Refusal) -> tuple[PendingReason, str]:
+    symptom = _symptom(refused)
+    return pending_reason(symptom), _words(plan, refused, symptom)
+
+
+def _symptom(refused: _Refusal) -> Symptom:
+    match refused:
+        case Quotas():
+            return Symptom.QUOTA_USED_UP
+        case Account():
+            return Symptom.ACCOUNT_NOT_USABLE
+        case Exists():
+            return Symptom.NAME_TAKEN
+        case Refused(denial=Denial(failure=Failure.NO_RIGHT)):
+            return Symptom.NO_RIGHT
+        case Refused(denial=Denial(failure=Failure.FORBIDDEN) as denial):
+            return of_denial(denial.message)
+        case Refused():
+            return Symptom.OBJECT_INVALID
+
+
+def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
+    """What to tell of a refusal: what was refused, why, and what to do."""
+    namespace = plan.job.namespace
     if isinstance(refused, Quotas):
-        found = shortfalls(refused.demand, refused.found)
-        return PendingReason.QUOTA_EXCEEDED, words(found, plan.job.namespace)
+        return words(shortfalls(refused.demand, refused.found), namespace)
     if isinstance(refused, Account):
-        return PendingReason.TEMPLATE_INVALID, unusable_words(refused.name, plan.job.namespace)
+        return unusable_words(refused.name, namespace)
     metadata = refused.manifest["metadata"]
     title = f"{refused.manifest['kind']} {metadata['namespace']}/{metadata['name']}"
-    if isinstance(refused, Refused) and refused.denial.failure is Failure.NO_RIGHT:
-        return PendingReason.NAMESPACE_NOT_SERVED, not_served_words(refused.manifest)
-    if isinstance(refused, Refused):
-        is_theirs = refused.manifest["kind"] == "Pod"  # nothing else that is made comes of the template
-        change = "; change spec.template, or have an administrator allow it" if is_theirs else ""
-        return PendingReason.TEMPLATE_INVALID, f"the API server refuses {title}: {refused.denial.message}{change}"
-    if any(owner.is_job(plan.uid) for owner in refused.owners):
-        return PendingReason.NAME_CONFLICT, f"{title} is this job's own, but its labels were changed; delete it"
-    return PendingReason.NAME_CONFLICT, taken_words(title, owner_of(refused.owners))
+    if isinstance(refused, Exists):
+        if any(owner.is_job(plan.uid) for owner in refused.owners):
+            return f"{title} is this job's own, but its labels were changed; delete it"
+        return taken_words(title, owner_of(refused.owners))
+    if symptom is Symptom.NO_RIGHT:
+        return not_served_words(refused.manifest)
+    if symptom is Symptom.SYSTEM_NAMESPACE:
+        return SYSTEM_NAMESPACE
+    said = f"the API server refuses {title}: {refused.denial.message}"
+    if symptom is Symptom.CHANGED_ON_THE_WAY:
+        return (
+            f"{said}; that is closeknit's own policy: either a mutating policy or webhook of the site changes Pods on "
+            f"their way, and an administrator is to leave out of it what bears the label {JOB_LABEL}; or namespace "
+            f"{namespace} has lost the label {UNRESTRICTED_TEMPLATES_LABEL}=true since the job was created"
+        )
+    is_theirs = refused.manifest["kind"] == "Pod"  # nothing else that is made comes of the template
+    return f"{said}; change spec.template, or have an administrator allow it" if is_theirs else said
+
+
+SYSTEM_NAMESPACE = (
+    "closeknit makes no Pods in the namespaces of Kubernetes (kube-...) and in its own, where they could reach what "
+    "runs the cluster; create the job in another namespace"
+)
 
 
 def not_served_words(manifest: Manifest) -> str:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
+import msgspec
+
 from closeknit.api.names import ConditionType, EndReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking import Booking, Share
@@ -12,6 +14,7 @@ from closeknit.cluster.pod import Pod
 from closeknit.launch.contract import End
 from closeknit.launch.frameworks import CONTRACTS
 from closeknit.launch.gang import Gang
+from closeknit.launch.template import trainer
 from closeknit.lifecycle import gangs
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import is_true, moment
@@ -31,7 +34,7 @@ class Attempt:
     subject: Subject
     booking: Booking
     pods: tuple[Pod | None, ...] = field(init=False)
-    """By node rank, then those of parameter servers; None where there is none."""
+    """By node rank, then those of parameter servers, each in the phase of its trainer; None where there is none."""
     present: tuple[Pod, ...] = field(init=False)
     """Those that are there."""
     phases: frozenset[str] = field(init=False)
@@ -53,6 +56,11 @@ class Attempt:
         """Reads all Pods once: a gang that starts is looked at four times a second."""
         there, shares = self.subject.children.of(self.booking), self.booking.shares
         pods = tuple(map(there.get, range(len(shares))))
+        if any(map(_has_ended, there.values())) or any(share.succeeded for share in shares):
+            pods = tuple(
+                pod if pod is None else _of_rank(pod, share, self.trainer_of(share))
+                for pod, share in zip(pods, shares, strict=True)
+            )
         present = tuple(pod for pod in pods if pod is not None)
         phases = frozenset([pod.phase for pod in present])
         told = shares
@@ -84,6 +92,15 @@ class Attempt:
         }
         for name, fact in facts.items():
             object.__setattr__(self, name, fact)
+
+    def trainer_of(self, share: Share) -> str | None:
+        """Name of the container whose end is that of a share's rank; None where its kubelet may start it again, so that
+        the Pod's own phase tells."""
+        spec = self.subject.job.spec
+        servers = spec.parameter_servers
+        container = trainer((spec.template if share.server is None or servers is None else servers.template).spec)
+        is_final = container.get("restartPolicy") in (None, "Never") and not container.get("restartPolicyRules")
+        return container["name"] if is_final else None
 
     @property
     def unclaimed(self) -> list[tuple[int, Pod]]:
@@ -147,6 +164,18 @@ class Attempt:
             ipc_lock=subject.asks_for_ipc_lock,
             gives_cpus=not subject.answers.cpus_refused,
         )
+
+
+def _has_ended(pod: Pod) -> bool:
+    """Whether a container of it has, so that its rank may be in another phase than the Pod."""
+    return any(container.exit_code is not None and not container.init for container in pod.containers)
+
+
+def _of_rank(pod: Pod, share: Share, trainer: str | None) -> Pod:
+    """The Pod in the phase that its rank is in. What is stored as succeeded stays so, whatever becomes of the Pod."""
+    if share.succeeded and pod.phase != "Succeeded":
+        return msgspec.structs.replace(pod, phase="Succeeded")
+    return pod if trainer is None else pod.by_trainer(trainer)
 
 
 def _begun(status: TrainingJobStatus) -> datetime | None:

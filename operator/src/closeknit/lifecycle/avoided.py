@@ -1,10 +1,10 @@
-"""Nodes that did not take a Pod of a job: the job goes elsewhere for a while.
+"""Nodes that did not take a Pod of a job, and GPUs that were not given to one: the job goes elsewhere for a while.
 
 All of it is read from the ended attempts in the job's status, so that a restart of the operator forgets none.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
@@ -24,14 +24,22 @@ from closeknit.lifecycle.pauses import is_between, lingers_from
 AVOIDED_FOR = timedelta(minutes=10)
 KEPT_NODES = 16  # of one attempt, as the schema bounds them
 _TOLD_ATTEMPTS = 2  # in the words of a refusal
+_TOLD_PARTS = 4  # nodes of each of them
 _NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+Unfit = Mapping[str, Collection[str]]
+"""Nodes that an attempt ended by, each with the uuids of the GPUs or the MIG device that it did not give; without any,
+the node as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Avoided:
-    """The nodes that a job does not go to now."""
+    """The nodes that a job does not go to now, and the GPUs that it does not take."""
 
     nodes: frozenset[str] = frozenset()
+    devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """UUIDs of GPUs and MIG devices of other nodes, by node."""
     until: datetime | None = None
     """When the first of them may be taken again though it has not changed."""
     words: str = ""
@@ -43,7 +51,8 @@ NOWHERE = Avoided()
 
 def avoided(job: TrainingJob, cluster: Cluster, now: datetime) -> Avoided:
     """The nodes that the job avoids now: they refused a Pod of it lately, and are what they were then."""
-    found: list[tuple[Attempt, datetime, list[str]]] = []
+    found: list[tuple[Attempt, datetime, list[UnfitNode]]] = []
+    known: set[tuple[str, str | None]] = set()
     for attempt in reversed(job.status.attempts):
         if not attempt.unfit:
             continue
@@ -51,29 +60,52 @@ def avoided(job: TrainingJob, cluster: Cluster, now: datetime) -> Avoided:
         until = ended + AVOIDED_FOR
         if not is_between(ended, now, until):
             continue
-        known = {name for *_, others in found for name in others}
         stuck = _overdue(job, attempt.number, ended, cluster)
-        same = [each.name for each in attempt.unfit if each.name not in known and _is_same(each, cluster, stuck)]
+        new = [each for each in attempt.unfit if not known.issuperset(_parts(each)) and (each.name, None) not in known]
+        same = [each for each in new if _is_same(each, cluster, stuck)]
         if same:
             found.append((attempt, until, same))
+            known.update(part for each in same for part in _parts(each))
     if not found:
         return NOWHERE
+    nodes = frozenset(name for name, device in known if device is None)
+    devices: dict[str, frozenset[str]] = {}
+    for name, device in sorted((name, device) for name, device in known if device is not None and name not in nodes):
+        devices[name] = devices.get(name, frozenset()) | {device}
     return Avoided(
-        nodes=frozenset(name for *_, same in found for name in same),
+        nodes,
+        devices,
         until=min(until for _, until, _ in found),
         words="; ".join(
-            f"{names(same)} {'is' if len(same) == 1 else 'are'} avoided until {timestamp(until)}"
+            f"{_told(same)} avoided until {timestamp(until)}"
             f" since attempt {attempt.number} ended there: {attempt.message or attempt.reason}"
             for attempt, until, same in found[:_TOLD_ATTEMPTS]
         ),
     )
 
 
-def unfit(nodes: Iterable[str], job: TrainingJob, cluster: Cluster, now: datetime) -> list[UnfitNode] | None:
+def _parts(unfit: UnfitNode) -> list[tuple[str, str | None]]:
+    """The devices of it that are avoided, or the node as a whole."""
+    return [(unfit.name, device) for device in unfit.devices or (None,)]
+
+
+def _told(same: Sequence[UnfitNode]) -> str:
+    """Which they are, with the verb."""
+    whole = names([each.name for each in same if not each.devices])
+    parts = [f"{len(each.devices)} of the GPUs of {each.name}" for each in same if each.devices]
+    told = [*([whole] if any(not each.devices for each in same) else []), *parts[:_TOLD_PARTS]]
+    return f"{' and '.join(told)} {'is' if len(same) == 1 and not parts else 'are'}"
+
+
+def unfit(nodes: Unfit, job: TrainingJob, cluster: Cluster, now: datetime) -> list[UnfitNode] | None:
     """The nodes as they are now, to be stored with the job's attempt that ends by them; None where there are none."""
-    views = (cluster.nodes.get(name) for name in sorted(set(nodes)))
+    views = ((cluster.nodes.get(name), devices) for name, devices in sorted(nodes.items()))
     stuck = _overdue(job, job.status.attempt or 1, moment(timestamp(now)), cluster)
-    found = [UnfitNode(name=view.name, state=_state(view, stuck)) for view in views if view is not None]
+    found = [
+        UnfitNode(name=view.name, devices=sorted(devices) or None, state=_state(view, stuck))
+        for view, devices in views
+        if view is not None
+    ]
     return found[:KEPT_NODES] or None
 
 

@@ -10,11 +10,14 @@ from closeknit.cluster.pod import Pod
 from closeknit.cluster.volumes import Volumes
 from closeknit.launch.template import check_template
 from closeknit.lifecycle import supported
-from closeknit.lifecycle.answers import Answers, Refusing, Rejection
+from closeknit.lifecycle.answers import SYSTEM_NAMESPACE, Answers, Refusing, Rejection
 from closeknit.lifecycle.children import is_own
 from closeknit.lifecycle.conditions import is_true
 from closeknit.lifecycle.pauses import is_between, lingers_from, restart_at
+from closeknit.lifecycle.statuses import Stored
 from closeknit.lifecycle.verdict import Cause, Refusal
+
+_SYSTEM_NAMESPACES = "kube-"  # how their names begin; in the operator's own its policy refuses
 
 
 def bar(
@@ -45,6 +48,8 @@ def bar(
         if until is not None and now >= until:
             return Refusal(Cause.NUMBER_HELD)
         return Refusal(Cause.LEFTOVERS, until=until)
+    if job.key.namespace.startswith(_SYSTEM_NAMESPACES):
+        return Refusal(Cause.REFUSED, PendingReason.NAMESPACE_NOT_SERVED, SYSTEM_NAMESPACE)
     if words := supported.refusal(job.spec):
         return Refusal(Cause.REFUSED, PendingReason.NOT_SUPPORTED, words)
     if words := check_template(job):
@@ -61,7 +66,7 @@ def bar(
     return None
 
 
-def is_finished(job: TrainingJob) -> bool:
+def is_finished(job: Stored) -> bool:
     """Whether the job is over."""
     return any(is_true(job.status.conditions, end) for end in (ConditionType.SUCCEEDED, ConditionType.FAILED))
 

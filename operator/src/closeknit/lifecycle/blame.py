@@ -11,7 +11,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from closeknit.api.names import EndReason
+from closeknit.api.names import EndReason, PendingReason
 from closeknit.cluster.symptoms import Symptom
 
 
@@ -23,6 +23,7 @@ class Blame(Enum):
     JOB = "this job"
     OBJECT = "an object that it needs"
     SITE = "the site"
+    CLOSEKNIT = "closeknit"
     NOBODY = "nobody"
 
 
@@ -40,10 +41,12 @@ class Follows(Enum):
         "elsewhere", "the attempt ends; the next one avoids the node until that changes, for ten minutes at most"
     )
     OTHER_GPUS = Consequence(
-        "the other GPUs", "the attempt ends; the next one takes other GPUs, of the node or elsewhere"
+        "the other GPUs",
+        "the attempt ends; where claims say which GPUs a Pod gets, the next one avoids these alone, until half of the "
+        "node's were tried; else the node",
     )
     ANEW = Consequence("placed anew", "the attempt ends; the next one takes what is best then, and may take the same")
-    WAIT = Consequence("wait, hold nothing", "the attempt ends; the job holds nothing, and is tried again after pauses")
+    WAIT = Consequence("wait, hold nothing", "the job holds nothing, and is tried again after pauses that grow")
     END = Consequence("end", "the job has failed")
     TELL = Consequence("tell", "it is told in the status and an Event; nothing ends by it")
 
@@ -54,14 +57,14 @@ class Row:
 
     blame: Blame
     follows: Follows
-    reason: EndReason
+    reason: EndReason | PendingReason
     after: timedelta = timedelta()
     """How long it has to last: what comes and goes by itself ends nothing."""
 
     @property
     def is_charged(self) -> bool:
         """Whether the end of the attempt counts against restart.limit."""
-        return self.blame is Blame.JOB
+        return self.blame is Blame.JOB and self.follows is Follows.END
 
 
 # A rank that cannot be scheduled so long has lost its GPUs: the scheduler sees a device that was just freed within
@@ -75,6 +78,12 @@ MADE_WITHIN = timedelta(minutes=10)
 _GPUS = Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_TAKEN, TAKEN_AFTER)
 _ELSEWHERE = Row(Blame.NODE, Follows.ELSEWHERE, EndReason.UNSCHEDULABLE, REFUSED_AFTER)
 _OBJECT = Row(Blame.OBJECT, Follows.WAIT, EndReason.OBJECT_MISSING, REFUSED_AFTER)
+
+_DISRUPTED = Row(Blame.NOBODY, Follows.ANEW, EndReason.DISRUPTED)
+_ENDED_BY_NODE = Row(Blame.NODE, Follows.ANEW, EndReason.DISRUPTED)
+_REFUSED = Row(Blame.NODE, Follows.ELSEWHERE, EndReason.NODE_REFUSED)
+_LOST = Row(Blame.NODE, Follows.ANEW, EndReason.NODE_LOST)
+_OWN_FAULT = Row(Blame.JOB, Follows.END, EndReason.POD_FAILED)
 
 TABLE: Mapping[Symptom, Row] = MappingProxyType(
     {
@@ -93,5 +102,40 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.NEIGHBOURS: _ELSEWHERE,
         Symptom.NODE_NOT_SELECTED: _ELSEWHERE,
         Symptom.NOT_SCHEDULED: _ELSEWHERE,
+        Symptom.DISRUPTED: _DISRUPTED,
+        Symptom.DRAINED: _DISRUPTED,
+        Symptom.SHUT_DOWN: _ENDED_BY_NODE,
+        Symptom.PREEMPTED: _ENDED_BY_NODE,
+        Symptom.EVICTED: _ENDED_BY_NODE,
+        Symptom.OVER_ITS_STORAGE: _OWN_FAULT,
+        Symptom.PAST_ITS_DEADLINE: _OWN_FAULT,
+        Symptom.POD_REFUSED: _REFUSED,
+        Symptom.CONTAINER_LOST: _LOST,
+        Symptom.NODE_NOT_READY: _LOST,
+        Symptom.OUT_OF_MEMORY: _OWN_FAULT,
+        Symptom.NOT_STARTABLE: _OWN_FAULT,
+        Symptom.EXITED: _OWN_FAULT,
+        Symptom.DEVICES_REFUSED: _REFUSED,
+        Symptom.DEVICES_NOT_GIVEN: _REFUSED,
+        Symptom.GPU_NOT_GIVEN: Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.NODE_REFUSED),
+        Symptom.POD_DENIED: Row(Blame.JOB, Follows.WAIT, PendingReason.TEMPLATE_INVALID),
+        Symptom.CHANGED_ON_THE_WAY: Row(Blame.SITE, Follows.WAIT, PendingReason.CHANGED_ON_THE_WAY),
+        Symptom.SYSTEM_NAMESPACE: Row(Blame.JOB, Follows.WAIT, PendingReason.NAMESPACE_NOT_SERVED),
+        Symptom.OBJECT_INVALID: Row(Blame.JOB, Follows.WAIT, PendingReason.TEMPLATE_INVALID),
+        Symptom.QUOTA_USED_UP: Row(Blame.OBJECT, Follows.WAIT, PendingReason.QUOTA_EXCEEDED),
+        Symptom.NAME_TAKEN: Row(Blame.OBJECT, Follows.WAIT, PendingReason.NAME_CONFLICT),
+        Symptom.NO_RIGHT: Row(Blame.SITE, Follows.WAIT, PendingReason.NAMESPACE_NOT_SERVED),
+        Symptom.ACCOUNT_NOT_USABLE: Row(Blame.SITE, Follows.WAIT, PendingReason.TEMPLATE_INVALID),
+        Symptom.ERRED: Row(Blame.CLOSEKNIT, Follows.TELL, PendingReason.INTERNAL_ERROR),
     }
 )
+
+
+def end_reason(symptom: Symptom) -> EndReason:
+    """Why an attempt ends by this symptom. Raises ValueError for one that ends none."""
+    return EndReason(TABLE[symptom].reason)
+
+
+def pending_reason(symptom: Symptom) -> PendingReason:
+    """Why a job waits for this symptom. Raises ValueError for one that none waits for."""
+    return PendingReason(TABLE[symptom].reason)

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.job import InvalidJob
 from closeknit.lifecycle.answers import NOTHING
 from closeknit.lifecycle.asked import Entry, Schedule
-from closeknit.lifecycle.follow import BROKEN_PAUSE_S, follow
+from closeknit.lifecycle.follow import follow
 from closeknit.lifecycle.followed import Followed, followed
-from closeknit.lifecycle.invalid import refuse_invalid
+from closeknit.lifecycle.invalid import erred, refuse_invalid
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.schedule import schedule
-from closeknit.lifecycle.subject import empty
 from closeknit.placement.tables import Tables
 
 
@@ -64,8 +64,8 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
             if not plan.writes and plan.error is None:
                 known[entry] = followed(entry, cluster, wake_at)
     unread = sorted(key for key in cluster.invalid_jobs if key not in memory.busy)
-    invalid = (refuse_invalid(cluster.invalid_jobs[key], now) for key in unread)
-    plans += [plan for plan in invalid if plan.writes]
+    invalid = (_refused(cluster.invalid_jobs[key], memory, now) for key in unread)
+    plans += [plan for plan in invalid if plan.writes or plan.error is not None]
     return Decision(verdicts, tuple(plans), known, min(moments, default=None))
 
 
@@ -74,4 +74,11 @@ def _plan(entry: Entry, cluster: Cluster, memory: Memory, now: datetime) -> Plan
     try:
         return follow(entry.job, entry.verdict, cluster, now, answers=answers, epoch=memory.epoch)
     except Exception as error:  # one job must not keep all others waiting
-        return empty(entry.job, wake_after_s=BROKEN_PAUSE_S, error=error)
+        return erred(entry.job, now, error)
+
+
+def _refused(job: InvalidJob, memory: Memory, now: datetime) -> Plan:
+    try:
+        return refuse_invalid(job, now, memory.answers.get(job.metadata.uid or "", NOTHING))
+    except Exception as error:
+        return erred(job, now, error)

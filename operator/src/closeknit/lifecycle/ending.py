@@ -1,25 +1,29 @@
 """How an attempt ends, and with it the job or not."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from closeknit.api.names import EndReason, EventAction, Role, service_name
+from closeknit.api.names import EndReason, EventAction, ExclusionReason, Role, service_name
+from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.booking import Share
 from closeknit.cluster.dra import ResourceClaim
+from closeknit.cluster.node import NodeView
+from closeknit.cluster.objects import UNSCHEDULABLE_TAINT
 from closeknit.cluster.pod import Pod
+from closeknit.cluster.symptoms import Said, Symptom, failed_container, of_pod
 from closeknit.launch.nccl import NVLS
 from closeknit.launch.remedy import Remedy
-from closeknit.lifecycle import avoided, statuses
+from closeknit.lifecycle import avoided, remedies, statuses
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.gangs import Lost
+from closeknit.lifecycle.avoided import Unfit
+from closeknit.lifecycle.blame import TABLE, Blame, Follows, Row, end_reason
+from closeknit.lifecycle.gangs import Lost, uuids
 from closeknit.lifecycle.obstacles import Obstacle, told
 from closeknit.lifecycle.plan import Delete, Plan
-from closeknit.lifecycle.remedies import called_for, end_reason
+from closeknit.lifecycle.remedies import called_for
 from closeknit.lifecycle.shortcoming import Shortcoming, shortcoming
 from closeknit.lifecycle.subject import deletions
-
-DISRUPTION = "DisruptionTarget"  # the condition by which Kubernetes marks a Pod before it ends it
-_OF_THE_JOB = ("DeadlineExceeded",)  # template.spec.activeDeadlineSeconds
 
 
 def end(
@@ -28,17 +32,40 @@ def end(
     message: str,
     *,
     again: Sequence[Share] | None = None,
-    unfit: Sequence[str] = (),
+    unfit: Unfit = MappingProxyType({}),
     lacks: Shortcoming | None = None,
 ) -> Plan:
     """The attempt ends uncharged, its Pods go, and the next one follows: on the shares of `again` if there are any, for
-    a while not on the nodes of `unfit`."""
+    a while not on the nodes, or not with the GPUs, of `unfit`."""
     subject = attempt.subject
     seen = avoided.unfit(unfit, subject.job, subject.cluster, subject.now)
     status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen, lacks=lacks)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     notice = subject.notice(reason, message, action=EventAction.RESTART, warning=True)
     return subject.plan(status, actions=(*deletions(subject.children.own), service), notice=notice)
+
+
+def is_cordoned(view: NodeView | None) -> bool:
+    """Whether somebody has cordoned a node, as a drain does before it evicts the node's Pods."""
+    return view is not None and UNSCHEDULABLE_TAINT in view.taints
+
+
+def whole(nodes: Iterable[str]) -> Unfit:
+    """Nodes that are unfit as a whole."""
+    return {node: () for node in nodes if node}
+
+
+def gpus_or_node(attempt: Attempt, share: Share) -> tuple[str, ...]:
+    """UUIDs of a share's GPUs, that the job may try the node's others; none, for the node as a whole, where a device
+    plugin chooses the GPUs, or more than half of the node's have been tried."""
+    subject = attempt.subject
+    view = subject.cluster.nodes.get(share.node)
+    named = uuids(view, share) if view is not None and share.binding is Binding.DRA else None
+    if view is None or named is None:
+        return ()
+    before = avoided.avoided(subject.job, subject.cluster, subject.now).devices.get(share.node, frozenset())
+    there = [device.uuid for device in view.mig] if share.mig_device else view.usable
+    return named if 2 * len(before.union(named)) <= len(there) else ()
 
 
 def node_changed(attempt: Attempt, lost: Lost) -> Plan:
@@ -56,34 +83,118 @@ def claim_stays(attempt: Attempt, claim: ResourceClaim) -> Plan:
 def left_behind(attempt: Attempt, stays: Sequence[Obstacle]) -> Plan:
     """What is left of an attempt before does not go: a finalizer, a process that ignores its end, a kubelet that
     hangs. Its nodes are somebody else's for a while."""
-    nodes = sorted({each.node for each in stays if each.node})
     message = f"{told(stays)}; that takes too long, and the job is placed anew"
-    return end(attempt, EndReason.GPU_TAKEN, message, unfit=nodes)
+    return end(attempt, EndReason.GPU_TAKEN, message, unfit=whole(each.node for each in stays))
 
 
-def is_disrupted(pod: Pod) -> bool:
-    """Whether Kubernetes itself ends the Pod. A rank that fails because another one was disrupted bears no mark."""
-    condition = pod.condition(DISRUPTION)
-    return condition is not None and condition.status == "True" and pod.phase != "Succeeded"
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is said of one Pod of a gang that has failed, or is being ended."""
+
+    pod: Pod
+    share: Share
+    trainer: str | None
+    """Name of the container that decides."""
+    said: Said
+
+    @property
+    def row(self) -> Row:
+        """Whose fault it is, and what follows."""
+        return TABLE[self.said.symptom]
 
 
-def is_refused(pod: Pod) -> bool:
-    """Whether the kubelet did not take the Pod: it failed for a reason of its own, and no container of it has begun."""
-    has_begun = any(container.running or container.exit_code is not None for container in pod.containers)
-    return pod.phase == "Failed" and bool(pod.node) and pod.reason not in {"", *_OF_THE_JOB} and not has_begun
+def failures(attempt: Attempt) -> list[Failure]:
+    """What is said of the gang's Pods that have failed, or are being ended; what is to blame comes first.
+
+    What is not the job's fault stands before what is, for the others fail with it, and Kubernetes' own mark before
+    all. Of its own what has a name of its own, as want of memory, stands before a mere exit code, and what ended
+    earlier before what ended later.
+    """
+    found: list[Failure] = []
+    for pod, share in zip(attempt.pods, attempt.booking.shares, strict=True):
+        trainer = attempt.trainer_of(share)
+        if pod is not None and (said := of_pod(pod, trainer)) is not None:
+            found.append(Failure(pod, share, trainer, said))
+    if found and all(each.row.blame is Blame.JOB for each in found) and (silent := _silent_node(attempt)) is not None:
+        found = [replace(each, said=Said(Symptom.NODE_NOT_READY, silent)) for each in found]
+    return sorted(found, key=_weight)
+
+
+def _weight(failure: Failure) -> tuple[bool, bool, bool, str]:
+    container = failed_container(failure.pod, failure.trainer)
+    symptom = failure.said.symptom
+    return (
+        failure.row.blame is Blame.JOB,
+        symptom is not Symptom.DISRUPTED,
+        symptom is Symptom.EXITED,
+        "" if container is None else container.ended,
+    )
+
+
+def _silent_node(attempt: Attempt) -> str | None:
+    """That a node of the gang is gone or not Ready: then what failed on it, or beside it, tells nothing of the job."""
+    for share in attempt.booking.shares:
+        view = attempt.subject.cluster.nodes.get(share.node)
+        if view is None:
+            return f"node {share.node} is no longer there"
+        if view.exclusion is not None and view.exclusion.reason is ExclusionReason.NOT_READY:
+            return f"node {share.node} is not ready: {view.exclusion.message}"
+    return None
+
+
+def blameless(attempt: Attempt) -> Plan | None:
+    """The end of an attempt by what is not the job's fault; None where nothing else is known to have ended its Pods."""
+    found = failures(attempt)
+    if not found or found[0].row.blame is Blame.JOB:
+        return None
+    first = found[0]
+    alike = [each for each in found if each.row.reason is first.row.reason and each.row.blame is not Blame.JOB]
+    more = f"; {len(alike) - 1} more likewise" if len(alike) > 1 else ""
+    unfit = _unfit(attempt, alike)
+    then = "" if unfit else "; the job starts again"
+    return end(attempt, end_reason(first.said.symptom), f"{_told(first)}{more}{then}", unfit=unfit)
+
+
+def _unfit(attempt: Attempt, found: Sequence[Failure]) -> Unfit:
+    """The nodes that took Pods amiss, and of those whose driver names a GPU, that GPU."""
+    nodes = whole(each.share.node for each in found if each.row.follows is Follows.ELSEWHERE)
+    shares = [each.share for each in found if each.row.follows is Follows.OTHER_GPUS]
+    return {**{share.node: gpus_or_node(attempt, share) for share in shares}, **nodes}
+
+
+def _told(failure: Failure) -> str:
+    """What has ended a Pod that is not the job's fault."""
+    pod, words = failure.pod, failure.said.words
+    said = f": {words}" if words else ""
+    match failure.said.symptom:
+        case Symptom.DISRUPTED:
+            where = f" of node {pod.node}" if pod.node else ""
+            return f"Pod {pod.name}{where} was disrupted{said}"
+        case Symptom.SHUT_DOWN | Symptom.PREEMPTED | Symptom.EVICTED:
+            return f"node {pod.node} ended Pod {pod.name}{said}"
+        case Symptom.CONTAINER_LOST:
+            return f"node {pod.node} lost a container of Pod {pod.name}, as it does when it is restarted{said}"
+        case Symptom.NODE_NOT_READY:
+            return f"Pod {pod.name} on node {pod.node} failed while {words}"
+        case Symptom.DEVICES_NOT_GIVEN | Symptom.GPU_NOT_GIVEN:
+            return f"node {pod.node} cannot give Pod {pod.name} its devices{said}"
+        case _:
+            return f"node {pod.node} refused Pod {pod.name}{said}"
 
 
 def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
     """A Pod is gone, or going, before it was over: the job starts again, where it was if that `is_fit`."""
-    if others := [pod for pod in attempt.present if is_disrupted(pod)]:
-        return disrupted(attempt, others)
-    if others := [pod for pod in attempt.present if is_refused(pod)]:
-        return refused(attempt, others)  # else the next attempt would take the same nodes
+    if (made := blameless(attempt)) is not None:
+        return made
     job = attempt.subject.job
     name = f"{job.metadata.name}-a{attempt.booking.attempt}"
     missing = ((position, attempt.booking.shares[position].server) for position in attempt.missing)
     gone = [f"{name} rank {rank}" if server is None else f"{name} server {server}" for rank, server in missing]
     who = ", ".join([*(f"Pod {pod.name}" for pod in attempt.ending), *gone][:4])
+    left = [*(pod.node for pod in attempt.ending), *(attempt.booking.shares[at].node for at in attempt.missing)]
+    if drained := [node for node in left if is_cordoned(attempt.subject.cluster.nodes.get(node))]:
+        message = f"{who} was evicted from node {drained[0]}, which is cordoned as for a drain; the job starts again"
+        return end(attempt, end_reason(Symptom.DRAINED), message)
     message = f"{who} was deleted before it was over; the job starts again"
     again = None
     if is_fit and not isinstance(attempt.gang(), Lost):
@@ -114,36 +225,16 @@ def succeeded(attempt: Attempt) -> Plan:
     return subject.plan(status, notice=subject.notice(EndReason.SUCCEEDED, message, action=EventAction.FINISH))
 
 
-def disrupted(attempt: Attempt, pods: Sequence[Pod]) -> Plan:
-    """Pods were ended by a drain, a taint, a shutdown of their node, a preemption: the job starts again."""
-    condition = pods[0].condition(DISRUPTION)
-    why = (condition.message or condition.reason or "") if condition is not None else ""
-    where = f" of node {pods[0].node}" if pods[0].node else ""
-    message = f"Pod {pods[0].name}{where} was disrupted{f': {why}' if why else ''}; the job starts again"
-    return end(attempt, EndReason.DISRUPTED, message)
-
-
-def refused(attempt: Attempt, pods: Sequence[Pod]) -> Plan:
-    """Kubelets did not take Pods that were bound to them: the job goes elsewhere."""
-    message = f"node {pods[0].node} refused Pod {pods[0].name}: {pods[0].reason}"
-    message += f" ({pods[0].message.strip()})" if pods[0].message.strip() else ""
-    message += f"; {len(pods) - 1} more were refused" if len(pods) > 1 else ""
-    return end(attempt, EndReason.NODE_REFUSED, message, unfit=[pod.node for pod in pods])
-
-
 def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
-    """A Pod has failed, and so has the job, unless that was no fault of its own."""
-    if others := [pod for pod in attempt.present if is_disrupted(pod)]:
-        return disrupted(attempt, others)
-    if others := [pod for pod in attempt.present if is_refused(pod)]:
-        return refused(attempt, others)
+    """A Pod has failed by the job's own fault, and so has the job, unless another setting or other nodes may help."""
     subject = attempt.subject
     pods = [pod for pod in attempt.present if pod.phase == "Failed"]
     if (made := _remedied(attempt, pods, is_fit=is_fit)) is not None:
         return made
-    message = _end_of(pods[0])
-    if len(pods) > 1:
-        message += f"; {len(pods) - 1} more failed"
+    found = failures(attempt)
+    message = _own_end(found[0])
+    if len(found) > 1:
+        message += f"; {len(found) - 1} more failed"
     status = statuses.finished(subject.job, subject.now, EndReason.POD_FAILED, message, succeeded=False)
     notice = subject.notice(EndReason.POD_FAILED, message, action=EventAction.FINISH, warning=True)
     return subject.plan(status, actions=deletions(subject.children.live), notice=notice)
@@ -162,18 +253,26 @@ def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | 
         return None
     message = f"Pod {pod.name} of node {pod.node}: {made.value}"
     if made is Remedy.ELSEWHERE:
-        return end(attempt, end_reason(made), message, unfit=[each.node for each in pods])
+        return end(attempt, remedies.end_reason(made), message, unfit=whole(each.node for each in pods))
     again = [replace(share, actual=None, succeeded=False) for share in attempt.booking.shares] if is_fit else None
     lacks = shortcoming(replace(gang, remedies=gang.remedies | {made}), subject.cluster)
-    return end(attempt, end_reason(made), message, again=again, lacks=lacks)
+    return end(attempt, remedies.end_reason(made), message, again=again, lacks=lacks)
 
 
-def _end_of(pod: Pod) -> str:
-    """How a Pod failed: what the kubelet knows of its containers."""
-    for container in pod.containers:
-        if container.exit_code:
-            why = f" ({container.reason})" if container.reason not in {"", "Error"} else ""
-            said = f": {container.message.strip()}" if container.message.strip() else ""
-            where = f"Pod {pod.name} on node {pod.node}"
-            return f"container {container.name} of {where} ended with exit code {container.exit_code}{why}{said}"
-    return f"Pod {pod.name} on node {pod.node or '(none)'} failed before a container ended"
+def _own_end(failure: Failure) -> str:
+    """How a Pod has failed by the job's own fault, and what to do where that is known."""
+    pod, said = failure.pod, failure.said
+    where = f"Pod {pod.name} on node {pod.node or '(none)'}"
+    match said.symptom:
+        case Symptom.OVER_ITS_STORAGE:
+            return f"{where} was ended for the disk that it uses itself: {said.words}; raise that limit, or use less"
+        case Symptom.PAST_ITS_DEADLINE:
+            return f"{where} ran longer than activeDeadlineSeconds of its template allows: {said.words}"
+    container = failed_container(pod, failure.trainer)
+    if container is None:
+        return f"{where} failed before a container ended"
+    why = f" ({container.reason})" if container.reason not in {"", "Error"} else ""
+    words = f": {said.words}" if said.words else ""
+    if said.symptom is Symptom.OUT_OF_MEMORY:
+        words = f"{words}; it used more memory than it may: raise resources.limits.memory of the template, or use less"
+    return f"container {container.name} of {where} ended with exit code {container.exit_code}{why}{words}"

@@ -17,14 +17,13 @@ from closeknit.lifecycle.book import book
 from closeknit.lifecycle.children import children
 from closeknit.lifecycle.conditions import stated, timestamp
 from closeknit.lifecycle.ending import succeeded
+from closeknit.lifecycle.invalid import erred
 from closeknit.lifecycle.keep import keep
 from closeknit.lifecycle.patience import patient_until
 from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Action, Delete, Plan
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
-
-BROKEN_PAUSE_S = 60.0
 
 
 def follow(
@@ -53,7 +52,8 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
         case Cause.NOT_ASKED:
             return replace(empty(job), actions=_undone(subject))
         case Cause.MISTAKE:
-            return empty(job, wake_after_s=BROKEN_PAUSE_S, error=refusal.error)
+            assert refusal.error is not None  # noqa: S101 - of this cause, for the type checker
+            return erred(job, now, refusal.error)
         case Cause.OVER:
             status = statuses.over(job, now, _stays(subject))
             return subject.plan(status, actions=deletions(subject.children.live))
@@ -69,7 +69,7 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
             patience = patient_until(job, now) if refusal.ends else None
             until = () if patience is None else (f"it waits until {timestamp(patience)} at the latest",)
             kept = subject.cluster.volumes_of(job).words
-            others = (*until, *((away.words,) if away.nodes else ()), *((f"its volumes: {kept}",) if kept else ()))
+            others = (*until, *((away.words,) if away.words else ()), *((f"its volumes: {kept}",) if kept else ()))
             message = "; ".join((refusal.message, *others))
             return _refuse(subject, replace(refusal, message=message), wake_after_s)
         case Cause.REFUSED:

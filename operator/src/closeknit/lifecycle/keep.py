@@ -18,6 +18,7 @@ from closeknit.lifecycle.conditions import found, is_true, stated
 from closeknit.lifecycle.demand import demand
 from closeknit.lifecycle.detour import counts_from, detour
 from closeknit.lifecycle.ending import (
+    blameless,
     child_deleted,
     claim_stays,
     failed,
@@ -54,7 +55,7 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
         return child_deleted(attempt, is_fit=is_fit)
     if has_failed:
         failing = [pod for pod in attempt.present if pod.phase == "Failed"]
-        return preflight.failed(attempt, failing) or failed(attempt, is_fit=is_fit)
+        return blameless(attempt) or preflight.failed(attempt, failing) or failed(attempt, is_fit=is_fit)
     held_up = None if attempt.has_run else stuck(attempt)
     if isinstance(held_up, Plan):
         return held_up

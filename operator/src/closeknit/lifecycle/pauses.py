@@ -16,6 +16,7 @@ _BAD_LUCK = frozenset(
         EndReason.OBJECT_MISSING,
         EndReason.NODE_REFUSED,
         EndReason.DISRUPTED,
+        EndReason.NODE_LOST,
         EndReason.MISPLACED,
     }
 )

@@ -8,7 +8,7 @@ exists, the end of an attempt before any child goes, and of a gang whose first P
 told.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from closeknit.api.names import EndReason, EventAction, EventReason, JobKey, PendingReason
@@ -83,10 +83,10 @@ class Plan:
     """When this job is to be looked at again though nothing may have changed by then."""
     adds: frozenset[Addition] = frozenset()
     """What the Pods of this Plan ask for on our behalf."""
-    error: Exception | None = None
+    error: Exception | None = field(default=None, compare=False)
     """What went wrong in deciding on this job: a mistake of ours, and no reason to leave the other jobs alone."""
 
     @property
     def writes(self) -> bool:
         """Whether there is anything to send."""
-        return self.status is not None or bool(self.opening) or bool(self.actions)
+        return self.status is not None or bool(self.opening) or bool(self.actions) or self.notice is not None

@@ -13,7 +13,7 @@ from closeknit.cluster.pod import ContainerState, Pod
 from closeknit.launch.preflight import SHELL, left_out_since
 from closeknit.launch.template import PREFLIGHT
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.ending import end, is_disrupted, is_refused
+from closeknit.lifecycle.ending import end, whole
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.remedies import called_for
 from closeknit.lifecycle.shortcoming import Shortcoming
@@ -79,10 +79,10 @@ def shown(attempt: Attempt) -> Shortcoming | None:
 
 def failed(attempt: Attempt, pods: Sequence[Pod]) -> Plan | None:
     """The next attempt without the nodes that a preflight found wanting, where it was to be enforced; without a
-    preflight where it could not run. None where no failed Pod failed by its preflight, where others ended the Pods,
-    where NCCL's error calls for another setting, and where too many attempts did."""
+    preflight where it could not run. None where no failed Pod failed by its preflight, where NCCL's error calls for
+    another setting, and where too many attempts did."""
     mine = [(pod, each) for pod in pods for each in pod.containers if each.name == PREFLIGHT and each.exit_code]
-    if not mine or any(is_disrupted(pod) or is_refused(pod) for pod in attempt.present):
+    if not mine:
         return None
     if called_for(pods, attempt.subject.job.status) is not None:
         return None
@@ -110,7 +110,7 @@ def _failed(attempt: Attempt, mine: Sequence[Pod]) -> Plan | None:
     if not unfit and any(each.error for each in found):
         unfit = sorted({pod.node for pod in mine if pod.node})
     message = f"preflight: {_words(attempt, found) or 'it failed without a word'}; the job is placed anew"
-    return end(attempt, EndReason.PREFLIGHT_FAILED, message, unfit=unfit)
+    return end(attempt, EndReason.PREFLIGHT_FAILED, message, unfit=whole(unfit))
 
 
 def _named(shares: Sequence[Share], found: Sequence[Finding]) -> set[int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from closeknit.api.names import ConditionReason, ConditionType, EndReason, PendingReason
+from closeknit.api.names import ConditionReason, ConditionType, EndReason, JobKey, PendingReason
 from closeknit.api.objects import ObjectMeta
 from closeknit.api.trainingjob_status import (
     Attempt,
@@ -22,6 +22,11 @@ from closeknit.lifecycle.shortcoming import NO_IPC_LOCK, Shortcoming
 
 class Stored(Protocol):
     """A job as it is stored, whether its spec can be read or not."""
+
+    @property
+    def key(self) -> JobKey:
+        """Namespace and name."""
+        ...
 
     @property
     def metadata(self) -> ObjectMeta:
@@ -69,6 +74,31 @@ def waiting(
             nearest=told if nearest is None else [stated(change) for change in nearest],
         ),
     )
+
+
+def undecided(job: Stored, now: datetime, reason: PendingReason, message: str) -> TrainingJobStatus:
+    """Nothing can be decided on it, and this is why. What it holds it keeps, and what was said of that stays; the
+    stored status where that reason was told of this spec already."""
+    placed = found(job.status.conditions, ConditionType.PLACED)
+    is_same_spec = job.status.observed_generation == job.metadata.generation
+    if is_same_spec and placed is not None and placed.reason == reason:
+        return job.status
+    holds = job.status.placement is not None
+    observation = Observation(ConditionType.PLACED, holds, reason, message)
+    if holds:
+        return _next(job, now, observation)
+    pending = Pending(reason=reason, message=stated(message), since=timestamp(now))
+    return _next(job, now, observation, placement=None, pending=pending)
+
+
+def decided(job: Stored, status: TrainingJobStatus, now: datetime) -> TrainingJobStatus:
+    """The status without what `undecided` said of a job that holds GPUs; the very same where it said nothing."""
+    placed = found(status.conditions, ConditionType.PLACED)
+    if status.placement is None or placed is None or placed.status != "True" or placed.reason == ConditionReason.BOOKED:
+        return status
+    said = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(status.placement))
+    conditions = observed(status.conditions, [said], generation=job.metadata.generation, now=now)
+    return status.model_copy(update={"conditions": conditions})
 
 
 def cleaning(job: Stored, now: datetime) -> TrainingJobStatus:
@@ -125,7 +155,9 @@ def running(
     job: Stored, now: datetime, shares: Sequence[Share], verified: Observation, lacks: Sequence[Shortcoming | None]
 ) -> TrainingJobStatus:
     """All its Pods run; `lacks` is all that they lack, and empty where what was told of that stays."""
-    message = f"{len(shares)} of {len(shares)} Pods run"
+    over = sum(1 for share in shares if share.succeeded)
+    ended = f", {over} {'has' if over == 1 else 'have'} ended with exit code 0" if over else ""
+    message = f"{len(shares) - over} of {len(shares)} Pods run{ended}"
     observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
     found = (told for each in lacks for told in _degraded(job, each))
     return _next(job, now, observation, verified, *found, placement=_with(job, shares))

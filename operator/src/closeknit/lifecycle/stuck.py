@@ -12,12 +12,13 @@ from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking import Share
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.pod import Pod
-from closeknit.cluster.symptoms import Symptom, of_scheduler
+from closeknit.cluster.symptoms import Symptom, of_pod, of_scheduler
 from closeknit.cluster.volumes import Volumes
 from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.blame import TABLE, Follows
+from closeknit.lifecycle.avoided import Unfit
+from closeknit.lifecycle.blame import TABLE, Follows, end_reason
 from closeknit.lifecycle.children import own_claim
-from closeknit.lifecycle.ending import end
+from closeknit.lifecycle.ending import end, gpus_or_node, is_cordoned, whole
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.pauses import lingers_from, over_at
 from closeknit.lifecycle.plan import Plan
@@ -109,6 +110,10 @@ def _lingering(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance:
     silent = _silent(attempt, pod, view) if pod.node else None
     if silent is not None and (silent.until is None or silent.until <= until):
         return silent  # nobody there heeds the grace period
+    mark = of_pod(pod, None)
+    if is_cordoned(view) or (mark is not None and mark.symptom is Symptom.DISRUPTED):
+        message = f"Pod {pod.name} was evicted from node {view.name} before the gang ran, and is not gone"
+        return _Hindrance(EndReason.DISRUPTED, f"{message}; the job starts again", view.name, until)
     message = f"Pod {pod.name} was deleted before the gang ran, and is not gone; the job starts again"
     return _Hindrance(EndReason.CHILD_DELETED, message, view.name, until)
 
@@ -131,7 +136,8 @@ def _refused(attempt: Attempt, pod: Pod, node: str, volumes: Volumes) -> _Hindra
         return None
     said = of_scheduler(condition.message or "")
     words = condition.message or "no reason given"
-    row = TABLE[_of_volumes(_of_own_claim(attempt, pod, said.symptom), volumes)]
+    symptom = _of_volumes(_of_own_claim(attempt, pod, said.symptom), volumes)
+    row = TABLE[symptom]
     until = over_at(condition.last_transition_time, row.after, attempt.subject.now)
     if row.reason is EndReason.GPU_TAKEN:
         message = f"Pod {pod.name} lost GPUs of node {node} to somebody else ({words}); the job is placed anew"
@@ -139,7 +145,7 @@ def _refused(attempt: Attempt, pod: Pod, node: str, volumes: Volumes) -> _Hindra
         message = f"Pod {pod.name} waits for an object: {words}; it is tried again from time to time"
     else:
         message = f"Pod {pod.name} cannot be scheduled on node {node}: {words}"
-    return _Hindrance(row.reason, message, node, until, is_of_node=row.follows is not Follows.WAIT)
+    return _Hindrance(end_reason(symptom), message, node, until, is_of_node=row.follows is not Follows.WAIT)
 
 
 def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
@@ -173,14 +179,15 @@ def _of_volumes(symptom: Symptom, volumes: Volumes) -> Symptom:
     return Symptom.VOLUME_BEING_MADE if is_making else symptom
 
 
-def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:
-    """Nodes of which nobody but the Pods that were refused there tells that they are unfit.
+def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> Unfit:
+    """Nodes of which nobody but the Pods that were refused there tells that they are unfit, or the GPUs of them.
 
     Where a node is excluded, or somebody is seen to hold the GPUs, placement sees it. GPUs that the scheduler finds
-    taken by nobody we know (a preemption's nominee, a device that an admin has tainted) are bad luck once.
+    taken by nobody we know (a preemption's nominee, a device that an admin has tainted) are bad luck once. Then the
+    node's other GPUs are tried where claims say which, and the node is left where a device plugin chooses.
     """
-    avoided = {EndReason.UNSCHEDULABLE, EndReason.CHILD_DELETED}
-    refused = [each.node for each in hindrances if each.reason in avoided and each.is_of_node]
+    avoided = {EndReason.UNSCHEDULABLE, EndReason.CHILD_DELETED, EndReason.DISRUPTED}
+    refused = whole(each.node for each in hindrances if each.reason in avoided and each.is_of_node)
     taken = {each.node for each in hindrances if each.reason is EndReason.GPU_TAKEN}
     job, cluster = attempt.subject.job, attempt.subject.cluster
     before = [ended.reason for ended in job.status.attempts[-1:]]
@@ -189,7 +196,8 @@ def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> list[str]:
     unbooked = cluster.with_job(job.model_copy(update={"status": TrainingJobStatus()}))
     left = freed(job, attempt.subject.children.own, unbooked).nodes
     wanted = {share.node: share for share in attempt.booking.shares if share.node in taken}
-    return [*refused, *(node for node, share in wanted.items() if _are_free(left[node], share))]
+    free = {node: share for node, share in wanted.items() if _are_free(left[node], share)}
+    return {**{node: gpus_or_node(attempt, share) for node, share in free.items()}, **refused}
 
 
 def _are_free(view: NodeView, share: Share) -> bool:

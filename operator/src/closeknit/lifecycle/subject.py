@@ -12,6 +12,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
 from closeknit.launch.gang import Manifest
 from closeknit.launch.template import account
+from closeknit.lifecycle import statuses
 from closeknit.lifecycle.answers import Answers
 from closeknit.lifecycle.children import Children
 from closeknit.lifecycle.demand import Demand
@@ -51,7 +52,7 @@ class Subject:
     ) -> Plan:
         """The Plan. A status that is stored already is not written again, and nobody is told of it again."""
         metadata = self.job.metadata
-        wanted = self.job.status if status is None else status
+        wanted = statuses.decided(self.job, self.job.status if status is None else status, self.now)
         if wanted.observed_generation not in {None, metadata.generation}:
             wanted = wanted.model_copy(update={"observed_generation": metadata.generation})
         changed = wanted if wanted != self.job.status else None
@@ -96,7 +97,7 @@ class Subject:
         return notice(self.job.metadata, self.attempt, reason, note, action=action, warning=warning)
 
 
-def empty(job: TrainingJob, *, wake_after_s: float | None = None, error: Exception | None = None) -> Plan:
+def empty(job: statuses.Stored, *, wake_after_s: float | None = None, error: Exception | None = None) -> Plan:
     """The Plan that writes nothing."""
     metadata = job.metadata
     return Plan(

@@ -30,7 +30,12 @@ TOLD_WITHIN = timedelta(seconds=30)
 _OF_NAMESPACE = frozenset({PendingReason.QUOTA_EXCEEDED, PendingReason.NAMESPACE_NOT_SERVED})
 # What another job's try does not change: what the job itself lacks, and a wait that is counted from when it was told.
 _STAYS_TOLD = frozenset(
-    {PendingReason.NAME_CONFLICT, PendingReason.TEMPLATE_INVALID, PendingReason.WAITING_FOR_PREFERRED}
+    {
+        PendingReason.NAME_CONFLICT,
+        PendingReason.TEMPLATE_INVALID,
+        PendingReason.CHANGED_ON_THE_WAY,
+        PendingReason.WAITING_FOR_PREFERRED,
+    }
 )
 
 

@@ -1,7 +1,8 @@
-"""Pods of a running gang that their kubelet calls not ready: a readiness or startup probe that never passes.
+"""Pods of a running gang that their kubelet calls not ready: a readiness or startup probe that never passes, or a
+container beside the trainer that has ended with an error.
 
 It is told and nothing ends by it: ranks find each other whether they are ready or not, and only the user knows what the
-probe stands for.
+probe, or the container, stands for.
 """
 
 from datetime import datetime, timedelta
@@ -24,8 +25,8 @@ def unready(attempt: Attempt) -> Shortcoming | None:
     return Shortcoming(
         ConditionReason.PODS_NOT_READY,
         f"Pods of it run and have not been ready for {UNREADY_FOR.total_seconds() / 60:.0f} min; kubectl get pods -l "
-        f"{JOB_LABEL}={attempt.subject.job.key.name} tells which, kubectl describe pod which probe fails; ranks reach "
-        "each other all the same",
+        f"{JOB_LABEL}={attempt.subject.job.key.name} tells which, kubectl describe pod which probe fails or which "
+        "container has ended; ranks reach each other all the same",
     )
 
 
@@ -56,4 +57,6 @@ def _until(pod: Pod, now: datetime) -> datetime | None:
     ready = pod.condition("Ready") if pod.phase == "Running" else None
     if ready is None or ready.status != "False" or pod.deletion_timestamp is not None:
         return None
+    if any(container.exit_code == 0 and not container.init for container in pod.containers):
+        return None  # a helper that is done leaves its Pod not ready for good
     return over_at(ready.last_transition_time, UNREADY_FOR, now)

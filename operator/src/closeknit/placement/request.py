@@ -9,6 +9,7 @@ from closeknit.api.affinity import NodeAffinity, required_node_affinity
 from closeknit.api.names import MNNVL, JobKey, NodeLabel
 from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
+from closeknit.api.toleration import architecture_tolerations
 from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, Parallelism, RdmaPolicy, TrainingJobSpec
 from closeknit.cluster.exposure import asked, claims_itself
 from closeknit.cluster.requests import Needs
@@ -152,9 +153,11 @@ def request(job: JobKey, spec: TrainingJobSpec, volumes: frozenset[NodeAffinity]
         mig=spec.gpu.mig,
         rdma=spec.network.rdma,
         traffic_class=spec.network.traffic_class,
-        tolerations=tuple(toleration(entry) for entry in tolerations if isinstance(entry, dict))
-        if isinstance(tolerations, list)
-        else (),
+        tolerations=tuple(
+            toleration(entry)
+            for entry in (*(tolerations if isinstance(tolerations, list) else ()), *architecture_tolerations(template))
+            if isinstance(entry, dict)
+        ),
         node_selector=_selector(spec, selector if isinstance(selector, dict) else {}),
         leaves_channels=not _sets(template, MNNVL),
         needs=needs_on_a_node(spec),

@@ -1,0 +1,53 @@
+"""What admission says of a gang's Pods: whose fault it is. What is read of it is what the chart's policy says."""
+
+from pathlib import Path
+
+import pytest
+
+from closeknit.cluster.symptoms import FENCE, FENCED_NAMESPACES, Symptom, of_denial
+from scenarios.manifests import training_job
+from scenarios.story import Story, plugin_node
+
+ADMISSION = Path(__file__).parents[3] / "helm/closeknit/templates/admission"
+DENIES = f"ValidatingAdmissionPolicy '{FENCE}' with binding '{FENCE}' denied request: "
+
+
+def test_the_names_and_words_that_are_read_are_those_of_the_chart() -> None:
+    assert f"name: {FENCE}" in (ADMISSION / "operator.yaml").read_text()
+    assert FENCED_NAMESPACES in (ADMISSION / "_children.tpl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("message", "symptom"),
+    [
+        (f"{DENIES}a Pod of the operator goes through the default scheduler", Symptom.CHANGED_ON_THE_WAY),
+        (f"{DENIES}{FENCED_NAMESPACES} (kube-...) nor in its own", Symptom.SYSTEM_NAMESPACE),
+        ("ValidatingAdmissionPolicy 'no-latest' denied request: use no latest", Symptom.POD_DENIED),
+        ('admission webhook "validate.kyverno.svc-fail" denied the request: no', Symptom.POD_DENIED),
+        ('violates PodSecurity "restricted:latest": host namespaces', Symptom.POD_DENIED),
+    ],
+)
+def test_whose_word_it_is(message: str, symptom: Symptom) -> None:
+    assert of_denial(f'pods "train-a1-worker-00000" is forbidden: {message}') is symptom
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "kube-public"])
+def test_in_a_namespace_of_kubernetes_nothing_is_asked_and_the_job_is_told_to_go(namespace: str) -> None:
+    job = training_job(spec={"gpus": 8})
+    job["metadata"]["namespace"] = namespace
+    story = Story(*plugin_node("gpu-1"), job)
+    story.settle()
+    pending = story.status(namespace=namespace).pending
+    assert pending is not None
+    assert (pending.reason, story.written) == ("NamespaceNotServed", ["status Queued"])
+    assert pending.message.startswith("closeknit makes no Pods in the namespaces of Kubernetes (kube-...)")
+
+
+def test_in_the_operators_own_namespace_the_policys_words_are_told_in_ours() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.forbidden["train-a1-worker-00000"] = f"{DENIES}{FENCED_NAMESPACES} (kube-...) nor in its own"
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert (pending.reason, story.pods()) == ("NamespaceNotServed", [])
+    assert "create the job in another namespace" in pending.message
