@@ -121,7 +121,7 @@ def storage(namespace: str) -> tuple[list[Manifest], list[str]]:
     for number in range(BOUND):
         name = f"bound-{number}"
         terms = None if chance.random() < 0.2 else [_term(chance) for _ in range(chance.randint(1, 3))]
-        reference = {"claimRef": {"namespace": namespace, "name": name}}
+        reference: Manifest = {"claimRef": {"namespace": namespace, "name": name}}
         objects += [volume(f"v-{name}", terms=terms, labels=_zones(chance), **reference), claim(name, namespace)]
         kinds.append(name)
     for number in range(FREE + MADE):
@@ -132,7 +132,7 @@ def storage(namespace: str) -> tuple[list[Manifest], list[str]]:
         allowed = (
             {"allowedTopologies": [{"matchLabelExpressions": [zones]}]} if is_made and chance.random() < 0.8 else {}
         )
-        disks = [
+        disks: list[Manifest] = [
             {
                 "terms": [_term(chance)] if chance.random() < 0.8 else None,
                 "labels": {"tier": chance.choice(["fast", "slow"])},
@@ -254,7 +254,7 @@ def bound(bed: Bed, name: str) -> bool:
 
 def test_a_job_goes_to_its_disk_at_the_first_attempt(bed: Bed, made: list[tuple[str, str]]) -> None:
     """Of two equal nodes the first by name is taken, unless the disk is elsewhere."""
-    reference = {"claimRef": {"namespace": bed.namespace, "name": "data"}}
+    reference: Manifest = {"claimRef": {"namespace": bed.namespace, "name": "data"}}
     make(bed, made, volume(f"disk-{bed.namespace}", terms=on(SECOND), **reference), claim("data", bed.namespace))
     bed.cluster.wait_for(lambda: bound(bed, "data"), "the claim to be bound")
     bed.submit(gpus=8, gpu=H200, template=using("data"))
@@ -270,7 +270,7 @@ def test_a_job_waits_for_its_claim_without_holding_anything(bed: Bed, made: list
     )
     assert bed.job()["status"].get("placement") is None
     assert (bed.names("pods"), bed.names("services")) == ([], [])
-    reference = {"claimRef": {"namespace": bed.namespace, "name": "data"}}  # else it is bound within 15 s
+    reference: Manifest = {"claimRef": {"namespace": bed.namespace, "name": "data"}}  # else it is bound within 15 s
     make(bed, made, volume(f"nfs-{bed.namespace}", **reference), claim("data", bed.namespace))
     status = bed.wait_for_state("Running")
     assert (bed.nodes_of_pods(), status.get("attempts", [])) == ([FIRST, SECOND], [])

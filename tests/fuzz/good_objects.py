@@ -92,6 +92,15 @@ DEVICE_CLASS: Object = {
 }
 
 
+TAINT_RULE: Object = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "broken"},
+    "spec": {
+        "deviceSelector": {"driver": "gpu.nvidia.com", "pool": "gpu-0001", "device": "gpu-0"},
+        "taint": {"key": "example.com/broken", "effect": "NoSchedule", "timeAdded": MOMENT},
+    },
+}
 STORAGE: tuple[Object, ...] = (
     {
         "apiVersion": "v1",
@@ -156,7 +165,7 @@ def _claim() -> Object:
 def good_objects() -> dict[Stream, list[Object]]:
     """By stream; each with what an API server sets."""
     found: dict[Stream, list[Object]] = {kind.stream: [] for kind in KINDS}
-    for each in [*objects(2), JOB, BOOKED, CHILD, PRIORITY, DEVICE_CLASS, *STORAGE, _claim()]:
+    for each in [*objects(2), JOB, BOOKED, CHILD, PRIORITY, DEVICE_CLASS, TAINT_RULE, *STORAGE, _claim()]:
         stream = next(kind.stream for kind in KINDS if kind.kind == each["kind"])
         if each["kind"] == "Pod":
             stream = Stream.CHILD_PODS if each is CHILD else Stream.OTHER_PODS

@@ -49,7 +49,8 @@ class ClusterError(Exception):
 class LocalCluster:
     """etcd, API server, controller manager, scheduler and kwok on free ports, in a temporary folder.
 
-    One `with_nodes` has a network for real nodes as well, which `harness.node.local_node` adds; that needs root.
+    One `with_nodes` has a network for real nodes as well, which `harness.node.local_node` adds; that needs root. One
+    with `taint_rules` has an admin who has turned DeviceTaintRules on, which Kubernetes 1.36 has off.
 
     Ready when entered, gone when left. Several can run at once. However the owning process ends, a supervisor process
     ends the programs and removes the folder.
@@ -63,8 +64,9 @@ class LocalCluster:
     switch: str  # the path of the nodes' network, where there is one
     pids: Mapping[str, int]  # of the control plane's programs, by name
 
-    def __init__(self, *, with_nodes: bool = False) -> None:
+    def __init__(self, *, with_nodes: bool = False, taint_rules: bool = False) -> None:
         self._with_nodes = with_nodes
+        self._features = programs.TAINT_RULES if taint_rules else ()
 
     def __enter__(self) -> Self:
         self.binaries = ensure_built()
@@ -250,8 +252,8 @@ class LocalCluster:
         if self._with_nodes:
             self._start("switch", programs.switch(port))
         self.wait_for(lambda: self._answers("/livez"), "the API server to answer", START_TIMEOUT_S)
-        self._start("kube-controller-manager", programs.kube_controller_manager(self.binaries))
-        self._start("kube-scheduler", programs.kube_scheduler(self.binaries))
+        self._start("kube-controller-manager", [*programs.kube_controller_manager(self.binaries), *self._features])
+        self._start("kube-scheduler", [*programs.kube_scheduler(self.binaries), *self._features])
         self._start("kwok", programs.kwok(self.binaries))
         self.wait_for(lambda: self._answers("/readyz"), "the API server to be ready", START_TIMEOUT_S)
         self.wait_for_default_account("default")
@@ -262,7 +264,8 @@ class LocalCluster:
 
     def _start_api_server(self) -> None:
         port = self._port.getsockname()[1]
-        self._start("kube-apiserver", programs.kube_apiserver(self.binaries, port, with_nodes=self._with_nodes))
+        command = programs.kube_apiserver(self.binaries, port, with_nodes=self._with_nodes)
+        self._start("kube-apiserver", [*command, *self._features, *(programs.SERVED_RULES if self._features else ())])
 
     def _start(self, name: str, command: list[str]) -> None:
         environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(self.directory)}

@@ -143,7 +143,7 @@ B = TypeVar("B", bound=Bed)
 def standing(kind: type[B], plugin_nodes: Sequence[str], dra_nodes: Sequence[str]) -> Iterator[B]:
     """A control plane of its own, for an operator would touch other tests' jobs."""
     profiles = dict.fromkeys(plugin_nodes, ON_PLUGIN_PROFILE) | dict.fromkeys(dra_nodes, ON_DRA_PROFILE)
-    with LocalCluster() as cluster:
+    with LocalCluster(taint_rules=True) as cluster:
         install(cluster)
         plugin = [node_object(name, profiles[name], plugin=True, rdma=8) for name in plugin_nodes]
         dra = [node_object(name, profiles[name], plugin=False) for name in dra_nodes]

@@ -106,6 +106,10 @@ def etcd(binaries: Binaries) -> list[str]:
     ]
 
 
+TAINT_RULES = ("--feature-gates=DRADeviceTaintRules=true",)
+SERVED_RULES = ("--runtime-config=resource.k8s.io/v1beta2=true",)  # beta of 1.36, where it is off
+
+
 def kube_apiserver(binaries: Binaries, port: int, *, with_nodes: bool) -> list[str]:
     """RBAC, ServiceAccount and owner-reference admission as in a real cluster, and an audit log of all writes.
 

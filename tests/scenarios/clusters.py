@@ -11,10 +11,12 @@ import yaml
 
 from closeknit.api.clustertopology import ClusterTopologySpec, Fabric
 from closeknit.api.names import HOST_LEVEL, ExclusionReason, GpuReason, JobKey
+from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.census import Census
-from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.cluster import Cluster, build
+from closeknit.cluster.kinds import from_document
 from closeknit.cluster.levels import Place
 from closeknit.cluster.node import (
     Exclusion,
@@ -33,6 +35,7 @@ from closeknit.cluster.table import EMPTY
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement.request import Request, request
 from scenarios.machines import MACHINES
+from scenarios.manifests import claiming, training_job, volume, volume_claim
 
 EXAMPLES = Path(__file__).parents[2] / "examples/clustertopology"
 FAULTS = {
@@ -158,6 +161,23 @@ def wanted(**spec: Any) -> Request:
     """The request of a TrainingJob's spec, by its fields."""
     whole = TrainingJobSpec.parse({"template": {"spec": {"containers": [{"name": "trainer"}]}}, **spec})
     return request(JobKey("team-a", "train"), whole)
+
+
+def asked(scenario: Mapping[str, Any]) -> Request:
+    """The request of a scenario file. `volumes` has of each claim of the job the labels of the nodes that its volume is
+    for: `data: {topology.kubernetes.io/zone: [a, b]}`."""
+    terms = {
+        claim: [{"key": key, "operator": "In", "values": values} for key, values in labels.items()]
+        for claim, labels in scenario.get("volumes", {}).items()
+    }
+    objects = [volume_claim(claim, volume=claim) for claim in terms]
+    for claim, expressions in terms.items():
+        made = volume(claim, claim=claim)
+        made["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+        objects.append(made)
+    job = training_job(spec=scenario["job"] | ({"template": claiming(*terms)} if terms else {}))
+    found = build(value for each in objects if (value := from_document(each))).volumes_of(TrainingJob.parse(job))
+    return replace(wanted(**scenario["job"]), volumes=found.required)
 
 
 def drawn(picture: Mapping[str, Any]) -> Cluster:

@@ -334,6 +334,18 @@ def device_class(name: str, resource: str | None = None, *, selectors: Sequence[
     }
 
 
+def device_taint_rule(
+    name: str = "broken", *, effect: str = "NoSchedule", version: str = "v1", **selector: Any
+) -> Manifest:
+    """One that taints the devices of these: driver, pool, device."""
+    return {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name},
+        "spec": {"deviceSelector": selector, "taint": {"key": "example.com/broken", "effect": effect}},
+    }
+
+
 def storage_class(
     name: str = "fast", *, waits: bool = True, provisioner: str = "disk.example.com", zones: Sequence[str] = ()
 ) -> Manifest:

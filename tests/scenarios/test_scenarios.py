@@ -15,7 +15,7 @@ from closeknit.lifecycle.patience import patient
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.tables import Tables
-from scenarios.clusters import drawn, wanted
+from scenarios.clusters import asked, drawn
 from scenarios.manifests import pod, training_job
 from scenarios.story import Story, plugin_node
 
@@ -51,7 +51,7 @@ def written(decision: Placement | NoFit) -> dict[str, Any]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_scenario_ends_as_its_file_says(file: Path) -> None:
     scenario = yaml.safe_load(file.read_text())
-    decision = place(drawn(scenario["cluster"]), wanted(**scenario["job"]), Tables())
+    decision = place(drawn(scenario["cluster"]), asked(scenario), Tables())
     assert written(decision) == scenario["expect"]
 
 
@@ -59,7 +59,7 @@ def test_a_scenario_ends_as_its_file_says(file: Path) -> None:
 def test_a_patient_job_first_asks_as_its_file_says(file: Path) -> None:
     scenario = yaml.safe_load(file.read_text())
     cluster, tables = drawn(scenario["cluster"]), Tables()
-    waiting = patient(wanted(**scenario["job"]), cluster, tables)
+    waiting = patient(asked(scenario), cluster, tables)
     assert ("nothing to wait for" if waiting is None else written(place(cluster, waiting, tables))) == scenario[PATIENT]
 
 
@@ -118,4 +118,4 @@ def test_a_decision_is_the_same_in_every_process() -> None:
 def decisions() -> list[Placement | NoFit]:
     """Those of all scenarios, by the names of their files."""
     scenarios = [yaml.safe_load(file.read_text()) for file in FILES]
-    return [place(drawn(scenario["cluster"]), wanted(**scenario["job"]), Tables()) for scenario in scenarios]
+    return [place(drawn(scenario["cluster"]), asked(scenario), Tables()) for scenario in scenarios]

@@ -16,6 +16,7 @@ from scenarios.machines import hgx_h200
 from scenarios.manifests import (
     Manifest,
     booked,
+    claiming,
     condition,
     cut,
     node,
@@ -26,6 +27,8 @@ from scenarios.manifests import (
     resource_slice,
     training_job,
     uuids,
+    volume,
+    volume_claim,
     worker,
 )
 
@@ -211,6 +214,21 @@ def test_what_a_job_waits_for_before_it_is_torn_is_told(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "job"), "--cluster", str(tmp_path / "cluster")])
     assert found["waitsFirst"] in " ".join(shown.stdout.split())
     assert "waitsFirst" not in plan(tmp_path, asked(gpus=8, topology={"nvlink": "Ignored"}), *objects)
+
+
+def test_volumes_count_where_the_file_tells_of_any_and_else_are_said_not_to_be_checked(tmp_path: Path) -> None:
+    machines = [each for name in ("gpu-1", "gpu-2") for each in (node(name), node_topology(name))]
+    job = asked(gpus=8, template=claiming("data"))
+    answer = plan(tmp_path, job, *machines)
+    assert (nodes_of(answer)[0][0], answer["uncheckedClaims"]) == ("gpu-1", ["data"])
+    shown = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "job"), "--cluster", str(tmp_path / "cluster")])
+    assert (
+        "not checked, since the file tells of no PersistentVolumeClaim, PersistentVolume or StorageClass: claim data"
+    ) in " ".join(shown.stdout.split())
+    found = volume_claim(volume="disk", namespace="ml")
+    answer = plan(tmp_path, job, *machines, found, volume("disk", hosts=["gpu-2"]))
+    assert (nodes_of(answer)[0][0], "uncheckedClaims" in answer) == ("gpu-2", False)
+    assert reason_of(plan(tmp_path, job, *machines, volume_claim("other", namespace="ml"))) == "VolumeUnavailable"
 
 
 def test_a_refusal_for_people() -> None:

@@ -11,6 +11,7 @@ from scenarios.manifests import (
     Manifest,
     booked,
     device_class,
+    device_taint_rule,
     nic_claim,
     nic_slice,
     node,
@@ -95,6 +96,10 @@ SLICES: dict[str, tuple[list[Manifest], list[int] | None]] = {
         [0, 1],
     ),
     "a tainted device": ([nic_slice("gpu-1", ADDRESSES, devices={1: TAINT})], [0, 2, 3]),
+    "a device that a DeviceTaintRule taints": (
+        [nic_slice("gpu-1", ADDRESSES), device_taint_rule(driver="dra.net", device="nic-2")],
+        [0, 1, 3],
+    ),
     "a device for several claims": (
         [nic_slice("gpu-1", ADDRESSES, devices={3: {"allowMultipleAllocations": True}})],
         [0, 1, 2],

@@ -10,6 +10,7 @@ from scenarios.manifests import (
     Manifest,
     booked,
     condition,
+    device_taint_rule,
     node,
     node_topology,
     pod,
@@ -163,7 +164,48 @@ def with_capacity(manifest: Manifest, gpus: int) -> Manifest:
 TAINTED = {"taints": [{"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}]}
 UNMONITORED = {"taints": [{"key": "gpu.nvidia.com/unmonitored", "effect": "None"}]}
 
+RULE = "unhealthy: a DeviceTaintRule taints its DRA device example.com/broken"
+BY_DRA = [node(gpus=None), node_topology(count=4), resource_slice(indexes=range(4))]
+
 UNUSABLE = {
+    "a DeviceTaintRule on one device": (
+        [*BY_DRA, device_taint_rule(driver="gpu.nvidia.com", pool="gpu-1", device="gpu-2")],
+        {2: f"{RULE}:NoSchedule"},
+    ),
+    "one on a whole pool, by the version of 1.36": (
+        [*BY_DRA, device_taint_rule(pool="gpu-1", version="v1beta2", effect="NoExecute")],
+        dict.fromkeys(range(4), f"{RULE}:NoExecute"),
+    ),
+    "one on devices of one name, wherever they are, by the version of 1.35": (
+        [*BY_DRA, device_taint_rule(device="gpu-0", version="v1alpha3")],
+        {0: f"{RULE}:NoSchedule"},
+    ),
+    "one on all that there is": ([*BY_DRA, device_taint_rule()], dict.fromkeys(range(4), f"{RULE}:NoSchedule")),
+    "DeviceTaintRules on other devices": (
+        [
+            *BY_DRA,
+            device_taint_rule("a", driver="nic.example.com"),
+            device_taint_rule("b", pool="gpu-2"),
+            device_taint_rule("c", pool="gpu-1", device="gpu-7"),
+        ],
+        {},
+    ),
+    "rules that keep nobody away": (
+        [*BY_DRA, device_taint_rule("a", effect="None"), device_taint_rule("b", effect="Whatever")],
+        {},
+    ),
+    "a rule without a selector, which selects nothing": (
+        [*BY_DRA, {**device_taint_rule(), "spec": {"taint": {"key": "a", "effect": "NoSchedule"}}}],
+        {},
+    ),
+    "rules of 1.34, by what is the scheduler's to judge": (
+        [
+            *BY_DRA,
+            device_taint_rule("a", version="v1alpha3", deviceClassName="gpu.nvidia.com"),
+            device_taint_rule("b", version="v1alpha3", selectors=[{"cel": {"expression": "true"}}]),
+        ],
+        {},
+    ),
     "an unhealthy GPU, with its reasons": (
         [node(gpus=4), node_topology(count=4, gpus=[{"index": 1, "state": "Unhealthy", "reasons": ["XID79", "Lost"]}])],
         {1: "unhealthy: XID79, Lost"},

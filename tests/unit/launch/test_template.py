@@ -204,6 +204,11 @@ def required(rule: object) -> dict[str, object]:
             id="65 tolerations",
         ),
         pytest.param(
+            {"containers": [MAIN], "volumes": [{"name": f"v{number}", "ephemeral": {}} for number in range(65)]},
+            "spec.template.spec.volumes has 65 claims, and at most 64 are looked at; leave some out",
+            id="65 claims",
+        ),
+        pytest.param(
             {"containers": [MAIN], "tolerations": {"key": "x"}},
             "spec.template.spec.tolerations is an object; it must be a list",
             id="tolerations is an object",

@@ -24,7 +24,18 @@ from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.trials import Trials
 from closeknit.lifecycle.verdict import Book, Keep, Verdict, Wait
 from closeknit.placement.tables import Tables
-from scenarios.manifests import cluster_topology, node, pod, priority_class, resource_claim, training_job
+from scenarios.manifests import (
+    claiming,
+    cluster_topology,
+    node,
+    pod,
+    priority_class,
+    resource_claim,
+    storage_class,
+    training_job,
+    volume,
+    volume_claim,
+)
 from scenarios.stories import unschedulable
 from scenarios.story import Key, Story, dra_node, plugin_node
 
@@ -39,6 +50,8 @@ SPECS = (
     {"gpus": 16, "topology": {"gpusPerNode": 8, "fabric": {"preferred": "rack", "patience": "2m"}}},
     {"gpus": 8, "topology": {"nvlink": "Required"}, "parallelism": {"tensor": 8}},
     {"gpus": 8, "preflight": "Warn"},
+    {"gpus": 8, "template": claiming("data")},
+    {"gpus": 2, "template": claiming(ephemeral={"storageClassName": "fast", "accessModes": ["ReadWriteMany"]})},
 )
 
 
@@ -81,7 +94,8 @@ class Life:
         """Something happens, everything is decided both ways, and some of that is written."""
         events: tuple[Callable[[], None], ...] = (
             self._submit, self._submit, self._run, self._end, self._remove, self._foreign, self._edit, self._sicken,
-            self._wait, self._forbid, self._terminate, self._terminate, self._lose, self._refuse,
+            self._wait, self._forbid, self._terminate, self._terminate, self._lose, self._refuse, self._store,
+            self._store,
         )  # fmt: skip
         self.chance.choice(events)()
         jobs = self._jobs()
@@ -165,6 +179,25 @@ class Life:
         """Somebody deletes a Pod, which takes its time, or for ever on a node that is lost."""
         if names := [name for name in self.story.pods() if name.startswith("job")]:
             self.story.mark_deleted(self.chance.choice(names))
+
+    def _store(self) -> None:
+        """Something becomes of the claim that some jobs use, of its volume, or of its class."""
+        claim, disk = ("PersistentVolumeClaim", "team-b", "data"), ("PersistentVolume", "", "disk")
+        match self.chance.randrange(6):
+            case 0:
+                self.story.objects.pop(claim, None)
+            case 1:
+                self.story.add(volume_claim(selected_node=self.chance.choice(("", "gpu-2"))))
+            case 2:
+                self.story.add(volume_claim(volume="disk"))
+            case 3:
+                self.story.objects.pop(disk, None)
+            case 4:
+                hosts = self.chance.sample(("gpu-1", "gpu-2", "gpu-3", "gpu-4"), k=2)
+                self.story.add(volume("disk", claim=self.chance.choice(("data", None)), hosts=hosts))
+            case _:
+                provisioner = self.chance.choice(("disk.example.com", "kubernetes.io/no-provisioner"))
+                self.story.add(storage_class(waits=self.chance.random() < 0.8, provisioner=provisioner))
 
     def _lose(self) -> None:
         if "gpu-1" in self.story.dead:

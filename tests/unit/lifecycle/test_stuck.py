@@ -8,7 +8,7 @@ import pytest
 
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.conditions import timestamp
-from scenarios.manifests import node, node_topology, training_job
+from scenarios.manifests import device_taint_rule, node, node_topology, training_job
 from scenarios.stories import WHOLE, booked_nodes, ended, unschedulable
 from scenarios.story import NOW, Story, dra_node, plugin_node
 
@@ -281,6 +281,20 @@ def test_beside_a_claim_of_the_templates_own_nobody_is_said_to_have_taken_gpus()
     story.pass_time(1)
     story.settle()
     assert ended(story) == [(1, "Unschedulable", False)]
+
+
+def test_a_gpu_that_a_rule_taints_is_left_out_and_its_node_is_not() -> None:
+    story = Story(*dra_node("gpu-1"), device_taint_rule(pool="gpu-1", device="gpu-0"))
+    story.add(training_job(spec={"gpus": 4}))
+    story.settle()
+    assert [(each.name, each.gpus) for each in booked_nodes(story)] == [("gpu-1", [1, 2, 3, 4])]
+    # One more, before the scheduler has given the Pod its GPUs.
+    story.add(device_taint_rule("more", pool="gpu-1", device="gpu-2"))
+    refuse(story, "0/1 nodes are available: 1 cannot allocate all claims.")
+    story.pass_time(2)
+    story.settle()
+    assert (ended(story), story.status().attempts[0].unfit) == ([(1, "GPUTaken", False)], None)
+    assert [(each.name, each.gpus) for each in booked_nodes(story)] == [("gpu-1", [1, 3, 4, 5])]
 
 
 @pytest.mark.parametrize(

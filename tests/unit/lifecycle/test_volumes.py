@@ -153,6 +153,21 @@ def test_a_class_that_makes_volumes_in_some_zones_has_the_gang_there() -> None:
     assert nodes(story) == ["gpu-02"]
 
 
+def test_a_claim_that_a_gang_shares_and_that_is_made_in_one_of_two_zones_has_it_in_one() -> None:
+    """Of two nodes that are as good each is in another zone."""
+    story = story_of(volume_claim(), storage_class(zones=["a", "b"]), job("data", gpus=16))
+    assert nodes(story) == ["gpu-01", "gpu-03"]
+    # Where none has room for all the volume may be for both: some are.
+    story = story_of(volume_claim(), storage_class(zones=["a", "b"]), job("data", gpus=16), nodes=NAMES[:2])
+    assert nodes(story) == ["gpu-01", "gpu-02"]
+
+
+def test_a_gang_that_shares_a_claim_goes_where_one_free_volume_is_for_all_of_it() -> None:
+    local = storage_class(provisioner="kubernetes.io/no-provisioner")
+    disks = [volume("one", claim=None, hosts=["gpu-01"]), volume("two", claim=None, hosts=["gpu-05", "gpu-06"])]
+    assert nodes(story_of(volume_claim(), local, *disks, job("data", gpus=16))) == ["gpu-05", "gpu-06"]
+
+
 def test_a_free_disk_of_the_class_will_do_where_none_is_made() -> None:
     local = storage_class(provisioner="kubernetes.io/no-provisioner")
     disks = [

@@ -7,6 +7,8 @@ The contract, in the order of what goes wrong:
                                     its name has another uid: DELETED, then ADDED)
     70 s without even a bookmark    resume from the last resourceVersion at once, which shows whether anybody is there:
                                     the connection may be dead, or the cluster at rest
+    no version is served of what    the copy is empty and complete, and it is asked again every minute
+    a cluster need not serve
     any other error                 resume from the last resourceVersion after a pause of 0.2 s doubling to 30 s
     a list older than what was      not taken: some API server lags behind
     seen already
@@ -26,7 +28,7 @@ from typing import Generic, Literal, NoReturn, TypeVar
 
 from closeknit.kube.api import Api, Key, Resource, WatchEvent
 from closeknit.kube.backoff import Backoff
-from closeknit.kube.errors import ApiError, Gone, Unavailable
+from closeknit.kube.errors import ApiError, Forbidden, Gone, NotFound, Unavailable
 from closeknit.kube.head import Head, NoHead, head_of, is_newer
 
 # Objects of a page that are decoded before others have the event loop: 50 NodeTopologies take 25 ms, a page 250.
@@ -36,6 +38,8 @@ WATCH_TIMEOUT_S = 240  # plus up to as much again, so that a fleet's watches do 
 # An API server sends a bookmark about once a minute, but none as long as its newest version of the resource is the one
 # that the watch began with (k8s.io/apiserver 0.36, cacheWatcher.process).
 INACTIVITY_S = 70.0
+# Somebody upgrades a cluster, or turns a feature on, at the pace of people.
+UNSERVED_PAUSE_S = 60.0
 # A stream that lived this long, or brought anything, was no failure: the next one starts at once.
 HEALTHY_STREAM_S = 1.0
 NAMELESS = Key("", "")
@@ -62,13 +66,14 @@ class Reflector(Generic[T]):
     `decode` gives the few fields that are kept of one JSON document, or None for an object of no interest. What it
     raises quarantines the object. `on_events` gets what each list page and each batch of watch events changed, in one
     call after `objects` shows it: of what an object passed through within a batch, where it stands now. A change that
-    leaves the decoded value equal is not told.
+    leaves the decoded value equal is not told. Several resources are versions of one, newest first, that a
+    cluster need not serve at all; the first that is served is read.
     """
 
     def __init__(
         self,
         api: Api,
-        resource: Resource,
+        resource: Resource | tuple[Resource, ...],
         decode: Callable[[bytes], T | None],
         on_events: Callable[[Sequence[Event[T]]], None],
         *,
@@ -77,7 +82,8 @@ class Reflector(Generic[T]):
         label_selector: str | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.resource = resource
+        self._versions = resource if isinstance(resource, tuple) else (resource,)
+        self.resource = self._versions[0]
         self.relists_total = 0  # lists after the first complete one
         self.watch_errors_total = 0  # failed lists and watches; not a watch that ended quietly
         self.ghosts_removed_total = 0  # objects whose deletion only a list showed
@@ -137,10 +143,29 @@ class Reflector(Generic[T]):
             self._must_list = True
             self._failed(error)
         except ApiError as error:
+            if isinstance(error, NotFound | Forbidden) and len(self._versions) > 1:
+                return self._unserved(error)
             self._failed(error)
             return self._backoff.pause_s(self._failures, error.retry_after_s)
         # Gone and a quiet end are answered at once, unless the answer to the one before led straight to this one.
         return self._backoff.pause_s(self._failures - 1)
+
+    def _unserved(self, error: ApiError) -> float:
+        """Goes on to the next version. Where the last one is not served either, or we have no right to it, there is
+        nothing to follow. Gives the seconds to wait before the next attempt."""
+        self._must_list = True
+        self._last_rv = ""
+        self._last_activity = asyncio.get_running_loop().time()
+        served = self._versions.index(self.resource) + 1
+        self.resource = self._versions[served % len(self._versions)]
+        if served < len(self._versions):
+            return 0.0
+        if not self.synced.is_set() or self._objects:
+            _log.info("nothing is read of %s: %s", self.resource, error)
+        self._remove_ghosts(set())
+        self.last_error = None
+        self.synced.set()
+        return UNSERVED_PAUSE_S
 
     async def _list(self) -> None:
         seen: set[Key] = set()

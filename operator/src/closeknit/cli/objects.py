@@ -18,7 +18,7 @@ from closeknit.launch.template import check_template
 from closeknit.machine.checks import InvalidTopology, check
 from closeknit.placement.words import listed
 
-_VERSIONS = {(kind.group, kind.kind): kind.version for kind in KINDS}
+_VERSIONS = {(kind.group, kind.kind): kind.versions for kind in KINDS}
 _MOST_KINDS = 3  # are named of a file that has others than the one that is expected
 NO_MACHINES = (
     "has no Node and no NodeTopology, so that it tells of no GPU; `closeknit plan --help` has the command that writes "
@@ -99,10 +99,9 @@ def _object(manifest: Manifest) -> ClusterObject | None:
 
 
 def _check_version(manifest: Manifest, group: str) -> None:
-    version = _VERSIONS[group, manifest.kind]
-    expected = f"{group}/{version}" if group else version
-    if manifest.api_version != expected:
-        raise manifest.bad(("apiVersion",), f"is {manifest.api_version!r}; expected {expected}")
+    expected = [f"{group}/{version}" if group else version for version in _VERSIONS[group, manifest.kind]]
+    if manifest.api_version not in expected:
+        raise manifest.bad(("apiVersion",), f"is {manifest.api_version!r}; expected {' or '.join(expected)}")
 
 
 def _foreign(manifest: Manifest) -> ClusterObject | None:

@@ -11,7 +11,8 @@ from closeknit.api.trainingjob_status import Pending, PlacementStatus, TrainingJ
 from closeknit.cluster.booking import assignments, booking, names
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import Change, ClusterObject, Stream, pod_stream
-from closeknit.cluster.volumes import NO_VOLUMES
+from closeknit.cluster.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from closeknit.cluster.volumes import NO_VOLUMES, sources
 from closeknit.launch.environment import container_environment
 from closeknit.launch.gang import Gang
 from closeknit.launch.nccl import NVLS
@@ -37,6 +38,7 @@ from closeknit.placement.words import count
 
 # Reasons that another question to placement may have another answer to.
 _OF_PLACEMENT = FOR_ROOM | {PendingReason.UNKNOWN_LEVEL, PendingReason.NO_MATCHING_GPU}
+_STORAGE = (PersistentVolumeClaim, PersistentVolume, StorageClass)
 # Stands for now where no agent has told its time: then nothing is stale, and no answer depends on the moment.
 NO_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -91,6 +93,8 @@ class Placed:
     """What the job holds that this one would replace; None where none of that name holds anything."""
     unknown_preference: str | None
     """What to tell of a preferred level that the cluster does not have; None where it has the level."""
+    unchecked: tuple[str, ...] = ()
+    """Claims of its Pods that the objects do not tell of: whether they are bound, and on which nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,7 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
     suspension is lifted, the end of a finished one is followed by a new one. The answer says what it holds. One that
     waits lends `asked` its age.
     """
-    cluster = build(objects)
+    cluster = build(objects, volumes_are_known=any(isinstance(each, _STORAGE) for each in objects))
     # A job that was copied out of a cluster tells of a life there: what is stored of it is among the objects.
     metadata = asked.metadata.model_copy(update={"deletion_timestamp": None})
     asked = asked.model_copy(update={"metadata": metadata, "status": TrainingJobStatus()})
@@ -248,7 +252,14 @@ def _placed(found: Sitting) -> Placed:
         waits_first=found.waits_first,
         booked=found.booked,
         unknown_preference=unknown_preference(found.job.spec, found.cluster),
+        unchecked=() if found.cluster.volumes_are_known else _claims(found.job),
     )
+
+
+def _claims(job: TrainingJob) -> tuple[str, ...]:
+    servers = job.spec.parameter_servers
+    templates = [job.spec.template.spec, *([servers.template.spec] if servers is not None else [])]
+    return tuple(dict.fromkeys(source.claim for spec in templates for source in sources(spec) if source.claim))
 
 
 def _nvls(found: Sitting, made: Gang) -> float | None:

@@ -30,6 +30,7 @@ def as_json(answer: Placed | Refused) -> str:
             **({} if answer.waits_first is None else {"waitsFirst": answer.waits_first}),
             **_booked(answer),
             **({} if answer.unknown_preference is None else {"unknownPreference": answer.unknown_preference}),
+            **({"uncheckedClaims": list(answer.unchecked)} if answer.unchecked else {}),
         }
     return json.dumps(msgspec.to_builtins(body), indent=2)
 

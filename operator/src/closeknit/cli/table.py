@@ -39,6 +39,9 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
         console.print(_text(answer.waits_first))
     if answer.unknown_preference is not None:
         console.print(_text(answer.unknown_preference))
+    if answer.unchecked:
+        words = "not checked, since the file tells of no PersistentVolumeClaim, PersistentVolume or StorageClass"
+        console.print(_text(f"{words}: claim {', '.join(answer.unchecked)}"))
     if placement.ended_at_budget:
         console.print(_text("the search ended at its budget of steps: there may be a better placement"))
 

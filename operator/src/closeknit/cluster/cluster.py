@@ -274,6 +274,15 @@ class Cluster:
         tables = self._tables
         return volumes_of(job.spec, job.key.namespace, tables) if tables.volumes_are_known else NO_VOLUMES
 
+    @property
+    def volumes_are_known(self) -> bool:
+        """Whether the input tells of claims."""
+        return self._tables.volumes_are_known
+
+    def volumes_stand(self, volumes: Volumes) -> bool:
+        """Whether `volumes_of` gives this again of the job that it gave it of, for sure."""
+        return volumes.stands(self._tables)
+
     def volume_being_made(self, job: TrainingJob, pod: str) -> tuple[str, str] | None:
         """(claim, node) of the first claim of a worker's Pod that waits for its volume to be made; None where none
         does."""

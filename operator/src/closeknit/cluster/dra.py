@@ -1,6 +1,7 @@
-"""ResourceSlices and ResourceClaims of NVIDIA's DRA driver and of DRANET, in the few fields that are kept."""
+"""ResourceSlices and ResourceClaims of NVIDIA's DRA driver and of DRANET, in the few fields that are kept; and
+DeviceTaintRules, which others put on their devices."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +11,8 @@ from closeknit.api.names import GPU_DRA_DRIVER, NIC_DRA_DRIVER, JobKey, child_na
 from closeknit.cluster.dranet import NicDevice, NicSlice
 from closeknit.cluster.meta import Metadata, Owner, WireStruct
 from closeknit.cluster.node import Fault, FaultKind
+
+_KEEP_AWAY = frozenset({"NoSchedule", "NoExecute"})  # effects of a device's taint; Kubernetes takes others for None
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -89,6 +92,22 @@ class ResourceClaim(msgspec.Struct, frozen=True):
         return child.attempt if child else 0
 
 
+class DeviceTaintRule(msgspec.Struct, frozen=True):
+    """A taint that somebody puts on devices which he does not own the slices of."""
+
+    name: str
+    driver: str | None
+    """Of these devices, like the others; None: of whatever driver."""
+    pool: str | None
+    device: str | None
+    key: str
+    effect: str
+
+    def taints(self, driver: str, pool: str, device: str) -> bool:
+        """Whether a device bears it."""
+        return self.driver in {None, driver} and self.pool in {None, pool} and self.device in {None, device}
+
+
 class _Attribute(WireStruct, frozen=True):
     string: str | None = None
     is_true: bool | None = msgspec.field(default=None, name="bool")
@@ -125,6 +144,26 @@ class WireResourceSlice(WireStruct, frozen=True):
 
     metadata: Metadata
     spec: _SliceSpec
+
+
+class _DeviceTaintSelector(WireStruct, frozen=True):
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+    device_class_name: str | None = None
+    selectors: list[Any] | None = None
+
+
+class _DeviceTaintRuleSpec(WireStruct, frozen=True):
+    device_selector: _DeviceTaintSelector | None = None
+    taint: _Taint | None = None
+
+
+class WireDeviceTaintRule(WireStruct, frozen=True):
+    """A DeviceTaintRule on the wire."""
+
+    metadata: Metadata
+    spec: _DeviceTaintRuleSpec | None = None
 
 
 class _Result(WireStruct, frozen=True):
@@ -183,6 +222,29 @@ def resource_slice(wire: WireResourceSlice) -> ResourceSlice | NicSlice | None:
     )
 
 
+def device_taint_rule(wire: WireDeviceTaintRule) -> DeviceTaintRule | None:
+    """The rule that is kept; None for one that keeps no claim from any device: without a selector it is of none.
+
+    Until Kubernetes 1.34 a rule could select by DeviceClass or CEL, too, which are the scheduler's to judge.
+    """
+    spec = wire.spec or _DeviceTaintRuleSpec()
+    selector, taint = spec.device_selector, spec.taint
+    if selector is None or taint is None or taint.effect not in _KEEP_AWAY:
+        return None
+    if selector.device_class_name is not None or selector.selectors:
+        return None
+    return DeviceTaintRule(wire.metadata.name, selector.driver, selector.pool, selector.device, taint.key, taint.effect)
+
+
+def tainted(rules: Iterable[DeviceTaintRule], driver: str, pool: str, device: str) -> Fault | None:
+    """Why no gang may be planned on a device, by the first of these rules; None where none taints it. Claims of ours
+    tolerate no taint."""
+    for rule in rules:
+        if rule.taints(driver, pool, device):
+            return Fault(FaultKind.UNHEALTHY, f"a DeviceTaintRule taints its DRA device {rule.key}:{rule.effect}")
+    return None
+
+
 def _attributes(wire: _Device, driver: str, attribute: str) -> Iterator[_Attribute]:
     """A bare key belongs to the driver's own domain; the qualified spelling means the same."""
     for key in (attribute, f"{driver}/{attribute}"):
@@ -212,7 +274,7 @@ def _device(wire: _Device) -> Device:
 def _unusable(wire: _Device) -> Fault | None:
     """Why no gang may be planned on a device: tainted, or one that several claims may share."""
     for taint in sorted(wire.taints or (), key=lambda taint: taint.key):
-        if taint.effect in {"NoSchedule", "NoExecute"}:
+        if taint.effect in _KEEP_AWAY:
             return Fault(FaultKind.UNHEALTHY, f"its DRA device is tainted {taint.key}:{taint.effect}")
     if wire.allow_multiple_allocations:
         return Fault(FaultKind.MULTIPLE_ALLOCATIONS)

@@ -1,7 +1,7 @@
 """NICs of DRANET: what its ResourceSlices name, which DeviceClasses it can be asked by, and what of a node is held."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -52,8 +52,8 @@ class NicPools:
 NO_NICS = NicPools({}, {})
 
 
-def nic_pools(slices: Iterable[NicSlice]) -> NicPools:
-    """What the slices of one node say."""
+def nic_pools(slices: Iterable[NicSlice], is_tainted: Callable[[str, str], bool]) -> NicPools:
+    """What the slices of one node say; `is_tainted` tells by pool and device what others say of them."""
     by_pool: dict[str, list[NicSlice]] = {}
     for entry in sorted(slices, key=lambda entry: (entry.pool, entry.generation, entry.name)):
         by_pool.setdefault(entry.pool, []).append(entry)
@@ -67,7 +67,8 @@ def nic_pools(slices: Iterable[NicSlice]) -> NicPools:
         for entry in every:
             for device in entry.devices:
                 devices[pool, device.name] = _plain(device.pci_address)
-                if is_complete and device.is_usable and entry.generation == every[-1].generation:
+                is_newest = is_complete and entry.generation == every[-1].generation
+                if is_newest and device.is_usable and not is_tainted(pool, device.name):
                     addresses[_plain(device.pci_address)] = device.pci_address
     return NicPools(addresses, devices)
 

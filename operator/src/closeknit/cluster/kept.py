@@ -12,7 +12,7 @@ from closeknit.api.names import JobKey, Role
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.booking import Booking, booking
-from closeknit.cluster.dra import ResourceClaim, ResourceSlice
+from closeknit.cluster.dra import DeviceTaintRule, ResourceClaim, ResourceSlice
 from closeknit.cluster.dranet import NicSlice
 from closeknit.cluster.exposure import has_functions, is_claimed, with_nics
 from closeknit.cluster.holders import BookedShare
@@ -184,6 +184,8 @@ LODGERS = Table[ObjectKey, Lodger](
 """Not filed by node: their sums are (lodgings.py)."""
 
 # DRA.
+ANY_POOL = ""  # no pool is called so
+
 SLICES_ON = Index[str, ResourceSlice, str, ResourceSlice](
     lambda _, part: ((part.node, part),), attrgetter("name"), is_by_node=True
 )
@@ -198,6 +200,24 @@ NIC_SLICES_OF_POOL = Index[str, NicSlice, str, NicSlice](lambda _, part: ((part.
 NIC_SLICES = Table[str, NicSlice](
     by_name, lambda part: part if isinstance(part, NicSlice) else None, (NIC_SLICES_ON, NIC_SLICES_OF_POOL)
 )
+
+
+DEVICE_TAINT_RULES_ON = Index[str, DeviceTaintRule, str, DeviceTaintRule](
+    lambda _, rule: ((rule.pool or ANY_POOL, rule),), lambda rule: (rule.key, rule.name)
+)
+"""By pool, and under ANY_POOL those of all."""
+
+
+def _nodes_of_tainted(reader: Reader, rule: DeviceTaintRule) -> Iterable[str]:
+    if rule.pool:
+        yield from (part.node for part in reader.under(SLICES_OF_POOL, rule.pool))
+        yield from (part.node for part in reader.under(NIC_SLICES_OF_POOL, rule.pool))
+    else:
+        yield from (part.node for part in reader.all(SLICES).values())
+        yield from (part.node for part in reader.all(NIC_SLICES).values())
+
+
+DEVICE_TAINT_RULES = Table[str, DeviceTaintRule](by_name, _itself, (DEVICE_TAINT_RULES_ON,), touches=_nodes_of_tainted)
 
 
 def _pools_of(_: ObjectKey, claim: ResourceClaim) -> Iterable[tuple[str, ResourceClaim]]:

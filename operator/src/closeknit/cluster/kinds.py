@@ -23,10 +23,13 @@ from closeknit.api.names import (
 )
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.dra import (
+    DeviceTaintRule,
     ResourceClaim,
     ResourceSlice,
+    WireDeviceTaintRule,
     WireResourceClaim,
     WireResourceSlice,
+    device_taint_rule,
     resource_claim,
     resource_slice,
 )
@@ -37,6 +40,7 @@ from closeknit.cluster.kept import (
     BOOKINGS,
     CLAIMS,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     INVALID_JOBS,
     JOBS,
     LODGERS,
@@ -90,6 +94,7 @@ ClusterObject = (
     | ResourceClaim
     | PriorityClass
     | DeviceClass
+    | DeviceTaintRule
     | PersistentVolumeClaim
     | PersistentVolume
     | StorageClass
@@ -111,6 +116,7 @@ class Stream(StrEnum):
     RESOURCE_CLAIMS = "resourceclaims"
     PRIORITY_CLASSES = "priorityclasses"
     DEVICE_CLASSES = "deviceclasses"
+    DEVICE_TAINT_RULES = "devicetaintrules"
     PERSISTENT_VOLUME_CLAIMS = "persistentvolumeclaims"
     PERSISTENT_VOLUMES = "persistentvolumes"
     STORAGE_CLASSES = "storageclasses"
@@ -136,6 +142,13 @@ class Kind:
     tables: tuple[Table[Any, Any], ...]
     field_selector: str | None = None
     label_selector: str | None = None
+    older_versions: tuple[str, ...] = ()
+    """Of a kind that a cluster need not serve at all, newest first; the first that is served is read."""
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """All that may be read, newest first."""
+        return (self.version, *self.older_versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +181,7 @@ def _named(
     | NicSlice
     | PriorityClass
     | DeviceClass
+    | DeviceTaintRule
     | PersistentVolume
     | StorageClass,
 ) -> ObjectKey:
@@ -283,6 +297,20 @@ KINDS: tuple[Kind, ...] = (
         _named,
         (DeviceClass,),
         (DEVICE_CLASSES,),
+    ),
+    Kind(
+        Stream.DEVICE_TAINT_RULES,
+        _DRA,
+        "v1",
+        "devicetaintrules",
+        "DeviceTaintRule",
+        False,
+        *_struct(WireDeviceTaintRule, device_taint_rule),
+        _named,
+        (DeviceTaintRule,),
+        (DEVICE_TAINT_RULES,),
+        # Beta in Kubernetes 1.36, alpha before, and off in both unless an admin turns it on.
+        older_versions=("v1beta2", "v1alpha3"),
     ),
     Kind(
         Stream.PERSISTENT_VOLUME_CLAIMS,

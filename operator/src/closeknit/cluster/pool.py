@@ -1,9 +1,10 @@
 """The pools of ResourceSlices of one node: whether DRA offers its GPUs, and which device is which GPU."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from closeknit.cluster.dra import ResourceSlice
+from closeknit.api.names import GPU_DRA_DRIVER
+from closeknit.cluster.dra import DeviceTaintRule, ResourceSlice, tainted
 from closeknit.cluster.node import Fault, FaultKind
 
 
@@ -29,8 +30,9 @@ class Pools:
 NO_POOLS = Pools(complete=False, incomplete=None, gpus={}, uuids={}, mig={}, mig_uuids={})
 
 
-def pools(slices: Iterable[ResourceSlice]) -> Pools:
-    """What the slices of one node say; of each pool only the newest generation counts."""
+def pools(slices: Iterable[ResourceSlice], rules: Sequence[DeviceTaintRule] = ()) -> Pools:
+    """What the slices of one node say, and what `rules` taint of them; of each pool only the newest generation
+    counts."""
     by_pool: dict[str, list[ResourceSlice]] = {}
     for entry in sorted(slices, key=lambda entry: (entry.pool, entry.generation, entry.name)):
         by_pool.setdefault(entry.pool, []).append(entry)
@@ -52,9 +54,9 @@ def pools(slices: Iterable[ResourceSlice]) -> Pools:
             continue
         for device in (device for entry in newest for device in entry.devices):
             if device.whole and device.uuid:
-                gpus[device.uuid] = device.unusable
+                gpus[device.uuid] = device.unusable or tainted(rules, GPU_DRA_DRIVER, pool, device.name)
             elif device.mig_uuid:
-                mig[device.mig_uuid] = device.unusable
+                mig[device.mig_uuid] = device.unusable or tainted(rules, GPU_DRA_DRIVER, pool, device.name)
     return Pools(bool(gpus), incomplete, gpus, uuids, mig, mig_uuids)
 
 

@@ -406,7 +406,7 @@ def _of_zones(labels: Mapping[str, str]) -> NodeAffinity | None:
         values = frozenset(zone.strip() for zone in labels.get(key, "").split(_BETWEEN_ZONES))
         if "" in values:  # absent, or what Kubernetes leaves out, too
             continue
-        alternatives = [(Requirement(key, Operator.IN, values),)]
+        alternatives: list[tuple[Requirement, ...]] = [(Requirement(key, Operator.IN, values),)]
         if modern != key:
             lacks = Requirement(key, Operator.DOES_NOT_EXIST, frozenset())
             alternatives.append((lacks, Requirement(modern, Operator.IN, values)))

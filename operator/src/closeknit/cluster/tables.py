@@ -8,19 +8,22 @@ from typing import Any, Self, TypeVar
 
 from immutables import Map
 
-from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY
+from closeknit.api.names import DEFAULT_CLUSTER_TOPOLOGY, NIC_DRA_DRIVER
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.cluster.alike import Examples
 from closeknit.cluster.beats import Beats
 from closeknit.cluster.census import Census, LabelledLevels
+from closeknit.cluster.dra import DeviceTaintRule, tainted
 from closeknit.cluster.dranet import nic_pools
 from closeknit.cluster.holders import BookedShare
 from closeknit.cluster.kept import (
+    ANY_POOL,
     BOOKED_ON,
     BOOKINGS,
     CLAIMS,
     CLAIMS_IN,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES_ON,
     INVALID_JOBS,
     JOBS,
     LIVE_PODS_ON,
@@ -111,7 +114,7 @@ class Tables:
         if node is None and report is None:
             return None
         slices = self.under(SLICES_ON, name)
-        found = pools(slices) if slices else NO_POOLS
+        found = pools(slices, self._taint_rules({part.pool for part in slices})) if slices else NO_POOLS
         claims = {
             claim.key: claim for pool, _ in {**found.uuids, **found.mig_uuids} for claim in self.under(CLAIMS_IN, pool)
         }
@@ -135,10 +138,16 @@ class Tables:
         slices = self.under(NIC_SLICES_ON, name)
         if not slices:
             return None
-        found = nic_pools(slices)
+        rules = self._taint_rules({part.pool for part in slices})
+        found = nic_pools(slices, lambda *device: tainted(rules, NIC_DRA_DRIVER, *device) is not None)
         claims = {claim.key: claim for pool, _ in found.devices for claim in self.under(NICS_CLAIMED_IN, pool)}
         classes = (each.name for each in self.all(DEVICE_CLASSES).values() if each.has_nics)
         return NicFacts(found, min(classes, default=None), tuple(claims[key] for key in sorted(claims)))
+
+    def _taint_rules(self, pools: set[str]) -> tuple[DeviceTaintRule, ...]:
+        """Those that may taint devices of these pools."""
+        found = [rule for pool in (ANY_POOL, *sorted(pools)) for rule in self.under(DEVICE_TAINT_RULES_ON, pool)]
+        return tuple(sorted(found, key=attrgetter("key", "name")))
 
     def at(self, now: datetime) -> Self:
         """The same with heartbeats of the future as seen at this moment."""

@@ -5,10 +5,11 @@ volume becomes a claim of each. How many volumes a node can attach, and whether 
 scheduler's.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,11 +28,18 @@ from closeknit.cluster.storage import (
     any_of,
     claim_to_be,
 )
-from closeknit.cluster.table import Reader
+from closeknit.cluster.table import Index, Reader, Table
 
+K = TypeVar("K", bound=Any)
+V = TypeVar("V")
+F = TypeVar("F", bound=Any)
+M = TypeVar("M")
+
+CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})  # kinds of volumes that are claims
 MOST_VOLUMES = 64  # of one template that are looked at; people write a handful
 # Disks of one class of which a claim may have any. Of more the scheduler alone says which nodes have one left.
 MOST_FREE = 4096
+MOST_CHOICES = 8  # of a shared claim: zones of a region
 _SAID_TERMS = 3  # of an affinity, in words
 
 
@@ -54,6 +62,15 @@ class Reach(NamedTuple):
     nodes: NodeAffinity
 
 
+class _Seen(NamedTuple):
+    """What was looked at, each by itself."""
+
+    kept: tuple[tuple[Table[Any, Any], Any, Any], ...] = ()
+    filed: tuple[tuple[Index[Any, Any, Any, Any], Any, tuple[Any, ...]], ...] = ()
+    classes: object = None
+    """All StorageClasses, where they were looked through for the default one."""
+
+
 @dataclass(frozen=True)  # no slots: what follows from it is kept on its objects
 class Volumes:
     """What the volumes of one job come to now."""
@@ -64,12 +81,23 @@ class Volumes:
     """A node must meet all."""
     provisioned_for: tuple[tuple[str, str], ...] = ()
     """(claim, node) of those that are being provisioned: until that is done the scheduler takes no Pod elsewhere."""
-    unbound: tuple[str, ...] = ()
-    """Claims that are bound once a Pod is scheduled."""
+    choices: tuple[NodeAffinity, ...] = ()
+    """Of a claim that all Pods share and that is yet to be bound: the nodes of each volume that it may get. They will
+    have to lie in one of these."""
     one_pod: tuple[str, ...] = ()
     """Claims that one Pod alone may use."""
     one_node: tuple[str, ...] = ()
     """Claims whose volume is attached to one node at a time, where it is attached at all."""
+    seen: _Seen = field(default=_Seen(), compare=False, repr=False)
+
+    def stands(self, reader: Reader) -> bool:
+        """Whether another look would see the very same."""
+        seen = self.seen
+        return (
+            all(reader.all(table).get(key) is value for table, key, value in seen.kept)
+            and all(reader.under(index, key) is value for index, key, value in seen.filed)
+            and (seen.classes is None or reader.all(STORAGE_CLASSES) is seen.classes)
+        )
 
     @cached_property
     def required(self) -> frozenset[NodeAffinity]:
@@ -122,9 +150,10 @@ def volumes_of(spec: TrainingJobSpec, namespace: str, reader: Reader) -> Volumes
         unavailable=looked.unavailable,
         reach=tuple(looked.reach),
         provisioned_for=tuple(looked.provisioned_for),
-        unbound=tuple(looked.unbound),
+        choices=looked.choices,
         one_pod=tuple(looked.one_pod),
         one_node=tuple(looked.one_node),
+        seen=_Seen(tuple(looked.kept), tuple(looked.filed), looked.all_classes),
     )
 
 
@@ -161,9 +190,12 @@ class _Look:
         self.unavailable: str | None = None
         self.reach: list[Reach] = []
         self.provisioned_for: list[tuple[str, str]] = []
-        self.unbound: list[str] = []
+        self.choices: tuple[NodeAffinity, ...] = ()
         self.one_pod: list[str] = []
         self.one_node: list[str] = []
+        self.kept: list[tuple[Table[Any, Any], Any, Any]] = []
+        self.filed: list[tuple[Index[Any, Any, Any, Any], Any, tuple[Any, ...]]] = []
+        self.all_classes: object = None
         self._namespace = namespace
         self._reader = reader
 
@@ -172,7 +204,7 @@ class _Look:
         if source.to_be is not None:
             self._look_at_class(source, source.to_be)
             return
-        claim = self._reader.all(VOLUME_CLAIMS).get((self._namespace, source.claim))
+        claim = self._kept(VOLUME_CLAIMS, (self._namespace, source.claim))
         title = _titled(source.claim)
         if claim is None:
             self._miss(f"{title} is not there: create it in namespace {self._namespace}")
@@ -187,12 +219,22 @@ class _Look:
         if claim is not None and ONE_POD in claim.modes:
             self.one_pod.append(source.claim)
 
+    def _kept(self, table: Table[K, V], key: K) -> V | None:
+        found = self._reader.all(table).get(key)
+        self.kept.append((table, key, found))
+        return found
+
+    def _filed(self, index: Index[Any, Any, F, M], key: F) -> tuple[M, ...]:
+        found = self._reader.under(index, key)
+        self.filed.append((index, key, found))
+        return found
+
     def _miss(self, words: str) -> None:
         if self.unavailable is None:
             self.unavailable = words
 
     def _look_at_volume(self, claim: PersistentVolumeClaim, title: str) -> None:
-        volume = self._reader.all(VOLUMES).get(claim.volume)
+        volume = self._kept(VOLUMES, claim.volume)
         if volume is None:
             self._miss(
                 f"{title} is bound to PersistentVolume {short(claim.volume)}, which is not there: bring that back, or "
@@ -215,17 +257,14 @@ class _Look:
             return
         if source.claim and _is_of_one_node(claim.modes):
             self.one_node.append(source.claim)
-        if source.claim:
-            self.unbound.append(source.claim)
         if claim.selected_node:
             self.provisioned_for.append((source.claim, claim.selected_node))
             return
-        self._look_for_volumes(claim, found, title)
+        self._look_for_volumes(source, claim, found, title)
 
     def _class_of(self, source: Source, claim: PersistentVolumeClaim, title: str) -> StorageClass | None:
-        classes = self._reader.all(STORAGE_CLASSES)
         if claim.storage_class:
-            found = classes.get(claim.storage_class)
+            found = self._kept(STORAGE_CLASSES, claim.storage_class)
             if found is None:
                 self._miss(
                     f"{title} is not bound, and its StorageClass {short(claim.storage_class)} is not there: create "
@@ -239,6 +278,8 @@ class _Look:
             )
             return None
         # Kubernetes takes the default one that was made last.
+        classes = self._reader.all(STORAGE_CLASSES)
+        self.all_classes = classes
         defaults = [each for each in classes.values() if each.is_default]
         return max(defaults, key=lambda each: (each.created, each.name), default=None)
 
@@ -254,7 +295,7 @@ class _Look:
         elif found.provisions and found.allowed is not None:
             self.reach.append(Reach(f"{title} (StorageClass {short(found.name)})", found.allowed))
 
-    def _look_for_volumes(self, claim: PersistentVolumeClaim, found: StorageClass, title: str) -> None:
+    def _look_for_volumes(self, source: Source, claim: PersistentVolumeClaim, found: StorageClass, title: str) -> None:
         """It is bound to a volume that is there, or to one that is made, where its first Pod runs."""
         volumes = self._volumes_for(claim)
         if volumes is None or (found.provisions and found.allowed is None):
@@ -266,12 +307,12 @@ class _Look:
                 "it: make one, or free one"
             )
             return
-        reaches = [volume.reach for volume in volumes]
-        if found.provisions:
-            reaches.append(found.allowed)
-        known = [reach for reach in reaches if reach is not None]
-        if len(known) == len(reaches):
-            self.reach.append(Reach(what, any_of(known)))
+        allowed = found.allowed if found.provisions else None
+        known = [volume.reach for volume in volumes if volume.reach is not None]
+        if len(known) == len(volumes):
+            self.reach.append(Reach(what, any_of(known if allowed is None else [*known, allowed])))
+            if source.claim and not self.choices:
+                self.choices = _choices(known, allowed)
 
     def _volumes_for(self, claim: PersistentVolumeClaim) -> tuple[PersistentVolume, ...] | None:
         """The volumes that it may be bound to; None where there are too many to look at."""
@@ -280,13 +321,30 @@ class _Look:
             return ()
         meant = [
             volume
-            for volume in (self._reader.under(VOLUMES_MEANT_FOR, claim.key) if claim.name else ())
+            for volume in (self._filed(VOLUMES_MEANT_FOR, claim.key) if claim.name else ())
             if volume.claimed_by is not None and volume.claimed_by[2] in {"", claim.uid}
         ]
-        there = meant or self._reader.under(FREE_VOLUMES, claim.storage_class)
+        there = meant or self._filed(FREE_VOLUMES, claim.storage_class)
         if len(there) > MOST_FREE:
             return None
         return tuple(volume for volume in there if volume.free is not None and volume.free.suits(wanted))
+
+
+def _choices(volumes: Iterable[NodeAffinity], allowed: NodeAffinity | None) -> tuple[NodeAffinity, ...]:
+    """The nodes of each volume that a claim may get: of those that are there, and of one that is made in one of the
+    topologies that its class allows. None where there is no choice, or too much of it."""
+    found = dict.fromkeys(volumes)
+    for term in allowed.terms if allowed is not None else ():
+        for values in product(*(sorted(label.values) for label in term.labels)):
+            labels = tuple(_only(label, value) for label, value in zip(term.labels, values, strict=True))
+            found[NodeAffinity((Term(labels, ()),))] = None
+            if len(found) > MOST_CHOICES:
+                return ()
+    return tuple(found) if 1 < len(found) <= MOST_CHOICES else ()
+
+
+def _only(label: Requirement, value: str) -> Requirement:
+    return Requirement(label.key, label.operator, frozenset((value,)))
 
 
 def _is_of_one_node(modes: frozenset[str]) -> bool:

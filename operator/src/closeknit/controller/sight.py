@@ -116,7 +116,7 @@ class Sight:
     def _reflector(self, api: Api, kind: Kind) -> Reflector[ClusterObject]:
         return Reflector(
             api,
-            Resource(kind.group, kind.version, kind.plural, kind.namespaced),
+            tuple(Resource(kind.group, version, kind.plural, kind.namespaced) for version in kind.versions),
             kind.decode,
             partial(self._take, kind.stream),
             on_quarantine=partial(_report, kind.stream),

@@ -15,6 +15,7 @@ from closeknit.api.opaque import MalformedError, found, list_at, object_at, obje
 from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, RdmaPolicy, TemplateMetadata
 from closeknit.cluster.exposure import asked, exposure
 from closeknit.cluster.requests import needs
+from closeknit.cluster.volumes import CLAIMS, MOST_VOLUMES
 
 CLAIM = "gpus"  # name of our claim inside the Pod
 NIC_CLAIM = "closeknit-nics"  # the same, where it is on NICs alone
@@ -146,6 +147,11 @@ def _check_pod(spec: dict[str, Any], where: str) -> None:
         _check_no_name(spec, "initContainers", ours, where)
     for claim in (CLAIM, NIC_CLAIM, IMEX_CLAIM):
         _check_no_name(spec, "resourceClaims", claim, where)
+    claims = [each for each in objects_at(spec, "volumes", where) if CLAIMS & each.keys()]
+    if len(claims) > MOST_VOLUMES:
+        raise MalformedError(
+            f"{where}.volumes has {len(claims)} claims, and at most {MOST_VOLUMES} are looked at; leave some out"
+        )
     _check_node_selector(spec, where)
     _check_count(f"{where}.tolerations", objects_at(spec, "tolerations", where))
     required_node_affinity(spec, where)

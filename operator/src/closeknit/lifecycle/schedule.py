@@ -1,10 +1,11 @@
 """Who gets GPUs, who keeps them and who waits: one decision over all jobs, in queue order."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 
+from closeknit.api.affinity import NodeAffinity
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking
@@ -27,6 +28,7 @@ from closeknit.lifecycle.rations import Rations, steps_of_selection, steps_of_wo
 from closeknit.lifecycle.trials import Trials
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Wait
 from closeknit.lifecycle.words import AGAIN, advised, renewed, wait_for, worded
+from closeknit.placement.admission import meets
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.request import Request, request
@@ -267,6 +269,7 @@ class _Walk:
             has_left = bool(pods or self.cluster.claims_of(key))
             scene = None if alone is self.cluster else self.scene
             return Found(answer, shape, until=again, is_settled=not (has_left or away.until), scene=scene)
+        answer = self._in_one(shape.request, answer, volumes.choices, alone)
         if (refusal := self._trials.refusal(job, answers, is_trial=may_be_refused)) is not None:
             return Found(Wait(refusal), shape, until=refusal.until, is_settled=False)
         again = asked_again_at(patience, away.until)
@@ -275,6 +278,22 @@ class _Walk:
         self.scene = self.cluster = self.cluster.with_job(assumed(job, answer))
         self.is_trial = self.is_trial or may_be_refused
         return Found(Book(answer), shape, is_settled=False)
+
+    def _in_one(self, asked: Request, answer: Placement, choices: Sequence[NodeAffinity], alone: Cluster) -> Placement:
+        """The placement, or where its nodes could not all have the same volume one whose nodes can, if there is any."""
+        views = [alone.nodes[share.node] for share in answer.shares]
+        if (
+            not choices
+            or len(views) == 1
+            or any(all(meets(view.name, view.labels, choice) for view in views) for choice in choices)
+        ):
+            return answer
+        for choice in choices:
+            inside = replace(asked, volumes=asked.volumes | {choice})
+            found = place(alone, inside, self._tables) if can_place(alone, inside, self._tables) else None
+            if isinstance(found, Placement):
+                return found
+        return answer
 
     def _cannot_be_made(
         self, job: TrainingJob, volumes: Volumes, placement: Placement, shape: Shape, again: datetime | None
@@ -330,7 +349,7 @@ class _Walk:
         """Whether the volumes of a job that has not changed come to what they did; a job without any costs nothing."""
         if self._volumes_are_same or known.volumes is NO_VOLUMES:
             return True
-        return self.cluster.volumes_of(known.job) == known.volumes
+        return self.cluster.volumes_stand(known.volumes) or self.cluster.volumes_of(known.job) == known.volumes
 
     @cached_property
     def _backlog(self) -> Backlog:

@@ -28,12 +28,12 @@ def is_chosen(name: str, labels: Mapping[str, str], request: Request) -> bool:
     """Whether it is one that the job's template selects: node selector and node affinity."""
     if any(labels.get(key) != value for key, value in request.node_selector):
         return False
-    return request.affinity is None or _meets(name, labels, request.affinity)
+    return request.affinity is None or meets(name, labels, request.affinity)
 
 
 def in_reach(name: str, labels: Mapping[str, str], request: Request) -> bool:
     """Whether the job's Pods can have their volumes on it."""
-    return all(_meets(name, labels, each) for each in request.volumes)
+    return all(meets(name, labels, each) for each in request.volumes)
 
 
 def untolerated(taints: tuple[Taint, ...], request: Request) -> tuple[Taint, ...]:
@@ -47,7 +47,8 @@ def tolerated(request: Request) -> tuple[Toleration, ...]:
     return (*request.tolerations, _USUAL)
 
 
-def _meets(name: str, labels: Mapping[str, str], affinity: NodeAffinity) -> bool:
+def meets(name: str, labels: Mapping[str, str], affinity: NodeAffinity) -> bool:
+    """Whether a node of this name and these labels is one that an affinity takes."""
     for term in affinity.terms:
         for each in term.labels:
             if not holds(each, labels.get(each.key)):
