@@ -94,6 +94,20 @@ def test_while_one_is_on_trial_the_others_that_were_refused_keep_their_words() -
     assert [plan for plan in decide(assumed, Tables(), meanwhile, NOW).plans if plan.status is not None] == []
 
 
+@pytest.mark.parametrize("are_alike", [True, False], ids=["alike", "all different"])
+def test_all_that_come_behind_a_refused_one_hear_a_reason_at_once(are_alike: bool) -> None:
+    """More than a namespace's ration of questions: those at the end of the queue were never told anything while others
+    were tried."""
+    new = [job(f"new-{number:03d}", "a") for number in range(200)]
+    for number, each in enumerate(new):
+        each["spec"]["template"]["spec"]["tolerations"] = [] if are_alike else [{"key": f"t{number}"}]
+    objects = [value for each in (*plugin_node("gpu-1"), job("first", "a"), *new) if (value := from_document(each))]
+    cluster = Cluster.empty().after(map(change, objects))
+    decision = decide(cluster, Tables(), Memory({"uid-of-first": refused(0)}), NOW + BETWEEN / 2)
+    told = {plan.job.name for plan in decision.plans if plan.status is not None and plan.status.pending is not None}
+    assert told >= {each["metadata"]["name"] for each in new}
+
+
 def waits_for_a_name(name: str) -> Manifest:
     """A job that has been told that somebody else has the name of its Pod."""
     told = {"reason": "NameConflict", "message": f"Pod {name}-a1-worker-00000 exists", "since": "2026-11-21T12:00:00Z"}

@@ -100,6 +100,8 @@ class _Walk:
         self._memory = memory
         self._now = now
         self._shapes = dict(last.shapes)
+        self._fitting: set[Shape] = set()
+        """Shapes for which the scene is known to have room."""
         self._patient: dict[Request, Request] = {}
         """What jobs ask -> what they ask while they are patient, which an empty cluster decides."""
         self._crowded: dict[Contender, bool] = {}
@@ -251,8 +253,9 @@ class _Walk:
         if shape is None:
             return self._not_asked(known.shape if known is not None else None)
         alone = freed(job, pods, self.cluster).without(away.devices)
-        if not self._may_ask(shape, place, alone):
-            return self._not_asked(shape)
+        put_off = self._put_off(job, answers, shape, place, alone, is_trial=may_be_refused)
+        if put_off is not None:
+            return put_off
         answer = self._answer(shape) if alone is self.cluster else self._answer_alone(shape, alone, known)
         if is_kept_whole and isinstance(answer, Placement) and len(answer.shares) > 1:  # only then it is a question
             shape = self._shape(job, volumes, away, place, is_patient=True)
@@ -271,11 +274,13 @@ class _Walk:
             return Found(answer, shape, until=again, is_settled=not (has_left or away.until), scene=scene)
         answer = self._in_one(shape.request, answer, volumes.choices, alone)
         if (refusal := self._trials.refusal(job, answers, is_trial=may_be_refused)) is not None:
+            self._fitting |= {shape} if alone is self.cluster else set()
             return Found(Wait(refusal), shape, until=refusal.until, is_settled=False)
         again = asked_again_at(patience, away.until)
         if (cannot := self._cannot_be_made(job, volumes, answer, shape, again)) is not None:
             return cannot
         self.scene = self.cluster = self.cluster.with_job(assumed(job, answer))
+        self._fitting.clear()
         self.is_trial = self.is_trial or may_be_refused
         return Found(Book(answer), shape, is_settled=False)
 
@@ -294,6 +299,18 @@ class _Walk:
             if isinstance(found, Placement):
                 return found
         return answer
+
+    def _put_off(
+        self, job: TrainingJob, answers: Answers, shape: Shape, place: QueuePlace, alone: Cluster, *, is_trial: bool
+    ) -> Found | None:
+        """What becomes of a job that placement is not asked about. Of one that would only be tried, it is not where
+        there is room, as for others that ask alike, or where the ration is used up and it was told nothing yet."""
+        may_be_asked, is_fitting = self._may_ask(shape, place, alone), shape in self._fitting
+        if alone is self.cluster and (is_fitting or not (may_be_asked or job.status.pending)):
+            refusal = self._trials.refusal(job, answers, is_trial=is_trial)
+            if refusal is not None and (is_fitting or refusal.reason is not None):
+                return Found(Wait(refusal), shape, until=refusal.until, is_settled=False)
+        return None if may_be_asked else self._not_asked(shape)
 
     def _cannot_be_made(
         self, job: TrainingJob, volumes: Volumes, placement: Placement, shape: Shape, again: datetime | None
@@ -380,7 +397,7 @@ class _Walk:
     def _may_ask(self, shape: Shape, place: QueuePlace, alone: Cluster) -> bool:
         """Whether the shape is known, or may be asked on this cluster within the ration of the job's namespace."""
         is_alone, nodes, asked = alone is not self.cluster, len(alone.nodes), shape.request
-        if not is_alone and self._refusal(shape) is not None:
+        if not is_alone and (shape in self._fitting or self._refusal(shape) is not None):
             return True
         before = self.last.refused.get(shape)
         steps = 1 if before is not None and not is_alone else steps_of_words(nodes)
