@@ -28,6 +28,9 @@ def as_json(answer: Placed | Refused) -> str:
             "environment": answer.environment,
             **({} if answer.nvls_gb_s is None else {"nvlsBusBandwidthGBps": round(answer.nvls_gb_s, 1)}),
             **({} if answer.waits_first is None else {"waitsFirst": answer.waits_first}),
+            **({} if answer.over_tcp is None else {"overTCP": answer.over_tcp}),
+            **({} if answer.lacks is None else {"lacks": answer.lacks.message}),
+            **({"warnings": answer.warnings} if answer.warnings else {}),
             **_booked(answer),
         }
     return json.dumps(msgspec.to_builtins(body), indent=2)
