@@ -74,6 +74,7 @@ def test_people_get_a_table(tmp_path: Path) -> None:
     assert lines[0] == "team-b/train, node rank 0 on gpu-1"
     assert lines[1].split() == ["VARIABLE", "VALUE", "SET", "BY", "WHY"]
     assert any(line.startswith("warning: NCCL_ALGO=Ring: ") for line in lines)
+    assert "ranks of different nodes talk over TCP: gpu-1, gpu-2 have no RDMA NIC that NCCL could use" in lines
     assert lines[-1].startswith("left to NCCL: ")
 
 

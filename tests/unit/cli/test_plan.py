@@ -193,6 +193,63 @@ def test_nothing_is_told_of_nvls_where(tmp_path: Path, gpus: int) -> None:
     assert "nvlsBusBandwidthGBps" not in run(tmp_path / "job", EXAMPLES / "cluster.yaml")
 
 
+SOCKETS = [
+    pytest.param({"gpus": 8}, None, id="on one node"),
+    pytest.param({"gpus": 16}, None, id="over InfiniBand"),
+    pytest.param({"gpus": 16, "network": {"rdma": "Disabled"}}, "network.rdma is Disabled", id="as the job wants it"),
+    pytest.param(
+        {"gpus": 4, "topology": {"nvlink": "Ignored", "gpusPerNode": 2}, "gpu": {"products": ["NVIDIA-RTX-A6000",
+         "Tesla-V100-SXM2-32GB"]}}, "the nodes' NICs have no transport in common", id="unlike nodes",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "why"), SOCKETS)
+def test_a_gang_that_falls_back_to_tcp_is_told_why(tmp_path: Path, spec: dict[str, Any], why: str | None) -> None:
+    (tmp_path / "job").write_text(json.dumps(asked(**spec)))
+    told = None if why is None else f"ranks of different nodes talk over TCP: {why}"
+    assert run(tmp_path / "job", EXAMPLES / "cluster.yaml").get("overTCP") == told
+    arguments = ["plan", "-f", str(tmp_path / "job"), "--cluster", str(EXAMPLES / "cluster.yaml")]
+    shown = " ".join(CliRunner().invoke(app, arguments).stdout.split())
+    assert [words in shown for words in ("talk over TCP: ", "lacks: all ranks talk over sockets, because ")] == [
+        why is not None and "common" not in why,
+        why is not None and "common" in why,
+    ]
+
+
+def test_a_node_without_nics_is_named_and_no_field_advised_that_is_set(tmp_path: Path) -> None:
+    fabric = {"levels": [{"name": "rack", "nodeLabel": "rack"}], "fabric": {"levelBandwidthGBps": {"rack": 25}}}
+    described = {"apiVersion": "closeknit.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": "default"},
+                 "spec": fabric}  # fmt: skip
+    objects = [
+        described,
+        *(node(name, labels={"rack": "r1"}) for name in ("gpu-1", "gpu-2")),
+        *({**node_topology(name), "spec": {**hgx_h200(name).wire(), "nics": []}} for name in ("gpu-1", "gpu-2")),
+    ]
+    found = plan(tmp_path, asked(gpus=16), *objects)
+    without = "gpu-1, gpu-2 have no RDMA NIC that NCCL could use"
+    assert found["overTCP"] == f"ranks of different nodes talk over TCP: {without}"
+    assert found["placement"]["limitedBy"] == (
+        "network between domains of level host is not described: add host to fabric.levelBandwidthGBps in "
+        "ClusterTopology default"
+    )
+    refused = plan(tmp_path, asked(gpus=16, topology={"minBusBandwidthGBps": 300}), *objects)
+    assert "over TCP, bandwidth unknown" in " ".join(refused["pending"]["nearest"])
+
+
+def test_settings_that_undo_the_placement_are_warned_of(tmp_path: Path) -> None:
+    command = ["bash", "-c", "torchrun --nnodes=1:4 --rdzv_backend=etcd train.py"]
+    env = [{"name": "NCCL_ALGO", "value": "Ring"}]
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i", "command": command, "env": env}]}}
+    (tmp_path / "job").write_text(json.dumps(asked(gpus=16, template=template)))
+    warnings = run(tmp_path / "job", EXAMPLES / "cluster.yaml")["warnings"]
+    assert [each.partition(": ")[0] for each in warnings] == ["--nnodes=1:4", "--rdzv-backend=etcd", "NCCL_ALGO=Ring"]
+    arguments = ["-f", str(tmp_path / "job"), "--cluster", str(EXAMPLES / "cluster.yaml")]
+    for command in ("plan", "env"):
+        shown = " ".join(CliRunner().invoke(app, [command, *arguments]).stdout.split())
+        assert all(f"warning: {each}" in shown for each in warnings)
+
+
 def test_what_a_job_waits_for_before_it_is_torn_is_told(tmp_path: Path) -> None:
     """Of two machines of eight GPUs half of each is held."""
     objects = [

@@ -212,6 +212,36 @@ def test_the_level_that_an_nvlink_hides(table_rows: tuple[str, ...], levels: lis
     assert (spec.pcie.levels, spec.source.pcie_confidence) == (levels, confidence)
 
 
+MESH = ("GPU0 GPU1 GPU2 GPU3 CPU Affinity NUMA Affinity", "GPU0 X NV2 SYS NV1 0-19 {}", "GPU1 NV2 X NV1 SYS 0-19 {}",
+        "GPU2 SYS NV1 X NV2 20-39 {}", "GPU3 NV1 SYS NV2 X 20-39 {}")  # fmt: skip
+NEAR = ["X NODE SYS SYS", "NODE X SYS SYS", "SYS SYS X NODE", "SYS SYS NODE X"]
+FAR = ["X SYS SYS SYS", "SYS X SYS SYS", "SYS SYS X SYS", "SYS SYS SYS X"]
+
+
+@pytest.mark.parametrize(
+    ("numa", "levels"),
+    [
+        pytest.param(("0", "0", "1", "1"), NEAR, id="of one NUMA node at most NODE, of two SYS"),
+        pytest.param(("N/A",) * 4, FAR, id="as far as can be"),
+        pytest.param(("0-1", "0-1", "0-1", "0-1"), FAR, id="of a set of nodes nobody says which"),
+    ],
+)
+def test_what_nvlinks_hide_takes_no_level_from_what_they_leave(numa: tuple[str, ...], levels: list[str]) -> None:
+    spec = read("\n".join(row.format(node) for row, node in zip(MESH, ("", *numa), strict=True)))
+    assert (spec.pcie.levels, spec.source.pcie_confidence) == (levels, Confidence.LOW)
+
+
+def test_a_level_that_is_told_tells_the_next() -> None:
+    """Of GPU0 and GPU2 the NIC beside GPU1 says nothing; GPU1 does, once it is known how far that is from GPU0."""
+    rows = ("GPU0 X NV4 NV4 PIX", "GPU1 NV4 X SYS PXB", "GPU2 NV4 SYS X N/A", "NIC0 PIX PXB N/A X")
+    spec = read(table("GPU0 GPU1 GPU2 NIC0", *rows))
+    assert (spec.pcie.levels, spec.source.pcie_confidence) == (["X PXB SYS", "PXB X SYS", "SYS SYS X"], "High")
+
+
+def test_where_nothing_is_left_no_level_is_told() -> None:
+    assert read(matrix("NV12", 4)).pcie.levels == []
+
+
 GOOD = ("GPU0 GPU1 NIC0", "GPU0 X NV4 PIX", "GPU1 NV4 X SYS", "NIC0 PIX SYS X")
 WORDS = "X, NV and a number, PIX, PXB, PHB, NODE, SYS or N/A"
 
@@ -223,6 +253,41 @@ WORDS = "X, NV and a number, PIX, PXB, PHB, NODE, SYS or N/A"
             "nothing", None,
             "has no table of nvidia-smi topo -m: a line that names GPU0, GPU1, … and a row for each of them",
             id="no table",
+        ),
+        pytest.param(
+            listed(1, "NVIDIA H200") + "\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n", None,
+            "is what nvidia-smi nvlink prints: the links of each GPU, and not where they lead; give that of nvidia-smi "
+            "topo -m",
+            id="states of links",
+        ),
+        pytest.param(
+            listed(2, "NVIDIA H200"), None,
+            "is what nvidia-smi -L prints: which GPUs there are, and not what joins them; give that of nvidia-smi topo "
+            "-m",
+            id="a list of GPUs",
+        ),
+        pytest.param(
+            "|   0  NVIDIA A100-SXM...  On   | 00000000:07:00.0 Off |                    0 |\n", None,
+            "is what nvidia-smi alone prints: which GPUs there are, and not what joins them; give that of nvidia-smi "
+            "topo -m",
+            id="nvidia-smi alone",
+        ),
+        pytest.param(
+            "==============NVSMI LOG==============\n", None,
+            "is what nvidia-smi -q prints, which tells no distances; give that of nvidia-smi topo -m", id="its log",
+        ),
+        pytest.param(
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", None,
+            "is what nvidia-smi prints where it reaches no GPU; give that of nvidia-smi topo -m on the machine itself",
+            id="no driver",
+        ),
+        pytest.param(
+            "apiVersion: closeknit.dev/v1alpha1\nkind: NodeTopology\n", None,
+            "is a file of Kubernetes objects; give it by --filename", id="an object",
+        ),
+        pytest.param(
+            "=== ROCm System Management Interface ===\n", None,
+            "is what rocm-smi prints, of AMD's GPUs; closeknit places NVIDIA's", id="AMD's",
         ),
         pytest.param(
             table("GPU0 GPU1", "GPU0 X OK", "GPU1 OK X"), None,

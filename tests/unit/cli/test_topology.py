@@ -231,6 +231,39 @@ def test_words_of_others_stay_words_in_a_picture(tmp_path: Path) -> None:
     parsed(drawn)
 
 
+def of_smi(product: str, *rows: str) -> str:
+    """What nvidia-smi -L and topo -m print of a machine of one product."""
+    names = [f"GPU{number}" for number in range(len(rows))]
+    gpus = [f"GPU {n}: {product} (UUID: GPU-00000000-0000-0000-0000-{n:012d})" for n in range(len(rows))]
+    return "\n".join([*gpus, " ".join(names), *map(" ".join, zip(names, rows, strict=True))])
+
+
+BRIDGED, MESH = ("X NV3", "NV3 X"), ("X NV2 SYS NV1", "NV2 X NV1 SYS", "SYS NV1 X NV2", "NV1 SYS NV2 X")
+LACKING = [
+    ("NVIDIA RTX A6000", BRIDGED, "GPUs 0, 1 show 3 of the 4 NVLinks of NVIDIA-RTX-A6000"),
+    ("NVIDIA A100-PCIE-40GB", ("X NV4", "NV4 X"), None),  # one bridge of three
+    ("NVIDIA A100-PCIE-40GB", ("X NV7", "NV7 X"), "GPUs 0, 1 show 7 of the 12 NVLinks of NVIDIA-A100-PCIE-40GB"),
+    ("NVIDIA RTX A6000", ("X NV4 SYS", "NV4 X SYS", "SYS SYS X"), None),  # one GPU has no bridge
+    ("Tesla V100-SXM2-32GB", MESH, None),  # not every board has wires for all six
+    ("Tesla V100-SXM2-32GB", ("X NV2 SYS NV1", "NV2 X NV1 SYS", "SYS NV1 X NV1", "NV1 SYS NV1 X"),
+     "GPUs 2, 3 show 2 NVLinks where others of Tesla-V100-SXM2-32GB show 3"),
+    ("NVIDIA H200", ("X NV18 NV17 NV18", "NV18 X NV17 NV18", "NV17 NV17 X NV17", "NV18 NV18 NV17 X"),
+     "GPU 2 shows 17 of the 18 NVLinks of NVIDIA-H200"),
+    ("NVIDIA L40S", ("X SYS", "SYS X"), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("product", "rows", "said"), LACKING)
+def test_links_that_a_product_should_have_are_missed(
+    tmp_path: Path, product: str, rows: tuple[str, ...], said: str | None
+) -> None:
+    (tmp_path / "topo.txt").write_text(of_smi(product, *rows))
+    result = run("--from-smi", tmp_path / "topo.txt")
+    assert result.exit_code == 0, result.stderr
+    notes = [line for line in result.stdout.splitlines() if "NVLinks" in line]
+    assert notes == ([f"- {said}: some may be down, which nvidia-smi nvlink -s tells"] if said else [])
+
+
 async def _answer(request: web.Request) -> web.Response:
     topologies = [document(simulated(profile, Faults(), name)) for name, profile in (("a", "dgx2"), ("b", "gh200"))]
     name = request.path.rpartition("/")[2]

@@ -54,7 +54,11 @@ ASKED = st.dictionaries(
     st.sampled_from(["limits", "requests"]),
     st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from(AMOUNTS), max_size=4),
 )
-WORDS = st.sampled_from(["torchrun", "--nproc-per-node=9", "--nproc_per_node", "16", "--nproc-per-node\r\n8", None, 3])
+WORDS = st.sampled_from(
+    ["torchrun", "--nproc-per-node=9", "--nproc_per_node", "16", "--nproc-per-node\r\n8", None, 3, "sh", "-lc",
+     "-m", "python", "mpirun -np '2", "deepspeed", "--include", "env", "A=$(", "export NCCL_ALGO=x; torchrun \\\n-",
+     "-", "--"]
+)  # fmt: skip
 COMMAND = st.lists(WORDS, max_size=4) | ANY_JSON
 CONTAINER = st.fixed_dictionaries(
     {"name": st.sampled_from(["trainer", "main"])},

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.trainingjob_status import EnvironmentStatus
 from closeknit.launch.environment import container_environment, environment
-from closeknit.launch.harmful import Hazard
+from closeknit.launch.harmful import _RESERVED, Hazard
 from unit.launch.test_environment import RDMA, gang
 
 HARMFUL = [
@@ -123,7 +124,7 @@ def test_more_processes_than_gpus_are_told(value: str, is_told: bool) -> None:
         (["sh", "-c", "cd /work && torchrun --nproc_per_node=9 train.py"], "--nproc-per-node=9"),
         (["torchrun", "--nproc-per-node=8", "train.py"], None),
         (["torchrun", "--nproc-per-node=gpu", "train.py"], None),
-        (["torchrun", "--nproc-per-node=" + "9" * 5000], "--nproc-per-node=999999999"),
+        (["torchrun", "--nproc-per-node=99999999999"], "--nproc-per-node=99999999999"),
         (["train.py", 7, None], None),
         (7, None),
         ("torchrun", None),
@@ -133,6 +134,114 @@ def test_more_processes_than_gpus_in_the_command_are_told(command: Any, told: st
     for field in ("command", "args"):
         found = environment(gang(8, 8, trainer={field: command}), 0).hazards
         assert [str(each).partition(":")[0] for each in found] == ([] if told is None else [told])
+
+
+def shell(script: str) -> list[str]:
+    return ["/bin/bash", "-lc", script]
+
+
+TORCHRUN = "torchrun --nnodes=1:4 --rdzv_backend=etcd --rdzv-endpoint=etcd:2379 --rdzv_id job train.py"
+OF_TORCHRUN = ["--nnodes", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"]
+UNDOING = {
+    "another rendezvous": (TORCHRUN.split(), OF_TORCHRUN),
+    "in a script": (shell(f"set -e\ncd /work && exec {TORCHRUN} | tee log\n"), OF_TORCHRUN),
+    "over several lines": (shell("torchrun \\\n  --nnodes=4 \\\n  train.py"), ["--nnodes"]),
+    "in a shell in a shell": (shell("bash -c 'torchrun --nnodes 4 train.py'"), ["--nnodes"]),
+    "as a module": (["python3", "-u", "-m", "torch.distributed.run", "--nnodes=1", "--node_rank=0"],
+                    ["--nnodes", "--node-rank"]),
+    "as its forerunner": (["python", "-m", "torch.distributed.launch", "--use_env", "--master_addr=10.0.0.1", "t.py"],
+                          ["--master-addr"]),
+    "as a file": (["/opt/conda/bin/python", "/opt/conda/bin/torchrun", "--standalone", "t.py"], ["--standalone"]),
+    "behind other programs": (["numactl", "--cpunodebind=0", "nsys", "profile", "-o", "out", "torchrun", "--nnodes=3"],
+                              ["--nnodes"]),
+    "of the image's entrypoint": (["--nnodes=1:4", "train.py"], ["--nnodes"]),
+    "deepspeed": (["deepspeed", "--no_ssh", "--node_rank=0", "--hostfile", "/job/hosts", "--include", "localhost:4,5",
+                   "--num_nodes=1", "train.py"], ["--hostfile", "--include", "--node-rank", "--num_nodes"]),
+    "deepspeed's short options": (["deepspeed", "-H", "hosts", "-i", "a:0", "train.py"], ["--hostfile", "--include"]),
+    "mpirun": (["mpirun", "--allow-run-as-root", "-np", "2", "-H", "a:1,b:1", "python", "t.py"], ["-H", "-np"]),
+    "mpirun's other names": (["mpiexec.hydra", "-n", "32", "-f", "hosts", "-genv", "A", "1", "-ppn", "9", "python"],
+                             ["--hostfile", "-np", "-npernode"]),
+    "mpirun with a machine file": (["mpirun", "--mca", "btl", "^openib", "--machinefile", "m", "t"], ["--hostfile"]),
+    "horovodrun": (shell("horovodrun -np 8 --hostfile hosts python t.py"), ["--hostfile", "-np"]),
+    "accelerate": (["accelerate", "launch", "--multi_gpu", "--num_machines=1", "--machine_rank", "0", "--num_processes",
+                    "8", "--gpu_ids=0,1", "t.py"],
+                   ["--gpu_ids", "--machine_rank", "--num_machines", "--num_processes"]),
+    "a variable of a script": (shell("export NCCL_P2P_DISABLE=1 MASTER_ADDR=localhost\npython t.py"),
+                               ["MASTER_ADDR", "NCCL_P2P_DISABLE"]),
+    "a variable before a command": (["sh", "-c", "NCCL_ALGO=Ring CUDA_VISIBLE_DEVICES=4,5 torchrun t.py"],
+                                    ["CUDA_VISIBLE_DEVICES", "NCCL_ALGO"]),
+    "a variable by env": (["env", "NCCL_ALGO=Ring", "torchrun", "t.py"], ["NCCL_ALGO"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "told"), UNDOING.values(), ids=UNDOING.keys())
+def test_arguments_that_undo_the_placement_are_told_as_variables_are(command: list[str], told: list[str]) -> None:
+    """On two nodes of eight GPUs."""
+    assert sorted({each.name for each in environment(gang(8, 8, trainer={"command": command}), 1).hazards}) == told
+    first, *rest = command
+    found = environment(gang(8, 8, trainer={"command": [first], "args": rest}), 0).hazards
+    assert sorted({each.name for each in found}) == told
+
+
+def test_a_status_has_room_for_whatever_is_told() -> None:
+    """All variables at once, and a script that starts every launcher in every wrong way."""
+    script = "\n".join(" ".join(command) for command, _ in UNDOING.values() if "bash" not in command[0])
+    env = [{"name": name, "value": value} for name, value in HARMFUL]
+    env += [{"name": name, "value": "mine"} for name in _RESERVED]
+    made = environment(gang(8, 8, trainer={"env": env, "command": shell(script)}, **RDMA), 0)
+    assert len(EnvironmentStatus(warnings=[str(each) for each in made.warnings]).warnings) > len(HARMFUL) + 10
+
+
+HARMLESS_COMMANDS = {
+    "what is planned": "torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=static --numa-binding=node train.py",
+    "the same, by variables": "torchrun --nnodes=$PET_NNODES --node_rank=${PET_NODE_RANK} --master_addr=$ADDR t.py",
+    "by commands of the shell": "torchrun --nnodes=$(cat nodes) --node_rank=`hostname` --rdzv_endpoint $HOST:294 t.py",
+    "arguments of the script": "torchrun train.py --nnodes=1 --node_rank=0 --rdzv_backend=etcd --standalone",
+    "arguments of a module": "torchrun -m pkg.train --nnodes=1 --node_rank=0",
+    "of another launcher's name": "python train.py --launcher deepspeed --num_nodes 1 --include a",
+    "of a script of the user's": "python launch.py --nnodes=1 --hostfile x; ./run.sh mpirun -np 2",
+    "words that are said": "echo torchrun --nnodes=1; which mpirun; pip install deepspeed --no-deps",
+    "a comment": "# torchrun --nnodes=1 --node_rank=0\ntorchrun train.py",
+    "deepspeed as documented": "deepspeed --no_ssh --node_rank=$PET_NODE_RANK --master_addr=$MASTER_ADDR "
+                               "--hostfile=/etc/closeknit/hostfile train.py --include me",
+    "mpirun as documented": "mpirun --bind-to none python3 sum.py -np 2 -H a",
+    "mpirun with all ranks": "mpirun --allow-run-as-root -np 16 -x NCCL_DEBUG=INFO --map-by slot python t.py",
+    "horovodrun as documented": "horovodrun -np $CLOSEKNIT_WORLD_SIZE --hostfile /etc/closeknit/hostfile python t.py",
+    "accelerate": "accelerate launch --num_machines=2 --machine_rank=$PET_NODE_RANK --num_processes=16 t --gpu_ids 0",
+    "accelerate's other commands": "accelerate config --num_machines=1; accelerate test",
+    "variables of the user's own": "export EPOCHS=3 NCCL_DEBUG=INFO NCCL_P2P_DISABLE=0 MASTER_PORT=29500; torchrun t",
+    "variables that are filled in": "export MASTER_ADDR=$HOST NCCL_ALGO=$ALGO; torchrun t.py",
+    "a quotation without end": "torchrun train.py --name 'a",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", HARMLESS_COMMANDS.values(), ids=HARMLESS_COMMANDS.keys())
+def test_a_command_that_changes_nothing_is_not_told(script: str) -> None:
+    assert environment(gang(8, 8, trainer={"command": shell(script)}), 0).hazards == ()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "torchrun --standalone --nnodes=1 --node_rank=0 --master_addr=localhost --rdzv_backend=c10d t.py",
+        "deepspeed --num_gpus=8 --master_addr 127.0.0.1 t.py",
+        "mpirun -np 8 -H localhost:8 python t.py",
+        "accelerate launch --num_processes=4 --num_machines=1 --machine_rank=0 t.py",
+    ],
+)
+def test_on_one_node_there_is_nothing_to_undo(script: str) -> None:
+    assert environment(gang(8, trainer={"command": shell(script)}), 0).hazards == ()
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["torchrun " * 30_000, "torchrun '" + "a" * 250_000, "A=1 " * 60_000, "\n".join(["torchrun --nnodes=1"] * 12_000),
+     "bash -c 'bash -c \"bash -c torchrun\"'" * 5_000, "$(" * 100_000, "torchrun " + "\\\n" * 80_000],
+)  # fmt: skip
+def test_a_long_script_is_read_soon(script: str) -> None:
+    """A template may have 256 KiB: no more of it is parsed than a launcher's command is long."""
+    found = environment(gang(8, 8, trainer={"command": shell(script)}), 0).hazards
+    assert len(found) <= 1
 
 
 def test_reserved_names_of_the_users_win_and_are_told() -> None:

@@ -5,7 +5,7 @@ import pytest
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import machine
 from closeknit.placement.bandwidth import EVERY_NIC
-from closeknit.placement.prediction import LevelCap, level_cap, level_floor, predict
+from closeknit.placement.prediction import LevelCap, level_cap, level_floor, predict, undescribed
 from closeknit.placement.rings import rings
 from closeknit.placement.sets import Sets
 from scenarios.machines import hgx_a100
@@ -36,6 +36,18 @@ def test_a_network_inside_a_domain_is_no_slower_than_that_between_domains() -> N
     assert level_floor(LEVELS, {"block": 32.0, "rack": 96.0}, (1, 1, 2)) == 96
     assert level_floor(LEVELS, {"block": 32.0}, (1, 2, 2)) == 32
     assert level_floor(LEVELS, {"rack": 96.0}, (2, 2, 2)) is None
+
+
+@pytest.mark.parametrize(
+    ("speeds", "counts", "advice"),
+    [
+        ({}, (1, 2, 2), "network between nodes is not described: set fabric.levelBandwidthGBps in "),
+        ({"rack": 96.0}, (1, 1, 2), "network between domains of level host is not described: add host to "),
+        ({"host": 96.0}, (2, 2, 2), "network between domains of level block is not described: add block to "),
+    ],
+)
+def test_no_field_is_advised_that_is_set(speeds: dict[str, float], counts: tuple[int, ...], advice: str) -> None:
+    assert undescribed(LEVELS, speeds, counts).startswith(advice)
 
 
 @pytest.mark.parametrize(

@@ -20,29 +20,39 @@ class Product:
     switches_above: int | None = None
     """More than so many of them in one machine are always joined by NVSwitches: boards without have no more; None where
     no such number is known."""
+    bridge: int | None = None
+    """Links of one NVLink bridge, of which such a board has one or more; None where it has none: it is soldered."""
+    is_wired_whole: bool = True
+    """Whether every machine wires all links that it does not leave to bridges."""
+
+    def lacks(self, links: int) -> bool:
+        """Whether a GPU of this product that shows so many links lacks some that its machine must have wired."""
+        if not 0 < links < self.links:
+            return False
+        return bool(links % self.bridge) if self.bridge else self.is_wired_whole
 
 
 # Links are those of the data sheets; the first that is in the name counts, so the special stand before the general.
 _PRODUCTS = (
-    Product("P100-SXM2", 4, 1, "6.0"),
-    Product("V100-SXM2", 6, 2, "7.0", 25.781),
+    Product("P100-SXM2", 4, 1, "6.0", is_wired_whole=False),
+    Product("V100-SXM2", 6, 2, "7.0", 25.781, is_wired_whole=False),
     Product("V100-SXM3", 6, 2, "7.0", 25.781, switches_above=1),
-    Product("RTX 8000", 2, 2, "7.5", 25.781),
-    Product("Quadro RTX 6000", 2, 2, "7.5", 25.781),
-    Product("TITAN RTX", 2, 2, "7.5"),
-    Product("2080 Ti", 2, 2, "7.5"),
+    Product("RTX 8000", 2, 2, "7.5", 25.781, bridge=2),
+    Product("Quadro RTX 6000", 2, 2, "7.5", 25.781, bridge=2),
+    Product("TITAN RTX", 2, 2, "7.5", bridge=2),
+    Product("2080 Ti", 2, 2, "7.5", bridge=2),
     Product("A800-SXM4", 8, 3, "8.0", switches_above=4),
-    Product("A800", 8, 3, "8.0"),
+    Product("A800", 8, 3, "8.0", bridge=4),
     Product("A100-SXM4", 12, 3, "8.0", 25.0, switches_above=4),
-    Product("A100", 12, 3, "8.0", 25.0),
-    Product("A30", 4, 3, "8.0"),
-    Product("A6000", 4, 3, "8.6", 14.062),
-    Product("RTX 3090", 4, 3, "8.6", 14.062),
-    Product("A40", 4, 3, "8.6"),
-    Product("A5000", 4, 3, "8.6"),
+    Product("A100", 12, 3, "8.0", 25.0, bridge=4),
+    Product("A30", 4, 3, "8.0", bridge=4),
+    Product("A6000", 4, 3, "8.6", 14.062, bridge=4),
+    Product("RTX 3090", 4, 3, "8.6", 14.062, bridge=4),
+    Product("A40", 4, 3, "8.6", bridge=4),
+    Product("A5000", 4, 3, "8.6", bridge=4),
     Product("H800", 8, 4, "9.0"),
-    Product("H100 PCIe", 12, 4, "9.0"),
-    Product("H100 NVL", 12, 4, "9.0"),
+    Product("H100 PCIe", 12, 4, "9.0", bridge=4),
+    Product("H100 NVL", 12, 4, "9.0", bridge=4),
     Product("H100 80GB HBM3", 18, 4, "9.0", 26.562, switches_above=4),
     Product("H100", 18, 4, "9.0", 26.562),
     Product("H200 NVL", 18, 4, "9.0"),
@@ -61,5 +71,6 @@ def product_of(name: str | None) -> Product | None:
 
 
 def _is_in(words: str, name: str) -> bool:
-    """Whole words: A40 is not in A4000."""
-    return re.search(rf"(?<![A-Za-z0-9]){re.escape(words)}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None
+    """Whole words, A40 is not in A4000; with dashes for its blanks as a label has them, too."""
+    spelt = re.escape(words).replace(r"\ ", "[ -]")
+    return re.search(rf"(?<![A-Za-z0-9]){spelt}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None

@@ -13,9 +13,10 @@ from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import Change, ClusterObject, Stream, pod_stream
 from closeknit.cluster.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.volumes import NO_VOLUMES, sources
-from closeknit.launch.environment import container_environment
+from closeknit.launch.environment import container_environment, environment
 from closeknit.launch.gang import Gang
 from closeknit.launch.nccl import NVLS
+from closeknit.launch.network import Net
 from closeknit.lifecycle.asked import Schedule
 from closeknit.lifecycle.backlog import FOR_ROOM, backlog, contender
 from closeknit.lifecycle.bars import is_finished
@@ -25,6 +26,7 @@ from closeknit.lifecycle.decision import decide
 from closeknit.lifecycle.gangs import gang
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.patience import patient, preference, unknown_preference
+from closeknit.lifecycle.shortcoming import Shortcoming, shortcoming
 from closeknit.lifecycle.verdict import Book
 from closeknit.placement.fragmentation import Fragmentation, fragmentation
 from closeknit.placement.nearest import nearest
@@ -89,6 +91,12 @@ class Placed:
     waits_first: str | None
     """What a job that is still to be submitted would wait for before it takes this, and how long at most; None where it
     takes it at once."""
+    over_tcp: str | None
+    """Why ranks of different nodes talk over TCP; None where they do not, or are on one node."""
+    lacks: Shortcoming | None
+    """What the gang has to do without."""
+    warnings: tuple[str, ...]
+    """Settings of the template's that do harm, and what else keeps the job from its full speed."""
     booked: Booked | None
     """What the job holds that this one would replace; None where none of that name holds anything."""
     unknown_preference: str | None
@@ -126,6 +134,17 @@ class Sitting:
         held = booking(self.job)
         made = gang(self.job, held, self.cluster, ipc_lock=True) if held is not None else None
         return made if isinstance(made, Gang) else None
+
+
+def over_tcp(made: Gang) -> str | None:
+    """Why ranks of different nodes talk over TCP, where nothing faster joins them."""
+    if not made.net.is_sockets or made.uses_imex_channels:
+        return None
+    without = [worker.node for worker in made.workers if not worker.usable]
+    why = made.net.value
+    if made.net is Net.NO_NICS and without:
+        why = f"{names(without)} {'has' if len(without) == 1 else 'have'} no RDMA NIC that NCCL could use"
+    return f"ranks of different nodes talk over TCP: {why}"
 
 
 def plan(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) -> Placed | Refused:
@@ -250,6 +269,9 @@ def _placed(found: Sitting) -> Placed:
         environment=container_environment(made, 0) if made is not None else {},
         nvls_gb_s=_nvls(found, made) if made is not None else None,
         waits_first=found.waits_first,
+        over_tcp=over_tcp(made) if made is not None else None,
+        lacks=shortcoming(made, found.cluster) if made is not None else None,
+        warnings=tuple(map(str, environment(made, 0).warnings)) if made is not None else (),
         booked=found.booked,
         unknown_preference=unknown_preference(found.job.spec, found.cluster),
         unchecked=() if found.cluster.volumes_are_known else _claims(found.job),

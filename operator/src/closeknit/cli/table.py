@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from closeknit.api.names import ConditionReason
 from closeknit.api.printable import printable
 from closeknit.api.trainingjob_status import PlacementStatus
 from closeknit.cli.plan import Placed, Refused
@@ -32,6 +33,9 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
     console.print(_text(f"predicted all-reduce bus bandwidth: {_bandwidth(placement)}"))
     if placement.limited_by:
         console.print(_text(f"limited by: {placement.limited_by}"))
+    is_told = answer.lacks is not None and answer.lacks.reason is ConditionReason.OVER_SOCKETS
+    if answer.over_tcp is not None and not is_told:
+        console.print(_text(answer.over_tcp))
     if answer.nvls_gb_s is not None:
         words = "where the driver gives NVSwitch multicast (NVLS), which is not counted, NCCL plans"
         console.print(_text(f"{words} {answer.nvls_gb_s:.1f} GB/s"))
@@ -44,6 +48,10 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
         console.print(_text(f"{words}: claim {', '.join(answer.unchecked)}"))
     if placement.ended_at_budget:
         console.print(_text("the search ended at its budget of steps: there may be a better placement"))
+    if answer.lacks is not None:
+        console.print(_text(f"lacks: {answer.lacks.message}"))
+    for warning in answer.warnings:
+        console.print(_text(f"warning: {warning}"))
 
 
 def _free(free: Fragmentation) -> str:

@@ -1,12 +1,12 @@
 """Settings of the user's own that make training slow, wrong or impossible: they are kept, and warned of."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from closeknit.api.names import Role
 from closeknit.api.opaque import short
+from closeknit.launch.arguments import ABOVE_GPUS, is_above_gpus, set_by_script, undoing
 from closeknit.launch.frameworks import contract
 from closeknit.launch.gang import Gang
 from closeknit.launch.template import trainer
@@ -39,22 +39,12 @@ def _is(*values: str) -> Callable[[str, Gang], bool]:
     return lambda value, _gang: value.strip() in values
 
 
-def _is_above_gpus(value: str, gang: Gang) -> bool:
-    """torchrun also takes words (gpu, auto, cpu)."""
-    wanted = value.strip()
-    return wanted.isdecimal() and int(wanted[:_DIGITS]) > min(worker.rank_count for worker in gang.workers)
-
-
 def _crosses_sockets(value: str, gang: Gang) -> bool:
     """NCCL's maintainers advise SYS where GPUs have C2C and NCCL is older than 2.27 (NVIDIA/nccl#1579), and Azure where
     a virtual machine shows no PCIe tree (Azure/aks-rdma-infiniband#36)."""
     return value.strip() in ("SYS", "5") and not all(worker.has_c2c or worker.hides_levels for worker in gang.workers)
 
 
-_DIGITS = 9  # of a number of processes
-_ABOVE_GPUS = "a Pod of the job has fewer GPUs than that, and a rank without one of its own fails; leave it out"
-# torchrun's, which its parser takes with either sign; a word of a command, or of a script that a shell is given.
-_PROCESSES = re.compile(r"--nproc[-_]per[-_]node[=\s]+([0-9]{1,9})")
 _NOT_ZERO: Callable[[str, Gang], bool] = lambda value, _gang: value.strip() not in ("", "0")  # noqa: E731
 _FIXED = "it overrides a choice that NCCL makes by measurement, and an unfit one is an error; leave it out"
 _BLOCKS = "NCCL chooses how many channels pay; more take multiprocessors from the model; leave it out"
@@ -104,7 +94,7 @@ _HARMS: Mapping[str, _Harm] = {
                                lambda value, _gang: value.strip() != "PCI_BUS_ID"),
     "NCCL_MULTI_RANK_GPU_ENABLE": _Harm("ranks that share a GPU hang when it has no multiprocessors left; leave it out",
                                         _NOT_ZERO),
-    "PET_NPROC_PER_NODE": _Harm(_ABOVE_GPUS, _is_above_gpus),
+    "PET_NPROC_PER_NODE": _Harm(ABOVE_GPUS, is_above_gpus),
 }  # fmt: skip
 
 
@@ -121,7 +111,9 @@ _RESERVED = frozenset({
 def hazards(gang: Gang, users: Mapping[str, Mapping[str, Any]]) -> tuple[Hazard, ...]:
     """What of the user's variables, name -> entry of the trainer's env, and of its command is harmful, by name. As many
     at most as the tables have lines, whatever the user sets."""
-    found = [*_of_variables(gang, users), *_of_ranks(gang, users), *_of_command(gang)]
+    container = trainer(gang.template(Role.WORKER).spec)
+    given = {**users, **{name: {"value": value} for name, value in set_by_script(container).items()}}
+    found = [*_of_variables(gang, given), *_of_ranks(gang, given), *_of_command(gang, container)]
     return tuple(sorted(found, key=lambda hazard: hazard.name))
 
 
@@ -155,12 +147,9 @@ def _all(values: set[str]) -> str:
     return short(min(values)) if len(values) == 1 else "another on each node"
 
 
-def _of_command(gang: Gang) -> Iterator[Hazard]:
+def _of_command(gang: Gang, container: Mapping[str, Any]) -> Iterator[Hazard]:
     """An argument wins over the variable, which is right."""
-    container = trainer(gang.template(Role.WORKER).spec)
-    given = [container.get(field) for field in ("command", "args")]  # as the API server may yet refuse it
-    words = [word for each in given if isinstance(each, list) for word in each if isinstance(word, str)]
-    for wanted in _PROCESSES.findall(" ".join(words)):
-        if _is_above_gpus(wanted, gang):
-            yield Hazard("--nproc-per-node", wanted, _ABOVE_GPUS)
-            return
+    first = contract(gang).variables(gang, gang.members[0])
+    planned = {variable.name: variable.value for variable in first}
+    for name, value, why in undoing(gang, container, planned):
+        yield Hazard(name, value, why)

@@ -20,7 +20,7 @@ from closeknit.placement.empty import ideal_gb_s
 from closeknit.placement.gradual import Freed
 from closeknit.placement.lowered import lowered
 from closeknit.placement.place import can_place, place
-from closeknit.placement.placement import Placement
+from closeknit.placement.placement import Placement, TransportChoice
 from closeknit.placement.refusal import unknown
 from closeknit.placement.releases import release
 from closeknit.placement.request import Request
@@ -52,7 +52,8 @@ class Alternative:
         found = f"with {self.what}: {count(gpus, noun)} on {count(len(self.placement.shares), 'node')}"
         got, best = self.placement.predicted_bus_bandwidth_gb_s, self.ideal_gb_s
         if got is None:
-            return f"{found}, bandwidth unknown"
+            is_tcp = self.placement.transport is TransportChoice.SOCKETS
+            return f"{found}{' over TCP' if is_tcp else ''}, bandwidth unknown"
         if best is None or got >= best:
             return f"{found}, {got:.1f} GB/s"
         return f"{found}, {got:.1f} GB/s: {best - got:.1f} less than the {best:.1f} that it could have at best"

@@ -16,7 +16,7 @@ from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import numbers_of
 from closeknit.placement.hosts import Units
 from closeknit.placement.layout import Draft, Layout, Merit, Part, Sketch
-from closeknit.placement.prediction import level_cap, level_floor, predict, predict_over_nvlink
+from closeknit.placement.prediction import level_cap, level_floor, predict, predict_over_nvlink, undescribed
 from closeknit.placement.shapes import Shape, Shapes
 from closeknit.placement.shares import Shares
 from closeknit.placement.spreads import Counted, Site, Spreads
@@ -233,7 +233,8 @@ class Pool:
         if self._site.joined and len(parts) > 1:
             prediction = predict_over_nvlink(placed)
         else:
-            prediction = predict(placed, self._transport, level_cap(*network), level_floor(*network))
+            known = (level_cap(*network), level_floor(*network), undescribed(*network))
+            prediction = predict(placed, self._transport, *known)
         sure = prediction.gb_s if prediction.gb_s is not None else prediction.at_least_gb_s
         if self._minimum.bus_gb_s and self._request.gpus > 1 and (sure is None or sure < self._minimum.bus_gb_s):
             return None

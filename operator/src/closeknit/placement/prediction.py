@@ -8,7 +8,7 @@ from closeknit.placement.bandwidth import NicAccess
 from closeknit.placement.paths import PathType
 from closeknit.placement.sets import Sets
 
-UNDESCRIBED = "network between nodes is not described: set fabric.levelBandwidthGBps in ClusterTopology default"
+_UNDESCRIBED = "network between nodes is not described: set fabric.levelBandwidthGBps in ClusterTopology default"
 
 ONE_GPU = "one GPU has nothing to exchange"
 UNSEARCHED = "the cluster's machines join their GPUs in more ways than are searched"
@@ -57,6 +57,17 @@ def level_floor(
     return outside[-1] if outside else None
 
 
+def undescribed(levels: Sequence[str], level_bandwidth_gb_s: Mapping[str, float], counts: Sequence[int]) -> str:
+    """Why nothing is known of the network that such a gang crosses, where it is described for other levels alone."""
+    crossed = next((level for level, count in zip(levels, counts, strict=True) if count > 1), None)
+    if not level_bandwidth_gb_s or crossed is None:
+        return _UNDESCRIBED
+    return (
+        f"network between domains of level {crossed} is not described: add {crossed} to fabric.levelBandwidthGBps in "
+        "ClusterTopology default"
+    )
+
+
 def predict_over_nvlink(parts: Sequence[tuple[str, Sets, int, NicAccess]]) -> Prediction:
     """The same for a gang whose nodes NVLink joins, all in one NVLink domain: its switches are one for NCCL, and a ring
     over them is as fast as its slowest GPU's links."""
@@ -78,11 +89,13 @@ def predict(
     transport: Transport | None,
     cap: LevelCap | None,
     floor_gb_s: float | None,
+    unknown: str = _UNDESCRIBED,
 ) -> Prediction:
     """The prediction for (node, its sets, its GPUs as a mask, the NICs that it can get): the slowest ring, NIC
     or level, whichever is least.
 
-    `cap` and `floor_gb_s` are `level_cap` and `level_floor` of the domains that the parts span. Rings of a gang on one
+    `cap`, `floor_gb_s` and `unknown` are what `level_cap`, `level_floor` and `undescribed` say of the domains that the
+    parts span. Rings of a gang on one
     node are calibrated; over several nodes they have more steps, and what they miss is less than the network takes.
     """
     limits: list[tuple[float, str]] = []
@@ -109,7 +122,7 @@ def predict(
         known = [(gb_s, words) for gb_s, words in nics if gb_s is not None]
         if len(known) < len(nics) and cap is None:
             sure = None if floor_gb_s is None else min([floor_gb_s, *(gb_s for gb_s, _ in limits + known)])
-            return Prediction(None, UNDESCRIBED, sure)
+            return Prediction(None, unknown, sure)
         limits += known
         if cap is not None:
             limits.append((cap.gb_s, f"network between domains of level {cap.level}"))

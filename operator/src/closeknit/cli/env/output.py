@@ -16,6 +16,7 @@ def as_json(sheet: Sheet) -> str:
         "nodeRank": sheet.node_rank,
         "variables": variables,
         "warnings": sheet.warnings,
+        "overTCP": sheet.over_tcp,
         "lacks": sheet.lacks,
         "leftToNCCL": sheet.left,
         **({} if sheet.booked is None else {"booked": sheet.booked.wire()}),
@@ -36,6 +37,8 @@ def print_sheet(sheet: Sheet) -> None:
         print(f"{row[0]:<{name}}  {row[1]:<{value}}  {row[2]:<9}  {row[3]}".rstrip())
     for warning in sheet.warnings:
         print(printable(f"warning: {warning}"))
+    if sheet.over_tcp is not None:
+        print(printable(sheet.over_tcp))
     if sheet.lacks is not None:
         print(printable(f"lacks: {sheet.lacks}"))
     if sheet.left:

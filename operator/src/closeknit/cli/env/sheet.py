@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from closeknit.api.names import JobKey
 from closeknit.cli.not_there import NotThere
-from closeknit.cli.plan import Booked, Sitting
+from closeknit.cli.plan import Booked, Sitting, over_tcp
 from closeknit.launch.environment import environment, shown
 from closeknit.launch.nccl import left_alone
 from closeknit.lifecycle.shortcoming import shortcoming
@@ -40,6 +40,8 @@ class Sheet:
     """In the order of the container: what closeknit sets, then the template's own."""
     warnings: tuple[str, ...]
     """Harmful settings of the template's."""
+    over_tcp: str | None
+    """Why ranks of different nodes talk over TCP; None where they do not."""
     lacks: str | None
     """What the gang has to do without."""
     booked: Booked | None
@@ -71,6 +73,7 @@ def sheet(found: Sitting, node_rank: int) -> Sheet:
         node_rank=node_rank,
         lines=tuple(lines),
         warnings=tuple(map(str, made.warnings)),
+        over_tcp=over_tcp(gang),
         lacks=None if lacking is None else lacking.message,
         booked=found.booked,
         left=tuple(name for name in left_alone(gang) if name not in own),

@@ -8,11 +8,12 @@ from closeknit.cli.smi.table import SmiTable
 from closeknit.machine.checks import ITSELF, LEVELS
 
 _RANK = {level: rank for rank, level in enumerate(LEVELS)}
+_SAME_NUMA_NODE, _FARTHEST = _RANK["NODE"], _RANK["SYS"]
 
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """Rows of PCIe levels between the GPUs, none where one of them cannot be told; Low where one may be nearer."""
+    """Rows of PCIe levels between the GPUs, none where nothing tells any; Low where some may be nearer."""
 
     rows: tuple[tuple[str, ...], ...]
     confidence: Confidence | None
@@ -22,26 +23,70 @@ def distances(table: SmiTable) -> Distances:
     """The levels as printed, and those of an NVLink's cell by what is printed around it.
 
     PCIe is a tree: of the three levels between three devices the two farther ones are equal. So a third device that is
-    nearer to one GPU than to the other tells how far they are from each other; one as far from both tells how far they
-    are at most, which is the level itself where that is the nearest there is.
+    nearer to one GPU than to the other tells how far they are from each other, and devices from one to the other tell
+    how far they are at most. GPUs of two NUMA nodes are SYS from each other by what the word means, those of one node
+    at most NODE.
     """
     count = table.gpu_count
-    rows = [[ITSELF] * count for _ in range(count)]
-    is_sure = True
-    for a in range(count):
-        for b in range(a):
-            word = table.cells[a][b]
-            if word not in _RANK:
-                farthest = [max(pair) for pair in _thirds(table, a, b)]
-                if not farthest:
-                    return Distances((), None)
-                word = LEVELS[min(farthest)]
-                is_sure = is_sure and (word == LEVELS[0] or any(x != y for x, y in _thirds(table, a, b)))
-            rows[a][b] = rows[b][a] = word
-    return Distances(tuple(map(tuple, rows)), (Confidence.HIGH if is_sure else Confidence.LOW) if count > 1 else None)
+    if count < 2:
+        return Distances(((ITSELF,),) * count, None)
+    pairs = [(a, b) for a in range(count) for b in range(a)]
+    is_any_printed = any(table.cells[a][b] in _RANK for a, b in pairs)
+    if not is_any_printed and not all(_thirds(table, a, b) for a, b in pairs):
+        return Distances((), None)
+    known = _known(table, [(a, b) for a, b in pairs if table.cells[a][b] not in _RANK])
+    most = _at_most(table, known)
+    rows = [[ITSELF if a == b else LEVELS[known.get((a, b), most[a][b])] for b in range(count)] for a in range(count)]
+    is_sure = all(pair in known or most[pair[0]][pair[1]] == 0 for pair in pairs)
+    return Distances(tuple(map(tuple, rows)), Confidence.HIGH if is_sure else Confidence.LOW)
 
 
-def _thirds(table: SmiTable, a: int, b: int) -> Sequence[tuple[int, int]]:
-    """Of every third device, how far it is from both: positions in LEVELS."""
+def _known(table: SmiTable, hidden: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """What is printed, and what follows from it for sure of hidden ones: (a, b) -> position in LEVELS, in both
+    orders."""
+    size = len(table.names)
+    known = {(a, b): _RANK[word] for a, row in enumerate(table.cells) for b, word in enumerate(row) if word in _RANK}
+    for a, b in hidden:
+        numa = {_numa(table, a), _numa(table, b)}
+        if len(numa) == 2 and None not in numa and not any(rank < _FARTHEST for rank in _thirds(table, a, b)):
+            known[a, b] = known[b, a] = _FARTHEST
+    while True:
+        found = {
+            (a, b): max(known[a, c], known[b, c])
+            for a, b in hidden
+            for c in range(size)
+            if (a, b) not in known and (a, c) in known and (b, c) in known and known[a, c] != known[b, c]
+        }
+        if not found:
+            return known
+        for (a, b), rank in found.items():
+            known[a, b] = known[b, a] = rank
+
+
+def _at_most(table: SmiTable, known: dict[tuple[int, int], int]) -> list[list[int]]:
+    """How far any two devices are at most: the nearest of all ways from one to the other, each as far as its farthest
+    step."""
+    size = len(table.names)
+    most = [[_FARTHEST] * size for _ in range(size)]
+    for a in range(table.gpu_count):
+        for b in range(table.gpu_count):
+            if (node := _numa(table, a)) is not None and node == _numa(table, b):
+                most[a][b] = _SAME_NUMA_NODE
+    for (a, b), rank in known.items():
+        most[a][b] = rank
+    for c in range(size):
+        for a in range(size):
+            for b in range(size):
+                most[a][b] = min(most[a][b], max(most[a][c], most[c][b]))
+    return most
+
+
+def _thirds(table: SmiTable, a: int, b: int) -> list[int]:
+    """By every third device that is printed how far two are at most: positions in LEVELS."""
     pairs = zip(table.cells[a], table.cells[b], strict=True)
-    return [(_RANK[to_a], _RANK[to_b]) for to_a, to_b in pairs if to_a in _RANK and to_b in _RANK]
+    return [max(_RANK[to_a], _RANK[to_b]) for to_a, to_b in pairs if to_a in _RANK and to_b in _RANK]
+
+
+def _numa(table: SmiTable, gpu: int) -> int | None:
+    """One node; of a set nobody says which."""
+    return int(table.numa[gpu]) if table.numa[gpu].isascii() and table.numa[gpu].isdecimal() else None

@@ -12,6 +12,29 @@ _TABLED = re.compile(
 )
 _DRIVER = re.compile(r"Driver Version:\s*(\d{1,4}(?:\.\d{1,4}){1,2})")
 _CUDA = re.compile(r"CUDA Version:\s*(\d{1,3}\.\d{1,2})")
+_GIVE = "give that of nvidia-smi topo -m"
+# What else is pasted, by a line that nothing but it has: the first that is there counts.
+_OTHERS = (
+    (re.compile(r"^\s*(?:apiVersion|\"apiVersion\")\s*:"), "is a file of Kubernetes objects; give it by --filename"),
+    (
+        re.compile(r"^\s*NVIDIA-SMI has failed|couldn't communicate with the NVIDIA driver|^\s*No devices were found"),
+        f"is what nvidia-smi prints where it reaches no GPU; {_GIVE} on the machine itself",
+    ),
+    (
+        re.compile(r"^\s*Link \d{1,2}[:,]\s"),
+        f"is what nvidia-smi nvlink prints: the links of each GPU, and not where they lead; {_GIVE}",
+    ),
+    (
+        re.compile(r"^\s*=+NVSMI LOG=+|^\s*<nvidia_smi_log>"),
+        f"is what nvidia-smi -q prints, which tells no distances; {_GIVE}",
+    ),
+    (_LISTED, f"is what nvidia-smi -L prints: which GPUs there are, and not what joins them; {_GIVE}"),
+    (_TABLED, f"is what nvidia-smi alone prints: which GPUs there are, and not what joins them; {_GIVE}"),
+    (
+        re.compile(r"ROCm System Management Interface|=+ .*ROCm"),
+        "is what rocm-smi prints, of AMD's GPUs; closeknit places NVIDIA's",
+    ),
+)
 _NIC = re.compile(r"(?:^|\s)(NIC\d+):\s*([A-Za-z][\w.-]{0,62})\s*$")
 
 
@@ -54,6 +77,11 @@ def surroundings(lines: Sequence[str]) -> Surroundings:
         driver_version=_only(_DRIVER.findall(text)),
         cuda_version=_only(_CUDA.findall(text)),
     )
+
+
+def what_else(lines: Sequence[str]) -> str | None:
+    """What a text without a table of `topo -m` is, and what to give instead; None where that is not known."""
+    return next((words for pattern, words in _OTHERS if any(map(pattern.search, lines))), None)
 
 
 def _merged(found: set[Named]) -> Named | None:

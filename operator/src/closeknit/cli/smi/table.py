@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from closeknit.api.nodetopology import MAX_GPUS_PER_NODE, MAX_LINKS_PER_GPU, MAX_NICS_PER_NODE
+from closeknit.cli.smi.surroundings import what_else
 from closeknit.cli.smi.torn import Torn
 from closeknit.machine.checks import ITSELF, LEVELS
 
@@ -28,6 +29,7 @@ _SHOWN_LENGTH = 20
 _MOST_STRANGE = 40  # lines among the rows that are none
 _MOST_HEADER_LINES = 16  # a terminal wraps 26 NICs into four
 MAX_NAME_LENGTH = 63
+NO_TABLE = "has no table of nvidia-smi topo -m: a line that names GPU0, GPU1, … and a row for each of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,11 @@ def tables(lines: Sequence[str]) -> list[SmiTable]:
 
     Raises Torn for one that is torn or contradicts itself, and where there is none.
     """
-    lines = [line.replace("|", " ") for line in lines]
+    ruled = [line.replace("|", " ") for line in lines]
     found: list[SmiTable] = []
     peers = at = 0
-    while at < len(lines):
-        block = _block(lines, at)
+    while at < len(ruled):
+        block = _block(ruled, at)
         if block is None:
             at += 1
         elif block.is_peer or not block.rows:
@@ -71,7 +73,7 @@ def tables(lines: Sequence[str]) -> list[SmiTable]:
         raise Torn(
             None, "is what nvidia-smi topo -p2p prints, which tells no distances; give that of nvidia-smi topo -m"
         )
-    raise Torn(None, "has no table of nvidia-smi topo -m: a line that names GPU0, GPU1, … and a row for each of them")
+    raise Torn(None, what_else(lines) or NO_TABLE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from closeknit.machine.checks import ITSELF, LEVELS
 from closeknit.machine.graph import Machine
 from closeknit.machine.health import unusable_gpus, working_machine
 from closeknit.machine.islands import islands
+from closeknit.machine.products import product_of
 
 UNKNOWN = "-"
 _SWITCHED_LEVELS = LEVELS[:2]  # through PCIe switches alone
@@ -207,6 +208,8 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
         notes.append("low confidence in NVLink: from what was read, there may be some")
     if source.pcie_confidence is Confidence.LOW:
         notes.append("low confidence in PCIe levels: they may be nearer than shown")
+    if source.method is Method.NVIDIA_SMI:
+        notes += _lacking(spec)
     if spec.nics is None:
         notes.append("its RDMA NICs are not known")
     if spec.nvlink.domain is not None:
@@ -217,6 +220,31 @@ def _notes(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Sequence[str]:
         if condition.status != "True"
     ]
     return notes
+
+
+def _lacking(spec: NodeTopologySpec) -> Iterator[str]:
+    """GPUs that show fewer NVLinks than their product has, or than others of it in the machine: a text tells no link
+    that is down, but for its absence."""
+    shown = dict(zip((gpu.index for gpu in spec.gpus), spec.nvlink.links_per_gpu, strict=False))
+    for pair in spec.nvlink.pairs:
+        for index in (pair.a, pair.b):
+            shown[index] = shown.get(index, 0) + pair.links
+    most: dict[str | None, int] = {}
+    for gpu in spec.gpus:
+        most[gpu.product] = max(most.get(gpu.product, 0), shown.get(gpu.index, 0))
+    lacking: dict[str, list[int]] = {}
+    for gpu in spec.gpus:
+        links, known = shown.get(gpu.index, 0), product_of(gpu.product)
+        if known is None:
+            continue
+        if known.lacks(links):
+            lacking.setdefault(f"{links} of the {known.links} NVLinks of {gpu.product}", []).append(gpu.index)
+        elif 0 < links < most[gpu.product] and not known.bridge:
+            words = f"{links} NVLinks where others of {gpu.product} show {most[gpu.product]}"
+            lacking.setdefault(words, []).append(gpu.index)
+    for words, gpus in lacking.items():
+        who = f"GPU {gpus[0]} shows" if len(gpus) == 1 else f"GPUs {', '.join(map(str, gpus))} show"
+        yield f"{who} {words}: some may be down, which nvidia-smi nvlink -s tells"
 
 
 def _numa(node: int | None) -> str:
