@@ -4,6 +4,9 @@
 names a folder, as `make test` does, gets what is in there. The last line of a run says what was skipped or not asked
 for and why, so that a green run cannot hide that half of it did not happen; `--require-all` fails one that left out
 more than the machine lacks.
+
+A test of real programs that fails runs once more. One that then passes is unsteady: the last lines name it, for whoever
+reads them to mend. A test of the pure core never runs twice.
 """
 
 import itertools
@@ -27,6 +30,8 @@ HOW_TO_RUN = {
 }
 # No option and no user gives these to a machine: GPUs, and a kernel that lets a process have namespaces and cgroups.
 LACKING = {"hardware", "nodes"}
+# Folders whose tests start no program and wait for no clock: what fails there once is wrong.
+PURE = {"unit", "scenarios", "contracts", "lives", "fuzz"}
 LONG_TESTS_LEFT_OUT = "long_tests_left_out"
 long_tests_left_out = pytest.StashKey[int]()
 namespace_serials = itertools.count()
@@ -56,6 +61,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs real GPUs: --hardware"))
         elif item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root"))
+        if PURE.isdisjoint(item.path.relative_to(config.rootpath).parts):
+            item.add_marker(pytest.mark.flaky(reruns=1))
     # The long form of a test has a short one that runs: leaving it out is not skipping anything.
     long = [] if config.getoption("--long") else [item for item in items if item.get_closest_marker("long")]
     config.stash[long_tests_left_out] = len(long)
@@ -92,9 +99,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Prints the last line: after pytest's own summary."""
+    """Prints the last lines: after pytest's own summary."""
     if not config.option.collectonly and config.pluginmanager.has_plugin("terminalreporter"):
+        if unsteady := _unsteady(config):
+            config.get_terminal_writer().line(f"unsteady: {', '.join(unsteady)}")
         config.get_terminal_writer().line(_last_line(config))
+
+
+def _unsteady(config: pytest.Config) -> list[str]:
+    """The tests that failed and then passed, by name."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    stats = {} if reporter is None else reporter.stats
+    failed = {report.nodeid for kind in ("failed", "error") for report in stats.get(kind, ())}
+    return sorted({report.nodeid for report in stats.get("rerun", ())} - failed)
 
 
 def _last_line(config: pytest.Config) -> str:

@@ -11,6 +11,7 @@ import pytest
 TESTS = Path(__file__).parents[2]
 MARKERS = ["root: needs root", "hardware: needs GPUs", "long: takes long", "alone: asserts seconds"]
 PARALLEL = ["-p", "xdist.plugin", "--numprocesses=2", "--dist=loadfile"]
+RERUNS = ["-p", "pytest_rerunfailures"]
 NOT_ROOT = "import os\nos.geteuid = lambda: 1000\n"  # whoever runs this test
 SUITE = {
     "passes": "def test_it():\n    pass\n",
@@ -20,18 +21,24 @@ SUITE = {
     "skips itself": "import pytest\ndef test_it():\n    pytest.skip('no such program')\n",
     "file skipped": "import pytest\npytest.importorskip('no_such_module')\n",
     "fails": "def test_it():\n    assert False\n",
+    "fails once": "from pathlib import Path\ndef test_it():\n    been = Path(__file__ + '.been')\n"
+    "    was_here = been.exists()\n    been.touch()\n    assert was_here\n",
 }
 
 
-def run(folder: Path, files: list[str], options: list[str], *, named: bool = True) -> tuple[int, str]:
-    """Exit code and last line of a run of these files under our conftest; where not `named`, by testpaths."""
+def lines(
+    folder: Path, files: list[str], options: list[str], *, kind: str = "unit", named: bool = True
+) -> tuple[int, list[str]]:
+    """Exit code and output of a run of these files in a folder of this name under our conftest; where not `named`, by
+    testpaths."""
     (folder / "conftest.py").write_text(NOT_ROOT + (TESTS / "conftest.py").read_text())
+    (folder / kind).mkdir()
     for index, name in enumerate(files):
-        (folder / f"test_{index}.py").write_text(SUITE[name])
+        (folder / kind / f"test_{index}.py").write_text(SUITE[name])
     markers = "\n  ".join(MARKERS)
     (folder / "pytest.ini").write_text(f"[pytest]\naddopts = --strict-markers\ntestpaths = .\nmarkers =\n  {markers}\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *(["."] if named else [])],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *RERUNS, *options, *(["."] if named else [])],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -39,7 +46,13 @@ def run(folder: Path, files: list[str], options: list[str], *, named: bool = Tru
         # Without the plugins that nobody names: a third of a second each.
         env=os.environ | {"PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(TESTS)},
     )
-    return done.returncode, done.stdout.splitlines()[-1]
+    return done.returncode, done.stdout.splitlines()
+
+
+def run(folder: Path, files: list[str], options: list[str], *, named: bool = True) -> tuple[int, str]:
+    """Exit code and last line."""
+    exit_code, output = lines(folder, files, options, named=named)
+    return exit_code, output[-1]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +133,25 @@ def test_last_line(tmp_path: Path, files: list[str], options: list[str], exit_co
 )
 def test_pytest_alone_is_not_all(tmp_path: Path, options: list[str], exit_code: int, last_line: str) -> None:
     assert run(tmp_path, ["passes"], options, named=False) == (exit_code, last_line)
+
+
+@pytest.mark.parametrize("options", [[], PARALLEL], ids=["one process", "two processes"])
+def test_an_unsteady_test_of_real_programs_runs_twice_and_is_named(tmp_path: Path, options: list[str]) -> None:
+    exit_code, output = lines(tmp_path, ["passes", "fails once"], options, kind="node")
+    assert (exit_code, output[-2:]) == (0, ["unsteady: node/test_1.py::test_it", "nothing skipped"])
+
+
+def test_one_that_fails_twice_fails(tmp_path: Path) -> None:
+    exit_code, output = lines(tmp_path, ["fails"], [], kind="cluster")
+    assert exit_code == 1
+    assert not [line for line in output if line.startswith("unsteady")]
+
+
+@pytest.mark.parametrize("kind", ["unit", "scenarios", "contracts"])
+def test_a_test_of_the_pure_core_never_runs_twice(tmp_path: Path, kind: str) -> None:
+    exit_code, output = lines(tmp_path, ["fails once"], [], kind=kind)
+    assert exit_code == 1
+    assert not [line for line in output if line.startswith("unsteady")]
 
 
 def test_pytest_alone_asks_for_no_cluster() -> None:

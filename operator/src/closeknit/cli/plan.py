@@ -34,10 +34,14 @@ from closeknit.placement.placement import NoFit
 from closeknit.placement.ranks import Coordinates, coordinates
 from closeknit.placement.request import request
 from closeknit.placement.tables import Tables
-from closeknit.placement.words import count
+from closeknit.placement.words import count, listed
 
 # Reasons that another question to placement may have another answer to.
 _OF_PLACEMENT = FOR_ROOM | {PendingReason.UNKNOWN_LEVEL, PendingReason.NO_MATCHING_GPU}
+NOT_ASKED = (
+    "what quotas, Pod Security and other admission say to its Pods, and whether what they name is there; without "
+    "--cluster the API server is asked"
+)
 # Stands for now where no agent has told its time: then nothing is stale, and no answer depends on the moment.
 NO_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -96,6 +100,8 @@ class Placed:
     """Settings of the template's that do harm, and what else keeps the job from its full speed."""
     booked: Booked | None
     """What the job holds that this one would replace; None where none of that name holds anything."""
+    unchecked: tuple[str, ...] = ()
+    """What else could keep it from running, and was not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +127,13 @@ class Sitting:
     """As Placed has it."""
     booked: Booked | None = None
     """As Placed has it."""
+    ipc_lock: bool = True
+    """Whether the namespace's Pod Security level admits that capability."""
 
     def gang(self) -> Gang | None:
         """What its Pods are made of; None where a booked node is no longer what was booked."""
         held = booking(self.job)
-        made = gang(self.job, held, self.cluster, ipc_lock=True) if held is not None else None
+        made = gang(self.job, held, self.cluster, ipc_lock=self.ipc_lock) if held is not None else None
         return made if isinstance(made, Gang) else None
 
 
@@ -141,9 +149,13 @@ def over_tcp(made: Gang) -> str | None:
 
 
 def plan(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) -> Placed | Refused:
-    """The decision on `asked`, as `decided` has it, with ranks and environment."""
+    """The decision on `asked`, as `decided` has it, with ranks and environment, and what a file cannot tell."""
     found = decided(asked, objects, clock)
-    return found if isinstance(found, Refused) else _placed(found)
+    if isinstance(found, Refused):
+        return found
+    name = asked.spec.priority_class_name
+    unknown = (f"whether there is a PriorityClass {name}",) if name and not found.cluster.priorities else ()
+    return replace(placed(found), unchecked=(*unknown, NOT_ASKED))
 
 
 def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) -> Sitting | Refused:
@@ -156,6 +168,8 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
     waits lends `asked` its age.
     """
     cluster = build(objects)
+    if (words := _unknown_class(asked, cluster)) is not None:
+        return not_taken(asked, words, cluster, clock)
     # A job that was copied out of a cluster tells of a life there: what is stored of it is among the objects.
     metadata = asked.metadata.model_copy(update={"deletion_timestamp": None})
     asked = asked.model_copy(update={"metadata": metadata, "status": TrainingJobStatus()})
@@ -177,12 +191,27 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
         status = next_step.status
         if status is not None and status.placement is not None:
             scene = _scene(cluster.at(now), decision.schedule, asked.key)
-            placed = asked.model_copy(update={"status": status})
-            return Sitting(placed, status.placement, cluster, _waits_first(asked, scene, tables), held)
+            booked = asked.model_copy(update={"status": status})
+            return Sitting(booked, status.placement, cluster, _waits_first(asked, scene, tables), held)
         if status is not None and status.pending is not None:
             scene = _scene(cluster.at(now), decision.schedule, asked.key)
             return replace(_refused(asked, status.pending, scene, tables), booked=held)
     raise AssertionError(f"{asked.key} is neither placed nor refused")
+
+
+def not_taken(asked: TrainingJob, words: str, cluster: Cluster, clock: datetime) -> Refused:
+    """The answer where the API server would refuse the job, or its Pods, wherever they go."""
+    reason, since = PendingReason.TEMPLATE_INVALID, f"{clock:%Y-%m-%dT%H:%M:%SZ}"
+    return Refused(asked.key, Pending(reason=reason, message=words, since=since), fragmentation(cluster, Tables()))
+
+
+def _unknown_class(asked: TrainingJob, cluster: Cluster) -> str | None:
+    """No Pod is taken whose PriorityClass is not there; none is known where the objects have no such kind."""
+    name = asked.spec.priority_class_name
+    if not name or not cluster.priorities or name in cluster.priorities:
+        return None
+    there = listed(sorted(cluster.priorities), "and")
+    return f"needs PriorityClass {name}; this cluster has {there}: name one of these in priorityClassName"
 
 
 def _held(stored: TrainingJob, asked: TrainingJob) -> Booked | None:
@@ -248,7 +277,8 @@ def _without_children(cluster: Cluster, job: TrainingJob) -> Cluster:
     )
 
 
-def _placed(found: Sitting) -> Placed:
+def placed(found: Sitting) -> Placed:
+    """What is shown of a job that fits."""
     made = found.gang()
     return Placed(
         job=found.job.key,

@@ -32,6 +32,7 @@ def as_json(answer: Placed | Refused) -> str:
             **({} if answer.lacks is None else {"lacks": answer.lacks.message}),
             **({"warnings": answer.warnings} if answer.warnings else {}),
             **_booked(answer),
+            **({"notChecked": answer.unchecked} if answer.unchecked else {}),
         }
     return json.dumps(msgspec.to_builtins(body), indent=2)
 
