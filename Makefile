@@ -77,8 +77,9 @@ check: environment ## ruff, mypy, layer contracts, generated files
 	@$(UV) lock --check --quiet
 
 .PHONY: generate
-generate: environment ## Write crds/, the chart's copies, docs/scenarios.md and docs/blame.md
+generate: environment ## Write crds/, the chart's copies, docs/scenarios.md, docs/blame.md and a PodSpec's fields
 	@$(RUN) python -m closeknit.api.crd
+	@$(HARNESS) harness.pod_fields
 	@PYTHONPATH=tests $(RUN) python -m scenarios.index
 	@PYTHONPATH=tests $(RUN) python -m scenarios.blame
 

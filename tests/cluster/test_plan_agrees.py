@@ -1,10 +1,12 @@
 """`closeknit plan` gives the operator's own answer for the same objects: what kubectl prints of a real cluster."""
 
+import asyncio
 import json
 import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +14,14 @@ from typer.testing import CliRunner
 
 from closeknit.api.names import API_VERSION, JOB_LABEL
 from closeknit.cli.main import app
+from closeknit.kube.api import Resource
+from closeknit.kube.errors import Forbidden, Invalid
+from closeknit.kube.http import HttpApi
 from closeknit.lifecycle.backlog import CROWD
 from harness.install import free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster, is_running
 from harness.machines import OTHER_TEAM, device_class, node_object, notebook, resource_slices
+from unit.cli import test_pod_spec as templates
 
 KINDS = "nodes,nodetopologies,clustertopologies,trainingjobs,pods,resourceslices,resourceclaims"
 KINDS += ",deviceclasses,priorityclasses"
@@ -50,6 +56,15 @@ class Bed:
         answer: dict[str, Any] = json.loads(result.stdout)
         answer.get("pending", {}).pop("nearest", None)  # the operator looks for them apart, and later
         return {key: answer[key] for key in ("placement", "pending") if key in answer}
+
+    def live(self, job: dict[str, Any], kubeconfig: Path | None = None) -> tuple[int, dict[str, Any]]:
+        """Exit code and answer of a plan that asks the cluster itself."""
+        file = self.cluster.directory / "job.json"
+        file.write_text(json.dumps(job))
+        reach = ["--kubeconfig", str(kubeconfig or self.cluster.kubeconfig)]
+        result = CliRunner().invoke(app, ["plan", "-f", str(file), *reach, "-o", "json"])
+        assert result.stderr == ""
+        return result.exit_code, json.loads(result.stdout)
 
     def told(self, name: str) -> dict[str, Any]:
         """What the operator says of it, in the same shape, without what only a running gang shows."""
@@ -295,6 +310,104 @@ def test_a_gang_too_large_for_what_it_prefers_gives_way_while_smaller_ones_wait(
     bed.cluster.kubectl("delete", "trainingjobs", others[0], "--namespace=default")
     bed.agree("train", answer)
     assert [node["name"] for node in answer["placement"]["nodes"]] == ["h200-3", "h200-2"]
+
+
+def test_a_plan_of_the_running_cluster_is_that_of_its_dump(bed: Bed) -> None:
+    """It makes nothing, and another user's right to look is not the right to make."""
+    asked = job("train", gpus=16, gpu=H200, network={"rdma": "Required"})
+    code, answer = bed.live(asked)
+    assert (code, answer["placement"]) == (0, bed.plan(asked)["placement"])
+    assert not any("API server" in words for words in answer["notChecked"])
+    assert bed.cluster.get("trainingjobs", namespace="default")["items"] == []
+    bed.cluster.kubectl("create", "clusterrolebinding", "looks", "--clusterrole=view", "--serviceaccount=default:looks")
+    bed.cluster.kubectl("create", "clusterrole", "looks-at-closeknit", "--verb=list", "--resource="
+                        "nodes,nodetopologies.closeknit.dev,clustertopologies.closeknit.dev,trainingjobs.closeknit.dev,"
+                        "resourceslices.resource.k8s.io,resourceclaims.resource.k8s.io,deviceclasses.resource.k8s.io,"
+                        "priorityclasses.scheduling.k8s.io")  # fmt: skip
+    bed.cluster.kubectl("create", "clusterrolebinding", "looks-at-closeknit", "--clusterrole=looks-at-closeknit",
+                        "--serviceaccount=default:looks")  # fmt: skip
+    bed.cluster.kubectl("create", "serviceaccount", "looks", "--namespace=default")
+    viewer = bed.cluster.service_account_kubeconfig("default", "looks")
+    code, answer = bed.live(asked, kubeconfig=viewer)
+    assert (code, sum("you may not create" in words for words in answer["notChecked"])) == (0, 2)
+
+
+REFUSED_BY_THE_CLUSTER = [
+    pytest.param({"priorityClassName": "hihg"}, {}, "default", "needs PriorityClass hihg; ", id="a priority class"),
+    pytest.param(
+        {}, {"runtimeClassName": "nvidia"}, "default", 'RuntimeClass "nvidia" not found', id="a runtime class"
+    ),
+    pytest.param({}, {"hostNetwork": True}, "default", "not allowed in a TrainingJob template", id="our admission"),
+    pytest.param({}, {}, "nowhere", 'namespaces "nowhere" not found', id="a namespace"),
+    pytest.param({}, {}, "restricted", 'violates PodSecurity "restricted', id="Pod Security"),
+    pytest.param({}, {}, "narrow", "exceeded quota: narrow", id="a quota"),
+]
+
+
+@pytest.fixture(scope="module")
+def namespaces(bed: Bed) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "narrow", "namespace": "narrow"},
+             "spec": {"hard": {"pods": "0"}}}  # fmt: skip
+    for name in ("restricted", "narrow"):
+        metadata = {"name": name, "labels": labels if name == "restricted" else {}}
+        bed.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        bed.cluster.wait_for_default_account(name)
+    bed.cluster.apply(quota)
+    bed.cluster.wait_for(
+        lambda: bed.cluster.get("resourcequota", "narrow", "narrow").get("status", {}).get("hard"), "the quota to count"
+    )
+
+
+@pytest.mark.usefixtures("namespaces")
+@pytest.mark.parametrize(("spec", "pod", "namespace", "words"), REFUSED_BY_THE_CLUSTER)
+def test_a_job_that_the_cluster_would_not_take_does_not_fit(
+    bed: Bed, spec: dict[str, Any], pod: dict[str, Any], namespace: str, words: str
+) -> None:
+    asked = job("train", gpus=8, gpu=H200, **spec)
+    asked["metadata"]["namespace"] = namespace
+    asked["spec"]["template"]["spec"] |= pod
+    code, answer = bed.live(asked)
+    assert (code, answer["pending"]["reason"]) == (3, "TemplateInvalid")
+    assert words in answer["pending"]["message"]
+
+
+def test_what_is_refused_without_a_cluster_an_api_server_refuses(bed: Bed) -> None:
+    """And takes what is taken: neither a mistake that is let pass, nor a right template that is not."""
+
+    taken = dict(templates.TAKEN)
+    refused = {name: (container, spec) for name, (container, spec, _) in templates.REFUSED.items()}
+    barred = {name: (container, spec) for name, (container, spec, _) in templates.NOT_ADMITTED.items()}
+
+    async def main() -> dict[str, bool]:
+        async with await HttpApi.connect(kubeconfig=bed.cluster.kubeconfig, user_agent="closeknit-test/1") as api:
+            pods = {f"pod: {name}": await _takes(api, PODS, _pod(*each)) for name, each in (taken | refused).items()}
+            jobs = {
+                f"job: {name}": await _takes(api, JOBS, templates.job(*each)) for name, each in (taken | barred).items()
+            }
+            return pods | jobs
+
+    found = asyncio.run(main())
+    expected = {f"{kind}: {name}": True for kind in ("pod", "job") for name in templates.TAKEN}
+    expected |= {f"pod: {name}": False for name in refused} | {f"job: {name}": False for name in barred}
+    assert found == expected
+
+
+PODS = Resource("", "v1", "pods", namespaced=True)
+JOBS = Resource("closeknit.dev", "v1alpha1", "trainingjobs", namespaced=True)
+
+
+def _pod(container: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    template = templates.job(container, spec)["spec"]["template"]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}, **template}
+
+
+async def _takes(api: HttpApi, resource: Resource, body: dict[str, Any]) -> bool:
+    try:
+        await api.create(resource, body, namespace="default", dry_run=True)
+    except (Invalid, Forbidden):
+        return False
+    return True
 
 
 def _bare(answer: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, GROUP
 from closeknit.api.objects import TrainingJob
-from closeknit.cli.objects import cluster_objects, training_job
+from closeknit.cli.objects import cluster_file, training_job
 from closeknit.cluster.booking import booking
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.launch.environment import container_environment
@@ -196,7 +196,7 @@ def _print_bandwidth(job: TrainingJob, before: Cluster, console: Console) -> Non
     placement = job.status.placement
     assert placement is not None
     naive = first_fit(
-        before, request(job.key, training_job(ROOT / "examples" / f"{job.metadata.name}.yaml").spec), Tables()
+        before, request(job.key, training_job(ROOT / "examples" / f"{job.metadata.name}.yaml").job.spec), Tables()
     )
     assert naive is not None  # it fits, so the first nodes with room do, too
     where = "; ".join(f"{share.node}: {','.join(map(str, share.gpus))}" for share in naive.shares)
@@ -233,7 +233,7 @@ def _snapshot(cluster: LocalCluster) -> Cluster:
     kinds += ",resourceslices,resourceclaims,deviceclasses,priorityclasses"
     kinds += ",persistentvolumeclaims,persistentvolumes,storageclasses"
     file.write_text(cluster.kubectl("get", kinds, "--all-namespaces", "--output=json"))
-    return build(cluster_objects(file))
+    return build(cluster_file(file).objects)
 
 
 def _hold(cluster: LocalCluster, console: Console) -> None:

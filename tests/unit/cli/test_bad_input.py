@@ -289,7 +289,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, path: str, message: str) -> 
     ("arguments", "message"),
     [
         pytest.param(["plan"], "Error: Missing option '--filename' / '-f'.", id="no file"),
-        pytest.param(["plan", "-f", "job.yaml"], "Error: Missing option '--cluster'.", id="no cluster"),
         pytest.param(["plan", "-x"], "Error: No such option: -x", id="an unknown option"),
         pytest.param(["place"], "Error: No such command 'place'. Did you mean 'plan'?", id="an unknown command"),
     ],

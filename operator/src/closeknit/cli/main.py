@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.completion import completion_init, get_completion_script
@@ -18,6 +18,9 @@ from closeknit.cli.bad_input import BadInput
 from closeknit.cli.given import Reach, check_read_once
 from closeknit.cli.not_there import NotThere
 from closeknit.cli.outlet import answering
+
+if TYPE_CHECKING:
+    from closeknit.cli.plan import Placed, Refused
 
 PROGRAM = "closeknit"
 BAD_INPUT = 2
@@ -99,15 +102,24 @@ def plan(
             "--filename", "-f", metavar="FILE", help="The TrainingJob, YAML or JSON; - is stdin.", show_default=False
         ),
     ],
-    cluster: Annotated[Path, typer.Option(metavar="FILE", help="The cluster's objects, likewise.")],
+    cluster: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file of the cluster's objects; without it, it is asked.")
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Where the job is to be, if its file does not say.")
+    ] = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
     """Where a job would go now, or why it does not fit.
 
-    Nodes, exact GPUs, ranks and predicted bandwidth: the operator's own decision, made without a cluster from a file of
-    its objects, some kinds of which may be missing.
+    Nodes, exact GPUs, ranks and predicted bandwidth: the operator's own decision. The cluster that kubectl would ask is
+    also asked, by a dry run, whether it would take the job and its Pods. Or a file of its objects is enough, some kinds
+    of which may be missing; what that leaves unchecked is told.
 
     \b
+      closeknit plan -f job.yaml
       kinds=nodes,nodetopologies,clustertopologies,trainingjobs,pods
       kinds=$kinds,resourceslices,resourceclaims,deviceclasses,priorityclasses
       kinds=$kinds,persistentvolumeclaims,persistentvolumes,storageclasses
@@ -118,13 +130,18 @@ def plan(
     """
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from closeknit.cli import objects, report  # noqa: PLC0415
+    from closeknit.cli import report  # noqa: PLC0415
     from closeknit.cli.plan import Refused  # noqa: PLC0415
-    from closeknit.cli.plan import plan as decide  # noqa: PLC0415
 
     with _refusals():
-        check_read_once({"--filename": job, "--cluster": cluster})
-        answer = decide(objects.training_job(job), objects.cluster_objects(cluster), datetime.now(UTC))
+        if cluster is None:
+            import asyncio  # noqa: PLC0415
+
+            from closeknit.cli import asking  # noqa: PLC0415
+
+            answer = asyncio.run(asking.plan(job, Reach(kubeconfig, context, namespace), datetime.now(UTC)))
+        else:
+            answer = _planned(job, cluster, namespace)
     if output is Output.JSON:
         print(report.as_json(answer))
     else:
@@ -135,6 +152,20 @@ def plan(
         print_table(answer, Console())
     if isinstance(answer, Refused):
         raise typer.Exit(DOES_NOT_FIT)
+
+
+def _planned(job: Path, cluster: Path, namespace: str | None) -> "Placed | Refused":
+    """The decision from files. Raises BadInput."""
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from closeknit.cli import objects  # noqa: PLC0415
+    from closeknit.cli.plan import plan as decide  # noqa: PLC0415
+
+    check_read_once({"--filename": job, "--cluster": cluster})
+    written = objects.training_job(job, namespace)
+    found = objects.cluster_file(cluster)
+    written.check_admitted(found.lifted)
+    return decide(written.job, found.objects, datetime.now(UTC))
 
 
 @app.command()

@@ -1,8 +1,10 @@
 """Manifests as the objects that decisions are made from; what one object alone makes wrong is refused here."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -11,6 +13,7 @@ from closeknit.api.objects import ClusterTopology, NodeTopology, TrainingJob
 from closeknit.cli import strict
 from closeknit.cli.bad_input import BadInput
 from closeknit.cli.manifest import Manifest, Way, manifests
+from closeknit.cli.pod_spec import LIFTED, fault, not_admitted
 from closeknit.cluster.kinds import KINDS, ClusterObject, from_document, key_of
 from closeknit.cluster.objects import Node
 from closeknit.cluster.report import AgentReport, moment, report
@@ -27,15 +30,28 @@ NO_MACHINES = (
 _OUR_KINDS = (CLUSTER_TOPOLOGY, NODE_TOPOLOGY, TRAINING_JOB)
 
 
-def cluster_objects(file: Path) -> list[ClusterObject]:
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    """A cluster as somebody dumped it."""
+
+    objects: list[ClusterObject]
+    lifted: frozenset[str]
+    """Namespaces in which an administrator lets templates be anything, as far as Namespaces are there."""
+
+
+def cluster_file(file: Path) -> ClusterFile:
     """The objects of a cluster's file, kinds that no decision looks at left out. Raises BadInput, also for one without
     any machine: what is left of a dump by somebody who may not list them would look like a cluster without GPUs.
 
     The template of a stored job is left to the loop, as in a cluster: only that job waits for it.
     """
     found: list[ClusterObject] = []
+    lifted: set[str] = set()
     seen: dict[tuple[str, tuple[str, str]], Manifest] = {}
     for manifest in manifests(file):
+        labels = manifest.body["metadata"].get("labels")
+        if manifest.kind == "Namespace" and isinstance(labels, dict) and labels.get(LIFTED) == "true":
+            lifted.add(manifest.body["metadata"]["name"])
         entry = _object(manifest)
         if entry is None:
             continue
@@ -45,12 +61,37 @@ def cluster_objects(file: Path) -> list[ClusterObject]:
         found.append(entry)
     if not any(isinstance(entry, Node | AgentReport) for entry in found):
         raise BadInput(file, None, "", NO_MACHINES)
-    return found
+    return ClusterFile(found, frozenset(lifted))
 
 
-def training_job(file: Path, namespace: str | None = None) -> TrainingJob:
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A TrainingJob as somebody wrote it."""
+
+    job: TrainingJob
+    manifest: Manifest
+
+    def inside(self, namespace: str) -> "JobFile":
+        """The same in this namespace, where the file names none. Raises BadInput where it names another, as kubectl."""
+        own = self.job.metadata.namespace
+        if own not in (None, namespace):
+            words = f"is {own!r}, and --namespace is {namespace!r}; give one of them"
+            raise self.manifest.bad(("metadata", "namespace"), words)
+        metadata = self.job.metadata.model_copy(update={"namespace": namespace})
+        return JobFile(self.job.model_copy(update={"metadata": metadata}), self.manifest)
+
+    def check_admitted(self, lifted: Collection[str]) -> None:
+        """Raises BadInput for what closeknit's own admission refuses; `lifted` are the namespaces where an
+        administrator lets templates be anything."""
+        for way, template in _templates(self.manifest):
+            found = not_admitted(template, is_lifted=self.job.key.namespace in lifted)
+            if found is not None:
+                raise self.manifest.bad((*way, *found[0]), found[1])
+
+
+def training_job(file: Path, namespace: str | None = None) -> JobFile:
     """The one TrainingJob of a file, in this namespace where it names none. Raises BadInput, as kubectl also where it
-    names another."""
+    names another, and for what an API server would refuse in its Pods."""
     there = manifests(file)
     jobs = [manifest for manifest in there if manifest.kind == TRAINING_JOB]
     if len(jobs) != 1:
@@ -60,15 +101,24 @@ def training_job(file: Path, namespace: str | None = None) -> TrainingJob:
     manifest = jobs[0]
     _check_version(manifest, GROUP)
     job = _training_job(manifest)
-    own = job.metadata.namespace
-    if namespace is not None and own not in (None, namespace):
-        raise manifest.bad(("metadata", "namespace"), f"is {own!r}, and --namespace is {namespace!r}; give one of them")
-    if namespace is not None:
-        job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"namespace": namespace})})
     if refused := check_template(job):
         path, _, message = refused.partition(" ")  # as every MalformedError begins
         raise manifest.bad(strict.steps(path), message)
-    return job
+    for way, template in _templates(manifest):
+        if (wrong := fault(template)) is not None:
+            raise manifest.bad((*way, *wrong[0]), wrong[1])
+    written = JobFile(job, manifest)
+    return written if namespace is None else written.inside(namespace)
+
+
+def _templates(manifest: Manifest) -> Iterator[tuple[Way, Mapping[str, Any]]]:
+    """Each Pod template of a job, with the way to it."""
+    spec = manifest.body["spec"]
+    servers = spec.get("parameterServers") or {}
+    for way, template in ((("spec", "template"), spec.get("template")),
+                          (("spec", "parameterServers", "template"), servers.get("template"))):  # fmt: skip
+        if isinstance(template, dict):
+            yield way, template
 
 
 def _kinds(there: Sequence[Manifest]) -> str:

@@ -36,11 +36,15 @@ from closeknit.placement.placement import NoFit
 from closeknit.placement.ranks import Coordinates, coordinates
 from closeknit.placement.request import Request, request
 from closeknit.placement.tables import Tables
-from closeknit.placement.words import count
+from closeknit.placement.words import count, listed
 
 # Reasons that another question to placement may have another answer to.
 _OF_PLACEMENT = FOR_ROOM | {PendingReason.UNKNOWN_LEVEL, PendingReason.NO_MATCHING_GPU}
 _STORAGE = (PersistentVolumeClaim, PersistentVolume, StorageClass)
+NOT_ASKED = (
+    "what quotas, Pod Security and other admission say to its Pods, and whether what they name is there; without "
+    "--cluster the API server is asked"
+)
 # Stands for now where no agent has told its time: then nothing is stale, and no answer depends on the moment.
 NO_CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -102,7 +106,7 @@ class Placed:
     unknown_preference: str | None
     """What to tell of a preferred level that the cluster does not have; None where it has the level."""
     unchecked: tuple[str, ...] = ()
-    """Claims of its Pods that the objects do not tell of: whether they are bound, and on which nodes."""
+    """What else could keep it from running, and was not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +132,13 @@ class Sitting:
     """As Placed has it."""
     booked: Booked | None = None
     """As Placed has it."""
+    ipc_lock: bool = True
+    """Whether the namespace's Pod Security level admits that capability."""
 
     def gang(self) -> Gang | None:
         """What its Pods are made of; None where a booked node is no longer what was booked."""
         held = booking(self.job)
-        made = gang(self.job, held, self.cluster, ipc_lock=True) if held is not None else None
+        made = gang(self.job, held, self.cluster, ipc_lock=self.ipc_lock) if held is not None else None
         return made if isinstance(made, Gang) else None
 
 
@@ -148,12 +154,19 @@ def over_tcp(made: Gang) -> str | None:
 
 
 def plan(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) -> Placed | Refused:
-    """The decision on `asked`, as `decided` has it, with ranks and environment."""
+    """The decision on `asked`, as `decided` has it, with ranks and environment, and what a file cannot tell."""
     found = decided(asked, objects, clock)
-    return found if isinstance(found, Refused) else _placed(found)
+    if isinstance(found, Refused):
+        return found
+    name = asked.spec.priority_class_name
+    unknown = (f"whether there is a PriorityClass {name}",) if name and not found.cluster.priorities else ()
+    answer = placed(found)
+    return replace(answer, unchecked=(*answer.unchecked, *unknown, NOT_ASKED))
 
 
-def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime) -> Sitting | Refused:
+def decided(
+    asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetime, *, is_live: bool = False
+) -> Sitting | Refused:
     """The decision on `asked`, after the unbooked jobs among `objects` that come before it in the queue.
 
     Now is the newest heartbeat that is not after `clock`: what lies further ahead is no sign of when this was recorded.
@@ -162,7 +175,11 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
     suspension is lifted, the end of a finished one is followed by a new one. The answer says what it holds. One that
     waits lends `asked` its age.
     """
-    cluster = build(objects, volumes_are_known=any(isinstance(each, _STORAGE) for each in objects))
+    # A file may leave kinds out; a cluster that was asked for all tells that there are none.
+    volumes_are_known = is_live or any(isinstance(each, _STORAGE) for each in objects)
+    cluster = build(objects, volumes_are_known=volumes_are_known)
+    if (words := _unknown_class(asked, cluster)) is not None:
+        return not_taken(asked, words, cluster, clock)
     # A job that was copied out of a cluster tells of a life there: what is stored of it is among the objects.
     metadata = asked.metadata.model_copy(update={"deletion_timestamp": None})
     asked = asked.model_copy(update={"metadata": metadata, "status": TrainingJobStatus()})
@@ -184,12 +201,27 @@ def decided(asked: TrainingJob, objects: Sequence[ClusterObject], clock: datetim
         status = next_step.status
         if status is not None and status.placement is not None:
             scene = _scene(cluster.at(now), decision.schedule, asked.key)
-            placed = asked.model_copy(update={"status": status})
-            return Sitting(placed, status.placement, cluster, _waits_first(asked, scene, tables), held)
+            booked = asked.model_copy(update={"status": status})
+            return Sitting(booked, status.placement, cluster, _waits_first(asked, scene, tables), held)
         if status is not None and status.pending is not None:
             scene = _scene(cluster.at(now), decision.schedule, asked.key)
             return replace(_refused(asked, status.pending, scene, tables), booked=held)
     raise AssertionError(f"{asked.key} is neither placed nor refused")
+
+
+def not_taken(asked: TrainingJob, words: str, cluster: Cluster, clock: datetime) -> Refused:
+    """The answer where the API server would refuse the job, or its Pods, wherever they go."""
+    reason, since = PendingReason.TEMPLATE_INVALID, f"{clock:%Y-%m-%dT%H:%M:%SZ}"
+    return Refused(asked.key, Pending(reason=reason, message=words, since=since), fragmentation(cluster, Tables()))
+
+
+def _unknown_class(asked: TrainingJob, cluster: Cluster) -> str | None:
+    """No Pod is taken whose PriorityClass is not there; none is known where the objects have no such kind."""
+    name = asked.spec.priority_class_name
+    if not name or not cluster.priorities or name in cluster.priorities:
+        return None
+    there = listed(sorted(cluster.priorities), "and")
+    return f"needs PriorityClass {name}; this cluster has {there}: name one of these in priorityClassName"
 
 
 def _held(stored: TrainingJob, asked: TrainingJob) -> Booked | None:
@@ -260,7 +292,8 @@ def _without_children(cluster: Cluster, job: TrainingJob) -> Cluster:
     )
 
 
-def _placed(found: Sitting) -> Placed:
+def placed(found: Sitting) -> Placed:
+    """What is shown of a job that fits."""
     made = found.gang()
     return Placed(
         job=found.job.key,
@@ -274,7 +307,14 @@ def _placed(found: Sitting) -> Placed:
         warnings=tuple(map(str, environment(made, 0).warnings)) if made is not None else (),
         booked=found.booked,
         unknown_preference=unknown_preference(found.job.spec, found.cluster),
-        unchecked=() if found.cluster.volumes_are_known else _claims(found.job),
+        unchecked=() if found.cluster.volumes_are_known else tuple(map(_not_told_of, _claims(found.job))),
+    )
+
+
+def _not_told_of(claim: str) -> str:
+    return (
+        f"PersistentVolumeClaim {claim}: whether it is bound, and on which nodes; nothing here tells of any claim, volume or "
+        "StorageClass"
     )
 
 

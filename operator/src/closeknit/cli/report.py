@@ -33,7 +33,7 @@ def as_json(answer: Placed | Refused) -> str:
             **({"warnings": answer.warnings} if answer.warnings else {}),
             **_booked(answer),
             **({} if answer.unknown_preference is None else {"unknownPreference": answer.unknown_preference}),
-            **({"uncheckedClaims": list(answer.unchecked)} if answer.unchecked else {}),
+            **({"notChecked": answer.unchecked} if answer.unchecked else {}),
         }
     return json.dumps(msgspec.to_builtins(body), indent=2)
 

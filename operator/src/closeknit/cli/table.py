@@ -1,5 +1,7 @@
 """What `closeknit plan` prints for people."""
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -39,19 +41,21 @@ def print_table(answer: Placed | Refused, console: Console) -> None:
     if answer.nvls_gb_s is not None:
         words = "where the driver gives NVSwitch multicast (NVLS), which is not counted, NCCL plans"
         console.print(_text(f"{words} {answer.nvls_gb_s:.1f} GB/s"))
+    for remark in _remarks(answer):
+        console.print(_text(remark))
+
+
+def _remarks(answer: Placed) -> Iterator[str]:
     if answer.waits_first is not None:
-        console.print(_text(answer.waits_first))
+        yield answer.waits_first
     if answer.unknown_preference is not None:
-        console.print(_text(answer.unknown_preference))
-    if answer.unchecked:
-        words = "not checked, since the file tells of no PersistentVolumeClaim, PersistentVolume or StorageClass"
-        console.print(_text(f"{words}: claim {', '.join(answer.unchecked)}"))
-    if placement.ended_at_budget:
-        console.print(_text("the search ended at its budget of steps: there may be a better placement"))
+        yield answer.unknown_preference
+    if answer.placement.ended_at_budget:
+        yield "the search ended at its budget of steps: there may be a better placement"
     if answer.lacks is not None:
-        console.print(_text(f"lacks: {answer.lacks.message}"))
-    for warning in answer.warnings:
-        console.print(_text(f"warning: {warning}"))
+        yield f"lacks: {answer.lacks.message}"
+    yield from (f"warning: {warning}" for warning in answer.warnings)
+    yield from (f"not checked: {unchecked}" for unchecked in answer.unchecked)
 
 
 def _free(free: Fragmentation) -> str:

@@ -46,8 +46,10 @@ async def _found(asked: Asked) -> Sitting:
         if asked.cluster is None or asked.job is not None:
             raise NotThere("give --filename together with --cluster, and without the name of a job")
         check_read_once({"--filename": asked.file, "--cluster": asked.cluster})
-        job = objects.training_job(asked.file, asked.reach.namespace)
-        answer = decided(job, objects.cluster_objects(asked.cluster), datetime.now(UTC))
+        written = objects.training_job(asked.file, asked.reach.namespace)
+        cluster = objects.cluster_file(asked.cluster)
+        written.check_admitted(cluster.lifted)
+        answer = decided(written.job, cluster.objects, datetime.now(UTC))
         if isinstance(answer, Refused):
             replaced = f" {answer.booked}; the job of the file, in its place," if answer.booked is not None else ""
             words = f"{answer.job}{replaced} does not fit: {answer.pending.reason}: {answer.pending.message}"
@@ -56,7 +58,7 @@ async def _found(asked: Asked) -> Sitting:
     if asked.job is None:
         raise NotThere("give the name of a job, or --filename and --cluster")
     if asked.cluster is not None:
-        namespace, found = asked.reach.namespace or DEFAULT_NAMESPACE, objects.cluster_objects(asked.cluster)
+        namespace, found = asked.reach.namespace or DEFAULT_NAMESPACE, objects.cluster_file(asked.cluster).objects
         return _booked(build(found), asked.job, namespace, asked.reach, named(asked.cluster))
     from closeknit.cli.env import live  # noqa: PLC0415 - files need not wait for its libraries
 

@@ -1,14 +1,11 @@
 """A job of a running cluster with what its environment follows from, as kubectl would reach it."""
 
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
-from closeknit.cli.asking import asking
+from closeknit.cli.asking import all_of, asking, resource_of
 from closeknit.cli.given import Reach
-from closeknit.cluster.kinds import KINDS, ClusterObject, Kind, Stream
-from closeknit.kube.api import Resource
+from closeknit.cluster.kinds import KINDS, ClusterObject, Stream
 from closeknit.kube.errors import NotFound
-from closeknit.kube.http import HttpApi
 
 _READ = (Stream.NODES, Stream.NODE_TOPOLOGIES, Stream.CLUSTER_TOPOLOGIES)
 
@@ -22,25 +19,10 @@ async def objects(name: str, reach: Reach) -> tuple[str, list[ClusterObject]]:
     async with asking(reach, missing="the cluster knows no TrainingJobs: is closeknit installed there?") as api:
         namespace = reach.namespace or api.namespace
         if reach.everywhere:
-            found += [each async for each in _all(api, jobs, field_selector=f"metadata.name={name}")]
+            found += [each async for each in all_of(api, jobs, field_selector=f"metadata.name={name}")]
         else:
             with suppress(NotFound):
-                found.append(jobs.convert(await api.get(_resource(jobs), name, namespace=namespace)))
+                found.append(jobs.convert(await api.get(resource_of(jobs), name, namespace=namespace)))
         for stream in _READ:
-            found += [each async for each in _all(api, kinds[stream])]
+            found += [each async for each in all_of(api, kinds[stream])]
     return namespace, [each for each in found if each is not None]
-
-
-async def _all(api: HttpApi, kind: Kind, field_selector: str | None = None) -> AsyncIterator[ClusterObject | None]:
-    token: str | None = None
-    while True:
-        page = await api.list(_resource(kind), continue_token=token, field_selector=field_selector)
-        for item in page.items:
-            yield kind.decode(item)
-        token = page.continue_token
-        if token is None:
-            return
-
-
-def _resource(kind: Kind) -> Resource:
-    return Resource(kind.group, kind.version, kind.plural, namespaced=kind.namespaced)

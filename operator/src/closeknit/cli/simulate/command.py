@@ -64,7 +64,7 @@ def _write(file: Path, text: str, mode: str = "w") -> None:
 
 def _cluster(file: Path) -> Cluster:
     """The cluster of a file without the jobs that wait there, of which nobody knows how long they would run."""
-    found = objects.cluster_objects(file)
+    found = objects.cluster_file(file).objects
     cluster = build(each for each in found if not isinstance(each, TrainingJob) or booking(each) is not None)
     if not any(view.machine is not None and view.machine.gpus for view in cluster.nodes.values()):
         raise BadInput(file, None, "", "has no node with GPUs (a NodeTopology for each, and its Node)")
