@@ -313,8 +313,8 @@ def placed(found: Sitting) -> Placed:
 
 def _not_told_of(claim: str) -> str:
     return (
-        f"PersistentVolumeClaim {claim}: whether it is bound, and on which nodes; nothing here tells of any claim, volume or "
-        "StorageClass"
+        f"PersistentVolumeClaim {claim}: whether it is bound, and on which nodes; nothing here tells of any "
+        "claim, volume or StorageClass"
     )
 
 
