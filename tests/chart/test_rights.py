@@ -38,6 +38,7 @@ def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: di
     # What it writes of a job's children is a role of its own.
     assert {resource for resource, verb in may if verb not in ("get", "list", "watch")} == {
         "trainingjobs/status",
+        "clustertopologies/status",
         "events",
         "tokenreviews",
         "subjectaccessreviews",

@@ -132,9 +132,11 @@ def _telling(subject: Subject, reason: PendingReason) -> Telling:
 
 
 def _with_what_an_edit_takes(job: TrainingJob, refusal: Refusal) -> Refusal:
-    """A booking that is taken back by this very refusal fixes nothing."""
-    is_fixed = bool(job.status.attempts)
-    if not is_fixed or refusal.reason in _ENDED_BY_OTHERS:
+    """What is told where advice to change the spec is no longer one that the API server takes."""
+    left = job.status.model_copy(
+        update={"placement": None}
+    )  # a booking that this very refusal takes back fixes nothing
+    if not left.was_booked or refusal.reason in _ENDED_BY_OTHERS:
         return refusal
     return replace(refusal, message=f"{refusal.message}; {FIXED}")
 

@@ -94,16 +94,25 @@ def _counts(topology: ClusterTopology) -> bool:
 
 
 def _levels(cluster: Cluster, nodes: Sequence[NodeView]) -> list[LevelStatus]:
-    return [_level(name, [view for view in nodes if view.domains[at]], at) for at, name in enumerate(cluster.levels)]
+    counted = [(view.domains, *_gpus(view)) for view in nodes]
+    levels = []
+    for at, name in enumerate(cluster.levels):
+        inside = [each for each in counted if each[0][at] is not None]
+        levels.append(
+            LevelStatus(
+                name=name,
+                domains=len({domains[at] for domains, _, _ in inside}),
+                gpus=sum([gpus for _, gpus, _ in inside]),
+                free_gpus=sum([free for _, _, free in inside]),
+            )
+        )
+    return levels
 
 
-def _level(name: str, inside: Sequence[NodeView], at: int) -> LevelStatus:
-    return LevelStatus(
-        name=name,
-        domains=len({view.domains[at] for view in inside}),
-        gpus=sum(len(view.machine.gpus) for view in inside if view.machine is not None),
-        free_gpus=sum(len(view.free) for view in inside if view.exclusion is None),
-    )
+def _gpus(view: NodeView) -> tuple[int, int]:
+    """How many GPUs a node has, and how many of them are free."""
+    there = len(view.machine.gpus) if view.machine is not None else 0
+    return there, len(view.free) if view.exclusion is None else 0
 
 
 def _agents(nodes: Sequence[NodeView]) -> Observation:
@@ -125,10 +134,11 @@ def is_silent(view: NodeView) -> bool:
 
 
 def _ready(topology: ClusterTopology, cluster: Cluster, nodes: Sequence[NodeView]) -> Observation:
-    mistakes = list(_mistakes(topology, cluster, nodes)) if nodes else []  # without any nobody can tell
+    values = {level.name: _values(level, nodes) for level in topology.spec.levels}
+    mistakes = list(_mistakes(topology, cluster, nodes, values)) if nodes else []  # without any nobody can tell
     if mistakes:
         return _observed(*mistakes)
-    words = [f"this cluster has {listed(cluster.levels, 'and')}", *_without(topology.spec.levels, nodes)]
+    words = [f"this cluster has {listed(cluster.levels, 'and')}", *_without(topology.spec.levels, nodes, values)]
     return Observation(TopologyConditionType.READY, True, TopologyReason.IN_USE, "; ".join(words))
 
 
@@ -138,9 +148,10 @@ def _observed(*mistakes: Mistake) -> Observation:
     return Observation(TopologyConditionType.READY, False, mistakes[0].reason, words)
 
 
-def _mistakes(topology: ClusterTopology, cluster: Cluster, nodes: Sequence[NodeView]) -> Iterator[Mistake]:
+def _mistakes(
+    topology: ClusterTopology, cluster: Cluster, nodes: Sequence[NodeView], values: Mapping[str, Mapping[str, str]]
+) -> Iterator[Mistake]:
     levels, fabric = topology.spec.levels, topology.spec.fabric
-    values = {level.name: _values(level, nodes) for level in levels}
     yield from _unknown_labels(levels, values, nodes)
     borne = [level for level in levels if values[level.name]]
     for outer, inner in pairwise(borne):
@@ -207,10 +218,14 @@ def _reversed(outer: Level, inner: Level, values: Mapping[str, Mapping[str, str]
     yield Mistake(TopologyReason.LEVELS_REVERSED, words)
 
 
-def _without(levels: Sequence[Level], nodes: Sequence[NodeView]) -> Iterator[str]:
+def _without(
+    levels: Sequence[Level], nodes: Sequence[NodeView], values: Mapping[str, Mapping[str, str]]
+) -> Iterator[str]:
     """Nodes that lack a label that others have: that may be meant, and may be a slip."""
     for level in levels:
-        if without := sorted(view.name for view in nodes if not view.labels.get(level.node_label)):
+        borne = values[level.name]
+        if len(borne) < len(nodes):
+            without = sorted(view.name for view in nodes if view.name not in borne)
             verb = "lacks" if len(without) == 1 else "lack"
             whose = f"{verb} label {level.node_label} of level {level.name}, and {'is' if verb == 'lacks' else 'are'}"
             yield f"{names(without)} {whose} in no domain of it"
