@@ -49,7 +49,7 @@ from closeknit.cluster.table import EMPTY, ObjectKey
 from closeknit.cluster.tables import Tables
 from closeknit.cluster.takers import Taker
 from closeknit.cluster.view import node_view
-from closeknit.cluster.volumes import NO_VOLUMES, Volumes, being_made, volumes_of
+from closeknit.cluster.volumes import NO_VOLUMES, Awaited, Volumes, awaited, volumes_of
 
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
 
@@ -282,10 +282,9 @@ class Cluster:
         """Whether `volumes_of` gives this again of the job that it gave it of, for sure."""
         return volumes.stands(self._tables)
 
-    def volume_being_made(self, job: TrainingJob, pod: str) -> tuple[str, str] | None:
-        """(claim, node) of the first claim of a worker's Pod that waits for its volume to be made; None where none
-        does."""
-        return being_made(job.spec, job.key.namespace, pod, self._tables)
+    def volume_awaited(self, job: TrainingJob, pod: str) -> Awaited | None:
+        """The first claim of a worker's Pod that waits for its volume to be made; None where none does."""
+        return awaited(job.spec, job.key.namespace, pod, self._tables)
 
     def newest_heartbeat(self, until: datetime) -> datetime | None:
         """The newest sign of life of any agent that is not after a moment: what stands for now in what was recorded."""
