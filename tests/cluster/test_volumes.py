@@ -228,7 +228,7 @@ def _admits(cluster: Cluster, namespace: str, claim: str, pod: str) -> bool:
         }
     )
     found = cluster.volumes_of(job)
-    wanted = request(JobKey(namespace, "train"), job.spec, found.required_now)
+    wanted = request(JobKey(namespace, "train"), job.spec, found.required)
     return found.unavailable is None and admits(cluster.nodes[pod.rpartition(".")[2]], wanted)
 
 

@@ -216,8 +216,17 @@ def test_an_ephemeral_volume_without_a_class_has_the_default_one() -> None:
     assert nodes(story_of(default, storage_class(), job(ephemeral={"accessModes": ["ReadWriteOnce"]}))) == ["gpu-02"]
 
 
-def test_a_volume_that_is_made_for_one_node_has_a_gang_of_one_node_there() -> None:
+def test_a_volume_that_is_being_made_is_waited_for_without_holding_anything() -> None:
+    """It is made whether a Pod waits for it or not."""
     story = story_of(volume_claim(selected_node="gpu-03"), storage_class(), job("data"))
+    assert waits(story) == (
+        "VolumeUnavailable",
+        "PersistentVolumeClaim data waits for its volume, which disk.example.com is to make for node gpu-03: kubectl "
+        "describe pvc data tells how far that is" + MENDED,
+    )
+    story.add(volume_claim(volume="disk"))
+    story.add(volume("disk", hosts=["gpu-03"]))
+    story.settle()
     assert nodes(story) == ["gpu-03"]
 
 
@@ -267,22 +276,62 @@ def test_a_volume_that_proves_to_be_elsewhere_moves_the_gang_at_once_and_no_node
     assert story.status().attempts[0].unfit is None
 
 
-def test_while_a_volume_is_made_for_one_of_its_pods_the_others_wait() -> None:
+WAITS_FOR_VOLUME = (
+    "Pod train-a1-worker-00000 waits until the volume of PersistentVolumeClaim data is made for node gpu-01; kubectl "
+    "describe pvc data tells how far that is"
+)
+
+
+def said_of_start(story: Story) -> str | None:
+    (running,) = (each for each in story.status().conditions if each.type == "Running")
+    return running.message
+
+
+def test_while_a_volume_is_made_for_one_of_its_pods_the_others_wait_for_two_minutes() -> None:
     story = story_of(volume_claim(), storage_class(), job("data", gpus=16), nodes=NAMES[:2])
     story.add(volume_claim(selected_node="gpu-01"))
     words = "0/2 nodes are available: 1 node(s) didn't find available persistent volumes to bind, 1 node(s) didn't ..."
     refuse(story, "train-a1-worker-00001", words)
-    story.pass_time(599)
+    story.pass_time(119)
     story.settle()
     assert (story.status().attempt, nodes(story)) == (1, ["gpu-01", "gpu-02"])
-    (running,) = (each for each in story.status().conditions if each.type == "Running")
-    assert running.message == (
-        "Pod train-a1-worker-00000 waits until the volume of PersistentVolumeClaim data is made for node gpu-01; "
-        "kubectl describe pvc data tells how far that is"
-    )
+    assert said_of_start(story) == WAITS_FOR_VOLUME
     story.pass_time(1)
     story.settle()
-    assert ended(story) == [(1, "Unschedulable", False)]
+    assert (ended(story), story.status().attempts[0].unfit) == ([(1, "ObjectMissing", False)], None)
+    assert waits(story)[0] == "VolumeUnavailable"
+
+
+def test_a_pod_that_nobody_makes_a_volume_for_holds_gpus_for_two_minutes_and_no_node_is_avoided() -> None:
+    """Its scheduler says nothing meanwhile, for ten."""
+    story = story_of(volume_claim(), storage_class(), job("data"))
+    story.add(volume_claim(selected_node="gpu-01"))
+    story.pass_time(119)
+    story.settle()
+    assert (story.status().attempt, said_of_start(story)) == (1, WAITS_FOR_VOLUME)
+    story.pass_time(1)
+    story.settle()
+    assert (ended(story), story.status().attempts[0].unfit) == ([(1, "ObjectMissing", False)], None)
+    assert waits(story)[0] == "VolumeUnavailable"
+    story.pass_time(3600)
+    story.settle()
+    assert (len(ended(story)), waits(story)[0]) == (1, "VolumeUnavailable")
+    story.add(volume_claim(volume="disk"))
+    story.add(volume("disk"))
+    story.settle()
+    assert nodes(story) == [FIRST]
+
+
+def test_a_volume_of_one_pod_alone_would_go_with_it_and_is_waited_for() -> None:
+    story = story_of(storage_class(), job(ephemeral={"storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}))
+    claim = volume_claim("train-a1-worker-00000-scratch", selected_node="gpu-01")
+    story.add(claim)
+    story.pass_time(300)
+    story.settle()
+    assert ended(story) == []
+    assert "until the volume of PersistentVolumeClaim train-a1-worker-00000-scratch is made" in (
+        said_of_start(story) or ""
+    )
 
 
 def test_a_claim_that_goes_while_a_pod_waits_is_waited_for_and_no_node_is_avoided() -> None:

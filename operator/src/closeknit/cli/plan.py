@@ -237,7 +237,7 @@ def _held(stored: TrainingJob, asked: TrainingJob) -> Booked | None:
 
 
 def _request(job: TrainingJob, cluster: Cluster) -> Request:
-    return request(job.key, job.spec, cluster.volumes_of(job).required_now)
+    return request(job.key, job.spec, cluster.volumes_of(job).required)
 
 
 def _waits_first(job: TrainingJob, cluster: Cluster, tables: Tables) -> str | None:

@@ -50,7 +50,7 @@ from closeknit.cluster.table import EMPTY, ObjectKey
 from closeknit.cluster.tables import Tables
 from closeknit.cluster.takers import Taker
 from closeknit.cluster.view import node_view
-from closeknit.cluster.volumes import NO_VOLUMES, Volumes, being_made, volumes_of
+from closeknit.cluster.volumes import NO_VOLUMES, Awaited, Volumes, awaited, volumes_of
 
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
 
@@ -283,10 +283,9 @@ class Cluster:
         """Whether `volumes_of` gives this again of the job that it gave it of, for sure."""
         return volumes.stands(self._tables)
 
-    def volume_being_made(self, job: TrainingJob, pod: str) -> tuple[str, str] | None:
-        """(claim, node) of the first claim of a worker's Pod that waits for its volume to be made; None where none
-        does."""
-        return being_made(job.spec, job.key.namespace, pod, self._tables)
+    def volume_awaited(self, job: TrainingJob, pod: str) -> Awaited | None:
+        """The first claim of a worker's Pod that waits for its volume to be made; None where none does."""
+        return awaited(job.spec, job.key.namespace, pod, self._tables)
 
     @property
     def topologies(self) -> Mapping[str, ClusterTopology]:

@@ -36,7 +36,7 @@ class Symptom(Enum):
     VOLUME_ELSEWHERE = (Source.SCHEDULER, "a volume cannot be used on the node")
     VOLUME_BEING_MADE = (
         Source.SCHEDULER,
-        "the same, while a volume of the gang is being made for another of its nodes",
+        "a claim that outlives the Pods waits for its volume to be made, for one of them",
     )
     NODE_FULL = (Source.SCHEDULER, "the node has too little left of something else")
     NODE_CLOSED = (Source.SCHEDULER, "the node is cordoned, or has a taint that the Pod does not tolerate")

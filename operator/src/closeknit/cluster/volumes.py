@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from closeknit.api.affinity import NAME_FIELD, NodeAffinity, Operator, Requirement, Term
+from closeknit.api.affinity import NodeAffinity, Operator, Requirement, Term
 from closeknit.api.opaque import short
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.booking import names
@@ -62,6 +62,16 @@ class Reach(NamedTuple):
     nodes: NodeAffinity
 
 
+class Awaited(NamedTuple):
+    """A claim that waits for its volume to be made."""
+
+    claim: str
+    node: str
+    """For which the scheduler has asked."""
+    outlives_pod: bool
+    """Whether it stays, and its volume is made, if the Pod goes."""
+
+
 class _Seen(NamedTuple):
     """What was looked at, each by itself."""
 
@@ -79,8 +89,9 @@ class Volumes:
     """Why no Pod of it can be scheduled on any node, and what to do; None where one may be."""
     reach: tuple[Reach, ...] = ()
     """A node must meet all."""
-    provisioned_for: tuple[tuple[str, str], ...] = ()
-    """(claim, node) of those that are being provisioned: until that is done the scheduler takes no Pod elsewhere."""
+    being_made: tuple[str, ...] = ()
+    """Claims whose volume a provisioner was asked for, by the first Pod: until it is there the scheduler takes none to
+    another node. It is made whether that Pod waits or not."""
     choices: tuple[NodeAffinity, ...] = ()
     """Of a claim that all Pods share and that is yet to be bound: the nodes of each volume that it may get. They will
     have to lie in one of these."""
@@ -101,20 +112,13 @@ class Volumes:
 
     @cached_property
     def required(self) -> frozenset[NodeAffinity]:
-        """What a node must meet for good: all of it."""
+        """What a node must meet: all of it."""
         return frozenset(each.nodes for each in self.reach)
-
-    @cached_property
-    def required_now(self) -> frozenset[NodeAffinity]:
-        """What a node must meet for a gang that is to begin."""
-        return self.required | {_named(node) for _, node in self.provisioned_for}
 
     @property
     def words(self) -> str:
         """To which nodes they keep the job, for people; empty where to none in particular."""
-        told = [f"{each.what} {_said(each.nodes)}" for each in self.reach]
-        told += [f"{_titled(claim)} is being provisioned for node {node}" for claim, node in self.provisioned_for]
-        return "; ".join(told)
+        return "; ".join(f"{each.what} {_said(each.nodes)}" for each in self.reach)
 
 
 NO_VOLUMES = Volumes()
@@ -149,7 +153,7 @@ def volumes_of(spec: TrainingJobSpec, namespace: str, reader: Reader) -> Volumes
     return Volumes(
         unavailable=looked.unavailable,
         reach=tuple(looked.reach),
-        provisioned_for=tuple(looked.provisioned_for),
+        being_made=tuple(looked.being_made),
         choices=looked.choices,
         one_pod=tuple(looked.one_pod),
         one_node=tuple(looked.one_node),
@@ -157,13 +161,13 @@ def volumes_of(spec: TrainingJobSpec, namespace: str, reader: Reader) -> Volumes
     )
 
 
-def being_made(spec: TrainingJobSpec, namespace: str, pod: str, reader: Reader) -> tuple[str, str] | None:
-    """(claim, node) of the first claim of a worker's Pod for which a provisioner is asked for a volume."""
+def awaited(spec: TrainingJobSpec, namespace: str, pod: str, reader: Reader) -> Awaited | None:
+    """The first claim of a worker's Pod for which a provisioner was asked for a volume; None where none waits."""
     for source in sources(spec.template.spec):
         name = source.claim or f"{pod}-{source.volume}"  # as Kubernetes calls what it makes of an ephemeral volume
         claim = reader.all(VOLUME_CLAIMS).get((namespace, name))
         if claim is not None and claim.selected_node and not claim.is_bound:
-            return name, claim.selected_node
+            return Awaited(name, claim.selected_node, bool(source.claim))
     return None
 
 
@@ -189,7 +193,7 @@ class _Look:
     def __init__(self, namespace: str, reader: Reader) -> None:
         self.unavailable: str | None = None
         self.reach: list[Reach] = []
-        self.provisioned_for: list[tuple[str, str]] = []
+        self.being_made: list[str] = []
         self.choices: tuple[NodeAffinity, ...] = ()
         self.one_pod: list[str] = []
         self.one_node: list[str] = []
@@ -258,7 +262,11 @@ class _Look:
         if source.claim and _is_of_one_node(claim.modes):
             self.one_node.append(source.claim)
         if claim.selected_node:
-            self.provisioned_for.append((source.claim, claim.selected_node))
+            self.being_made.append(source.claim)
+            self._miss(
+                f"{title} waits for its volume, which {short(found.provisioner)} is to make for node "
+                f"{short(claim.selected_node)}: kubectl describe pvc {short(claim.name)} tells how far that is"
+            )
             return
         self._look_for_volumes(source, claim, found, title)
 
@@ -350,10 +358,6 @@ def _only(label: Requirement, value: str) -> Requirement:
 def _is_of_one_node(modes: frozenset[str]) -> bool:
     """Whether the volume is attached to one node at a time (the attach-detach controller's isMultiAttachForbidden)."""
     return bool(modes) and modes <= {ONE_NODE, ONE_POD}
-
-
-def _named(node: str) -> NodeAffinity:
-    return NodeAffinity((Term((), (Requirement(NAME_FIELD, Operator.IN, frozenset((node,))),)),))
 
 
 def _titled(claim: str) -> str:

@@ -72,8 +72,9 @@ class Row:
 TAKEN_AFTER = timedelta(seconds=2)
 # What else a scheduler lacks (CPU, a port, a neighbour) may be on its way out with another Pod's grace period of 30 s.
 REFUSED_AFTER = timedelta(seconds=30)
-# kube-scheduler itself waits so long for a volume that it has asked for (VolumeBinding's bindTimeoutSeconds).
-MADE_WITHIN = timedelta(minutes=10)
+# A disk is made within seconds, a file system within minutes, and by a driver that is not there never: without the gang
+# it is made as well, and kube-scheduler itself would wait for 10 min (VolumeBinding's bindTimeoutSeconds).
+MADE_WITHIN = timedelta(minutes=2)
 
 _GPUS = Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_TAKEN, TAKEN_AFTER)
 _ELSEWHERE = Row(Blame.NODE, Follows.ELSEWHERE, EndReason.UNSCHEDULABLE, REFUSED_AFTER)
@@ -96,7 +97,7 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.GPUS_TAKEN: _GPUS,
         Symptom.CLAIMS_NOT_ALLOCATED: _ELSEWHERE,
         Symptom.VOLUME_ELSEWHERE: _ELSEWHERE,
-        Symptom.VOLUME_BEING_MADE: replace(_ELSEWHERE, blame=Blame.OBJECT, after=MADE_WITHIN),
+        Symptom.VOLUME_BEING_MADE: replace(_OBJECT, after=MADE_WITHIN),
         Symptom.NODE_FULL: _ELSEWHERE,
         Symptom.NODE_CLOSED: _ELSEWHERE,
         Symptom.NEIGHBOURS: _ELSEWHERE,

@@ -121,6 +121,7 @@ class _Walk:
         found: list[Entry] = []
         answers_of, pods_of = memory.answers.get, self.cluster.pods_by_job.get
         are_same, now, refused, busy = self._pods_are_same, self._now, self.refused, memory.busy
+        volumes_are_same = self._volumes_are_same
         giving_way = last.giving_way
         for known in last.entries:
             key, shape = known.key, known.shape
@@ -137,7 +138,7 @@ class _Walk:
                 and is_same_answer
                 and (known.until is None or now < known.until)
                 and (shape not in giving_way or self._is_crowded(known.job))
-                and self._has_same_volumes(known)
+                and (volumes_are_same or self._has_same_volumes(known))
                 and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
                 and (
                     shape is None
@@ -351,7 +352,7 @@ class _Walk:
     ) -> Shape | None:
         """What the job asks. Whether patience gains it anything is a question of its own, within the ration: None where
         that is not asked now."""
-        asked: Request = replace(request(_ANYBODY, job.spec, volumes.required_now), avoided=away.nodes)
+        asked: Request = replace(request(_ANYBODY, job.spec, volumes.required), avoided=away.nodes)
         if is_patient:
             if asked not in self._patient:
                 if not self.rations.take(place, 1 + self._steps_of_selection(self.cluster, asked)):

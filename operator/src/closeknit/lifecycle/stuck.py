@@ -22,7 +22,7 @@ from closeknit.lifecycle.ending import end, gpus_or_node, is_cordoned, whole
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.pauses import lingers_from, over_at
 from closeknit.lifecycle.plan import Plan
-from closeknit.lifecycle.unjudged import ENDED_AFTER, own_cause, since
+from closeknit.lifecycle.unjudged import ENDED_AFTER, own_cause, since, volume_words
 from closeknit.placement.admission import admits, in_reach, untolerated
 from closeknit.placement.request import Request, request
 
@@ -91,7 +91,9 @@ def _hindrance(attempt: Attempt, index: int, asked: Request, volumes: Volumes) -
         return None
     if pod.deletion_timestamp is not None:
         return _lingering(attempt, pod, view)
-    return _refused(attempt, pod, view.name, volumes) or _ignored(attempt, pod, index)
+    return (
+        _refused(attempt, pod, view.name, volumes) or _volumeless(attempt, pod, index) or _ignored(attempt, pod, index)
+    )
 
 
 def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
@@ -148,6 +150,16 @@ def _refused(attempt: Attempt, pod: Pod, node: str, volumes: Volumes) -> _Hindra
     return _Hindrance(end_reason(symptom), message, node, until, is_of_node=row.follows is not Follows.WAIT)
 
 
+def _volumeless(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
+    """A Pod whose scheduler waits for a volume that it has asked for, and says nothing meanwhile."""
+    awaited, began = attempt.subject.cluster.volume_awaited(attempt.subject.job, pod.name), since(attempt, index)
+    if awaited is None or began is None or not awaited.outlives_pod:
+        return None
+    row, node = TABLE[Symptom.VOLUME_BEING_MADE], attempt.booking.shares[index].node
+    reason = end_reason(Symptom.VOLUME_BEING_MADE)
+    return _Hindrance(reason, volume_words(pod, awaited), node, began + row.after, is_of_node=False)
+
+
 def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
     """A Pod that no scheduler looks at, by the template's own cause."""
     cause = own_cause(attempt)
@@ -175,7 +187,7 @@ def _of_own_claim(attempt: Attempt, pod: Pod, symptom: Symptom) -> Symptom:
 def _of_volumes(symptom: Symptom, volumes: Volumes) -> Symptom:
     """The symptom, where it may be a claim of the gang: for one of its nodes a volume is being made, and until that is
     done the scheduler takes no Pod with that claim to the others."""
-    is_making = symptom is Symptom.VOLUME_ELSEWHERE and volumes.provisioned_for
+    is_making = symptom is Symptom.VOLUME_ELSEWHERE and volumes.being_made
     return Symptom.VOLUME_BEING_MADE if is_making else symptom
 
 

@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 
 from closeknit.api.names import MNNVL
 from closeknit.api.opaque import short
+from closeknit.cluster.pod import Pod
+from closeknit.cluster.volumes import Awaited
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.pauses import is_between, later
@@ -80,13 +82,18 @@ def _volume_being_made(attempt: Attempt) -> str | None:
     for index, pod in enumerate(attempt.pods):
         if pod is None or since(attempt, index) is None:
             continue
-        made = attempt.subject.cluster.volume_being_made(attempt.subject.job, pod.name)
-        if made is not None:
-            return (
-                f"Pod {pod.name} waits until the volume of PersistentVolumeClaim {made[0]} is made for node {made[1]}; "
-                f"kubectl describe pvc {made[0]} tells how far that is"
-            )
+        awaited = attempt.subject.cluster.volume_awaited(attempt.subject.job, pod.name)
+        if awaited is not None:
+            return volume_words(pod, awaited)
     return None
+
+
+def volume_words(pod: Pod, awaited: Awaited) -> str:
+    """What a Pod waits for whose volume is being made."""
+    return (
+        f"Pod {pod.name} waits until the volume of PersistentVolumeClaim {short(awaited.claim)} is made for node "
+        f"{short(awaited.node)}; kubectl describe pvc {short(awaited.claim)} tells how far that is"
+    )
 
 
 def _missing_domain(attempt: Attempt) -> str | None:
