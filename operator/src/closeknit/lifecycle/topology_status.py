@@ -112,7 +112,7 @@ def _levels(cluster: Cluster, nodes: Sequence[NodeView]) -> list[LevelStatus]:
 def _gpus(view: NodeView) -> tuple[int, int]:
     """How many GPUs a node has, and how many of them are free."""
     there = len(view.machine.gpus) if view.machine is not None else 0
-    return there, len(view.free) if view.exclusion is None else 0
+    return there, view.free_gpus if view.exclusion is None else 0
 
 
 def _agents(nodes: Sequence[NodeView]) -> Observation:
