@@ -276,6 +276,9 @@ def _told(conditions: Sequence[Condition], pending: Pending | None) -> tuple[str
         return None, None
     if pending is not None:
         return pending.reason, pending.message
+    placed = found(conditions, ConditionType.PLACED)
+    if placed is not None and placed.status == "True" and placed.reason != ConditionReason.BOOKED:
+        return placed.reason, stated(placed.message)  # we erred about a job that holds GPUs
     running = found(conditions, ConditionType.RUNNING)
     if running is not None and running.status == "False" and running.message not in {"", BEING_STARTED}:
         return running.reason, stated(running.message)
