@@ -1,11 +1,10 @@
 """How the programs of this distribution start: at once, without a word where somebody interrupts them, and with the
 name of the extra that an installation lacks. Nothing but the standard library is needed until then."""
 
+import _signal  # type: ignore[import-not-found] # signal itself, less its enums: for 10 ms more Ctrl-C would be told
 import gc
 import os
-import signal
 import sys
-from importlib import import_module
 
 INTERRUPTED = 130  # what a shell says of a program that Ctrl-C has ended: 128, and the number of the signal
 CANNOT_BEGIN = 2
@@ -38,13 +37,15 @@ def agent() -> None:
 
 def _end_when_interrupted() -> None:
     """Python's own way, an exception, leaves a traceback wherever nothing expects it: in an import, say."""
-    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    _signal.signal(_signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
 
 
 def _run(program: str, extra: str, module: str) -> int | None:
     """What `main` of the module gives. Commands import what they need as late as they can, so that it may be missed
     while one runs."""
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # to look for some takes 20 ms, and they would see every object
+    from importlib import import_module  # noqa: PLC0415 - only once Ctrl-C is quiet
+
     try:
         code: int | None = import_module(module).main()
     except ModuleNotFoundError as error:
