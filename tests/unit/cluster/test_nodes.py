@@ -336,12 +336,12 @@ OFFERS = {
             node_topology(),
         ],
         False,
-        PluginOffer(16, 16, 0, holders_known=True, shared=True, is_replicated=True),
+        PluginOffer(16, 16, 0, unnamed=0, shared=True, is_replicated=True),
     ),
     "GKE's label of the strategy alone": (
         [node(labels={"cloud.google.com/gke-gpu-sharing-strategy": "mps"}), node_topology()],
         False,
-        PluginOffer(8, 8, 0, holders_known=True, shared=True, is_replicated=True),
+        PluginOffer(8, 8, 0, unnamed=0, shared=True, is_replicated=True),
     ),
     "one client is no sharing": (
         [
@@ -354,7 +354,7 @@ OFFERS = {
             node_topology(),
         ],
         False,
-        PluginOffer(8, 8, 0, holders_known=True, shared=False),
+        PluginOffer(8, 8, 0, unnamed=0, shared=False),
     ),
     "MIG devices of GKE that look like GPUs": (
         [
@@ -362,17 +362,17 @@ OFFERS = {
             with_mig(node_topology(), *range(8)),
         ],
         False,
-        PluginOffer(56, 56, 0, holders_known=True, shared=True),
+        PluginOffer(56, 56, 0, unnamed=0, shared=True),
     ),
     "MIG devices of GKE of which the agent knows nothing": (
         [node(labels={"cloud.google.com/gke-gpu-partition-size": "7g.80gb"}), node_topology()],
         False,
-        PluginOffer(8, 8, 0, holders_known=True, shared=True),
+        PluginOffer(8, 8, 0, unnamed=0, shared=True),
     ),
     "more than there are of GPUs that are all split": (
         [node(gpus=56), with_mig(node_topology(), *range(8))],
         False,
-        PluginOffer(56, 56, 0, holders_known=True, shared=True),
+        PluginOffer(56, 56, 0, unnamed=0, shared=True),
     ),
     "several times as many as there are, and nobody tells why": ([node(gpus=32), node_topology()], False, None),
     "several times as many as are not split": ([node(gpus=21), with_mig(node_topology(), 3)], False, None),
