@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.launch.preflight_script import SCRIPT
+from closeknit.launch.preflight import PROGRAM
 
 WAIT_S = 120
 NCCL = r"""
@@ -109,10 +109,10 @@ def results(
     told = [folder / str(node) for node in range(len(ranks.split(",")))]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-I", "-c", SCRIPT],
+            [sys.executable, "-I", "-c", PROGRAM],
             env={
                 "LD_LIBRARY_PATH": f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}",
-                "CLOSEKNIT_PREFLIGHT": SCRIPT,
+                "CLOSEKNIT_PREFLIGHT": PROGRAM,
                 "CLOSEKNIT_PREFLIGHT_RANKS": ranks,
                 "CLOSEKNIT_PREFLIGHT_NODE": str(node),
                 "CLOSEKNIT_PREFLIGHT_MEET": f"localhost:{port}",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from closeknit.launch.preflight_script import SCRIPT
+from closeknit.launch.preflight import PROGRAM
 from hardware.gpus import WITHOUT_MULTICAST
 
 TIMEOUT_S = 60
@@ -43,14 +43,14 @@ def _said(python: str, nodes: Sequence[Sequence[str]], folder: Path, paths: str)
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     processes = [
         subprocess.Popen(
-            [python, "-c", SCRIPT],
+            [python, "-c", PROGRAM],
             env={
                 **own,
                 **WITHOUT_MULTICAST,
                 **({"PYTHONPATH": paths} if paths else {}),
                 "CUDA_VISIBLE_DEVICES": ",".join(uuids),
                 "NCCL_HOSTID": f"node-{node}",
-                "CLOSEKNIT_PREFLIGHT": SCRIPT,
+                "CLOSEKNIT_PREFLIGHT": PROGRAM,
                 "CLOSEKNIT_PREFLIGHT_RANKS": ",".join(str(len(each)) for each in nodes),
                 "CLOSEKNIT_PREFLIGHT_NODE": str(node),
                 "CLOSEKNIT_PREFLIGHT_MEET": f"localhost:{port}",

@@ -1,48 +1,49 @@
 """A job's life without a cluster: steps of {what happens, what the lifecycle decides, what that changes}.
 
-The world is manifests. `settle` applies Plans as the API server would until nothing more is to be written; what
-kubelets, scheduler and people do is done to the manifests by name. What an API server refuses is a table of names.
+The world is manifests. `settle` writes Plans as the operator does until nothing more is to be written; what kubelets,
+scheduler and people do is done to the manifests by name. What the API server refuses is a table of names.
 """
 
+import atexit
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
-from closeknit.api.names import JobKey
+import msgspec
+
+from closeknit.api.names import TRAINING_JOB, JobKey
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.kinds import from_document
-from closeknit.cluster.meta import Owner
 from closeknit.cluster.quota import Quota
-from closeknit.launch.owner import owned
+from closeknit.controller.metrics import Metrics
+from closeknit.controller.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS
+from closeknit.controller.rights import OWN_ACCESS_REVIEWS
+from closeknit.controller.writes import Writes
+from closeknit.kube.api import Api, JsonObject, ListPage, Resource
+from closeknit.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, error_from_status
+from closeknit.kube.head import Head
 from closeknit.lifecycle.answers import NOTHING, Answers, after
 from closeknit.lifecycle.conditions import timestamp
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
-from closeknit.lifecycle.results import (
-    Account,
-    Created,
-    Deleted,
-    Denial,
-    Exists,
-    Failed,
-    Failure,
-    Judgement,
-    Quotas,
-    Refused,
-    Result,
-    Stored,
-    judged,
-)
+from closeknit.lifecycle.plan import Notice, Plan
+from closeknit.lifecycle.results import Denial, Failure
 from closeknit.placement.tables import Tables
+from faults.virtual_time import VirtualTimeLoop
 from scenarios.manifests import node, node_topology, resource_slice
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 Key = tuple[str, str, str]
 """Kind, namespace, name."""
+KINDS = {**{resource: kind for kind, resource in BY_KIND.items()}, TRAINING_JOBS: TRAINING_JOB}
+
+# Of all stories: to make either takes longer than the writes of a Plan, and neither keeps anything of a story.
+_METRICS = Metrics()
+_LOOP = VirtualTimeLoop()
+atexit.register(_LOOP.close)
 
 
 def plugin_node(name: str, *, gpus: int = 8) -> list[dict[str, Any]]:
@@ -74,24 +75,31 @@ class Story:
         self.unusable: set[str] = set()
         """Service accounts that the operator may not use."""
         self.undeletable: Denial | None = None
-        """What the API server says to whoever deletes a Pod."""
+        """What the API server answers to the deletion of a Pod."""
         self.quotas: list[Quota] = []
         """Of every namespace."""
         self.answers: dict[str, Answers] = {}
         self.tables = Tables()
         self._memory = Memory()
         self._serial = 0
+        self._api = StoryApi(self)
+        self._writes = Writes(cast(Api, self._api), _METRICS, lambda: self.now, "story")
         for manifest in manifests:
             self.add(manifest)
 
-    def add(self, manifest: Mapping[str, Any]) -> None:
-        """Somebody else makes an object."""
-        stored = deepcopy(dict(manifest))
+    def add(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Somebody makes an object; it as stored."""
+        stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(manifest))
         metadata = stored["metadata"]
-        self._serial += 1
-        metadata["resourceVersion"] = str(self._serial)
+        metadata["resourceVersion"] = self.next_version()
         metadata.setdefault("uid", f"uid-{self._serial}")
         self.objects[(stored["kind"], metadata.get("namespace", ""), metadata["name"])] = stored
+        return stored
+
+    def next_version(self) -> str:
+        """The resourceVersion of the next write."""
+        self._serial += 1
+        return str(self._serial)
 
     @property
     def cluster(self) -> Cluster:
@@ -124,44 +132,15 @@ class Story:
 
     def write(self, plan: Plan) -> None:
         """One Plan, as the operator writes it; what it learns of that is the lifecycle's own."""
-        results = self._results(plan)
+        told = len(self._api.events)
+        results = _LOOP.run_until_complete(self._writes.apply(plan))
+        if plan.notice is not None and len(self._api.events) > told:
+            self.notices.append(plan.notice)
         self.answers[plan.uid] = after(self.answers.get(plan.uid, NOTHING), plan, results, self.now)
 
-    def _results(self, plan: Plan) -> list[Result]:
-        results = self._asked(plan)
-        if any(judged(result, plan.uid) is not Judgement.DONE for result in results):
-            return results
-        for probe in plan.probes:
-            results.append(self._create(plan, probe, is_probe=True))
-            if judged(results[-1], plan.uid) is not Judgement.DONE:
-                return results
-        if plan.status is not None:
-            results.append(self._store_status(plan))
-        for creation in plan.opening:
-            made = self._act(plan, creation)
-            results += made
-            verdicts = {judged(result, plan.uid) for result in made}
-            if Judgement.REFUSED in verdicts:
-                return results
-            if Judgement.AGAIN in verdicts:
-                break
-        else:
-            for action in plan.actions:
-                is_refused = any(judged(result, plan.uid) is Judgement.REFUSED for result in results)
-                if not is_refused or isinstance(action, Delete):
-                    results += self._act(plan, action)
-        if plan.notice is not None:
-            self.notices.append(plan.notice)
-        return results
-
-    def _asked(self, plan: Plan) -> list[Result]:
-        """What is read before anything is written, up to the first that keeps the gang from being made."""
-        results: list[Result] = []
-        if plan.demand is not None:
-            results.append(Quotas(plan.demand, tuple(self.quotas)))
-        if plan.account and all(judged(result, plan.uid) is Judgement.DONE for result in results):
-            results.append(Account(plan.account, plan.account not in self.unusable))
-        return results
+    def denial(self, manifest: Mapping[str, Any]) -> str | None:
+        """The words in which admission refuses a child; None where it does not."""
+        return self.forbidden.get(_title(manifest["kind"], manifest["metadata"]["name"]))
 
     def status(self, name: str = "train", namespace: str = "team-b") -> TrainingJobStatus:
         """What is stored of a job."""
@@ -257,67 +236,123 @@ class Story:
         (found,) = [value for key, value in self.objects.items() if key[0] == "Pod" and key[2] == name]
         return found
 
-    def _store_status(self, plan: Plan) -> Stored:
-        assert plan.status is not None
-        job = self.objects[("TrainingJob", plan.job.namespace, plan.job.name)]
-        assert plan.resource_version == job["metadata"]["resourceVersion"], "a stale decision"
-        self._serial += 1
-        job["metadata"]["resourceVersion"] = str(self._serial)
-        job["status"] = plan.status.wire()
-        self.written.append(f"status {plan.status.state}")
-        return Stored(None, str(self._serial))
 
-    def _act(self, plan: Plan, action: Action) -> list[Result]:
-        match action:
-            case Create(manifest, owns):
-                results = [self._create(plan, manifest)]
-                if judged(results[0], plan.uid) is Judgement.DONE:
-                    key = (manifest["kind"], plan.job.namespace, manifest["metadata"]["name"])
-                    uid = self.objects[key]["metadata"]["uid"]
-                    results += [self._create(plan, owned(each, manifest, uid)) for each in owns]
-                return results
-            case Delete("Pod", name, uid):
-                if self.undeletable is not None:
-                    return [Failed(action, self.undeletable)]
-                pod = self.pod(name)
-                assert pod["metadata"]["uid"] == uid
-                if pod["spec"].get("nodeName") in self.dead and pod["status"]["phase"] in {"Pending", "Running"}:
-                    self.mark_deleted(name)
-                else:
-                    self.remove_pod(name)
-                self.written.append(f"delete Pod {name}")
-            case Delete(kind, name):
-                if (gone := self.objects.pop((kind, plan.job.namespace, name), None)) is not None:
-                    self.written.append(f"delete {kind} {name}")
-                    self._collect(gone["metadata"]["uid"])
-        return [Deleted(action)]
+class StoryApi:
+    """The API server of a story: of `closeknit.kube.api.Api` what the operator's writes use. No call of it waits, so
+    that a gang is made in the order of its Plan."""
 
-    def _collect(self, uid: str) -> None:
-        """What the garbage collector does once something is gone."""
-        for key, left in list(self.objects.items()):
-            if any(owner["uid"] == uid for owner in left["metadata"].get("ownerReferences", ())):
-                del self.objects[key]
+    def __init__(self, story: Story) -> None:
+        self.events: set[tuple[str, str]] = set()
+        """Namespaces and names."""
+        self._story = story
 
-    def _create(self, plan: Plan, manifest: dict[str, Any], *, is_probe: bool = False) -> Result:
-        name, kind = manifest["metadata"]["name"], manifest["kind"]
-        title = name if kind == "Pod" else f"{kind} {name}"
-        if title in self.taken:
-            return Exists(manifest, (), (), str(self._serial), is_probe)
-        if plan.job.namespace in self.unserved:
-            return Refused(manifest, Denial(Failure.NO_RIGHT, 403, "Forbidden", "no right"), is_probe)
-        if (words := self.forbidden.get(title)) is not None:
-            return Refused(manifest, Denial(Failure.FORBIDDEN, 403, "Forbidden", words), is_probe)
-        if is_probe:
-            return Created(manifest, "", is_probe=True)
-        if (there := self.objects.get((kind, plan.job.namespace, name))) is not None:
-            owners = there["metadata"].get("ownerReferences", ())
-            labels = tuple(there["metadata"].get("labels", {}).items())
-            return Exists(
-                manifest,
-                tuple(Owner(each["kind"], each["name"], each["uid"], each["apiVersion"]) for each in owners),
-                labels,
-                "",
-            )
-        self.add({**manifest, **({"status": {"phase": "Pending"}} if kind == "Pod" else {})})
-        self.written.append(f"create {kind} {name}")
-        return Created(manifest, str(self._serial))
+    async def get(self, resource: Resource, name: str, *, namespace: str) -> JsonObject:
+        """See `Api.get`. Of what has a name that is taken nothing is known."""
+        if _title(KINDS[resource], name) in self._story.taken:
+            return {"metadata": {"name": name, "namespace": namespace, "uid": "uid-of-another"}}
+        return deepcopy(self._stored(resource, name, namespace))
+
+    async def list(self, resource: Resource, *, namespace: str) -> ListPage:  # noqa: ARG002 - alike in each
+        """See `Api.list`: the quotas."""
+        assert resource == RESOURCE_QUOTAS
+        return ListPage([msgspec.json.encode(_resource_quota(quota)) for quota in self._story.quotas], "1", None)
+
+    async def create(
+        self, resource: Resource, body: JsonObject, *, namespace: str = "", dry_run: bool = False
+    ) -> JsonObject:
+        """See `Api.create`."""
+        if resource == OWN_ACCESS_REVIEWS:
+            return {**body, "status": {"allowed": self._may(body["spec"]["resourceAttributes"])}}
+        story, kind, name = self._story, body["kind"], body["metadata"]["name"]
+        if resource == EVENTS:
+            if (namespace, name) in self.events:
+                raise _already_exists(resource, name)
+            self.events.add((namespace, name))
+            return body
+        title = _title(kind, name)
+        words = "no right" if namespace in story.unserved else story.denial(body)
+        if words is not None:
+            raise Forbidden(words, code=403, reason="Forbidden")
+        if title in story.taken or (kind, namespace, name) in story.objects:
+            raise _already_exists(resource, name)
+        if dry_run:
+            return body
+        story.written.append(f"create {kind} {name}")
+        return story.add({**body, "status": {"phase": "Pending"}} if kind == "Pod" else body)
+
+    async def make(self, resource: Resource, body: JsonObject, *, namespace: str, dry_run: bool = False) -> Head:
+        """See `Api.make`."""
+        made = (await self.create(resource, body, namespace=namespace, dry_run=dry_run))["metadata"]
+        return Head(made["name"], namespace, made.get("uid", ""), made.get("resourceVersion", ""))
+
+    async def put_status(self, resource: Resource, name: str, body: JsonObject, *, namespace: str) -> JsonObject:
+        """See `Api.put_status`."""
+        stored, sent = self._stored(resource, name, namespace), body["metadata"]
+        metadata = stored["metadata"]
+        if (sent["uid"], sent["resourceVersion"]) != (metadata["uid"], metadata["resourceVersion"]):
+            raise Conflict("the object has been modified", code=409, reason="Conflict")
+        metadata["resourceVersion"] = self._story.next_version()
+        stored["status"] = body["status"]
+        self._story.written.append(f"status {body['status']['state']}")
+        return stored
+
+    async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str) -> None:
+        """See `Api.delete`. The garbage collector comes at once."""
+        story, key = self._story, (KINDS[resource], namespace, name)
+        is_pod = key[0] == "Pod"
+        if is_pod and story.undeletable is not None:
+            said = story.undeletable
+            raise error_from_status(said.code, msgspec.json.encode({"reason": said.reason, "message": said.message}))
+        there = story.objects.get(key)
+        if there is None or there["metadata"]["uid"] != uid:
+            return
+        story.written.append(f"delete {key[0]} {name}")
+        if (
+            is_pod
+            and there["spec"].get("nodeName") in story.dead
+            and there["status"]["phase"] in {"Pending", "Running"}
+        ):
+            story.mark_deleted(name)
+        elif is_pod:
+            story.remove_pod(name)
+        else:
+            del story.objects[key]
+            for left, each in list(story.objects.items()):
+                if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", ())):
+                    del story.objects[left]
+
+    def _stored(self, resource: Resource, name: str, namespace: str) -> JsonObject:
+        found = self._story.objects.get((KINDS[resource], namespace, name))
+        if found is None:
+            raise NotFound(f'{resource} "{name}" not found', code=404, reason="NotFound")
+        return found
+
+    def _may(self, wanted: Mapping[str, str]) -> bool:
+        """Whether RBAC lets the operator do this."""
+        match wanted["verb"]:
+            case "create":
+                return wanted["namespace"] not in self._story.unserved
+            case "delete":
+                said = self._story.undeletable
+                return said is None or said.failure is not Failure.NO_RIGHT
+            case _:
+                return wanted["name"] not in self._story.unusable
+
+
+def _title(kind: str, name: str) -> str:
+    return name if kind == "Pod" else f"{kind} {name}"
+
+
+def _already_exists(resource: Resource, name: str) -> AlreadyExists:
+    return AlreadyExists(f'{resource} "{name}" already exists', code=409, reason="AlreadyExists")
+
+
+def _resource_quota(quota: Quota) -> JsonObject:
+    scopes = [
+        {"scopeName": each.scope_name, "operator": each.operator, "values": each.values or []} for each in quota.scopes
+    ]
+    return {
+        "metadata": {"name": quota.name},
+        "spec": {"scopeSelector": {"matchExpressions": scopes}},
+        "status": {"hard": quota.hard, "used": quota.used},
+    }

@@ -1,6 +1,6 @@
 """CPUs of their own for trainers whose template leaves them open, where the kubelet puts them beside their GPUs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,8 +12,6 @@ from closeknit.cluster.quota import Quota
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle.gangs import gang
-from closeknit.lifecycle.plan import Plan
-from closeknit.lifecycle.results import Denial, Failure, Refused, Result
 from scenarios.manifests import node, node_topology, resource_slice, training_job
 from scenarios.stories import ended, unschedulable
 from scenarios.story import Story
@@ -138,12 +136,11 @@ def test_they_are_asked_for_again_where_without_them_it_is_refused_as_well() -> 
 class Limited(Story):
     """A LimitRange admits 32 CPUs for a container."""
 
-    def _create(self, plan: Plan, manifest: dict[str, Any], *, is_probe: bool = False) -> Result:
+    def denial(self, manifest: Mapping[str, Any]) -> str | None:
         containers = manifest["spec"].get("containers", [])
         if any(int(each["resources"].get("limits", {}).get("cpu", "0")) > 32 for each in containers):
-            words = "maximum cpu usage per Container is 32, but limit is 48"
-            return Refused(manifest, Denial(Failure.FORBIDDEN, 403, "Forbidden", words), is_probe)
-        return super()._create(plan, manifest, is_probe=is_probe)
+            return "maximum cpu usage per Container is 32, but limit is 48"
+        return super().denial(manifest)
 
 
 def test_where_a_limit_range_refuses_them_it_goes_without() -> None:

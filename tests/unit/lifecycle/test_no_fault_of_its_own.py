@@ -1,13 +1,12 @@
 """How Pods end, and who bears it: what Kubernetes does to a gang is not charged to its job."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.booking import decoded
-from closeknit.lifecycle.plan import Plan
-from closeknit.lifecycle.results import Denial, Failure, Refused, Result
 from scenarios.machines import dgx1v
 from scenarios.manifests import node, node_topology, training_job
 from scenarios.stories import WHOLE, booked_nodes, conditions, disruption, ended, two_plugin_nodes
@@ -312,11 +311,10 @@ def test_ranks_that_succeeded_are_stored_as_ranges(written: str | None, position
 class Baseline(Story):
     """A namespace whose Pod Security level does not admit IPC_LOCK."""
 
-    def _create(self, plan: Plan, manifest: dict[str, Any], *, is_probe: bool = False) -> Result:
+    def denial(self, manifest: Mapping[str, Any]) -> str | None:
         if manifest["kind"] == "Pod" and "IPC_LOCK" in str(manifest["spec"]["containers"]):
-            words = 'violates PodSecurity "baseline:latest": non-default capabilities'
-            return Refused(manifest, Denial(Failure.FORBIDDEN, 403, "Forbidden", words), is_probe)
-        return super()._create(plan, manifest, is_probe=is_probe)
+            return 'violates PodSecurity "baseline:latest": non-default capabilities'
+        return super().denial(manifest)
 
 
 def test_a_refusal_of_ipc_lock_is_remembered_over_a_restart_of_the_operator() -> None:

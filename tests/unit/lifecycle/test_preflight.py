@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.launch.preflight_script import SCRIPT
+from closeknit.launch.preflight import PROGRAM
 from scenarios.manifests import training_job
 from scenarios.networks import job, two
 from scenarios.stories import conditions, disruption, ended
@@ -57,7 +57,7 @@ def test_it_has_the_trainers_image_gpus_and_variables_and_comes_last() -> None:
     assert env["CLOSEKNIT_PREFLIGHT_NODE"] == "1"
     assert env["CLOSEKNIT_PREFLIGHT_MEET"] == "train-a1-worker-00000.train-a1.team-b.svc:29300"
     assert env["CLOSEKNIT_PREFLIGHT_ENFORCE"] == "1"
-    assert "$(" not in SCRIPT  # Kubernetes would take it for a variable
+    assert "$(" not in PROGRAM  # Kubernetes would take it for a variable
 
 
 def test_its_own_variables_are_not_the_users_to_set() -> None:
@@ -258,12 +258,12 @@ def test_a_drain_says_nothing_of_a_node() -> None:
 def test_an_image_without_torch_skips_it(tmp_path: Any) -> None:
     """The program itself, under a python that has no torch."""
     env = {
-        "CLOSEKNIT_PREFLIGHT": SCRIPT,
+        "CLOSEKNIT_PREFLIGHT": PROGRAM,
         "CLOSEKNIT_PREFLIGHT_RANKS": "1",
         "CLOSEKNIT_PREFLIGHT_NODE": "0",
         "CLOSEKNIT_PREFLIGHT_ENFORCE": "1",
         "CLOSEKNIT_PREFLIGHT_RESULT": str(tmp_path / "result"),
     }
-    done = subprocess.run([sys.executable, "-I", "-c", SCRIPT], env=env, check=False, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-I", "-c", PROGRAM], env=env, check=False, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "result").read_text())["skipped"].startswith("the image's python cannot import torch")

@@ -8,7 +8,7 @@ from closeknit.api.trainingjob_status import State
 from closeknit.cluster.quota import Quota, Requirement, quotas
 from closeknit.lifecycle.demand import Demand, demand
 from closeknit.lifecycle.quota import shortfalls, words
-from scenarios.manifests import training_job
+from scenarios.manifests import owner, training_job
 from scenarios.stories import ended, two_dra_nodes, two_plugin_nodes
 from scenarios.story import Story, plugin_node
 
@@ -226,7 +226,8 @@ def test_nor_does_one_of_a_gang_that_was_taken_back() -> None:
     story = two_plugin_nodes()
     story.forbidden["train-a1-worker-00001"] = "not this one"
     story.settle()
-    story.add({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "train-a1", "namespace": "team-b"}})
+    metadata = {"name": "train-a1", "namespace": "team-b", "ownerReferences": [owner("train", uid="uid-of-train")]}
+    story.add({"apiVersion": "v1", "kind": "Service", "metadata": metadata})
     story.forbidden.clear()
     resumes_under_a_quota_of_one_service(story)
     assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]

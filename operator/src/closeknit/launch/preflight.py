@@ -3,14 +3,19 @@
 The program travels in the Pod: a ConfigMap of it would need a right of its own, and a Pod alone shows what it ran.
 """
 
+from pathlib import Path
+
 from closeknit.api.names import EndReason, Role
 from closeknit.api.trainingjob import Preflight
 from closeknit.api.trainingjob_status import Attempt, TrainingJobStatus
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.member import Member
-from closeknit.launch.preflight_script import SCRIPT
 from closeknit.launch.template import PREFLIGHT
 
+# A file of the program's own, so that ruff and mypy read it. It is part of this package like the code beside it, and is
+# read once, by the import of that code: no decision depends on a file.
+PROGRAM = Path(__file__).with_name("preflight_program.py").read_text(encoding="utf-8").partition('"""\n')[2]
+"""What the container runs."""
 PORT = 29_300  # ranks meet there before any launcher does
 # Of the prediction, which is within a twentieth of what was measured, and is of larger messages.
 FLOOR = 0.7
@@ -51,7 +56,7 @@ def left_out_since(status: TrainingJobStatus) -> Attempt | None:
 def _variables(gang: Gang, member: Member, *, is_enforced: bool) -> list[Manifest]:
     predicted = gang.predicted_gb_s
     values = {
-        "CLOSEKNIT_PREFLIGHT": SCRIPT,
+        "CLOSEKNIT_PREFLIGHT": PROGRAM,
         "CLOSEKNIT_PREFLIGHT_RANKS": ",".join(map(str, gang.rank_counts)),
         "CLOSEKNIT_PREFLIGHT_NODE": str(member.index),
         "CLOSEKNIT_PREFLIGHT_MEET": gang.meeting(PORT),

@@ -14,9 +14,10 @@ from typing import NamedTuple
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.asked import Answer, Entry, Schedule, Shape
+from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.verdict import Wait
-from closeknit.placement.nearest import Alternative, Inquiry, inquiry
+from closeknit.placement.nearest import Inquiry, inquiry
 from closeknit.placement.tables import Tables
 
 STANDS = timedelta(minutes=10)
@@ -75,14 +76,11 @@ class Advisor:
         asked = self._asked
         if asked is None:
             return False
-        changes: tuple[str, ...] = ()
-        try:
-            found = _asked_on(asked.inquiry, max(1, NODES_PER_STEP // max(1, len(asked.scene.nodes))))
-            if found is None:
-                return True
-            changes = tuple(map(str, found))
-        except Exception as error:  # one shape must not keep all others from being told
-            self.mistake = asked.job, error
+        changes = guarded(_asked_on, asked.inquiry, max(1, NODES_PER_STEP // max(1, len(asked.scene.nodes))))
+        if changes is None:
+            return True
+        if isinstance(changes, OwnMistake):
+            self.mistake, changes = (asked.job, changes.error), ()
         kept = {
             shape: advice if advice.scene is answer.scene else replace(advice, scene=None)
             for shape, answer in schedule.refused.items()
@@ -149,12 +147,11 @@ class Advisor:
         return known.scene is answer.scene or is_between(known.found_at, now, known.found_at + STANDS)
 
 
-def _asked_on(asked: Inquiry, questions: int) -> tuple[Alternative, ...] | None:
-    """Asks so many questions more; what came of all of them, None where there are more."""
+def _asked_on(asked: Inquiry, questions: int) -> tuple[str, ...] | None:
+    """Asks so many questions more; the words of what came of all of them, None where there are more."""
     try:
         for _ in range(questions):
             next(asked)
     except StopIteration as over:
-        found: tuple[Alternative, ...] = over.value
-        return found
+        return tuple(map(str, over.value))
     return None

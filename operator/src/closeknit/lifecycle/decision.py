@@ -12,6 +12,7 @@ from closeknit.lifecycle.follow import follow
 from closeknit.lifecycle.followed import Followed, followed
 from closeknit.lifecycle.invalid import erred, refuse_invalid
 from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.plan import Plan, Telling
 from closeknit.lifecycle.schedule import schedule
 from closeknit.lifecycle.telling import Told, Wanted, allot
@@ -94,14 +95,10 @@ def _since(entry: Entry, memory: Memory, now: datetime) -> datetime:
 
 def _plan(entry: Entry, cluster: Cluster, memory: Memory, now: datetime) -> Plan:
     answers = memory.answers.get(entry.uid, NOTHING)
-    try:
-        return follow(entry.job, entry.verdict, cluster, now, answers=answers, epoch=memory.epoch)
-    except Exception as error:  # one job must not keep all others waiting
-        return erred(entry.job, now, error)
+    plan = guarded(follow, entry.job, entry.verdict, cluster, now, answers=answers, epoch=memory.epoch)
+    return erred(entry.job, now, plan.error) if isinstance(plan, OwnMistake) else plan
 
 
 def _refused(job: InvalidJob, memory: Memory, now: datetime) -> Plan:
-    try:
-        return refuse_invalid(job, now, memory.answers.get(job.metadata.uid or "", NOTHING))
-    except Exception as error:
-        return erred(job, now, error)
+    plan = guarded(refuse_invalid, job, now, memory.answers.get(job.metadata.uid or "", NOTHING))
+    return erred(job, now, plan.error) if isinstance(plan, OwnMistake) else plan

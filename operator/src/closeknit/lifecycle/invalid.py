@@ -11,6 +11,7 @@ from closeknit.cluster.job import InvalidJob
 from closeknit.lifecycle import statuses
 from closeknit.lifecycle.answers import NOTHING, Answers
 from closeknit.lifecycle.bars import is_finished
+from closeknit.lifecycle.mistake import guarded
 from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Notice, Plan
 from closeknit.lifecycle.statuses import Stored
@@ -64,8 +65,6 @@ def _notice(job: Stored, reason: PendingReason, message: str) -> Notice:
 
 
 def _words(error: Exception) -> str:
-    try:
-        said = str(error)
-    except Exception:  # its own words are a mistake, too
-        said = ""
+    words = guarded(str, error)
+    said = words if isinstance(words, str) else ""  # its own words may be a mistake, too
     return printable(f"{type(error).__name__}{': ' if said else ''}{said}", _SHOWN)

@@ -22,6 +22,7 @@ from closeknit.lifecycle.book import assumed, too_large, too_many
 from closeknit.lifecycle.children import taken
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.memory import Memory
+from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.patience import asked_again_at, patient, patient_until
 from closeknit.lifecycle.queue import place_of
 from closeknit.lifecycle.rations import Rations, steps_of_selection, steps_of_words
@@ -197,10 +198,9 @@ class _Walk:
             if known.is_settled and (known.shape is None or self._refusal(known.shape) is known.verdict):
                 return known
         volumes = known.volumes if known is not None and stands else self.cluster.volumes_of(job)
-        try:
-            found = self._decided(key, job, place, pods, answers, volumes, known if stands else None)
-        except Exception as error:  # one job must not keep all others waiting
-            found = Found(Wait(Refusal(Cause.MISTAKE, error=error)), is_settled=False)
+        found = guarded(self._decided, key, job, place, pods, answers, volumes, known if stands else None)
+        if isinstance(found, OwnMistake):
+            found = Found(Wait(Refusal(Cause.MISTAKE, error=found.error)), is_settled=False)
         if found.verdict is _NOT_ASKED and known is not None and stands and known.is_refused:
             return known  # it depends on the answer to its shape, which is not that of this scene: it is asked again
         if known is not None and stands and found.is_as(known):

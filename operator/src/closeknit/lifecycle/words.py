@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from closeknit.lifecycle.advice import Advice
 from closeknit.lifecycle.asked import Answer, Entry, Schedule, Shape
+from closeknit.lifecycle.mistake import OwnMistake, guarded
 from closeknit.lifecycle.verdict import Cause, Refusal, Wait
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit
@@ -76,10 +77,9 @@ def renewed(
 
 def _asked(answer: Answer, shape: Shape, tables: Tables) -> Wait:
     """What is said of the shape now; the very same where that is no news."""
-    try:
-        fresh = place(answer.scene, shape.request, tables)
-    except Exception as error:  # one shape must not keep all others waiting
-        return Wait(Refusal(Cause.MISTAKE, error=error))
+    fresh = guarded(place, answer.scene, shape.request, tables)
+    if isinstance(fresh, OwnMistake):
+        return Wait(Refusal(Cause.MISTAKE, error=fresh.error))
     before = answer.wait.refusal
     if not isinstance(fresh, NoFit) or (fresh.reason, fresh.message) == (before.reason, before.message):
         return answer.wait

@@ -1,4 +1,6 @@
-"""The program of a preflight, as text: it runs under the image's own python, of whatever version from 3.6 on.
+"""The program of a preflight: it runs under the image's own python, of whatever version from 3.6 on.
+
+Nothing imports it. `closeknit.launch.preflight` reads it as text, without these lines: every Pod carries the rest.
 
 One process for each GPU, through torch.distributed (NCCL on GPUs, gloo on CPUs), else through libnccl itself. Measured
 are an all-reduce inside each node, one over all ranks, and, where that is slow, one over each two neighbours, so that a
@@ -6,7 +8,6 @@ slow node or link has a name; on it then one of each two ranks, so that the slow
 one JSON object, all its bandwidths bus bandwidths in GB/s.
 """
 
-SCRIPT = r'''
 import json, os, subprocess, sys, time
 
 LOG = os.environ.get("CLOSEKNIT_PREFLIGHT_RESULT", "/dev/termination-log")
@@ -284,4 +285,3 @@ if len(sys.argv) > 1:
     rank(int(sys.argv[1]))
 else:
     whole()
-'''
