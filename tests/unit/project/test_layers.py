@@ -157,6 +157,12 @@ BROKEN = [
         "A simulation needs no cluster",
         id="a simulation reaches for a cluster",
     ),
+    pytest.param(
+        "operator/src/closeknit/launch/preflight.py",
+        "import closeknit.launch.preflight_program",
+        "No code imports the preflight's program",
+        id="the program of a Pod is imported here",
+    ),
 ]
 
 
