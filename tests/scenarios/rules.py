@@ -44,6 +44,7 @@ class Rules(Enum):
     NOT_TORN = Rule(GANG, "A job that fits into one machine waits for one for a while.")
     OTHER_NEEDS = Rule(GANG, "Nodes have room for what else Pods need, and GPUs keep their CPUs.")
     RDMA = Rule(GANG, "RDMA between all nodes comes before sockets.")
+    ONE_WAY_OF_NICS = Rule(GANG, "All Pods of a gang get their NICs in one way.")
     LEAST_BANDWIDTH = Rule(GANG, "A job that asks for a least bandwidth is given no less.")
     ANY_LEVELS = Rule(FABRIC, "There may be any number of levels.")
     UNEVEN_TREES = Rule(FABRIC, "Branches may differ in depth.")

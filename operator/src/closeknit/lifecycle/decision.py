@@ -44,7 +44,9 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
         and cluster.nodes is before.nodes
         and cluster.tells_gpus_like(before)
     )
-    last_of = memory.followed.get
+    # What a gang lacks rests on what joins the nodes, too, and that hardly ever changes.
+    stands = before is None or cluster.joins_like(before)
+    last_of = (memory.followed if stands else dict[Entry, Followed]()).get
     for entry in verdicts.entries:
         last = last_of(entry)
         if last is not None and ((are_same and last.is_quiet) or last.stands(entry, cluster, before, now)):

@@ -28,7 +28,8 @@ class Followed:
     """Whether it stands for sure while no claim, no node and nothing that is told of GPUs has changed."""
 
     def stands(self, entry: Entry, cluster: Cluster, before: Cluster | None, now: datetime) -> bool:
-        """Whether following the job now would read the very same. `before` is the Cluster that it was read from."""
+        """Whether following the job now would read the very same. `before` is the Cluster that it was read from, in
+        which the same joined the nodes."""
         if self.wake_at is not None and self.wake_at <= now:
             return False
         if not isinstance(entry.verdict, Keep):

@@ -28,10 +28,9 @@ from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Wait
 from closeknit.lifecycle.words import AGAIN, advised, renewed, wait_for, worded
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
-from closeknit.placement.request import Request, request
+from closeknit.placement.request import NOBODY, Request, request
 from closeknit.placement.tables import Tables
 
-_ANYBODY = JobKey("", "")  # of a Shape's request
 _NOT_ASKED = Wait(Refusal(Cause.NOT_ASKED))
 MANY_NODES = 512  # the words of a refusal on so many take a few milliseconds
 
@@ -104,6 +103,7 @@ class _Walk:
             cluster.priorities is last.cluster.priorities and cluster.default_priority == last.cluster.default_priority
         )
         self._pods_are_same = memory.schedule is not None and cluster.pods is last.cluster.pods
+        self._are_views_same = cluster.nodes is last.cluster.nodes and cluster.claims is last.cluster.claims
 
     def entries(self) -> list[Entry]:
         """The verdicts on all jobs, in their order."""
@@ -183,7 +183,8 @@ class _Walk:
             and (known.shape not in self.last.giving_way or self._is_crowded(job))
         )
         if known is not None and stands:
-            if known.scene is not None and known.scene is self.scene:
+            # What is free for it alone rests on its claims, too, and the size of its Pods on all of their nodes.
+            if known.scene is not None and known.scene is self.scene and self._are_views_same:
                 return known
             if known.is_settled and (known.shape is None or self._refusal(known.shape) is known.verdict):
                 return known
@@ -213,7 +214,7 @@ class _Walk:
         is_asked = known is not None and known.shape is not None
         refusal = None if is_asked else bar(job, pods, answers, self.cluster, self._now, is_booked=held is not None)
         if refusal is not None:
-            is_settled = refusal.cause is not Cause.LEFTOVERS  # their nodes may die
+            is_settled = refusal.cause not in {Cause.LEFTOVERS, Cause.NUMBER_HELD}  # their nodes may die, and recover
             return Found(Wait(refusal), until=refusal.until, is_settled=is_settled)
         if held is not None:
             return self._kept(job, held, pods)
@@ -292,7 +293,7 @@ class _Walk:
     def _shape(self, job: TrainingJob, away: Avoided, place: QueuePlace, *, is_patient: bool) -> Shape | None:
         """What the job asks. Whether patience gains it anything is a question of its own, within the ration: None where
         that is not asked now."""
-        asked: Request = replace(request(_ANYBODY, job.spec), avoided=away.nodes)
+        asked: Request = replace(request(NOBODY, job.spec), avoided=away.nodes)
         if is_patient:
             if asked not in self._patient:
                 if not self.rations.take(place, 1 + self._steps_of_selection(self.cluster, asked)):
