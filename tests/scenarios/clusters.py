@@ -62,7 +62,7 @@ def node(
     holders: Mapping[str, str] | None = None,
     path: tuple[str | None, ...] = (),
     offer: str = "DRA",
-    rdma: bool = True,
+    rdma: bool | str = True,
     labels: Mapping[str, str] | None = None,
     taint: str | None = None,
     excluded: tuple[str, str] | None = None,
@@ -75,9 +75,9 @@ def node(
 
     `path` names its domain at each level, outermost first. `offer` is DRA, plugin, plugin-blind where no kubelet tells
     which GPUs anybody has (those of jobs are where they were foreseen, those of Pods any), or replicas where the plugin
-    gives each GPU to four Pods. `has` is what else it has, by resource, and `left` says of which less is left; without
-    `has` nobody knows. `mig` has of a GPU that is cut the profile, and a word for each MIG device as `gpus` has for a
-    GPU.
+    gives each GPU to four Pods. `rdma` may name the resource that brings NICs into Pods. `has` is what else it has, by
+    resource, and `left` says of which less is left; without `has` nobody knows. `mig` has of a GPU that is cut the
+    profile, and a word for each MIG device as `gpus` has for a GPU.
     """
     words = gpus.split() or [str(gpu.index) for gpu in graph.gpus]
     if "mig" in words:
@@ -122,7 +122,7 @@ def node(
         unusable=unusable,
         dra=offer == "DRA",
         plugin=plugin,
-        rdma=RdmaOffer("rdma/hca", 100) if rdma else None,
+        rdma=RdmaOffer("rdma/hca" if rdma is True else rdma, 100) if rdma else None,
         allocatable=amounts(dict(has)) if has else None,
         spare=amounts({**has, **(left or {})}) if has else None,
         mig=tuple(

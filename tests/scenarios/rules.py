@@ -46,6 +46,7 @@ class Rules(Enum):
     VOLUMES = Rule(GANG, "Nodes are left out on which the job cannot have its volumes.")
     RDMA = Rule(GANG, "RDMA between all nodes comes before sockets.")
     GRACE_NICS = Rule(GANG, "GPUs with NVLink-C2C reach the NICs of their CPU over that, at whatever level these are.")
+    ONE_WAY_OF_NICS = Rule(GANG, "All Pods of a gang get their NICs in one way.")
     LEAST_BANDWIDTH = Rule(GANG, "A job that asks for a least bandwidth is given no less.")
     ANY_LEVELS = Rule(FABRIC, "There may be any number of levels.")
     UNEVEN_TREES = Rule(FABRIC, "Branches may differ in depth.")

@@ -291,9 +291,7 @@ def test_volumes_count_where_the_file_tells_of_any_and_else_are_said_not_to_be_c
     answer = plan(tmp_path, job, *machines)
     assert (nodes_of(answer)[0][0], claims_not_checked(answer)) == ("gpu-1", 1)
     shown = CliRunner().invoke(app, ["plan", "-f", str(tmp_path / "job"), "--cluster", str(tmp_path / "cluster")])
-    words = (
-        "not checked: PersistentVolumeClaim data: whether it is bound, and on which nodes; nothing here"
-    )
+    words = "not checked: PersistentVolumeClaim data: whether it is bound, and on which nodes; nothing here"
     assert words in " ".join(shown.stdout.split())
     found = volume_claim(volume="disk", namespace="ml")
     answer = plan(tmp_path, job, *machines, found, volume("disk", hosts=["gpu-2"]))

@@ -3,30 +3,29 @@
 Who holds what is excluded follows later in a refusal's words, where it alters no placement.
 """
 
-import json
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from closeknit.api.names import JobKey
-from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import Change, change, from_document
+from closeknit.api.names import IMEX_CHANNELS, ConditionType, JobKey
 from closeknit.lifecycle import backlog
 from closeknit.lifecycle.backlog import CROWD
-from closeknit.lifecycle.conditions import timestamp
+from closeknit.lifecycle.conditions import found, timestamp
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.trials import Trials
-from closeknit.lifecycle.verdict import Book, Keep, Verdict, Wait
+from closeknit.lifecycle.verdict import Book, Cause, Keep, Verdict, Wait
 from closeknit.placement.tables import Tables
+from scenarios.fleets import Fleet, Followed, job_of, spec_by, varied
 from scenarios.manifests import (
     claiming,
     cluster_topology,
+    device_class,
     node,
     pod,
     priority_class,
@@ -35,9 +34,11 @@ from scenarios.manifests import (
     training_job,
     volume,
     volume_claim,
+    worker,
 )
-from scenarios.stories import unschedulable
-from scenarios.story import Key, Story, dra_node, plugin_node
+from scenarios.networks import machine, nics
+from scenarios.stories import WHOLE, unschedulable
+from scenarios.story import Story, dra_node, plugin_node
 
 STEPS = 60
 SPECS = (
@@ -68,20 +69,30 @@ def essence_on_trial(verdicts: Iterable[Verdict]) -> list[str]:
 class Life:
     """A Story of many jobs, and a Cluster that follows it change by change."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *machines: Mapping[str, Any]) -> None:
+        """On these machines, or on four of its own."""
         self.chance = random.Random(seed)  # noqa: S311 - a life that can be lived again
-        machines = *plugin_node("gpu-1"), *plugin_node("gpu-2"), *dra_node("gpu-3"), *plugin_node("gpu-4")
-        self.story = Story(cluster_topology("block", "rack"), *machines, priority_class("high", 100))
-        for number, block in enumerate(("b1", "b1", "b2", "b2"), start=1):
-            labels = self.story.objects["Node", "", f"gpu-{number}"]["metadata"]["labels"]
-            labels |= {"net.example/block": block, "net.example/rack": f"r{number}"}
-        self.cluster = Cluster.empty()
+        self.story = Story(priority_class("high", 100))
+        if machines:
+            for manifest in machines:
+                self.story.add(manifest)
+        else:
+            self._stand()
+        self._followed = Followed()
+        self.cluster = self._followed.cluster
         self.tables = Tables()
         self.memory = Memory()
         self.made = 0
         self.seen: set[str] = set()
-        self._shown: dict[Key, str] = {}
-        self._values: dict[Key, Change] = {}
+
+    def _stand(self) -> None:
+        """The nodes are there."""
+        machines = *plugin_node("gpu-1"), *plugin_node("gpu-2"), *dra_node("gpu-3"), *plugin_node("gpu-4")
+        for manifest in (cluster_topology("block", "rack"), *machines):
+            self.story.add(manifest)
+        for number, block in enumerate(("b1", "b1", "b2", "b2"), start=1):
+            labels = self.story.objects["Node", "", f"gpu-{number}"]["metadata"]["labels"]
+            labels |= {"net.example/block": block, "net.example/rack": f"r{number}"}
 
     def _is_on_trial(self, decision: Decision) -> bool:
         """Whether a job is given GPUs that was refused the last time."""
@@ -92,21 +103,23 @@ class Life:
 
     def step(self) -> None:
         """Something happens, everything is decided both ways, and some of that is written."""
-        events: tuple[Callable[[], None], ...] = (
+        self.chance.choice(self._events())()
+        jobs = self._jobs()
+        busy = frozenset(JobKey("team-b", name) for name in self.chance.sample(jobs, k=min(1, len(jobs))))
+        self.decide(busy, aside=busy if self.chance.random() < 0.3 else frozenset(), written=0.7)
+
+    def _events(self) -> Sequence[Callable[[], None]]:
+        return (
             self._submit, self._submit, self._run, self._end, self._remove, self._foreign, self._edit, self._sicken,
             self._wait, self._forbid, self._terminate, self._terminate, self._lose, self._refuse, self._store,
             self._store,
         )  # fmt: skip
-        self.chance.choice(events)()
-        jobs = self._jobs()
-        busy = frozenset(JobKey("team-b", name) for name in self.chance.sample(jobs, k=min(1, len(jobs))))
-        self.decide(busy, aside=busy if self.chance.random() < 0.3 else frozenset(), written=0.7)
 
     def decide(
         self, busy: frozenset[JobKey] = frozenset(), *, aside: frozenset[JobKey] = frozenset(), written: float = 1
     ) -> None:
         """Everything is decided both ways, and a share of that is written."""
-        self.cluster = self._followed().at(self.story.now)
+        self.cluster = self._followed.of(self.story.objects, self.story.now)
         memory = Memory(self.story.answers, busy, aside)
         remembering = replace(memory, schedule=self.memory.schedule, followed=self.memory.followed)
         fresh = decide(self.cluster, Tables(), memory, self.story.now)
@@ -132,28 +145,18 @@ class Life:
             return plan.writes
         return essence([plan.status]) != essence([self.cluster.jobs[plan.job].status])
 
-    def _followed(self) -> Cluster:
-        changes = []
-        for key, manifest in self.story.objects.items():
-            text = json.dumps(manifest, sort_keys=True)
-            if self._shown.get(key) != text and (value := from_document(manifest)) is not None:
-                self._values[key] = change(value)
-                changes.append(self._values[key])
-                self._shown[key] = text
-        for key in self._shown.keys() - self.story.objects.keys():
-            changes.append(replace(self._values.pop(key), new=None))
-            del self._shown[key]
-        return self.cluster.after(changes)
-
     def _jobs(self) -> list[str]:
         return sorted(name for kind, _, name in self.story.objects if kind == "TrainingJob")
 
     def _submit(self) -> None:
         self.made += 1
-        spec = dict(self.chance.choice(SPECS))
+        spec = self._spec()
         if self.chance.random() < 0.2:
             spec["priorityClassName"] = "high"
         self.submit(f"job-{self.made:03d}", spec)
+
+    def _spec(self) -> dict[str, Any]:
+        return dict(self.chance.choice(SPECS))
 
     def submit(self, name: str, spec: Mapping[str, Any]) -> None:
         """Somebody makes a job now."""
@@ -237,6 +240,122 @@ class Life:
         self.story.pass_time(self.chance.choice((0.5, 3, 70)))
 
 
+def dra_nodes(*names: str, gpus: int = 8, **labels: str) -> list[dict[str, Any]]:
+    """Nodes whose GPUs NVSwitches join and claims bind."""
+    found = [manifest for name in names for manifest in dra_node(name, gpus=gpus)]
+    for manifest in found:
+        if manifest["kind"] == "Node":
+            manifest["metadata"]["labels"] |= labels
+        if manifest["kind"] == "NodeTopology":
+            manifest["spec"]["nvlink"] = {"switched": True, "linksPerGPU": [18] * gpus}
+    return found
+
+
+def test_channels_that_come_are_news_though_no_node_has_changed() -> None:
+    """NVLink joins two trays once Pods can have IMEX channels, and a group waits for nothing else."""
+    life = Life(0, *dra_nodes("tray-1", "tray-2", gpus=4, **{"nvidia.com/gpu.clique": "c0ffee.1"}))
+    life.submit("train", {"gpus": 8, "parallelism": {"tensor": 8}, "topology": {"nvlink": "Required"}})
+    for _ in range(2):
+        life.decide()
+    assert life.story.status("train").placement is None
+    life.story.add(device_class(IMEX_CHANNELS))
+    life.decide()
+    assert life.story.status("train").placement is not None
+
+
+def test_what_the_site_says_of_its_network_is_news_for_gangs_that_run() -> None:
+    """Its traffic class marks nothing, until the site declares a value for it."""
+    nodes = [*machine("gpu-1", nics("RoCE"), hca="8"), *machine("gpu-2", nics("RoCE"), hca="8")]
+    fabric = {"trafficClasses": {"training": {"serviceLevel": 3}}}
+    life = Life(0, cluster_topology(fabric=fabric), *nodes)
+    life.submit("train", {**WHOLE, "network": {"trafficClass": "training"}})
+    life.decide()
+    life.story.run_all()
+    for _ in range(2):
+        life.decide()
+    life.story.pass_time(3600)
+    for _ in range(2):
+        life.decide()
+    assert "training marks nothing" in words_of(life, ConditionType.DEGRADED)
+    life.story.add(cluster_topology(fabric={"trafficClasses": {"training": {"dscp": 26}}}))
+    life.decide()
+    assert "training marks nothing" not in words_of(life, ConditionType.DEGRADED)
+
+
+def words_of(life: Life, kind: ConditionType) -> str:
+    condition = found(life.story.status("train").conditions, kind)
+    return "" if condition is None else condition.message
+
+
+def test_a_claim_that_nobody_else_uses_any_more_is_free_for_its_job_alone() -> None:
+    """A gang's Pods are gone and their claims are left, one of which another Pod uses, too: a copy for debugging."""
+    life = Life(0, *dra_nodes("gpu-1", "gpu-2"))
+    life.submit("train", {"gpus": 16, "topology": {"gpusPerNode": 8}})
+    life.decide()
+    life.story.run_all()
+    life.decide()
+    claims = {name: life.story.objects["ResourceClaim", "team-b", name] for name in life.story.names("ResourceClaim")}
+    for name, claim in claims.items():
+        life.story.remove_pod(name)
+        life.story.add(claim)
+    used, _ = claims.values()
+    life.story.objects["ResourceClaim", "team-b", used["metadata"]["name"]]["status"]["reservedFor"] = [
+        {"resource": "pods", "name": "copy", "uid": "uid-of-copy"}
+    ]
+    for _ in range(4):
+        life.decide()
+    assert life.story.status("train").placement is None
+    life.story.objects["ResourceClaim", "team-b", used["metadata"]["name"]]["status"]["reservedFor"] = []
+    for _ in range(2):
+        life.decide()
+    assert life.story.status("train").placement is not None
+
+
+def test_a_node_that_recovers_gives_a_job_its_number_back() -> None:
+    """Its Pod may never go while the node is lost, and the next attempt is to take another number: that is not
+    written yet when the node is back."""
+    left = worker("train", node="gpu-2", requests={"nvidia.com/gpu": "8"})
+    life = Life(0, *plugin_node("gpu-1"), *plugin_node("gpu-2"), training_job(spec={"gpus": 8}), left)
+    life.story.mark_deleted("train-a1-worker-00000")
+    life.story.lose_node("gpu-2")
+    life.decide(written=0)
+    assert causes(life) == [Cause.NUMBER_HELD]
+    life.story.recover_node("gpu-2")
+    life.decide(written=0)
+    assert causes(life) == [Cause.LEFTOVERS]
+
+
+def causes(life: Life) -> list[Cause]:
+    """Why jobs wait."""
+    assert life.memory.schedule is not None
+    return [verdict.refusal.cause for verdict in life.memory.schedule.values() if isinstance(verdict, Wait)]
+
+
+class OfFleet(Life):
+    """A Life on a fleet that has every feature at once, and changes."""
+
+    def _stand(self) -> None:
+        count = self.chance.choice((3, 4, 6))
+        self._fleet = Fleet(self.chance, self.story.objects, nodes=count, put=self.story.add)
+        self._specs = [spec_by(self.chance) | {"gpus": self.chance.choice((2, 4, 8))}]
+
+    def _events(self) -> Sequence[Callable[[], None]]:
+        return (
+            self._submit, self._submit, self._run, self._end, self._remove, self._edit, self._wait, self._forbid,
+            self._terminate, self._refuse, *[self._fleet.happen] * 8,
+        )  # fmt: skip
+
+    def _spec(self) -> dict[str, Any]:
+        job = None
+        while job is None:
+            spec = varied(self.chance.choice(self._specs), self.chance)
+            job = job_of(spec)
+        self._specs = [*self._specs, spec][-3:]
+        if job["topology"]["fabric"].get("preferred"):
+            job["topology"]["fabric"]["patience"] = "2m"
+        return job
+
+
 def test_what_is_free_for_one_job_alone_is_asked_though_others_of_its_shape_are_refused_as_before() -> None:
     """Its node recovers with its Pod of before still there: nothing is free for anybody else."""
     life = Life(0)
@@ -312,3 +431,19 @@ def test_with_a_memory_the_same_is_decided_as_without(seed: int, monkeypatch: py
     for _ in range(STEPS):
         life.step()
     assert {kind.__name__ for kind in (Keep, Book, Wait)} == life.seen
+
+
+@pytest.mark.parametrize("seed", [10, 4, 16, 24])
+def test_with_a_memory_the_same_is_decided_on_a_fleet_of_every_kind(seed: int) -> None:
+    life = OfFleet(seed)
+    for _ in range(STEPS):
+        life.step()
+    assert {kind.__name__ for kind in (Keep, Book, Wait)} <= life.seen
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_with_a_memory_the_same_is_decided_in_many_lives(seed: int) -> None:
+    life = OfFleet(seed)
+    for _ in range(STEPS):
+        life.step()

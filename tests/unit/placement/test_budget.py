@@ -11,13 +11,13 @@ from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.cluster.cluster import Cluster
 from closeknit.machine.graph import Machine, machine
 from closeknit.placement import effort
-from closeknit.placement.asked import FEW_TIMES, WHOLE_STEPS
+from closeknit.placement.asked import WHOLE_STEPS
 from closeknit.placement.effort import CLUSTER_STEPS, FIRST_STEPS, MACHINE_STEPS, Effort, too_dear
 from closeknit.placement.paths import Paths
 from closeknit.placement.place import place
 from closeknit.placement.placement import NoFit, Placement
 from closeknit.placement.request import Request
-from closeknit.placement.rings import SET_STEPS, STEPS, Rings, rings
+from closeknit.placement.rings import SET_STEPS, Rings, rings
 from closeknit.placement.tables import Tables
 from scenarios.clusters import cluster_of, graph, node, wanted
 from scenarios.machines import MACHINES
@@ -87,15 +87,9 @@ class Counting(Tables):
         self.most = 0
         self.taken = 0
 
-    def _rings_of(self, paths: Paths) -> Rings:
-        return self._counted(paths, STEPS, super()._rings_of)
-
-    def _few_rings_of(self, paths: Paths) -> Rings:
-        return self._counted(paths, FEW_TIMES, super()._few_rings_of)
-
-    def _counted(self, paths: Paths, times: int, search: Callable[[Paths], Rings]) -> Rings:
-        is_known = self._rings.get((paths.digest(), times)) is not None
-        found = search(paths)
+    def _rings_within(self, paths: Paths, most_steps: int, times: int) -> Rings:
+        is_known = self._rings.get((paths.digest(), most_steps, times)) is not None
+        found = super()._rings_within(paths, most_steps, times)
         self.most = max(self.most, found.steps)
         self.taken += 0 if is_known else found.steps
         return found

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from closeknit.placement import fewest
+from closeknit.placement import fabric, fewest
 from closeknit.placement.budget import DECISION_STEPS, Budget
 from closeknit.placement.cost import Cost, Scale
 from closeknit.placement.fabric import EXACT_NODES, Filling
@@ -269,6 +269,27 @@ def test_what_was_searched_before_with_another_budget_does_not_matter(
         fresh = deep_search(blocks, Alike(), each)
         assert (known.cost(units), known.is_least) == (fresh.cost(units), fresh.is_least)
         assert known.picks(units) == fresh.picks(units)
+
+
+@pytest.mark.parametrize("seed", [112, 287, 331])
+def test_what_is_forgotten_of_areas_that_are_alike_changes_no_names(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of racks that give the same for the same the first are taken, whenever that was found out."""
+    chance, kinds = Random(seed), [dict.fromkeys(range(1, most + 1), HOST) for most in (1, 2, 4, 8)]  # noqa: S311
+    blocks = [
+        [
+            {kind: chance.randint(1, 2) for kind in range(4) if chance.random() < 0.4} or {0: 1}
+            for _ in range(chance.randint(1, 9))
+        ]
+        for _ in range(chance.randint(1, 6))
+    ]
+    total = sum(max(kinds[kind]) * number for racks in blocks for rack in racks for kind, number in rack.items())
+    units, answers = chance.randint(1, total), []
+    monkeypatch.setattr(fabric, "EXACT_STEPS", 12)
+    for most in (fewest.MANY_MENUS, 8, 4, 2):
+        monkeypatch.setattr(fewest, "MANY_MENUS", most)
+        filling = search(blocks, kinds)
+        answers.append((filling.cost(units), filling.picks(units)))
+    assert all(answer == answers[0] for answer in answers)
 
 
 def test_the_more_domains_are_uneven_the_less_is_looked_at_in_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from closeknit.placement.budget import DECISION_STEPS
-from closeknit.placement.fabric import EXACT_NODES
+from closeknit.placement.fabric import EXACT_NODES, Filling
 from unit.placement.test_fewest import HOST, SCALE, search
 
 KINDS = [dict.fromkeys(range(1, most + 1), HOST) for most in (1, 2, 4, 8)]  # that give any number up to their most
@@ -90,3 +90,38 @@ def test_no_spread_over_as_few_domains_needs_fewer_nodes_or_it_says_that_one_mig
     if filling.is_proven:
         assert SCALE.domains(cost) == fewest_hosts(blocks, units)
     assert filling.is_proven or steps < DECISION_STEPS
+
+
+def said(filling: Filling, units: int) -> tuple[object, ...]:
+    """All that a search says of so many units."""
+    cost = filling.cost(units)
+    return cost, filling.is_least, filling.picks(units) if cost is not None else (), filling.is_proven
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.lists(st.integers(0, 4), min_size=4, max_size=4).filter(any), min_size=1, max_size=5),
+        min_size=1,
+        max_size=4,
+    ),
+    st.lists(st.floats(0.05, 1.0), min_size=2, max_size=6),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0, 64, 1 << 9, 1 << 12, DECISION_STEPS]),
+)
+@example([[[1, 1, 1, 1], [2, 0, 1, 2]], [[0, 4, 2, 0], [3, 1, 0, 1], [1, 0, 4, 0]]], [0.9, 0.5, 0.3], False, False, 0)
+def test_what_was_asked_of_a_search_before_changes_nothing_that_it_says(
+    blocks: list[list[list[int]]], parts: list[float], counts_free: bool, counts_hosts: bool, steps: int
+) -> None:
+    """Gangs of different sizes share one search: where one of them may need fewer nodes, others need not."""
+    offers = [[{kind: number for kind, number in enumerate(rack) if number} for rack in racks] for racks in blocks]
+    total = sum(max(KINDS[kind]) * number for racks in offers for rack in racks for kind, number in rack.items())
+
+    def fresh() -> Filling:
+        return search(offers, KINDS, counts_free=counts_free, counts_hosts=counts_hosts, steps=steps)
+
+    kept = fresh()
+    for part in parts:
+        units = max(1, int(part * total))
+        assert said(kept, units) == said(fresh(), units)

@@ -184,8 +184,7 @@ class Cluster:
         """Whether no decision can see a difference but for the moment: what neither is the very same nor equal at a
         glance counts as another."""
         return (
-            self.levels == other.levels
-            and (self.fabric is other.fabric or self.fabric == other.fabric)
+            self.joins_like(other)
             and self.nodes is other.nodes
             and self.jobs is other.jobs
             and self.invalid_jobs is other.invalid_jobs
@@ -193,9 +192,16 @@ class Cluster:
             and self.claims is other.claims
             and self.priorities is other.priorities
             and self.default_priority == other.default_priority
-            and self.imex_with == other.imex_with
             and self.tells_gpus_like(other)
             and self.has_volumes_like(other)
+        )
+
+    def joins_like(self, other: "Cluster") -> bool:
+        """Whether the same joins the nodes: levels, what the site says of its network, and IMEX channels."""
+        return (
+            self.levels == other.levels
+            and (self.fabric is other.fabric or self.fabric == other.fabric)
+            and self.imex_with == other.imex_with
         )
 
     def priority(self, job: TrainingJob) -> int:

@@ -40,9 +40,9 @@ class Scheme:
 
 # Sources: topograph docs/reference/node-labels.md (tier 0 is the switch next to the nodes; a sub-domain is a part of an
 # accelerator domain) and its older label set; CoreWeave, InfiniBand and RoCE labels; Nebius, topology-aware scheduling
-# for GPU workloads (tier 0 and the instance group are the NVLink domain, tier 1 is next to the nodes); topograph
-# its page of the provider Crusoe for Crusoe's. GCP's gce-topology-host and OCI's rdma.host_id name the machine below one node:
-# as levels they would say what `host` says. An admin who names switches himself is believed before a cloud.
+# for GPU workloads (tier 0 and the instance group are the NVLink domain, tier 1 is next to the nodes); for
+# Crusoe's, topograph's page of that provider. GCP's gce-topology-host and OCI's rdma.host_id name the machine below one
+# node: as levels they would say what `host` says. An admin who names switches himself is believed before a cloud.
 SCHEMES = (
     Scheme(
         tuple((f"tier-{tier}", f"fabric.topograph.run/tier-{tier}") for tier in range(7, -1, -1)),

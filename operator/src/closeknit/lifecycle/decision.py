@@ -50,7 +50,9 @@ def decide(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) -> D
         and cluster.tells_gpus_like(before)
         and cluster.has_volumes_like(before)
     )
-    last_of = memory.followed.get
+    # What a gang lacks rests on what joins the nodes, too, and that hardly ever changes.
+    stands = before is None or cluster.joins_like(before)
+    last_of = (memory.followed if stands else dict[Entry, Followed]()).get
     wanted: list[Wanted] = []
     for entry in verdicts.entries:
         last = last_of(entry)

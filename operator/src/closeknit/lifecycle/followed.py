@@ -31,7 +31,8 @@ class Followed:
     """Of a job that waits: since when the words for it are the same, whether they are told yet or not."""
 
     def stands(self, entry: Entry, cluster: Cluster, before: Cluster | None, now: datetime) -> bool:
-        """Whether following the job now would read the very same. `before` is the Cluster that it was read from."""
+        """Whether following the job now would read the very same. `before` is the Cluster that it was read from, in
+        which the same joined the nodes."""
         if self.wake_at is not None and self.wake_at <= now:
             return False
         if not isinstance(entry.verdict, Keep):

@@ -32,10 +32,9 @@ from closeknit.lifecycle.words import AGAIN, advised, renewed, wait_for, worded
 from closeknit.placement.admission import meets
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
-from closeknit.placement.request import Request, request
+from closeknit.placement.request import NOBODY, Request, request
 from closeknit.placement.tables import Tables
 
-_ANYBODY = JobKey("", "")  # of a Shape's request
 _NOT_ASKED = Wait(Refusal(Cause.NOT_ASKED))
 MANY_NODES = 512  # the words of a refusal on so many take a few milliseconds
 
@@ -111,6 +110,7 @@ class _Walk:
         )
         self._pods_are_same = memory.schedule is not None and cluster.pods is last.cluster.pods
         self._volumes_are_same = memory.schedule is not None and cluster.has_volumes_like(last.cluster)
+        self._are_views_same = cluster.nodes is last.cluster.nodes and cluster.claims is last.cluster.claims
 
     def entries(self) -> list[Entry]:
         """The verdicts on all jobs, in their order."""
@@ -193,7 +193,8 @@ class _Walk:
             and self._has_same_volumes(known)
         )
         if known is not None and stands:
-            if known.scene is not None and known.scene is self.scene:
+            # What is free for it alone rests on its claims, too, and the size of its Pods on all of their nodes.
+            if known.scene is not None and known.scene is self.scene and self._are_views_same:
                 return known
             if known.is_settled and (known.shape is None or self._refusal(known.shape) is known.verdict):
                 return known
@@ -237,7 +238,7 @@ class _Walk:
             None if is_asked else bar(job, pods, answers, self.cluster, self._now, volumes, is_booked=held is not None)
         )
         if refusal is not None:
-            is_settled = refusal.cause is not Cause.LEFTOVERS  # their nodes may die
+            is_settled = refusal.cause not in {Cause.LEFTOVERS, Cause.NUMBER_HELD}  # their nodes may die, and recover
             return Found(Wait(refusal), until=refusal.until, is_settled=is_settled)
         if held is not None:
             return self._kept(job, held, pods)
@@ -352,7 +353,7 @@ class _Walk:
     ) -> Shape | None:
         """What the job asks. Whether patience gains it anything is a question of its own, within the ration: None where
         that is not asked now."""
-        asked: Request = replace(request(_ANYBODY, job.spec, volumes.required), avoided=away.nodes)
+        asked: Request = replace(request(NOBODY, job.spec, volumes.required), avoided=away.nodes)
         if is_patient:
             if asked not in self._patient:
                 if not self.rations.take(place, 1 + self._steps_of_selection(self.cluster, asked)):

@@ -1,17 +1,13 @@
 """What a gang could have if the cluster were empty and healthy: nothing of it changes while jobs come and go."""
 
-from collections.abc import Hashable
 from dataclasses import replace
 
-from closeknit.api.names import JobKey
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.placement.joints import Joints
-from closeknit.placement.request import DENSE_TRAFFIC, Request
+from closeknit.placement.request import DENSE_TRAFFIC, NOBODY, Request
 from closeknit.placement.search import best_layout, fits
 from closeknit.placement.tables import Same, Tables
-
-NOBODY = JobKey("", "")
 
 
 def could_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
@@ -26,12 +22,11 @@ def could_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
         binding=BindingPolicy.AUTO,
         avoided=frozenset(),
     )
-    ground = tables.ground(cluster, free, empty=True)
-    kept = tables.fits(ground.root)
-    key = ("empty", read_of(cluster, request), free)
+    joints, ground = Joints.of(cluster), tables.ground(cluster, free, empty=True)
+    kept, key = tables.fits(ground.root), (joints, free)
     known = kept.get(key)
     if known is None:
-        known = kept.put(key, (fits(Joints.of(cluster), ground, free, tables),))
+        known = kept.put(key, (fits(joints, ground, free, tables),))
     return known[0]
 
 
@@ -52,23 +47,10 @@ def ideal_gb_s(cluster: Cluster, request: Request, tables: Tables) -> float | No
         binding=BindingPolicy.AUTO,
         avoided=frozenset(),
     )
-    kept = tables.ideals(cluster.forest.empty)
-    key = (read_of(cluster, request), free)
+    joints, forest = Joints.of(cluster), cluster.forest
+    kept, key = tables.ideals(forest.empty), (joints, Same(forest.labels) if free.selects else None, free)
     known = kept.get(key)
     if known is None:
-        ground = tables.ground(cluster, free, empty=True)
-        layout = best_layout(Joints.of(cluster), ground, free, tables)
+        layout = best_layout(joints, tables.ground(cluster, free, empty=True), free, tables)
         known = kept.put(key, (layout.prediction.gb_s if layout else None,))
     return known[0]
-
-
-def read_of(cluster: Cluster, request: Request) -> Hashable:
-    """What a search reads of a cluster beside its trees."""
-    fabric = cluster.fabric
-    return (
-        cluster.levels,
-        fabric.rail_isolated,
-        tuple(sorted(fabric.level_bandwidth_gb_s.items())),
-        cluster.imex_with,
-        Same(cluster.forest.labels) if request.selects else None,
-    )

@@ -30,6 +30,10 @@ EXACT_NODES = 16
 MANY_TIMES, FEW_AREAS = 2, 256  # so many areas are remembered: times those of the tree, and on top
 FEW_SIZES = 4  # so many sums of a domain are worked out one by one, more of them together
 
+# What may be wrong with a cost that was found, as bits: there may be a spread over fewer domains, or one over as few
+# and fewer nodes.
+DOUBTED, LAVISH = 1, 2
+
 
 class Filling:
     """One search over the tree: which nodes give how much. It follows the tree from version to version, and what it
@@ -78,16 +82,19 @@ class Filling:
             is_count=self._hosts.uniform is not None,
         )
         self._seen = 0
+        self.is_least = True
+        """Whether for certain no spread needs fewer domains than what was asked for last costs; hosts it may."""
         self.is_proven = True
         """Whether the picks that were asked for last need the fewest domains, and in these the fewest nodes, for
         certain."""
         self._costs: dict[tuple[int, int], int | None] = {}
         self._heaped: set[tuple[int, int]] = set()
         """Which of them are what a heap costs that was made up of all nodes."""
-        self._doubted: set[int] = set()
-        """Contents of which something may cost fewer domains than was found."""
-        self._lavish: set[int] = set()
-        """Contents of which something may cost fewer nodes."""
+        self._doubts_of: dict[tuple[int, int], int] = {}
+        """Of those costs that are not certain, what may be wrong: their own doubts, and those of all that they were
+        made up of, whatever was asked before."""
+        self._doubts = 0
+        """Of what is being worked out, so far."""
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
 
@@ -113,20 +120,20 @@ class Filling:
 
     def cost(self, units: int) -> int | None:
         """What the cheapest spread of so many units costs; None where there is none."""
-        return self._exactly(self._root, units)
-
-    @property
-    def is_least(self) -> bool:
-        """Whether for certain nothing that was asked of the tree needs fewer domains; hosts it may."""
-        return not self._is_doubted(self._root)
+        cost = self._exactly(self._root, units)
+        self.is_least = not self._doubts_about(units) & DOUBTED
+        return cost
 
     def picks(self, units: int) -> tuple[Pick, ...]:
-        """(node, units) of the cheapest spread, by node. There is one."""
+        """(node, units) of the cheapest spread, by node. There is one, and its cost was asked."""
         self.is_proven = True
         picks = self._picks(self._root, units)
-        if self._room.content(self._root) in self._lavish and len(picks) > self._hosts.fewest(self._root, units):
+        if self._doubts_about(units) & LAVISH and len(picks) > self._hosts.fewest(self._root, units):
             self.is_proven = False
         return picks
+
+    def _doubts_about(self, units: int) -> int:
+        return self._doubts_of.get((self._room.content(self._root), units), 0)
 
     def _exactly(self, area: Area, units: int) -> int | None:
         """What the cheapest spread of exactly these units inside one area costs, but for using the area."""
@@ -134,18 +141,23 @@ class Filling:
             return None
         key = (self._room.content(area), units)
         try:
-            return self._costs[key]
+            found = self._costs[key]
         except KeyError:
+            outside, self._doubts = self._doubts, 0
             found = self._costs[key] = self._worked_out(area, units)
+            if self._doubts:
+                self._doubts_of[key] = self._doubts
+            self._doubts |= outside
             return found
+        if self._doubts_of:
+            self._doubts |= self._doubts_of.get(key, 0)
+        return found
 
     def _worked_out(self, area: Area, units: int) -> int | None:
         found = self._over_children(area, units) if area.children else self._hosts.cost(area, units)
         has_gaps = self._hosts.has_gaps(area)
-        if has_gaps or (self._lavish and any(self._room.content(child) in self._lavish for child in area.children)):
-            self._lavish.add(self._room.content(area))
-        if has_gaps or (self._doubted and any(map(self._is_doubted, area.children))):
-            self._doubted.add(self._room.content(area))
+        if has_gaps:
+            self._doubts |= DOUBTED | LAVISH
         if found is not None or not has_gaps:
             return found
         if self._is_exact and (not area.children or self._is_combined(area, units)):
@@ -155,9 +167,6 @@ class Filling:
             return None
         self._heaped.add((self._room.content(area), units))
         return heap.cost
-
-    def _is_doubted(self, area: Area) -> bool:
-        return self._room.content(area) in self._doubted
 
     def _with_use(self, area: Area, units: int) -> int | None:
         cost = self._exactly(area, units)
@@ -198,9 +207,9 @@ class Filling:
         if not self._is_combined(area, units):
             plan = self._plans.plan(area, units)
             if plan is None or not plan.is_proven:
-                self._doubted.add(self._room.content(area))
+                self._doubts |= DOUBTED
             if plan is not None and not plan.is_frugal:
-                self._lavish.add(self._room.content(area))
+                self._doubts |= LAVISH
             return plan.cost if plan else None
         if self._hosts.uniform is not None and not self._counts_free and area.level + 1 == self._innermost:
             return self._fewest_children(area, units)

@@ -8,6 +8,7 @@ domains inside (choice.py).
 from bisect import bisect_left
 from collections.abc import Mapping, Sized
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from closeknit.placement.choice import Choice, Pairs, cost_of
 from closeknit.placement.ground import Area
@@ -33,7 +34,8 @@ class Alike:
     hardly ever everywhere. Nothing of it depends on what was asked before."""
 
     def __init__(self) -> None:
-        self._menus: dict[tuple[Step, ...], Menu] = {}
+        self._menus: WeakValueDictionary[tuple[Step, ...], Menu] = WeakValueDictionary()
+        """As long as any search has a menu, equal steps are that very one: what is alike is found by identity."""
         self._used: dict[tuple[Menu, int], Menu] = {}
         self._inside: dict[tuple[Counted, int], tuple[Menu, bool]] = {}
         self._tried: dict[tuple[Counted, int], tuple[Pairs, bool]] = {}
@@ -41,9 +43,12 @@ class Alike:
 
     def menu(self, steps: tuple[Step, ...]) -> Menu:
         """The one menu of these steps."""
-        if len(self._menus) + len(self._used) + len(self._inside) > MANY_MENUS:
-            self._menus, self._used, self._inside = {}, {}, {}
-        return self._menus.setdefault(steps, Menu(steps))
+        if len(self._used) + len(self._inside) > MANY_MENUS:
+            self._used, self._inside = {}, {}
+        found = self._menus.get(steps)
+        if found is None:
+            found = self._menus[steps] = Menu(steps)
+        return found
 
     def with_use(self, menu: Menu, use: int) -> Menu:
         """A menu of which every step costs so much more."""

@@ -1,7 +1,8 @@
 """What joins the nodes of a cluster, as placement needs to know it."""
 
-from collections.abc import Mapping
 from typing import NamedTuple, Self
+
+from immutables import Map
 
 from closeknit.api.names import NVLINK_DOMAIN_LEVEL
 from closeknit.api.trainingjob_status import Binding
@@ -10,10 +11,10 @@ from closeknit.placement.request import Request
 
 
 class Joints(NamedTuple):
-    """Of one version of a cluster."""
+    """Of one version of a cluster: all that a search reads of it beside its trees, so that answers are kept by it."""
 
     levels: tuple[str, ...]
-    level_bandwidth_gb_s: Mapping[str, float]
+    level_bandwidth_gb_s: Map[str, float]
     rail_isolated: bool
     imex_with: frozenset[Binding]
     """Of which bindings Pods can have an IMEX channel, too, which opens NVLink between the nodes of a domain."""
@@ -22,7 +23,7 @@ class Joints(NamedTuple):
     def of(cls, cluster: Cluster) -> Self:
         """Those of a cluster."""
         fabric = cluster.fabric
-        return cls(cluster.levels, fabric.level_bandwidth_gb_s, fabric.rail_isolated, cluster.imex_with)
+        return cls(cluster.levels, Map(fabric.level_bandwidth_gb_s), fabric.rail_isolated, cluster.imex_with)
 
     def has_channels(self, request: Request) -> bool:
         """Whether a gang may have NVLink between its nodes."""

@@ -10,6 +10,7 @@ from closeknit.machine.graph import MachineGpu
 from closeknit.machine.islands import islands
 from closeknit.placement.bandwidth import EVERY_NIC, NicAccess
 from closeknit.placement.cover import Cover
+from closeknit.placement.paths import nvlink_generation
 from closeknit.placement.request import Request
 from closeknit.placement.sets import Sets
 from closeknit.placement.subsets import mask_of, positions_of
@@ -71,6 +72,31 @@ class Terms(NamedTuple):
         for _ in range(min(self.unnamed, sum(sizes))):
             sizes[sizes.index(max(sizes))] -= 1
         return [size for size in sizes if size]
+
+
+class Peers(NamedTuple):
+    """Which offers may be in one gang together: all that it has, and no others. What a search over the tree finds rests
+    on them, so that a search that is kept is known by them."""
+
+    kind: tuple[str, ...] | None = None
+    """On machines of this kind; None for any."""
+    nvlink_generation: int | None = None
+    """Of machines whose NVLink is of this generation; None for any."""
+    transport: Transport | None = None
+    """Whose Pods can get this RDMA transport; None for sockets, which all have."""
+    exposure: Exposure | None = None
+    """That give it in this way: all Pods of a gang get theirs in the same one, or their networks differ, too."""
+    is_by_claim: bool = False
+    """Whose GPUs are bound by claims."""
+
+    def has(self, terms: Terms) -> bool:
+        """Whether an offer of these terms is among them."""
+        return (
+            (self.kind is None or terms.kind == self.kind)
+            and (self.transport is None or (self.transport in terms.transports and terms.exposure is self.exposure))
+            and (terms.dra or not self.is_by_claim)
+            and (self.nvlink_generation is None or nvlink_generation(terms.sets.machine) == self.nvlink_generation)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.exposure import Exposure, exposure
 from closeknit.cluster.node import NodeView
-from closeknit.placement.empty import NOBODY, ideal_gb_s, read_of
+from closeknit.placement.empty import ideal_gb_s
 from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout, Part
 from closeknit.placement.mig import can_place_mig, place_mig
@@ -16,7 +16,7 @@ from closeknit.placement.order import has_order, ordered
 from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice
 from closeknit.placement.ranks import in_fabric_order
 from closeknit.placement.refusal import refusal, unknown
-from closeknit.placement.request import DENSE_TRAFFIC, Request
+from closeknit.placement.request import DENSE_TRAFFIC, NOBODY, Request
 from closeknit.placement.search import best_layout, fits
 from closeknit.placement.tables import Tables
 
@@ -46,12 +46,12 @@ def can_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
         return False
     if request.mig is not None:
         return can_place_mig(cluster, request)
-    ground = tables.ground(cluster, request)
-    kept = tables.fits(ground.root)
-    key = (read_of(cluster, request), replace(request, job=NOBODY, pipeline=1, expert=1, traffic=DENSE_TRAFFIC))
+    asked = replace(request, job=NOBODY, pipeline=1, traffic=DENSE_TRAFFIC)  # which decide the order of ranks alone
+    joints, ground = Joints.of(cluster), tables.ground(cluster, asked)
+    kept, key = tables.fits(ground.root), (joints, asked)
     known = kept.get(key)
     if known is None:
-        known = kept.put(key, (fits(Joints.of(cluster), ground, request, tables),))
+        known = kept.put(key, (fits(joints, ground, asked, tables),))
     return known[0]
 
 

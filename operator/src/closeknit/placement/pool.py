@@ -9,13 +9,13 @@ from functools import partial
 from math import inf
 from operator import attrgetter
 
-from closeknit.api.nodetopology import Transport
 from closeknit.placement.ask import Measure, Value
 from closeknit.placement.budget import Budget
 from closeknit.placement.fabric import Filling
 from closeknit.placement.ground import numbers_of
 from closeknit.placement.hosts import Units
 from closeknit.placement.layout import Draft, Layout, Merit, Part, Sketch
+from closeknit.placement.offer import Peers
 from closeknit.placement.prediction import level_cap, level_floor, predict, predict_over_nvlink, undescribed
 from closeknit.placement.shapes import Shape, Shapes
 from closeknit.placement.shares import Shares
@@ -27,22 +27,12 @@ from closeknit.placement.tables import Share
 class Pool:
     """The nodes of one way."""
 
-    def __init__(
-        self,
-        site: Site,
-        numbers: Sequence[int],
-        transport: Transport | None,
-        budget: Budget,
-        *,
-        kept: int,
-        kind: tuple[str, ...] | None = None,
-    ) -> None:
-        """`numbers` are those of all offers in the ground that have the transport and are of this kind, where there
-        is one, and GPUs enough for a share; the budget is theirs. Of each `kept` ranks that follow each other none
-        leaves its node."""
+    def __init__(self, site: Site, peers: Peers, numbers: Sequence[int], budget: Budget, *, kept: int) -> None:
+        """`numbers` are those of all offers in the ground that the peers have, less some with too few GPUs for any
+        share; the budget is theirs. Of each `kept` ranks that follow each other none leaves its node."""
         self._site = site
         self._request = site.request
-        self._transport = transport
+        self._transport = peers.transport
         offers, counts = site.ground.offers, site.ground.counts
         self._offers = {number: offers[number] for number in numbers if offers[number].gpus}
         self._counts = counts
@@ -54,12 +44,12 @@ class Pool:
             site.request,
             offers,
             most,
-            None if site.joined else transport,  # NICs carry nothing between nodes that NVLink joins
+            None if site.joined else peers.transport,  # NICs carry nothing between nodes that NVLink joins
             scale=site.scale,
             kept=kept,
             joined=site.joined,
         )
-        self._spreads = Spreads(site, self._values, self._mask, budget, kind=kind)
+        self._spreads = Spreads(site, self._values, peers, self._mask, budget)
         self._shapes = Shapes(
             site.request,
             {offer: counts[number] for number, offer in self._offers.items()},

@@ -34,6 +34,9 @@ class Traffic(NamedTuple):
     expert: float
 
 
+NOBODY = JobKey("", "")
+"""Whose a request is that many jobs share."""
+
 # One gradient is as large as the model's share of a rank, activations at a stage's end are some tenth of it, and tokens
 # go to experts and back in every layer.
 DENSE_TRAFFIC = Traffic(1.0, 0.1, 1.0)
@@ -84,9 +87,9 @@ class Request:
     needs: Needs = ()
     """What its Pods on one node, a worker and parameter servers, need there besides GPUs."""
     claims_itself: bool = False
+    """Whether its template claims devices itself, which NICs may be among."""
     asked: frozenset[str] = frozenset()
     """Resources that its template names."""
-    """Whether its template claims devices itself, which NICs may be among."""
 
     @property
     def level(self) -> str | None:
@@ -114,6 +117,21 @@ class Request:
         affinities = self.volumes if self.affinity is None else (self.affinity, *self.volumes)
         terms = (term for affinity in affinities for term in affinity.terms)
         return len(self.node_selector) + sum(len(term.labels) + len(term.names) for term in terms)
+
+    @property
+    def sight(self) -> "Request":
+        """The request with nothing but what tells which nodes it may use and what they have for it (translation.py)."""
+        return Request(
+            NOBODY,
+            1,
+            tolerations=self.tolerations,
+            products=self.products,
+            min_memory_bytes=self.min_memory_bytes,
+            allow_shared=self.allow_shared,
+            needs=self.needs,
+            claims_itself=self.claims_itself,
+            asked=self.asked,
+        )
 
     @property
     def group(self) -> int:

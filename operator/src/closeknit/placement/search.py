@@ -14,13 +14,13 @@ from dataclasses import replace
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.exposure import Exposure
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.budget import Budget
 from closeknit.placement.cost import Scale
 from closeknit.placement.ground import Ground
 from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout, best_of, best_of_drafts
+from closeknit.placement.offer import Peers
 from closeknit.placement.paths import nvlink_generation
 from closeknit.placement.pool import Pool
 from closeknit.placement.request import Request
@@ -28,8 +28,8 @@ from closeknit.placement.shapes import Shape
 from closeknit.placement.spreads import Site
 from closeknit.placement.tables import Tables
 
-_Members = tuple[tuple[str, ...] | None, Sequence[int]]
-"""A kind of machine, or None for all of them, and the offers of it by number."""
+_Side = tuple[Peers, Sequence[int]]
+"""Peers as their machines tell them, and the offers of those by number."""
 
 
 def best_layout(joints: Joints, ground: Ground, request: Request, tables: Tables) -> Layout | None:
@@ -77,7 +77,7 @@ def _on_one_node(site: Site) -> Pool | None:
     if request.gpus_per_node not in (None, request.gpus):
         return None
     able = [number for number in ground.counts if ground.offers[number].gpus >= request.gpus]
-    return Pool(site, able, None, Budget(), kept=request.gpus) if able else None
+    return Pool(site, Peers(), able, Budget(), kept=request.gpus) if able else None
 
 
 def _on_several_nodes(joints: Joints, site: Site) -> Layout | None:
@@ -93,47 +93,48 @@ def _ways(joints: Joints, site: Site) -> Iterator[Iterator[Pool]]:
     offers = site.ground.offers
     every = [number for number in site.ground.counts if offers[number].gpus]
     if (inside := _in_nvlink_domain(joints, site)) is not None:
-        is_by_claim = joints.imex_with == {Binding.DRA}
-        able = [number for number in every if offers[number].terms.dra or not is_by_claim]
+        peers = Peers(is_by_claim=joints.imex_with == {Binding.DRA})
+        able = [number for number in every if peers.has(offers[number].terms)]
         # A group that lies on several nodes there is as fast as on one.
         for whole in dict.fromkeys((*_whole(site), *([False] if site.request.group > 1 else []))):
-            yield from _ways_over(inside, able, whole=whole)
+            yield from _ways_over(inside, (peers, able), whole=whole)
     for whole in _whole(site):
-        yield from _ways_over(site, every, whole=whole)
+        yield from _ways_over(site, (Peers(), every), whole=whole)
 
 
-def _ways_over(site: Site, every: Sequence[int], *, whole: bool) -> Iterator[Iterator[Pool]]:
+def _ways_over(site: Site, every: _Side, *, whole: bool) -> Iterator[Iterator[Pool]]:
     """Those over these offers, with groups whole on their nodes or not."""
-    ground = site.ground
+    ground, (peers, numbers) = site.ground, every
     by_kind: dict[tuple[str, ...], list[int]] = {}
-    for number in every:
+    for number in numbers:
         by_kind.setdefault(ground.offers[number].terms.kind, []).append(number)
-    kinds: list[_Members] = [(kind, by_kind[kind]) for kind in sorted(by_kind)]
-    mixed = [(None, every)] if whole else _of_one_generation(site, every)
+    kinds: list[_Side] = [(peers._replace(kind=kind), by_kind[kind]) for kind in sorted(by_kind)]
+    mixed = [every] if whole else _of_one_generation(site, every)
     may_mix = site.request.mixes_kinds and len(kinds) > 1 and not site.joined
     for mixtures in [kinds, mixed] if may_mix else [kinds]:
         for transports in _transports(site.request):
             for kept in _kept(site, whole=whole):
                 beside = [
-                    (kind, transport, able)
-                    for kind, members in mixtures
+                    (among, able)
+                    for side in mixtures
                     for transport in transports
-                    for exposure in _exposures(site, members, transport)
-                    if (able := _able(site, members, transport, exposure))
+                    for among in _by_exposure(site, side, transport)
+                    if (able := _able(site, side, among))
                 ]
                 budget = Budget().among(len(beside))
-                yield (Pool(site, able, transport, budget, kept=kept, kind=kind) for kind, transport, able in beside)
+                yield (Pool(site, among, able, budget, kept=kept) for among, able in beside)
 
 
-def _of_one_generation(site: Site, numbers: Sequence[int]) -> Sequence[_Members]:
+def _of_one_generation(site: Site, side: _Side) -> Sequence[_Side]:
     """Those offers whose machines may share a group that no machine holds: in every layer all of it waits for its
     slowest link, so that generations of NVLink are not mixed, but where the job has said that it does not care."""
     if site.request.nvlink is NvlinkPolicy.IGNORED:
-        return [(None, numbers)]
+        return [side]
+    peers, numbers = side
     found: dict[int, list[int]] = {}
     for number in numbers:
         found.setdefault(nvlink_generation(site.ground.offers[number].terms.sets.machine), []).append(number)
-    return [((f"NVLink {generation}",), found[generation]) for generation in sorted(found)]
+    return [(peers._replace(nvlink_generation=generation), found[generation]) for generation in sorted(found)]
 
 
 def _kept(site: Site, *, whole: bool) -> Sequence[int]:
@@ -147,23 +148,20 @@ def _kept(site: Site, *, whole: bool) -> Sequence[int]:
     return (request.expert_block, request.group)
 
 
-def _exposures(site: Site, numbers: Sequence[int], transport: Transport | None) -> Sequence[Exposure | None]:
-    """How NICs of a transport come into Pods: all Pods of a gang get theirs in the same way, or their networks differ,
-    too. None for sockets, which all have."""
+def _by_exposure(site: Site, side: _Side, transport: Transport | None) -> Sequence[Peers]:
+    """The peers by a transport, those whose NICs come into Pods in one way after those of another."""
+    peers, numbers = side
     if transport is None:
-        return (None,)
+        return (peers,)
     offered = (site.ground.offers[number].terms for number in numbers)
-    return sorted({terms.exposure for terms in offered if terms.exposure and transport in terms.transports})
+    found = {terms.exposure for terms in offered if terms.exposure and transport in terms.transports}
+    return [peers._replace(transport=transport, exposure=exposure) for exposure in sorted(found)]
 
 
-def _able(site: Site, numbers: Sequence[int], transport: Transport | None, exposure: Exposure | None) -> Sequence[int]:
-    """Those offers that have a transport by an exposure; none where they are too few for the gang."""
+def _able(site: Site, side: _Side, peers: Peers) -> Sequence[int]:
+    """Those offers that are among peers; none where they are too few for the gang."""
     offers, counts = site.ground.offers, site.ground.counts
-    able = [
-        number
-        for number in numbers
-        if transport is None or (transport in (terms := offers[number].terms).transports and terms.exposure is exposure)
-    ]
+    able = [number for number in side[1] if peers.has(offers[number].terms)]
     enough = sum(offers[number].gpus * counts[number] for number in able) >= site.request.gpus
     return able if enough else ()
 

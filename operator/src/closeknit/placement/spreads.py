@@ -10,6 +10,7 @@ from closeknit.placement.cost import Scale
 from closeknit.placement.fabric import EXACT_NODES, Filling
 from closeknit.placement.ground import Ground, numbers_of
 from closeknit.placement.hosts import Units
+from closeknit.placement.offer import Peers
 from closeknit.placement.request import Request
 from closeknit.placement.shapes import Shape
 from closeknit.placement.shares import Shares
@@ -48,16 +49,14 @@ class Counted(NamedTuple):
 class Spreads:
     """The spreads of one way's nodes."""
 
-    def __init__(
-        self, site: Site, values: Shares, mask: int, budget: Budget, *, kind: tuple[str, ...] | None = None
-    ) -> None:
-        """`mask` is that of the offers in question; the budget is that of the way."""
+    def __init__(self, site: Site, values: Shares, peers: Peers, mask: int, budget: Budget) -> None:
+        """`mask` is that of the peers' offers that are there; the budget is that of the way."""
         self._budget = budget.among(SEARCHES)
         self._site = site
         self._values = values
+        self._peers = peers
         self._mask = mask
         self._counts = site.ground.counts
-        self._kind = kind
 
     def is_alone(self, shape: Shape) -> bool:
         """Whether one share is all of the gang."""
@@ -89,7 +88,7 @@ class Spreads:
         # A job of another size may have fewer ways beside, and so larger parts.
         most_steps = self._budget.of_areas(root.branching)
         key = (
-            *(self._values.key(shape, floor), self._kind, by, at_least),
+            *(self._values.key(shape, floor), self._peers, by, at_least),
             *(counts_free, counts_hosts, is_equal, is_exact, most_steps),
         )
         make = partial(

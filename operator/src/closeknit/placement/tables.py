@@ -24,7 +24,7 @@ from closeknit.placement.ground import Area, Ground
 from closeknit.placement.offer import Offer, Terms
 from closeknit.placement.paths import Paths
 from closeknit.placement.request import Request
-from closeknit.placement.rings import STEPS, Rings, rings
+from closeknit.placement.rings import SET_STEPS, STEPS, Rings, rings
 from closeknit.placement.rough import RoughSets
 from closeknit.placement.sets import Sets
 from closeknit.placement.stage import Stage
@@ -128,8 +128,8 @@ class Tables:
         self._efforts: Kept[str, Effort] = Kept(KINDS)
         self._dear: tuple[Domain, Dear] | None = None
         """Of the version of the empty cluster that was seen last."""
-        self._rings: Kept[tuple[bytes, int], Rings] = Kept(SETS)
-        """By the digest of their paths, and how often a search might extend one."""
+        self._rings: Kept[tuple[bytes, int, int], Rings] = Kept(SETS)
+        """By the digest of their paths, what the searches might take, and how often each might extend a ring."""
         self._offers: Kept[Terms, Offer] = Kept(OFFERS)
         self.values: Kept[Hashable, Stage[float]] = Kept(STAGES)
         """(offers, what of a share, floor) -> the best that an offer has."""
@@ -144,12 +144,13 @@ class Tables:
         """On those versions as every kind of request sees them."""
 
     def ideals(self, empty: Domain) -> Kept[Hashable, tuple[float | None]]:
-        """On one version of the empty cluster: a request and what else its search reads -> its best bandwidth."""
+        """On one version of the empty cluster: a request, labels that it selects by, and the cluster's joints -> its
+        best bandwidth."""
         version = Same(empty)
         return self._ideals.get(version) or self._ideals.put(version, Kept(ANSWERS))
 
     def fits(self, root: Area) -> Kept[Hashable, tuple[bool]]:
-        """On what requests of one kind may use: a request and what else its search reads -> whether it fits."""
+        """On what requests of one kind may use: a request and the cluster's joints -> whether it fits."""
         version = Same(root)
         self._fits.most = VERSIONS * self._translations.most
         return self._fits.get(version) or self._fits.put(version, Kept(ANSWERS))
@@ -198,15 +199,11 @@ class Tables:
         now, emptied = forest.now, forest.empty
         if request.selects or request.avoided:
             now, emptied = self._selection(cluster, request)
-        filters = (
-            *(request.tolerations, request.products, request.min_memory_bytes, request.needs),
-            request.allow_shared,
-        )
-        dear = self.dear_in(forest.empty)
-        key = (empty, _selected(request), *filters, dear)
+        sight, dear = request.sight, self.dear_in(forest.empty)
+        key = (empty, _selected(request), sight, dear)
         translation = self._translations.get(key)
         if translation is None or translation.is_full:
-            translation = Translation(request, partial(self._sets_of_kind, dear), self._offer_of)
+            translation = Translation(sight, partial(self._sets_of_kind, dear), self._offer_of)
         ground = translation.ground(emptied if empty else now, len(cluster.levels))
         # The names of some sixteen nodes weigh what an area does.
         most = AREAS // (ground.root.areas + len(cluster.nodes) // 16)
@@ -270,12 +267,14 @@ class Tables:
         )
 
     def _rings_of(self, paths: Paths) -> Rings:
-        key = paths.digest(), STEPS
-        return self._rings.get(key) or self._rings.put(key, rings(paths))
+        return self._rings_within(paths, SET_STEPS, STEPS)
 
     def _few_rings_of(self, paths: Paths) -> Rings:
-        key = paths.digest(), FEW_TIMES
-        return self._rings.get(key) or self._rings.put(key, rings(paths, FEW_STEPS, FEW_TIMES))
+        return self._rings_within(paths, FEW_STEPS, FEW_TIMES)
+
+    def _rings_within(self, paths: Paths, most_steps: int, times: int) -> Rings:
+        key = paths.digest(), most_steps, times
+        return self._rings.get(key) or self._rings.put(key, rings(paths, most_steps, times))
 
 
 def _names(cluster: Cluster, request: Request) -> frozenset[str] | None:
