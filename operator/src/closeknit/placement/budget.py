@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 DECISION_STEPS = 1 << 20  # combinations of steps, some 0.3 s
 SEARCHES = 8  # of one way, as a rule: a few shapes of shares, and thresholds of bandwidth
+FULL_LEVELS = 4  # of a tree, which may take all of it; what is beside an area's own search grows with the levels, too
 AREA_STEPS = 40_000  # that one area takes at most, some 10 ms
 
 
@@ -22,6 +23,13 @@ class Budget(NamedTuple):
         """The part of each of so many."""
         return Budget(self.steps >> max(0, number - 1).bit_length())
 
+    def below(self, levels: int) -> "Budget":
+        """What is left of it where the tree has so many levels: each more is searched, too, and the areas of each ask
+        those of the next one more."""
+        folds = -(-levels // FULL_LEVELS)
+        return self.among(folds * folds)
+
     def of_areas(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         """The steps of each area at each of some levels, from how many areas there are at each of them."""
-        return tuple(min(AREA_STEPS, self.among(number).steps) for number in numbers)
+        part = self.below(len(numbers))
+        return tuple(min(AREA_STEPS, part.among(number).steps) for number in numbers)

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from closeknit.placement.steps import COUNT_BITS, Counted, Menu, Step, hull
 
+LEVEL_STEPS = 8  # of going through one more level, for each step of each child: what it is priced and ordered by
+
 Pairs = list[tuple[Menu, Step]]
 """A step of each child that is taken."""
 
@@ -63,6 +65,9 @@ class Choice:
         left = most_steps
         highest = max(menu.steps[-1].cost for menu in self._counts).bit_length() // COUNT_BITS
         for level in range(highest - 1, -1, -1):
+            left -= LEVEL_STEPS * sum([len(menu.steps) for menu in self._counts])
+            if left < 0:
+                return known, False
             bits = COUNT_BITS * level
             outer = {_outer(menu, bits): menu for menu in self._counts}
             choice = Choice(tuple((each, self._counts[menu]) for each, menu in outer.items()), self._units)

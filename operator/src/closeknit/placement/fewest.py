@@ -16,7 +16,7 @@ from closeknit.placement.room import Room
 from closeknit.placement.steps import COUNT_BITS, Counted, Menu, Step, combined
 
 MANY_MENUS = 1 << 15  # are remembered, of a few steps each mostly
-MANY_CHOICES = 64  # are remembered, of thousands of children at worst
+MANY_PAIRS = 1 << 18  # of a child and its step are remembered, in choices of two children or of thousands
 
 
 class Split(NamedTuple):
@@ -40,6 +40,7 @@ class Alike:
         self._inside: dict[tuple[Counted, int], tuple[Menu, bool]] = {}
         self._tried: dict[tuple[Counted, int], tuple[Pairs, bool]] = {}
         self._found: dict[tuple[Counted, int, int], tuple[Pairs, bool]] = {}
+        self._pairs = 0
 
     def menu(self, steps: tuple[Step, ...]) -> Menu:
         """The one menu of these steps."""
@@ -72,9 +73,7 @@ class Alike:
         key = (children, units)
         found = self._tried.get(key)
         if found is None:
-            if len(self._tried) > MANY_CHOICES:
-                self._tried = {}
-            found = self._tried[key] = Choice(children, units).tried()
+            found = self._tried[key] = self._counting(Choice(children, units).tried())
         return found
 
     def gone_through(self, children: Counted, units: int, most_steps: int) -> tuple[Pairs, bool]:
@@ -82,10 +81,15 @@ class Alike:
         key = (children, units, most_steps)
         found = self._found.get(key)
         if found is None:
-            if len(self._found) > MANY_CHOICES:
-                self._found = {}
             known, _ = self.tried(children, units)
-            found = self._found[key] = Choice(children, units).gone_through(known, most_steps)
+            found = self._found[key] = self._counting(Choice(children, units).gone_through(known, most_steps))
+        return found
+
+    def _counting(self, found: tuple[Pairs, bool]) -> tuple[Pairs, bool]:
+        """A choice that is to be remembered: where it would be too many, those before it are not."""
+        self._pairs += len(found[0])
+        if self._pairs > MANY_PAIRS:
+            self._tried, self._found, self._pairs = {}, {}, len(found[0])
         return found
 
 
