@@ -95,7 +95,7 @@ class Fleet:
         objects: dict[Key, Manifest],
         *,
         nodes: int,
-        put: Callable[[Manifest], None] | None = None,
+        put: Callable[[Manifest], object] | None = None,
     ) -> None:
         """`put` is how somebody makes an object, or changes all of it; without it the object is put as it is."""
         self.chance = chance
