@@ -291,6 +291,8 @@ def _symptom(refused: _Refusal) -> Symptom:
             return Symptom.NAME_TAKEN
         case Refused(denial=Denial(failure=Failure.NO_RIGHT)):
             return Symptom.NO_RIGHT
+        case Refused(denial=Denial(failure=Failure.CHANGED)):
+            return Symptom.CHANGED_ON_THE_WAY
         case Refused(denial=Denial(failure=Failure.FORBIDDEN) as denial):
             return of_denial(denial.message)
         case Refused():
@@ -314,6 +316,12 @@ def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
         return not_served_words(refused.manifest)
     if symptom is Symptom.SYSTEM_NAMESPACE:
         return SYSTEM_NAMESPACE
+    if refused.denial.failure is Failure.CHANGED:
+        return (
+            f"the API server makes {title} otherwise than it was sent: {refused.denial.message}; a mutating policy or "
+            "webhook of the site changes Pods on their way, and an administrator is to leave out of it what bears the "
+            f"label {JOB_LABEL}"
+        )
     said = f"the API server refuses {title}: {refused.denial.message}"
     if symptom is Symptom.CHANGED_ON_THE_WAY:
         return (
