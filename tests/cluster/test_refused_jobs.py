@@ -299,9 +299,23 @@ def test_a_ban_on_best_effort_pods_is_none_on_a_gang_to_which_a_limit_range_give
     bed.wait_for_state("Running", "other")
 
 
-def test_pods_that_a_policy_of_the_site_changes_on_their_way_are_told_as_that(bed: Bed) -> None:
-    """It gives each Pod of the namespace a scheduler of the site's own, as a cost tool's policy would."""
-    change = "Object{spec: Object.spec{schedulerName: 'site-scheduler'}}"
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param("schedulerName: 'site-scheduler'", "goes through the default scheduler", id="scheduler"),
+        pytest.param(
+            "containers: [Object.spec.containers{name: 'trainer', resources: Object.spec.containers.resources"
+            "{limits: {'nvidia.com/gpu': '4'}, requests: {'nvidia.com/gpu': '4'}}}]",
+            "it asks for 4 nvidia.com/gpu instead of 8 nvidia.com/gpu",
+            id="GPUs",
+        ),
+    ],
+)
+def test_pods_that_a_policy_of_the_site_changes_on_their_way_are_told_as_that(
+    bed: Bed, change: str, words: str
+) -> None:
+    """It gives each Pod of the namespace a scheduler of the site's own, as a cost tool's policy would; or other GPUs,
+    for which one attempt after the other would end."""
     name = {"name": "site-scheduler"}
     policy = {
         "failurePolicy": "Fail",
@@ -312,7 +326,12 @@ def test_pods_that_a_policy_of_the_site_changes_on_their_way_are_told_as_that(be
                 {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
             ],
         },
-        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": change}}],
+        "mutations": [
+            {
+                "patchType": "ApplyConfiguration",
+                "applyConfiguration": {"expression": f"Object{{spec: Object.spec{{{change}}}}}"},
+            }
+        ],
     }
     api = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": name}
     bed.cluster.apply({**api, "kind": "MutatingAdmissionPolicy", "spec": policy})
@@ -322,18 +341,20 @@ def test_pods_that_a_policy_of_the_site_changes_on_their_way_are_told_as_that(be
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "probe", "namespace": bed.namespace},
-            "spec": {"containers": [{"name": "c", "image": "i"}]},
+            "spec": {"containers": [{"name": "trainer", "image": "i"}]},
         }
 
         def is_changed() -> bool:
             made = bed.cluster.kubectl("create", "--dry-run=server", "-ojson", "-f-", stdin=json.dumps(probe))
-            return bool(json.loads(made)["spec"]["schedulerName"] == "site-scheduler")
+            spec = json.loads(made)["spec"]
+            return spec["schedulerName"] == "site-scheduler" or bool(spec["containers"][0]["resources"])
 
         bed.cluster.wait_for(is_changed, "the policy to be in force")
         bed.submit(**ON_PLUGIN)
         message = bed.wait_for_reason("ChangedOnTheWay")["message"]
-        assert "goes through the default scheduler" in message
+        assert words in message
         assert "a mutating policy or webhook of the site changes Pods on their way" in message
-        assert bed.names("pods") == []
+        bed.cluster.wait_for(lambda: not bed.names("pods"), "what was made to be gone")
+        assert bed.job()["status"]["restarts"] == 0
     finally:
         bed.cluster.kubectl("delete", "mutatingadmissionpolicybinding,mutatingadmissionpolicy", "site-scheduler")

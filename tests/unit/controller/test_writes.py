@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -193,3 +194,54 @@ def test_a_gang_is_written_by_no_more_tasks_than_calls_may_be_under_way() -> Non
         return await writing
 
     assert len(virtual_time.run(story())) == len(gone)
+
+
+@pytest.mark.parametrize(
+    ("change", "node", "words"),
+    [
+        pytest.param(
+            lambda spec: spec["containers"][0].update(resources={}),
+            plugin_node,
+            "it asks for no GPU instead of 8 nvidia.com/gpu",
+            id="no GPU",
+        ),
+        pytest.param(
+            lambda spec: spec["containers"][0].update(resources={"limits": {"nvidia.com/gpu": "4"}}),
+            plugin_node,
+            "it asks for 4 nvidia.com/gpu instead of 8 nvidia.com/gpu",
+            id="fewer GPUs",
+        ),
+        pytest.param(
+            lambda spec: spec.pop("resourceClaims"),
+            dra_node,
+            "its claims are none instead of train-a1-worker-00000",
+            id="no claim",
+        ),
+        pytest.param(
+            lambda spec: spec.pop("affinity"),
+            plugin_node,
+            "it is for node (any) instead of gpu-0",
+            id="no node",
+        ),
+    ],
+)
+def test_a_gang_whose_first_pod_is_changed_on_its_way_is_refused(
+    change: Callable[[dict[str, Any]], object], node: Callable[[str], list[dict[str, Any]]], words: str
+) -> None:
+    """Not made again and again: the Pod that the watch shows would end one attempt after the other."""
+
+    class Changing(MemoryApi):
+        async def create(
+            self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
+        ) -> JsonObject:
+            if resource == PODS:
+                body = deepcopy(body)
+                change(body["spec"])
+            return await super().create(resource, body, namespace=namespace, dry_run=dry_run)
+
+    answers, _, store = written(api=Changing, node=node)
+    rejection = answers.rejection
+    assert rejection is not None
+    assert (rejection.reason, rejection.of) == (PendingReason.CHANGED_ON_THE_WAY, Refusing.CHILD)
+    assert f"makes Pod team-b/train-a1-worker-00000 otherwise than it was sent: {words}; " in rejection.message
+    assert len(store.objects(PODS)) == 1  # which goes with the booking

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.trainingjob_status import State
+from closeknit.lifecycle.follow import FIXED
 from scenarios.manifests import training_job
 from scenarios.story import Story, plugin_node
 
@@ -59,5 +60,5 @@ def test_a_right_that_was_lost_takes_the_next_attempt_back() -> None:
     story.settle()
     pending = story.status().pending
     assert pending is not None
-    told = f"{WORDS}; the job was booked before, so its spec is fixed: to change it, delete the job and create it again"
+    told = f"{WORDS}; {FIXED}"
     assert (pending.message, story.status().placement, story.pods()) == (told, None, [])

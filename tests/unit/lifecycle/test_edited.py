@@ -7,12 +7,16 @@ import pytest
 
 from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.trainingjob_status import State
+from closeknit.cluster.symptoms import FENCE
 from closeknit.lifecycle.answers import Answers, Refusing, Rejection
 from scenarios.manifests import training_job
 from scenarios.stories import booked_nodes, ended, two_plugin_nodes
 from scenarios.story import Story
 
-FIXED = "; the job was booked before, so its spec is fixed: to change it, delete the job and create it again"
+FIXED = (
+    "; the job was booked before, so its spec is fixed but for elastic, priorityClassName, queue, suspend and "
+    "ttlSecondsAfterFinished: to change anything else, delete the job and create it again"
+)
 OTHER = {"spec": {"containers": [{"name": "trainer", "image": "registry.example/train:2"}]}}
 
 
@@ -139,3 +143,27 @@ def test_nothing_of_that_is_said_of_a_job_that_was_not_booked() -> None:
     pending = story.status().pending
     assert pending is not None
     assert pending.message.endswith("name one of these in gpu.products")
+
+
+def test_what_an_administrator_has_to_mend_needs_no_other_job() -> None:
+    """A policy that changes Pods, or a claim that is gone: the job goes on as soon as that is mended."""
+    story = two_plugin_nodes(gpus=8)
+    story.settle()
+    story.edit_job(suspend=True)
+    story.settle()
+    story.forbidden["train-a2-worker-00000"] = f"ValidatingAdmissionPolicy '{FENCE}' with binding '{FENCE}' denied: no"
+    story.edit_job(suspend=False)
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert (pending.reason, "its spec is fixed" in pending.message) == ("ChangedOnTheWay", False)
+
+
+def test_a_priority_class_that_is_not_there_is_told_as_what_can_be_changed() -> None:
+    story = two_plugin_nodes(gpus=8, priorityClassName="nope")
+    story.forbidden["train-a1-worker-00000"] = "no PriorityClass with name nope was found"
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert "; change spec.priorityClassName, or have" in pending.message
+    assert "template" not in pending.message

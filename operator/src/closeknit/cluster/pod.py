@@ -101,6 +101,11 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         return self.requests.get(GPU_RESOURCE, 0) + self.requests.get(SHARED_GPU_RESOURCE, 0)
 
     @property
+    def devices_asked(self) -> Amounts:
+        """What it requests of a device plugin for GPUs, by resource."""
+        return {name: amount for name, amount in self.requests.items() if _is_gpu(name)}
+
+    @property
     def mig_count(self) -> int:
         """MIG devices of the device plugin that it requests, of all profiles."""
         return sum(amount for name, amount in self.requests.items() if name.startswith(MIG_RESOURCE_PREFIX))

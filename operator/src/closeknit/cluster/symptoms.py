@@ -61,7 +61,10 @@ class Symptom(Enum):
     GPU_NOT_GIVEN = (Source.DRIVER, "the same, and the words name the GPU")
 
     POD_DENIED = (Source.API_SERVER, "a policy, a webhook or the namespace's Pod Security refuses the Pod")
-    CHANGED_ON_THE_WAY = (Source.API_SERVER, "closeknit's own policy refuses the Pod, which it does not as it was sent")
+    CHANGED_ON_THE_WAY = (
+        Source.API_SERVER,
+        "the Pod is changed on its way: its GPUs or its node, or so that closeknit's own policy refuses it",
+    )
     SYSTEM_NAMESPACE = (Source.API_SERVER, "the namespace is Kubernetes' or the operator's own")
     OBJECT_INVALID = (Source.API_SERVER, "what is made of the template is no valid object")
     QUOTA_USED_UP = (Source.API_SERVER, "the whole gang is more than is left of a ResourceQuota")

@@ -52,6 +52,7 @@ from closeknit.lifecycle.results import (
     Result,
     Stored,
     Unseen,
+    changed,
     judged,
 )
 from closeknit.lifecycle.topology_status import TopologyNews
@@ -246,9 +247,19 @@ class Writes:
         """What came of a create, and the uid of what has the name now."""
         resource = BY_KIND[manifest["kind"]]
         whole = manifest if manifest["kind"] != "Secret" or is_probe else with_key_pair(manifest)
-        creation = self._api.make(resource, whole, namespace=plan.job.namespace, dry_run=is_probe)
+        verb, namespace = "dry-run" if is_probe else "create", plan.job.namespace
         try:
-            made = await self._counted("dry-run" if is_probe else "create", resource, creation)
+            if manifest["kind"] == "Pod" and (is_probe or any(manifest is each.manifest for each in plan.opening)):
+                # What changes one Pod of a gang on its way changes all: the whole is read of the first alone.
+                there = await self._counted(
+                    verb, resource, self._api.create(resource, whole, namespace=namespace, dry_run=is_probe)
+                )
+                if (other := changed(manifest, there)) is not None:
+                    return Refused(manifest, other, is_probe), ""
+                return Created(manifest, _version(there), is_probe), _uid(there)
+            made = await self._counted(
+                verb, resource, self._api.make(resource, whole, namespace=namespace, dry_run=is_probe)
+            )
         except AlreadyExists:
             if CHILD_KINDS[manifest["kind"]].is_secret:
                 return Unseen(manifest), ""

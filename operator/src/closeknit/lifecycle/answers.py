@@ -291,6 +291,8 @@ def _symptom(refused: _Refusal) -> Symptom:
             return Symptom.NAME_TAKEN
         case Refused(denial=Denial(failure=Failure.NO_RIGHT)):
             return Symptom.NO_RIGHT
+        case Refused(denial=Denial(failure=Failure.CHANGED)):
+            return Symptom.CHANGED_ON_THE_WAY
         case Refused(denial=Denial(failure=Failure.FORBIDDEN) as denial):
             return of_denial(denial.message)
         case Refused():
@@ -314,6 +316,12 @@ def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
         return not_served_words(refused.manifest)
     if symptom is Symptom.SYSTEM_NAMESPACE:
         return SYSTEM_NAMESPACE
+    if refused.denial.failure is Failure.CHANGED:
+        return (
+            f"the API server makes {title} otherwise than it was sent: {refused.denial.message}; a mutating policy or "
+            "webhook of the site changes Pods on their way, and an administrator is to leave out of it what bears the "
+            f"label {JOB_LABEL}"
+        )
     said = f"the API server refuses {title}: {refused.denial.message}"
     if symptom is Symptom.CHANGED_ON_THE_WAY:
         return (
@@ -321,8 +329,11 @@ def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
             f"their way, and an administrator is to leave out of it what bears the label {JOB_LABEL}; or namespace "
             f"{namespace} has lost the label {UNRESTRICTED_TEMPLATES_LABEL}=true since the job was created"
         )
-    is_theirs = refused.manifest["kind"] == "Pod"  # nothing else that is made comes of the template
-    return f"{said}; change spec.template, or have an administrator allow it" if is_theirs else said
+    if refused.manifest["kind"] != "Pod":
+        return said  # nothing else that is made comes of the template
+    # Of the API server's own admission plugin, in 1.20 to 1.36; the class is the job's, and can always be changed.
+    is_class = "no PriorityClass with name" in refused.denial.message
+    return f"{said}; change spec.{'priorityClassName' if is_class else 'template'}, or have an administrator allow it"
 
 
 SYSTEM_NAMESPACE = (

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from math import inf
 
+from closeknit.api.crd.rules import MUTABLE
 from closeknit.api.names import EndReason, EventAction, PendingReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
@@ -24,14 +25,21 @@ from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Action, Delete, Plan, Telling
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
+from closeknit.placement.words import listed
 
-FIXED = "the job was booked before, so its spec is fixed: to change it, delete the job and create it again"
+# Fields that the API server lets be changed are named: advice may be about one of them.
+FIXED = (
+    f"the job was booked before, so its spec is fixed but for {listed(sorted(MUTABLE), 'and')}: to change anything "
+    "else, delete the job and create it again"
+)
 # Reasons that somebody else's GPUs, objects or rights end; the words of all others advise to change the spec.
 _ENDED_BY_OTHERS = frozenset(
     {
         PendingReason.INSUFFICIENT_GPUS,
         PendingReason.INSUFFICIENT_RESOURCES,
         PendingReason.WAITING_FOR_PREFERRED,
+        PendingReason.VOLUME_UNAVAILABLE,
+        PendingReason.CHANGED_ON_THE_WAY,
         PendingReason.NAME_CONFLICT,
         PendingReason.NAMESPACE_NOT_SERVED,
         PendingReason.QUOTA_EXCEEDED,

@@ -1,12 +1,16 @@
 """What became of the writes of a Plan, as the API server told it: facts, which `answers.after` learns from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+import msgspec
 
 from closeknit.api.names import JOB_LABEL, TRAINING_JOB
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.meta import Owner
+from closeknit.cluster.pod import Pod, WirePod, pod
 from closeknit.cluster.quota import Quota
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.demand import Demand
@@ -26,6 +30,7 @@ class Failure(StrEnum):
     NO_RIGHT = "NoRight"  # RBAC does: the operator may not do this there at all
     INVALID = "Invalid"
     TOO_LARGE = "TooLarge"
+    CHANGED = "Changed"  # a Pod is taken, and asks for other GPUs than the one that was sent
     OTHER = "Other"
 
 
@@ -122,6 +127,35 @@ class Failed:
 
 
 Result = Stored | Created | Exists | Unseen | Refused | Quotas | Account | Deleted | Failed
+
+
+def changed(sent: Manifest, made: Mapping[str, Any]) -> Denial | None:
+    """What a policy or a webhook has changed of a Pod on its way that its booking rests on: its GPUs, its claims, its
+    node. None where these are as they were sent, whatever else was added."""
+    try:
+        before, now = pod(msgspec.convert(sent, WirePod)), pod(msgspec.convert(made, WirePod))
+    except (msgspec.ValidationError, ValueError):
+        return None  # it cannot be read by this version, as the watch will show, too
+    if not (isinstance(before, Pod) and isinstance(now, Pod)):
+        return None  # without our label it is not ours: closeknit's own policy refuses that
+    found = (
+        (before.devices_asked != now.devices_asked, f"it asks for {_amounts(now)} instead of {_amounts(before)}"),
+        (before.claims != now.claims, f"its claims are {_named(now.claims)} instead of {_named(before.claims)}"),
+        (
+            (before.node, before.pinned) != (now.node, now.pinned),
+            f"it is for node {now.place or '(any)'} instead of {before.place or '(any)'}",
+        ),
+    )
+    words = [told for is_other, told in found if is_other]
+    return Denial(Failure.CHANGED, 201, "", " and ".join(words)) if words else None
+
+
+def _amounts(pod: Pod) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in sorted(pod.devices_asked.items())) or "no GPU"
+
+
+def _named(claims: Sequence[str]) -> str:
+    return ", ".join(claims) or "none"
 
 
 class Judgement(StrEnum):
