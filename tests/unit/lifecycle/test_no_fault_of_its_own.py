@@ -148,6 +148,34 @@ def test_a_container_that_its_devices_keep_from_starting_is_its_nodes_fault(mess
         assert ended(story) == [(1, "PodFailed", True)]
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["its peer waits", "its peer gives up"])
+@pytest.mark.parametrize("reason", ["CreateContainerError", "RunContainerError"])
+def test_a_container_that_is_made_again_and_again_for_want_of_devices_keeps_no_gpus(reason: str, fails: bool) -> None:
+    """A kubelet does that whatever the restartPolicy, so that the Pod never fails."""
+    story = Story(*(each for n in "123" for each in [node(f"gpu-{n}"), node_topology(f"gpu-{n}")]))
+    story.add(training_job(spec=WHOLE))
+    story.settle()
+    peer: dict[str, Any] = {"phase": "Failed", "containerStatuses": EXIT_1} if fails else {"phase": "Running"}
+    story.change_pod("train-a1-worker-00000", node="gpu-1", **peer)
+    words = "failed to inject CDI devices: unresolvable CDI devices k8s.gpu.nvidia.com/claim=5f"
+    waiting = {"name": "trainer", "state": {"waiting": {"reason": reason, "message": words}}}
+    story.change_pod("train-a1-worker-00001", node="gpu-2", phase="Pending", containerStatuses=[waiting])
+    story.settle()
+    assert ended(story) == [(1, "NodeRefused", False)]
+    assert [each.name for each in booked_nodes(story)] == ["gpu-1", "gpu-3"]
+
+
+def test_an_image_with_a_drivers_name_is_no_word_of_the_driver() -> None:
+    story = Story(*(each for n in "12" for each in [node(f"gpu-{n}"), node_topology(f"gpu-{n}")]))
+    story.add(training_job(spec=WHOLE))
+    story.settle()
+    words = 'Back-off pulling image "example.com/nvidia-container:1"'
+    waiting = {"name": "trainer", "state": {"waiting": {"reason": "ImagePullBackOff", "message": words}}}
+    story.change_pod("train-a1-worker-00001", node="gpu-2", phase="Pending", containerStatuses=[waiting])
+    story.settle()
+    assert ended(story) == []
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [

@@ -6,8 +6,8 @@ import pytest
 
 from closeknit.api.names import JobKey
 from closeknit.placement.request import request
-from scenarios.manifests import node, node_topology, pod, training_job
-from scenarios.stories import booked_nodes
+from scenarios.manifests import claiming, node, node_topology, pod, storage_class, training_job, volume_claim
+from scenarios.stories import booked_nodes, ended
 from scenarios.story import Story
 
 PS, WORKER = "train-a1-ps-{:05d}".format, "train-a1-worker-{:05d}".format
@@ -195,3 +195,39 @@ def test_a_template_that_servers_cannot_have(fields: dict[str, Any], message: st
     reason, told = pending(story)
     assert reason == "TemplateInvalid"
     assert told == message if message else "more than the 262144" in told
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"schedulerName": "mine"}, "its template names the scheduler mine"),
+        (
+            {"resourceClaims": [{"name": "nic", "resourceClaimTemplateName": "nics"}]},
+            "its template has ResourceClaims of its own",
+        ),
+    ],
+)
+def test_a_servers_template_that_no_scheduler_looks_at_keeps_no_gpus(more: dict[str, Any], words: str) -> None:
+    server = template("2")
+    story = Story(*nodes(), job(server={"spec": {**server["spec"], **more}}))
+    story.settle()
+    for name, each in zip((WORKER(0), WORKER(1)), booked_nodes(story), strict=True):
+        story.change_pod(name, node=each.name, phase="Running")
+    for _ in range(4):
+        story.pass_time(30)
+        story.settle()
+    assert ended(story) == [(1, "Unschedulable", False)]
+    told = story.status().attempts[0].message or ""
+    assert told.startswith(f"no scheduler has looked at Pod {PS(0)} for 120 s: {words}")
+
+
+def test_a_volume_that_is_being_made_for_a_server_keeps_no_gpus_for_long() -> None:
+    story = Story(*nodes(), volume_claim(), storage_class(), job(server=claiming("data")))
+    story.settle()
+    for name, each in zip((WORKER(0), WORKER(1)), booked_nodes(story), strict=True):
+        story.change_pod(name, node=each.name, phase="Running")
+    story.add(volume_claim(selected_node="gpu-1"))
+    for _ in range(4):
+        story.pass_time(30)
+        story.settle()
+    assert (ended(story), pending(story)[0]) == ([(1, "ObjectMissing", False)], "VolumeUnavailable")

@@ -5,12 +5,12 @@ from typing import Any
 
 from closeknit.cluster.node import NodeView
 from closeknit.controller.metrics import totals
-from scenarios.machines import dgx1v, hgx_h200
+from scenarios.machines import dgx1v, hgx_h200, pairs8
 from scenarios.manifests import allocation, node, node_topology, pod, training_job, uuids
 from scenarios.stories import booked_nodes, ended
 from scenarios.story import Story
 
-MACHINES = {"hgx": hgx_h200, "dgx": dgx1v}
+MACHINES = {"hgx": hgx_h200, "dgx": dgx1v, "pairs": pairs8}
 
 
 def story(*jobs: dict[str, Any], machine: str = "hgx", taken: int = 1, **status: Any) -> Story:
@@ -124,6 +124,18 @@ def test_where_the_choice_matters_a_job_waits_until_it_is_told_which_they_are() 
     )
     tell(found, notebook=(0, 3))
     assert gpus(found, "train") == [4, 5, 6, 7]
+
+
+def test_a_size_that_cannot_be_given_between_sizes_that_can_is_told_the_remedy_as_well() -> None:
+    """Of five of four pairs whichever are two, and all five, are as good as any; not so three."""
+    assert gpus(story(job("train", 5), machine="pairs", taken=3), "train") is not None
+    pending = story(job("train", 3), machine="pairs", taken=3).status().pending
+    assert pending is not None
+    assert pending.message == (
+        "needs 3 GPUs; 5 are free on 1 node, but on 1 node nobody knows which GPUs other Pods hold, and a device "
+        "plugin could give the wrong ones (set agent.podResources in the chart's values, and the agent of gpu-1 "
+        "tells); 3 excluded: 3 held by 1 Pod"
+    )
 
 
 def test_what_a_job_was_given_without_a_word_is_not_believed_to_be_what_was_foreseen() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 from immutables import Map
 
@@ -289,9 +289,9 @@ class Cluster:
         """Whether `volumes_of` gives this again of the job that it gave it of, for sure."""
         return volumes.stands(self._tables)
 
-    def volume_awaited(self, job: TrainingJob, pod: str) -> Awaited | None:
-        """The first claim of a worker's Pod that waits for its volume to be made; None where none does."""
-        return awaited(job.spec, job.key.namespace, pod, self._tables)
+    def volume_awaited(self, pod: Pod, template: Mapping[str, Any]) -> Awaited | None:
+        """The first claim of a Pod, made of this spec, that waits for its volume to be made; None where none does."""
+        return awaited(template, pod.namespace, pod.name, self._tables)
 
     @property
     def topologies(self) -> Mapping[str, ClusterTopology]:

@@ -166,6 +166,7 @@ CONTAINER_REASONS: tuple[tuple[str, Symptom], ...] = (
     ("StartError", Symptom.NOT_STARTABLE),
     ("ContainerCannotRun", Symptom.NOT_STARTABLE),
 )
+_NOT_MADE = frozenset({"CreateContainerError", "RunContainerError"})  # its reason of one that waits to be made again
 _UUID = re.compile(r"\b(?:GPU|MIG)-[-0-9a-zA-Z]{1,64}")
 # In what a runtime says of a container that it cannot start, or make: NVIDIA's container toolkit, and devices by CDI.
 DRIVER_WORDS: tuple[str, ...] = ("nvidia-container", "CDI device", "NVML", "nvml error", "libnvidia-ml")
@@ -179,17 +180,26 @@ def spoken(symptom: Symptom) -> list[str]:
 
 
 def of_pod(pod: Pod, trainer: str | None) -> Said | None:
-    """What is said of a Pod that has failed, or that Kubernetes is about to end; None of any other. Of its containers
+    """What is said of a Pod that has failed, that Kubernetes is about to end, or that does not get its devices; None of
+    any other. Of its containers
     the trainer counts, and where that has not failed the first that has."""
     mark = pod.condition("DisruptionTarget")
     if mark is not None and mark.status == "True" and pod.phase != "Succeeded":
         return Said(Symptom.DISRUPTED, mark.message or mark.reason or "")
     if pod.phase != "Failed":
-        return None
+        return without_devices(pod)
     if pod.reason:
         return _of_whole_pod(pod)
     container = failed_container(pod, trainer)
     return Said(Symptom.EXITED, "") if container is None else _of_container(container)
+
+
+def without_devices(pod: Pod) -> Said | None:
+    """What is said of a Pod whose runtime makes a container again and again, as a device driver fails each time: so it
+    is of CDI devices that the runtime does not know, which no restartPolicy ends. None of any other."""
+    waiting = (each for each in pod.containers if each.waiting and each.reason in _NOT_MADE)
+    container = next((each for each in waiting if are_drivers_words(each.message)), None)
+    return None if container is None else _of_driver(container.message)
 
 
 def failed_container(pod: Pod, trainer: str | None) -> ContainerState | None:
@@ -210,9 +220,13 @@ def _of_whole_pod(pod: Pod) -> Said:
 def _of_container(container: ContainerState) -> Said:
     symptom = next((found for reason, found in CONTAINER_REASONS if container.reason == reason), Symptom.EXITED)
     if symptom is Symptom.NOT_STARTABLE and are_drivers_words(container.message):
-        found = _UUID.search(container.message)
-        symptom = Symptom.DEVICES_NOT_GIVEN if found is None else Symptom.GPU_NOT_GIVEN
+        return _of_driver(container.message)
     return Said(symptom, container.message.strip())
+
+
+def _of_driver(message: str) -> Said:
+    found = _UUID.search(message)
+    return Said(Symptom.DEVICES_NOT_GIVEN if found is None else Symptom.GPU_NOT_GIVEN, message.strip())
 
 
 def are_drivers_words(message: str) -> bool:

@@ -161,9 +161,10 @@ def volumes_of(spec: TrainingJobSpec, namespace: str, reader: Reader) -> Volumes
     )
 
 
-def awaited(spec: TrainingJobSpec, namespace: str, pod: str, reader: Reader) -> Awaited | None:
-    """The first claim of a worker's Pod for which a provisioner was asked for a volume; None where none waits."""
-    for source in sources(spec.template.spec):
+def awaited(template: Mapping[str, Any], namespace: str, pod: str, reader: Reader) -> Awaited | None:
+    """The first claim of a Pod made of a template for which a provisioner was asked for a volume; None where none
+    waits."""
+    for source in sources(template):
         name = source.claim or f"{pod}-{source.volume}"  # as Kubernetes calls what it makes of an ephemeral volume
         claim = reader.all(VOLUME_CLAIMS).get((namespace, name))
         if claim is not None and claim.selected_node and not claim.is_bound:

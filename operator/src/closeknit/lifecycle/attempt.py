@@ -1,8 +1,10 @@
 """The current attempt of a job that holds GPUs, and the Pods of it that are there: what is read of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
+from typing import Any
 
 import msgspec
 
@@ -96,11 +98,15 @@ class Attempt:
     def trainer_of(self, share: Share) -> str | None:
         """Name of the container whose end is that of a share's rank; None where its kubelet may start it again, so that
         the Pod's own phase tells."""
-        spec = self.subject.job.spec
-        servers = spec.parameter_servers
-        container = trainer((spec.template if share.server is None or servers is None else servers.template).spec)
+        container = trainer(self.template_of(share))
         is_final = container.get("restartPolicy") in (None, "Never") and not container.get("restartPolicyRules")
         return container["name"] if is_final else None
+
+    def template_of(self, share: Share) -> Mapping[str, Any]:
+        """The Pod's spec that the user wrote for a share: that of the workers, or of the parameter servers."""
+        spec = self.subject.job.spec
+        servers = spec.parameter_servers
+        return (spec.template if share.server is None or servers is None else servers.template).spec
 
     @property
     def unclaimed(self) -> list[tuple[int, Pod]]:

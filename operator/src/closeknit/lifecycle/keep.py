@@ -7,6 +7,7 @@ from datetime import timedelta
 from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pod import Pod
+from closeknit.cluster.symptoms import without_devices
 from closeknit.launch.environment import environment
 from closeknit.launch.gang import Gang
 from closeknit.lifecycle import creation, preflight, statuses, unjudged, unready, unstarted
@@ -56,6 +57,9 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
     if has_failed:
         failing = [pod for pod in attempt.present if pod.phase == "Failed"]
         return blameless(attempt) or preflight.failed(attempt, failing) or failed(attempt, is_fit=is_fit)
+    lacks_devices = not attempt.has_run and any(without_devices(pod) is not None for pod in attempt.present)
+    if lacks_devices and (made := blameless(attempt)) is not None:
+        return made
     held_up = None if attempt.has_run else stuck(attempt)
     if isinstance(held_up, Plan):
         return held_up

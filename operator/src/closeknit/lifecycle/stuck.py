@@ -22,7 +22,7 @@ from closeknit.lifecycle.ending import end, gpus_or_node, is_cordoned, whole
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.pauses import lingers_from, over_at
 from closeknit.lifecycle.plan import Plan
-from closeknit.lifecycle.unjudged import ENDED_AFTER, own_cause, since, volume_words
+from closeknit.lifecycle.unjudged import ENDED_AFTER, own_cause, since, volume_awaited, volume_words
 from closeknit.placement.admission import admits, in_reach, untolerated
 from closeknit.placement.request import Request, request
 
@@ -152,7 +152,7 @@ def _refused(attempt: Attempt, pod: Pod, node: str, volumes: Volumes) -> _Hindra
 
 def _volumeless(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
     """A Pod whose scheduler waits for a volume that it has asked for, and says nothing meanwhile."""
-    awaited, began = attempt.subject.cluster.volume_awaited(attempt.subject.job, pod.name), since(attempt, index)
+    awaited, began = volume_awaited(attempt, index), since(attempt, index)
     if awaited is None or began is None or not awaited.outlives_pod:
         return None
     row, node = TABLE[Symptom.VOLUME_BEING_MADE], attempt.booking.shares[index].node
@@ -162,7 +162,7 @@ def _volumeless(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
 
 def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
     """A Pod that no scheduler looks at, by the template's own cause."""
-    cause = own_cause(attempt)
+    cause = own_cause(attempt, index)
     began = None if cause is None else since(attempt, index)
     if began is None:
         return None

@@ -7,6 +7,7 @@ that could run: the attempt ends. Of the third it is not. No other job could sta
 taking the gang down, and it is bound as soon as the scheduler is back: that is only said.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from closeknit.api.names import MNNVL
@@ -38,9 +39,10 @@ def since(attempt: Attempt, index: int) -> datetime | None:
     return now - ENDED_AFTER if found is None else found
 
 
-def own_cause(attempt: Attempt) -> str | None:
-    """What of the job's own template may keep every scheduler silent, and what to do; None where nothing does."""
-    template = attempt.subject.job.spec.template.spec
+def own_cause(attempt: Attempt, index: int) -> str | None:
+    """What of its own template may keep every scheduler silent of the Pod of a node rank, and what to do; None where
+    nothing does."""
+    template = attempt.template_of(attempt.booking.shares[index])
     name = template.get("schedulerName")
     if isinstance(name, str) and name not in {"", DEFAULT_SCHEDULER}:
         return (
@@ -69,23 +71,30 @@ def told_at(attempt: Attempt) -> datetime | None:
 
 def words(attempt: Attempt) -> str:
     """That nobody looks at the gang's Pods, and what to do."""
-    if making := _volume_being_made(attempt):
+    silent = [index for index, pod in enumerate(attempt.pods) if pod is not None and since(attempt, index) is not None]
+    if making := _volume_being_made(attempt, silent):
         return making
-    cause = own_cause(attempt) or _missing_domain(attempt)
+    causes = (own_cause(attempt, index) for index in silent)
+    cause = next(filter(None, causes), None) or _missing_domain(attempt)
     if cause is None:
         cause = "have an administrator see whether kube-scheduler runs; they start once it does"
     return f"no scheduler has looked at its Pods for {TOLD_AFTER.total_seconds():.0f} s: {cause}"
 
 
-def _volume_being_made(attempt: Attempt) -> str | None:
+def _volume_being_made(attempt: Attempt, silent: Iterable[int]) -> str | None:
     """That a scheduler waits for a volume that it has asked for, and says nothing meanwhile; None where it does not."""
-    for index, pod in enumerate(attempt.pods):
-        if pod is None or since(attempt, index) is None:
-            continue
-        awaited = attempt.subject.cluster.volume_awaited(attempt.subject.job, pod.name)
-        if awaited is not None:
+    for index in silent:
+        pod, awaited = attempt.pods[index], volume_awaited(attempt, index)
+        if pod is not None and awaited is not None:
             return volume_words(pod, awaited)
     return None
+
+
+def volume_awaited(attempt: Attempt, index: int) -> Awaited | None:
+    """The claim that the Pod of a node rank waits for, while its volume is made; None where it waits for none."""
+    pod = attempt.pods[index]
+    template = attempt.template_of(attempt.booking.shares[index])
+    return None if pod is None else attempt.subject.cluster.volume_awaited(pod, template)
 
 
 def volume_words(pod: Pod, awaited: Awaited) -> str:

@@ -80,6 +80,13 @@ def is_left_to_plugin(offer: Offer, policy: BindingPolicy, gpus: int) -> bool:
     )
 
 
+def is_untold(offer: Offer, policy: BindingPolicy, gpus: int) -> bool:
+    """Whether a node has GPUs for a Pod of so many, but nobody can tell which they are, and the Pod could be given some
+    that do."""
+    terms = offer.terms
+    return terms.unnamed > 0 and terms.part > 1 and not seat(terms, Ask(min(gpus, terms.part)), policy)
+
+
 def unbound(group: Group, policy: BindingPolicy, *, allow_shared: bool) -> str:
     """Why free GPUs of a node cannot be bound."""
     if policy is BindingPolicy.DRA:

@@ -1,7 +1,7 @@
 """What a search had to leave out, counted: GPUs that are held, unhealthy or unbindable, and whole nodes."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from closeknit.api.names import ExclusionReason
 from closeknit.cluster.cluster import Cluster
@@ -10,6 +10,7 @@ from closeknit.placement.admission import in_reach, is_chosen, selected, untoler
 from closeknit.placement.binding import UNTOLD, bindable, unbound
 from closeknit.placement.ground import Ground
 from closeknit.placement.needs import shortage
+from closeknit.placement.offer import Offer
 from closeknit.placement.request import Request
 from closeknit.placement.words import count, listed
 
@@ -75,7 +76,8 @@ def _gpus(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
                 faults.update(cluster.nodes[name].unusable.values())
     why += unhealthy(faults)
     if untold := why.pop(UNTOLD, 0):
-        why[f"{UNTOLD} ({_remedy(cluster, request, ground)})"] = untold
+        those = {offer for offer in ground.offers if bindable(offer, request.binding) < offer.gpus}
+        why[f"{UNTOLD} ({remedy(cluster, ground, those)})"] = untold
     holders = _holders(cluster, ground)
     for kind in HolderKind:
         if gpus := [number for holder, number in holders.items() if holder.kind is kind]:
@@ -83,13 +85,13 @@ def _gpus(cluster: Cluster, request: Request, ground: Ground) -> Counter[str]:
     return why
 
 
-def _remedy(cluster: Cluster, request: Request, ground: Ground) -> str:
-    """What to do where GPUs are free by count and not given because nobody can tell which they are."""
+def remedy(cluster: Cluster, ground: Ground, offers: Collection[Offer]) -> str:
+    """What to do where GPUs of these offers are free by count and not given because nobody can tell which they are."""
     names = sorted(
         name
         for group, number, run in ground.members()
         if group.plugin is not None and group.plugin.unnamed
-        if bindable(ground.offers[number], request.binding) < ground.offers[number].gpus
+        if ground.offers[number] in offers
         for name in run
         if not cluster.nodes[name].asks_kubelet
     )

@@ -10,9 +10,9 @@ from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.cluster.cluster import Cluster
 from closeknit.machine.islands import islands
 from closeknit.placement.bandwidth import RDMA_TRANSPORTS
-from closeknit.placement.binding import bindable, is_left_to_plugin
+from closeknit.placement.binding import bindable, is_left_to_plugin, is_untold
 from closeknit.placement.empty import could_place, ideal_gb_s
-from closeknit.placement.excluded import excluded
+from closeknit.placement.excluded import excluded, remedy
 from closeknit.placement.ground import Ground
 from closeknit.placement.joints import Joints
 from closeknit.placement.layout import Layout
@@ -132,6 +132,15 @@ def insufficient(case: Case) -> str:
         return (
             f"{found}, but on {count(picked, 'node')} a device plugin would pick which, and could pick badly"
             f" (gpu.binding: BestEffort takes what it picks){tail}"
+        )
+    untold = {
+        offer for offer in map(ground.offers.__getitem__, ground.counts) if is_untold(offer, request.binding, size)
+    }
+    if untold:
+        number = sum(nodes for each, nodes in ground.counts.items() if ground.offers[each] in untold)
+        return (
+            f"{found}, but on {count(number, 'node')} nobody knows which GPUs other Pods hold, and a device plugin "
+            f"could give the wrong ones ({remedy(case.cluster, ground, untold)}){tail}"
         )
     if request.group > 1 and request.nvlink is not NvlinkPolicy.IGNORED:
         widest = max(len(ground.offers[number].terms.sets.machine.gpus) for _, number, _ in able)
