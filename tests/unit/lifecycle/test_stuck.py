@@ -242,7 +242,10 @@ def test_a_pod_that_its_kubelet_does_not_take_is_not_charged_and_its_node_is_avo
     "status",
     [
         pytest.param({"reason": "DeadlineExceeded"}, id="the template's own deadline"),
-        pytest.param({"reason": "Evicted", "containers": True}, id="the Pod's own limit of storage"),
+        pytest.param(
+            {"reason": "Evicted", "message": 'Usage of EmptyDir volume "data" exceeds the limit.', "containers": True},
+            id="the Pod's own limit of storage",
+        ),
         pytest.param({}, id="no reason"),
     ],
 )
@@ -253,6 +256,16 @@ def test_a_pod_that_fails_by_its_own_fault_is_charged(status: dict[str, Any]) ->
     story.change_pod("train-a1-worker-00000", node="gpu-1", phase="Failed", containerStatuses=containers, **status)
     story.settle()
     assert (story.status().state, ended(story)) == (State.FAILED, [(1, "PodFailed", True)])
+
+
+@pytest.mark.parametrize("message", ["", "evicted by a kubelet of the year 2030"], ids=["no words", "words of others"])
+def test_an_eviction_that_nobody_understands_is_not_charged(message: str) -> None:
+    story = one_of("gpu-1", "gpu-2")
+    story.run_all()
+    story.settle()
+    story.change_pod("train-a1-worker-00000", phase="Failed", reason="Evicted", message=message)
+    story.settle()
+    assert (ended(story), nodes(story)) == ([(1, "NodeRefused", False)], ["gpu-2"])
 
 
 def test_gpus_that_a_claim_of_the_jobs_own_still_holds_are_taken_by_nobody() -> None:

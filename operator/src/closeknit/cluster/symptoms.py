@@ -150,7 +150,7 @@ KUBELET_REASONS: tuple[tuple[str, Symptom], ...] = (
     ("OutOfnvidia.com/", Symptom.DEVICES_REFUSED),
 )
 _EVICTED = "Evicted"
-# Why a Pod is Evicted. Where it is neither of the first two, the Pod is past a limit of its own.
+# Why a Pod is Evicted. In doubt it is the node's doing: a job is not charged for words that nobody knows.
 EVICTIONS: tuple[tuple[str, Symptom], ...] = (
     ("The node had condition", Symptom.POD_REFUSED),
     ("The node was low on resource", Symptom.EVICTED),
@@ -212,7 +212,7 @@ def failed_container(pod: Pod, trainer: str | None) -> ContainerState | None:
 def _of_whole_pod(pod: Pod) -> Said:
     symptom = next((found for reason, found in KUBELET_REASONS if pod.reason.startswith(reason)), Symptom.POD_REFUSED)
     if pod.reason == _EVICTED:
-        symptom = next((found for words, found in EVICTIONS if words in pod.message), Symptom.OVER_ITS_STORAGE)
+        symptom = next((found for words, found in EVICTIONS if words in pod.message), Symptom.POD_REFUSED)
     message = pod.message.strip()
     return Said(symptom, f"{pod.reason} ({message})" if message else pod.reason)
 
