@@ -33,6 +33,7 @@ from scenarios.manifests import (
     pod,
     resource_claim,
     resource_slice,
+    told,
     training_job,
 )
 
@@ -124,7 +125,7 @@ class Fleet:
         events: Sequence[Callable[[], None]] = (
             self._hold, self._hold, self._book, self._book, self._end, self._end, self._end, self._end, self._work,
             self._sicken, self._taint, self._move, self._renew, self._renew, self._remove, self._describe,
-            self._channels, self._use_nics, self._unplug,
+            self._channels, self._use_nics, self._unplug, self._tell,
         )  # fmt: skip
         self.chance.choice(events)()
 
@@ -227,6 +228,17 @@ class Fleet:
             told = topology["status"].get("allocations", [])
             status = {**topology["status"], "allocations": [*told, allocation("ml", held, uuids)]}
             self.put({**topology, "status": status})
+
+    def _tell(self) -> None:
+        """A kubelet says in a Pod's status which GPUs it has."""
+        for kind, namespace, name in self._of("Pod"):
+            node_name = name.partition("-held")[0]
+            spec = self.objects["Pod", namespace, name]["spec"]
+            if name == node_name or ("NodeTopology", "", node_name) not in self.objects:
+                continue
+            count = int(spec["containers"][0]["resources"]["requests"][GPU_RESOURCE])
+            gpus = self.objects["NodeTopology", "", node_name]["spec"]["gpus"][-count:]
+            self.put(told(self.objects[kind, namespace, name], (GPU_RESOURCE, [gpu["uuid"] for gpu in gpus])))
 
     def _work(self) -> None:
         """A Pod without GPUs takes CPUs."""

@@ -29,6 +29,7 @@ from scenarios.manifests import (
     resource_claim,
     resource_slice,
     storage_class,
+    told,
     training_job,
     uuids,
     volume,
@@ -120,6 +121,7 @@ def every_state() -> dict[tuple[Stream, ObjectKey], list[ClusterObject]]:
         manifests += [
             pod(node=name, requests={"cpu": "4", "rdma/hca": "1"}),
             pod("web", node=name, requests={"cpu": "500m", "example.com/fpga": "1"}),
+            told(pod(node=name), ("nvidia.com/gpu", uuids(name, 1))),
         ]
     manifests += [
         device_taint_rule(pool="a", device="gpu-0"),
@@ -400,6 +402,15 @@ def test_a_pod_that_has_ended_no_longer_stands_for_its_booking_once_it_is_delete
     assert plugin is not None
     assert plugin.requested == 1
     assert cluster == build([parsed(manifest) for manifest in manifests[:-1]])
+
+
+def test_what_a_kubelet_tells_later_of_a_pods_gpus_is_heard() -> None:
+    """The Pod runs and holds as many as before; which, stands in its status a moment later."""
+    notebook = pod(requests={"nvidia.com/gpu": "2"})
+    before = everything(node(), node_topology(), notebook)
+    after = before.after([change(parsed(told(notebook, ("nvidia.com/gpu", uuids("gpu-1", 3, 4)))))])
+    assert before.nodes["gpu-1"].holders == {}
+    assert sorted(after.nodes["gpu-1"].holders) == [3, 4]
 
 
 def test_the_first_node_ends_the_belief_that_every_node_topology_is_ready() -> None:

@@ -61,10 +61,12 @@ class Life:
         self.asked = self.placed = 0
 
     def live(self) -> str | None:
-        """What is wrong with the first answer that differs; None where none does."""
+        """What is wrong first: an answer that differs, or a Cluster that does; None where nothing is."""
         kept = Fresh()
         for turn in range(TURNS):
             there = self._followed.of(self._fleet.objects)
+            if there != (built := cluster(*self._fleet.objects.values())) or there.forest != built.forest:
+                return f"turn {turn}: what followed events is not what is there"
             found: Placement | None = None
             for _ in range(QUESTIONS):
                 question = self._question(turn, there)

@@ -148,20 +148,20 @@ def _left_on(reader: Reader, value: Pod) -> Iterable[str]:
     return (value.pinned,) if value.pinned and not value.node and not is_booked else ()
 
 
+# What no NodeView reads of a Pod, but for whether it is live and whether it is being deleted.
+_UNREAD = frozenset(
+    {
+        *("phase", "deletion_timestamp", "conditions", "containers", "reason", "message"),
+        *("priority", "resource_version", "created"),
+    }
+)
+_weight = attrgetter(*(field for field in Pod.__struct_fields__ if field not in _UNREAD), "is_live")
+
+
 def _weighs_alike(before: Pod, now: Pod) -> bool:
-    """Whether a Pod takes the same of the same node, for the same share: one that is bound and starts there does. What
-    a NodeView reads of Pods is here."""
-    return (
-        before.node == now.node
-        and before.pinned == now.pinned
-        and before.is_live is now.is_live
-        and before.uid == now.uid
-        and before.requests == now.requests
-        and before.claims == now.claims
-        and before.labels == now.labels
-        and before.owners == now.owners
-        and (before.deletion_timestamp is None) is (now.deletion_timestamp is None)
-    )
+    """Whether a Pod takes the same of the same node, for the same share: one that is bound and starts there does."""
+    is_same_end = (before.deletion_timestamp is None) is (now.deletion_timestamp is None)
+    return is_same_end and bool(_weight(before) == _weight(now))
 
 
 LIVE_PODS_ON = Index[ObjectKey, Pod, str, Pod](_live_on, attrgetter("key"), is_by_node=True)
