@@ -1,15 +1,18 @@
 """What would make a gang fit: each change is placed again, and says what it costs."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.patience import patient
+from closeknit.placement import gradual, lowered, releases, vacancies
 from closeknit.placement import nearest as module
-from closeknit.placement.nearest import MOST_TOLD, nearest
+from closeknit.placement.nearest import MOST_TOLD, inquiry, nearest
 from closeknit.placement.place import can_place, place
 from closeknit.placement.placement import Placement
 from closeknit.placement.request import Request
@@ -181,6 +184,48 @@ def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nearest(fabric_of(ALL), everything, TABLES) == ()
     assert asked < 200
     assert isinstance(place(fabric_of(ALL), wanted(gpus=8), TABLES), Placement)
+
+
+QUESTIONS = [
+    (module, ("place", "can_place", "ideal_gb_s")),
+    (releases, ("place", "can_place", "could_place")),
+    (vacancies, ("place", "can_place")),
+    (gradual, ("can_place",)),
+    (lowered, ("can_place",)),
+]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"gpus": 24},
+        {"gpus": 8, "topology": {"gpusPerNode": 8}},
+        {"gpus": 24, "topology": {"minBusBandwidthGBps": 1, "fabric": {"required": "block"}}},
+        {"gpus": 64},
+    ],
+    ids=["too many", "too wide", "too slow", "too many for the cluster"],
+)
+def test_others_have_a_turn_after_each_question(spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question is a decision, which nobody else may have to wait for more than once."""
+    asked = 0
+
+    def counting(question: Callable[..., object]) -> Callable[..., object]:
+        def ask(*about: object) -> object:
+            nonlocal asked
+            asked += 1
+            return question(*about)
+
+        return ask
+
+    for where, names in QUESTIONS:
+        for name in names:
+            monkeypatch.setattr(where, name, counting(getattr(where, name)))
+    steps = [0]
+    for _ in inquiry(fabric_of(HALF, HALF, HALF, NONE), wanted(**spec), Tables()):
+        steps.append(asked)
+    steps.append(asked)
+    assert asked > 3
+    assert max(then - before for before, then in pairwise(steps)) == 1
 
 
 def test_a_whole_gpu_in_place_of_a_mig_device() -> None:

@@ -2,15 +2,16 @@
 
 What a search may take is a function of the cluster and the job alone: not of the names of nodes, nor of what was
 searched before it, nor of what is known from earlier decisions. So the budget is not spent by whoever comes first, but
-goes in equal parts to the ways that are searched side by side, to the searches of a way, and to the areas of a level. A
-part is what is left after whole halvings, so that one node more or less hardly ever changes it.
+goes in equal parts to the ways that are searched side by side, to the searches of a way, and to the areas of a level,
+and a tree of many levels has less of it. A part is what is left after whole halvings, so that one node more or less
+hardly ever changes it.
 """
 
 from typing import NamedTuple
 
 DECISION_STEPS = 1 << 20  # combinations of steps, some 0.3 s
 SEARCHES = 8  # of one way, as a rule: a few shapes of shares, and thresholds of bandwidth
-FULL_LEVELS = 4  # of a tree, which may take all of it; what is beside an area's own search grows with the levels, too
+FULL_LEVELS = 4  # of a tree that may take all of it: most have three
 AREA_STEPS = 40_000  # that one area takes at most, some 10 ms
 
 
@@ -24,8 +25,7 @@ class Budget(NamedTuple):
         return Budget(self.steps >> max(0, number - 1).bit_length())
 
     def below(self, levels: int) -> "Budget":
-        """What is left of it where the tree has so many levels: each more is searched, too, and the areas of each ask
-        those of the next one more."""
+        """What there is of it for a tree of so many levels: each more is searched, too, and asks the next one more."""
         folds = -(-levels // FULL_LEVELS)
         return self.among(folds * folds)
 

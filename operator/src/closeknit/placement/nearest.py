@@ -91,6 +91,7 @@ def inquiry(cluster: Cluster, request: Request, tables: Tables) -> Inquiry:
         found = yield from _with_less(cluster, request, tables, changes)
     is_known = unknown(cluster, request) is None and request.mig is None  # of one rank, no bandwidth and no set
     best = ideal_gb_s(cluster, request, tables) if is_known else None
+    yield
     freed = (yield from release(cluster, request, tables)) if is_known else None
     vacated = yield from vacate(cluster, request, tables)
     fewer = yield from _fewer(cluster, request, tables)

@@ -72,7 +72,9 @@ _Holders = tuple[Holder, ...]
 
 def release(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, Release | None]:
     """The GPUs that would have to become free; None where nothing was found. Gives others a turn in between."""
-    if not could_place(cluster, request, tables):
+    is_possible = could_place(cluster, request, tables)
+    yield
+    if not is_possible:
         return None
     nodes = yield from _nodes(cluster, request, tables)
     totals = Counter[Holder]()
@@ -121,7 +123,9 @@ def _without(
     nodes."""
     given = _given(nodes, holders)
     freed = cluster.freed(given)
-    there = place(freed, request, tables) if can_place(freed, request, tables) else None
+    is_enough = can_place(freed, request, tables)
+    yield
+    there = place(freed, request, tables) if is_enough else None
     yield
     if not isinstance(there, Placement):
         return None
