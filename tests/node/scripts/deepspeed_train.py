@@ -6,7 +6,7 @@ import os
 import socket
 
 import deepspeed  # type: ignore[import-not-found] # the Pod's Python has it
-import torch  # type: ignore[import-not-found]
+import torch
 
 deepspeed.ops.__compatible_ops__.clear()  # it would compile one for CPUs, for a minute on each node
 deepspeed.init_distributed("gloo")

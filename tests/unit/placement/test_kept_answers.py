@@ -110,7 +110,7 @@ def remember_little(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tables, name, most)
     monkeypatch.setattr(plans, "MANY_PLANS", 2)
     monkeypatch.setattr(fewest, "MANY_MENUS", 4)
-    monkeypatch.setattr(fewest, "MANY_CHOICES", 1)
+    monkeypatch.setattr(fewest, "MANY_PAIRS", 1)
     monkeypatch.setattr(fabric, "MANY_TIMES", 0)
     monkeypatch.setattr(fabric, "FEW_AREAS", 3)
 

@@ -1,4 +1,4 @@
-"""What a decision takes in a tree of many levels, counted in steps: a clock would tell of the machine that it runs on."""
+"""What a decision takes in a tree of many levels, in steps: a clock would tell of the machine that it runs on."""
 
 import sys
 from collections.abc import Sequence
