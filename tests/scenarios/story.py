@@ -21,7 +21,7 @@ from closeknit.lifecycle.answers import NOTHING, Answers, after
 from closeknit.lifecycle.conditions import timestamp
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
+from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan, Stop
 from closeknit.lifecycle.results import (
     Account,
     Created,
@@ -34,6 +34,7 @@ from closeknit.lifecycle.results import (
     Quotas,
     Refused,
     Result,
+    Stopped,
     Stored,
     judged,
 )
@@ -75,6 +76,8 @@ class Story:
         """Service accounts that the operator may not use."""
         self.undeletable: Denial | None = None
         """What the API server says to whoever deletes a Pod."""
+        self.unstoppable: Denial | None = None
+        """What it says to whoever has a Pod stopped."""
         self.quotas: list[Quota] = []
         """Of every namespace."""
         self.answers: dict[str, Answers] = {}
@@ -220,6 +223,17 @@ class Story:
             ]
         claim["status"] = {"allocation": {"devices": {"results": results}}}
 
+    def end_stopped(self) -> None:
+        """Kubelets end the Pods that were stopped, and keep them."""
+        for (kind, _, name), pod in self.objects.items():
+            if kind == "Pod" and pod["spec"].get("activeDeadlineSeconds") == 1 and pod["status"]["phase"] == "Running":
+                ended = {"terminated": {"exitCode": 143, "reason": "Error"}}
+                states = [
+                    {**each, "state": ended} if "running" in each["state"] else each
+                    for each in pod["status"]["containerStatuses"]
+                ]
+                self.change_pod(name, phase="Failed", reason="DeadlineExceeded", containerStatuses=states)
+
     def remove_pod(self, name: str) -> None:
         """The Pod object is gone, and its claim with it."""
         (key,) = [key for key in self.objects if key[0] == "Pod" and key[2] == name]
@@ -286,6 +300,13 @@ class Story:
                 else:
                     self.remove_pod(name)
                 self.written.append(f"delete Pod {name}")
+            case Stop(name, uid):
+                if self.unstoppable is not None:
+                    return [Failed(action, self.unstoppable)]
+                assert self.pod(name)["metadata"]["uid"] == uid
+                self.pod(name)["spec"]["activeDeadlineSeconds"] = 1
+                self.written.append(f"stop Pod {name}")
+                return [Stopped(action)]
             case Delete(kind, name):
                 if (gone := self.objects.pop((kind, plan.job.namespace, name), None)) is not None:
                     self.written.append(f"delete {kind} {name}")

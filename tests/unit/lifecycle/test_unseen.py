@@ -72,7 +72,7 @@ def test_other_gpus_of_the_node_are_tried_before_it_is_left() -> None:
     refused_twice(story)
     ((_, second),) = gpus(story)
     assert first != second
-    (unfit,) = story.status().attempts[-1].unfit or ()
+    (unfit,) = story.status().attempts[-1].unfit or []
     uuid = next(gpu for gpu in topology_uuids(story) if gpu.endswith(f"-{first[0]}"))
     assert (unfit.name, unfit.devices) == ("gpu-1", [uuid])
     story.answers.clear()
