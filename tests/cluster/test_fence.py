@@ -31,7 +31,9 @@ CLAIM = (
     "the operator's claims ask for devices of the class gpu.nvidia.com or mig.nvidia.com, and for NICs of the driver "
     "dra.net by their PCI addresses, without admin access and without a config"
 )
-CHANGES = "the operator makes and deletes its children, and changes nothing of them; a claim goes with its Pod"
+CHANGES = (
+    "the operator makes, stops and deletes its children, and changes nothing else of them; a claim goes with its Pod"
+)
 DELETES = "the operator deletes only Pods and Services that a TrainingJob owns and that have the name of its child"
 ACCOUNT = (
     "a Pod of the operator has the default service account, or one that the operator has the verb use on, too; leave "
@@ -291,8 +293,10 @@ def test_a_running_pod_is_not_changed_even_with_a_right_to_it(bed: Bed, token: P
     here = f"--namespace={bed.namespace}"
     image = '--patch={"spec":{"containers":[{"name":"trainer","image":"registry.example/miner:1"}]}}'
     change = ("patch", "pod", "train-a1-worker-00000", here, image)
-    assert f'User "system:serviceaccount:{NAMESPACE}:{OPERATOR}" cannot patch resource "pods"' in refusal(
-        bed, token, *change
+    assert refusal(bed, token, *change) == CHANGES
+    service = ("label", "service", "train-a1", "a=b", here)
+    assert f'User "system:serviceaccount:{NAMESPACE}:{OPERATOR}" cannot patch resource "services"' in refusal(
+        bed, token, *service
     )
     subresources = "pods/binding,pods/ephemeralcontainers,pods/eviction,pods/exec"
     resources = f"pods,{subresources},services,resourceclaims.resource.k8s.io"
@@ -300,9 +304,9 @@ def test_a_running_pod_is_not_changed_even_with_a_right_to_it(bed: Bed, token: P
     bed.cluster.kubectl(
         "create", "rolebinding", "too-much", "--role=too-much", f"--serviceaccount={NAMESPACE}:{OPERATOR}", here
     )
-    bed.cluster.wait_for(lambda: "cannot patch" not in refusal(bed, token, *change), "the right to be known")
+    bed.cluster.wait_for(lambda: "cannot patch" not in refusal(bed, token, *service), "the right to be known")
     assert refusal(bed, token, *change) == CHANGES
-    assert refusal(bed, token, "label", "service", "train-a1", "a=b", here) == CHANGES
+    assert refusal(bed, token, *service) == CHANGES
     assert refusal(bed, token, "exec", "train-a1-worker-00000", here, "--", "sh").endswith(CHANGES)
     for way in ("binding", "eviction"):
         version, kind = ("v1", "Binding") if way == "binding" else ("policy/v1", "Eviction")
@@ -325,12 +329,33 @@ def test_a_running_pod_is_not_changed_even_with_a_right_to_it(bed: Bed, token: P
     assert refusal(bed, token, "delete", "resourceclaim", "theirs", here) == CHANGES
 
 
+def test_a_pod_may_be_stopped_and_nothing_else_with_it(bed: Bed, token: Path) -> None:
+    bed.submit(**ON_PLUGIN)
+    bed.wait_for_state("Running")
+    here, first = f"--namespace={bed.namespace}", "train-a1-worker-00000"
+    plain = {"metadata": {"name": "bank"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    bed.cluster.apply({"apiVersion": "v1", "kind": "Pod", **_in(plain, bed)})
+
+    def tried(pod: str, *more: tuple[str, Any], seconds: int = 1) -> str:
+        values = [("/spec/activeDeadlineSeconds", seconds), *more]
+        patch = [{"op": "add", "path": path, "value": value} for path, value in values]
+        how = ("--dry-run=server", "--type=json", f"--patch={json.dumps(patch)}")
+        return refusal(bed, token, "patch", "pod", pod, here, *how)
+
+    image = ("/spec/containers/0/image", "registry.example/miner:1")
+    label, finalizer = ("/metadata/labels/app", "bank"), ("/metadata/finalizers", ["example.com/stays"])
+    toleration = ("/spec/tolerations/-", {"operator": "Exists"})
+    assert [tried(first, each) for each in (image, label, finalizer, toleration)] == [CHANGES] * 4
+    assert (tried(first, seconds=2), tried("bank"), tried(first)) == (CHANGES, CHANGES, "")
+
+
 @pytest.mark.usefixtures("token")
-def test_a_job_in_a_namespace_of_the_system_is_refused_in_the_fences_words(bed: Bed) -> None:
+def test_a_job_in_a_namespace_of_the_system_is_refused_before_anything_is_asked(bed: Bed) -> None:
     story, bed.namespace = bed.namespace, "kube-public"
     try:
         bed.submit(**ON_PLUGIN)
-        assert bed.wait_for_reason("TemplateInvalid")["message"].endswith(PLACE)
+        message = bed.wait_for_reason("NamespaceNotServed")["message"]
+        assert message.startswith("closeknit makes no Pods in the namespaces of Kubernetes")
         bed.delete("trainingjob", "train")
     finally:
         bed.namespace = story

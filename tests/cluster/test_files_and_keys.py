@@ -54,7 +54,7 @@ def test_keys_go_with_the_job_files_with_the_attempt_and_the_launcher_ends_it(be
     assert sorted(made) == ["configmaps", "pods", "pods", "secrets", "services"]
     bed.finish("train-a1-worker-00000", "succeed")
     bed.wait_for_state("Succeeded")
-    bed.cluster.wait_for(lambda: bed.names("pods") == ["train-a1-worker-00000"], "the server to be gone")
+    bed.cluster.wait_for(lambda: not bed.live_pods(), "the server to have ended")
 
 
 @pytest.fixture(scope="module")

@@ -108,14 +108,15 @@ def test_the_end_of_a_job_frees_its_gpus(bed: Bed) -> None:
     ]  # fmt: skip
 
 
-def test_a_failed_pod_fails_the_job_and_the_rest_goes(bed: Bed) -> None:
+def test_a_failed_pod_fails_the_job_and_the_rest_is_stopped_and_stays(bed: Bed) -> None:
     bed.submit(**ON_PLUGIN)
     bed.wait_for_state("Running")
     bed.finish("train-a1-worker-00001", "fail")
     status = bed.wait_for_state("Failed")
     failed = next(c for c in status["conditions"] if c["type"] == "Failed")
     assert failed["message"].startswith("container trainer of Pod train-a1-worker-00001 on node gpu-2 ended with exit")
-    bed.cluster.wait_for(lambda: bed.names("pods") == ["train-a1-worker-00001"], "the other Pod to be gone")
+    bed.cluster.wait_for(lambda: not bed.live_pods(), "the other Pod to have ended")
+    assert bed.names("pods") == ["train-a1-worker-00000", "train-a1-worker-00001"]
     bed.wait_for_told("Placed", "PodFailed")
 
 
@@ -141,7 +142,7 @@ def test_a_pod_deleted_after_its_gang_has_run_is_followed_by_an_attempt_at_the_s
     assert [(each["number"], each["reason"], each["charged"]) for each in status["attempts"]] == [
         (1, "ChildDeleted", False)
     ]
-    assert bed.names("pods") == ["train-a2-worker-00000", "train-a2-worker-00001"]
+    assert bed.live_pods() == ["train-a2-worker-00000", "train-a2-worker-00001"]
     assert bed.names("services") == ["train-a2"]
     assert bed.nodes_of_pods() == list(nodes)
 
@@ -184,10 +185,10 @@ def test_a_pod_that_was_deleted_before_its_gang_has_run_and_does_not_go_is_left_
 
 
 def test_nothing_of_the_next_attempt_is_made_before_what_it_needs_is_free(bed: Bed) -> None:
-    """A finalizer keeps a Pod of the first attempt, and with it the GPUs of its node."""
+    """A process that takes its time to end keeps a Pod of the first attempt, and with it the GPUs of its node."""
     bed.submit(**ON_PLUGIN)
     bed.wait_for_state("Running")
-    bed.change("pod", "train-a1-worker-00001", {"metadata": {"finalizers": ["example.com/hold"]}})
+    bed.finish("train-a1-worker-00001", "late")
     bed.delete("pod", "train-a1-worker-00000")
 
     def waits() -> str | None:
@@ -200,9 +201,9 @@ def test_nothing_of_the_next_attempt_is_made_before_what_it_needs_is_free(bed: B
         "waits until what is left of its Pods of before is gone: Pod train-a1-worker-00001 on node gpu-2"
     )
     assert bed.names("pods") == ["train-a1-worker-00001"]
-    bed.change("pod", "train-a1-worker-00001", {"metadata": {"finalizers": None}})
+    bed.finish("train-a1-worker-00001", "fail")
     assert bed.wait_for_state("Running")["attempt"] == 2
-    assert bed.names("pods") == ["train-a2-worker-00000", "train-a2-worker-00001"]
+    assert bed.live_pods() == ["train-a2-worker-00000", "train-a2-worker-00001"]
 
 
 def test_suspend_frees_everything_and_resume_begins_the_next_attempt(bed: Bed) -> None:

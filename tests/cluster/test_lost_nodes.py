@@ -108,7 +108,7 @@ def test_a_gang_runs_on_other_nodes_while_its_pod_on_a_dead_node_still_exists(
     site.wait_for_state("Running")
     assert site.placed_on() == [nodes[0], nodes[2]]
     assert site.ends() == [("ChildDeleted", False)]
-    assert site.names("pods") == ["train-a1-worker-00001", "train-a2-worker-00000", "train-a2-worker-00001"]
+    assert site.live_pods() == ["train-a1-worker-00001", "train-a2-worker-00000", "train-a2-worker-00001"]
 
     # Back again, its GPUs are free only when the Pod is gone.
     site.heal()

@@ -84,11 +84,19 @@ class Bed:
     def names(self, kind: str) -> list[str]:
         return [each["metadata"]["name"] for each in self.all(kind)]
 
+    def live_pods(self) -> list[str]:
+        """Those that are not over: of an attempt that has ended the others stay for a while."""
+        return [pod["metadata"]["name"] for pod in self._live()]
+
     def nodes_of_pods(self) -> list[str | None]:
-        return [pod["spec"].get("nodeName") for pod in self.all("pods")]
+        """Nodes of those that are not over."""
+        return [pod["spec"].get("nodeName") for pod in self._live()]
+
+    def _live(self) -> list[dict[str, Any]]:
+        return [pod for pod in self.all("pods") if pod["status"].get("phase") not in {"Succeeded", "Failed"}]
 
     def finish(self, pod: str, how: str) -> None:
-        """Has kwok end a Pod: succeed or fail."""
+        """Has kwok end a Pod: succeed or fail; or, late, not end it when it is stopped."""
         self.change("pod", pod, {"metadata": {"annotations": {"harness.closeknit.dev/exit": how}}})
 
     def wait_for_nothing(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from closeknit.api.names import GPU_RESOURCE, JOB_LABEL
+from closeknit.cluster.pod import STOPPED_AFTER_S
 from closeknit.controller.resources import PODS, RESOURCE_CLAIMS
 from closeknit.kube.api import JsonObject, Key, Resource
 from faults.store import Change
@@ -136,6 +137,8 @@ class Kubelet(Hand):
         """When to look at it again."""
         if "deletionTimestamp" in pod["metadata"]:
             return self._let_go(run, pod)
+        if pod["spec"].get("activeDeadlineSeconds") == STOPPED_AFTER_S and run.is_started:
+            return self._end(run, pod)
         if not run.is_started:
             if self.time < run.starts_at:
                 return run.starts_at
@@ -155,6 +158,16 @@ class Kubelet(Hand):
         self._finish(pod, code, "Completed" if code == 0 else "Error")
         return inf
 
+    def _end(self, run: _Run, pod: JsonObject) -> float:
+        """It was active for longer than it may be: its containers end, and the Pod stays."""
+        if run.stops_at is None:
+            run.stops_at = self.time + self.chance.choice([0.05, 1.0, 1.0, GRACE_S])
+        if self.time < run.stops_at:
+            return run.stops_at
+        self._stop(self.runs.pop(pod["metadata"]["uid"]))
+        self._finish(pod, 143, "Error", ended="DeadlineExceeded")
+        return inf
+
     def _let_go(self, run: _Run, pod: JsonObject) -> float:
         key = key_of(pod)
         if run.stops_at is None:
@@ -171,14 +184,16 @@ class Kubelet(Hand):
         self.server.remove(PODS, key)
         return inf
 
-    def _finish(self, pod: JsonObject, code: int, reason: str) -> None:
+    def _finish(self, pod: JsonObject, code: int, reason: str, *, ended: str = "") -> None:
+        """`ended`: why the kubelet has ended the Pod as a whole."""
         key = key_of(pod)
         if pod["status"]["phase"] in FINISHED:
             return
-        ended = {"terminated": {"exitCode": code, "reason": reason}}
-        state = [{"name": each["name"], "state": ended} for each in pod["spec"]["containers"]]
+        terminated = {"terminated": {"exitCode": code, "reason": reason}}
+        state = [{"name": each["name"], "state": terminated} for each in pod["spec"]["containers"]]
         phase = "Failed" if code else "Succeeded"
-        self.server.amend(PODS, key, status={**pod["status"], "phase": phase, "containerStatuses": state})
+        status = {**pod["status"], "phase": phase, "containerStatuses": state, **({"reason": ended} if ended else {})}
+        self.server.amend(PODS, key, status=status)
 
     def _stop(self, run: _Run) -> None:
         if run.is_started and _trains(run.pod):

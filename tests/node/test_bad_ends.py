@@ -13,7 +13,11 @@ from node.jobs import Jobs
 pytestmark = pytest.mark.nodes
 
 WAIT = "exec sleep 600"
-CRASH = f"case $HOSTNAME in *1) echo out of tea > /dev/termination-log; exit 3;; esac; {WAIT}"
+TOLD_TO = "crash"  # the file in /reports that a rank waits for
+CRASH = (
+    f"echo ready; case $HOSTNAME in *1) until [ -e /reports/{TOLD_TO} ]; do sleep 0.1; done; "
+    f"echo out of tea > /dev/termination-log; exit 3;; esac; {WAIT}"
+)
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 1; done"
 GRACE_S = 1
 
@@ -31,15 +35,41 @@ def nothing_is_left(jobs: Jobs) -> Iterator[None]:
     jobs.wait_for_nothing()
 
 
-def test_the_crash_of_a_rank_fails_the_job(jobs: Jobs) -> None:
+def test_the_crash_of_a_rank_fails_the_job_beside_whatever_runs_on_and_every_rank_keeps_its_log(jobs: Jobs) -> None:
+    """The other rank, and an exporter in each Pod, would go on: kubelets end them, and so their GPUs are free."""
     jobs.begin("crash")
-    jobs.train(["sh", "-c", CRASH], gpus=16)
+    train_beside_an_exporter(jobs, CRASH)
+    jobs.wait_for_state("Running")
+    for node in jobs.stand.nodes:
+        (node.reports / TOLD_TO).touch()
     jobs.wait_for_end("Failed")
     message = "container trainer of Pod train-a1-worker-00001 on node node-2 ended with exit code 3: out of tea"
     failed = jobs.condition("Failed")
     assert (failed["reason"], failed["message"]) == ("PodFailed", message)
     jobs.wait_for_told("Placed", "PodFailed")
-    jobs.cluster.wait_for(lambda: jobs.names("pods") == ["train-a1-worker-00001"], "the other rank to be gone")
+    assert stopped(jobs) == {"train-a1-worker-00000": "ready", "train-a1-worker-00001": "ready"}
+
+
+def test_a_job_whose_trainers_are_done_is_over_beside_whatever_runs_on(jobs: Jobs) -> None:
+    jobs.begin("done")
+    train_beside_an_exporter(jobs, "echo done")
+    jobs.wait_for_end("Succeeded")
+    assert stopped(jobs) == {"train-a1-worker-00000": "done", "train-a1-worker-00001": "done"}
+
+
+def train_beside_an_exporter(jobs: Jobs, script: str) -> None:
+    names = {"exporter": WAIT, "trainer": script}
+    containers = [{"name": name, "image": DEBIAN.image, "command": ["sh", "-c", names[name]]} for name in names]
+    jobs.submit("train", gpus=16, template={"spec": {"terminationGracePeriodSeconds": 1, "containers": containers}})
+
+
+def stopped(jobs: Jobs) -> dict[str, str]:
+    """What the trainer of each Pod has said, once none of its containers runs any more."""
+    jobs.cluster.wait_for(lambda: not jobs.live_pods(), "all Pods to have ended", 30)
+    for pod in jobs.all("pods"):
+        assert not any("running" in each["state"] for each in pod["status"]["containerStatuses"])
+    here = f"--namespace={jobs.namespace}"
+    return {pod: jobs.cluster.kubectl("logs", pod, "--container=trainer", here).strip() for pod in jobs.names("pods")}
 
 
 def test_an_image_without_the_program_fails_the_job(jobs: Jobs) -> None:
@@ -135,6 +165,23 @@ def test_a_claim_on_gpus_that_somebody_takes_ends_the_attempt(jobs: Jobs) -> Non
     assert jobs.names("pods") == ["thief"]
     jobs.cluster.kubectl("delete", "pod,resourceclaim", "thief", "--namespace=thief")
     jobs.wait_for_state("Running")
+
+
+def test_a_node_that_boots_anew_is_charged_to_nobody(jobs: Jobs) -> None:
+    """containerd then finds the record of a container and no process, and calls that exit code 255."""
+    jobs.begin("reboot")
+    jobs.train(["sh", "-c", WAIT], gpus=8)
+    jobs.wait_for_state("Running")
+    (node,) = (each for each in jobs.stand.nodes if each.site.name == jobs.nodes_of_pods()[0])
+    node.reboot()
+    status = jobs.cluster.wait_for(
+        lambda: jobs.job()["status"] if jobs.job()["status"].get("attempts") else None, "it to end", 60
+    )
+    (ended,) = status["attempts"]
+    assert (ended["reason"], ended["charged"]) == ("NodeLost", False)
+    assert ended["message"].startswith(f"node {node.site.name} lost a container of Pod train-a1-worker-00000")
+    assert jobs.wait_for_state("Running")["attempt"] == 2
+    jobs.cluster.wait_for(lambda: len(jobs.cluster.get("resourceslices")["items"]) == 2, "its GPUs to be offered", 60)
 
 
 def phase(jobs: Jobs, pod: str) -> str | None:

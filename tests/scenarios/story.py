@@ -5,7 +5,7 @@ scheduler and people do is done to the manifests by name. What the API server re
 """
 
 import atexit
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ from closeknit.controller.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRA
 from closeknit.controller.rights import OWN_ACCESS_REVIEWS
 from closeknit.controller.writes import Writes
 from closeknit.kube.api import Api, JsonObject, ListPage, Resource
-from closeknit.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, error_from_status
+from closeknit.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, error_from_status
 from closeknit.kube.head import Head
 from closeknit.lifecycle.answers import NOTHING, Answers, after
 from closeknit.lifecycle.conditions import timestamp
@@ -76,6 +76,8 @@ class Story:
         """Service accounts that the operator may not use."""
         self.undeletable: Denial | None = None
         """What the API server answers to the deletion of a Pod."""
+        self.unstoppable: Denial | None = None
+        """What it answers to whoever has a Pod stopped."""
         self.quotas: list[Quota] = []
         """Of every namespace."""
         self.answers: dict[str, Answers] = {}
@@ -199,6 +201,17 @@ class Story:
             ]
         claim["status"] = {"allocation": {"devices": {"results": results}}}
 
+    def end_stopped(self) -> None:
+        """Kubelets end the Pods that were stopped, and keep them."""
+        for (kind, _, name), pod in self.objects.items():
+            if kind == "Pod" and pod["spec"].get("activeDeadlineSeconds") == 1 and pod["status"]["phase"] == "Running":
+                ended = {"terminated": {"exitCode": 143, "reason": "Error"}}
+                states = [
+                    {**each, "state": ended} if "running" in each["state"] else each
+                    for each in pod["status"]["containerStatuses"]
+                ]
+                self.change_pod(name, phase="Failed", reason="DeadlineExceeded", containerStatuses=states)
+
     def remove_pod(self, name: str) -> None:
         """The Pod object is gone, and its claim with it."""
         (key,) = [key for key in self.objects if key[0] == "Pod" and key[2] == name]
@@ -294,6 +307,21 @@ class StoryApi:
         metadata["resourceVersion"] = self._story.next_version()
         stored["status"] = body["status"]
         self._story.written.append(f"status {body['status']['state']}")
+        return stored
+
+    async def json_patch(
+        self, resource: Resource, name: str, patch: Sequence[JsonObject], *, namespace: str
+    ) -> JsonObject:
+        """See `Api.json_patch`: that by which a Pod is stopped."""
+        if (said := self._story.unstoppable) is not None:
+            raise error_from_status(said.code, msgspec.json.encode({"reason": said.reason, "message": said.message}))
+        stored = self._stored(resource, name, namespace)
+        test, change = patch
+        assert (test["path"], change["path"]) == ("/metadata/uid", "/spec/activeDeadlineSeconds")
+        if stored["metadata"]["uid"] != test["value"]:
+            raise Invalid("the uid is another", code=422, reason="Invalid")
+        stored["spec"]["activeDeadlineSeconds"] = change["value"]
+        self._story.written.append(f"stop Pod {name}")
         return stored
 
     async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str) -> None:

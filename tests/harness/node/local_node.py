@@ -47,6 +47,7 @@ class LocalNode:
         self.folder = cluster.directory.with_name(cgroup)
         self._pids: dict[str, int] = {}
         self._resources: dict[str, str] = {}
+        self._drivers: dict[str, list[str]] = {}
         self._has_numa = False
 
     def __enter__(self) -> Self:
@@ -101,6 +102,18 @@ class LocalNode:
         self.start_program("kubelet", *programs.kubelet(self.folder, self.site, self._programs))
         self._wait_for(self._is_ready, f"node {self.site.name} to be Ready")
 
+    def reboot(self) -> None:
+        """What a boot of the machine looks like to what is there after it: every container has died without a word, and
+        container runtime, kubelet and drivers of claims start on what they had written down. Others run on."""
+        drivers = [name for name in self._resources if name in self._drivers]
+        for name in ("kubelet", "containerd", *drivers):
+            self.stop_program(name)
+        self.run_program("halt", *programs.halt())
+        self._start_containerd()
+        self.start_kubelet()
+        for name in drivers:
+            self.start_program(name, *self._drivers[name])
+
     def change_kubelet(self, *, has_numa: bool = False, **changes: Any) -> None:
         """Starts the kubelet anew with these fields of its configuration; with none, as it was. What its managers of
         CPUs and memory have written down goes, as it must with a policy: its Pods keep what they have. `has_numa`: it
@@ -136,13 +149,15 @@ class LocalNode:
         device has another `name`."""
         driver = machine.get("driver", GPU_DRA_DRIVER)
         told = self._told(machine, name)
-        self.start_program(name, *programs.dra_driver(self.folder, told, self.site, self._programs))
+        self._drivers[name] = programs.dra_driver(self.folder, told, self.site, self._programs)
+        self.start_program(name, *self._drivers[name])
         self._resources[name] = driver
         self._wait_for(lambda: bool(self._slices(driver)), f"the ResourceSlice of {driver} on {self.site.name}")
 
     def withdraw_claims(self, name: str = "gpus") -> None:
         """Ends the DRA driver; its slices go at once, where the kubelet would wait half a minute for its return."""
         self.stop_program(name)
+        del self._drivers[name]
         self._cluster.kubectl("delete", "resourceslices", *self._slices(self._resources.pop(name)))
 
     def _told(self, machine: Mapping[str, Any], name: str) -> Path:
@@ -172,11 +187,15 @@ class LocalNode:
             raise ClusterError(f"node {self.site.name} did not start; its words are above")
         image = self.folder / "inmate.tar"
         write_inmate_image(image, self._programs["inmate"])
-        self.start_program("containerd", *programs.containerd(self.folder, self._programs))
-        log = self.folder / "logs" / "containerd.log"
-        self._wait_for(lambda: "containerd successfully booted" in log.read_text(), "containerd to be up")
+        self._start_containerd()
         self.import_image(image)
         self.start_kubelet()
+
+    def _start_containerd(self) -> None:
+        log, booted = self.folder / "logs" / "containerd.log", "containerd successfully booted"
+        before = log.read_text().count(booted) if log.exists() else 0
+        self.start_program("containerd", *programs.containerd(self.folder, self._programs))
+        self._wait_for(lambda: log.read_text().count(booted) > before, "containerd to be up")
 
     def _is_ready(self) -> bool:
         conditions = self._status().get("conditions", [])

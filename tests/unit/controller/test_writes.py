@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import JobKey, PendingReason
+from closeknit.cluster.kinds import Stream
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.resources import EVENTS, PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.controller.rights import OWN_ACCESS_REVIEWS
+from closeknit.controller.turn import versions
 from closeknit.controller.writes import IN_FLIGHT, PODS_AHEAD, Writes
 from closeknit.kube.api import JsonObject, Resource
 from closeknit.kube.errors import Forbidden, Unavailable
 from closeknit.lifecycle.answers import NOTHING, Answers, Refusing, after
-from closeknit.lifecycle.plan import Delete, Plan
+from closeknit.lifecycle.plan import Delete, Plan, Stop
 from closeknit.lifecycle.results import Failure, Result, unfinished
 from faults import virtual_time
 from faults.fault import Delay, Fault, Refuse
@@ -169,6 +171,38 @@ def test_pods_that_may_not_be_deleted_are_remembered_with_the_reason(api: type[M
     assert answers.undeleted.names == ("train-a1-worker-00000", "train-a1-worker-00001")
     assert answers.undeleted.denial.failure is (Failure.NO_RIGHT if api is Powerless else Failure.FORBIDDEN)
     assert set(asked) == {"delete"}
+
+
+def stop(pod: str, uid: str | None = None, *faults: Fault) -> tuple[Answers, Sequence[Result], Store]:
+    """One Pod of a gang is to be stopped, over an API server with these faults."""
+    _, _, store = written()
+    there = {each["metadata"]["name"]: each["metadata"]["uid"] for each in store.objects(PODS)}
+    plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 1, actions=(Stop(pod, uid or there.get(pod, "gone")),))
+    writes = Writes(MemoryApi(store, faults), Metrics(), lambda: NOW, "test")
+    results = virtual_time.run(writes.apply(plan))
+    return after(NOTHING, plan, results, NOW), results, store
+
+
+def deadlines(store: Store) -> list[object]:
+    return [pod["spec"].get("activeDeadlineSeconds") for pod in store.objects(PODS)]
+
+
+def test_a_pod_is_stopped_by_a_deadline_and_is_waited_for_in_its_stream() -> None:
+    answers, results, store = stop("train-a1-worker-00001")
+    assert (deadlines(store), answers.stop_refused) == ([None, 1, None, None], False)
+    assert versions(results) == {Stream.CHILD_PODS: str(store.rv)}
+
+
+@pytest.mark.parametrize(("pod", "uid"), [("train-a1-worker-00009", None), ("train-a1-worker-00001", "another")])
+def test_a_pod_that_is_gone_or_is_another_by_now_is_left_alone(pod: str, uid: str | None) -> None:
+    answers, results, store = stop(pod, uid)
+    assert (deadlines(store), unfinished(results, "uid"), answers.stop_refused) == ([None] * 4, None, False)
+
+
+def test_that_a_pod_may_not_be_stopped_is_remembered() -> None:
+    forbidden = Forbidden('pods "x" is forbidden: cannot patch', code=403, reason="Forbidden")
+    answers, _, store = stop("train-a1-worker-00001", None, Fault(Refuse(forbidden), "json_patch", PODS))
+    assert (deadlines(store), answers.stop_refused) == ([None] * 4, True)
 
 
 def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:

@@ -42,6 +42,7 @@ def test_a_job_whose_trainers_have_succeeded_is_over_whatever_is_beside_them(bes
         story.change_pod(pod, phase=phase, containerStatuses=containers(trainer=exited(0), exporter=beside))
     story.settle()
     assert outcome(story) == (State.SUCCEEDED, [(1, "Succeeded", False)])
+    story.end_stopped()
     assert all(story.pod(pod)["status"]["phase"] != "Running" for pod in story.pods()), "GPUs are held"
 
 

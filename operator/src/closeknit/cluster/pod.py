@@ -22,11 +22,18 @@ from closeknit.cluster.requests import CPU, MEMORY, Amounts, Asked, ContainerGiv
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 UUIDS = ("GPU-", "MIG-")  # what uuids begin with; a device plugin may number its devices instead
+_LONGEST_GRACE_S = 10**9  # of whatever number, so that moments can be told by it
 KEPT_WORDS = 1000  # of a Pod's own message
 # What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
 KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
 # The kubelet's reason of a container that it has ended to start all of the Pod's again, as a rule of one says.
 _RESTARTED = "RestartingAllContainers"
+
+
+DEFAULT_GRACE_S = 30  # Kubernetes' terminationGracePeriodSeconds
+# The least that activeDeadlineSeconds may be. A kubelet that finds a Pod active for longer ends its containers with
+# their grace period and calls it Failed (DeadlineExceeded); the Pod stays, and what it has said.
+STOPPED_AFTER_S = 1
 
 
 class ContainerState(msgspec.Struct, frozen=True):
@@ -70,6 +77,10 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     ascending; all that it requests, or none."""
 
     pinned: str = ""  # node that a child of ours is made for
+    is_stopped: bool = False
+    """Whether its kubelet is told to end it, and to keep it with its logs: it may be active for STOPPED_AFTER_S."""
+    grace_s: int = DEFAULT_GRACE_S
+    """How long its containers are given to end."""
     resource_version: str = ""
     created: str = ""  # by the API server's clock
     deletion_timestamp: str | None = None
@@ -94,6 +105,11 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     def is_live(self) -> bool:
         """Whether it holds what it was given; a Pod being deleted still does."""
         return self.phase not in FINISHED_PHASES
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a container of it runs or has ended, so that it may have said something."""
+        return any(container.running or container.exit_code is not None for container in self.containers)
 
     @property
     def gpu_count(self) -> int:
@@ -213,6 +229,8 @@ class _PodSpec(Asked, frozen=True):
     priority: int | None = None
     resource_claims: list[_PodClaim] | None = None
     affinity: WireAffinity | None = None
+    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class _Terminated(WireStruct, frozen=True):
@@ -309,6 +327,8 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
     return msgspec.structs.replace(
         others,
         pinned=pin(spec.affinity) if others.job_owner is not None else "",
+        is_stopped=spec.active_deadline_seconds == STOPPED_AFTER_S,
+        grace_s=_grace_s(spec),
         resource_version=metadata.resource_version or "",
         created=metadata.creation_timestamp or "",
         deletion_timestamp=metadata.deletion_timestamp,
@@ -325,6 +345,11 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
         reason=status.reason or "",
         message=(status.message or "")[:KEPT_WORDS],
     )
+
+
+def _grace_s(spec: _PodSpec) -> int:
+    grace_s = spec.termination_grace_period_seconds
+    return DEFAULT_GRACE_S if grace_s is None else max(0, min(grace_s, _LONGEST_GRACE_S))
 
 
 def _lodger(namespace: str, name: str, node: str, taken: dict[str, int]) -> Lodger:

@@ -7,7 +7,7 @@ from closeknit.api.names import JobKey
 from closeknit.cluster.kinds import Stream
 from closeknit.controller.sight import Sight
 from closeknit.lifecycle.child_kinds import CHILD_KINDS
-from closeknit.lifecycle.results import Created, Deleted, Exists, Result, Stored
+from closeknit.lifecycle.results import Created, Deleted, Exists, Result, Stopped, Stored
 
 DELETION_SEEN_S = 5.0  # a deletion that is not seen by then is asked for again
 
@@ -48,6 +48,8 @@ def versions(results: Iterable[Result]) -> dict[Stream, str]:
                 source: Stream | None = Stream.TRAINING_JOBS
             case Created(manifest, version, is_probe=False) | Exists(manifest, version=version, is_probe=False):
                 source = CHILD_KINDS[manifest["kind"]].stream
+            case Stopped(version=version):
+                source = Stream.CHILD_PODS
             case _:
                 continue
         if source is not None and version.isdecimal() and int(version) > int(newest.get(source, "0")):

@@ -19,6 +19,7 @@ from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, TRAINING_JOB, Job
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.meta import Owner
+from closeknit.cluster.pod import STOPPED_AFTER_S
 from closeknit.cluster.quota import quotas
 from closeknit.controller.denial import denial
 from closeknit.controller.keys import with_key_pair
@@ -33,12 +34,12 @@ from closeknit.controller.resources import (
 )
 from closeknit.controller.rights import may
 from closeknit.kube.api import Api, JsonObject, Resource
-from closeknit.kube.errors import AlreadyExists, ApiError, NotFound
+from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
 from closeknit.launch.gang import Manifest
 from closeknit.launch.owner import owned
 from closeknit.lifecycle.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.demand import Demand
-from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan
+from closeknit.lifecycle.plan import Action, Create, Delete, Notice, Plan, Stop
 from closeknit.lifecycle.results import (
     Account,
     Created,
@@ -50,6 +51,7 @@ from closeknit.lifecycle.results import (
     Quotas,
     Refused,
     Result,
+    Stopped,
     Stored,
     Unseen,
     changed,
@@ -230,6 +232,8 @@ class Writes:
                 return await self._created(plan, action.manifest, action.owns, told)
             case Delete():
                 return told.add(await self._deleted(plan, action, told))
+            case Stop():
+                return told.add(await self._stopped(plan, action))
 
     async def _created(self, plan: Plan, manifest: Manifest, owns: Sequence[Manifest], told: _Told) -> Judgement:
         """Makes a child, and notes what it owns. Nothing is made where another child of this gang was refused
@@ -304,6 +308,21 @@ class Writes:
                 refused = replace(refused, failure=Failure.NO_RIGHT)
             return Failed(action, refused)
         return Deleted(action)
+
+    async def _stopped(self, plan: Plan, action: Stop) -> Result:
+        resource = BY_KIND["Pod"]
+        patch: list[JsonObject] = [
+            {"op": "test", "path": "/metadata/uid", "value": action.uid},
+            {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": STOPPED_AFTER_S},
+        ]
+        call = self._api.json_patch(resource, action.name, patch, namespace=plan.job.namespace)
+        try:
+            stopped = await self._sent("patch", resource, call)
+        except (NotFound, Invalid):  # it is gone, or another one has its name
+            return Stopped(action)
+        except ApiError as error:
+            return Failed(action, denial(error))
+        return Stopped(action, _version(stopped))
 
     async def _tell(self, plan: Plan, notice: Notice) -> None:
         """Sends the Event. One that gets lost is not sent again: the status has it all."""

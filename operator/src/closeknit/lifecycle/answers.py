@@ -18,7 +18,7 @@ from closeknit.lifecycle.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.children import owner_of
 from closeknit.lifecycle.conditions import is_true
 from closeknit.lifecycle.pauses import is_between
-from closeknit.lifecycle.plan import Addition, Create, Delete, Plan
+from closeknit.lifecycle.plan import Addition, Create, Delete, Plan, Stop
 from closeknit.lifecycle.quota import CPUS, shortfalls, words
 from closeknit.lifecycle.results import (
     FORBIDDEN,
@@ -62,6 +62,8 @@ _LONGEST_PAUSE_S = {
     PendingReason.NAMESPACE_NOT_SERVED: 300,
 }
 
+
+_COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
 
 _Refusal = Refused | Exists | Quotas | Account
 """Results that may say that nothing comes of it until somebody changes something."""
@@ -124,6 +126,10 @@ class Answers:
     cpus_refused: bool = False
     """Whether its quotas or limits do not admit the CPUs that trainers are given beyond their template. After a restart
     that is found out anew: by reading the quotas, before anything is written, or by one Pod that is refused."""
+    are_pods_counted: bool = False
+    """Whether a quota of its namespace counts Pods that are over, too."""
+    stop_refused: bool = False
+    """Whether the API server does not let us have a Pod stopped, so that Pods are deleted instead."""
     undeleted: Undeleted | None = None
     """Pods of it that the API server does not let go."""
     told_at: datetime | None = None
@@ -145,11 +151,13 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
     """What is known after these results of the Plan's writes. Of several refused children the first counts, as one."""
     refused = next((result for result in results if judged(result, plan.uid) is Judgement.REFUSED), None)
     for result in results:
-        if judged(result, plan.uid) is not Judgement.REFUSED:
+        if isinstance(result, Quotas) or judged(result, plan.uid) is not Judgement.REFUSED:
             answers = _learned(answers, plan, result, now)
     if any(_is_unseen_and_unmade(result, plan.uid) for result in results):
         answers = replace(answers, service_of=0)  # the Service alone is not enough: all is asked for once more
     answers = _undeleted(answers, results)
+    if any(_is_refused_stop(result) for result in results):
+        answers = replace(answers, stop_refused=True)
     if plan.status is None and plan.notice is not None:
         answers = replace(answers, noticed_at=now)
     if not isinstance(refused, _Refusal):
@@ -173,6 +181,8 @@ def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Ans
                 rejections=0 if has_run else answers.rejections,
                 swept=answers.swept if plan.status.placement is None else 0,
             )
+        case Quotas(found=found):
+            return replace(answers, are_pods_counted=any(_COUNTED in quota.hard for quota in found))
         case Created(manifest, is_probe=False) | Exists(manifest) if manifest["kind"] == "Service":
             return replace(answers, service_of=plan.attempt)
         case Deleted(action) | Failed(Delete() as action) if action.kind == "Service" and action.name == service_name(
@@ -200,6 +210,10 @@ def _is_unseen_and_unmade(result: Result, uid: str) -> bool:
             return is_unseen and judged(result, uid) is Judgement.AGAIN
         case _:
             return False
+
+
+def _is_refused_stop(result: Result) -> bool:
+    return isinstance(result, Failed) and isinstance(result.action, Stop) and result.denial.failure in FORBIDDEN
 
 
 def _undeleted(answers: Answers, results: Sequence[Result]) -> Answers:

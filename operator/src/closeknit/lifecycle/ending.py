@@ -21,6 +21,7 @@ from closeknit.lifecycle.blame import TABLE, Blame, Follows, Row, end_reason
 from closeknit.lifecycle.gangs import Lost, uuids
 from closeknit.lifecycle.obstacles import Obstacle, told
 from closeknit.lifecycle.plan import Delete, Plan
+from closeknit.lifecycle.remains import remains
 from closeknit.lifecycle.remedies import called_for
 from closeknit.lifecycle.shortcoming import Shortcoming, shortcoming
 from closeknit.lifecycle.subject import deletions
@@ -42,7 +43,10 @@ def end(
     status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen, lacks=lacks)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     notice = subject.notice(reason, message, action=EventAction.RESTART, warning=True)
-    return subject.plan(status, actions=(*deletions(subject.children.own), service), notice=notice)
+    made_by_others = deletions(attempt.replaced)
+    gone = {each.name for each in made_by_others}
+    left = [each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in gone]
+    return subject.plan(status, actions=(*made_by_others, *left, service), notice=notice)
 
 
 def is_cordoned(view: NodeView | None) -> bool:
@@ -237,7 +241,8 @@ def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
         message += f"; {len(found) - 1} more failed"
     status = statuses.finished(subject.job, subject.now, EndReason.POD_FAILED, message, succeeded=False)
     notice = subject.notice(EndReason.POD_FAILED, message, action=EventAction.FINISH, warning=True)
-    return subject.plan(status, actions=deletions(subject.children.live), notice=notice)
+    left = remains(subject, subject.attempt, ended=subject.now, is_over=True).actions
+    return subject.plan(status, actions=left, notice=notice)
 
 
 def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | None:

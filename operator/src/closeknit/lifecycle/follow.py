@@ -23,6 +23,7 @@ from closeknit.lifecycle.keep import keep
 from closeknit.lifecycle.patience import patient_until, unknown_preference
 from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Action, Delete, Plan, Telling
+from closeknit.lifecycle.remains import Remains, remains
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
 from closeknit.placement.words import listed
@@ -71,18 +72,20 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
         case Cause.BEING_DELETED | Cause.PUT_ASIDE:
             return empty(job)  # being deleted, its children have it as owner and go with it
         case Cause.NOT_ASKED:
-            return replace(empty(job), actions=_undone(subject))
+            return replace(empty(job), actions=_undone(subject)).woken_at(now, _left(subject).until)
         case Cause.MISTAKE:
             assert refusal.error is not None  # noqa: S101 - of this cause, for the type checker
             return erred(job, now, refusal.error)
         case Cause.OVER:
             status = statuses.over(job, now, _stays(subject))
-            return subject.plan(status, actions=deletions(subject.children.live))
+            left = remains(subject, subject.attempt, is_over=True)
+            return subject.plan(status, actions=left.actions).woken_at(now, left.until)
         case Cause.SUSPENDED:
             return _suspend(subject)
         case Cause.LEFTOVERS | Cause.PAUSE:
-            gone = deletions(subject.children.own)
-            return subject.plan(statuses.cleaning(job, now), actions=gone, wake_after_s=wake_after_s)
+            left = _left(subject)
+            plan = subject.plan(statuses.cleaning(job, now), actions=left.actions, wake_after_s=wake_after_s)
+            return plan.woken_at(now, left.until)
         case Cause.NUMBER_HELD:
             return subject.plan(statuses.passed_over(job, now))
         case Cause.NO_FIT:
@@ -92,9 +95,10 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
             kept = subject.cluster.volumes_of(job).words
             others = (*until, *((away.words,) if away.words else ()), *((f"its volumes: {kept}",) if kept else ()))
             message = "; ".join((refusal.message, *others))
-            return _refuse(subject, replace(refusal, message=message), wake_after_s, patience)
+            refused = _refuse(subject, replace(refusal, message=message), wake_after_s, patience)
+            return refused.woken_at(now, _left(subject).until)
         case Cause.REFUSED:
-            return _refuse(subject, refusal, wake_after_s)
+            return _refuse(subject, refusal, wake_after_s).woken_at(now, _left(subject).until)
 
 
 def _refuse(
@@ -167,7 +171,17 @@ def _undone(subject: Subject) -> tuple[Action, ...]:
     elif subject.job.status.placement is not None:
         services = (attempt,)
     name = subject.job.metadata.name
-    return (*deletions(subject.children.own), *(Delete("Service", service_name(name, number)) for number in services))
+    gone = (Delete("Service", service_name(name, number)) for number in services)
+    return (*_left(subject).actions, *gone)
+
+
+def _left(subject: Subject) -> Remains:
+    """What is to be done about all Pods of a job that is not to have any: those of the attempt that is to come, or was
+    taken back, have said nothing."""
+    own = subject.children.own
+    to_come = tuple(pod for pod in own if pod.attempt is not None and pod.attempt >= subject.attempt)
+    left = remains(subject, subject.attempt - 1)
+    return Remains((*deletions(to_come), *left.actions), left.until)
 
 
 def _stays(subject: Subject) -> str | None:
@@ -187,8 +201,12 @@ def _suspend(subject: Subject) -> Plan:
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     status = statuses.suspended(subject.job, subject.now, _stays(subject))
     note = f"spec.suspend is true{': its GPUs are free as soon as its Pods are gone' if booked else ''}"
-    return subject.plan(
+    live = deletions(subject.children.live)
+    left = remains(subject, subject.attempt - 1)
+    old = (action for action in left.actions if isinstance(action, Delete) and action not in live)
+    plan = subject.plan(
         status,
-        actions=(*deletions(subject.children.live), *((service,) if booked else ())),
+        actions=(*live, *old, *((service,) if booked else ())),
         notice=subject.notice(EndReason.SUSPENDED, note, action=EventAction.SUSPEND),
     )
+    return plan.woken_at(subject.now, left.until)

@@ -32,11 +32,12 @@ from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.misplaced import misplaced
 from closeknit.lifecycle.obstacles import Obstacle, obstacles, stays_from, told
 from closeknit.lifecycle.pauses import is_between, restart_at
-from closeknit.lifecycle.plan import Action, Delete, Notice, Plan
+from closeknit.lifecycle.plan import Action, Notice, Plan
+from closeknit.lifecycle.remains import remains
 from closeknit.lifecycle.shared import shared
 from closeknit.lifecycle.shortcoming import Shortcoming, harmed, shortcoming, together
 from closeknit.lifecycle.stuck import stuck
-from closeknit.lifecycle.subject import deletions, seconds_until
+from closeknit.lifecycle.subject import seconds_until
 from closeknit.lifecycle.verification import is_mismatched, verified
 
 _STARTED = frozenset({"Running", "Succeeded"})  # phases
@@ -63,15 +64,12 @@ def keep(attempt: Attempt, *, is_fit: bool) -> Plan:
     held_up = None if attempt.has_run else stuck(attempt)
     if isinstance(held_up, Plan):
         return held_up
-    old = deletions(subject.children.before(attempt.booking.attempt))
-    plan = _complete(attempt, old) if is_gone or attempt.unclaimed else _watch(attempt, old)
-    if held_up is None:
-        return plan
-    pauses_s = (plan.wake_after_s, seconds_until(held_up, subject.now))
-    return replace(plan, wake_after_s=min(pause_s for pause_s in pauses_s if pause_s is not None))
+    left = remains(subject, attempt.booking.attempt - 1)
+    plan = _complete(attempt, left.actions) if is_gone or attempt.unclaimed else _watch(attempt, left.actions)
+    return plan.woken_at(subject.now, held_up, left.until)
 
 
-def _complete(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
+def _complete(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
     """Makes what is missing of a gang that has not run yet."""
     subject = attempt.subject
     if attempt.shares is not attempt.booking.shares:
@@ -130,7 +128,7 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
     return plan
 
 
-def _wait_for(attempt: Attempt, in_the_way: tuple[Obstacle, ...], old: tuple[Delete, ...]) -> Plan:
+def _wait_for(attempt: Attempt, in_the_way: tuple[Obstacle, ...], old: tuple[Action, ...]) -> Plan:
     """Nothing is made while it would meet what is left of before. What is waited for is told if it lasts, and anew once
     a minute at most: the Pods of a large gang go one by one."""
     subject, words, begun = attempt.subject, told(in_the_way), attempt.begun
@@ -147,7 +145,7 @@ def _is_told_to_wait(attempt: Attempt) -> bool:
     return running is not None and running.reason == ConditionReason.RESTARTING
 
 
-def _watch(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
+def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
     """Looks after a gang all of whose Pods are there."""
     subject = attempt.subject
     is_over_rdma = all(share.nics for share in attempt.booking.shares if share.server is None)
@@ -211,7 +209,7 @@ def _told(attempt: Attempt) -> Notice | None:
     )
 
 
-def _start(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
+def _start(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
     """Not all Pods run yet. That no scheduler looks at them is said if it lasts, and taken back when one does."""
     if (held_up := unstarted.words(attempt)) is not None:
         return _not_starting(attempt, held_up, old)
@@ -228,7 +226,7 @@ def _start(attempt: Attempt, old: tuple[Delete, ...]) -> Plan:
     return subject.plan(statuses.starting(subject.job, subject.now, ConditionReason.STARTING, words), actions=old)
 
 
-def _not_starting(attempt: Attempt, words: str, old: tuple[Delete, ...]) -> Plan:
+def _not_starting(attempt: Attempt, words: str, old: tuple[Action, ...]) -> Plan:
     """It is said once: a kubelet says the same of an image in other words every few seconds."""
     subject = attempt.subject
     running = found(subject.job.status.conditions, ConditionType.RUNNING)

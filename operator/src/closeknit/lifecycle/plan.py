@@ -8,8 +8,10 @@ exists, the end of an attempt before any child goes, and of a gang whose first P
 told.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import Enum
+from math import inf
 
 from closeknit.api.names import EndReason, EventAction, EventReason, ExclusionReason, JobKey, PendingReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
@@ -36,7 +38,16 @@ class Delete:
     uid: str | None = None
 
 
-Action = Create | Delete
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Has the kubelet of one Pod, that of this uid, end its containers. The Pod stays, with its logs, and holds nothing
+    any more."""
+
+    name: str
+    uid: str
+
+
+Action = Create | Delete | Stop
 
 
 class Addition(Enum):
@@ -95,6 +106,13 @@ class Plan:
     """What its words mean to the job, where there is nothing else to write: such a Plan may be left for later."""
     error: Exception | None = field(default=None, compare=False)
     """What went wrong in deciding on this job: a mistake of ours, and no reason to leave the other jobs alone."""
+
+    def woken_at(self, now: datetime, *moments: datetime | None) -> "Plan":
+        """The Plan, after which the job is looked at again at the first of these moments at the latest."""
+        pauses_s = [max(0.0, (each - now).total_seconds()) for each in moments if each is not None]
+        if not pauses_s:
+            return self
+        return replace(self, wake_after_s=min(*pauses_s, inf if self.wake_after_s is None else self.wake_after_s))
 
     @property
     def writes(self) -> bool:

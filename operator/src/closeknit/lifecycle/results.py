@@ -14,7 +14,7 @@ from closeknit.cluster.pod import Pod, WirePod, pod
 from closeknit.cluster.quota import Quota
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.demand import Demand
-from closeknit.lifecycle.plan import Action, Delete
+from closeknit.lifecycle.plan import Action, Delete, Stop
 from closeknit.lifecycle.quota import Shortfall, shortfalls
 
 
@@ -118,6 +118,14 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """A Pod is told to end; one that is not there is just as good."""
+
+    action: Stop
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """Something else was not written: the status, where `action` is None, or a deletion; or what has a name was not
     read."""
@@ -126,7 +134,7 @@ class Failed:
     denial: Denial
 
 
-Result = Stored | Created | Exists | Unseen | Refused | Quotas | Account | Deleted | Failed
+Result = Stored | Created | Exists | Unseen | Refused | Quotas | Account | Deleted | Stopped | Failed
 
 
 def changed(sent: Manifest, made: Mapping[str, Any]) -> Denial | None:
