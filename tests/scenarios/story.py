@@ -265,7 +265,7 @@ class Story:
         job["metadata"]["resourceVersion"] = str(self._serial)
         job["status"] = plan.status.wire()
         self.written.append(f"status {plan.status.state}")
-        return Stored(None, str(self._serial))
+        return Stored(str(self._serial))
 
     def _act(self, plan: Plan, action: Action) -> list[Result]:
         match action:

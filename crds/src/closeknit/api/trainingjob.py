@@ -3,10 +3,15 @@
 Everything in the spec but suspend, priorityClassName, queue, elastic and ttlSecondsAfterFinished is immutable.
 """
 
+import json
+import zlib
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, TypeVar, final
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, GetCoreSchemaHandler, StringConstraints, model_validator
+from pydantic_core import core_schema
 
 from closeknit.api.quantity import DURATION_PATTERN, QUANTITY_PATTERN, quantity
 from closeknit.api.wire import FieldError, Label, Name, Wire
@@ -92,6 +97,7 @@ class RestartAction(StrEnum):
     RESTART_FREE = "RestartFree"
 
 
+T = TypeVar("T")
 Bytes = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
@@ -217,12 +223,91 @@ class PodTemplate(Wire):
     """The PodSpec. The container named trainer, or the only one, gets the GPUs."""
 
 
+@final
+class PackedTemplate:
+    """A PodTemplate as compressed JSON, which most of the time nobody reads: 256 KiB of JSON are 4.5 MB of Python's
+    objects, and thousands of jobs may wait.
+
+    Templates of equal content are equal, in whatever order their objects' members were written.
+    """
+
+    holds: ClassVar[type[Wire]] = PodTemplate
+
+    __slots__ = ("__weakref__", "_facts", "packed")
+
+    def __init__(self, packed: bytes) -> None:
+        self.packed = packed
+        self._facts: dict[Callable[[PodTemplate], Any], Any] = {}
+
+    @classmethod
+    def of(cls, template: PodTemplate) -> "PackedTemplate":
+        """The template, packed."""
+        metadata = template.metadata.model_dump(exclude_defaults=True)
+        text = json.dumps(
+            [metadata, template.spec], ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":")
+        )
+        return cls(zlib.compress(text.encode(errors="surrogatepass")))
+
+    @property
+    def metadata(self) -> TemplateMetadata:
+        """Labels and annotations of the Pods."""
+        return self.read().metadata
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The PodSpec, to be read and not to be changed."""
+        return self.read().spec
+
+    def read(self) -> PodTemplate:
+        """The template, unpacked, to be read and not to be changed."""
+        return _unpacked(self.packed)
+
+    def once(self, fact: Callable[[PodTemplate], T]) -> T:
+        """What a pure function finds in it: asked once, and kept with the template. What it finds must be small."""
+        if fact not in self._facts:
+            self._facts[fact] = fact(self.read())
+        found: T = self._facts[fact]
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PackedTemplate) and self.packed == other.packed
+
+    def __hash__(self) -> int:
+        return hash(self.packed)
+
+    def __repr__(self) -> str:
+        return f"PackedTemplate({len(self.packed)} bytes)"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """It is read and written as a PodTemplate."""
+
+        def packed(value: Any, read: Callable[[Any], PodTemplate]) -> PackedTemplate:
+            return value if isinstance(value, PackedTemplate) else cls.of(read(value))
+
+        def written(template: PackedTemplate) -> dict[str, Any]:
+            return template.read().wire()
+
+        return core_schema.no_info_wrap_validator_function(
+            packed,
+            handler.generate_schema(PodTemplate),
+            serialization=core_schema.plain_serializer_function_ser_schema(written),
+        )
+
+
+# Who makes the Pods of a gang reads its template some ten times, and that of its parameter servers.
+@lru_cache(maxsize=2)
+def _unpacked(packed: bytes) -> PodTemplate:
+    metadata, spec = json.loads(zlib.decompress(packed).decode(errors="surrogatepass"))
+    return PodTemplate(metadata=TemplateMetadata.model_construct(**metadata), spec=spec)
+
+
 class ParameterServers(Wire):
     """CPU tasks of the parameter-server strategy (TensorFlow, Custom)."""
 
     replicas: Annotated[int, Field(ge=1, le=1024)]
     """Number of these tasks: parameter servers; of TensorFlow's the first is the chief, so that 2 are the least."""
-    template: PodTemplate
+    template: PackedTemplate
     """Pod template of each parameter server, in the same form as the job's template."""
 
 
@@ -292,7 +377,7 @@ class TrainingJobSpec(Wire):
     """Seconds after which a finished job is deleted."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     """Seconds of run time after which the job fails."""
-    template: PodTemplate
+    template: PackedTemplate
     """The Pods' template: metadata (labels and annotations) and spec, which is required, any PodSpec, and judged by the
     API server when it sees the Pods. The container named trainer, or the only one, gets the GPUs."""
 

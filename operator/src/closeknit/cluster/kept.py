@@ -20,7 +20,7 @@ from closeknit.cluster.mig import mig_resource
 from closeknit.cluster.objects import DeviceClass, Node, PriorityClass
 from closeknit.cluster.pod import Lodger, Pod
 from closeknit.cluster.report import AgentReport, Allocation
-from closeknit.cluster.requests import Needs, needs
+from closeknit.cluster.requests import Needs, needs_of
 from closeknit.cluster.servers import needs_of_one
 from closeknit.cluster.table import Index, ObjectKey, Reader, Table, by_key, by_name
 
@@ -60,7 +60,7 @@ def _booked(job: TrainingJob | InvalidJob) -> Booked | None:
         return None
     if isinstance(job, InvalidJob):
         return Booked(found, (), (), "")
-    return Booked(found, needs(job.spec.template.spec), needs_of_one(job.spec), job.spec.gpu.mig or "")
+    return Booked(found, needs_of(job.spec.template), needs_of_one(job.spec), job.spec.gpu.mig or "")
 
 
 def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]:

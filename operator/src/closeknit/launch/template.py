@@ -5,14 +5,14 @@ so that `pod` works on every template that passes, whatever JSON it is.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from closeknit.api.affinity import required_node_affinity
 from closeknit.api.names import CLAIMED_PREFIX, GPU_RESOURCE, GROUP, MIG_RESOURCE_PREFIX, TRAINER_CONTAINER
 from closeknit.api.objects import TrainingJob
 from closeknit.api.opaque import MalformedError, found, list_at, object_at, objects_at, short
-from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, RdmaPolicy, TemplateMetadata
+from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, PackedTemplate, PodTemplate, RdmaPolicy, TemplateMetadata
 from closeknit.cluster.exposure import asked, exposure
 from closeknit.cluster.requests import needs
 
@@ -49,18 +49,34 @@ RESERVED_ANNOTATIONS = (GROUP,)
 
 def check_template(job: TrainingJob) -> str | None:
     """Why no Pod can be made of the job's templates, in one sentence; None where it can."""
-    servers = job.spec.parameter_servers
+    worker, servers = job.spec.template, job.spec.parameter_servers
+    fault = worker.once(_fault_of_worker)
+    if fault is None and job.spec.network.rdma is not RdmaPolicy.DISABLED:
+        fault = worker.once(_fault_of_nics)
+    if fault is None and servers is not None:
+        fault = servers.template.once(_fault_of_server) or _fault_beside(servers.template, worker)
+    return fault
+
+
+def _fault_of_worker(template: PodTemplate) -> str | None:
+    return _told(_check, template, TEMPLATE)
+
+
+def _fault_of_server(template: PodTemplate) -> str | None:
+    return _told(_check, template, SERVERS_TEMPLATE) or _told(_check_placed, template)
+
+
+def _told(check: Callable[..., None], *of: Any) -> str | None:
     try:
-        _check_metadata(job.spec.template.metadata, TEMPLATE)
-        _check_pod(job.spec.template.spec, SPEC)
-        _check_nics(job)
-        if servers is not None:
-            _check_metadata(servers.template.metadata, SERVERS_TEMPLATE)
-            _check_pod(servers.template.spec, f"{SERVERS_TEMPLATE}.spec")
-            _check_server(servers.template.spec, job.spec.template.spec)
+        check(*of)
     except MalformedError as refused:
         return str(refused)
     return None
+
+
+def _check(template: PodTemplate, path: str) -> None:
+    _check_metadata(template.metadata, path)
+    _check_pod(template.spec, f"{path}.spec")
 
 
 def trainer_index(spec: Mapping[str, Any], path: str = SPEC) -> int:
@@ -94,9 +110,13 @@ def runs_as(spec: Mapping[str, Any]) -> int | None:
     return 1 if any(isinstance(each, dict) and each.get("runAsNonRoot") is True for each in holders) else None
 
 
-def account(spec: Mapping[str, Any]) -> str:
+def account(template: PackedTemplate) -> str:
     """The service account of a template that only some may use; empty where it is the one that every Pod may have."""
-    named = spec.get("serviceAccountName") or spec.get("serviceAccount")  # its old name still works in a Pod
+    return template.once(_account)
+
+
+def _account(template: PodTemplate) -> str:
+    named = template.spec.get("serviceAccountName") or template.spec.get("serviceAccount")  # its old name still works
     return named if isinstance(named, str) and named != DEFAULT_ACCOUNT else ""
 
 
@@ -113,7 +133,7 @@ def _check_metadata(metadata: TemplateMetadata, path: str) -> None:
 
 def _check_pod(spec: dict[str, Any], where: str) -> None:
     """Everything that launch reads, in the order of a Pod's reader: containers first."""
-    size = len(json.dumps(spec, separators=(",", ":")))
+    size = _size(spec)
     if size > MAX_TEMPLATE_BYTES:
         raise MalformedError(
             f"{where} has {size} bytes as JSON, more than the {MAX_TEMPLATE_BYTES} that fit beside the job's status; "
@@ -151,9 +171,17 @@ def _check_pod(spec: dict[str, Any], where: str) -> None:
     required_node_affinity(spec, where)
 
 
-def _check_server(server: dict[str, Any], worker: dict[str, Any]) -> None:
+def _size(spec: Mapping[str, Any]) -> int:
+    return len(json.dumps(spec, separators=(",", ":")))
+
+
+def _size_of(template: PodTemplate) -> int:
+    return _size(template.spec)
+
+
+def _check_placed(template: PodTemplate) -> None:
     """What the Pod of a parameter server may not have beside what no Pod may: it runs on the node of a worker."""
-    path = f"{SERVERS_TEMPLATE}.spec"
+    server, path = template.spec, f"{SERVERS_TEMPLATE}.spec"
     for field, value in (
         ("nodeSelector", server.get("nodeSelector")),
         ("affinity.nodeAffinity", object_at(server, "affinity", path).get("nodeAffinity")),
@@ -163,17 +191,23 @@ def _check_server(server: dict[str, Any], worker: dict[str, Any]) -> None:
                 f"{path}.{field} is {found(value)}; parameter servers run on the nodes of their workers: remove it, or "
                 f"set it in {SPEC}"
             )
-    size = sum(len(json.dumps(spec, separators=(",", ":"))) for spec in (server, worker))
+
+
+def _fault_beside(server: PackedTemplate, worker: PackedTemplate) -> str | None:
+    """What a parameter server's template may not have beside that of the workers; None where nothing is wrong."""
+    path = f"{SERVERS_TEMPLATE}.spec"
+    size = server.once(_size_of) + worker.once(_size_of)
     if size > MAX_TEMPLATE_BYTES:
-        raise MalformedError(
+        return (
             f"{path} and {SPEC} have {size} bytes as JSON together, more than the {MAX_TEMPLATE_BYTES} that fit beside "
             "the job's status; move what is large into a ConfigMap"
         )
     if account(server) != account(worker):
-        raise MalformedError(
+        return (
             f"{path}.serviceAccountName is {short(account(server)) or DEFAULT_ACCOUNT}, and that of the workers is "
             f"{short(account(worker)) or DEFAULT_ACCOUNT}; give both the same"
         )
+    return None
 
 
 def _check_trainer(container: dict[str, Any], path: str) -> None:
@@ -216,18 +250,16 @@ def _instead(resource: str) -> str:
     )
 
 
-def _check_nics(job: TrainingJob) -> None:
-    """That a template does not ask for none of what it would be given."""
-    spec = job.spec.template.spec
-    if job.spec.network.rdma is RdmaPolicy.DISABLED:
-        return
-    wanted = {name for name, _ in needs(spec)}
-    for resource in sorted({*asked(spec)} - wanted):
+def _fault_of_nics(template: PodTemplate) -> str | None:
+    """Whether the template of a job that may talk over RDMA asks for none of what it would be given."""
+    wanted = {name for name, _ in needs(template.spec)}
+    for resource in sorted({*asked(template.spec)} - wanted):
         if exposure(resource) is not None and not resource.startswith(CLAIMED_PREFIX):
-            raise MalformedError(
+            return (
                 f"{SPEC} asks for none of {short(resource)}, which closeknit gives to Pods that talk over RDMA: remove "
                 "it, and set network.rdma: Disabled for a job without"
             )
+    return None
 
 
 def _check_restart_policy(spec: dict[str, Any], where: str) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from closeknit.api.names import JOB_LABEL, TRAINING_JOB
-from closeknit.api.objects import TrainingJob
 from closeknit.cluster.meta import Owner
 from closeknit.cluster.quota import Quota
 from closeknit.launch.gang import Manifest
@@ -49,7 +48,6 @@ class Denial:
 class Stored:
     """The status was stored."""
 
-    job: TrainingJob | None  # as stored; None where this version cannot read it
     version: str
 
 
