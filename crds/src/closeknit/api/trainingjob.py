@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, TypeVar, final
 
+import msgspec
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints, model_validator
 from pydantic_core import core_schema
 
@@ -223,6 +224,11 @@ class PodTemplate(Wire):
     """The PodSpec. The container named trainer, or the only one, gets the GPUs."""
 
 
+# By these a Pod chooses its nodes, and decisions ask them of every node. A list of names weighs eight times its JSON.
+_CHOOSING = ("nodeSelector", "affinity", "tolerations")
+_PER_CHOSEN_BYTE = 8
+
+
 @final
 class PackedTemplate:
     """A PodTemplate as compressed JSON, which most of the time nobody reads: 256 KiB of JSON are 4.5 MB of Python's
@@ -233,20 +239,23 @@ class PackedTemplate:
 
     holds: ClassVar[type[Wire]] = PodTemplate
 
-    __slots__ = ("__weakref__", "_facts", "packed")
+    __slots__ = ("__weakref__", "_facts", "packed", "spec_bytes", "weight_bytes")
 
-    def __init__(self, packed: bytes) -> None:
+    def __init__(self, packed: bytes, spec_bytes: int, chosen_bytes: int) -> None:
+        """`chosen_bytes` are those that its choice of nodes has as JSON."""
         self.packed = packed
+        self.spec_bytes = spec_bytes
+        """Of its spec as JSON."""
+        self.weight_bytes = len(packed) + _PER_CHOSEN_BYTE * chosen_bytes
+        """What it takes in memory, with what decisions keep of it."""
         self._facts: dict[Callable[[PodTemplate], Any], Any] = {}
 
     @classmethod
     def of(cls, template: PodTemplate) -> "PackedTemplate":
         """The template, packed."""
-        metadata = template.metadata.model_dump(exclude_defaults=True)
-        text = json.dumps(
-            [metadata, template.spec], ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":")
-        )
-        return cls(zlib.compress(text.encode(errors="surrogatepass")))
+        metadata, spec = _written(template.metadata.model_dump(exclude_defaults=True)), _written(template.spec)
+        chosen = {field: template.spec[field] for field in _CHOOSING if template.spec.get(field)}
+        return cls(zlib.compress(b"[%b,%b]" % (metadata, spec)), len(spec), len(_written(chosen)) if chosen else 0)
 
     @property
     def metadata(self) -> TemplateMetadata:
@@ -295,11 +304,23 @@ class PackedTemplate:
         )
 
 
+def _written(value: dict[str, Any]) -> bytes:
+    """As JSON, with the members of its objects in order."""
+    try:
+        return msgspec.json.encode(value, order="deterministic")
+    except (OverflowError, UnicodeEncodeError):  # what no API server sends, a file may have: 2**64, half a character
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
 # Who makes the Pods of a gang reads its template some ten times, and that of its parameter servers.
 @lru_cache(maxsize=2)
 def _unpacked(packed: bytes) -> PodTemplate:
-    metadata, spec = json.loads(zlib.decompress(packed).decode(errors="surrogatepass"))
-    return PodTemplate(metadata=TemplateMetadata.model_construct(**metadata), spec=spec)
+    text = zlib.decompress(packed)
+    try:
+        metadata, spec = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        metadata, spec = json.loads(text)
+    return PodTemplate.model_construct(metadata=TemplateMetadata.model_construct(**metadata), spec=spec)
 
 
 class ParameterServers(Wire):

@@ -4,7 +4,6 @@ The template's spec is opaque to us and judged by the API server. Checked here i
 so that `pod` works on every template that passes, whatever JSON it is.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -34,6 +33,8 @@ SHOWN_NAMES = 5  # of a long list
 # Each is compared whenever jobs are told apart, and with the taints, labels or amounts of every node; people write a
 # handful. Kubernetes has no bound of its own: 5,000 resources of one template took a decision 4.5 s.
 MOST_ENTRIES = 64
+# They are kept as long as the job waits. An API server takes nothing longer for the key and for the value of a label.
+LONGEST_KEY, LONGEST_VALUE = 253 + 1 + 63, 63
 
 # Fields of the Pod that follow from the placement, and what to do instead of setting them.
 OURS = {
@@ -50,12 +51,22 @@ RESERVED_ANNOTATIONS = (GROUP,)
 def check_template(job: TrainingJob) -> str | None:
     """Why no Pod can be made of the job's templates, in one sentence; None where it can."""
     worker, servers = job.spec.template, job.spec.parameter_servers
-    fault = worker.once(_fault_of_worker)
+    fault = _too_large(worker, SPEC) or worker.once(_fault_of_worker)
     if fault is None and job.spec.network.rdma is not RdmaPolicy.DISABLED:
         fault = worker.once(_fault_of_nics)
     if fault is None and servers is not None:
-        fault = servers.template.once(_fault_of_server) or _fault_beside(servers.template, worker)
+        server, path = servers.template, f"{SERVERS_TEMPLATE}.spec"
+        fault = _too_large(server, path) or server.once(_fault_of_server) or _fault_beside(server, worker)
     return fault
+
+
+def _too_large(template: PackedTemplate, path: str) -> str | None:
+    if template.spec_bytes <= MAX_TEMPLATE_BYTES:
+        return None
+    return (
+        f"{path} has {template.spec_bytes} bytes as JSON, more than the {MAX_TEMPLATE_BYTES} that fit beside the job's "
+        "status; move what is large into a ConfigMap"
+    )
 
 
 def _fault_of_worker(template: PodTemplate) -> str | None:
@@ -133,12 +144,6 @@ def _check_metadata(metadata: TemplateMetadata, path: str) -> None:
 
 def _check_pod(spec: dict[str, Any], where: str) -> None:
     """Everything that launch reads, in the order of a Pod's reader: containers first."""
-    size = _size(spec)
-    if size > MAX_TEMPLATE_BYTES:
-        raise MalformedError(
-            f"{where} has {size} bytes as JSON, more than the {MAX_TEMPLATE_BYTES} that fit beside the job's status; "
-            "move what is large into a ConfigMap"
-        )
     containers = objects_at(spec, "containers", where)
     if not containers:
         raise MalformedError(f"{where}.containers has no container; give it the one that trains")
@@ -153,6 +158,8 @@ def _check_pod(spec: dict[str, Any], where: str) -> None:
             f"{where} asks for {len(resources)} different resources, and at most {MOST_ENTRIES} are looked at; "
             "leave some out"
         )
+    for resource in sorted(resources):
+        _check_length(f"resource {short(resource)} of {where}", resource, LONGEST_KEY)
     index = trainer_index(spec, where)
     _check_trainer(containers[index], f"{where}.containers[{index}]")
     _check_restart_policy(spec, where)
@@ -167,16 +174,13 @@ def _check_pod(spec: dict[str, Any], where: str) -> None:
     for claim in (CLAIM, NIC_CLAIM, IMEX_CLAIM):
         _check_no_name(spec, "resourceClaims", claim, where)
     _check_node_selector(spec, where)
-    _check_count(f"{where}.tolerations", objects_at(spec, "tolerations", where))
+    tolerations = objects_at(spec, "tolerations", where)
+    _check_count(f"{where}.tolerations", tolerations)
+    for index, entry in enumerate(tolerations):
+        for field in ("key", "operator", "value", "effect"):
+            longest = LONGEST_KEY if field == "key" else LONGEST_VALUE
+            _check_length(f"{where}.tolerations[{index}].{field}", entry.get(field), longest)
     required_node_affinity(spec, where)
-
-
-def _size(spec: Mapping[str, Any]) -> int:
-    return len(json.dumps(spec, separators=(",", ":")))
-
-
-def _size_of(template: PodTemplate) -> int:
-    return _size(template.spec)
 
 
 def _check_placed(template: PodTemplate) -> None:
@@ -196,7 +200,7 @@ def _check_placed(template: PodTemplate) -> None:
 def _fault_beside(server: PackedTemplate, worker: PackedTemplate) -> str | None:
     """What a parameter server's template may not have beside that of the workers; None where nothing is wrong."""
     path = f"{SERVERS_TEMPLATE}.spec"
-    size = server.once(_size_of) + worker.once(_size_of)
+    size = server.spec_bytes + worker.spec_bytes
     if size > MAX_TEMPLATE_BYTES:
         return (
             f"{path} and {SPEC} have {size} bytes as JSON together, more than the {MAX_TEMPLATE_BYTES} that fit beside "
@@ -278,6 +282,12 @@ def _check_count(field: str, entries: Collection[Any]) -> None:
         )
 
 
+def _check_length(what: str, word: object, longest: int) -> None:
+    length = len(str(word))
+    if length > longest:
+        raise MalformedError(f"{what} has {length} characters, and at most {longest} are taken; shorten it")
+
+
 def _check_node_selector(spec: dict[str, Any], where: str) -> None:
     selector = object_at(spec, "nodeSelector", where)
     _check_count(f"{where}.nodeSelector", selector)
@@ -286,6 +296,8 @@ def _check_node_selector(spec: dict[str, Any], where: str) -> None:
             raise MalformedError(
                 f"{where}.nodeSelector[{short(key)}] is {found(value)}; write it as a string, in quotes"
             )
+        _check_length(f"the key of {where}.nodeSelector[{short(key)}]", key, LONGEST_KEY)
+        _check_length(f"{where}.nodeSelector[{short(key)}]", value, LONGEST_VALUE)
 
 
 def _check_no_name(spec: dict[str, Any], field: str, name: str, where: str) -> None:
