@@ -159,7 +159,7 @@ class Core:
         assert self.decision is not None
         told = [plan for plan in self.decision.plans if plan.status is not None]
         for plan in told:
-            self.answers[plan.uid] = after(self.answers.get(plan.uid, NOTHING), plan, [Stored(None, "")], self.now)
+            self.answers[plan.uid] = after(self.answers.get(plan.uid, NOTHING), plan, [Stored("")], self.now)
         jobs = {plan.job: self.cluster.jobs[plan.job].model_copy(update={"status": plan.status}) for plan in told}
         self.cluster = self.cluster.after([change(job) for job in jobs.values()])
         return sum(plan.status is not None and plan.status.placement is not None for plan in told)

@@ -172,12 +172,13 @@ class MemoryApi:
 
     async def put_status(
         self, resource: Resource, name: str, body: JsonObject, *, namespace: str | None = None
-    ) -> JsonObject:
+    ) -> Head:
         """See `Api.put_status`."""
         if not body.get("metadata", {}).get("resourceVersion"):
             raise ValueError(f"put_status of {resource} {name} needs metadata.resourceVersion")
         call = _call("put_status", resource, namespace, name, body)
-        return await self._do(call, lambda: self.store.update(resource, call.key, body, subresource="status"))
+        stored = await self._do(call, lambda: self.store.update(resource, call.key, body, subresource="status"))
+        return msgspec.convert(stored["metadata"], Head)
 
     async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str | None = None) -> None:
         """See `Api.delete`."""

@@ -298,7 +298,7 @@ class StoryApi:
         made = (await self.create(resource, body, namespace=namespace, dry_run=dry_run))["metadata"]
         return Head(made["name"], namespace, made.get("uid", ""), made.get("resourceVersion", ""))
 
-    async def put_status(self, resource: Resource, name: str, body: JsonObject, *, namespace: str) -> JsonObject:
+    async def put_status(self, resource: Resource, name: str, body: JsonObject, *, namespace: str) -> Head:
         """See `Api.put_status`."""
         stored, sent = self._stored(resource, name, namespace), body["metadata"]
         metadata = stored["metadata"]
@@ -307,7 +307,7 @@ class StoryApi:
         metadata["resourceVersion"] = self._story.next_version()
         stored["status"] = body["status"]
         self._story.written.append(f"status {body['status']['state']}")
-        return stored
+        return Head(name, namespace, metadata["uid"], metadata["resourceVersion"])
 
     async def json_patch(
         self, resource: Resource, name: str, patch: Sequence[JsonObject], *, namespace: str

@@ -60,7 +60,8 @@ async def items_of_built_in_kinds_do_not_name_their_kind(api: Api, namespace: st
 async def a_watch_tells_changes_in_order_with_the_objects_state(api: Api, namespace: str) -> None:
     since = await version_now(api, WIDGETS, namespace)
     made = await api.create(WIDGETS, widget("w"), namespace=namespace)
-    stated = await api.put_status(WIDGETS, "w", made | {"status": {"state": "Up"}}, namespace=namespace)
+    await api.put_status(WIDGETS, "w", made | {"status": {"state": "Up"}}, namespace=namespace)
+    stated = await api.get(WIDGETS, "w", namespace=namespace)
     await api.delete(WIDGETS, "w", uid=made["metadata"]["uid"], namespace=namespace)
     again = await api.create(WIDGETS, widget("w"), namespace=namespace)
     events = await watched(api, WIDGETS, namespace, since, 4)

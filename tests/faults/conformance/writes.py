@@ -92,8 +92,10 @@ async def generation_counts_changes_of_spec_alone(api: Api, namespace: str) -> N
     label = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
     labelled = await api.json_patch(WIDGETS, "w", label, namespace=namespace)
     assert labelled["metadata"]["generation"] == 1
-    stated = await api.put_status(WIDGETS, "w", labelled | {"status": {"state": "Up"}}, namespace=namespace)
+    head = await api.put_status(WIDGETS, "w", labelled | {"status": {"state": "Up"}}, namespace=namespace)
+    stated = await api.get(WIDGETS, "w", namespace=namespace)
     assert stated["metadata"]["generation"] == 1
+    assert (head.resourceVersion, head.uid) == (stated["metadata"]["resourceVersion"], made["metadata"]["uid"])
     grow = [{"op": "replace", "path": "/spec/size", "value": 2}]
     grown = await api.json_patch(WIDGETS, "w", grow, namespace=namespace)
     assert grown["metadata"]["generation"] == 2
@@ -105,7 +107,8 @@ async def generation_counts_changes_of_spec_alone(api: Api, namespace: str) -> N
 async def put_status_changes_nothing_but_status(api: Api, namespace: str) -> None:
     made = await api.create(WIDGETS, widget("w"), namespace=namespace)
     body = made | {"spec": {"size": 9}, "status": {"state": "Up"}}
-    stored = await api.put_status(WIDGETS, "w", body, namespace=namespace)
+    await api.put_status(WIDGETS, "w", body, namespace=namespace)
+    stored = await api.get(WIDGETS, "w", namespace=namespace)
     assert (stored["spec"], stored["status"]) == ({"size": 1}, {"state": "Up"})
 
 

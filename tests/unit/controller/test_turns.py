@@ -11,6 +11,7 @@ from closeknit.api.names import ATTEMPT_LABEL, INDEX_LABEL, JOB_LABEL, ROLE_LABE
 from closeknit.controller.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key
 from closeknit.kube.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
+from closeknit.kube.head import Head
 from faults import virtual_time
 from faults.fault import Call, Delay, Fault, HoldEvents, LoseReply, Refuse
 from faults.store import Store
@@ -219,7 +220,7 @@ def test_the_queue_s_order_holds_while_many_statuses_are_written(seed: int) -> N
     chance = random.Random(seed)  # noqa: S311 - a test that can be repeated
 
     class Slow(MortalApi):
-        async def put_status(self, *arguments: Any, **options: Any) -> JsonObject:
+        async def put_status(self, *arguments: Any, **options: Any) -> Head:
             await asyncio.sleep(chance.uniform(0.005, 0.06))
             return await super().put_status(*arguments, **options)
 

@@ -9,6 +9,7 @@ import pytest
 
 from closeknit.kube.api import JsonObject, Key
 from closeknit.kube.errors import Conflict, Gone, NotFound, Unavailable
+from closeknit.kube.head import Head
 from faults import virtual_time
 from faults.fault import Delay, EndStream, Fault, HoldEvents, Kill, LoseReply, Refuse
 from faults.kinds import CONFIG_MAPS, NODES, PODS
@@ -183,7 +184,7 @@ def test_two_clients_of_one_store_race_as_on_a_server() -> None:
             ),
             return_exceptions=True,
         )
-        assert [type(outcome) for outcome in outcomes] == [dict, Conflict]
+        assert [type(outcome) for outcome in outcomes] == [Head, Conflict]
 
     virtual_time.run(main())
 

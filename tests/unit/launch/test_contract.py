@@ -11,7 +11,7 @@ from closeknit.api.clustertopology import Fabric, SriovNetwork
 from closeknit.api.names import Role
 from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
-from closeknit.api.trainingjob import Framework
+from closeknit.api.trainingjob import Framework, TrainingJobSpec
 from closeknit.api.trainingjob_status import Binding
 from closeknit.launch.children import Children, children
 from closeknit.launch.environment import container_environment
@@ -47,6 +47,15 @@ def gang(framework: Framework, *servers: str, networks: str = "", **network: Any
     )
     on_cpus = tuple(Member(node, index, role=Role.PARAMETER_SERVER) for index, node in enumerate(servers))
     return Gang(job, 1, (*workers, *on_cpus), Fabric())
+
+
+def with_pod(of: Gang, servers: dict[str, Any] | None = None, **fields: Any) -> Gang:
+    """The gang whose template has these fields, too, and that of its parameter servers those of `servers`."""
+    spec = of.job.spec.wire()
+    spec["template"]["spec"] |= fields
+    if servers is not None:
+        spec["parameterServers"]["template"]["spec"] |= servers
+    return replace(of, job=of.job.model_copy(update={"spec": TrainingJobSpec.parse_strictly(spec)}))
 
 
 @pytest.mark.parametrize("framework", [Framework.PYTORCH, Framework.TENSORFLOW, Framework.JAX])
@@ -168,15 +177,16 @@ def test_on_the_nodes_network_mpis_interfaces_are_not_named() -> None:
 
 
 def test_a_server_has_nothing_of_the_launchers_command() -> None:
-    of = gang(Framework.MPI)
-    container = of.job.spec.template.spec["containers"][0]
-    container |= {
+    container = {
+        "name": "main",
+        "image": "train",
         "command": ["mpirun"],
         "args": ["train"],
         "livenessProbe": {"exec": {"command": ["pgrep", "mpirun"]}},
         "resources": {"limits": {"cpu": "8", "memory": "64Gi", "example.com/disk": "1"}},
         "securityContext": {"runAsUser": 1000},
     }
+    of = with_pod(gang(Framework.MPI), containers=[container])
     first, second = (made["spec"] for made in pods(of, range(2)))
     assert (first["containers"][0]["command"], first["containers"][0]["args"]) == (["mpirun"], ["train"])
     assert not {"args", "livenessProbe"} & set(second["containers"][0])
@@ -264,13 +274,9 @@ def test_a_template_that_requires_an_architecture_tolerates_its_taint(spec: dict
 
 
 def test_a_server_tolerates_what_its_worker_does() -> None:
-    of = gang(Framework.CUSTOM, "node-0")
     taint = {"key": "example.com/reserved", "operator": "Exists"}
-    of.job.spec.template.spec["tolerations"] = [taint]
     own = {"key": "example.com/own", "operator": "Exists"}
-    servers = of.job.spec.parameter_servers
-    assert servers is not None
-    servers.template.spec["tolerations"] = [own]
+    of = with_pod(gang(Framework.CUSTOM, "node-0"), {"tolerations": [own]}, tolerations=[taint])
     worker, _, server = (made["spec"]["tolerations"] for made in pods(of, range(3)))
     assert (worker, server) == ([taint, GPU_TOLERATION], [own, taint, GPU_TOLERATION])
 

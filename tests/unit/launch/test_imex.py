@@ -102,7 +102,7 @@ def test_a_server_needs_no_channel() -> None:
             "spec": {
                 **of.job.spec.wire(),
                 "framework": "Custom",
-                "parameterServers": {"replicas": 1, "template": of.job.spec.template.wire()},
+                "parameterServers": {"replicas": 1, "template": of.job.spec.template.read().wire()},
             },
         }
     )

@@ -209,6 +209,28 @@ def required(rule: object) -> dict[str, object]:
             id="65 claims",
         ),
         pytest.param(
+            {"containers": [MAIN], "nodeSelector": {"pool": "a" * 64}},
+            "spec.template.spec.nodeSelector[pool] has 64 characters, and at most 63 are taken; shorten it",
+            id="a label's value that no node has",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "nodeSelector": {"a" * 400: ""}},
+            f"the key of spec.template.spec.nodeSelector[{'a' * 60}...] has 400 characters, and at most 317 are taken; "
+            "shorten it",
+            id="a label's key that no node has",
+        ),
+        pytest.param(
+            {"containers": [MAIN], "tolerations": [{"key": "x"}, {"key": "x", "value": "a" * 1000}]},
+            "spec.template.spec.tolerations[1].value has 1000 characters, and at most 63 are taken; shorten it",
+            id="a toleration of what no taint has",
+        ),
+        pytest.param(
+            trainer(resources={"limits": {f"example.com/{'a' * 400}": 1}}),
+            f"resource example.com/{'a' * 48}... of spec.template.spec has 412 characters, and at most 317 are taken; "
+            "shorten it",
+            id="a resource of a name that none has",
+        ),
+        pytest.param(
             {"containers": [MAIN], "tolerations": {"key": "x"}},
             "spec.template.spec.tolerations is an object; it must be a list",
             id="tolerations is an object",

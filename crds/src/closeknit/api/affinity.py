@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from sys import intern
 from typing import Any, NamedTuple
 
 from closeknit.api.opaque import MalformedError, found, list_at, object_at, objects_at
@@ -154,7 +155,7 @@ def label_requirement(entry: dict[str, Any], path: str) -> Requirement:
         if not _VALUE.fullmatch(value):
             raise MalformedError(f"{path}.values[{index}] is {found(value)}; it must be the value of a label")
     is_bound = operator in (Operator.GREATER, Operator.LESS)
-    return Requirement(key, operator, frozenset(values), int64(values[0]) if is_bound else None)
+    return Requirement(key, operator, frozenset(map(intern, values)), int64(values[0]) if is_bound else None)
 
 
 def _of_name(entry: dict[str, Any], path: str) -> Requirement:
@@ -165,7 +166,9 @@ def _of_name(entry: dict[str, Any], path: str) -> Requirement:
         raise MalformedError(f"{path}.values has {len(values)}; a field takes exactly one")
     if not _NODE_NAME.fullmatch(values[0]) or len(values[0]) > _SUBDOMAIN_LENGTH:
         raise MalformedError(f"{path}.values[0] is {found(values[0])}; it must be the name of a node")
-    return Requirement(key, operator, frozenset(values))
+    return Requirement(
+        key, operator, frozenset(map(intern, values))
+    )  # a node's name is there once for all that name it
 
 
 def _read(entry: dict[str, Any], path: str, operators: tuple[Operator, ...]) -> tuple[str, Operator, list[str]]:

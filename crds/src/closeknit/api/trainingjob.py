@@ -4,10 +4,16 @@ Everything in the spec but suspend, priorityClassName, queue, elastic and ttlSec
 were booked for the job; until then a mistake is mended by an edit.
 """
 
+import json
+import zlib
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, TypeVar, final
 
-from pydantic import Field, StringConstraints, model_validator
+import msgspec
+from pydantic import Field, GetCoreSchemaHandler, StringConstraints, model_validator
+from pydantic_core import core_schema
 
 from closeknit.api.quantity import DURATION_PATTERN, QUANTITY_PATTERN, quantity
 from closeknit.api.wire import FieldError, Label, Name, Wire
@@ -93,6 +99,7 @@ class RestartAction(StrEnum):
     RESTART_FREE = "RestartFree"
 
 
+T = TypeVar("T")
 Bytes = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
@@ -219,12 +226,111 @@ class PodTemplate(Wire):
     """The PodSpec. The container named trainer, or the only one, gets the GPUs."""
 
 
+# By these a Pod chooses its nodes, and decisions ask them of every node. A list of names weighs eight times its JSON.
+_CHOOSING = ("nodeSelector", "affinity", "tolerations")
+_PER_CHOSEN_BYTE = 8
+
+
+@final
+class PackedTemplate:
+    """A PodTemplate as compressed JSON, which most of the time nobody reads: 256 KiB of JSON are 4.5 MB of Python's
+    objects, and thousands of jobs may wait.
+
+    Templates of equal content are equal, in whatever order their objects' members were written.
+    """
+
+    holds: ClassVar[type[Wire]] = PodTemplate
+
+    __slots__ = ("__weakref__", "_facts", "packed", "spec_bytes", "weight_bytes")
+
+    def __init__(self, packed: bytes, spec_bytes: int, chosen_bytes: int) -> None:
+        """`chosen_bytes` are those that its choice of nodes has as JSON."""
+        self.packed = packed
+        self.spec_bytes = spec_bytes
+        """Of its spec as JSON."""
+        self.weight_bytes = len(packed) + _PER_CHOSEN_BYTE * chosen_bytes
+        """What it takes in memory, with what decisions keep of it."""
+        self._facts: dict[Callable[[PodTemplate], Any], Any] = {}
+
+    @classmethod
+    def of(cls, template: PodTemplate) -> "PackedTemplate":
+        """The template, packed."""
+        metadata, spec = _written(template.metadata.model_dump(exclude_defaults=True)), _written(template.spec)
+        chosen = {field: template.spec[field] for field in _CHOOSING if template.spec.get(field)}
+        return cls(zlib.compress(b"[%b,%b]" % (metadata, spec)), len(spec), len(_written(chosen)) if chosen else 0)
+
+    @property
+    def metadata(self) -> TemplateMetadata:
+        """Labels and annotations of the Pods."""
+        return self.read().metadata
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The PodSpec, to be read and not to be changed."""
+        return self.read().spec
+
+    def read(self) -> PodTemplate:
+        """The template, unpacked, to be read and not to be changed."""
+        return _unpacked(self.packed)
+
+    def once(self, fact: Callable[[PodTemplate], T]) -> T:
+        """What a pure function finds in it: asked once, and kept with the template. What it finds must be small."""
+        if fact not in self._facts:
+            self._facts[fact] = fact(self.read())
+        found: T = self._facts[fact]
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PackedTemplate) and self.packed == other.packed
+
+    def __hash__(self) -> int:
+        return hash(self.packed)
+
+    def __repr__(self) -> str:
+        return f"PackedTemplate({len(self.packed)} bytes)"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """It is read and written as a PodTemplate."""
+
+        def packed(value: Any, read: Callable[[Any], PodTemplate]) -> PackedTemplate:
+            return value if isinstance(value, PackedTemplate) else cls.of(read(value))
+
+        def written(template: PackedTemplate) -> dict[str, Any]:
+            return template.read().wire()
+
+        return core_schema.no_info_wrap_validator_function(
+            packed,
+            handler.generate_schema(PodTemplate),
+            serialization=core_schema.plain_serializer_function_ser_schema(written),
+        )
+
+
+def _written(value: dict[str, Any]) -> bytes:
+    """As JSON, with the members of its objects in order."""
+    try:
+        return msgspec.json.encode(value, order="deterministic")
+    except (OverflowError, UnicodeEncodeError):  # what no API server sends, a file may have: 2**64, half a character
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+# Who makes the Pods of a gang reads its template some ten times, and that of its parameter servers.
+@lru_cache(maxsize=2)
+def _unpacked(packed: bytes) -> PodTemplate:
+    text = zlib.decompress(packed)
+    try:
+        metadata, spec = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        metadata, spec = json.loads(text)
+    return PodTemplate.model_construct(metadata=TemplateMetadata.model_construct(**metadata), spec=spec)
+
+
 class ParameterServers(Wire):
     """CPU tasks of the parameter-server strategy (TensorFlow, Custom)."""
 
     replicas: Annotated[int, Field(ge=1, le=1024)]
     """Number of these tasks: parameter servers; of TensorFlow's the first is the chief, so that 2 are the least."""
-    template: PodTemplate
+    template: PackedTemplate
     """Pod template of each parameter server, in the same form as the job's template."""
 
 
@@ -294,7 +400,7 @@ class TrainingJobSpec(Wire):
     """Seconds after which a finished job is deleted."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     """Seconds of run time after which the job fails."""
-    template: PodTemplate
+    template: PackedTemplate
     """The Pods' template: metadata (labels and annotations) and spec, which is required, any PodSpec, and judged by the
     API server when it sees the Pods. The container named trainer, or the only one, gets the GPUs."""
 

@@ -96,7 +96,8 @@ class Api(Protocol):
         field_selector: str | None = None,
         label_selector: str | None = None,
     ) -> ListPage:
-        """One page of the resource as it is now, not as some cache remembers it. Raises Gone for a token too old."""
+        """One page of the resource as it is now, not as some cache remembers it: `limit` objects at most, and fewer
+        where they are large. Raises Gone for a token too old."""
         ...
 
     def watch(
@@ -160,8 +161,9 @@ class Api(Protocol):
 
     async def put_status(
         self, resource: Resource, name: str, body: JsonObject, *, namespace: str | None = None
-    ) -> JsonObject:
-        """The object with the status of `body`, a compare-and-swap on `body["metadata"]["resourceVersion"]`.
+    ) -> Head:
+        """Gives the object the status of `body`, a compare-and-swap on `body["metadata"]["resourceVersion"]`. What is
+        stored then comes back by its head.
 
         Raises Conflict if the object has another version by now.
         """

@@ -22,6 +22,10 @@ class Answer(NamedTuple):
     body: bytes
 
 
+class LargeAnswer(Exception):  # noqa: N818 -- a fact about an answer, and no error of the server's
+    """The answer has more bytes than whoever asked takes; the rest of it is not read."""
+
+
 class Connections:
     """Connections to the server of one URL, opened when they are needed and none is free; closed by `close`."""
 
@@ -42,14 +46,16 @@ class Connections:
         self._free: list[_Connection] = []
         """Those without a request, the last used last."""
 
-    async def ask(self, method: str, target: str, headers: str, body: bytes | None) -> Answer:
+    async def ask(
+        self, method: str, target: str, headers: str, body: bytes | None, *, most_bytes: int | None = None
+    ) -> Answer:
         """The answer to one request, whatever its status; `headers` are whole lines. Raises OSError, TimeoutError among
-        it, where there is none. Nothing is sent twice."""
+        it, where there is none, and LargeAnswer for a body of more than most_bytes. Nothing is sent twice."""
         length = "" if body is None else f"Content-Length: {len(body)}\r\n"
         head = f"{method} {self._path}{target} HTTP/1.1\r\n{self._named}{headers}{length}\r\n"
         connection = self._taken() or await self._connected()
         try:
-            answer = await connection.ask(head.encode() + (body or b""))
+            answer = await connection.ask(head.encode() + (body or b""), most_bytes)
         except BaseException:
             connection.drop()  # what it still answers would be taken for the answer to the next request
             raise
@@ -109,6 +115,7 @@ class _Connection(asyncio.Protocol):
         self._waiting: asyncio.Future[Answer] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._is_kept = True
+        self._most_bytes: int | None = None
         self._begin()
 
     @property
@@ -116,10 +123,11 @@ class _Connection(asyncio.Protocol):
         """Whether it can be asked once more."""
         return self._is_kept and self._transport is not None and not self._transport.is_closing()
 
-    async def ask(self, request: bytes) -> Answer:
-        """The answer to a request. Raises OSError."""
+    async def ask(self, request: bytes, most_bytes: int | None) -> Answer:
+        """The answer to a request. Raises OSError or LargeAnswer."""
         if self._transport is None:
             raise ConnectionResetError("the connection was closed")
+        self._most_bytes = most_bytes
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return await self._waiting
@@ -180,6 +188,12 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, piece: bytes) -> None:
         """httptools': a piece of its body."""
+        self._body_bytes += len(piece)
+        if self._most_bytes is not None and self._body_bytes > self._most_bytes:
+            self._pieces.clear()
+            self._fail(LargeAnswer(f"the answer has more than {self._most_bytes} bytes"))
+            self.drop()
+            return
         self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
@@ -199,7 +213,7 @@ class _Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._retry_after = ""
         self._tells_length = self._has_head = False
-        self._head_bytes = 0
+        self._head_bytes = self._body_bytes = 0
 
     def _answered(self) -> None:
         answer = Answer(self._parser.get_status_code(), self._retry_after, b"".join(self._pieces))
@@ -208,7 +222,7 @@ class _Connection(asyncio.Protocol):
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: OSError | LargeAnswer) -> None:
         self._is_kept = False
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():

@@ -9,6 +9,7 @@ from typing import Any, Self
 import msgspec
 
 from closeknit.kube.api import JsonObject, ListPage, Resource, WatchEvent
+from closeknit.kube.connections import LargeAnswer
 from closeknit.kube.errors import Conflict, NotFound
 from closeknit.kube.head import Head
 from closeknit.kube.login import Login, log_in
@@ -17,9 +18,15 @@ from closeknit.kube.requests import Query, Requests
 from closeknit.kube.stream import line_batches
 
 REQUEST_TIMEOUT_S = 30.0
-# What is made is answered by its metadata alone where the API server can do that: half of what comes for a Pod.
+# What is made, or given a status, is answered by its metadata alone where the API server can do that: half of what
+# comes for a Pod, and of a job with a large template hardly anything.
 HEAD_ALONE = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
 READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
+# A page of a list is there several times while it is taken apart. One object may have 1.5 MiB, and whoever may make
+# Pods or jobs may make hundreds of such: a page that is larger is given up, and asked for in fewer objects. 500 Nodes
+# have less.
+PAGE_BYTES = 2**23
+LEAST_PAGE = 5
 
 
 class HttpApi:
@@ -34,6 +41,8 @@ class HttpApi:
         self._requests = Requests(
             login, {"Accept": "application/json", "User-Agent": user_agent}, timeout_s=request_timeout_s
         )
+        self._limits: dict[Resource, int] = {}
+        """How many objects a page of a resource may have, where that is less than was asked for."""
 
     @classmethod
     async def connect(
@@ -79,13 +88,20 @@ class HttpApi:
         label_selector: str | None = None,
     ) -> ListPage:
         """See `Api.list`."""
-        query = {
-            "limit": limit,
-            "continue": continue_token,
-            "fieldSelector": field_selector,
-            "labelSelector": label_selector,
-        }
-        return page_of(await self._call("GET", resource.path(namespace), query))
+        selected = {"continue": continue_token, "fieldSelector": field_selector, "labelSelector": label_selector}
+        while True:
+            most = min(limit, self._limits.get(resource, limit))
+            large = PAGE_BYTES if most > LEAST_PAGE else None
+            try:
+                answer = await self._call(
+                    "GET", resource.path(namespace), {"limit": most, **selected}, most_bytes=large
+                )
+            except LargeAnswer:
+                self._limits[resource] = max(LEAST_PAGE, most // 5)
+                continue
+            if most < limit and len(answer) < PAGE_BYTES // 4:
+                self._limits[resource] = 2 * most
+            return page_of(answer)
 
     async def watch(
         self,
@@ -172,11 +188,12 @@ class HttpApi:
 
     async def put_status(
         self, resource: Resource, name: str, body: JsonObject, *, namespace: str | None = None
-    ) -> JsonObject:
+    ) -> Head:
         """See `Api.put_status`. Raises ValueError without metadata.resourceVersion: it would overwrite anything."""
         if not body.get("metadata", {}).get("resourceVersion"):
             raise ValueError(f"put_status of {resource} {name} needs metadata.resourceVersion")
-        return object_of(await self._call("PUT", resource.path(namespace, name, "status"), body=body))
+        path = resource.path(namespace, name, "status")
+        return made_of(await self._call("PUT", path, body=body, headers=HEAD_ALONE))
 
     async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str | None = None) -> None:
         """See `Api.delete`. Dependants are collected in the background."""
@@ -210,10 +227,11 @@ class HttpApi:
         body: Any = None,
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
+        most_bytes: int | None = None,
     ) -> bytes:
-        """Body of a successful answer. Raises ApiError."""
+        """Body of a successful answer. Raises ApiError, and LargeAnswer for more than most_bytes."""
         said = dict(headers or {})
         if body is None:
-            return await self._requests.answer(method, path, query or {}, None, said)
+            return await self._requests.answer(method, path, query or {}, None, said, most_bytes=most_bytes)
         said["Content-Type"] = content_type
         return await self._requests.answer(method, path, query or {}, msgspec.json.encode(body), said)

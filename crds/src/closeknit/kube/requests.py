@@ -52,17 +52,27 @@ class Requests:
             await self._session.close()
 
     async def answer(
-        self, method: str, path: str, query: Query, body: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        most_bytes: int | None = None,
     ) -> bytes:
-        """Body of a successful answer, with these headers besides. Raises ApiError."""
+        """Body of a successful answer, with these headers besides. Raises ApiError, and LargeAnswer for more than
+        most_bytes."""
         said, target = await self._said(headers), _target(path, query)
         try:
             if self._proxy is None:
                 lines = "".join([f"{name}: {value}\r\n" for name, value in said.items()])
                 async with asyncio.timeout(self._timeout_s):
-                    answer = await self._connections.ask(method, target, lines, body)
+                    answer = await self._connections.ask(method, target, lines, body, most_bytes=most_bytes)
             else:
-                answer = await self._opened().answer(method, target, body, said, timeout_s=self._timeout_s)
+                answer = await self._opened().answer(
+                    method, target, body, said, timeout_s=self._timeout_s, most_bytes=most_bytes
+                )
         except OSError as error:
             raise _unavailable(error) from error
         self._is_unauthorized = answer.status == HTTPStatus.UNAUTHORIZED

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
-from closeknit.kube.connections import Answer
+from closeknit.kube.connections import Answer, LargeAnswer
 
 READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
 
@@ -38,12 +38,20 @@ class Session:
         await self._session.close()
 
     async def answer(
-        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], *, timeout_s: float
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        most_bytes: int | None = None,
     ) -> Answer:
-        """The answer, whatever its status, within so many seconds."""
+        """The answer, whatever its status, within so many seconds. Raises LargeAnswer for a body of more than
+        most_bytes."""
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._connect_timeout_s)
         try:
-            return await whole(await self._sent(method, target, body, headers, timeout))
+            return await whole(await self._sent(method, target, body, headers, timeout), most_bytes)
         except aiohttp.ClientError as error:
             raise _lost(error) from error
 
@@ -80,10 +88,16 @@ class Session:
         )
 
 
-async def whole(response: aiohttp.ClientResponse) -> Answer:
-    """The answer with all of its body."""
+async def whole(response: aiohttp.ClientResponse, most_bytes: int | None = None) -> Answer:
+    """The answer with all of its body. Raises LargeAnswer."""
     try:
-        return Answer(response.status, response.headers.get("Retry-After", ""), await response.read())
+        pieces, size = [], 0
+        async for piece in response.content.iter_any():
+            pieces.append(piece)
+            size += len(piece)
+            if most_bytes is not None and size > most_bytes:
+                raise LargeAnswer(f"the answer has more than {most_bytes} bytes")  # noqa: TRY301 -- it is closed below
+        return Answer(response.status, response.headers.get("Retry-After", ""), b"".join(pieces))
     except BaseException:
         response.close()
         raise

@@ -119,7 +119,8 @@ def _names_at(model: type[Wire], way: Way) -> list[str]:
 
 
 def _wire_inside(annotation: Any) -> type[Wire] | None:
-    """The wire type that a field holds: itself, optional, or in a list."""
+    """The wire type that a field holds: itself, packed, optional, or in a list."""
+    annotation = getattr(annotation, "holds", annotation)
     if isinstance(annotation, type) and issubclass(annotation, Wire):
         return annotation
     return next(filter(None, map(_wire_inside, get_args(annotation))), None)

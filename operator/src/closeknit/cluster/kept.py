@@ -21,7 +21,7 @@ from closeknit.cluster.mig import mig_resource
 from closeknit.cluster.objects import DeviceClass, Node, PriorityClass
 from closeknit.cluster.pod import Lodger, Pod
 from closeknit.cluster.report import AgentReport, Allocation
-from closeknit.cluster.requests import Needs, needs
+from closeknit.cluster.requests import Needs, needs_of
 from closeknit.cluster.servers import needs_of_one
 from closeknit.cluster.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.table import Index, ObjectKey, Reader, Table, by_key, by_name
@@ -64,7 +64,7 @@ def _booked(job: TrainingJob | InvalidJob) -> Booked | None:
         return Booked(found, (), (), "", takes_any=True)
     gpu = job.spec.gpu
     takes_any = gpu.binding is BindingPolicy.BEST_EFFORT
-    return Booked(found, needs(job.spec.template.spec), needs_of_one(job.spec), gpu.mig or "", takes_any)
+    return Booked(found, needs_of(job.spec.template), needs_of_one(job.spec), gpu.mig or "", takes_any)
 
 
 def _booked_on(job: JobKey, booked: Booked) -> Iterable[tuple[str, BookedShare]]:

@@ -15,6 +15,7 @@ from closeknit.api.names import MachineConditionType
 from closeknit.api.nodetopology import Confidence
 from closeknit.api.nodetopology_status import NodeTopologyStatus, TrafficPath
 from closeknit.api.objects import NodeTopology
+from closeknit.api.opaque import short
 from closeknit.api.printable import printable
 from closeknit.api.wire import FieldError
 from closeknit.cluster.kubelet import UNTOLD, Kubelet, kubelet
@@ -168,15 +169,15 @@ def _unreadable(name: str, error: ValidationError) -> AgentReport:
     )
 
 
-def first_fault(error: ValidationError) -> str:
-    """The first thing that a model refuses, as `field: message`, for example `spec.gpus[0].index: Field required`."""
+def first_fault(error: ValidationError, field: str = "") -> str:
+    """The first thing that a model refuses, as `field: message`, for example `spec.gpus[0].index: Field required`;
+    `field` is where the model stands."""
     fault = error.errors(include_url=False, include_input=False)[0]
     path: tuple[int | str, ...] = fault["loc"]
     message = fault["msg"]
     rule = fault.get("ctx", {}).get("error")
     if isinstance(rule, FieldError):
         path, message = (*path, rule.field), rule.message
-    field = ""
     for part in path:
-        field += f"[{part}]" if isinstance(part, int) else f".{part}" if field else part
+        field += f"[{part}]" if isinstance(part, int) else f".{short(part)}" if field else short(part)
     return f"{field}: {message}" if field else message

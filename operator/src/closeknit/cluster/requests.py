@@ -13,6 +13,7 @@ import msgspec
 
 from closeknit.api.names import CLAIMED_PREFIX, POD_COUNT
 from closeknit.api.quantity import quantity
+from closeknit.api.trainingjob import PackedTemplate, PodTemplate
 from closeknit.cluster.meta import Condition, Quantities, WireStruct
 
 CPU, MEMORY = "cpu", "memory"
@@ -129,6 +130,15 @@ def needs(template: object) -> Needs:
         asked = {}
     named = {name: amount for name, amount in asked.items() if is_needed(name)}
     return tuple(sorted({**named, POD_COUNT: 1}.items()))
+
+
+def needs_of(template: PackedTemplate) -> Needs:
+    """The same of a job's template."""
+    return template.once(_needs_of)
+
+
+def _needs_of(template: PodTemplate) -> Needs:
+    return needs(template.spec)
 
 
 def is_needed(resource: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from closeknit.api.trainingjob import TrainingJobSpec
-from closeknit.cluster.requests import Needs, needs
+from closeknit.cluster.requests import Needs, needs_of
 
 
 def dealt(replicas: int, nodes: int) -> tuple[int, ...]:
@@ -17,13 +17,13 @@ def dealt(replicas: int, nodes: int) -> tuple[int, ...]:
 
 def needs_of_one(spec: TrainingJobSpec) -> Needs:
     """What each server needs of its node; nothing where the job has none."""
-    return needs(spec.parameter_servers.template.spec) if spec.parameter_servers else ()
+    return needs_of(spec.parameter_servers.template) if spec.parameter_servers else ()
 
 
 def needs_on_a_node(spec: TrainingJobSpec) -> Needs:
     """What the Pods of a job need of each of its nodes besides GPUs: a worker, and as many servers as any has. Where
     the number of nodes is left open, one may have them all."""
-    worker = needs(spec.template.spec)
+    worker = needs_of(spec.template)
     if spec.parameter_servers is None:
         return worker
     nodes = spec.gpus // (spec.topology.gpus_per_node or spec.gpus)

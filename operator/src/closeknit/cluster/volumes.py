@@ -15,7 +15,7 @@ import msgspec
 
 from closeknit.api.affinity import NodeAffinity, Operator, Requirement, Term
 from closeknit.api.opaque import short
-from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.api.trainingjob import PodTemplate, TrainingJobSpec
 from closeknit.cluster.booking import names
 from closeknit.cluster.kept import FREE_VOLUMES, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES, VOLUMES_MEANT_FOR
 from closeknit.cluster.storage import (
@@ -138,13 +138,17 @@ def sources(template: Mapping[str, Any]) -> tuple[Source, ...]:
     return tuple(found.values())
 
 
+def _sources_of(template: PodTemplate) -> tuple[Source, ...]:
+    return sources(template.spec)
+
+
 def volumes_of(spec: TrainingJobSpec, namespace: str, reader: Reader) -> Volumes:
     """What the volumes of a job of this namespace come to. Parameter servers run on the nodes of the workers, so that
     what theirs demand counts on every node."""
     servers = spec.parameter_servers
-    found = sources(spec.template.spec)
+    found = spec.template.once(_sources_of)
     if servers is not None:
-        found = tuple(dict.fromkeys((*found, *sources(servers.template.spec))))
+        found = tuple(dict.fromkeys((*found, *servers.template.once(_sources_of))))
     if not found:
         return NO_VOLUMES
     looked = _Look(namespace, reader)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from math import inf
@@ -174,7 +175,7 @@ class SchedulingLoop:
         with self._metrics.cycle.time():
             decision = await self._worker.run(partial(decide, cluster, self._tables, memory, now))
         self.deciding_since = None
-        self._decision = decision
+        self._decision = replace(decision, plans=())  # they have whole gangs, and are kept by who writes them
         assumed: set[JobKey] = set()
         for plan in sorted(decision.plans, key=_is_news):
             if plan.error is not None:
@@ -247,12 +248,13 @@ class SchedulingLoop:
             self._sight.assume(meant)
         before = (job or cluster.invalid_jobs[plan.job]).status
         self._turns[plan.job] = turn = Turn(is_kept=plan.error is None)
-        task = asyncio.create_task(self._write(plan, before, turn), name=f"write {plan.job}")
+        task = asyncio.create_task(self._write(plan, before, meant, turn), name=f"write {plan.job}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return is_assumed
 
-    async def _write(self, plan: Plan, before: TrainingJobStatus, turn: Turn) -> None:
+    async def _write(self, plan: Plan, before: TrainingJobStatus, meant: TrainingJob | None, turn: Turn) -> None:
+        """`meant` is the job once the status is stored; None where none is to be, or it cannot be read."""
         loop = asyncio.get_running_loop()
         try:
             results = await self._writes.apply(plan)
@@ -260,7 +262,7 @@ class SchedulingLoop:
             seen = versions(results)
             for result in results:
                 if isinstance(result, Stored):
-                    self._stored(plan, before, result.job)
+                    self._stored(plan, before, meant, result.version)
                 elif isinstance(result, Failed) and result.action is None and result.denial.failure is Failure.LOST:
                     seen[Stream.TRAINING_JOBS] = await self._asked(plan)
             turn.versions = seen
@@ -286,11 +288,12 @@ class SchedulingLoop:
         except Exception as another:
             self._report(plan.job, another)
 
-    def _stored(self, plan: Plan, before: TrainingJobStatus, job: TrainingJob | None) -> None:
+    def _stored(self, plan: Plan, before: TrainingJobStatus, meant: TrainingJob | None, version: str) -> None:
         self._metrics.stored(plan, before)
         log_decision(plan, before)
-        if job is not None and job.status.placement is not None:
-            self._sight.assume(job)
+        if meant is not None and meant.status.placement is not None:
+            metadata = meant.metadata.model_copy(update={"resource_version": version})
+            self._sight.assume(meant.model_copy(update={"metadata": metadata}))
 
     async def _asked(self, plan: Plan) -> str:
         """The version that the job has, as the API server tells: what was written without an answer is in it or not.

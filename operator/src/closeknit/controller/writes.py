@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, TRAINING_JOB, JobKey
-from closeknit.api.objects import TrainingJob
-from closeknit.cluster.job import job_from_builtins
 from closeknit.cluster.meta import Owner
 from closeknit.cluster.pod import STOPPED_AFTER_S
 from closeknit.cluster.quota import quotas
@@ -204,8 +202,7 @@ class Writes:
             stored = await self._sent("update", TRAINING_JOBS, put)
         except ApiError as error:
             return Failed(None, denial(error))
-        job = job_from_builtins(stored)
-        return Stored(job if isinstance(job, TrainingJob) else None, _version(stored))
+        return Stored(stored.resourceVersion)
 
     async def _opened(self, plan: Plan, told: _Told) -> Judgement:
         """One after the other, each with what it owns, up to the first that is not made."""

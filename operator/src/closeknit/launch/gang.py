@@ -215,8 +215,16 @@ class Gang:
 
     def template(self, role: Role) -> PodTemplate:
         """The user's Pod template for the members of one role. Parameter servers have one of their own."""
+        return self._servers if role is Role.PARAMETER_SERVER and self._servers else self._workers
+
+    @cached_property
+    def _workers(self) -> PodTemplate:
+        return self.job.spec.template.read()
+
+    @cached_property
+    def _servers(self) -> PodTemplate | None:
         servers = self.job.spec.parameter_servers
-        return servers.template if role is Role.PARAMETER_SERVER and servers else self.job.spec.template
+        return servers.template.read() if servers else None
 
     def users_environment(self, role: Role) -> Mapping[str, Manifest]:
         """The variables that the user sets in the trainers of one role, name -> entry of env; the last of a name, as

@@ -4,15 +4,14 @@ The template's spec is opaque to us and judged by the API server. Checked here i
 so that `pod` works on every template that passes, whatever JSON it is.
 """
 
-import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from closeknit.api.affinity import required_node_affinity
 from closeknit.api.names import CLAIMED_PREFIX, GPU_RESOURCE, GROUP, MIG_RESOURCE_PREFIX, TRAINER_CONTAINER
 from closeknit.api.objects import TrainingJob
 from closeknit.api.opaque import MalformedError, found, list_at, object_at, objects_at, short
-from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, RdmaPolicy, TemplateMetadata
+from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, PackedTemplate, PodTemplate, RdmaPolicy, TemplateMetadata
 from closeknit.cluster.exposure import asked, exposure
 from closeknit.cluster.requests import needs
 from closeknit.cluster.volumes import CLAIMS, MOST_VOLUMES
@@ -35,6 +34,8 @@ SHOWN_NAMES = 5  # of a long list
 # Each is compared whenever jobs are told apart, and with the taints, labels or amounts of every node; people write a
 # handful. Kubernetes has no bound of its own: 5,000 resources of one template took a decision 4.5 s.
 MOST_ENTRIES = 64
+# They are kept as long as the job waits. An API server takes nothing longer for the key and for the value of a label.
+LONGEST_KEY, LONGEST_VALUE = 253 + 1 + 63, 63
 
 # Fields of the Pod that follow from the placement, and what to do instead of setting them.
 OURS = {
@@ -50,18 +51,44 @@ RESERVED_ANNOTATIONS = (GROUP,)
 
 def check_template(job: TrainingJob) -> str | None:
     """Why no Pod can be made of the job's templates, in one sentence; None where it can."""
-    servers = job.spec.parameter_servers
+    worker, servers = job.spec.template, job.spec.parameter_servers
+    fault = _too_large(worker, SPEC) or worker.once(_fault_of_worker)
+    if fault is None and job.spec.network.rdma is not RdmaPolicy.DISABLED:
+        fault = worker.once(_fault_of_nics)
+    if fault is None and servers is not None:
+        server, path = servers.template, f"{SERVERS_TEMPLATE}.spec"
+        fault = _too_large(server, path) or server.once(_fault_of_server) or _fault_beside(server, worker)
+    return fault
+
+
+def _too_large(template: PackedTemplate, path: str) -> str | None:
+    if template.spec_bytes <= MAX_TEMPLATE_BYTES:
+        return None
+    return (
+        f"{path} has {template.spec_bytes} bytes as JSON, more than the {MAX_TEMPLATE_BYTES} that fit beside the job's "
+        "status; move what is large into a ConfigMap"
+    )
+
+
+def _fault_of_worker(template: PodTemplate) -> str | None:
+    return _told(_check, template, TEMPLATE)
+
+
+def _fault_of_server(template: PodTemplate) -> str | None:
+    return _told(_check, template, SERVERS_TEMPLATE) or _told(_check_placed, template)
+
+
+def _told(check: Callable[..., None], *of: Any) -> str | None:
     try:
-        _check_metadata(job.spec.template.metadata, TEMPLATE)
-        _check_pod(job.spec.template.spec, SPEC)
-        _check_nics(job)
-        if servers is not None:
-            _check_metadata(servers.template.metadata, SERVERS_TEMPLATE)
-            _check_pod(servers.template.spec, f"{SERVERS_TEMPLATE}.spec")
-            _check_server(servers.template.spec, job.spec.template.spec)
+        check(*of)
     except MalformedError as refused:
         return str(refused)
     return None
+
+
+def _check(template: PodTemplate, path: str) -> None:
+    _check_metadata(template.metadata, path)
+    _check_pod(template.spec, f"{path}.spec")
 
 
 def trainer_index(spec: Mapping[str, Any], path: str = SPEC) -> int:
@@ -95,9 +122,13 @@ def runs_as(spec: Mapping[str, Any]) -> int | None:
     return 1 if any(isinstance(each, dict) and each.get("runAsNonRoot") is True for each in holders) else None
 
 
-def account(spec: Mapping[str, Any]) -> str:
+def account(template: PackedTemplate) -> str:
     """The service account of a template that only some may use; empty where it is the one that every Pod may have."""
-    named = spec.get("serviceAccountName") or spec.get("serviceAccount")  # its old name still works in a Pod
+    return template.once(_account)
+
+
+def _account(template: PodTemplate) -> str:
+    named = template.spec.get("serviceAccountName") or template.spec.get("serviceAccount")  # its old name still works
     return named if isinstance(named, str) and named != DEFAULT_ACCOUNT else ""
 
 
@@ -114,12 +145,6 @@ def _check_metadata(metadata: TemplateMetadata, path: str) -> None:
 
 def _check_pod(spec: dict[str, Any], where: str) -> None:
     """Everything that launch reads, in the order of a Pod's reader: containers first."""
-    size = len(json.dumps(spec, separators=(",", ":")))
-    if size > MAX_TEMPLATE_BYTES:
-        raise MalformedError(
-            f"{where} has {size} bytes as JSON, more than the {MAX_TEMPLATE_BYTES} that fit beside the job's status; "
-            "move what is large into a ConfigMap"
-        )
     containers = objects_at(spec, "containers", where)
     if not containers:
         raise MalformedError(f"{where}.containers has no container; give it the one that trains")
@@ -134,6 +159,8 @@ def _check_pod(spec: dict[str, Any], where: str) -> None:
             f"{where} asks for {len(resources)} different resources, and at most {MOST_ENTRIES} are looked at; "
             "leave some out"
         )
+    for resource in sorted(resources):
+        _check_length(f"resource {short(resource)} of {where}", resource, LONGEST_KEY)
     index = trainer_index(spec, where)
     _check_trainer(containers[index], f"{where}.containers[{index}]")
     _check_restart_policy(spec, where)
@@ -147,19 +174,32 @@ def _check_pod(spec: dict[str, Any], where: str) -> None:
         _check_no_name(spec, "initContainers", ours, where)
     for claim in (CLAIM, NIC_CLAIM, IMEX_CLAIM):
         _check_no_name(spec, "resourceClaims", claim, where)
+    _check_claims(spec, where)
+    _check_node_selector(spec, where)
+    _check_tolerations(spec, where)
+    required_node_affinity(spec, where)
+
+
+def _check_claims(spec: dict[str, Any], where: str) -> None:
     claims = [each for each in objects_at(spec, "volumes", where) if CLAIMS & each.keys()]
     if len(claims) > MOST_VOLUMES:
         raise MalformedError(
             f"{where}.volumes has {len(claims)} claims, and at most {MOST_VOLUMES} are looked at; leave some out"
         )
-    _check_node_selector(spec, where)
-    _check_count(f"{where}.tolerations", objects_at(spec, "tolerations", where))
-    required_node_affinity(spec, where)
 
 
-def _check_server(server: dict[str, Any], worker: dict[str, Any]) -> None:
+def _check_tolerations(spec: dict[str, Any], where: str) -> None:
+    tolerations = objects_at(spec, "tolerations", where)
+    _check_count(f"{where}.tolerations", tolerations)
+    for index, entry in enumerate(tolerations):
+        for field in ("key", "operator", "value", "effect"):
+            longest = LONGEST_KEY if field == "key" else LONGEST_VALUE
+            _check_length(f"{where}.tolerations[{index}].{field}", entry.get(field), longest)
+
+
+def _check_placed(template: PodTemplate) -> None:
     """What the Pod of a parameter server may not have beside what no Pod may: it runs on the node of a worker."""
-    path = f"{SERVERS_TEMPLATE}.spec"
+    server, path = template.spec, f"{SERVERS_TEMPLATE}.spec"
     for field, value in (
         ("nodeSelector", server.get("nodeSelector")),
         ("affinity.nodeAffinity", object_at(server, "affinity", path).get("nodeAffinity")),
@@ -169,17 +209,23 @@ def _check_server(server: dict[str, Any], worker: dict[str, Any]) -> None:
                 f"{path}.{field} is {found(value)}; parameter servers run on the nodes of their workers: remove it, or "
                 f"set it in {SPEC}"
             )
-    size = sum(len(json.dumps(spec, separators=(",", ":"))) for spec in (server, worker))
+
+
+def _fault_beside(server: PackedTemplate, worker: PackedTemplate) -> str | None:
+    """What a parameter server's template may not have beside that of the workers; None where nothing is wrong."""
+    path = f"{SERVERS_TEMPLATE}.spec"
+    size = server.spec_bytes + worker.spec_bytes
     if size > MAX_TEMPLATE_BYTES:
-        raise MalformedError(
+        return (
             f"{path} and {SPEC} have {size} bytes as JSON together, more than the {MAX_TEMPLATE_BYTES} that fit beside "
             "the job's status; move what is large into a ConfigMap"
         )
     if account(server) != account(worker):
-        raise MalformedError(
+        return (
             f"{path}.serviceAccountName is {short(account(server)) or DEFAULT_ACCOUNT}, and that of the workers is "
             f"{short(account(worker)) or DEFAULT_ACCOUNT}; give both the same"
         )
+    return None
 
 
 def _check_trainer(container: dict[str, Any], path: str) -> None:
@@ -222,18 +268,16 @@ def _instead(resource: str) -> str:
     )
 
 
-def _check_nics(job: TrainingJob) -> None:
-    """That a template does not ask for none of what it would be given."""
-    spec = job.spec.template.spec
-    if job.spec.network.rdma is RdmaPolicy.DISABLED:
-        return
-    wanted = {name for name, _ in needs(spec)}
-    for resource in sorted({*asked(spec)} - wanted):
+def _fault_of_nics(template: PodTemplate) -> str | None:
+    """Whether the template of a job that may talk over RDMA asks for none of what it would be given."""
+    wanted = {name for name, _ in needs(template.spec)}
+    for resource in sorted({*asked(template.spec)} - wanted):
         if exposure(resource) is not None and not resource.startswith(CLAIMED_PREFIX):
-            raise MalformedError(
+            return (
                 f"{SPEC} asks for none of {short(resource)}, which closeknit gives to Pods that talk over RDMA: remove "
                 "it, and set network.rdma: Disabled for a job without"
             )
+    return None
 
 
 def _check_restart_policy(spec: dict[str, Any], where: str) -> None:
@@ -252,6 +296,12 @@ def _check_count(field: str, entries: Collection[Any]) -> None:
         )
 
 
+def _check_length(what: str, word: object, longest: int) -> None:
+    length = len(str(word))
+    if length > longest:
+        raise MalformedError(f"{what} has {length} characters, and at most {longest} are taken; shorten it")
+
+
 def _check_node_selector(spec: dict[str, Any], where: str) -> None:
     selector = object_at(spec, "nodeSelector", where)
     _check_count(f"{where}.nodeSelector", selector)
@@ -260,6 +310,8 @@ def _check_node_selector(spec: dict[str, Any], where: str) -> None:
             raise MalformedError(
                 f"{where}.nodeSelector[{short(key)}] is {found(value)}; write it as a string, in quotes"
             )
+        _check_length(f"the key of {where}.nodeSelector[{short(key)}]", key, LONGEST_KEY)
+        _check_length(f"{where}.nodeSelector[{short(key)}]", value, LONGEST_VALUE)
 
 
 def _check_no_name(spec: dict[str, Any], field: str, name: str, where: str) -> None:

@@ -83,7 +83,7 @@ class Rejection:
     reason: PendingReason  # of a row of the table of blame that speaks of the API server
     message: str
     of: Refusing
-    manifest: Manifest | None  # what was refused; None where it was the gang as a whole
+    manifest: Manifest | None  # what was refused, a Pod without its spec; None where it was the gang as a whole
     generation: int  # of the job then; another one is asked about anew
     attempt: int
     at: datetime
@@ -279,6 +279,8 @@ def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) ->
     manifest = refused.manifest if isinstance(refused, Refused | Exists) else None
     of = Refusing.PROBE if isinstance(refused, Refused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
+    if manifest is not None and manifest["kind"] == "Pod":  # it is made anew to be asked for, and waits for long
+        manifest = {name: value for name, value in manifest.items() if name != "spec"}
     rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries)
     answers = replace(answers, rejection=rejection, rejections=tries)
     if of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number

@@ -14,6 +14,7 @@ from closeknit.api.names import (
 )
 from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
+from closeknit.api.trainingjob import PodTemplate
 from closeknit.cluster.booking import Booking, Share
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.exposure import Exposure, exposure, is_claimed, networks
@@ -144,8 +145,11 @@ def _gives_cpus(job: TrainingJob) -> bool:
     or a kubelet has refused a Pod of the job: CPUs that it did not ask for may have been the cause."""
     if any(attempt.reason in _REFUSED for attempt in job.status.attempts):
         return False
-    spec = job.spec.template.spec
-    return are_open(spec, trainer_index(spec))
+    return job.spec.template.once(_leaves_cpus_open)
+
+
+def _leaves_cpus_open(template: PodTemplate) -> bool:
+    return are_open(template.spec, trainer_index(template.spec))
 
 
 def _cpus(view: NodeView, share: Share) -> int | None:

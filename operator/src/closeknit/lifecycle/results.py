@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from closeknit.api.names import JOB_LABEL, TRAINING_JOB
-from closeknit.api.objects import TrainingJob
 from closeknit.cluster.meta import Owner
 from closeknit.cluster.pod import Pod, WirePod, pod
 from closeknit.cluster.quota import Quota
@@ -54,7 +53,6 @@ class Denial:
 class Stored:
     """The status was stored."""
 
-    job: TrainingJob | None  # as stored; None where this version cannot read it
     version: str
 
 

@@ -67,7 +67,7 @@ class Subject:
             attempt=wanted.attempt or 1,
             status=changed,
             demand=demand,
-            account="" if demand is None else account(self.job.spec.template.spec),  # of a gang that is to be made
+            account="" if demand is None else account(self.job.spec.template),  # of a gang that is to be made
             probes=probes,
             opening=opening,
             actions=actions,

@@ -10,7 +10,7 @@ from closeknit.api.names import MNNVL, JobKey, NodeLabel
 from closeknit.api.opaque import MalformedError
 from closeknit.api.quantity import quantity
 from closeknit.api.toleration import architecture_tolerations
-from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, Parallelism, RdmaPolicy, TrainingJobSpec
+from closeknit.api.trainingjob import BindingPolicy, NvlinkPolicy, Parallelism, PodTemplate, RdmaPolicy, TrainingJobSpec
 from closeknit.cluster.exposure import asked, claims_itself
 from closeknit.cluster.requests import Needs
 from closeknit.cluster.servers import needs_on_a_node
@@ -144,12 +144,22 @@ class Request:
         return lcm(self.group, self.tensor * self.expert)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a Pod template says that a Request has."""
+
+    tolerations: tuple[Toleration, ...]
+    selector: tuple[tuple[str, str], ...]
+    affinity: NodeAffinity | None
+    leaves_channels: bool
+    claims_itself: bool
+    resources: frozenset[str]
+
+
 def request(job: JobKey, spec: TrainingJobSpec, volumes: frozenset[NodeAffinity] = frozenset()) -> Request:
     """The request of a job's spec, whose volumes require this of its nodes. What of the opaque template is malformed is
     ignored here; launch refuses it."""
-    template = spec.template.spec
-    selector = template.get("nodeSelector")
-    tolerations = template.get("tolerations")
+    template = spec.template.once(_asked_by)
     return Request(
         job=job,
         gpus=spec.gpus,
@@ -171,27 +181,41 @@ def request(job: JobKey, spec: TrainingJobSpec, volumes: frozenset[NodeAffinity]
         mig=spec.gpu.mig,
         rdma=spec.network.rdma,
         traffic_class=spec.network.traffic_class,
-        tolerations=tuple(
-            toleration(entry)
-            for entry in (*(tolerations if isinstance(tolerations, list) else ()), *architecture_tolerations(template))
-            if isinstance(entry, dict)
-        ),
-        node_selector=_selector(spec, selector if isinstance(selector, dict) else {}),
-        leaves_channels=not _sets(template, MNNVL),
+        tolerations=template.tolerations,
+        node_selector=_selector(spec, template.selector),
+        leaves_channels=template.leaves_channels,
         needs=needs_on_a_node(spec),
-        claims_itself=claims_itself(template),
-        asked=frozenset(asked(template)),
-        affinity=_affinity(template),
+        claims_itself=template.claims_itself,
+        asked=template.resources,
+        affinity=template.affinity,
         volumes=volumes,
     )
 
 
-def _selector(spec: TrainingJobSpec, selector: Mapping[Any, Any]) -> tuple[tuple[str, str], ...]:
+def _asked_by(template: PodTemplate) -> _Asked:
+    spec = template.spec
+    selector, tolerations = spec.get("nodeSelector"), spec.get("tolerations")
+    return _Asked(
+        tolerations=tuple(
+            toleration(entry)
+            for entry in (*(tolerations if isinstance(tolerations, list) else ()), *architecture_tolerations(spec))
+            if isinstance(entry, dict)
+        ),
+        selector=tuple(sorted((str(key), str(value)) for key, value in selector.items()))
+        if isinstance(selector, dict)
+        else (),
+        affinity=_affinity(spec),
+        leaves_channels=not _sets(spec, MNNVL),
+        claims_itself=claims_itself(spec),
+        resources=frozenset(asked(spec)),
+    )
+
+
+def _selector(spec: TrainingJobSpec, selector: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """The template's, and what the job asks of its nodes by other fields: their agents say it in labels."""
-    found = {str(key): str(value) for key, value in selector.items()}
-    if spec.storage.gpu_direct:
-        found[NodeLabel.GPUDIRECT_STORAGE.value] = "true"
-    return tuple(sorted(found.items()))
+    if not spec.storage.gpu_direct:
+        return selector
+    return tuple(sorted((dict(selector) | {NodeLabel.GPUDIRECT_STORAGE.value: "true"}).items()))
 
 
 def _sets(template: Mapping[str, Any], name: str) -> bool:
