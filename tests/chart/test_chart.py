@@ -144,8 +144,8 @@ def test_policies_and_bindings_follow_the_release_namespace(helm_program: Path) 
         "closeknit-agent-nodetopology": account.format("agent"),
         "closeknit-operator-children": f"{account.format('operator')} && !(",
         "closeknit-operator-files": account.format("operator"),
-        "closeknit-prefix": f"{account.format('operator')} ? request.operation == 'UPDATE' || ",
-        "closeknit-prefix-status": f"{account.format('operator')} ? request.operation == 'UPDATE' || ",
+        "closeknit-prefix": f"{account.format('operator')} ? request.?subResource.orValue('') != '' || ",
+        "closeknit-prefix-status": f"{account.format('operator')} ? request.?subResource.orValue('') != '' || ",
     }
     assert {name: each[: len(begins[name])] for name, each in conditions.items()} == begins
     rules = [rule["expression"] for rule in policies["closeknit-operator-children"]["validations"]]

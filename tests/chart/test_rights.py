@@ -46,6 +46,7 @@ def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: di
     assert granted(objects["ClusterRole closeknit-operator-children"]) == {
         ("pods", "create"),
         ("pods", "delete"),
+        ("pods", "patch"),  # activeDeadlineSeconds alone: the policy closeknit-prefix
         ("services", "create"),
         ("services", "delete"),
         ("resourceclaims", "create"),
