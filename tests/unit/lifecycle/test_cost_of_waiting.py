@@ -7,6 +7,7 @@ import random
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def labels(job: Manifest, number: int) -> None:
 
 
 def field_managers(job: Manifest, number: int) -> None:
-    fields: dict[str, Any] = {f"f:{number}-{each}": {} for each in range(10_000)}
+    fields: Manifest = {f"f:{number}-{each}": {} for each in range(10_000)}
     job["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {"f:spec": fields}}]
 
 
@@ -145,17 +146,18 @@ def told(documents: list[bytes], cluster: Cluster) -> tuple[Cluster, Memory]:
     """The cluster with these jobs, and what the operator remembers, once all of them were told why they wait."""
     read = [job_from_json(each) for each in documents]
     cluster = cluster.after([change(job) for job in read])
-    memory, now = Memory(), NOW
+    memory = Memory()
     answers: dict[str, Answers] = {}
     for _ in range(3):
-        decision = decide(cluster, Tables(), memory, now)
-        plans = [plan for plan in decision.plans if plan.status is not None]
+        decision = decide(cluster, Tables(), memory, NOW)
         stored: list[ClusterObject] = []
-        for plan in plans:
-            answers[plan.uid] = after(answers.get(plan.uid, NOTHING), plan, [Stored("2")], now)
+        for plan in decision.plans:
+            if plan.status is None:
+                continue
+            answers[plan.uid] = after(answers.get(plan.uid, NOTHING), plan, [Stored("2")], NOW)
             job = cluster.jobs.get(plan.job) or cluster.invalid_jobs[plan.job]
             if isinstance(job, InvalidJob):
-                stored.append(InvalidJob(job.metadata, job.error, plan.status))  # type: ignore[arg-type]
+                stored.append(replace(job, status=plan.status))
             else:
                 stored.append(job.model_copy(update={"status": plan.status}))
         cluster = cluster.after([change(job) for job in stored])
@@ -177,8 +179,8 @@ def cost(documents: list[bytes], cluster: Cluster) -> float:
     taken = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert len(kept[0].jobs) + len(kept[0].invalid_jobs) == len(documents)
-    told_jobs: list[TrainingJob | InvalidJob] = [*kept[0].jobs.values(), *kept[0].invalid_jobs.values()]
-    assert all(job.status.pending is not None for job in told_jobs)
+    jobs: list[TrainingJob | InvalidJob] = [*kept[0].jobs.values(), *kept[0].invalid_jobs.values()]
+    assert all(job.status.pending is not None for job in jobs)
     return (taken - sum(len(zlib.compress(each)) for each in documents)) / len(documents)
 
 
