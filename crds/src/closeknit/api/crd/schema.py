@@ -54,7 +54,8 @@ def structural_schema(model: type[Wire]) -> Schema:
 
 
 def _models(annotation: Any) -> set[type[Wire]]:
-    """All models that a type is made of."""
+    """All models that a type is made of; a packed one is what it holds."""
+    annotation = getattr(annotation, "holds", annotation)
     if isinstance(annotation, type) and issubclass(annotation, Wire):
         inner = [_models(field.annotation) for field in annotation.model_fields.values()]
         return {annotation}.union(*inner)
