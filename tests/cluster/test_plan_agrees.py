@@ -323,8 +323,8 @@ def test_a_plan_of_the_running_cluster_is_that_of_its_dump(bed: Bed) -> None:
     bed.cluster.kubectl("create", "clusterrole", "looks-at-closeknit", "--verb=list", "--resource="
                         "nodes,nodetopologies.closeknit.dev,clustertopologies.closeknit.dev,trainingjobs.closeknit.dev,"
                         "resourceslices.resource.k8s.io,resourceclaims.resource.k8s.io,deviceclasses.resource.k8s.io,"
-                        "priorityclasses.scheduling.k8s.io,persistentvolumes,storageclasses.storage.k8s.io,"
-                        "devicetaintrules.resource.k8s.io")  # fmt: skip
+                        "priorityclasses.scheduling.k8s.io,persistentvolumes,"
+                        "storageclasses.storage.k8s.io")  # fmt: skip
     bed.cluster.kubectl("create", "clusterrolebinding", "looks-at-closeknit", "--clusterrole=looks-at-closeknit",
                         "--serviceaccount=default:looks")  # fmt: skip
     bed.cluster.kubectl("create", "serviceaccount", "looks", "--namespace=default")

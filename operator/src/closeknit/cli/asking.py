@@ -80,7 +80,8 @@ async def plan(file: Path, reach: Reach, clock: datetime) -> Placed | Refused:
             written = written.inside(api.namespace)
         found: list[ClusterObject] = []
         for kind in KINDS:
-            with suppress(NotFound):  # a kind of a newer Kubernetes, or ours where closeknit is not installed
+            # A kind of a newer Kubernetes, which roles leave out, or ours where closeknit is not installed.
+            with suppress(NotFound, *((Forbidden,) if kind.older_versions else ())):
                 found += [each async for each in all_of(api, kind) if each is not None]
         sitting = decided(written.job, found, clock, is_live=True)
         if isinstance(sitting, Refused):
