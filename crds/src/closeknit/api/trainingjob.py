@@ -297,7 +297,7 @@ class PackedTemplate:
             return value if isinstance(value, PackedTemplate) else cls.of(read(value))
 
         def written(template: PackedTemplate) -> dict[str, Any]:
-            return template.read().wire()
+            return _unpacked.__wrapped__(template.packed).wire()  # of the writer's own: he may change it
 
         return core_schema.no_info_wrap_validator_function(
             packed,
