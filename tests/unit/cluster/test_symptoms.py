@@ -2,7 +2,8 @@
 
 import pytest
 
-from closeknit.cluster.symptoms import SCHEDULER_WORDS, Symptom, of_scheduler
+from closeknit.cluster.pod import ContainerState
+from closeknit.cluster.symptoms import SCHEDULER_WORDS, Symptom, of_scheduler, of_waiting
 
 PREEMPTION = "preemption: 0/8 nodes are available: 8 Preemption is not helpful for scheduling."
 OTHERS = "7 node(s) didn't match Pod's node affinity/selector"
@@ -68,6 +69,24 @@ OTHERS = "7 node(s) didn't match Pod's node affinity/selector"
 def test_what_a_scheduler_says(message: str, symptom: Symptom, name: str) -> None:
     said = of_scheduler(message)
     assert (said.symptom, said.name, said.words) == (symptom, name, message)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "symptom"),
+    [
+        ("", "", Symptom.SILENT),
+        ("ContainerCreating", "", Symptom.SILENT),
+        ("PodInitializing", "", Symptom.SILENT),
+        ("ErrImagePull", "failed to pull nvcr.io/nvidia-container-toolkit:1", Symptom.IMAGE_NOT_THERE),
+        ("ImagePullBackOff", "Back-off pulling image", Symptom.IMAGE_NOT_THERE),
+        ("ErrImageNeverPull", "", Symptom.IMAGE_NOT_THERE),
+        ("CreateContainerConfigError", 'configmap "settings" not found', Symptom.SETTING_NOT_THERE),
+        ("CreateContainerError", "context deadline exceeded", Symptom.HELD_UP),
+        ("CrashLoopBackOff", "back-off 10s restarting failed container", Symptom.HELD_UP),
+    ],
+)
+def test_what_a_kubelet_says_of_a_container_that_waits(reason: str, message: str, symptom: Symptom) -> None:
+    assert of_waiting(ContainerState("trainer", reason=reason, message=message, waiting=True)) is symptom
 
 
 def test_an_afterthought_of_preemption_is_not_taken_for_the_cause() -> None:

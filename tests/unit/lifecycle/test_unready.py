@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from closeknit.lifecycle.blame import UNREADY_AFTER
 from closeknit.lifecycle.conditions import timestamp
-from closeknit.lifecycle.unready import UNREADY_FOR
 from scenarios.manifests import training_job
 from scenarios.networks import degraded
 from scenarios.stories import two_plugin_nodes
@@ -42,8 +42,8 @@ def test_it_is_told_after_ten_minutes_and_taken_back() -> None:
     story = ran()
     assert found(story) is None
     (waits,) = [plan for plan in story.plans() if plan.wake_after_s is not None]
-    assert waits.wake_after_s == UNREADY_FOR.total_seconds()
-    story.pass_time(UNREADY_FOR.total_seconds())
+    assert waits.wake_after_s == UNREADY_AFTER.total_seconds()
+    story.pass_time(UNREADY_AFTER.total_seconds())
     (plan,) = story.plans()
     assert plan.notice is not None
     assert (plan.notice.reason, plan.notice.note, plan.notice.warning) == ("PodsNotReady", NOTE, True)
@@ -63,10 +63,10 @@ def test_one_that_falls_out_later_is_given_as_long() -> None:
     story.settle()
     story.change_pod(POD, conditions=ready(story, is_ready=False))
     (waits,) = [plan for plan in story.plans() if plan.wake_after_s is not None]
-    assert waits.wake_after_s == UNREADY_FOR.total_seconds()
+    assert waits.wake_after_s == UNREADY_AFTER.total_seconds()
     story.settle()
     assert found(story) is None
-    story.pass_time(UNREADY_FOR.total_seconds())
+    story.pass_time(UNREADY_AFTER.total_seconds())
     story.settle()
     assert found(story) == ("True", "PodsNotReady", WORDS)
 
@@ -75,7 +75,7 @@ def test_pods_that_nobody_calls_not_ready_are_not_told_of() -> None:
     story = two_plugin_nodes()
     story.settle()
     story.run_all()
-    story.pass_time(2 * UNREADY_FOR.total_seconds())
+    story.pass_time(2 * UNREADY_AFTER.total_seconds())
     story.settle()
     assert found(story) is None
 
@@ -88,7 +88,7 @@ def test_one_more_of_them_is_no_news() -> None:
     for rank in (0, 1):
         story.change_pod(f"train-a1-worker-{rank:05d}", conditions=ready(story, is_ready=False))
         story.pass_time(60)
-    story.pass_time(UNREADY_FOR.total_seconds() - 61)
+    story.pass_time(UNREADY_AFTER.total_seconds() - 61)
     story.settle()
     assert found(story) == ("True", "PodsNotReady", WORDS)
     story.pass_time(120)

@@ -18,6 +18,7 @@ class Source(Enum):
     KUBELET = "The kubelet, of a Pod as a whole"
     CONTAINER = "The kubelet, of a container"
     DRIVER = "Device drivers"
+    TRAINER = "NCCL and the preflight, as containers say last"
     API_SERVER = "The API server, of what is to be made"
     CLOSEKNIT = "closeknit itself"
 
@@ -43,14 +44,23 @@ class Symptom(Enum):
     NEIGHBOURS = (Source.SCHEDULER, "affinity to other Pods, or topology spread, keeps the Pod off the node")
     NODE_NOT_SELECTED = (Source.SCHEDULER, "the Pod's node selector or affinity does not take the node")
     NOT_SCHEDULED = (Source.SCHEDULER, "anything else, in whatever scheduler's words")
+    IGNORED_FOR_ITS_OWN = (Source.SCHEDULER, "no word of a Pod that names a scheduler, or claims, of its own")
+    IGNORED = (Source.SCHEDULER, "no word of any other Pod")
     DISRUPTED = (Source.KUBERNETES, "a drain, a taint, a preemption or the loss of its node ends the Pod")
     DRAINED = (Source.KUBERNETES, "a Pod is gone, or going, and its node is cordoned")
+    DELETED = (Source.KUBERNETES, "a Pod is gone, or going, and nothing says why")
+    NODE_TURNED = (Source.KUBERNETES, "before a Pod runs there, its node goes, is not Ready, or is closed to it")
     SHUT_DOWN = (Source.KUBELET, "the node shuts down")
     PREEMPTED = (Source.KUBELET, "the node needs the room for a critical Pod")
     EVICTED = (Source.KUBELET, "the node has too little memory, disk or process numbers left")
     OVER_ITS_STORAGE = (Source.KUBELET, "the Pod uses more disk than its own limits allow")
     PAST_ITS_DEADLINE = (Source.KUBELET, "the Pod ran longer than the template's activeDeadlineSeconds")
     POD_REFUSED = (Source.KUBELET, "the node does not take the Pod, or ends it for any other reason")
+    IMAGE_NOT_THERE = (Source.CONTAINER, "a container waits for its image")
+    SETTING_NOT_THERE = (Source.CONTAINER, "a container waits for a ConfigMap, a Secret or a key of one")
+    HELD_UP = (Source.CONTAINER, "a container waits for anything else that the kubelet names")
+    SILENT = (Source.CONTAINER, "a container is on its way, and nothing is said of it")
+    NOT_READY = (Source.CONTAINER, "a Pod runs and is not ready")
     CONTAINER_LOST = (Source.CONTAINER, "the node was restarted, or lost the container")
     NODE_NOT_READY = (Source.CONTAINER, "a container failed while a node of the gang is not Ready")
     OUT_OF_MEMORY = (Source.CONTAINER, "a container was killed for its memory")
@@ -59,7 +69,11 @@ class Symptom(Enum):
     DEVICES_REFUSED = (Source.DRIVER, "the device plugin does not give what is booked")
     DEVICES_NOT_GIVEN = (Source.DRIVER, "the runtime cannot put the devices into a container")
     GPU_NOT_GIVEN = (Source.DRIVER, "the same, and the words name the GPU")
-
+    OTHER_GPUS_GIVEN = (Source.DRIVER, "the device plugin gives slower GPUs than planned, in the first two minutes")
+    MULTICAST_FAILED = (Source.TRAINER, "NCCL could not set up NVSwitch multicast")
+    PEER_UNREACHABLE = (Source.TRAINER, "NCCL could not reach a peer over RDMA, and every rank that failed says so")
+    PREFLIGHT_FAILED = (Source.TRAINER, "the preflight found a slow node or link, or failed, where it is enforced")
+    PREFLIGHT_NOT_RUN = (Source.TRAINER, "the preflight could not run in this image")
     POD_DENIED = (Source.API_SERVER, "a policy, a webhook or the namespace's Pod Security refuses the Pod")
     CHANGED_ON_THE_WAY = (
         Source.API_SERVER,
@@ -168,13 +182,25 @@ CONTAINER_REASONS: tuple[tuple[str, Symptom], ...] = (
 )
 _NOT_MADE = frozenset({"CreateContainerError", "RunContainerError"})  # its reason of one that waits to be made again
 _UUID = re.compile(r"\b(?:GPU|MIG)-[-0-9a-zA-Z]{1,64}")
+# The kubelet's reason of a container that waits, by its beginning; empty and the last two are those of one on its way.
+WAITING_REASONS: tuple[tuple[str, Symptom], ...] = (
+    ("ErrImage", Symptom.IMAGE_NOT_THERE),
+    ("ImagePull", Symptom.IMAGE_NOT_THERE),
+    ("ImageInspect", Symptom.IMAGE_NOT_THERE),
+    ("InvalidImageName", Symptom.IMAGE_NOT_THERE),
+    ("RegistryUnavailable", Symptom.IMAGE_NOT_THERE),
+    ("SignatureValidationFailed", Symptom.IMAGE_NOT_THERE),
+    ("CreateContainerConfigError", Symptom.SETTING_NOT_THERE),
+    ("ContainerCreating", Symptom.SILENT),
+    ("PodInitializing", Symptom.SILENT),
+)
 # In what a runtime says of a container that it cannot start, or make: NVIDIA's container toolkit, and devices by CDI.
 DRIVER_WORDS: tuple[str, ...] = ("nvidia-container", "CDI device", "NVML", "nvml error", "libnvidia-ml")
 
 
 def spoken(symptom: Symptom) -> list[str]:
     """The words by which it is known."""
-    known = (*SCHEDULER_WORDS, *KUBELET_REASONS, *EVICTIONS, *CONTAINER_REASONS)
+    known = (*SCHEDULER_WORDS, *KUBELET_REASONS, *EVICTIONS, *CONTAINER_REASONS, *WAITING_REASONS)
     drivers = DRIVER_WORDS if symptom is Symptom.DEVICES_NOT_GIVEN else ()
     return [*(words for words, found in known if found is symptom), *drivers]
 
@@ -207,6 +233,14 @@ def failed_container(pod: Pod, trainer: str | None) -> ContainerState | None:
     failed = [container for container in pod.containers if container.exit_code]
     decisive = (container for container in failed if container.name == trainer and not container.init)
     return next(decisive, failed[0] if failed else None)
+
+
+def of_waiting(container: ContainerState) -> Symptom | None:
+    """What is said of a container that waits, but for devices; None of any other."""
+    if not container.waiting:
+        return None
+    begins = (found for begin, found in WAITING_REASONS if container.reason.startswith(begin))
+    return next(begins, Symptom.HELD_UP) if container.reason else Symptom.SILENT
 
 
 def _of_whole_pod(pod: Pod) -> Said:

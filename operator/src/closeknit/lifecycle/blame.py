@@ -11,7 +11,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from closeknit.api.names import EndReason, PendingReason
+from closeknit.api.names import ConditionReason, EndReason, PendingReason
 from closeknit.cluster.symptoms import Symptom
 
 
@@ -57,9 +57,9 @@ class Row:
 
     blame: Blame
     follows: Follows
-    reason: EndReason | PendingReason
+    reason: EndReason | PendingReason | ConditionReason
     after: timedelta = timedelta()
-    """How long it has to last: what comes and goes by itself ends nothing."""
+    """How long it has to last where it may mend by itself: what comes and goes ends nothing."""
 
     @property
     def is_charged(self) -> bool:
@@ -75,6 +75,15 @@ REFUSED_AFTER = timedelta(seconds=30)
 # A disk is made within seconds, a file system within minutes, and by a driver that is not there never: without the gang
 # it is made as well, and kube-scheduler itself would wait for 10 min (VolumeBinding's bindTimeoutSeconds).
 MADE_WITHIN = timedelta(minutes=2)
+# Another replica of kube-scheduler takes over 15 s after the leader has gone (its leaseDuration), and works off what
+# has queued up meanwhile: some hundred Pods a second.
+IGNORED_AFTER = timedelta(seconds=30)
+# The Pod of a scheduler that is installed beside the first may be drained, and its image be pulled.
+IGNORED_FOR_ITS_OWN_AFTER = timedelta(minutes=2)
+# A kubelet that is restarted says NotReady for some ten seconds, and starts what is bound to it all the same.
+NOT_READY_AFTER = timedelta(seconds=30)
+SILENT_AFTER = timedelta(minutes=5)  # an image of many gigabytes takes minutes
+UNREADY_AFTER = timedelta(minutes=10)  # as long as data is given to be read, staged and compiled (detour.py)
 
 _GPUS = Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_TAKEN, TAKEN_AFTER)
 _ELSEWHERE = Row(Blame.NODE, Follows.ELSEWHERE, EndReason.UNSCHEDULABLE, REFUSED_AFTER)
@@ -103,14 +112,23 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.NEIGHBOURS: _ELSEWHERE,
         Symptom.NODE_NOT_SELECTED: _ELSEWHERE,
         Symptom.NOT_SCHEDULED: _ELSEWHERE,
+        Symptom.IGNORED_FOR_ITS_OWN: Row(Blame.JOB, Follows.WAIT, EndReason.UNSCHEDULABLE, IGNORED_FOR_ITS_OWN_AFTER),
+        Symptom.IGNORED: Row(Blame.SITE, Follows.TELL, ConditionReason.STARTING, IGNORED_AFTER),
         Symptom.DISRUPTED: _DISRUPTED,
         Symptom.DRAINED: _DISRUPTED,
+        Symptom.DELETED: Row(Blame.NOBODY, Follows.ANEW, EndReason.CHILD_DELETED),
+        Symptom.NODE_TURNED: Row(Blame.NODE, Follows.ANEW, EndReason.NODE_CHANGED, NOT_READY_AFTER),
         Symptom.SHUT_DOWN: _ENDED_BY_NODE,
         Symptom.PREEMPTED: _ENDED_BY_NODE,
         Symptom.EVICTED: _ENDED_BY_NODE,
         Symptom.OVER_ITS_STORAGE: _OWN_FAULT,
         Symptom.PAST_ITS_DEADLINE: _OWN_FAULT,
         Symptom.POD_REFUSED: _REFUSED,
+        Symptom.IMAGE_NOT_THERE: Row(Blame.OBJECT, Follows.TELL, ConditionReason.NOT_STARTING),
+        Symptom.SETTING_NOT_THERE: Row(Blame.OBJECT, Follows.TELL, ConditionReason.NOT_STARTING),
+        Symptom.HELD_UP: Row(Blame.NODE, Follows.TELL, ConditionReason.NOT_STARTING),
+        Symptom.SILENT: Row(Blame.NODE, Follows.TELL, ConditionReason.NOT_STARTING, SILENT_AFTER),
+        Symptom.NOT_READY: Row(Blame.JOB, Follows.TELL, ConditionReason.PODS_NOT_READY, UNREADY_AFTER),
         Symptom.CONTAINER_LOST: _LOST,
         Symptom.NODE_NOT_READY: _LOST,
         Symptom.OUT_OF_MEMORY: _OWN_FAULT,
@@ -119,6 +137,11 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.DEVICES_REFUSED: _REFUSED,
         Symptom.DEVICES_NOT_GIVEN: _REFUSED,
         Symptom.GPU_NOT_GIVEN: Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.NODE_REFUSED),
+        Symptom.OTHER_GPUS_GIVEN: Row(Blame.NOBODY, Follows.ANEW, EndReason.MISPLACED),
+        Symptom.MULTICAST_FAILED: Row(Blame.SITE, Follows.ANEW, EndReason.MULTICAST_FAILED),
+        Symptom.PEER_UNREACHABLE: Row(Blame.NODE, Follows.ELSEWHERE, EndReason.RDMA_FAILED),
+        Symptom.PREFLIGHT_FAILED: Row(Blame.NODE, Follows.ELSEWHERE, EndReason.PREFLIGHT_FAILED),
+        Symptom.PREFLIGHT_NOT_RUN: Row(Blame.JOB, Follows.ANEW, EndReason.PREFLIGHT_SKIPPED),
         Symptom.POD_DENIED: Row(Blame.JOB, Follows.WAIT, PendingReason.TEMPLATE_INVALID),
         Symptom.CHANGED_ON_THE_WAY: Row(Blame.SITE, Follows.WAIT, PendingReason.CHANGED_ON_THE_WAY),
         Symptom.SYSTEM_NAMESPACE: Row(Blame.JOB, Follows.WAIT, PendingReason.NAMESPACE_NOT_SERVED),

@@ -5,10 +5,15 @@ from collections.abc import Sequence
 from closeknit.api.names import ConditionReason, ConditionType, EndReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.pod import Pod
+from closeknit.cluster.symptoms import Symptom
 from closeknit.launch.remedy import Remedy, remedy
+from closeknit.lifecycle import blame
 from closeknit.lifecycle.conditions import found
 
-_ENDS = {Remedy.WITHOUT_NVLS: EndReason.MULTICAST_FAILED, Remedy.ELSEWHERE: EndReason.RDMA_FAILED}
+_ENDS = {
+    Remedy.WITHOUT_NVLS: blame.end_reason(Symptom.MULTICAST_FAILED),
+    Remedy.ELSEWHERE: blame.end_reason(Symptom.PEER_UNREACHABLE),
+}
 _TOLD = {ConditionReason.WITHOUT_MULTICAST: Remedy.WITHOUT_NVLS}
 
 

@@ -5,7 +5,7 @@ Nothing is remembered for it: since when it is so is told by the objects themsel
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from closeknit.api.names import EndReason, ExclusionReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
@@ -16,18 +16,15 @@ from closeknit.cluster.symptoms import Symptom, of_pod, of_scheduler
 from closeknit.cluster.volumes import Volumes
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.avoided import Unfit
-from closeknit.lifecycle.blame import TABLE, Follows, end_reason
+from closeknit.lifecycle.blame import IGNORED_FOR_ITS_OWN_AFTER, NOT_READY_AFTER, TABLE, Follows, end_reason
 from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.ending import end, gpus_or_node, is_cordoned, whole
 from closeknit.lifecycle.freed import freed
 from closeknit.lifecycle.pauses import lingers_from, over_at
 from closeknit.lifecycle.plan import Plan
-from closeknit.lifecycle.unjudged import ENDED_AFTER, own_cause, since, volume_awaited, volume_words
+from closeknit.lifecycle.unjudged import own_cause, since, volume_awaited, volume_words
 from closeknit.placement.admission import admits, in_reach, untolerated
 from closeknit.placement.request import Request, request
-
-# A kubelet that is restarted says NotReady for some ten seconds, and starts what is bound to it all the same.
-SILENT_AFTER = timedelta(seconds=30)
 
 _BEYOND = frozenset({"Running", "Succeeded", "Failed"})  # phases of a Pod that its node has taken
 _REFUSALS = frozenset({"Unschedulable", "SchedulerError"})  # a Pod with gates of the user's own is not refused
@@ -102,7 +99,7 @@ def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
         return None
     why = "has not started" if pod.deletion_timestamp is None else "is deleted and not gone"
     message = f"Pod {pod.name} {why}, and its node {view.name} is not ready: {view.exclusion.message}"
-    until = over_at(view.exclusion.since, SILENT_AFTER, attempt.subject.now)
+    until = over_at(view.exclusion.since, NOT_READY_AFTER, attempt.subject.now)
     return _Hindrance(EndReason.NODE_CHANGED, message, view.name, until)
 
 
@@ -166,9 +163,10 @@ def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
     began = None if cause is None else since(attempt, index)
     if began is None:
         return None
-    message = f"no scheduler has looked at Pod {pod.name} for {ENDED_AFTER.total_seconds():.0f} s: {cause}"
+    seconds = IGNORED_FOR_ITS_OWN_AFTER.total_seconds()
+    message = f"no scheduler has looked at Pod {pod.name} for {seconds:.0f} s: {cause}"
     node = attempt.booking.shares[index].node
-    return _Hindrance(EndReason.UNSCHEDULABLE, message, node, began + ENDED_AFTER, is_of_node=False)
+    return _Hindrance(EndReason.UNSCHEDULABLE, message, node, began + IGNORED_FOR_ITS_OWN_AFTER, is_of_node=False)
 
 
 def _of_own_claim(attempt: Attempt, pod: Pod, symptom: Symptom) -> Symptom:

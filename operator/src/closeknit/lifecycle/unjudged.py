@@ -8,21 +8,17 @@ taking the gang down, and it is bound as soon as the scheduler is back: that is 
 """
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from closeknit.api.names import MNNVL
 from closeknit.api.opaque import short
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.volumes import Awaited
 from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.blame import IGNORED_AFTER, IGNORED_FOR_ITS_OWN_AFTER
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.pauses import is_between, later
 
-# Another replica of kube-scheduler takes over 15 s after the leader has gone (its leaseDuration), and works off what
-# has queued up meanwhile: some hundred Pods a second.
-TOLD_AFTER = timedelta(seconds=30)
-# The Pod of a scheduler that is installed beside the first may be drained, and its image be pulled.
-ENDED_AFTER = timedelta(minutes=2)
 DEFAULT_SCHEDULER = "default-scheduler"  # what the API server makes of a schedulerName that is not there
 
 
@@ -36,7 +32,7 @@ def since(attempt: Attempt, index: int) -> datetime | None:
         return None
     now = attempt.subject.now
     found = later(pod.created, attempt.begun, now)
-    return now - ENDED_AFTER if found is None else found
+    return now - IGNORED_FOR_ITS_OWN_AFTER if found is None else found
 
 
 def own_cause(attempt: Attempt, index: int) -> str | None:
@@ -63,9 +59,9 @@ def told_at(attempt: Attempt) -> datetime | None:
     waiting = [index for index, pod in enumerate(attempt.pods) if pod is not None and not pod.node]
     if not waiting:
         return None
-    if attempt.begun is not None and is_between(attempt.begun, attempt.subject.now, attempt.begun + TOLD_AFTER):
-        return attempt.begun + TOLD_AFTER  # no Pod is older than its attempt
-    moments = [began + TOLD_AFTER for index in waiting if (began := since(attempt, index)) is not None]
+    if attempt.begun is not None and is_between(attempt.begun, attempt.subject.now, attempt.begun + IGNORED_AFTER):
+        return attempt.begun + IGNORED_AFTER  # no Pod is older than its attempt
+    moments = [began + IGNORED_AFTER for index in waiting if (began := since(attempt, index)) is not None]
     return min(moments, default=None)
 
 
@@ -78,7 +74,7 @@ def words(attempt: Attempt) -> str:
     cause = next(filter(None, causes), None) or _missing_domain(attempt)
     if cause is None:
         cause = "have an administrator see whether kube-scheduler runs; they start once it does"
-    return f"no scheduler has looked at its Pods for {TOLD_AFTER.total_seconds():.0f} s: {cause}"
+    return f"no scheduler has looked at its Pods for {IGNORED_AFTER.total_seconds():.0f} s: {cause}"
 
 
 def _volume_being_made(attempt: Attempt, silent: Iterable[int]) -> str | None:

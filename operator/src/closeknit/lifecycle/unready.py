@@ -5,16 +5,15 @@ It is told and nothing ends by it: ranks find each other whether they are ready 
 probe, or the container, stands for.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from closeknit.api.names import JOB_LABEL, ConditionReason
 from closeknit.cluster.booking import names
 from closeknit.cluster.pod import Pod
 from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.blame import UNREADY_AFTER
 from closeknit.lifecycle.pauses import over_at
 from closeknit.lifecycle.shortcoming import Shortcoming
-
-UNREADY_FOR = timedelta(minutes=10)  # as long as data is given to be read, staged and compiled (detour.py)
 
 
 def unready(attempt: Attempt) -> Shortcoming | None:
@@ -24,7 +23,7 @@ def unready(attempt: Attempt) -> Shortcoming | None:
         return None
     return Shortcoming(
         ConditionReason.PODS_NOT_READY,
-        f"Pods of it run and have not been ready for {UNREADY_FOR.total_seconds() / 60:.0f} min; kubectl get pods -l "
+        f"Pods of it run and have not been ready for {UNREADY_AFTER.total_seconds() / 60:.0f} min; kubectl get pods -l "
         f"{JOB_LABEL}={attempt.subject.job.key.name} tells which, kubectl describe pod which probe fails or which "
         "container has ended; ranks reach each other all the same",
     )
@@ -37,7 +36,7 @@ def words(attempt: Attempt) -> str | None:
         return None
     condition = found[0].condition("Ready")
     said = f": {condition.message.strip()}" if condition is not None and condition.message else ""
-    return f"{names([pod.name for pod in found])} not ready for {UNREADY_FOR.total_seconds() / 60:.0f} min{said}"
+    return f"{names([pod.name for pod in found])} not ready for {UNREADY_AFTER.total_seconds() / 60:.0f} min{said}"
 
 
 def _idle(attempt: Attempt) -> list[Pod]:
@@ -59,4 +58,4 @@ def _until(pod: Pod, now: datetime) -> datetime | None:
         return None
     if any(container.exit_code == 0 and not container.init for container in pod.containers):
         return None  # a helper that is done leaves its Pod not ready for good
-    return over_at(ready.last_transition_time, UNREADY_FOR, now)
+    return over_at(ready.last_transition_time, UNREADY_AFTER, now)

@@ -4,15 +4,13 @@ that does not prepare a claim.
 It is told and nothing ends by it: a registry comes back, a ConfigMap is made, and no other placement would be better.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from closeknit.cluster.pod import Pod
+from closeknit.cluster.symptoms import Symptom, of_waiting
 from closeknit.lifecycle.attempt import Attempt
+from closeknit.lifecycle.blame import SILENT_AFTER
 from closeknit.lifecycle.pauses import is_between, later
-
-# What a kubelet says of a container that is on its way; an image of many gigabytes takes minutes of it.
-_ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
-SILENT_FOR = timedelta(minutes=5)
 
 
 def words(attempt: Attempt) -> str | None:
@@ -27,7 +25,7 @@ def words(attempt: Attempt) -> str | None:
     silent = [pod for pod in waiting if _silent_until(attempt, pod) <= attempt.subject.now]
     if not silent:
         return None
-    minutes = SILENT_FOR.total_seconds() / 60
+    minutes = SILENT_AFTER.total_seconds() / 60
     who = f"Pod {silent[0].name} on node {silent[0].node}"
     others = _others(len(silent) - 1)
     return f"{who} has not started for {minutes:.0f} min{others}; kubectl describe pod tells what it waits for"
@@ -50,7 +48,7 @@ def _is_waiting(pod: Pod) -> bool:
 def _said(pod: Pod) -> str | None:
     """What the kubelet says of its first container that is not on its way."""
     for container in pod.containers:
-        if container.waiting and container.reason not in _ON_ITS_WAY:
+        if of_waiting(container) not in {None, Symptom.SILENT}:
             message = container.message.strip()
             return f"container {container.name} waits for {container.reason}{f' ({message})' if message else ''}"
     return None
@@ -64,12 +62,12 @@ def _young_until(attempt: Attempt) -> datetime | None:
     """Until when no Pod can have been silent for too long, since none is older than its attempt; None where that is
     over, or not known. A gang that starts is looked at often, and this spares a look at each of its Pods."""
     begun = attempt.begun
-    if begun is None or not is_between(begun, attempt.subject.now, begun + SILENT_FOR):
+    if begun is None or not is_between(begun, attempt.subject.now, begun + SILENT_AFTER):
         return None
-    return begun + SILENT_FOR
+    return begun + SILENT_AFTER
 
 
 def _silent_until(attempt: Attempt, pod: Pod) -> datetime:
     """Until when a Pod may be on its way without a word; now where clocks that were set tell nothing."""
     found = later(pod.created, attempt.begun, attempt.subject.now)
-    return attempt.subject.now if found is None else found + SILENT_FOR
+    return attempt.subject.now if found is None else found + SILENT_AFTER
