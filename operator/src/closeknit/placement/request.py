@@ -119,18 +119,16 @@ class Request:
         return len(self.node_selector) + sum(len(term.labels) + len(term.names) for term in terms)
 
     @property
-    def sight(self) -> "Request":
-        """The request with nothing but what tells which nodes it may use and what they have for it (translation.py)."""
-        return Request(
-            NOBODY,
-            1,
-            tolerations=self.tolerations,
-            products=self.products,
-            min_memory_bytes=self.min_memory_bytes,
-            allow_shared=self.allow_shared,
-            needs=self.needs,
-            claims_itself=self.claims_itself,
-            asked=self.asked,
+    def sight(self) -> "Sight":
+        """What tells which nodes it may use, and what they have for it."""
+        return Sight(
+            self.tolerations,
+            self.products,
+            self.min_memory_bytes,
+            self.allow_shared,
+            self.needs,
+            self.claims_itself,
+            self.asked,
         )
 
     @property
@@ -142,6 +140,24 @@ class Request:
     def expert_block(self) -> int:
         """Ranks that follow each other and make up whole groups and whole expert groups."""
         return lcm(self.group, self.tensor * self.expert)
+
+
+class Sight(NamedTuple):
+    """What of a request tells which nodes it may use, and what they have for it. Requests of equal sights see the same
+    (translation.py); each field means what it does of a Request."""
+
+    tolerations: tuple[Toleration, ...]
+    products: tuple[str, ...]
+    min_memory_bytes: int | None
+    allow_shared: bool
+    needs: Needs
+    claims_itself: bool
+    asked: frozenset[str]
+
+    @property
+    def alone(self) -> Request:
+        """A request that has nothing else, for whoever must not see more."""
+        return Request(NOBODY, 1, **self._asdict())
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from closeknit.placement.cover import Cover, cover, cpu_milli
 from closeknit.placement.ground import Area, Ground, Members, branching
 from closeknit.placement.needs import with_room
 from closeknit.placement.offer import Offer, Terms, matching, terms
-from closeknit.placement.request import Request
+from closeknit.placement.request import Sight
 from closeknit.placement.sets import Sets
 
 MANY_GROUPS = 1 << 14  # so many have been seen over the time, and twice as many as there are: begin anew
@@ -22,10 +22,10 @@ class Translation:
     """What a kind of request makes of groups and domains; remembers the version that it has seen last."""
 
     def __init__(
-        self, sight: Request, sets_of: Callable[[MachineKind], Sets], offer_of: Callable[[Terms], Offer]
+        self, sight: Sight, sets_of: Callable[[MachineKind], Sets], offer_of: Callable[[Terms], Offer]
     ) -> None:
-        """`sight` is `Request.sight`, and so all that the kind of request is: what else a request asks is not seen."""
-        self._sight = sight
+        """`sight` is what requests of this kind have in common: nothing else of any is seen."""
+        self._request = sight.alone
         self._sets_of = sets_of
         self._offer_of = offer_of
         self._offers: list[Offer] = []
@@ -52,7 +52,7 @@ class Translation:
         self._areas = kept
         counts = _counts((root,))
         every = sum(nodes for group, nodes in domain.counts.items() if self._number(group) is not None)
-        needs = () if sum(counts.values()) == every else self._sight.needs
+        needs = () if sum(counts.values()) == every else self._request.needs
         ground = Ground(domain, root, self._offers, counts, self._groups, needs, self._roomy)
         self._ground = (domain, ground)
         return ground
@@ -68,12 +68,12 @@ class Translation:
     def _translated(self, group: Group) -> int | None:
         if group.kind is None or not group.kind.products or group.excluded is not None:
             return None
-        if untolerated(group.taints, self._sight):
+        if untolerated(group.taints, self._request):
             return None
         kind = group.kind
-        nics = asks_for_nics(self._sight.needs) or not self._sight.asked.isdisjoint(group.functions)
+        nics = asks_for_nics(self._request.needs) or not self._request.asked.isdisjoint(group.functions)
         sets, matches = self._sets_of(kind), self._matching(kind)
-        return self._number_of(terms(group, kind, sets, self._sight, matches, asks_for_nics=nics))
+        return self._number_of(terms(group, kind, sets, self._request, matches, asks_for_nics=nics))
 
     def _number_of(self, found: Terms) -> int:
         offer = self._offer_of(found)
@@ -86,7 +86,7 @@ class Translation:
         key = (kind.products, kind.memory_bytes)
         found = self._matches.get(key)
         if found is None:
-            found = self._matches[key] = matching(kind, self._sight)
+            found = self._matches[key] = matching(kind, self._request)
         return found
 
     def _area(
@@ -129,7 +129,7 @@ class Translation:
 
     def _roomy(self, domain: Domain) -> Iterator[tuple[Group, int, tuple[str, ...]]]:
         """(group, offer, nodes) of those right below a domain that the job may use."""
-        needs = self._sight.needs
+        needs = self._request.needs
         for group, names in domain.hosts.items():
             number = self._number(group)
             if number is None or not (roomy := with_room(names, domain.spare, needs)):
