@@ -12,6 +12,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
+from closeknit.api.affinity import NodeAffinity, Operator, Requirement, Term
 from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, MNNVL
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.kinds import Change, change, from_document
@@ -129,6 +130,10 @@ class Fleet:
         )  # fmt: skip
         self.chance.choice(events)()
 
+    def join_otherwise(self) -> None:
+        """Nothing but what joins the nodes is another."""
+        self.chance.choice((self._describe, self._channels))()
+
     def take(self, placement: Placement) -> None:
         """A job is booked where it was placed."""
         shares = [(share.node, share.gpus) for share in placement.shares if not share.mig_device]
@@ -140,7 +145,7 @@ class Fleet:
     def _describe(self) -> None:
         """The site says something of its network, another thing than before."""
         chance = self.chance
-        fabric: Manifest = {"railIsolated": chance.random() < 0.15}
+        fabric: Manifest = {"railIsolated": chance.random() < 0.3}
         if chance.random() < 0.5:
             fabric["levelBandwidthGBps"] = {chance.choice(LEVELS): chance.choice((15, 60, 300))}
         if chance.random() < 0.7:
@@ -359,12 +364,15 @@ ASKED: Mapping[str, Sequence[Any]] = {
     "cpu": (None, None, "2", "12", "60"),
     "names": (None, None, None, None, "rdma/hca", FUNCTIONS[0], GPU_RESOURCE),
     "amount": ("0", "1"),
-    "claims": (False, False, False, True),
+    "claims": (False, False, True),
     "channels": (False, False, False, True),
     "avoids": ((), (), (), ("gpu-0",), ("gpu-1", "gpu-2")),
+    "volumes": (None, None, None, "r1", "r2"),
     "mixes": (True, True, False),
 }
 """What jobs ask: values of each thing, the usual ones more often."""
+GROUP: Spec = {"gpus": 8, "tensor": 8, "nvlink": "Required"}
+"""A group that no tray holds: what IMEX channels are for."""
 
 
 def spec_by(chance: Random) -> Spec:
@@ -434,6 +442,11 @@ def job_of(spec: Spec) -> Manifest | None:
     }
 
 
+def _in_rack(rack: str) -> NodeAffinity:
+    """What a volume requires that is in one rack."""
+    return NodeAffinity((Term((Requirement("net.example/rack", Operator.IN, frozenset({rack})),), ()),))
+
+
 def request_of(spec: Spec) -> Request | None:
     """The request of such a job, with what a decision adds to it."""
     job = job_of(spec)
@@ -444,5 +457,6 @@ def request_of(spec: Spec) -> Request | None:
         found,
         patient_level=spec["patient"],
         avoided=frozenset(spec["avoids"]),
+        volumes=frozenset({_in_rack(spec["volumes"])} if spec["volumes"] else ()),
         mixes_kinds=found.mixes_kinds and spec["mixes"],
     )

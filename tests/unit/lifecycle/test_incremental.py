@@ -21,7 +21,7 @@ from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.trials import Trials
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Verdict, Wait
 from closeknit.placement.tables import Tables
-from scenarios.fleets import Fleet, Followed, job_of, spec_by, varied
+from scenarios.fleets import GROUP, Fleet, Followed, job_of, spec_by, varied
 from scenarios.manifests import (
     claiming,
     cluster_topology,
@@ -337,12 +337,12 @@ class OfFleet(Life):
     def _stand(self) -> None:
         count = self.chance.choice((3, 4, 6))
         self._fleet = Fleet(self.chance, self.story.objects, nodes=count, put=self.story.add)
-        self._specs = [spec_by(self.chance) | {"gpus": self.chance.choice((2, 4, 8))}]
+        self._specs = [spec_by(self.chance) | {"gpus": self.chance.choice((2, 4, 8))}, spec_by(self.chance) | GROUP]
 
     def _events(self) -> Sequence[Callable[[], None]]:
         return (
             self._submit, self._submit, self._run, self._end, self._remove, self._edit, self._wait, self._forbid,
-            self._terminate, self._refuse, *[self._fleet.happen] * 8,
+            self._terminate, self._refuse, *[self._fleet.happen] * 6, *[self._fleet.join_otherwise] * 2,
         )  # fmt: skip
 
     def _spec(self) -> dict[str, Any]:
