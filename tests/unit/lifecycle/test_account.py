@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.trainingjob_status import State
-from closeknit.lifecycle.follow import FIXED
+from closeknit.lifecycle.shortcoming import FIXED
 from scenarios.manifests import training_job
 from scenarios.story import Story, plugin_node
 

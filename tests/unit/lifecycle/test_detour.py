@@ -7,13 +7,14 @@ import pytest
 from closeknit.controller.metrics import Metrics, totals
 from closeknit.lifecycle.answers import Answers
 from closeknit.lifecycle.detour import SILENT_FOR
+from closeknit.lifecycle.shortcoming import FIXED
 from scenarios.manifests import allocation, cluster_topology, node_topology, training_job, uuids
 from scenarios.networks import degraded, job, nics, two
 from scenarios.stories import two_plugin_nodes
 from scenarios.story import Story, plugin_node
 
 JOINED = {"switched": True, "linksPerGPU": [18] * 8}
-SEE_LOG = "; NCCL says why with NCCL_DEBUG=INFO; what the user sets of NCCL's wins over closeknit"
+SEE_LOG = "; NCCL says why with NCCL_DEBUG=INFO; what the user sets of NCCL's wins over closeknit; " + FIXED
 FELL_BACK = (
     "its ranks were to talk over RDMA (roce-0:1, roce-1:1 of gpu-1), and on gpu-1, gpu-2 data moves over sockets and "
     f"none over RDMA{SEE_LOG}"

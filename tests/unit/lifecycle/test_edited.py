@@ -14,7 +14,7 @@ from scenarios.stories import booked_nodes, ended, two_plugin_nodes
 from scenarios.story import Story
 
 FIXED = (
-    "; the job was booked before, so its spec is fixed but for elastic, priorityClassName, queue, suspend and "
+    "; the job was booked, so its spec is fixed but for elastic, priorityClassName, queue, suspend and "
     "ttlSecondsAfterFinished: to change anything else, delete the job and create it again"
 )
 OTHER = {"spec": {"containers": [{"name": "trainer", "image": "registry.example/train:2"}]}}

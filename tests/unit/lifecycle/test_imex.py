@@ -6,6 +6,7 @@ import pytest
 
 from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, ConditionType
 from closeknit.lifecycle.conditions import found
+from closeknit.lifecycle.shortcoming import FIXED
 from scenarios.manifests import Manifest, device_class, training_job
 from scenarios.story import Story, dra_node, plugin_node
 
@@ -95,6 +96,6 @@ def test_a_controller_that_makes_no_claims_is_told_of() -> None:
     assert running.message == (
         "no scheduler has looked at its Pods for 30 s: they wait for claims that NVIDIA's controller makes of the "
         "ComputeDomain train-a1; have an administrator see whether it runs, or do without NVLink between nodes by "
-        "NCCL_MNNVL_ENABLE=0 in the template"
+        f"NCCL_MNNVL_ENABLE=0 in the template; {FIXED}"
     )
     assert story.status().attempts == []

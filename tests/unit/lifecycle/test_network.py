@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from closeknit.lifecycle.answers import Answers
+from closeknit.lifecycle.shortcoming import FIXED
 from scenarios.manifests import pod, training_job
 from scenarios.networks import degraded, environment, job, machine, nics, pods, two
 from scenarios.story import Story
 
 ADVICE = (
     "; have a device plugin offer them as rdma/..., ask for them in the template by the name that they have, "
-    "or set network.rdma: Disabled"
+    f"or set network.rdma: Disabled; {FIXED}"
 )
 
 
@@ -262,7 +263,7 @@ def test_over_mixed_fabrics_preferred_goes_by_sockets_everywhere_and_says_so(
     assert (found.status, found.reason) == ("True", "OverSockets")
     assert found.message == (
         f"all ranks talk over sockets, because {message}; set network.rdma: Required to wait for nodes that have them "
-        "alike"
+        f"alike; {FIXED}"
     )
 
 
@@ -323,7 +324,8 @@ def test_harmful_settings_are_told_in_the_status() -> None:
     condition = degraded(story)
     assert condition is not None
     words = "settings of its template make it slow, wrong or impossible: NCCL_ALGO (status.environment.warnings)"
-    assert (condition.status, condition.reason, condition.message) == ("True", "HarmfulSettings", words)
+    assert (condition.status, condition.reason) == ("True", "HarmfulSettings")
+    assert condition.message == f"{words}; {FIXED}"
     (notice,) = [each for each in story.notices if each.reason == "Placed"]
     assert (notice.warning, notice.note) == (True, f"16 GPUs on gpu-1, gpu-2; {words}")
 

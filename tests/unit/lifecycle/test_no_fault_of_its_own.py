@@ -7,6 +7,7 @@ import pytest
 
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.booking import decoded
+from closeknit.lifecycle.shortcoming import FIXED
 from scenarios.machines import dgx1v
 from scenarios.manifests import node, node_topology, training_job
 from scenarios.stories import WHOLE, booked_nodes, conditions, disruption, ended, two_plugin_nodes
@@ -182,12 +183,12 @@ def test_an_image_with_a_drivers_name_is_no_word_of_the_driver() -> None:
         (
             {"reason": "Evicted", "message": 'Usage of EmptyDir volume "scratch" exceeds the limit "1Gi". '},
             'was ended for the disk that it uses itself: Evicted (Usage of EmptyDir volume "scratch" exceeds the limit '
-            '"1Gi".); raise that limit, or use less',
+            f'"1Gi".); raise that limit, or use less; {FIXED}',
         ),
         (
             {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the specified deadline"},
             "ran longer than activeDeadlineSeconds of its template allows: DeadlineExceeded (Pod was active on the "
-            "node longer than the specified deadline)",
+            f"node longer than the specified deadline); raise it, or leave it out; {FIXED}",
         ),
     ],
 )

@@ -4,6 +4,7 @@ import pytest
 
 from closeknit.api.trainingjob_status import Actual, State
 from closeknit.lifecycle.plan import Delete
+from closeknit.lifecycle.shortcoming import FIXED
 from scenarios.machines import dgx1v
 from scenarios.manifests import condition, node, node_topology, owner, resource_claim, training_job, worker
 from scenarios.stories import WHOLE, booked_nodes, conditions, ended, two_dra_nodes, two_plugin_nodes, unschedulable
@@ -93,7 +94,7 @@ def test_one_failed_pod_ends_the_job_and_the_others_are_deleted() -> None:
     failed = next(c for c in story.status().conditions if c.type == "Failed")
     assert failed.message == (
         "container trainer of Pod train-a1-worker-00001 on node gpu-2 ended with exit code 137 (OOMKilled); "
-        "it used more memory than it may: raise resources.limits.memory of the template, or use less"
+        f"it used more memory than it may: raise resources.limits.memory of the template, or use less; {FIXED}"
     )
     assert story.status().state is State.FAILED
     assert story.pods() == ["train-a1-worker-00001"]

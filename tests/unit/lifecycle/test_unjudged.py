@@ -8,6 +8,7 @@ import pytest
 from closeknit.api.names import ConditionType
 from closeknit.api.trainingjob_status import State
 from closeknit.lifecycle.conditions import found, timestamp
+from closeknit.lifecycle.shortcoming import FIXED
 from scenarios.manifests import training_job
 from scenarios.stories import booked_nodes, ended, unschedulable
 from scenarios.story import Story, plugin_node
@@ -47,13 +48,13 @@ def told(story: Story) -> tuple[str | None, str | None]:
         pytest.param(
             MINE,
             "its template names the scheduler mine, which does not seem to run; run it, or leave schedulerName out "
-            "of the template",
+            f"of the template; {FIXED}",
             id="a scheduler that nobody runs",
         ),
         pytest.param(
             CLAIMS,
             "its template has ResourceClaims of its own, and a scheduler holds a Pod back without a word while one of "
-            "them is not there; create them, or leave them out of the template",
+            f"them is not there; create them, or leave them out of the template; {FIXED}",
             id="a claim that nobody makes",
         ),
     ],

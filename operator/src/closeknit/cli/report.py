@@ -29,7 +29,7 @@ def as_json(answer: Placed | Refused) -> str:
             **({} if answer.nvls_gb_s is None else {"nvlsBusBandwidthGBps": round(answer.nvls_gb_s, 1)}),
             **({} if answer.waits_first is None else {"waitsFirst": answer.waits_first}),
             **({} if answer.over_tcp is None else {"overTCP": answer.over_tcp}),
-            **({} if answer.lacks is None else {"lacks": answer.lacks.message}),
+            **({} if answer.lacks is None else {"lacks": answer.lacks.told(is_booked=answer.booked is not None)}),
             **({"warnings": answer.warnings} if answer.warnings else {}),
             **_booked(answer),
             **({} if answer.unknown_preference is None else {"unknownPreference": answer.unknown_preference}),

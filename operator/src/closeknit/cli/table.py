@@ -53,7 +53,7 @@ def _remarks(answer: Placed) -> Iterator[str]:
     if answer.placement.ended_at_budget:
         yield "the search ended at its budget of steps: there may be a better placement"
     if answer.lacks is not None:
-        yield f"lacks: {answer.lacks.message}"
+        yield f"lacks: {answer.lacks.told(is_booked=answer.booked is not None)}"
     yield from (f"warning: {warning}" for warning in answer.warnings)
     yield from (f"not checked: {unchecked}" for unchecked in answer.unchecked)
 

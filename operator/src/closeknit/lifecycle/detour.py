@@ -48,7 +48,7 @@ def detour(attempt: Attempt) -> Shortcoming | None:
     is_over_rdma = len(shares) > 1 and all(share.nics and not _has_functions(share) for share in shares)
     # All ranks speak one net: one that did speak RDMA clears them all, and one that nobody counts may have.
     if is_over_rdma and all(TrafficPath.SOCKET in paths and TrafficPath.RDMA not in paths for paths in moved):
-        return Shortcoming(ConditionReason.FELL_BACK_TO_SOCKETS, _fell_back(shares))
+        return Shortcoming(ConditionReason.FELL_BACK_TO_SOCKETS, _fell_back(shares), is_mended_by_spec=True)
     silent = [
         share.node
         for share, paths in zip(shares, moved, strict=True)
@@ -56,7 +56,9 @@ def detour(attempt: Attempt) -> Shortcoming | None:
         and TrafficPath.NVLINK not in paths
         and _is_joined(attempt.subject.cluster, spec, share)
     ]
-    return Shortcoming(ConditionReason.NVLINK_SILENT, _silent(silent)) if silent else None
+    if not silent:
+        return None
+    return Shortcoming(ConditionReason.NVLINK_SILENT, _silent(silent), is_mended_by_spec=True)
 
 
 def _has_functions(share: Share) -> bool:

@@ -23,7 +23,7 @@ from closeknit.lifecycle.obstacles import Obstacle, told
 from closeknit.lifecycle.plan import Delete, Plan
 from closeknit.lifecycle.remains import remains
 from closeknit.lifecycle.remedies import called_for
-from closeknit.lifecycle.shortcoming import Shortcoming, shortcoming
+from closeknit.lifecycle.shortcoming import FIXED, Shortcoming, shortcoming
 from closeknit.lifecycle.subject import deletions
 
 
@@ -270,14 +270,20 @@ def _own_end(failure: Failure) -> str:
     where = f"Pod {pod.name} on node {pod.node or '(none)'}"
     match said.symptom:
         case Symptom.OVER_ITS_STORAGE:
-            return f"{where} was ended for the disk that it uses itself: {said.words}; raise that limit, or use less"
+            return f"{where} was ended for the disk that it uses itself: {said.words}; {_raise('that limit')}"
         case Symptom.PAST_ITS_DEADLINE:
-            return f"{where} ran longer than activeDeadlineSeconds of its template allows: {said.words}"
+            told = f"{where} ran longer than activeDeadlineSeconds of its template allows: {said.words}"
+            return f"{told}; raise it, or leave it out; {FIXED}"
     container = failed_container(pod, failure.trainer)
     if container is None:
         return f"{where} failed before a container ended"
     why = f" ({container.reason})" if container.reason not in {"", "Error"} else ""
     words = f": {said.words}" if said.words else ""
     if said.symptom is Symptom.OUT_OF_MEMORY:
-        words = f"{words}; it used more memory than it may: raise resources.limits.memory of the template, or use less"
+        words = f"{words}; it used more memory than it may: {_raise('resources.limits.memory of the template')}"
     return f"container {container.name} of {where} ended with exit code {container.exit_code}{why}{words}"
+
+
+def _raise(limit: str) -> str:
+    """What to do of a limit of the job's own that its Pods have passed."""
+    return f"raise {limit}, or use less; {FIXED}"

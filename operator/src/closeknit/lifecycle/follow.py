@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import datetime
 from math import inf
 
-from closeknit.api.crd.rules import MUTABLE
 from closeknit.api.names import EndReason, EventAction, PendingReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
@@ -24,15 +23,10 @@ from closeknit.lifecycle.patience import patient_until, unknown_preference
 from closeknit.lifecycle.pauses import is_between
 from closeknit.lifecycle.plan import Action, Delete, Plan, Telling
 from closeknit.lifecycle.remains import Remains, remains
+from closeknit.lifecycle.shortcoming import FIXED
 from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
-from closeknit.placement.words import listed
 
-# Fields that the API server lets be changed are named: advice may be about one of them.
-FIXED = (
-    f"the job was booked before, so its spec is fixed but for {listed(sorted(MUTABLE), 'and')}: to change anything "
-    "else, delete the job and create it again"
-)
 # Reasons that somebody else's GPUs, objects or rights end; the words of all others advise to change the spec.
 _ENDED_BY_OTHERS = frozenset(
     {

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from closeknit.api.crd.rules import MUTABLE
 from closeknit.api.names import ConditionReason
 from closeknit.api.nodetopology import PortState
 from closeknit.api.opaque import short
@@ -16,8 +17,14 @@ from closeknit.launch.gang import Gang
 from closeknit.launch.network import NCCL_TRANSPORTS, Net
 from closeknit.launch.remedy import Remedy
 from closeknit.launch.template import runs_as, trainer
+from closeknit.placement.words import listed
 
 MIXED = frozenset({Net.NO_NICS, Net.NO_COMMON_TRANSPORT, Net.NO_COMMON_EXPOSURE})
+# Fields that the API server lets be changed are named: advice may be about one of them.
+FIXED = (
+    f"the job was booked, so its spec is fixed but for {listed(sorted(MUTABLE), 'and')}: to change anything else, "
+    "delete the job and create it again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,12 @@ class Shortcoming:
 
     reason: ConditionReason
     message: str
+    is_mended_by_spec: bool = False
+    """Whether the message advises to change the spec, or names settings of it that do harm."""
+
+    def told(self, *, is_booked: bool) -> str:
+        """The message, and of a job that was booked what a change of its spec takes."""
+        return f"{self.message}; {FIXED}" if self.is_mended_by_spec and is_booked else self.message
 
 
 NO_IPC_LOCK = Shortcoming(
@@ -36,8 +49,7 @@ NO_IPC_LOCK = Shortcoming(
 
 def shortcoming(gang: Gang, cluster: Cluster) -> Shortcoming | None:
     """All that a gang lacks, under the reason of what weighs most; None where nothing is missing."""
-    found = tuple(_found(gang, cluster))
-    return Shortcoming(found[0].reason, "; ".join(each.message for each in found)) if found else None
+    return _joined(tuple(_found(gang, cluster)))
 
 
 # Read again from the condition: the one by `remedies`, the other by whoever makes the next Pods.
@@ -48,7 +60,15 @@ def together(planned: Shortcoming | None, seen: Sequence[Shortcoming]) -> Shortc
     """What a gang lacked from the beginning with what was seen of it since, under the reason of what is newer."""
     parts = [*seen, *([] if planned is None else [planned])]
     parts.sort(key=lambda each: each.reason not in _READ_AGAIN)
-    return Shortcoming(parts[0].reason, "; ".join(each.message for each in parts)) if parts else None
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[Shortcoming]) -> Shortcoming | None:
+    """All of them as one, under the reason of the first; None where there are none."""
+    if not parts:
+        return None
+    is_mended_by_spec = any(each.is_mended_by_spec for each in parts)
+    return Shortcoming(parts[0].reason, "; ".join(each.message for each in parts), is_mended_by_spec)
 
 
 def _found(gang: Gang, cluster: Cluster) -> Iterator[Shortcoming]:
@@ -56,19 +76,20 @@ def _found(gang: Gang, cluster: Cluster) -> Iterator[Shortcoming]:
     if Remedy.WITHOUT_NVLS in gang.remedies:
         yield Shortcoming(ConditionReason.WITHOUT_MULTICAST, Remedy.WITHOUT_NVLS.value)
     if gang.net in MIXED and any(_has_nics(cluster, worker.node) for worker in gang.workers):
-        yield Shortcoming(ConditionReason.OVER_SOCKETS, _mixed(gang, cluster))
+        yield Shortcoming(ConditionReason.OVER_SOCKETS, _mixed(gang, cluster), is_mended_by_spec=True)
     if (words := _unoffered(gang, cluster)) is not None:
-        yield Shortcoming(ConditionReason.RDMA_NOT_OFFERED, words)
+        is_advice = gang.net is not Net.OPEN or not _asked(gang)
+        yield Shortcoming(ConditionReason.RDMA_NOT_OFFERED, words, is_mended_by_spec=is_advice)
     if (words := _unmarked(gang)) is not None:
         yield Shortcoming(ConditionReason.TRAFFIC_CLASS_NOT_MARKED, words)
     if (words := _unlocked(gang, cluster)) is not None:
-        yield Shortcoming(ConditionReason.MEMORY_LOCK_BOUNDED, words)
+        yield Shortcoming(ConditionReason.MEMORY_LOCK_BOUNDED, words, is_mended_by_spec=True)
     if (words := _on_one_node(gang, cluster)) is not None:
-        yield Shortcoming(ConditionReason.VOLUME_ON_ONE_NODE, words)
+        yield Shortcoming(ConditionReason.VOLUME_ON_ONE_NODE, words, is_mended_by_spec=True)
     if gang.uses_rdma and not gang.ipc_lock:
         yield NO_IPC_LOCK
     if (words := harmed(environment(gang, 0))) is not None:
-        yield Shortcoming(ConditionReason.HARMFUL_SETTINGS, words)
+        yield Shortcoming(ConditionReason.HARMFUL_SETTINGS, words, is_mended_by_spec=True)
 
 
 def harmed(made: Environment) -> str | None:

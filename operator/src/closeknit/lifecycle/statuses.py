@@ -363,7 +363,7 @@ def _was_degraded(job: Stored) -> list[Observation]:
 def _degraded(job: Stored, lacks: Shortcoming | None) -> list[Observation]:
     """Nothing where nothing is missing, and nothing was said to be."""
     if lacks is not None:
-        return [Observation(ConditionType.DEGRADED, True, lacks.reason, lacks.message)]
+        return [Observation(ConditionType.DEGRADED, True, lacks.reason, lacks.told(is_booked=True))]
     if is_said(job.status.conditions, ConditionType.DEGRADED):
         return [Observation(ConditionType.DEGRADED, False, ConditionReason.AS_PLANNED, "")]
     return []

@@ -18,6 +18,7 @@ from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.blame import IGNORED_AFTER, IGNORED_FOR_ITS_OWN_AFTER
 from closeknit.lifecycle.gangs import Lost
 from closeknit.lifecycle.pauses import is_between, later
+from closeknit.lifecycle.shortcoming import FIXED
 
 DEFAULT_SCHEDULER = "default-scheduler"  # what the API server makes of a schedulerName that is not there
 
@@ -43,12 +44,12 @@ def own_cause(attempt: Attempt, index: int) -> str | None:
     if isinstance(name, str) and name not in {"", DEFAULT_SCHEDULER}:
         return (
             f"its template names the scheduler {short(name)}, which does not seem to run; run it, or leave "
-            "schedulerName out of the template"
+            f"schedulerName out of the template; {FIXED}"
         )
     if template.get("resourceClaims"):
         return (
             "its template has ResourceClaims of its own, and a scheduler holds a Pod back without a word while one of "
-            "them is not there; create them, or leave them out of the template"
+            f"them is not there; create them, or leave them out of the template; {FIXED}"
         )
     return None
 
@@ -108,5 +109,5 @@ def _missing_domain(attempt: Attempt) -> str | None:
         return None
     return (
         f"they wait for claims that NVIDIA's controller makes of the ComputeDomain {gang.service}; have an "
-        f"administrator see whether it runs, or do without NVLink between nodes by {MNNVL}=0 in the template"
+        f"administrator see whether it runs, or do without NVLink between nodes by {MNNVL}=0 in the template; {FIXED}"
     )

@@ -74,7 +74,7 @@ def sheet(found: Sitting, node_rank: int) -> Sheet:
         lines=tuple(lines),
         warnings=tuple(map(str, made.warnings)),
         over_tcp=over_tcp(gang),
-        lacks=None if lacking is None else lacking.message,
+        lacks=None if lacking is None else lacking.told(is_booked=found.booked is not None),
         booked=found.booked,
         left=tuple(name for name in left_alone(gang) if name not in own),
     )
