@@ -137,6 +137,23 @@ def test_advice_to_change_the_spec_of_a_job_that_was_booked_says_what_that_takes
     assert pending.message.endswith(f"name one of these in gpu.products{FIXED}")
 
 
+def test_advice_to_lower_requests_says_what_that_takes() -> None:
+    containers = [{"name": "trainer", "image": "i", "resources": {"requests": {"cpu": "8"}}}]
+    story = two_plugin_nodes(template={"spec": {"containers": containers}})
+    story.settle()
+    story.edit_job(suspend=True)
+    story.settle()
+    assert story.status().was_booked
+    for name in ("gpu-1", "gpu-2"):
+        story.objects["Node", "", name]["status"]["allocatable"]["cpu"] = "4"  # the kubelet keeps more for itself
+    story.edit_job(suspend=False)
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason == "InsufficientResources"
+    assert pending.message.endswith(f"lower the template's requests{FIXED}")
+
+
 def test_nothing_of_that_is_said_of_a_job_that_was_not_booked() -> None:
     story = two_plugin_nodes(gpu={"products": ["NVIDIA-B200"]})
     story.settle()

@@ -31,7 +31,6 @@ from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wai
 _ENDED_BY_OTHERS = frozenset(
     {
         PendingReason.INSUFFICIENT_GPUS,
-        PendingReason.INSUFFICIENT_RESOURCES,
         PendingReason.WAITING_FOR_PREFERRED,
         PendingReason.VOLUME_UNAVAILABLE,
         PendingReason.CHANGED_ON_THE_WAY,
