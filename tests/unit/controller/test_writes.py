@@ -46,10 +46,11 @@ def written(
     nodes: int = 4,
     api: type[MemoryApi] = MemoryApi,
     node: Callable[[str], list[dict[str, Any]]] = plugin_node,
+    **spec: Any,
 ) -> tuple[Answers, Sequence[Result], Store]:
     """The booking of a gang of so many Pods, written over an API server with these faults."""
     store = Store()
-    body = training_job(spec={"gpus": 8 * nodes})
+    body = training_job(spec={"gpus": 8 * nodes, **spec})
     body["metadata"] = {key: body["metadata"][key] for key in ("name", "namespace")}
     job = store.create(TRAINING_JOBS, body, namespace="team-b")
     story = Story(*(each for number in range(nodes) for each in node(f"gpu-{number}")), job)
@@ -257,6 +258,42 @@ def test_a_gang_is_written_by_no_more_tasks_than_calls_may_be_under_way() -> Non
             "it is for node (any) instead of gpu-0",
             id="no node",
         ),
+        pytest.param(
+            lambda spec: spec.update(restartPolicy="OnFailure"),
+            plugin_node,
+            'its restartPolicy is "OnFailure" instead of "Never"',
+            id="a rank that is restarted alone",
+        ),
+        pytest.param(
+            lambda spec: spec["containers"][0].update(restartPolicy="Always"),
+            plugin_node,
+            'restartPolicy of its container trainer is "Always" instead of missing',
+            id="a trainer that is restarted alone",
+        ),
+        pytest.param(
+            lambda spec: spec.update(subdomain="ours"),
+            plugin_node,
+            'its subdomain is "ours" instead of "train-a1"',
+            id="another name in the DNS",
+        ),
+        pytest.param(
+            lambda spec: variable(spec, "MASTER_ADDR").update(value="10.0.0.1"),
+            plugin_node,
+            'MASTER_ADDR in its container trainer is "10.0.0.1" instead of "train-a1-worker-00000.train-a1.team-b.svc"',
+            id="a variable that is overwritten",
+        ),
+        pytest.param(
+            lambda spec: spec["containers"][0]["env"].append({"name": "MASTER_ADDR", "value": "10.0.0.1"}),
+            plugin_node,
+            'MASTER_ADDR in its container trainer is "10.0.0.1" instead of "train-a1-worker-00000.train-a1.team-b.svc"',
+            id="a variable that is set again behind ours",
+        ),
+        pytest.param(
+            lambda spec: spec["containers"][0]["env"].remove(variable(spec, "CUDA_DEVICE_ORDER")),
+            plugin_node,
+            'CUDA_DEVICE_ORDER in its container trainer is missing instead of "PCI_BUS_ID"',
+            id="a variable that is removed",
+        ),
     ],
 )
 def test_a_gang_whose_first_pod_is_changed_on_its_way_is_refused(
@@ -279,3 +316,28 @@ def test_a_gang_whose_first_pod_is_changed_on_its_way_is_refused(
     assert (rejection.reason, rejection.of) == (PendingReason.CHANGED_ON_THE_WAY, Refusing.CHILD)
     assert f"makes Pod team-b/train-a1-worker-00000 otherwise than it was sent: {words}; " in rejection.message
     assert len(store.objects(PODS)) == 1  # which goes with the booking
+
+
+def test_what_a_site_adds_and_what_it_changes_of_the_users_own_is_left_to_it() -> None:
+    class Adding(MemoryApi):
+        async def create(
+            self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
+        ) -> JsonObject:
+            if resource == PODS:
+                body = deepcopy(body)
+                body["spec"]["containers"][0]["env"] += [{"name": "HTTP_PROXY", "value": "http://proxy"}]
+                body["spec"]["containers"] += [{"name": "mesh", "image": "mesh", "restartPolicy": "Always"}]
+                body["spec"]["terminationGracePeriodSeconds"] = 5
+                variable(body["spec"], "STAGE")["value"] = "production"
+            return await super().create(resource, body, namespace=namespace, dry_run=dry_run)
+
+    container = {"name": "trainer", "image": "i", "env": [{"name": "STAGE", "value": "test"}]}
+    answers, _, store = written(api=Adding, template={"spec": {"containers": [container]}})
+    assert answers.rejection is None
+    assert len(store.objects(PODS)) == 4
+
+
+def variable(spec: dict[str, Any], name: str) -> dict[str, Any]:
+    """The variable of this name in the trainer."""
+    env: list[dict[str, Any]] = spec["containers"][0]["env"]
+    return next(entry for entry in env if entry["name"] == name)

@@ -77,7 +77,8 @@ class Symptom(Enum):
     POD_DENIED = (Source.API_SERVER, "a policy, a webhook or the namespace's Pod Security refuses the Pod")
     CHANGED_ON_THE_WAY = (
         Source.API_SERVER,
-        "the Pod is changed on its way: its GPUs or its node, or so that closeknit's own policy refuses it",
+        "the Pod is changed on its way: its GPUs, its node, its variables, its names or what restarts it, or so that "
+        "closeknit's own policy refuses it",
     )
     SYSTEM_NAMESPACE = (Source.API_SERVER, "the namespace is Kubernetes' or the operator's own")
     OBJECT_INVALID = (Source.API_SERVER, "what is made of the template is no valid object")

@@ -255,7 +255,7 @@ class Writes:
                 there = await self._counted(
                     verb, resource, self._api.create(resource, whole, namespace=namespace, dry_run=is_probe)
                 )
-                if (other := changed(manifest, there)) is not None:
+                if (other := changed(manifest, there, plan.sets)) is not None:
                     return Refused(manifest, other, is_probe), ""
                 return Created(manifest, _version(there), is_probe), _uid(there)
             made = await self._counted(

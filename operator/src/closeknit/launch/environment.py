@@ -29,6 +29,11 @@ class Environment:
     role: Role
 
     @property
+    def names(self) -> frozenset[str]:
+        """Names of what closeknit sets."""
+        return frozenset(variable.name for variable in self.variables)
+
+    @property
     def hazards(self) -> tuple[Hazard, ...]:
         """Harmful settings of the user's, by name; the same on every node of a gang, and looked for when asked."""
         return hazards(self.gang, self.gang.users_environment(self.role))

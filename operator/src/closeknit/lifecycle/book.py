@@ -95,7 +95,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
     asked = demand(children.manifests, may_be_counted=may_be_counted(subject))
     if not is_free:
         children = creation.Creation()
-    return subject.plan(
+    plan = subject.plan(
         status,
         demand=asked,
         probes=_probes(subject, made),
@@ -104,6 +104,7 @@ def book(subject: Subject, placement: Placement) -> Plan:
         notice=placed(subject, booked, harmed(found)),
         adds=creation.additions(made),
     )
+    return replace(plan, sets=found.names)
 
 
 def may_be_counted(subject: Subject) -> bool:

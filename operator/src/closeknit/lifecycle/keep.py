@@ -122,9 +122,10 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
         actions=(*actions, *made.actions),
         adds=creation.additions(gang),
     )
+    ours = environment(gang, 0)
+    plan = replace(plan, sets=ours.names)
     if subject.answers.ipc_lock_refused and subject.job.status.placement is not None:
-        harm = harmed(environment(gang, 0))
-        return replace(plan, notice=placed(subject, subject.job.status.placement, harm))  # it was unsaid
+        return replace(plan, notice=placed(subject, subject.job.status.placement, harmed(ours)))  # it was unsaid
     return plan
 
 

@@ -102,6 +102,8 @@ class Plan:
     """When this job is to be looked at again though nothing may have changed by then."""
     adds: frozenset[Addition] = frozenset()
     """What the Pods of this Plan ask for on our behalf."""
+    sets: frozenset[str] = frozenset()
+    """Names of the environment variables that closeknit sets in them: nobody else may change these on their way."""
     telling: Telling | None = None
     """What its words mean to the job, where there is nothing else to write: such a Plan may be left for later."""
     error: Exception | None = field(default=None, compare=False)

@@ -1,6 +1,6 @@
 """What became of the writes of a Plan, as the API server told it: facts, which `answers.after` learns from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 
 from closeknit.api.names import JOB_LABEL, TRAINING_JOB
-from closeknit.cluster.meta import Owner
+from closeknit.api.opaque import found as shown
+from closeknit.cluster.meta import Owner, WireStruct
 from closeknit.cluster.pod import Pod, WirePod, pod
 from closeknit.cluster.quota import Quota
 from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.demand import Demand
 from closeknit.lifecycle.plan import Action, Delete, Stop
 from closeknit.lifecycle.quota import Shortfall, shortfalls
+from closeknit.placement.words import count
 
 
 class Failure(StrEnum):
@@ -135,11 +137,46 @@ class Failed:
 Result = Stored | Created | Exists | Unseen | Refused | Quotas | Account | Deleted | Stopped | Failed
 
 
-def changed(sent: Manifest, made: Mapping[str, Any]) -> Denial | None:
-    """What a policy or a webhook has changed of a Pod on its way that its booking rests on: its GPUs, its claims, its
-    node. None where these are as they were sent, whatever else was added."""
+class _Variable(WireStruct, frozen=True):
+    name: str = ""
+    value: str | None = None
+    value_from: dict[str, Any] | None = None
+
+
+class _Container(WireStruct, frozen=True):
+    name: str = ""
+    restart_policy: str | None = None
+    env: list[_Variable] | None = None
+
+    def value(self, name: str) -> str | dict[str, Any] | None:
+        """What a variable is in it, the last of that name as for a kubelet; None where there is none."""
+        entry = next((each for each in reversed(self.env or ()) if each.name == name), None)
+        return None if entry is None else entry.value_from or entry.value or ""
+
+
+class _Launch(WireStruct, frozen=True):
+    """What of a Pod's spec its ranks need to find each other, and closeknit to tell their end."""
+
+    restart_policy: str | None = None
+    hostname: str | None = None
+    subdomain: str | None = None
+    host_network: bool | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+
+    @property
+    def named(self) -> dict[str, _Container]:
+        """All its containers: a name is that of one."""
+        return {each.name: each for each in (*(self.init_containers or ()), *(self.containers or ()))}
+
+
+def changed(sent: Manifest, made: Mapping[str, Any], settings: Set[str] = frozenset()) -> Denial | None:
+    """What a policy or a webhook has changed of a Pod on its way that its booking and its training rest on: its GPUs,
+    its claims, its node, what restarts it, its names, and the environment variables of `settings`. None where these
+    are as they were sent, whatever else was added."""
     try:
         before, now = pod(msgspec.convert(sent, WirePod)), pod(msgspec.convert(made, WirePod))
+        launch, launched = (msgspec.convert(each.get("spec") or {}, _Launch) for each in (sent, made))
     except (msgspec.ValidationError, ValueError):
         return None  # it cannot be read by this version, as the watch will show, too
     if not (isinstance(before, Pod) and isinstance(now, Pod)):
@@ -153,7 +190,37 @@ def changed(sent: Manifest, made: Mapping[str, Any]) -> Denial | None:
         ),
     )
     words = [told for is_other, told in found if is_other]
+    words += _launched_otherwise(launch, launched, settings)
     return Denial(Failure.CHANGED, 201, "", " and ".join(words)) if words else None
+
+
+def _launched_otherwise(sent: _Launch, made: _Launch, settings: Set[str]) -> Iterator[str]:
+    """What of it is not as it was sent. Of variables the first is told, and how many more there are."""
+    fields = (
+        ("restartPolicy", sent.restart_policy, made.restart_policy),
+        ("hostname", sent.hostname, made.hostname),
+        ("subdomain", sent.subdomain, made.subdomain),
+        ("hostNetwork", bool(sent.host_network), bool(made.host_network)),
+    )
+    yield from (
+        f"its {name} is {shown(now)} instead of {shown(before)}" for name, before, now in fields if before != now
+    )
+    there, others = made.named, list[str]()
+    for name, container in sent.named.items():
+        other = there.get(name)
+        if other is None:
+            yield f"its container {name} is missing"
+            continue
+        if container.restart_policy != other.restart_policy:
+            before, now = shown(container.restart_policy), shown(other.restart_policy)
+            yield f"restartPolicy of its container {name} is {now} instead of {before}"
+        for setting in sorted(settings):
+            before, now = container.value(setting), other.value(setting)
+            if before is not None and before != now:
+                others.append(f"{setting} in its container {name} is {shown(now)} instead of {shown(before)}")
+    if others:
+        likewise = f" ({count(len(others) - 1, 'more variable')} likewise)" if len(others) > 1 else ""
+        yield f"{others[0]}{likewise}"
 
 
 def _amounts(pod: Pod) -> str:
