@@ -114,6 +114,64 @@ def test_what_fails_while_a_node_of_the_gang_is_not_ready_is_not_charged(failed:
     assert "failed while node gpu-2 is not ready" in (story.status().attempts[0].message or "")
 
 
+STORE = "torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 1/2 clients joined."
+BARRIER = "XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0"
+LONG = {"startedAt": "2026-11-21T10:00:00Z", "finishedAt": "2026-11-21T10:15:01Z"}
+PULLED = {"name": "trainer", "state": {"waiting": {"reason": "ContainerCreating"}}}
+
+
+def while_one_starts(**terminated: Any) -> Story:
+    """A gang whose first Pod has failed so while the image of the second is pulled."""
+    story = two_plugin_nodes()
+    story.settle()
+    story.change_pod(FAILED, node="gpu-2", phase="Pending", containerStatuses=[PULLED])
+    state = {"terminated": {"exitCode": 1, "reason": "Error", **terminated}}
+    failed = [{"name": "trainer", "state": state}]
+    story.change_pod("train-a1-worker-00000", node="gpu-1", phase="Failed", containerStatuses=failed)
+    story.settle()
+    return story
+
+
+@pytest.mark.parametrize(
+    "terminated",
+    [
+        pytest.param({"message": STORE}, id="torchrun's words"),
+        pytest.param({"message": BARRIER}, id="JAX's words"),
+        pytest.param({"message": "ssh: Could not resolve hostname train-a1-worker-00001"}, id="ssh's words"),
+        pytest.param(LONG, id="a long time, and no word"),
+    ],
+)
+def test_a_rank_that_waits_in_vain_for_one_that_has_not_started_is_not_charged(terminated: dict[str, Any]) -> None:
+    story = while_one_starts(**terminated)
+    assert ended(story) == [(1, "RankNotStarted", False)]
+    assert story.status().state is State.STARTING
+    assert story.status().attempts[0].message == (
+        f"Pod train-a1-worker-00000 on node gpu-1 gave up while Pod {FAILED} on node gpu-2 had not started "
+        "(ContainerCreating); the job starts again"
+    )
+    assert story.status().attempts[0].unfit is None
+
+
+@pytest.mark.parametrize(
+    "terminated",
+    [
+        pytest.param({"message": "ModuleNotFoundError: No module named 'apex'"}, id="an error of its own"),
+        pytest.param({"exitCode": 137, "reason": "OOMKilled", **LONG}, id="want of memory"),
+        pytest.param({"startedAt": "tomorrow", "finishedAt": ""}, id="a clock that tells nothing"),
+    ],
+)
+def test_a_rank_that_fails_by_itself_is_charged_though_another_has_not_started(terminated: dict[str, Any]) -> None:
+    assert ended(while_one_starts(**terminated)) == [(1, "PodFailed", True)]
+
+
+def test_a_time_out_of_a_gang_that_runs_is_charged() -> None:
+    story = running()
+    state = {"terminated": {"exitCode": 1, "reason": "Error", "message": STORE, **LONG}}
+    story.change_pod(FAILED, phase="Failed", containerStatuses=[{"name": "trainer", "state": state}])
+    story.settle()
+    assert ended(story) == [(1, "PodFailed", True)]
+
+
 def test_what_fails_while_a_node_of_others_is_not_ready_is() -> None:
     story = running()
     story.add(node("gpu-3"))

@@ -18,6 +18,7 @@ BAD_LUCK = (
     EndReason.NODE_REFUSED,
     EndReason.DISRUPTED,
     EndReason.NODE_LOST,
+    EndReason.RANK_NOT_STARTED,
     EndReason.MISPLACED,
 )
 

@@ -214,6 +214,7 @@ class EndReason(StrEnum):
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
     NODE_LOST = "NodeLost"
+    RANK_NOT_STARTED = "RankNotStarted"
     MULTICAST_FAILED = "MulticastFailed"
     RDMA_FAILED = "RDMAFailed"
     PREFLIGHT_FAILED = "PreflightFailed"

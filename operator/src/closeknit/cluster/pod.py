@@ -50,6 +50,8 @@ class ContainerState(msgspec.Struct, frozen=True):
     waiting: bool = False
     ended: str = ""
     """When it terminated, by its node's clock."""
+    began: str = ""
+    """When one that has terminated was started, by the same clock."""
 
 
 class Pod(msgspec.Struct, frozen=True, dict=True):
@@ -238,6 +240,7 @@ class _Terminated(WireStruct, frozen=True):
     reason: str | None = None
     message: str | None = None
     finished_at: str | None = None
+    started_at: str | None = None
 
 
 class _Waiting(WireStruct, frozen=True):
@@ -401,6 +404,7 @@ def _state(status: _ContainerStatus, *, init: bool) -> ContainerState:
             reason=ended.reason or "",
             message=ended.message or "",
             ended=ended.finished_at or "",
+            began=ended.started_at or "",
         )
     if state.waiting:
         waiting = state.waiting

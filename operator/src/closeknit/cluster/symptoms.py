@@ -63,6 +63,10 @@ class Symptom(Enum):
     NOT_READY = (Source.CONTAINER, "a Pod runs and is not ready")
     CONTAINER_LOST = (Source.CONTAINER, "the node was restarted, or lost the container")
     NODE_NOT_READY = (Source.CONTAINER, "a container failed while a node of the gang is not Ready")
+    RANK_NOT_STARTED = (
+        Source.CONTAINER,
+        "containers give up after a minute or in words for that, and another Pod of the gang has not started",
+    )
     OUT_OF_MEMORY = (Source.CONTAINER, "a container was killed for its memory")
     NOT_STARTABLE = (Source.CONTAINER, "a container cannot be started")
     EXITED = (Source.CONTAINER, "a container ended with an error")
@@ -197,13 +201,27 @@ WAITING_REASONS: tuple[tuple[str, Symptom], ...] = (
 )
 # In what a runtime says of a container that it cannot start, or make: NVIDIA's container toolkit, and devices by CDI.
 DRIVER_WORDS: tuple[str, ...] = ("nvidia-container", "CDI device", "NVML", "nvml error", "libnvidia-ml")
+# In what a program says last that waited for another rank in vain, in small letters: c10d and torchrun, gRPC as in JAX
+# and TensorFlow, Gloo, ssh and the C library's resolver, which does not know the name of a Pod without an address.
+WAITING_WORDS: tuple[str, ...] = (
+    "timed out",
+    "timeout",
+    "deadline_exceeded",
+    "deadline exceeded",
+    "connection refused",
+    "failed to connect to all addresses",
+    "name or service not known",
+    "temporary failure in name resolution",
+    "could not resolve hostname",
+)
 
 
 def spoken(symptom: Symptom) -> list[str]:
     """The words by which it is known."""
     known = (*SCHEDULER_WORDS, *KUBELET_REASONS, *EVICTIONS, *CONTAINER_REASONS, *WAITING_REASONS)
     drivers = DRIVER_WORDS if symptom is Symptom.DEVICES_NOT_GIVEN else ()
-    return [*(words for words, found in known if found is symptom), *drivers]
+    waiting = WAITING_WORDS if symptom is Symptom.RANK_NOT_STARTED else ()
+    return [*(words for words, found in known if found is symptom), *drivers, *waiting]
 
 
 def of_pod(pod: Pod, trainer: str | None) -> Said | None:
@@ -267,6 +285,12 @@ def _of_driver(message: str) -> Said:
 def are_drivers_words(message: str) -> bool:
     """Whether what a runtime says of a container that it cannot start, or make, is said by a device driver."""
     return any(words in message for words in DRIVER_WORDS)
+
+
+def are_of_one_that_waited(message: str) -> bool:
+    """Whether a program says last that it waited in vain for another one."""
+    said = message.casefold()
+    return any(words in said for words in WAITING_WORDS)
 
 
 # Of the chart's own policy for the operator's children: its name, and how the rule about namespaces begins.

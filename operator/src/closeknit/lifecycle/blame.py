@@ -85,6 +85,10 @@ NOT_READY_AFTER = timedelta(seconds=30)
 SILENT_AFTER = timedelta(minutes=5)  # an image of many gigabytes takes minutes
 UNREADY_AFTER = timedelta(minutes=10)  # as long as data is given to be read, staged and compiled (detour.py)
 
+# What ends sooner without a word has most likely not waited for anybody: ranks wait for each other for five minutes and
+# more (c10d and JAX), and what a program gets wrong by itself it does in its first seconds.
+WAITED_AT_LEAST = timedelta(minutes=1)
+
 _GPUS = Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_TAKEN, TAKEN_AFTER)
 _ELSEWHERE = Row(Blame.NODE, Follows.ELSEWHERE, EndReason.UNSCHEDULABLE, REFUSED_AFTER)
 _OBJECT = Row(Blame.OBJECT, Follows.WAIT, EndReason.OBJECT_MISSING, REFUSED_AFTER)
@@ -131,6 +135,7 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.NOT_READY: Row(Blame.JOB, Follows.TELL, ConditionReason.PODS_NOT_READY, UNREADY_AFTER),
         Symptom.CONTAINER_LOST: _LOST,
         Symptom.NODE_NOT_READY: _LOST,
+        Symptom.RANK_NOT_STARTED: Row(Blame.NOBODY, Follows.ANEW, EndReason.RANK_NOT_STARTED),
         Symptom.OUT_OF_MEMORY: _OWN_FAULT,
         Symptom.NOT_STARTABLE: _OWN_FAULT,
         Symptom.EXITED: _OWN_FAULT,

@@ -11,15 +11,16 @@ from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.objects import UNSCHEDULABLE_TAINT
 from closeknit.cluster.pod import Pod
-from closeknit.cluster.symptoms import Said, Symptom, failed_container, of_pod
+from closeknit.cluster.symptoms import Said, Symptom, are_of_one_that_waited, failed_container, of_pod
 from closeknit.launch.nccl import NVLS
 from closeknit.launch.remedy import Remedy
 from closeknit.lifecycle import avoided, remedies, statuses
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.avoided import Unfit
-from closeknit.lifecycle.blame import TABLE, Blame, Follows, Row, end_reason
+from closeknit.lifecycle.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
 from closeknit.lifecycle.gangs import Lost, uuids
 from closeknit.lifecycle.obstacles import Obstacle, told
+from closeknit.lifecycle.pauses import lasted
 from closeknit.lifecycle.plan import Delete, Plan
 from closeknit.lifecycle.remains import remains
 from closeknit.lifecycle.remedies import called_for
@@ -119,8 +120,11 @@ def failures(attempt: Attempt) -> list[Failure]:
         trainer = attempt.trainer_of(share)
         if pod is not None and (said := of_pod(pod, trainer)) is not None:
             found.append(Failure(pod, share, trainer, said))
-    if found and all(each.row.blame is Blame.JOB for each in found) and (silent := _silent_node(attempt)) is not None:
-        found = [replace(each, said=Said(Symptom.NODE_NOT_READY, silent)) for each in found]
+    if found and all(each.row.blame is Blame.JOB for each in found):
+        if (silent := _silent_node(attempt)) is not None:
+            found = [replace(each, said=Said(Symptom.NODE_NOT_READY, silent)) for each in found]
+        elif (late := _not_started(attempt)) is not None and all(map(_has_waited, found)):
+            found = [replace(each, said=Said(Symptom.RANK_NOT_STARTED, late)) for each in found]
     return sorted(found, key=_weight)
 
 
@@ -144,6 +148,26 @@ def _silent_node(attempt: Attempt) -> str | None:
         if view.exclusion is not None and view.exclusion.reason is ExclusionReason.NOT_READY:
             return f"node {share.node} is not ready: {view.exclusion.message}"
     return None
+
+
+def _not_started(attempt: Attempt) -> str | None:
+    """That a Pod of the gang has not started: those that have wait for it in vain."""
+    late = [pod for pod in attempt.present if pod.phase in {"", "Pending"}]
+    if not late:
+        return None
+    waiting = next((each.reason for each in late[0].containers if each.waiting and each.reason), "")
+    where = f" on node {late[0].node}" if late[0].node else ""
+    more = f", nor have {len(late) - 1} more" if len(late) > 1 else ""
+    return f"Pod {late[0].name}{where} had not started{f' ({waiting})' if waiting else ''}{more}"
+
+
+def _has_waited(failure: Failure) -> bool:
+    """Whether what ended with an error may have waited for another rank: it says so, or ran for long."""
+    container = failed_container(failure.pod, failure.trainer)
+    if container is None or failure.said.symptom is not Symptom.EXITED:
+        return False
+    ran = lasted(container.began, container.ended)
+    return are_of_one_that_waited(container.message) or (ran is not None and ran >= WAITED_AT_LEAST)
 
 
 def blameless(attempt: Attempt) -> Plan | None:
@@ -178,6 +202,8 @@ def _told(failure: Failure) -> str:
             return f"node {pod.node} ended Pod {pod.name}{said}"
         case Symptom.CONTAINER_LOST:
             return f"node {pod.node} lost a container of Pod {pod.name}, as it does when it is restarted{said}"
+        case Symptom.RANK_NOT_STARTED:
+            return f"Pod {pod.name} on node {pod.node} gave up while {words}"
         case Symptom.NODE_NOT_READY:
             return f"Pod {pod.name} on node {pod.node} failed while {words}"
         case Symptom.DEVICES_NOT_GIVEN | Symptom.GPU_NOT_GIVEN:

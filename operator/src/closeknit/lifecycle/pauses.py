@@ -17,6 +17,7 @@ _BAD_LUCK = frozenset(
         EndReason.NODE_REFUSED,
         EndReason.DISRUPTED,
         EndReason.NODE_LOST,
+        EndReason.RANK_NOT_STARTED,
         EndReason.MISPLACED,
     }
 )
@@ -40,6 +41,12 @@ def over_at(began: str | None, length: timedelta, now: datetime) -> datetime:
     by more than clocks differ."""
     since = _read(began)
     return now if since is None or since > now + _SKEW else since + length
+
+
+def lasted(began: str, ended: str) -> timedelta | None:
+    """How long something took by another machine's clock; None where that does not tell."""
+    since, until = _read(began), _read(ended)
+    return None if since is None or until is None else until - since
 
 
 def later(began: str, begun: datetime | None, now: datetime) -> datetime | None:
