@@ -41,6 +41,20 @@ class Powerless(MemoryApi):
         return {**made, "status": {"allowed": False}} if resource == OWN_ACCESS_REVIEWS else made
 
 
+def booked(
+    *, nodes: int = 4, node: Callable[[str], list[dict[str, Any]]] = plugin_node, **spec: Any
+) -> tuple[Store, Plan]:
+    """A store with a job alone, and the booking of its gang of so many Pods."""
+    store = Store()
+    body = training_job(spec={"gpus": 8 * nodes, **spec})
+    body["metadata"] = {key: body["metadata"][key] for key in ("name", "namespace")}
+    job = store.create(TRAINING_JOBS, body, namespace="team-b")
+    story = Story(*(each for number in range(nodes) for each in node(f"gpu-{number}")), job)
+    story.objects[("TrainingJob", "team-b", "train")] = job  # with the store's own resourceVersion
+    (booking,) = story.plans()
+    return store, booking
+
+
 def written(
     *faults: Fault,
     nodes: int = 4,
@@ -49,13 +63,7 @@ def written(
     **spec: Any,
 ) -> tuple[Answers, Sequence[Result], Store]:
     """The booking of a gang of so many Pods, written over an API server with these faults."""
-    store = Store()
-    body = training_job(spec={"gpus": 8 * nodes, **spec})
-    body["metadata"] = {key: body["metadata"][key] for key in ("name", "namespace")}
-    job = store.create(TRAINING_JOBS, body, namespace="team-b")
-    story = Story(*(each for number in range(nodes) for each in node(f"gpu-{number}")), job)
-    story.objects[("TrainingJob", "team-b", "train")] = job  # with the store's own resourceVersion
-    (booking,) = story.plans()
+    store, booking = booked(nodes=nodes, node=node, **spec)
     writes = Writes(api(store, faults), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
     results = virtual_time.run(writes.apply(booking))
     assert unfinished(results, booking.uid) is None
@@ -213,6 +221,27 @@ def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:
     for known, then in ((2, 0), (3, 3)):
         results = virtual_time.run(writes.apply(plan))
         assert after(replace(NOTHING, service_of=known), plan, results, NOW).service_of == then
+
+
+def test_a_service_that_is_going_is_no_service_of_the_attempt() -> None:
+    """A booking that was taken back began under the same number. Its Service may outlast its deletion by a finalizer,
+    and a gang that took it for its own would lose its names once that is done."""
+
+    class Going(MemoryApi):
+        async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> JsonObject:
+            there = await super().get(resource, name, namespace=namespace)
+            if resource == SERVICES:
+                there["metadata"] |= {"deletionTimestamp": "2026-11-21T10:00:00Z", "finalizers": ["site.example/dns"]}
+            return there
+
+    store, booking = booked()
+    (service,) = [each.manifest for each in booking.opening if each.manifest["kind"] == "Service"]
+    store.create(SERVICES, deepcopy(service), namespace="team-b")
+    writes = Writes(Going(store), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    results = virtual_time.run(writes.apply(booking))
+    assert unfinished(results, booking.uid) is not None
+    assert after(NOTHING, booking, results, NOW).service_of == 0
+    assert store.objects(PODS) == []
 
 
 def test_a_gang_is_written_by_no_more_tasks_than_calls_may_be_under_way() -> None:

@@ -281,8 +281,10 @@ class Writes:
             )
         except ApiError as error:  # gone meanwhile, perhaps
             return Failed(Create(manifest), denial(error)), ""
-        labels = there["metadata"].get("labels") or {}
-        return Exists(manifest, _owners(there), tuple(labels.items()), _version(there), is_probe), _uid(there)
+        metadata = there["metadata"]
+        labels = tuple((metadata.get("labels") or {}).items())
+        is_going = metadata.get("deletionTimestamp") is not None
+        return Exists(manifest, _owners(there), labels, _version(there), is_probe, is_going), _uid(there)
 
     async def _deleted(self, plan: Plan, action: Delete, told: _Told) -> Result:
         resource, namespace = BY_KIND[action.kind], plan.job.namespace

@@ -76,6 +76,8 @@ class Exists:
     labels: tuple[tuple[str, str], ...]
     version: str
     is_probe: bool = False
+    is_going: bool = False
+    """Whether it is deleted, and there until its finalizers are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,8 @@ def _judged_name(found: Exists, uid: str) -> Judgement:
     labels = dict(found.labels)
     is_known = labels.get(JOB_LABEL) == metadata["labels"][JOB_LABEL]  # without it, it is not seen
     if not found.is_probe and owners == [owner["uid"] for owner in metadata["ownerReferences"]] and is_known:
-        return Judgement.DONE  # made before, its answer lost
+        # Made before, and its answer lost; or of a booking that was taken back, which began under the same number.
+        return Judgement.AGAIN if found.is_going else Judgement.DONE
     # What a Pod or a Service of ours owned that had the name before is about to be collected.
     wanted = [(owner["kind"], owner["name"]) for owner in metadata["ownerReferences"] if owner["kind"] != TRAINING_JOB]
     is_left_over = is_known and bool(wanted) and [(owner.kind, owner.name) for owner in found.owners] == wanted
