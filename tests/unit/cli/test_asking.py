@@ -15,9 +15,12 @@ users: [{name: u, user: {token: x}}]
 """
 FILES = {
     "none": (None, "there is no kubeconfig at "),
+    "nested deep": (b"[" * 20000, " is no kubeconfig that can be used: it is nested too deep"),
     "torn": (b"a: [b", " is no kubeconfig that can be used: while parsing"),
-    "something else": (b"clusters: 3", " is no kubeconfig that can be used: "),
-    "a list": (b"[1, 2]", " is no kubeconfig that can be used: "),
+    "something else": (b"clusters: 3", "clusters is not a list of entries, each with a name and a cluster"),
+    "no entry": (b"users: [{user: {}}]", "users is not a list of entries, each with a name and a user"),
+    "a list": (b"[1, 2]", "it is not a mapping with clusters, contexts and users"),
+    "a text": (b"root:x:0", "it is not a mapping with clusters, contexts and users"),
     "no text": (b"\xff\xfe\x00", " is no kubeconfig that can be used: "),
     "no certificate": ((CONFIG % "aGVsbG8=").encode(), "no certificate or crl found"),
     "no base64": ((CONFIG % "aGV").encode(), " is no kubeconfig that can be used: Incorrect padding"),
@@ -39,3 +42,34 @@ def test_one_line_says_why_the_cluster_cannot_be_asked(
     (line,) = result.stderr.splitlines()
     assert line.startswith("closeknit: cannot ask the cluster: ")
     assert any(each in line for each in words.split("|"))
+
+
+def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["topology", "--kubeconfig", str(tmp_path)])
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"closeknit: cannot ask the cluster: kubeconfig {tmp_path} cannot be read: Is a directory; name a file by "
+        "--kubeconfig\n",
+    )
+
+
+@pytest.mark.parametrize("way", [["--context", "a"], ["--kubeconfig", "k"], ["--kubeconfig", "k", "--context", "a"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["plan", "-f", "job.yaml", "--cluster", "FILE"],
+        ["env", "-f", "job.yaml", "--cluster", "FILE"],
+        ["env", "train", "--cluster", "FILE"],
+        ["topology", "--filename", "FILE"],
+        ["topology", "--from-smi", "FILE"],
+    ],
+    ids=" ".join,
+)
+def test_a_cluster_that_is_named_beside_a_file_of_objects_is_refused(command: list[str], way: list[str]) -> None:
+    """It would not be asked, and what is shown would be taken for its own."""
+    result = CliRunner().invoke(app, [*command, *way])
+    named = " and ".join(each for each in way if each.startswith("--"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"closeknit: with {command[-2]} FILE no cluster is asked, and {named} would change nothing: leave out either\n"
+    )

@@ -29,6 +29,8 @@ _LISTS = {"clusters": "cluster", "contexts": "context", "users": "user"}
 # What a relative path of is below the folder of its own file; of commands those with a slash, others are in $PATH.
 _PATHS = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 
+_UNUSABLE = "is no kubeconfig that can be used"
+
 _log = logging.getLogger(__name__)
 
 
@@ -108,19 +110,42 @@ def _these(contexts: Sequence[str], most: int = 10) -> str:
 
 def _merged(files: Sequence[Path]) -> dict[str, Any]:
     """One kubeconfig of several: of a cluster, context or user that two of them describe the first word counts, whole.
-    Paths in it are absolute. Raises LoginError and OSError."""
+    Paths in it are absolute. Raises LoginError."""
     merged: dict[str, Any] = {"current-context": "", **{name: {} for name in _LISTS}}
     for file in files:
+        config = _read(file)
         try:
-            config = yaml.safe_load(file.read_bytes()) or {}
             merged["current-context"] = merged["current-context"] or config.get("current-context") or ""
             for name, inner in _LISTS.items():
                 for entry in config.get(name) or []:
                     found = _absolute(inner, entry.get(inner) or {}, file.absolute().parent)
                     merged[name].setdefault(entry["name"], {"name": entry["name"], inner: found})
-        except (yaml.YAMLError, *_OF_OTHER_SHAPE) as error:
+        except _OF_OTHER_SHAPE as error:
             raise _unusable(str(file), error) from error
     return {name: list(found.values()) if name in _LISTS else found for name, found in merged.items()}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What one file says, in the shape of a kubeconfig as far as it is merged here. Raises LoginError."""
+    try:
+        config = yaml.safe_load(file.read_bytes()) or {}
+    except OSError as error:
+        raise LoginError(f"kubeconfig {file} cannot be read: {error.strerror}; name a file by --kubeconfig") from error
+    except RecursionError:
+        raise LoginError(f"{file} {_UNUSABLE}: it is nested too deep") from None
+    except (yaml.YAMLError, *_OF_OTHER_SHAPE) as error:
+        raise _unusable(str(file), error) from error
+    if not isinstance(config, dict):
+        raise LoginError(f"{file} {_UNUSABLE}: it is not a mapping with clusters, contexts and users")
+    for name, inner in _LISTS.items():
+        entries = config.get(name) or []
+        if not isinstance(entries, list) or not all(_is_entry(each, inner) for each in entries):
+            raise LoginError(f"{file} {_UNUSABLE}: {name} is not a list of entries, each with a name and a {inner}")
+    return config
+
+
+def _is_entry(entry: object, inner: str) -> bool:
+    return isinstance(entry, dict) and "name" in entry and isinstance(entry.get(inner) or {}, dict)
 
 
 def _absolute(kind: str, entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -136,7 +161,7 @@ def _absolute(kind: str, entry: Mapping[str, Any], folder: Path) -> dict[str, An
 
 def _unusable(where: str, error: Exception) -> LoginError:
     words = " ".join(str(error).split()) or type(error).__name__
-    return LoginError(f"{where} is no kubeconfig that can be used: {words}")
+    return LoginError(f"{where} {_UNUSABLE}: {words}")
 
 
 def _report_end_of_refresh(task: asyncio.Task[None]) -> None:

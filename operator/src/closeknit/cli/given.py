@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from closeknit.cli.bad_input import BadInput
+from closeknit.cli.not_there import NotThere
 from closeknit.cli.standard_input import STANDARD_INPUT, path_of
 
 
@@ -17,6 +18,13 @@ class Reach:
     namespace: str | None = None
     everywhere: bool = False
     """In all namespaces."""
+
+    def check_not_asked(self, given: str) -> None:
+        """Raises NotThere where it says which cluster to ask, though objects are `given` by that option."""
+        ways = {"--kubeconfig": self.kubeconfig, "--context": self.context}
+        if named := [option for option, value in ways.items() if value is not None]:
+            words = f"{' and '.join(named)} would change nothing: leave out either"
+            raise NotThere(f"with {given} FILE no cluster is asked, and {words}")
 
 
 def bytes_of(file: Path, most_bytes: int) -> bytes:

@@ -141,6 +141,7 @@ def plan(
 
             answer = asyncio.run(asking.plan(job, Reach(kubeconfig, context, namespace), datetime.now(UTC)))
         else:
+            Reach(kubeconfig, context).check_not_asked("--cluster")
             answer = _planned(job, cluster, namespace)
     if output is Output.JSON:
         print(report.as_json(answer))

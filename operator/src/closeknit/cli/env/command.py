@@ -42,6 +42,8 @@ async def show(asked: Asked, *, is_json: bool) -> None:
 
 
 async def _found(asked: Asked) -> Sitting:
+    if asked.cluster is not None:
+        asked.reach.check_not_asked("--cluster")
     if asked.file is not None:
         if asked.cluster is None or asked.job is not None:
             raise NotThere("give --filename together with --cluster, and without the name of a job")

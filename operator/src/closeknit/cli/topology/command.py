@@ -66,6 +66,8 @@ async def _found(asked: Asked) -> list[NodeTopology]:
     """Never empty, and with a node no other."""
     if asked.file is not None and asked.smi is not None:
         raise NotThere("give either --filename or --from-smi")
+    if asked.file is not None or asked.smi is not None:
+        asked.reach.check_not_asked("--filename" if asked.smi is None else "--from-smi")
     if asked.smi is not None:
         return [from_smi(asked.smi, asked.node)]
     if asked.file is not None:
