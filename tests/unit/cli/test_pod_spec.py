@@ -307,7 +307,8 @@ def test_a_priority_class_that_the_cluster_lacks_is_told(tmp_path: Path) -> None
     refused = CliRunner().invoke(app, [*arguments, str(tmp_path / "cluster.yaml")])
     assert (refused.exit_code, json.loads(refused.stdout)["pending"]["message"]) == (
         3,
-        "needs PriorityClass hihg; this cluster has high: name one of these in priorityClassName",
+        "needs PriorityClass hihg; this cluster has high: name one of these in spec.priorityClassName, or have an "
+        "administrator create it",
     )
     unknown = CliRunner().invoke(app, [*arguments, str(CLUSTER)])
     assert "whether there is a PriorityClass hihg" in json.loads(unknown.stdout)["notChecked"]

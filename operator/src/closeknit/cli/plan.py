@@ -17,6 +17,7 @@ from closeknit.launch.environment import container_environment, environment
 from closeknit.launch.gang import Gang
 from closeknit.launch.nccl import NVLS
 from closeknit.launch.network import Net
+from closeknit.lifecycle.answers import unknown_class_words
 from closeknit.lifecycle.asked import Schedule
 from closeknit.lifecycle.backlog import FOR_ROOM, backlog, contender
 from closeknit.lifecycle.bars import is_finished
@@ -36,7 +37,7 @@ from closeknit.placement.placement import NoFit
 from closeknit.placement.ranks import Coordinates, coordinates
 from closeknit.placement.request import Request, request
 from closeknit.placement.tables import Tables
-from closeknit.placement.words import count, listed
+from closeknit.placement.words import count
 
 # Reasons that another question to placement may have another answer to.
 _OF_PLACEMENT = FOR_ROOM | {PendingReason.UNKNOWN_LEVEL, PendingReason.NO_MATCHING_GPU}
@@ -220,8 +221,7 @@ def _unknown_class(asked: TrainingJob, cluster: Cluster) -> str | None:
     name = asked.spec.priority_class_name
     if not name or not cluster.priorities or name in cluster.priorities:
         return None
-    there = listed(sorted(cluster.priorities), "and")
-    return f"needs PriorityClass {name}; this cluster has {there}: name one of these in priorityClassName"
+    return unknown_class_words(name, cluster.priorities)
 
 
 def _held(stored: TrainingJob, asked: TrainingJob) -> Booked | None:

@@ -4,7 +4,7 @@ Answers are held in the process's memory only and are never the truth: after a r
 are asked again, and the same is decided. `after` is the one place that learns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -37,6 +37,7 @@ from closeknit.lifecycle.results import (
     judged,
     unfinished,
 )
+from closeknit.placement.words import listed
 
 # New numbers in the words of a job that waits are written at most so often: a full cluster with many waiting jobs would
 # else write all their statuses whenever a Pod comes or goes. So is a reason that the job was told lately: reasons that
@@ -348,8 +349,20 @@ def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
     if refused.manifest["kind"] != "Pod":
         return said  # nothing else that is made comes of the template
     # Of the API server's own admission plugin, in 1.20 to 1.36; the class is the job's, and can always be changed.
-    is_class = "no PriorityClass with name" in refused.denial.message
-    return f"{said}; change spec.{'priorityClassName' if is_class else 'template'}, or have an administrator allow it"
+    name = refused.manifest["spec"].get("priorityClassName")
+    if name and "no PriorityClass with name" in refused.denial.message:
+        return unknown_class_words(name)
+    return f"{said}; change spec.template, or have an administrator allow it"
+
+
+def unknown_class_words(name: str, there: Collection[str] = ()) -> str:
+    """What to tell of a PriorityClass that does not exist; `there` are those that do, where they are known."""
+    known = listed(sorted(there), "and") if there else "none of that name"
+    other = "one of these" if there else "another one"
+    return (
+        f"needs PriorityClass {name}; this cluster has {known}: name {other} in spec.priorityClassName, or have an "
+        "administrator create it"
+    )
 
 
 SYSTEM_NAMESPACE = (
