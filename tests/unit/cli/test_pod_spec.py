@@ -52,6 +52,16 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         f"{CONTAINER}.resources.limits.gpu: is no ",
     ),
+    "a resource by a number": (
+        {"resources": {"limits": {1: 2}}},
+        {},
+        f"{CONTAINER}.resources.limits.1: is no resource",
+    ),
+    "more than a limit that is null": (
+        {"resources": {"requests": {"cpu": 8}, "limits": {"cpu": None}}},
+        {},
+        f"{CONTAINER}.resources.requests.cpu: is 8, above its limit of 0",
+    ),
     "half a device": (
         {"resources": {"limits": {"example.com/fpga": "500m"}}},
         {},
@@ -180,6 +190,8 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"command": None, "resources": {"limits": None}},
         {"volumes": None, "hostNetwork": None},
     ),
+    "an amount that is null": ({"resources": {"requests": {"cpu": None}, "limits": {"cpu": 4}}}, {}),
+    "keys that are no strings": ({}, {"nodeSelector": {7: "a", True: "b"}}),
     "numbers as quantities": (
         {"resources": {"requests": {"cpu": 8, "memory": 68719476736}, "limits": {"cpu": 8.5}}},
         {},

@@ -112,13 +112,23 @@ def training_job(file: Path, namespace: str | None = None) -> JobFile:
 
 
 def _templates(manifest: Manifest) -> Iterator[tuple[Way, Mapping[str, Any]]]:
-    """Each Pod template of a job, with the way to it."""
+    """Each Pod template of a job, as kubectl would send it, with the way to it."""
     spec = manifest.body["spec"]
     servers = spec.get("parameterServers") or {}
     for way, template in ((("spec", "template"), spec.get("template")),
                           (("spec", "parameterServers", "template"), servers.get("template"))):  # fmt: skip
         if isinstance(template, dict):
-            yield way, template
+            yield way, _as_sent(template)
+
+
+def _as_sent(value: Any) -> Any:
+    """The same with every key a string: a key of YAML may be a number or a boolean, which kubectl sends as its word.
+    The depth is bounded before."""
+    if isinstance(value, list):
+        return [_as_sent(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {str(key).lower() if isinstance(key, bool) else str(key): _as_sent(each) for key, each in value.items()}
 
 
 def _kinds(there: Sequence[Manifest]) -> str:

@@ -225,9 +225,10 @@ def _of_container(container: Mapping[str, Any], way: Way, names: set[str], volum
 
 
 def _of_resources(resources: Mapping[str, Any], way: Way) -> Iterator[Fault]:
-    limits = resources.get("limits") or {}
-    for field in ("limits", "requests"):
-        for name, amount in (resources.get(field) or {}).items():
+    amounts = {field: _amounts(resources.get(field)) for field in ("limits", "requests")}
+    limits = amounts["limits"]
+    for field, named in amounts.items():
+        for name, amount in named.items():
             at = (*way, field, name)
             if name not in _NATIVE and not name.startswith("hugepages-"):
                 if "/" not in name or not _KEY.fullmatch(name):
@@ -241,6 +242,11 @@ def _of_resources(resources: Mapping[str, Any], way: Way) -> Iterator[Fault]:
                 yield at, f"is {amount}, and its limit {limit if limit is not None else 'is not set'}; give both alike"
             elif limit is not None and quantity(amount) > quantity(limit):
                 yield at, f"is {amount}, above its limit of {limit}"
+
+
+def _amounts(quantities: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What is asked for by resource; an API server reads a null as 0."""
+    return {name: 0 if amount is None else amount for name, amount in (quantities or {}).items()}
 
 
 def _name(name: str, way: Way, taken: set[str]) -> Iterator[Fault]:
