@@ -66,6 +66,8 @@ class Story:
         self.notices: list[Notice] = []
         self.forbidden: dict[str, str] = {}
         """Name of a Pod, or kind and name of another child -> the API server's words for refusing it."""
+        self.failing: str | None = None
+        """In what words the API server fails at every Pod, which it does not refuse."""
         self.taken: set[str] = set()
         """The same of children whose name somebody else has."""
         self.dead: set[str] = set()
@@ -131,6 +133,12 @@ class Story:
             for plan in plans:
                 self.write(plan)
         raise AssertionError(f"still writing: {self.written[-6:]}")
+
+    def write_once(self) -> None:
+        """What is to be written now, each Plan once, whatever comes of it."""
+        for plan in self.plans():
+            if plan.writes:
+                self.write(plan)
 
     def write(self, plan: Plan) -> None:
         """One Plan, as the operator writes it; what it learns of that is the lifecycle's own."""
@@ -283,6 +291,9 @@ class StoryApi:
             self.events.add((namespace, name))
             return body
         title = _title(kind, name)
+        if (words := story.failing) is not None and kind == "Pod":
+            status = {"reason": "InternalError", "message": f"Internal error occurred: {words}"}
+            raise error_from_status(500, msgspec.json.encode(status))
         words = "no right" if namespace in story.unserved else story.denial(body)
         if words is not None:
             raise Forbidden(words, code=403, reason="Forbidden")

@@ -72,6 +72,10 @@ def test_what_keeps_a_gang_from_being_made_is_told_as_its_file_says(file: Path) 
     story.forbidden = scenario.get("refused", {})
     story.unserved = set(scenario.get("unserved", ()))
     story.quotas = [Quota(name, each["hard"], each["used"]) for name, each in scenario.get("quotas", {}).items()]
+    story.failing = scenario.get("failing")
+    for _ in range(scenario.get("for_s", 0) // 5):
+        story.write_once()
+        story.pass_time(5)
     story.settle()
     pending = story.status().pending
     assert pending is not None

@@ -51,3 +51,54 @@ def test_in_the_operators_own_namespace_the_policys_words_are_told_in_ours() -> 
     assert pending is not None
     assert (pending.reason, story.pods()) == ("NamespaceNotServed", [])
     assert "create the job in another namespace" in pending.message
+
+
+WEBHOOK = 'failed calling webhook "validate.example.com": connect: connection refused'
+
+
+@pytest.mark.parametrize("made", [0, 1])
+def test_a_webhook_that_is_down_for_long_is_told_and_the_gpus_are_for_others(made: int) -> None:
+    """None of the gang's Pods was made before, or one of them."""
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), training_job(spec={"gpus": 16}))
+    if made:
+        story.settle()
+        story.remove_pod("train-a1-worker-00001")
+        story.pass_time(60)
+    story.failing = WEBHOOK
+    story.write_once()
+    for _ in range(6):
+        assert story.status().placement is not None
+        story.pass_time(4.9)
+        story.write_once()
+    story.pass_time(1)
+    story.write_once()
+    story.write_once()
+    status = story.status()
+    assert status.pending is not None
+    assert (status.pending.reason, status.placement, story.pods()) == ("AdmissionUnavailable", None, [])
+    assert f": Internal error occurred: {WEBHOOK}; have an administrator see to the webhook" in status.pending.message
+    assert (status.restarts, status.attempts) == (0, [])
+    booked = len(story.written)
+    for _ in range(6):
+        story.pass_time(20)
+        story.write_once()
+    assert story.written[booked:] == []  # it is asked by dry runs, and told once
+    story.failing = None
+    story.pass_time(300)
+    story.settle()
+    assert story.pods() == ["train-a1-worker-00000", "train-a1-worker-00001"]
+
+
+def test_a_webhook_that_is_down_for_a_moment_costs_a_gang_nothing() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
+    for _ in range(3):
+        story.failing = WEBHOOK
+        for _ in range(3):
+            story.write_once()
+            story.pass_time(8)
+        story.failing = None
+        story.settle()
+        assert story.pods() == ["train-a1-worker-00000"]
+        story.remove_pod("train-a1-worker-00000")
+        story.pass_time(120)
+    assert story.status().pending is None

@@ -183,6 +183,7 @@ class PendingReason(StrEnum):
     NOT_SUPPORTED = "NotSupported"
     TEMPLATE_INVALID = "TemplateInvalid"
     CHANGED_ON_THE_WAY = "ChangedOnTheWay"  # by a mutating policy or webhook of the site
+    ADMISSION_UNAVAILABLE = "AdmissionUnavailable"  # a webhook of the site does not answer
     NAME_CONFLICT = "NameConflict"
     QUOTA_EXCEEDED = "QuotaExceeded"
     NAMESPACE_NOT_SERVED = "NamespaceNotServed"

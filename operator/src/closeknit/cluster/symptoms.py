@@ -84,6 +84,7 @@ class Symptom(Enum):
         "the Pod is changed on its way: its GPUs, its node, its variables, its names or what restarts it, or so that "
         "closeknit's own policy refuses it",
     )
+    NOT_ANSWERED = (Source.API_SERVER, "a webhook of the site does not answer, or the API server fails each time")
     SYSTEM_NAMESPACE = (Source.API_SERVER, "the namespace is Kubernetes' or the operator's own")
     OBJECT_INVALID = (Source.API_SERVER, "what is made of the template is no valid object")
     QUOTA_USED_UP = (Source.API_SERVER, "the whole gang is more than is left of a ResourceQuota")

@@ -13,7 +13,7 @@ from closeknit.api.names import JOB_LABEL, UNRESTRICTED_TEMPLATES_LABEL, Conditi
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.symptoms import Symptom, of_denial
 from closeknit.launch.gang import Manifest
-from closeknit.lifecycle.blame import pending_reason
+from closeknit.lifecycle.blame import TABLE, pending_reason
 from closeknit.lifecycle.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.children import owner_of
 from closeknit.lifecycle.conditions import is_true
@@ -53,6 +53,7 @@ _FIRST_PAUSE_S = {
     PendingReason.QUOTA_EXCEEDED: 2,
     PendingReason.TEMPLATE_INVALID: 15,
     PendingReason.CHANGED_ON_THE_WAY: 15,
+    PendingReason.ADMISSION_UNAVAILABLE: 15,
     PendingReason.NAMESPACE_NOT_SERVED: 15,
 }
 _LONGEST_PAUSE_S = {
@@ -60,6 +61,7 @@ _LONGEST_PAUSE_S = {
     PendingReason.QUOTA_EXCEEDED: 60,
     PendingReason.TEMPLATE_INVALID: 300,
     PendingReason.CHANGED_ON_THE_WAY: 300,
+    PendingReason.ADMISSION_UNAVAILABLE: 60,
     PendingReason.NAMESPACE_NOT_SERVED: 300,
 }
 
@@ -113,6 +115,8 @@ class Answers:
     """The newest one, until a booking is stored after it."""
     rejections: int = 0
     """Rejections in a row; a gang that runs starts anew."""
+    failing_since: datetime | None = None
+    """Since when the API server has failed at its children each time that they were tried."""
     service_of: int = 0
     """The attempt whose Service is known to exist, with all that it has beside its Pods, and the one before to be
     gone."""
@@ -161,13 +165,31 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
         answers = replace(answers, stop_refused=True)
     if plan.status is None and plan.notice is not None:
         answers = replace(answers, noticed_at=now)
+    failed = next((each for each in results if isinstance(each, Refused) and each.denial.is_internal_error), None)
+    answers = replace(answers, failing_since=_failing_since(answers, failed, results, now))
     if not isinstance(refused, _Refusal):
+        if failed is not None and _fails_for_long(answers, now):
+            return _rejected(answers, plan, failed, now)
         return _swept(_made(answers, plan, results, now), plan, results)
     if Addition.CPUS in plan.adds and _speaks_of_cpus(refused):
         return replace(answers, cpus_refused=True)
     if _speaks_of_ipc_lock(plan, refused, results):
         return replace(answers, ipc_lock_refused=True)
     return _rejected(answers, plan, refused, now)
+
+
+def _failing_since(
+    answers: Answers, failed: Refused | None, results: Sequence[Result], now: datetime
+) -> datetime | None:
+    if failed is None:
+        return None if any(isinstance(each, Created) for each in results) else answers.failing_since
+    since = answers.failing_since
+    return now if since is None or since > now else since
+
+
+def _fails_for_long(answers: Answers, now: datetime) -> bool:
+    since = answers.failing_since
+    return since is not None and now >= since + TABLE[Symptom.NOT_ANSWERED].after
 
 
 def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Answers:
@@ -310,6 +332,8 @@ def _symptom(refused: _Refusal) -> Symptom:
             return Symptom.NO_RIGHT
         case Refused(denial=Denial(failure=Failure.CHANGED)):
             return Symptom.CHANGED_ON_THE_WAY
+        case Refused(denial=denial) if denial.is_internal_error:
+            return Symptom.NOT_ANSWERED
         case Refused(denial=Denial(failure=Failure.FORBIDDEN) as denial):
             return of_denial(denial.message)
         case Refused():
@@ -338,6 +362,11 @@ def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
             f"the API server makes {title} otherwise than it was sent: {refused.denial.message}; a mutating policy or "
             "webhook of the site changes Pods on their way, and an administrator is to leave out of it what bears the "
             f"label {JOB_LABEL}"
+        )
+    if symptom is Symptom.NOT_ANSWERED:
+        return (
+            f"the API server cannot make {title}: {refused.denial.message}; have an administrator see to the webhook, "
+            "or to whatever else it names; the job holds nothing, and is tried again from time to time"
         )
     said = f"the API server refuses {title}: {refused.denial.message}"
     if symptom is Symptom.CHANGED_ON_THE_WAY:

@@ -82,6 +82,8 @@ IGNORED_AFTER = timedelta(seconds=30)
 IGNORED_FOR_ITS_OWN_AFTER = timedelta(minutes=2)
 # A kubelet that is restarted says NotReady for some ten seconds, and starts what is bound to it all the same.
 NOT_READY_AFTER = timedelta(seconds=30)
+# A webhook that is rolled out, or moves to another node, is back within seconds.
+NOT_ANSWERED_AFTER = timedelta(seconds=30)
 SILENT_AFTER = timedelta(minutes=5)  # an image of many gigabytes takes minutes
 UNREADY_AFTER = timedelta(minutes=10)  # as long as data is given to be read, staged and compiled (detour.py)
 
@@ -149,6 +151,7 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.PREFLIGHT_NOT_RUN: Row(Blame.JOB, Follows.ANEW, EndReason.PREFLIGHT_SKIPPED),
         Symptom.POD_DENIED: Row(Blame.JOB, Follows.WAIT, PendingReason.TEMPLATE_INVALID),
         Symptom.CHANGED_ON_THE_WAY: Row(Blame.SITE, Follows.WAIT, PendingReason.CHANGED_ON_THE_WAY),
+        Symptom.NOT_ANSWERED: Row(Blame.SITE, Follows.WAIT, PendingReason.ADMISSION_UNAVAILABLE, NOT_ANSWERED_AFTER),
         Symptom.SYSTEM_NAMESPACE: Row(Blame.JOB, Follows.WAIT, PendingReason.NAMESPACE_NOT_SERVED),
         Symptom.OBJECT_INVALID: Row(Blame.JOB, Follows.WAIT, PendingReason.TEMPLATE_INVALID),
         Symptom.QUOTA_USED_UP: Row(Blame.OBJECT, Follows.WAIT, PendingReason.QUOTA_EXCEEDED),

@@ -31,7 +31,14 @@ from closeknit.placement.placement import Placement
 # A quota's count follows the end of a Pod within a second on a quiet control plane; on a busy one that may take longer.
 COUNTED_FOR = timedelta(seconds=30)
 # Reasons that the API server's refusals are told by.
-_REFUSED = frozenset({PendingReason.TEMPLATE_INVALID, PendingReason.NAME_CONFLICT, PendingReason.NAMESPACE_NOT_SERVED})
+_REFUSED = frozenset(
+    {
+        PendingReason.TEMPLATE_INVALID,
+        PendingReason.NAME_CONFLICT,
+        PendingReason.NAMESPACE_NOT_SERVED,
+        PendingReason.ADMISSION_UNAVAILABLE,
+    }
+)
 
 
 def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:

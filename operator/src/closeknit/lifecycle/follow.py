@@ -34,6 +34,7 @@ _ENDED_BY_OTHERS = frozenset(
         PendingReason.WAITING_FOR_PREFERRED,
         PendingReason.VOLUME_UNAVAILABLE,
         PendingReason.CHANGED_ON_THE_WAY,
+        PendingReason.ADMISSION_UNAVAILABLE,
         PendingReason.NAME_CONFLICT,
         PendingReason.NAMESPACE_NOT_SERVED,
         PendingReason.QUOTA_EXCEEDED,

@@ -38,6 +38,7 @@ class Failure(StrEnum):
 FORBIDDEN = frozenset({Failure.FORBIDDEN, Failure.NO_RIGHT})
 # Nothing is wrong with what was sent: the same decision may be right a moment later.
 PASSING = frozenset({Failure.LOST, Failure.BUSY, Failure.CONFLICT, Failure.UNAUTHORIZED})
+_INTERNAL_ERROR = 500  # 503 and 504 are of an API server that is not there, or has no time
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ class Denial:
     reason: str  # the Status object's CamelCase word
     message: str
     retry_after_s: float | None = None
+
+    @property
+    def is_internal_error(self) -> bool:
+        """Whether the API server is there and cannot do it: it answers so where it cannot call a webhook."""
+        return self.failure is Failure.LOST and self.code == _INTERNAL_ERROR
 
 
 @dataclass(frozen=True, slots=True)

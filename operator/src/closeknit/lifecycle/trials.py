@@ -34,6 +34,7 @@ _STAYS_TOLD = frozenset(
         PendingReason.NAME_CONFLICT,
         PendingReason.TEMPLATE_INVALID,
         PendingReason.CHANGED_ON_THE_WAY,
+        PendingReason.ADMISSION_UNAVAILABLE,
         PendingReason.WAITING_FOR_PREFERRED,
     }
 )
