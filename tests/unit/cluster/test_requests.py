@@ -234,7 +234,8 @@ def test_thousands_of_containers_are_added_up_once_each(monkeypatch: pytest.Monk
     count = 1000
     each = [{f"example.com/{number}": "1"} for number in range(count)]
     found = dict(needs(asking(container(), init=(*map(sidecar, each), *map(init, each)))))
-    assert found == {"pods": 1} | {f"example.com/{number}": 2 for number in range(count)}
+    assert set(found.values()) == {1, 2}
+    assert len(found) == requests.MOST_RESOURCES + 1, "and the Pod itself"
     assert sum(looked_at) <= 3 * count
 
 

@@ -287,7 +287,7 @@ def resource_claim(wire: WireResourceClaim) -> ResourceClaim | None:
     """The claim that is kept; None for one that holds neither GPU nor NIC and has no name that a child may want."""
     metadata = wire.metadata
     status = wire.status or _ClaimStatus()
-    owners = tuple(metadata.owner_references or ())
+    owners = metadata.owners
     results = (status.allocation.devices.results if status.allocation and status.allocation.devices else None) or ()
 
     def held(driver: str) -> tuple[tuple[str, str], ...]:

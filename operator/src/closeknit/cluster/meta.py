@@ -8,8 +8,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from closeknit.api.names import API_VERSION, GROUP, TRAINING_JOB
+from closeknit.api.names import API_VERSION, ATTEMPT_LABEL, INDEX_LABEL, JOB_LABEL, ROLE_LABEL, TRAINING_JOB
 
+CHILD_LABELS = (JOB_LABEL, ATTEMPT_LABEL, ROLE_LABEL, INDEX_LABEL)
+MOST_OWNERS = 16  # one is what Pods have
 _NO_LABELS: Mapping[str, str] = {}  # one for all strangers' Pods, 64 bytes each otherwise
 
 
@@ -52,9 +54,14 @@ class Metadata(WireStruct, frozen=True):
 
     @property
     def our_labels(self) -> Mapping[str, str]:
-        """The labels with our prefix."""
-        ours = {key: value for key, value in (self.labels or {}).items() if key.startswith(f"{GROUP}/")}
+        """The labels by which a child is known."""
+        ours = {key: self.labels[key] for key in CHILD_LABELS if key in self.labels} if self.labels else None
         return ours or _NO_LABELS
+
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """Its owners; of more than anything has, the first."""
+        return tuple((self.owner_references or ())[:MOST_OWNERS])
 
 
 class Condition(WireStruct, frozen=True):

@@ -24,6 +24,7 @@ FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 UUIDS = ("GPU-", "MIG-")  # what uuids begin with; a device plugin may number its devices instead
 _LONGEST_GRACE_S = 10**9  # of whatever number, so that moments can be told by it
 KEPT_WORDS = 1000  # of a Pod's own message
+MOST_CLAIMS = 256  # as many Pods may share one claim; nobody has a tenth of it
 # What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
 KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
 # The kubelet's reason of a container that it has ended to start all of the Pod's again, as a rule of one says.
@@ -301,7 +302,7 @@ def pod(wire: WirePod) -> Pod | Lodger | None:
     metadata = wire.metadata
     spec = wire.spec or _PodSpec()
     status = wire.status or _PodStatus()
-    owners = tuple(metadata.owner_references or ())
+    owners = metadata.owners
     ours = bool(metadata.labels and JOB_LABEL in metadata.labels) or any(owner.is_training_job for owner in owners)
     phase = status.phase or ""
     if not ours and phase in FINISHED_PHASES:
@@ -390,7 +391,8 @@ def _claims(spec: _PodSpec, status: _PodStatus) -> tuple[str, ...]:
     named = [claim.resource_claim_name for claim in spec.resource_claims or ()]
     made = [claim.resource_claim_name for claim in status.resource_claim_statuses or ()]
     extended = status.extended_resource_claim_status
-    return tuple(sorted({name for name in (*named, *made, extended and extended.resource_claim_name) if name}))
+    found = {name for name in (*named, *made, extended and extended.resource_claim_name) if name}
+    return tuple(sorted(found)[:MOST_CLAIMS])
 
 
 def _state(status: _ContainerStatus, *, init: bool) -> ContainerState:

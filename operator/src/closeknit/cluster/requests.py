@@ -32,6 +32,8 @@ _RESIZED = frozenset({CPU, MEMORY})  # of all else a Pod keeps what it asked for
 _HUGE_PAGES = "hugepages-"
 _HANDED_OUT_PREFIX = "nvidia.com/"  # GPUs: placement gives them one by one
 _LONGEST = 64  # characters of a quantity; the API server prints 20 at most
+# Of a Pod; no machine offers a tenth of it. Of more only so many are kept, GPUs and what is not a plugin's first.
+MOST_RESOURCES = 256
 # All Pods of a gang ask for the same, and say so in each of their states.
 _KNOWN_WORDS = 4096
 MOST = ((1 << 63) - 1) * 1000
@@ -103,7 +105,7 @@ def requests(
     containers: Sequence[ContainerGiven] = (),
     conditions: Sequence[Condition] = (),
 ) -> dict[str, int]:
-    """What the scheduler counts of a Pod, by resource, sorted by name; nothing that is zero.
+    """What the scheduler counts of a Pod, by resource, sorted by name: nothing that is zero, MOST_RESOURCES at most.
 
     `containers` are what the kubelet has given to its containers, init containers among them. While a Pod is resized
     the larger of the old and the new counts, unless the kubelet says that it can never have the new.
@@ -116,7 +118,11 @@ def requests(
         total |= _of_the_pod(asked.resources, at_first, given, is_infeasible=is_infeasible)
     _add(total, _thousandths(asked.overhead))
     found = {name: _rounded(name, amount) for name, amount in sorted(total.items())}
-    return {name: amount for name, amount in found.items() if amount > 0}
+    taken = {name: amount for name, amount in found.items() if amount > 0}
+    if len(taken) > MOST_RESOURCES:
+        kept = sorted(taken, key=lambda name: ("/" in name and not name.startswith(_HANDED_OUT_PREFIX), name))
+        taken = {name: taken[name] for name in sorted(kept[:MOST_RESOURCES])}
+    return {intern(name): amount for name, amount in taken.items()}
 
 
 def needs(template: object) -> Needs:
@@ -214,7 +220,7 @@ def _wanted(resources: Resources | None) -> Quantities:
 def _thousandths(quantities: Quantities | None) -> _Milli:
     if not quantities:
         return {}
-    return {intern(name): _milli(amount) for name, amount in quantities.items() if _is_counted(name)}
+    return {name: _milli(amount) for name, amount in quantities.items() if _is_counted(name)}
 
 
 def _is_counted(resource: str) -> bool:
