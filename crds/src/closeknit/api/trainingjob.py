@@ -243,13 +243,13 @@ class PackedTemplate:
 
     __slots__ = ("__weakref__", "_facts", "packed", "spec_bytes", "weight_bytes")
 
-    def __init__(self, packed: bytes, spec_bytes: int, chosen_bytes: int) -> None:
-        """`chosen_bytes` are those that its choice of nodes has as JSON."""
+    def __init__(self, packed: bytes, spec_bytes: int, weight_bytes: int) -> None:
         self.packed = packed
+        """Empty of one that was dropped."""
         self.spec_bytes = spec_bytes
         """Of its spec as JSON."""
-        self.weight_bytes = len(packed) + _PER_CHOSEN_BYTE * chosen_bytes
-        """What it takes in memory, with what decisions keep of it."""
+        self.weight_bytes = weight_bytes
+        """What it takes in memory, with what decisions keep of it; also of one that was dropped."""
         self._facts: dict[Callable[[PodTemplate], Any], Any] = {}
 
     @classmethod
@@ -257,7 +257,17 @@ class PackedTemplate:
         """The template, packed."""
         metadata, spec = _written(template.metadata.model_dump(exclude_defaults=True)), _written(template.spec)
         chosen = {field: template.spec[field] for field in _CHOOSING if template.spec.get(field)}
-        return cls(zlib.compress(b"[%b,%b]" % (metadata, spec)), len(spec), len(_written(chosen)) if chosen else 0)
+        packed = zlib.compress(b"[%b,%b]" % (metadata, spec))
+        return cls(packed, len(spec), len(packed) + (_PER_CHOSEN_BYTE * len(_written(chosen)) if chosen else 0))
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether only the API server has it."""
+        return not self.packed
+
+    def dropped(self) -> "PackedTemplate":
+        """What is kept where only the API server is to have it: that there is one, and how large it is."""
+        return PackedTemplate(b"", self.spec_bytes, self.weight_bytes)
 
     @property
     def metadata(self) -> TemplateMetadata:
@@ -270,7 +280,9 @@ class PackedTemplate:
         return self.read().spec
 
     def read(self) -> PodTemplate:
-        """The template, unpacked, to be read and not to be changed."""
+        """The template, unpacked, to be read and not to be changed. Raises ValueError for one that was dropped."""
+        if self.is_dropped:
+            raise ValueError("the template was dropped, and is read of the API server first")
         return _unpacked(self.packed)
 
     def once(self, fact: Callable[[PodTemplate], T]) -> T:
@@ -281,7 +293,9 @@ class PackedTemplate:
         return found
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PackedTemplate) and self.packed == other.packed
+        if not isinstance(other, PackedTemplate):
+            return False
+        return self.packed == other.packed and self.weight_bytes == other.weight_bytes
 
     def __hash__(self) -> int:
         return hash(self.packed)

@@ -127,6 +127,11 @@ class Reflector(Generic[T]):
             return float("inf")
         return asyncio.get_running_loop().time() - self._last_activity
 
+    def put(self, key: Key, value: T) -> None:
+        """Keeps another part of an object that is there, and has not changed: nobody is told."""
+        if key in self._objects:
+            self._objects[key] = value
+
     async def run(self) -> NoReturn:
         """Keeps the copy up to date until cancelled. Only what `on_events` or `on_quarantine` raises gets out."""
         while True:

@@ -17,7 +17,7 @@ from closeknit.cluster.booking import Booking
 from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.draft import after
 from closeknit.cluster.forest import Forest
-from closeknit.cluster.job import InvalidJob
+from closeknit.cluster.job import InvalidJob, is_whole
 from closeknit.cluster.kept import (
     ALLOCATIONS,
     BOOKINGS,
@@ -276,9 +276,11 @@ class Cluster:
         )
 
     def volumes_of(self, job: TrainingJob) -> Volumes:
-        """What the volumes of a job's templates come to now; nothing where the input does not tell of claims."""
+        """What the volumes of a job's templates come to now; nothing where the input does not tell of claims, or the
+        templates were dropped."""
         tables = self._tables
-        return volumes_of(job.spec, job.key.namespace, tables) if tables.volumes_are_known else NO_VOLUMES
+        is_told = tables.volumes_are_known and is_whole(job)
+        return volumes_of(job.spec, job.key.namespace, tables) if is_told else NO_VOLUMES
 
     @property
     def volumes_are_known(self) -> bool:

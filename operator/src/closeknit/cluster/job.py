@@ -21,6 +21,25 @@ from closeknit.cluster.meta import WireStruct
 from closeknit.cluster.report import first_fault
 
 
+def weight_bytes(job: TrainingJob) -> int:
+    """What the templates of a job take in memory, or would where they were dropped."""
+    servers = job.spec.parameter_servers
+    return job.spec.template.weight_bytes + (servers.template.weight_bytes if servers is not None else 0)
+
+
+def is_whole(job: TrainingJob) -> bool:
+    """Whether its templates are there, and not with the API server alone."""
+    return not job.spec.template.is_dropped
+
+
+def without_templates(job: TrainingJob) -> TrainingJob:
+    """The job whose templates the API server alone has."""
+    templates = {_TEMPLATE: job.spec.template.dropped()}
+    if job.spec.parameter_servers is not None:
+        templates[f"{_SERVERS}.{_TEMPLATE}"] = job.spec.parameter_servers.template.dropped()
+    return _with(job, templates)
+
+
 @dataclass(frozen=True, slots=True)
 class InvalidJob:
     """A TrainingJob whose spec does not parse: it gets a refusal, and keeps what it had booked."""

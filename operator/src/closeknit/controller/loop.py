@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -88,6 +89,7 @@ class SchedulingLoop:
         self._epoch = 0
         self._decision: Decision | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._reader: asyncio.Task[None] | None = None
         self._bugs: dict[JobKey, str] = {}
 
     @property
@@ -133,9 +135,10 @@ class SchedulingLoop:
 
     async def stop(self) -> None:
         """Gives up what is being written; whoever comes next goes on from what was stored."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *([self._reader] if self._reader else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _is_woken(self, pause_s: float) -> bool:
         """Waits until woken, or until there may be something to do without that."""
@@ -176,6 +179,9 @@ class SchedulingLoop:
             decision = await self._worker.run(partial(decide, cluster, self._tables, memory, now))
         self.deciding_since = None
         self._decision = replace(decision, plans=())  # they have whole gangs, and are kept by who writes them
+        self._sight.keep_templates(frozenset(decision.schedule.unread), decision.schedule.beyond)
+        if decision.schedule.unread and self._reader is None:
+            self._reader = asyncio.create_task(self._read(decision.schedule.unread), name="read templates")
         assumed: set[JobKey] = set()
         for plan in sorted(decision.plans, key=_is_news):
             if plan.error is not None:
@@ -209,6 +215,22 @@ class SchedulingLoop:
             due_at = self._advisor.due_at(schedule, now)
             self._look_on_at = inf if due_at is None else began + (due_at - now).total_seconds()
         return decide_at
+
+    async def _read(self, jobs: Sequence[JobKey]) -> None:
+        """Reads the templates of these jobs, one after the other, for each may have half a megabyte."""
+        left, failures = deque(jobs), 0
+        while left:
+            job = left.popleft()
+            try:
+                await self._sight.read(job)
+            except ApiError as error:
+                failures += 1
+                left.append(job)
+                await asyncio.sleep(self._backoff.pause_s(failures, error.retry_after_s))
+            except Exception as error:  # it must not keep all others unread
+                self._report(job, error)
+        self._reader = None
+        self.wake()
 
     def _let_go(self) -> bool:
         """Takes jobs up again whose writes are seen. Whether there were any."""

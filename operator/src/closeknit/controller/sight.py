@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -10,11 +10,15 @@ from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.dra import ResourceClaim
-from closeknit.cluster.kinds import KINDS, Change, ClusterObject, Kind, Stream
+from closeknit.cluster.job import is_whole, without_templates
+from closeknit.cluster.kinds import BY_STREAM, KINDS, Change, ClusterObject, Kind, Stream
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.report import AgentReport
+from closeknit.controller.resources import TRAINING_JOBS
+from closeknit.controller.templates import Templates
 from closeknit.controller.worker import Worker
 from closeknit.kube.api import Api, Key, Resource
+from closeknit.kube.errors import NotFound
 from closeknit.kube.reflector import Event, Reflector
 from closeknit.machine.graph import Machine
 
@@ -35,11 +39,14 @@ class Sight:
 
     def __init__(self, api: Api, on_change: Callable[[], None]) -> None:
         self.reflectors: Mapping[Stream, Reflector[ClusterObject]] = {
-            kind.stream: self._reflector(api, kind) for kind in KINDS
+            kind.stream: self._reflector(api, kind, self._job if kind.stream is Stream.TRAINING_JOBS else kind.decode)
+            for kind in KINDS
         }
         self.cluster = Cluster.empty()
         """As of the last look."""
         self._ahead: Cluster | None = None
+        self._api = api
+        self._templates = Templates()
         self._on_change = on_change
         self._changes: list[Change] = []
         self._assumed: set[JobKey] = set()
@@ -113,11 +120,47 @@ class Sight:
             for source, reflector in self.reflectors.items():
                 readers.create_task(reflector.run(), name=f"reflector {source}")
 
-    def _reflector(self, api: Api, kind: Kind) -> Reflector[ClusterObject]:
+    def keep_templates(self, wanted: Collection[JobKey], unwanted: Collection[JobKey]) -> None:
+        """Lets those of `unwanted` jobs go, and has room for those of the `wanted` ones, which are read by `read`."""
+        self._templates.wanted = wanted
+        shown = self.reflectors[Stream.TRAINING_JOBS].objects
+        for job in unwanted:
+            found = shown.get(Key(job.namespace, job.name))
+            if isinstance(found, TrainingJob) and is_whole(found) and job not in self._assumed:
+                self._templates.forget(job)
+                self._show(without_templates(found))
+
+    async def read(self, job: JobKey) -> None:
+        """Reads a job whose templates were dropped. One that has changed meanwhile stays as its stream shows it. Raises
+        ApiError."""
+        kind = BY_STREAM[Stream.TRAINING_JOBS]
+        try:
+            read = kind.convert(await self._api.get(TRAINING_JOBS, job.name, namespace=job.namespace))
+        except NotFound:
+            return
+        shown = self.reflectors[Stream.TRAINING_JOBS].objects.get(Key(job.namespace, job.name))
+        if not isinstance(read, TrainingJob) or not isinstance(shown, TrainingJob) or job in self._assumed:
+            return
+        if read.metadata.resource_version == shown.metadata.resource_version and not is_whole(shown):
+            self._show(self._templates.kept(read))
+            self._on_change()
+
+    def _show(self, job: TrainingJob) -> None:
+        key = Key(job.key.namespace, job.key.name)
+        self.reflectors[Stream.TRAINING_JOBS].put(key, job)
+        self._changes.append(Change(Stream.TRAINING_JOBS, key, job))
+
+    def _job(self, document: bytes) -> ClusterObject | None:
+        found = BY_STREAM[Stream.TRAINING_JOBS].decode(document)
+        return self._templates.kept(found) if isinstance(found, TrainingJob) else found
+
+    def _reflector(
+        self, api: Api, kind: Kind, decode: Callable[[bytes], ClusterObject | None]
+    ) -> Reflector[ClusterObject]:
         return Reflector(
             api,
             tuple(Resource(kind.group, version, kind.plural, kind.namespaced) for version in kind.versions),
-            kind.decode,
+            decode,
             partial(self._take, kind.stream),
             on_quarantine=partial(_report, kind.stream),
             field_selector=kind.field_selector,
@@ -127,6 +170,10 @@ class Sight:
     def _take(self, source: Stream, events: Sequence[Event[ClusterObject]]) -> None:
         may_wait = bool(self._assumed)
         for event in events:
+            if isinstance(event.new, TrainingJob):
+                self._templates.count(event.new)
+            elif source is Stream.TRAINING_JOBS:
+                self._templates.forget(JobKey(*event.key))
             if source is Stream.TRAINING_JOBS and self._assumed and JobKey(*event.key) in self._assumed:
                 continue
             if isinstance(event.new, AgentReport) and event.new.machine is not None:

@@ -124,6 +124,10 @@ class Schedule(Mapping[JobKey, Verdict]):
     """In the order in which their words were found, the oldest first."""
     renewed_at: datetime | None = None
     """When old words were last renewed."""
+    beyond: Mapping[JobKey, str] = field(default_factory=dict)
+    """Jobs whose templates are not to be kept, with what is told of it."""
+    unread: tuple[JobKey, ...] = ()
+    """Jobs whose templates are to be read before they can be asked, in queue order."""
     came_to: Mapping[str, QueuePlace] = field(default_factory=dict)
     """How far the jobs of a namespace were asked that has more of them than its ration."""
     wake_at: datetime | None = None

@@ -10,9 +10,11 @@ from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking import Booking
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.job import is_whole
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.volumes import NO_VOLUMES, Volumes
 from closeknit.lifecycle.again import is_fit_again
+from closeknit.lifecycle.allowance import beyond, needs_templates
 from closeknit.lifecycle.answers import NOTHING, Answers, taken_words
 from closeknit.lifecycle.asked import Answer, Entry, Found, QueuePlace, Schedule, Shape, is_same_scene
 from closeknit.lifecycle.avoided import Avoided, avoided
@@ -75,6 +77,8 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
         if is_same
         else frozenset(entry.shape for entry in entries if entry.shape and entry.shape.request.gives_way),
         refused={**walk.left, **refused},
+        beyond=walk.beyond,
+        unread=tuple(walk.unread),
         came_to=walk.rations.came_to,
         renewed_at=told.renewed_at,
         wake_at=min(moments, default=None),
@@ -111,6 +115,9 @@ class _Walk:
         self._pods_are_same = memory.schedule is not None and cluster.pods is last.cluster.pods
         self._volumes_are_same = memory.schedule is not None and cluster.has_volumes_like(last.cluster)
         self._are_views_same = cluster.nodes is last.cluster.nodes and cluster.claims is last.cluster.claims
+        is_same_queue = memory.schedule is not None and self._are_same_priorities and cluster.jobs is last.cluster.jobs
+        self.beyond = last.beyond if is_same_queue else beyond(cluster)
+        self.unread: list[JobKey] = []
 
     def entries(self) -> list[Entry]:
         """The verdicts on all jobs, in their order."""
@@ -124,6 +131,7 @@ class _Walk:
         are_same, now, refused, busy = self._pods_are_same, self._now, self.refused, memory.busy
         volumes_are_same = self._volumes_are_same
         giving_way = last.giving_way
+        moved = {key for key in (*self.beyond, *last.beyond) if self.beyond.get(key) != last.beyond.get(key)}
         for known in last.entries:
             key, shape = known.key, known.shape
             if changed and key in changed:
@@ -137,6 +145,7 @@ class _Walk:
             stands = (
                 known.is_settled
                 and is_same_answer
+                and not (moved and key in moved)
                 and (known.until is None or now < known.until)
                 and (shape not in giving_way or self._is_crowded(known.job))
                 and (volumes_are_same or self._has_same_volumes(known))
@@ -191,6 +200,7 @@ class _Walk:
             and not (self._memory.put_aside and key in self._memory.put_aside)
             and (known.shape not in self.last.giving_way or self._is_crowded(job))
             and self._has_same_volumes(known)
+            and self.beyond.get(key) == self.last.beyond.get(key)
         )
         if known is not None and stands:
             # What is free for it alone rests on its claims, too, and the size of its Pods on all of their nodes.
@@ -199,7 +209,12 @@ class _Walk:
             if known.is_settled and (known.shape is None or self._refusal(known.shape) is known.verdict):
                 return known
         volumes = known.volumes if known is not None and stands else self.cluster.volumes_of(job)
-        found = guarded(self._decided, key, job, place, pods, answers, volumes, known if stands else None)
+        kept_out = self._kept_out(key, job)
+        found: Found | OwnMistake = (
+            guarded(self._decided, key, job, place, pods, answers, volumes, known if stands else None)
+            if kept_out is None
+            else kept_out
+        )
         if isinstance(found, OwnMistake):
             found = Found(Wait(Refusal(Cause.MISTAKE, error=found.error)), is_settled=False)
         if found.verdict is _NOT_ASKED and known is not None and stands and known.is_refused:
@@ -220,6 +235,15 @@ class _Walk:
             found.scene,
             volumes,
         )
+
+    def _kept_out(self, key: JobKey, job: TrainingJob) -> Found | None:
+        """What becomes of a job whose templates nobody can read now."""
+        if (words := self.beyond.get(key)) is not None:
+            return Found(Wait(Refusal(Cause.REFUSED, PendingReason.QUOTA_EXCEEDED, words)))
+        if is_whole(job) or not needs_templates(job):
+            return None
+        self.unread.append(key)
+        return Found(_NOT_ASKED, is_settled=False)
 
     def _decided(
         self,
