@@ -13,12 +13,13 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.job import is_whole, weight_bytes
 from closeknit.cluster.kinds import Stream
 from closeknit.controller.resources import PODS, TRAINING_JOBS
-from closeknit.controller.templates import Templates
+from closeknit.controller.templates import TemplateReader, Templates
 from closeknit.kube.api import Key
-from closeknit.kube.errors import Unavailable
+from closeknit.kube.backoff import Backoff
+from closeknit.kube.errors import Forbidden, Unavailable
 from closeknit.lifecycle import allowance
 from faults import virtual_time
-from faults.fault import Fault, Refuse
+from faults.fault import Delay, Fault, HoldEvents, Refuse
 from faults.store import Store
 from scenarios.manifests import CREATED, priority_class, training_job
 from scenarios.operated import MortalApi, Operator, add, run_pods
@@ -63,6 +64,10 @@ class Site:
         jobs = [each for each in shown if isinstance(each, TrainingJob)]
         assert all(is_whole(each) == is_whole(self.operator.sight.cluster.jobs[each.key]) for each in jobs)
         return sorted(each.metadata.name for each in jobs if is_whole(each))
+
+    def gets(self) -> list[str]:
+        """Jobs that were read one by one."""
+        return [call.key.name for call in self.api.calls if call.verb == "get" and call.resource == TRAINING_JOBS]
 
     def weigh(self) -> None:
         shown = self.operator.sight.reflectors[Stream.TRAINING_JOBS].objects.values()
@@ -141,6 +146,24 @@ def test_each_gets_its_turn_and_runs() -> None:
     assert site.most <= ALLOWED + 31 * KIB
 
 
+def test_one_that_the_api_server_does_not_give_keeps_none_of_the_others_waiting() -> None:
+    no = Fault(Refuse(Forbidden("no", code=403)), "get", TRAINING_JOBS, when=lambda call: call.key.name == "j3")
+    site = Site(1, no)
+    for number in range(8):
+        site.submit(f"j{number}")
+
+    async def story(site: Site) -> list[str]:
+        ran: list[str] = []
+        for _ in range(7):
+            await site.settle(20)
+            for name in [name for name, state in site.told().items() if state == "Running"]:
+                ran.append(name)
+                site.end(name)
+        return ran
+
+    assert site.live(story) == [f"j{number}" for number in range(8) if number != 3]
+
+
 def test_of_jobs_that_are_over_or_suspended_no_templates_are_kept() -> None:
     site = Site(2)
     for name in ("runs", "ends", "rests"):
@@ -191,10 +214,22 @@ def test_a_job_that_is_kept_out_can_be_suspended_resumed_and_deleted() -> None:
     assert JobKey("team-b", "j4") not in site.operator.sight._templates._weights
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_whatever_comes_and_goes_the_first_of_the_queue_are_kept_in_the_end(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "faults"),
+    [
+        (0, ()),
+        (1, ()),
+        (2, (Fault(Delay(0.7), "get", TRAINING_JOBS),)),
+        (3, (Fault(HoldEvents(0.3), resource=TRAINING_JOBS),)),
+        (4, (Fault(HoldEvents(0.3), resource=TRAINING_JOBS), Fault(Delay(0.5), "get", TRAINING_JOBS))),
+    ],
+)
+def test_whatever_comes_and_goes_the_first_of_the_queue_are_kept_in_the_end(
+    seed: int, faults: tuple[Fault, ...]
+) -> None:
+    """Jobs are changed and deleted while they are read, too, and the stream shows it before or after."""
     chance = random.Random(seed)  # noqa: S311 - a test that can be repeated
-    site = Site(1)
+    site = Site(1, *faults)
 
     async def story(site: Site) -> tuple[list[str], set[str]]:
         there: set[str] = set()
@@ -210,8 +245,12 @@ def test_whatever_comes_and_goes_the_first_of_the_queue_are_kept_in_the_end(seed
                 site.change(name, suspend=bool(number % 2))
             await site.settle(chance.choice([0, 0.1, 1]))
         await site.settle(20)
+        calls = len(site.gets())
+        assert calls > 0
+        await site.settle(60)
+        assert len(site.gets()) == calls, "nothing is read again and again"
         cluster = site.operator.sight.cluster
-        beyond = allowance.beyond(cluster)
+        beyond = allowance.allowances(cluster).beyond
         wanted = {
             job.metadata.name for key, job in cluster.jobs.items() if allowance.is_waiting(job) and key not in beyond
         }
@@ -236,3 +275,76 @@ def test_while_jobs_are_read_no_more_is_kept_than_is_allowed() -> None:
     for job in jobs:
         templates.forget(job.key)
     assert (dict(templates._sums), templates._weights) == ({}, {})
+
+
+class Read:
+    """What is read, in order; a job may fail for good, or take a moment, or be called for nothing."""
+
+    def __init__(self, *broken: str, moment_s: float = 0.01) -> None:
+        self.names: list[str] = []
+        self._broken = broken
+        self._moment_s = moment_s
+        self.reported: list[Exception] = []
+        self.reader = TemplateReader(self.read, Backoff(0.1, 30.0, lambda: 1.0), lambda _, error: self.report(error))
+
+    def report(self, error: Exception) -> None:
+        self.reported.append(error)
+
+    async def read(self, job: JobKey) -> bool:
+        self.names.append(job.name)
+        await asyncio.sleep(self._moment_s)
+        if job.name not in self._broken:
+            return True
+        if job.name.startswith("mistake"):
+            raise ValueError
+        if job.name.startswith("changing"):
+            return False
+        raise Forbidden("no", code=403)
+
+    def after(self, *wanted: tuple[float, list[JobKey]]) -> list[str]:
+        async def story() -> None:
+            for pause_s, jobs in wanted:
+                self.reader.want(jobs)
+                await asyncio.sleep(pause_s)
+            await self.reader.stop()
+
+        virtual_time.run(story())
+        return self.names
+
+
+def of(namespace: str, *names: str) -> list[JobKey]:
+    return [JobKey(namespace, name) for name in names]
+
+
+def test_namespaces_take_turns_whatever_comes_first() -> None:
+    many = of("a", *(f"a{number}" for number in range(100)))
+    assert Read().after((5, [*many, *of("b", "b0", "b1")]))[:5] == ["a0", "b0", "a1", "b1", "a2"]
+
+
+def test_a_tenant_whose_jobs_always_come_anew_keeps_nobody_waiting() -> None:
+    rounds = [(0.015, [*of("a", f"a{number}"), *of("b", f"b{number}")]) for number in range(10)]
+    assert [name for name in Read(moment_s=0.007).after(*rounds) if name[0] == "b"] == [f"b{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("broken", ["forbidden", "mistake", "changing"])
+def test_one_that_cannot_be_read_is_tried_ever_less_and_keeps_nobody_waiting(broken: str) -> None:
+    site = Read(broken)
+    names = site.after((1, of("a", broken, "next")), (100, of("a", broken, "later")), (5, of("b", "other")))
+    assert [name for name in names if name != broken] == ["next", "later", "other"]
+    assert names.index("next") < 4
+    assert 3 < names.count(broken) < 15
+    assert names[-1] == "other"
+
+
+def test_an_api_server_that_is_down_is_left_alone() -> None:
+    jobs = of("a", *(f"a{number}" for number in range(1000)))
+    assert len(Read(*(job.name for job in jobs)).after((120, jobs))) < 20
+
+
+def test_what_nobody_wants_any_more_is_not_read() -> None:
+    assert Read().after((0.015, of("a", "a0", "a1", "a2", "a3")), (1, of("a", "a3"))) == ["a0", "a1", "a3"]
+
+
+def test_a_job_that_is_dropped_while_others_are_read_is_read_after_them() -> None:
+    """No decision need tell of it again."""
+    assert Read().after((0.005, of("a", "a0")), (1, of("a", "a0", "late")))[-1] == "late"

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job import without_templates
-from closeknit.cluster.kinds import change, from_document
+from closeknit.cluster.kinds import Change, Stream, change, from_document
 from closeknit.lifecycle import allowance
+from closeknit.lifecycle.asked import NOTHING_WAITS
 from closeknit.lifecycle.decision import Decision, decide
 from closeknit.lifecycle.memory import Memory
 from closeknit.lifecycle.verdict import Book, Cause, Refusal, Wait
@@ -116,6 +118,26 @@ def test_the_same_is_decided_whatever_is_remembered() -> None:
         shown[name] = job(name, chance.choice([10, 30, 60]), minute=chance.randrange(9), suspend=chance.random() < 0.3)
         last = decided(shown[name], last=last)
         assert kept_out(last) == kept_out(decided(*shown.values()))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_does_not_fit_whatever_was_found_before(seed: int) -> None:
+    """Jobs come, change and go in two namespaces, some of which wait, and some of which are the last of theirs."""
+    chance = random.Random(seed)  # noqa: S311 - a test that can be repeated
+    cluster, last = Cluster.empty(), NOTHING_WAITS
+    made = [
+        TrainingJob.parse(job(f"j{n}", 15 * (n % 5), namespace="ab"[n % 2], minute=n, suspend=n > 13))
+        for n in range(20)
+    ]
+    for _ in range(300):
+        changes = [
+            Change(Stream.TRAINING_JOBS, (value.key.namespace, value.key.name), chance.choice([value, value, None]))
+            for value in chance.sample(made, chance.randrange(1, 4))
+        ]
+        cluster = cluster.after(changes)
+        last = allowance.allowances(cluster, last)
+        anew = allowance.allowances(cluster)
+        assert (last.beyond, last.sums, last.weighed) == (anew.beyond, anew.sums, anew.weighed)
 
 
 def test_one_whose_templates_were_dropped_is_to_be_read_first_and_is_asked_then() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -20,6 +19,7 @@ from closeknit.cluster.kinds import Stream
 from closeknit.controller.decisions import log_decision
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.sight import Sight
+from closeknit.controller.templates import TemplateReader
 from closeknit.controller.turn import DELETION_SEEN_S, Turn, deletions, versions
 from closeknit.controller.worker import Worker
 from closeknit.controller.writes import Writes
@@ -89,7 +89,7 @@ class SchedulingLoop:
         self._epoch = 0
         self._decision: Decision | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reader: asyncio.Task[None] | None = None
+        self._reader = TemplateReader(sight.read, self._backoff, self._report)
         self._bugs: dict[JobKey, str] = {}
 
     @property
@@ -135,10 +135,10 @@ class SchedulingLoop:
 
     async def stop(self) -> None:
         """Gives up what is being written; whoever comes next goes on from what was stored."""
-        tasks = [*self._tasks, *([self._reader] if self._reader else [])]
-        for task in tasks:
+        await self._reader.stop()
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _is_woken(self, pause_s: float) -> bool:
         """Waits until woken, or until there may be something to do without that."""
@@ -179,9 +179,8 @@ class SchedulingLoop:
             decision = await self._worker.run(partial(decide, cluster, self._tables, memory, now))
         self.deciding_since = None
         self._decision = replace(decision, plans=())  # they have whole gangs, and are kept by who writes them
-        self._sight.keep_templates(frozenset(decision.schedule.unread), decision.schedule.beyond)
-        if decision.schedule.unread and self._reader is None:
-            self._reader = asyncio.create_task(self._read(decision.schedule.unread), name="read templates")
+        self._sight.keep_templates(frozenset(decision.schedule.unread), decision.schedule.allowances.beyond.keys())
+        self._reader.want(decision.schedule.unread)
         assumed: set[JobKey] = set()
         for plan in sorted(decision.plans, key=_is_news):
             if plan.error is not None:
@@ -215,22 +214,6 @@ class SchedulingLoop:
             due_at = self._advisor.due_at(schedule, now)
             self._look_on_at = inf if due_at is None else began + (due_at - now).total_seconds()
         return decide_at
-
-    async def _read(self, jobs: Sequence[JobKey]) -> None:
-        """Reads the templates of these jobs, one after the other, for each may have half a megabyte."""
-        left, failures = deque(jobs), 0
-        while left:
-            job = left.popleft()
-            try:
-                await self._sight.read(job)
-            except ApiError as error:
-                failures += 1
-                left.append(job)
-                await asyncio.sleep(self._backoff.pause_s(failures, error.retry_after_s))
-            except Exception as error:  # it must not keep all others unread
-                self._report(job, error)
-        self._reader = None
-        self.wake()
 
     def _let_go(self) -> bool:
         """Takes jobs up again whose writes are seen. Whether there were any."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from datetime import datetime
 from functools import partial
 
@@ -120,30 +120,45 @@ class Sight:
             for source, reflector in self.reflectors.items():
                 readers.create_task(reflector.run(), name=f"reflector {source}")
 
-    def keep_templates(self, wanted: Collection[JobKey], unwanted: Collection[JobKey]) -> None:
+    def keep_templates(self, wanted: Collection[JobKey], unwanted: Set[JobKey]) -> None:
         """Lets those of `unwanted` jobs go, and has room for those of the `wanted` ones, which are read by `read`."""
         self._templates.wanted = wanted
         shown = self.reflectors[Stream.TRAINING_JOBS].objects
-        for job in unwanted:
+        dropped = [job for job in self._templates.counted & unwanted if job not in self._assumed]
+        for job in dropped:
             found = shown.get(Key(job.namespace, job.name))
-            if isinstance(found, TrainingJob) and is_whole(found) and job not in self._assumed:
-                self._templates.forget(job)
+            self._templates.forget(job)
+            if isinstance(found, TrainingJob):
                 self._show(without_templates(found))
-
-    async def read(self, job: JobKey) -> None:
-        """Reads a job whose templates were dropped. One that has changed meanwhile stays as its stream shows it. Raises
-        ApiError."""
-        kind = BY_STREAM[Stream.TRAINING_JOBS]
-        try:
-            read = kind.convert(await self._api.get(TRAINING_JOBS, job.name, namespace=job.namespace))
-        except NotFound:
-            return
-        shown = self.reflectors[Stream.TRAINING_JOBS].objects.get(Key(job.namespace, job.name))
-        if not isinstance(read, TrainingJob) or not isinstance(shown, TrainingJob) or job in self._assumed:
-            return
-        if read.metadata.resource_version == shown.metadata.resource_version and not is_whole(shown):
-            self._show(self._templates.kept(read))
+        if dropped:
             self._on_change()
+
+    async def read(self, job: JobKey) -> bool:
+        """Reads a job whose templates were dropped. Whether there is no more to read of it; one that has changed
+        meanwhile stays as its stream shows it. Raises ApiError."""
+        if not self._is_unread(job):
+            return True
+        try:
+            document = await self._api.get(TRAINING_JOBS, job.name, namespace=job.namespace)
+        except NotFound:
+            return False
+        read = BY_STREAM[Stream.TRAINING_JOBS].convert(document)
+        shown = self.reflectors[Stream.TRAINING_JOBS].objects.get(Key(job.namespace, job.name))
+        if not isinstance(read, TrainingJob) or not isinstance(shown, TrainingJob) or not self._is_unread(job):
+            return False
+        if read.metadata.resource_version != shown.metadata.resource_version:
+            return False
+        kept = self._templates.kept(read)
+        if not is_whole(kept):
+            return False
+        self._show(kept)
+        self._on_change()
+        return True
+
+    def _is_unread(self, job: JobKey) -> bool:
+        """Whether the stream's copy is shown, and lacks the job's templates."""
+        shown = self.reflectors[Stream.TRAINING_JOBS].objects.get(Key(job.namespace, job.name))
+        return isinstance(shown, TrainingJob) and not is_whole(shown) and job not in self._assumed
 
     def _show(self, job: TrainingJob) -> None:
         key = Key(job.key.namespace, job.key.name)

@@ -6,12 +6,14 @@ their turn comes. Of a job that is over, or suspended without holding anything, 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable
+from operator import attrgetter
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.job import is_whole, weight_bytes
+from closeknit.cluster.job import weight_bytes
+from closeknit.lifecycle.asked import NOTHING_WAITS, Allowances, Weighed
 from closeknit.lifecycle.bars import is_finished
 from closeknit.lifecycle.queue import place_of
 
@@ -36,26 +38,47 @@ def needs_templates(job: TrainingJob) -> bool:
     return is_waiting(job) or (job.status.placement is not None and not is_finished(job))
 
 
-def beyond(cluster: Cluster) -> Mapping[JobKey, str]:
-    """Jobs whose templates do not fit, with what to tell of it."""
-    most = Counter[str]()
-    for key, job in cluster.jobs.items():
-        if is_whole(job) or is_waiting(job):
-            most[key.namespace] += weight_bytes(job)
-    crowded = {namespace for namespace, weight in most.items() if weight > ALLOWANCE_BYTES}
-    if not crowded:
-        return {}
-    waiting = [job for key, job in cluster.jobs.items() if key.namespace in crowded and is_waiting(job)]
-    wanted, kept = Counter[str](), Counter[str]()
-    for job in waiting:
-        wanted[job.key.namespace] += weight_bytes(job)
+def allowances(cluster: Cluster, last: Allowances = NOTHING_WAITS) -> Allowances:
+    """Whose templates fit. `last` is what was found of other jobs at the same priorities: what stands costs little."""
+    known = last.weighed.get
+    weighed, sums = dict(last.weighed), Counter(last.sums)
+    touched: set[str] = set()
+    new = [(key, job) for key, job in cluster.jobs.items() if (found := known(key)) is None or found.job is not job]
+    gone: Collection[JobKey] = ()
+    if len(weighed) + sum(key not in weighed for key, _ in new) != len(cluster.jobs):
+        gone = weighed.keys() - cluster.jobs.keys()
+    for key in gone:
+        sums[key.namespace] -= weighed.pop(key).weight_bytes
+        touched.add(key.namespace)
+    for key, job in new:
+        before, now = weighed.get(key), _weighed(cluster, job)
+        weighed[key] = now
+        if before is None or before[1:] != now[1:]:
+            sums[key.namespace] += now.weight_bytes - (before.weight_bytes if before is not None else 0)
+            touched.add(key.namespace)
+    beyond = {key: words for key, words in last.beyond.items() if key.namespace not in touched}
+    for namespace in touched:
+        if sums[namespace] > ALLOWANCE_BYTES:
+            waiting = [each for key, each in weighed.items() if key.namespace == namespace and each.weight_bytes]
+            beyond |= _beyond(namespace, waiting, sums[namespace])
+    return Allowances(last.beyond if beyond == last.beyond else beyond, weighed, +sums)
+
+
+def _weighed(cluster: Cluster, job: TrainingJob) -> Weighed:
+    if not is_waiting(job):
+        return Weighed(job, 0, None)
+    return Weighed(job, weight_bytes(job), place_of(cluster, job))
+
+
+def _beyond(namespace: str, waiting: Iterable[Weighed], wanted_bytes: int) -> dict[JobKey, str]:
+    """Those that do not fit beside who comes before them in the queue."""
+    kept, words = 0, _words(namespace, wanted_bytes)
     found: dict[JobKey, str] = {}
-    for job in sorted(waiting, key=lambda each: place_of(cluster, each)):
-        namespace, weight = job.key.namespace, weight_bytes(job)
-        if kept[namespace] + weight <= ALLOWANCE_BYTES:
-            kept[namespace] += weight
+    for each in sorted(waiting, key=attrgetter("place")):
+        if kept + each.weight_bytes <= ALLOWANCE_BYTES:
+            kept += each.weight_bytes
         else:
-            found[job.key] = _words(namespace, wanted[namespace])
+            found[each.job.key] = words
     return found
 
 

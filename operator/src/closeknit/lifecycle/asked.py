@@ -7,6 +7,7 @@ once. None of it alters an answer; without it every job is asked anew, and the s
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
@@ -105,6 +106,31 @@ class Answer:
     wait: Wait
 
 
+class Weighed(NamedTuple):
+    """A job, and what its templates take of memory while it waits."""
+
+    job: TrainingJob
+    weight_bytes: int
+    """0 of one that does not wait."""
+    place: QueuePlace | None
+    """None of one that does not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowances:
+    """What the templates of all jobs that wait come to."""
+
+    beyond: Mapping[JobKey, str] = field(default_factory=dict)
+    """Jobs whose templates are not to be kept, with what is told of it."""
+    weighed: Mapping[JobKey, Weighed] = field(default_factory=dict)
+    """All jobs."""
+    sums: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of each namespace."""
+
+
+NOTHING_WAITS = Allowances()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule(Mapping[JobKey, Verdict]):
     """The verdicts on all jobs, in queue order."""
@@ -124,8 +150,7 @@ class Schedule(Mapping[JobKey, Verdict]):
     """In the order in which their words were found, the oldest first."""
     renewed_at: datetime | None = None
     """When old words were last renewed."""
-    beyond: Mapping[JobKey, str] = field(default_factory=dict)
-    """Jobs whose templates are not to be kept, with what is told of it."""
+    allowances: Allowances = NOTHING_WAITS
     unread: tuple[JobKey, ...] = ()
     """Jobs whose templates are to be read before they can be asked, in queue order."""
     came_to: Mapping[str, QueuePlace] = field(default_factory=dict)

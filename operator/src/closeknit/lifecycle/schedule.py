@@ -14,9 +14,9 @@ from closeknit.cluster.job import is_whole
 from closeknit.cluster.pod import Pod
 from closeknit.cluster.volumes import NO_VOLUMES, Volumes
 from closeknit.lifecycle.again import is_fit_again
-from closeknit.lifecycle.allowance import beyond, needs_templates
+from closeknit.lifecycle.allowance import allowances, needs_templates
 from closeknit.lifecycle.answers import NOTHING, Answers, taken_words
-from closeknit.lifecycle.asked import Answer, Entry, Found, QueuePlace, Schedule, Shape, is_same_scene
+from closeknit.lifecycle.asked import NOTHING_WAITS, Answer, Entry, Found, QueuePlace, Schedule, Shape, is_same_scene
 from closeknit.lifecycle.avoided import Avoided, avoided
 from closeknit.lifecycle.backlog import Backlog, Contender, backlog, contender
 from closeknit.lifecycle.bars import bar
@@ -77,7 +77,7 @@ def schedule(cluster: Cluster, tables: Tables, memory: Memory, now: datetime) ->
         if is_same
         else frozenset(entry.shape for entry in entries if entry.shape and entry.shape.request.gives_way),
         refused={**walk.left, **refused},
-        beyond=walk.beyond,
+        allowances=walk.allowances,
         unread=tuple(walk.unread),
         came_to=walk.rations.came_to,
         renewed_at=told.renewed_at,
@@ -115,8 +115,10 @@ class _Walk:
         self._pods_are_same = memory.schedule is not None and cluster.pods is last.cluster.pods
         self._volumes_are_same = memory.schedule is not None and cluster.has_volumes_like(last.cluster)
         self._are_views_same = cluster.nodes is last.cluster.nodes and cluster.claims is last.cluster.claims
-        is_same_queue = memory.schedule is not None and self._are_same_priorities and cluster.jobs is last.cluster.jobs
-        self.beyond = last.beyond if is_same_queue else beyond(cluster)
+        weighed = last.allowances if self._are_same_priorities else NOTHING_WAITS
+        is_known = memory.schedule is not None and self._are_same_priorities and cluster.jobs is last.cluster.jobs
+        self.allowances = weighed if is_known else allowances(cluster, weighed)
+        self._beyond, self._beyond_before = self.allowances.beyond, last.allowances.beyond
         self.unread: list[JobKey] = []
 
     def entries(self) -> list[Entry]:
@@ -131,7 +133,8 @@ class _Walk:
         are_same, now, refused, busy = self._pods_are_same, self._now, self.refused, memory.busy
         volumes_are_same = self._volumes_are_same
         giving_way = last.giving_way
-        moved = {key for key in (*self.beyond, *last.beyond) if self.beyond.get(key) != last.beyond.get(key)}
+        beyond, before = self._beyond, self._beyond_before
+        moved = set() if beyond is before else {key for key in (*beyond, *before) if beyond.get(key) != before.get(key)}
         for known in last.entries:
             key, shape = known.key, known.shape
             if changed and key in changed:
@@ -200,7 +203,7 @@ class _Walk:
             and not (self._memory.put_aside and key in self._memory.put_aside)
             and (known.shape not in self.last.giving_way or self._is_crowded(job))
             and self._has_same_volumes(known)
-            and self.beyond.get(key) == self.last.beyond.get(key)
+            and self._beyond.get(key) == self._beyond_before.get(key)
         )
         if known is not None and stands:
             # What is free for it alone rests on its claims, too, and the size of its Pods on all of their nodes.
@@ -238,7 +241,7 @@ class _Walk:
 
     def _kept_out(self, key: JobKey, job: TrainingJob) -> Found | None:
         """What becomes of a job whose templates nobody can read now."""
-        if (words := self.beyond.get(key)) is not None:
+        if (words := self._beyond.get(key)) is not None:
             return Found(Wait(Refusal(Cause.REFUSED, PendingReason.QUOTA_EXCEEDED, words)))
         if is_whole(job) or not needs_templates(job):
             return None
