@@ -61,8 +61,17 @@ def claims(made: Manifest, number: int) -> None:
     ids=lambda each: str(each.__name__),
 )
 def test_a_large_pod_of_somebody_takes_little(large: Callable[[Manifest, int], None], gpus: int) -> None:
+    # As in test_cost_of_waiting: the process's table of interned texts grows in whatever test it comes to that.
+    taken = [cost(large, gpus, 0)]
+    if taken[0] > MOST_BYTES:
+        taken.append(cost(large, gpus, PODS + 1))
+    assert min(taken) <= MOST_BYTES
+
+
+def cost(large: Callable[[Manifest, int], None], gpus: int, first: int) -> float:
+    """Bytes that each of PODS takes, numbered from there."""
     documents = []
-    for number in range(PODS + 1):
+    for number in range(first, first + PODS + 1):
         made = pod(f"p{number}", requests={"cpu": "4", **({"nvidia.com/gpu": "1"} if gpus else {})}, uid=f"u{number}")
         large(made, number)
         documents.append(json.dumps(made).encode())
@@ -76,7 +85,7 @@ def test_a_large_pod_of_somebody_takes_little(large: Callable[[Manifest, int], N
     taken = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert all(kept)
-    assert taken / PODS <= MOST_BYTES
+    return taken / PODS
 
 
 def test_of_a_pod_that_asks_for_thousands_of_things_what_decides_is_kept() -> None:
