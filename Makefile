@@ -122,6 +122,10 @@ bench-queue-depth: environment ## What a thousand waiting jobs cost on 500 and o
 bench-waiting: control-plane ## The operator's event loop on a real control plane while 1,000 jobs wait: one JSON line
 	@$(HARNESS) bench.waiting_jobs
 
+.PHONY: bench-memory
+bench-memory: environment ## What the operator weighs, by nodes, Pods and waiting jobs: docs/sizing.md and one JSON line
+	@$(HARNESS) bench.memory --write
+
 .PHONY: bench-admission
 bench-admission: control-plane ## A gang of 512 nodes from apply to its last bound Pod beside a bare client: one JSON line
 	@$(HARNESS) bench.admission
