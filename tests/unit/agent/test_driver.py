@@ -35,6 +35,7 @@ def silent(*errors: str) -> Readings:
         (Readings(), "NoGPU", "has no GPU"),
         (silent("NoPermission", "NoPermission"), "PermissionDenied", "may not open"),
         (silent("GpuIsLost", "GpuIsLost"), "NoGPUAnswers", "None of 2 GPUs answers (GpuIsLost)"),
+        (silent("GpuIsLost"), "NoGPUAnswers", "The one GPU does not answer (GpuIsLost)"),
         (silent("GpuIsLost", "Hung"), "NoGPUAnswers", "(GpuIsLost, Hung)"),
     ],
 )

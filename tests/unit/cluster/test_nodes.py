@@ -47,6 +47,10 @@ EXCLUDED = {
         [node(gpus=None), resource_slice("gpu-1", range(4))],
         "NoTopology: it offers 4 GPUs by DRA and has no NodeTopology: does its node agent run?",
     ),
+    "one GPU by DRA that no agent has measured": (
+        [node(gpus=None), resource_slice("gpu-1", range(1))],
+        "NoTopology: it offers 1 GPU by DRA and has no NodeTopology: does its node agent run?",
+    ),
     "a NodeTopology that does not parse": (
         [node(), without(node_topology(), "spec", "gpus", 3, "pciAddress")],
         "InvalidTopology: spec.gpus[3].pciAddress: Field required",
@@ -81,6 +85,13 @@ EXCLUDED = {
             node_topology(count=2, gpus=[{"index": i, "state": "Unhealthy", "reasons": ["XID79"]} for i in (0, 1)]),
         ],
         "Unhealthy: none of its 2 GPUs is healthy",
+    ),
+    "a machine whose one GPU is not healthy": (
+        [
+            node(gpus=1),
+            node_topology(count=1, gpus=[{"index": 0, "state": "Unhealthy", "reasons": ["XID79"]}]),
+        ],
+        "Unhealthy: its one GPU is unhealthy",
     ),
     "a machine without any GPU": ([node(gpus=0), node_topology(count=0)], "Unhealthy: its agent found no GPU"),
     "a broken matrix on a node that is not Ready: what only a person can repair comes first": (

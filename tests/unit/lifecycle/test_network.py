@@ -32,7 +32,7 @@ ADVICE = (
         pytest.param(
             [*machine("gpu-1", nics("RoCE") + nics("EFA", 1)), *machine("gpu-2", nics("RoCE", 1))],
             "gpu-1: 2 RoCE and 1 EFA NICs, which no resource offers to Pods; "
-            "gpu-2: 1 RoCE NICs, which no resource offers to Pods",
+            "gpu-2: 1 RoCE NIC, which no resource offers to Pods",
             id="nodes that differ",
         ),
     ],

@@ -41,6 +41,19 @@ def test_of_a_job_that_waits_it_is_the_reason_why() -> None:
     assert story.status().message == pending.message
 
 
+def test_one_is_told_in_the_singular() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 1}))
+    story.settle()
+    story.run_all()
+    story.settle()
+    (placed,) = [each.note for each in story.notices if each.reason == "Placed"]
+    (running,) = [each.message for each in story.status().conditions if each.type == "Running"]
+    assert (placed.partition(" on ")[0], running) == ("1 GPU", "1 of 1 Pod runs")
+    story.change_pod("train-a1-worker-00000", phase="Succeeded")
+    story.settle()
+    assert story.notices[-1].note == "its one Pod ended with exit code 0"
+
+
 def test_of_a_job_of_which_all_is_well_it_is_nothing() -> None:
     story = two_plugin_nodes()
     story.settle()

@@ -65,7 +65,7 @@ def test_a_kubelet_that_says_nothing_is_told_of_after_a_while() -> None:
     assert running(story) == (
         "False",
         "NotStarting",
-        "Pod train-a1-worker-00000 on node gpu-1 has not started for 5 min (1 more Pods likewise); "
+        "Pod train-a1-worker-00000 on node gpu-1 has not started for 5 min (1 more Pod likewise); "
         "kubectl describe pod tells what it waits for",
     )
     assert ended(story) == []

@@ -225,7 +225,9 @@ def _no_machine(facts: NodeFacts) -> Exclusion:
     if report is not None:
         return Exclusion(ExclusionReason.INVALID_TOPOLOGY, report.invalid or "its NodeTopology cannot be read")
     offers = [f"{number} {name}" for name, number in sorted(node.capacity.items()) if number] if node else []
-    offers += [f"{len(facts.pools.gpus)} GPUs by DRA"] if facts.pools.gpus else []
+    offers += (
+        [f"{len(facts.pools.gpus)} GPU{'' if len(facts.pools.gpus) == 1 else 's'} by DRA"] if facts.pools.gpus else []
+    )
     if not offers:
         return Exclusion(ExclusionReason.NO_TOPOLOGY, "it has no NodeTopology")
     words = f"it offers {', '.join(offers)} and has no NodeTopology: does its node agent run?"
@@ -262,7 +264,10 @@ def _exclusion(
         return Exclusion(ExclusionReason.UNHEALTHY, "its agent found no GPU")
     faults = [unusable.get(gpu.index) for gpu in machine.gpus]
     if all(fault is not None and fault.kind is FaultKind.UNHEALTHY for fault in faults):
-        return Exclusion(ExclusionReason.UNHEALTHY, f"none of its {len(machine.gpus)} GPUs is healthy")
+        gpus = (
+            f"none of its {len(machine.gpus)} GPUs is healthy" if len(machine.gpus) > 1 else "its one GPU is unhealthy"
+        )
+        return Exclusion(ExclusionReason.UNHEALTHY, gpus)
     return None
 
 

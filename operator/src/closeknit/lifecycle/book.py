@@ -27,6 +27,7 @@ from closeknit.lifecycle.plan import Notice, Plan
 from closeknit.lifecycle.shortcoming import harmed, shortcoming
 from closeknit.lifecycle.subject import Subject
 from closeknit.placement.placement import Placement
+from closeknit.placement.words import count
 
 # A quota's count follows the end of a Pod within a second on a quiet control plane; on a busy one that may take longer.
 COUNTED_FOR = timedelta(seconds=30)
@@ -127,7 +128,7 @@ def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None) -
     """The Event that tells of a booking, of what harms the job there, and of a level that it prefers in vain."""
     nodes = assignments(booked)
     device = next((node.mig_device for node in nodes if node.mig_device), None)
-    asked = f"MIG device {device}" if device else f"{sum(len(node.gpus) for node in nodes)} GPUs"
+    asked = f"MIG device {device}" if device else count(sum(len(node.gpus) for node in nodes), "GPU")
     bandwidth = booked.predicted_bus_bandwidth_gb_s
     predicted = "" if bandwidth is None else f", {bandwidth:g} GB/s predicted"
     warnings = [words for words in (harm, unknown_preference(subject.job.spec, subject.cluster)) if words]

@@ -26,6 +26,7 @@ from closeknit.lifecycle.remains import remains
 from closeknit.lifecycle.remedies import called_for
 from closeknit.lifecycle.shortcoming import FIXED, Shortcoming, shortcoming
 from closeknit.lifecycle.subject import deletions
+from closeknit.placement.words import count
 
 
 def end(
@@ -157,7 +158,7 @@ def _not_started(attempt: Attempt) -> str | None:
         return None
     waiting = next((each.reason for each in late[0].containers if each.waiting and each.reason), "")
     where = f" on node {late[0].node}" if late[0].node else ""
-    more = f", nor have {len(late) - 1} more" if len(late) > 1 else ""
+    more = f" ({count(len(late) - 1, 'more Pod')} likewise)" if len(late) > 1 else ""
     return f"Pod {late[0].name}{where} had not started{f' ({waiting})' if waiting else ''}{more}"
 
 
@@ -244,13 +245,13 @@ def succeeded(attempt: Attempt) -> Plan:
     """Every Pod has succeeded, or the one that the others serve, and so has the job."""
     subject = attempt.subject
     workers = attempt.booking.workers
-    message = f"all {len(attempt.pods)} Pods ended with exit code 0"
+    message = f"{_all(len(attempt.pods), 'Pod')} ended with exit code 0"
     if not all(share.succeeded for share in attempt.shares[:workers]):
         first = attempt.shares[0 if attempt.shares[0].succeeded else workers]
         who = "launcher" if first.server is None else "chief"
         message = f"the {who} on node {first.node} ended with exit code 0"
     elif workers < len(attempt.shares):
-        message = f"all {workers} workers ended with exit code 0"
+        message = f"{_all(workers, 'worker')} ended with exit code 0"
     status = statuses.finished(subject.job, subject.now, EndReason.SUCCEEDED, message, succeeded=True)
     return subject.plan(status, notice=subject.notice(EndReason.SUCCEEDED, message, action=EventAction.FINISH))
 
@@ -313,3 +314,8 @@ def _own_end(failure: Failure) -> str:
 def _raise(limit: str) -> str:
     """What to do of a limit of the job's own that its Pods have passed."""
     return f"raise {limit}, or use less; {FIXED}"
+
+
+def _all(number: int, noun: str) -> str:
+    """`all 2 Pods`, `its one Pod`."""
+    return f"its one {noun}" if number == 1 else f"all {number} {noun}s"

@@ -210,7 +210,8 @@ def _kinds(view: NodeView) -> str:
     nics = view.machine.nics if view.machine else ()
     found = Counter(nic.transport for nic in nics if nic.state is PortState.ACTIVE)
     kinds = [f"{found[transport]} {transport}" for transport in NCCL_TRANSPORTS if found[transport]]
-    return f"{' and '.join(kinds)} NICs" if kinds else ""
+    noun = "NIC" if sum(found[transport] for transport in NCCL_TRANSPORTS) == 1 else "NICs"
+    return f"{' and '.join(kinds)} {noun}" if kinds else ""
 
 
 def _asked(gang: Gang) -> list[str]:

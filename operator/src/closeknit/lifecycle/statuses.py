@@ -19,6 +19,7 @@ from closeknit.api.wire import Condition
 from closeknit.cluster.booking import Share, assignments, decoded, names, with_shares
 from closeknit.lifecycle.conditions import Observation, found, is_said, is_true, observed, state, stated, timestamp
 from closeknit.lifecycle.shortcoming import NO_IPC_LOCK, Shortcoming
+from closeknit.placement.words import count
 
 
 class Stored(Protocol):
@@ -166,7 +167,7 @@ def running(
     """All its Pods run; `lacks` is all that they lack, and empty where what was told of that stays."""
     over = sum(1 for share in shares if share.succeeded)
     ended = f", {over} {'has' if over == 1 else 'have'} ended with exit code 0" if over else ""
-    message = f"{len(shares) - over} of {len(shares)} Pods run{ended}"
+    message = f"{len(shares) - over} of {count(len(shares), 'Pod')} {'runs' if len(shares) == 1 else 'run'}{ended}"
     observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
     found = (told for each in lacks for told in _degraded(job, each))
     return _next(job, now, observation, verified, *found, placement=_with(job, shares), patient_until=None)

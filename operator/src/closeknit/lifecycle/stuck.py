@@ -25,6 +25,7 @@ from closeknit.lifecycle.plan import Plan
 from closeknit.lifecycle.unjudged import own_cause, since, volume_awaited, volume_words
 from closeknit.placement.admission import admits, in_reach, untolerated
 from closeknit.placement.request import Request, request
+from closeknit.placement.words import count
 
 _BEYOND = frozenset({"Running", "Succeeded", "Failed"})  # phases of a Pod that its node has taken
 _REFUSALS = frozenset({"Unschedulable", "SchedulerError"})  # a Pod with gates of the user's own is not refused
@@ -52,7 +53,7 @@ def stuck(attempt: Attempt) -> Plan | datetime | None:
         return min((each.until for each in hindrances if each.until is not None), default=None)
     first = over[0]
     alike = [each for each in hindrances if each.reason is first.reason]
-    more = f" ({len(alike) - 1} more Pods likewise)" if len(alike) > 1 else ""
+    more = f" ({count(len(alike) - 1, 'more Pod')} likewise)" if len(alike) > 1 else ""
     return end(attempt, first.reason, f"{first.message}{more}", unfit=_unseen(attempt, [*over, *alike]))
 
 

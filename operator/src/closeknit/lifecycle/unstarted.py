@@ -11,6 +11,7 @@ from closeknit.cluster.symptoms import Symptom, of_waiting
 from closeknit.lifecycle.attempt import Attempt
 from closeknit.lifecycle.blame import SILENT_AFTER
 from closeknit.lifecycle.pauses import is_between, later
+from closeknit.placement.words import count
 
 
 def words(attempt: Attempt) -> str | None:
@@ -54,8 +55,8 @@ def _said(pod: Pod) -> str | None:
     return None
 
 
-def _others(count: int) -> str:
-    return f" ({count} more Pods likewise)" if count else ""
+def _others(number: int) -> str:
+    return f" ({count(number, 'more Pod')} likewise)" if number else ""
 
 
 def _young_until(attempt: Attempt) -> datetime | None:

@@ -13,6 +13,7 @@ from closeknit.lifecycle.children import own_claim
 from closeknit.lifecycle.conditions import Observation
 from closeknit.lifecycle.gangs import uuids
 from closeknit.machine.islands import are_joined_alike
+from closeknit.placement.words import count
 
 _TOLD = 4  # nodes of a message
 _TOLD_GPUS = 16
@@ -62,7 +63,7 @@ def difference(cluster: Cluster, share: Share, pod: Pod | None) -> str:
 
 def few(clauses: Sequence[str]) -> str:
     """The first few of them."""
-    more = f"; {len(clauses) - _TOLD} more nodes likewise" if len(clauses) > _TOLD else ""
+    more = f"; {count(len(clauses) - _TOLD, 'more node')} likewise" if len(clauses) > _TOLD else ""
     return f"{'; '.join(clauses[:_TOLD])}{more}"
 
 

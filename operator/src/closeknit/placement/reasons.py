@@ -288,7 +288,7 @@ def no_rdma(case: Case) -> str:
         number = sum(nodes for transports, _, nodes in able if transport in transports)
         gpus = sum(gpus * nodes for transports, gpus, nodes in able if transport in transports)
         if number:
-            offers.append(f"{number} {'offers' if number == 1 else 'offer'} {transport} ({gpus} GPUs)")
+            offers.append(f"{number} {'offers' if number == 1 else 'offer'} {transport} ({count(gpus, 'GPU')})")
     return (
         f"needs {_gpus(request)} with RDMA between nodes; of {count(sum(nodes for *_, nodes in able), 'node')} with "
         f"free GPUs {listed(offers, 'and') or 'none offers it'}; it would fit over sockets (network.rdma: Preferred)"

@@ -107,9 +107,10 @@ def allocations(answer: Sequence[Grant] | Unanswered, uuids: Mapping[DraDevice, 
             held.append((grant, sorted(devices)))
     if unknown:
         names = ", ".join(unknown[:_MAX_NAMED])
+        who, verb = ("1 device", "has") if len(unknown) == 1 else (f"{len(unknown)} devices", "have")
         return _unknown(
             AllocationReason.UNKNOWN_DEVICE,
-            f"{len(unknown)} devices that the kubelet gave to containers have no known uuid: {names[:300]}.",
+            f"{who} that the kubelet gave to containers {verb} no known uuid: {names[:300]}.",
         )
     if len(held) > MAX_ALLOCATIONS or any(len(devices) > MAX_DEVICES for _, devices in held):
         return _unknown(AllocationReason.TOO_MANY, f"{len(held)} containers hold more devices than can be published.")

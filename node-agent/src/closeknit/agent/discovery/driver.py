@@ -73,10 +73,11 @@ def failure(readings: Readings) -> Failure | None:
     if error is None and all("handle" in gpu.errors for gpu in readings.gpus):
         errors = {gpu.errors["handle"] for gpu in readings.gpus}
         if len(errors) > 1 or not errors <= FAILURES.keys():
-            words = ", ".join(sorted(errors))
+            words, number = ", ".join(sorted(errors)), len(readings.gpus)
+            none = f"None of {number} GPUs answers" if number > 1 else "The one GPU does not answer"
             return Failure(
                 ReadyReason.NO_GPU_ANSWERS,
-                f"None of {len(readings.gpus)} GPUs answers ({words}); see the kernel's log for NVRM lines, drain the "
+                f"{none} ({words}); see the kernel's log for NVRM lines, drain the "
                 "node and reset its GPUs or restart it.",
             )
         (error,) = errors

@@ -25,6 +25,7 @@ from closeknit.cli.smi.torn import Torn
 from closeknit.machine.checks import InvalidTopology, check
 from closeknit.machine.product import product
 from closeknit.machine.products import MOST_LINKS, Product, product_of
+from closeknit.placement.words import count
 
 # No table prints PCI addresses. NVML writes ffffffff for a domain that nobody may see, and numbers GPUs in the order of
 # their addresses: an address there names no device, and keeps that order.
@@ -172,5 +173,5 @@ def _check_switched(table: SmiTable, links: Sequence[Sequence[int]], into: Seque
     if found is not None:
         a, b = found
         place = f"row {table.names[a]}, column {table.names[b]}: is {table.cells[a][b]}"
-        most = f"{table.names[a]} shows {into[a]} links elsewhere, and {table.names[b]} {into[b]}"
+        most = f"{table.names[a]} shows {count(into[a], 'link')} elsewhere, and {table.names[b]} {into[b]}"
         raise Torn(table.line, f"{place}; {most}, more than their product can have without switches")

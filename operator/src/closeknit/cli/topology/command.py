@@ -17,6 +17,7 @@ from closeknit.cli.topology.files import from_smi
 from closeknit.cli.topology.sheet import Sheet, sheet
 from closeknit.cli.topology.tables import print_sheet, print_sheets
 from closeknit.machine.checks import InvalidTopology
+from closeknit.placement.words import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _named(found: Sequence[NodeTopology], node: str | None, where: str) -> list[
 
 def _names(found: Sequence[NodeTopology], most: int = 10) -> str:
     names = sorted(topology.metadata.name for topology in found)
-    more = f" and {len(names) - most} others" if len(names) > most else ""
+    more = f" and {count(len(names) - most, 'other')}" if len(names) > most else ""
     return printable(", ".join(names[:most]) + more)
 
 

@@ -187,7 +187,7 @@ def _nvlink(spec: NodeTopologySpec) -> str:
     counts = [count for count in nvlink.links_per_gpu if count]
     most, fewest = max(counts), min(counts)
     count = str(most) if most == fewest else f"{fewest} to {most}"
-    return f"{name} through switches, {count} links{speed} for each"
+    return f"{name} through switches, {count} {'link' if most == 1 else 'links'}{speed} for each"
 
 
 _METHODS = {
