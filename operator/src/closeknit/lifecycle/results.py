@@ -223,9 +223,9 @@ def _launched_otherwise(sent: _Launch, made: _Launch, settings: Set[str]) -> Ite
             before, now = shown(container.restart_policy), shown(other.restart_policy)
             yield f"restartPolicy of its container {name} is {now} instead of {before}"
         for setting in sorted(settings):
-            before, now = container.value(setting), other.value(setting)
-            if before is not None and before != now:
-                others.append(f"{setting} in its container {name} is {shown(now)} instead of {shown(before)}")
+            wanted, found = container.value(setting), other.value(setting)
+            if wanted is not None and wanted != found:
+                others.append(f"{setting} in its container {name} is {shown(found)} instead of {shown(wanted)}")
     if others:
         likewise = f" ({count(len(others) - 1, 'more variable')} likewise)" if len(others) > 1 else ""
         yield f"{others[0]}{likewise}"
