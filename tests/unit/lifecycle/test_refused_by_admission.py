@@ -102,3 +102,33 @@ def test_a_webhook_that_is_down_for_a_moment_costs_a_gang_nothing() -> None:
         story.remove_pod("train-a1-worker-00000")
         story.pass_time(120)
     assert story.status().pending is None
+
+
+NO_ACCOUNT = (
+    'pods "train-a1-worker-00000" is forbidden: error looking up service account team-b/default: serviceaccount '
+    '"default" not found'
+)
+
+
+def test_a_namespace_that_is_so_new_that_it_has_no_account_costs_its_job_nothing() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.forbidden["train-a1-worker-00000"] = NO_ACCOUNT
+    story.write_once()
+    story.forbidden.clear()
+    story.pass_time(0.1)
+    story.settle()
+    assert (story.pods(), [each.reason for each in story.notices]) == (["train-a1-worker-00000"], ["Placed"])
+    assert story.status().pending is None
+
+
+def test_a_namespace_that_has_no_account_is_told_so_and_holds_no_gpus() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
+    story.forbidden["train-a1-worker-00000"] = NO_ACCOUNT
+    for _ in range(4):
+        story.write_once()
+        story.pass_time(11)
+    story.write_once()
+    status = story.status()
+    assert status.pending is not None
+    assert (status.pending.reason, status.placement) == ("TemplateInvalid", None)
+    assert "create that ServiceAccount in namespace team-b, or have an administrator" in status.pending.message

@@ -90,6 +90,7 @@ class Symptom(Enum):
     QUOTA_USED_UP = (Source.API_SERVER, "the whole gang is more than is left of a ResourceQuota")
     NAME_TAKEN = (Source.API_SERVER, "somebody else's object has a name that the job needs")
     NO_RIGHT = (Source.API_SERVER, "the operator has no right to make this in the namespace")
+    ACCOUNT_NOT_THERE = (Source.API_SERVER, "the namespace does not have the service account of the Pod, or not yet")
     ACCOUNT_NOT_USABLE = (Source.API_SERVER, "the operator has no right to use the service account")
     ERRED = (Source.CLOSEKNIT, "a mistake in deciding on the job, or in writing for it")
 
@@ -305,6 +306,12 @@ def of_denial(message: str) -> Symptom:
     if f"ValidatingAdmissionPolicy '{FENCE}'" not in message:
         return Symptom.POD_DENIED
     return Symptom.SYSTEM_NAMESPACE if FENCED_NAMESPACES in message else Symptom.CHANGED_ON_THE_WAY
+
+
+def lacks_account(message: str) -> bool:
+    """Whether admission refuses a Pod because its service account is not there: a new namespace gets the one called
+    default within a second, by a controller of Kubernetes (plugin/pkg/admission/serviceaccount in 1.20 to 1.36)."""
+    return "error looking up service account" in message and "not found" in message
 
 
 def of_scheduler(message: str) -> Said:

@@ -1,5 +1,6 @@
 """The API server's No, as the lifecycle reads it."""
 
+from closeknit.cluster.symptoms import lacks_account
 from closeknit.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -29,5 +30,7 @@ _FAILURES: tuple[tuple[type[ApiError], Failure], ...] = (
 
 def denial(error: ApiError) -> Denial:
     """The facts of an error."""
+    if isinstance(error, Forbidden) and lacks_account(error.message):
+        return Denial(Failure.NO_ACCOUNT, error.code, error.reason, error.message, error.retry_after_s)
     failure = next((failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.OTHER)
     return Denial(failure, error.code, error.reason, error.message, error.retry_after_s)

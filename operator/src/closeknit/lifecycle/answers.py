@@ -165,7 +165,7 @@ def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime
         answers = replace(answers, stop_refused=True)
     if plan.status is None and plan.notice is not None:
         answers = replace(answers, noticed_at=now)
-    failed = next((each for each in results if isinstance(each, Refused) and each.denial.is_internal_error), None)
+    failed = next((each for each in results if isinstance(each, Refused) and each.denial.may_last), None)
     answers = replace(answers, failing_since=_failing_since(answers, failed, results, now))
     if not isinstance(refused, _Refusal):
         if failed is not None and _fails_for_long(answers, now):
@@ -332,7 +332,9 @@ def _symptom(refused: _Refusal) -> Symptom:
             return Symptom.NO_RIGHT
         case Refused(denial=Denial(failure=Failure.CHANGED)):
             return Symptom.CHANGED_ON_THE_WAY
-        case Refused(denial=denial) if denial.is_internal_error:
+        case Refused(denial=Denial(failure=Failure.NO_ACCOUNT)):
+            return Symptom.ACCOUNT_NOT_THERE
+        case Refused(denial=denial) if denial.may_last:
             return Symptom.NOT_ANSWERED
         case Refused(denial=Denial(failure=Failure.FORBIDDEN) as denial):
             return of_denial(denial.message)
@@ -362,6 +364,11 @@ def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
             f"the API server makes {title} otherwise than it was sent: {refused.denial.message}; a mutating policy or "
             "webhook of the site changes Pods on their way, and an administrator is to leave out of it what bears the "
             f"label {JOB_LABEL}"
+        )
+    if symptom is Symptom.ACCOUNT_NOT_THERE:
+        return (
+            f"the API server refuses {title}: {refused.denial.message}; create that ServiceAccount in namespace "
+            f"{namespace}, or have an administrator see why Kubernetes does not"
         )
     if symptom is Symptom.NOT_ANSWERED:
         return (

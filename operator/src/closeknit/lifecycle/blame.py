@@ -157,6 +157,7 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.QUOTA_USED_UP: Row(Blame.OBJECT, Follows.WAIT, PendingReason.QUOTA_EXCEEDED),
         Symptom.NAME_TAKEN: Row(Blame.OBJECT, Follows.WAIT, PendingReason.NAME_CONFLICT),
         Symptom.NO_RIGHT: Row(Blame.SITE, Follows.WAIT, PendingReason.NAMESPACE_NOT_SERVED),
+        Symptom.ACCOUNT_NOT_THERE: Row(Blame.OBJECT, Follows.WAIT, PendingReason.TEMPLATE_INVALID, NOT_ANSWERED_AFTER),
         Symptom.ACCOUNT_NOT_USABLE: Row(Blame.SITE, Follows.WAIT, PendingReason.TEMPLATE_INVALID),
         Symptom.ERRED: Row(Blame.CLOSEKNIT, Follows.TELL, PendingReason.INTERNAL_ERROR),
     }

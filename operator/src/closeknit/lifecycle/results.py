@@ -29,6 +29,7 @@ class Failure(StrEnum):
     NOT_FOUND = "NotFound"
     FORBIDDEN = "Forbidden"  # admission says no
     NO_RIGHT = "NoRight"  # RBAC does: the operator may not do this there at all
+    NO_ACCOUNT = "NoAccount"  # admission does: a controller has not made the namespace's service account yet
     INVALID = "Invalid"
     TOO_LARGE = "TooLarge"
     CHANGED = "Changed"  # a Pod is taken, and asks for other GPUs than the one that was sent
@@ -37,7 +38,7 @@ class Failure(StrEnum):
 
 FORBIDDEN = frozenset({Failure.FORBIDDEN, Failure.NO_RIGHT})
 # Nothing is wrong with what was sent: the same decision may be right a moment later.
-PASSING = frozenset({Failure.LOST, Failure.BUSY, Failure.CONFLICT, Failure.UNAUTHORIZED})
+PASSING = frozenset({Failure.LOST, Failure.BUSY, Failure.CONFLICT, Failure.UNAUTHORIZED, Failure.NO_ACCOUNT})
 _INTERNAL_ERROR = 500  # 503 and 504 are of an API server that is not there, or has no time
 
 
@@ -52,9 +53,10 @@ class Denial:
     retry_after_s: float | None = None
 
     @property
-    def is_internal_error(self) -> bool:
-        """Whether the API server is there and cannot do it: it answers so where it cannot call a webhook."""
-        return self.failure is Failure.LOST and self.code == _INTERNAL_ERROR
+    def may_last(self) -> bool:
+        """Whether the API server is there and says what may pass in a moment, or never: that it cannot call a webhook,
+        or that an account is not there."""
+        return self.failure is Failure.NO_ACCOUNT or (self.failure is Failure.LOST and self.code == _INTERNAL_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
