@@ -11,7 +11,7 @@ from closeknit.lifecycle.shortcoming import FIXED
 from scenarios.machines import dgx1v
 from scenarios.manifests import node, node_topology, training_job
 from scenarios.stories import WHOLE, booked_nodes, conditions, disruption, ended, two_plugin_nodes
-from scenarios.story import Story
+from scenarios.story import Story, plugin_node
 
 SHUTDOWN = disruption("TerminationByKubelet", "Pod was terminated in response to imminent node shutdown.")
 EXIT_1 = [{"name": "trainer", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}]
@@ -269,7 +269,24 @@ def test_want_of_memory_is_told_before_what_failed_with_it_and_else_what_failed_
     killed = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-11-21T10:00:10Z"}
     states = [{"name": "trainer", "state": {"terminated": killed}}]
     story.change_pod("train-a1-worker-00000", containerStatuses=states)
-    assert "train-a1-worker-00000 on node gpu-1 ended with exit code 137 (OOMKilled); it used more" in told(story)
+    assert "train-a1-worker-00000 on node gpu-1 ended with exit code 137 (OOMKilled); its template sets no" in told(
+        story
+    )
+
+
+@pytest.mark.parametrize("of_pod", [False, True])
+def test_want_of_memory_below_a_limit_names_the_limit(of_pod: bool) -> None:
+    resources = {"resources": {"limits": {"memory": "8Gi"}}}
+    container = {"name": "trainer", "image": "i", **({} if of_pod else resources)}
+    template = {"spec": {"containers": [container], **(resources if of_pod else {})}}
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8, "template": template}))
+    story.settle()
+    story.run_all()
+    story.settle()
+    killed = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-11-21T10:00:10Z"}
+    states = [{"name": "trainer", "state": {"terminated": killed}}]
+    story.change_pod("train-a1-worker-00000", phase="Failed", containerStatuses=states)
+    assert "it used more memory than it may: raise resources.limits.memory of the template" in told(story)
 
 
 def test_the_trainers_exit_code_is_told_and_not_that_of_what_failed_beside_it() -> None:

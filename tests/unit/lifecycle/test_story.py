@@ -94,7 +94,8 @@ def test_one_failed_pod_ends_the_job_and_the_others_are_deleted() -> None:
     failed = next(c for c in story.status().conditions if c.type == "Failed")
     assert failed.message == (
         "container trainer of Pod train-a1-worker-00001 on node gpu-2 ended with exit code 137 (OOMKilled); "
-        f"it used more memory than it may: raise resources.limits.memory of the template, or use less; {FIXED}"
+        "its template sets no limit, so that its node had no more memory, or a LimitRange of the namespace sets one: "
+        f"give resources.requests.memory and resources.limits.memory what it needs, or use less; {FIXED}"
     )
     assert story.status().state is State.FAILED
     assert story.pods() == ["train-a1-worker-00001"]

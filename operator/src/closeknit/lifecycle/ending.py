@@ -1,8 +1,11 @@
 """How an attempt ends, and with it the job or not."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
+
+import msgspec
 
 from closeknit.api.names import EndReason, EventAction, ExclusionReason, Role, service_name
 from closeknit.api.trainingjob_status import Binding
@@ -11,6 +14,7 @@ from closeknit.cluster.dra import ResourceClaim
 from closeknit.cluster.node import NodeView
 from closeknit.cluster.objects import UNSCHEDULABLE_TAINT
 from closeknit.cluster.pod import Pod
+from closeknit.cluster.requests import MEMORY, Asked
 from closeknit.cluster.symptoms import Said, Symptom, are_of_one_that_waited, failed_container, of_pod
 from closeknit.launch.nccl import NVLS
 from closeknit.launch.remedy import Remedy
@@ -263,7 +267,7 @@ def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
     if (made := _remedied(attempt, pods, is_fit=is_fit)) is not None:
         return made
     found = failures(attempt)
-    message = _own_end(found[0])
+    message = _own_end(found[0], attempt.template_of(found[0].share))
     if len(found) > 1:
         message += f"; {len(found) - 1} more failed"
     status = statuses.finished(subject.job, subject.now, EndReason.POD_FAILED, message, succeeded=False)
@@ -291,8 +295,8 @@ def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | 
     return end(attempt, remedies.end_reason(made), message, again=again, lacks=lacks)
 
 
-def _own_end(failure: Failure) -> str:
-    """How a Pod has failed by the job's own fault, and what to do where that is known."""
+def _own_end(failure: Failure, template: Mapping[str, Any]) -> str:
+    """How a Pod of this template has failed by the job's own fault, and what to do where that is known."""
     pod, said = failure.pod, failure.said
     where = f"Pod {pod.name} on node {pod.node or '(none)'}"
     match said.symptom:
@@ -307,8 +311,25 @@ def _own_end(failure: Failure) -> str:
     why = f" ({container.reason})" if container.reason not in {"", "Error"} else ""
     words = f": {said.words}" if said.words else ""
     if said.symptom is Symptom.OUT_OF_MEMORY:
-        words = f"{words}; it used more memory than it may: {_raise('resources.limits.memory of the template')}"
+        words = f"{words}; {_memory_words(template, container.name)}"
     return f"container {container.name} of {where} ended with exit code {container.exit_code}{why}{words}"
+
+
+def _memory_words(template: Mapping[str, Any], container: str) -> str:
+    """What to do about a container that was killed for its memory: by its own limit, or where the template sets none by
+    what its node has, or a LimitRange."""
+    try:
+        asked = msgspec.convert(template, Asked)
+    except msgspec.ValidationError:  # of which no API server makes a Pod
+        asked = Asked()
+    every = (*(asked.containers or ()), *(asked.init_containers or ()))
+    holders = (asked.resources, *(each.resources for each in every if each.name == container))
+    if any(each is not None and MEMORY in (each.limits or {}) for each in holders):
+        return f"it used more memory than it may: {_raise('resources.limits.memory of the template')}"
+    return (
+        "its template sets no limit, so that its node had no more memory, or a LimitRange of the namespace sets one: "
+        f"give resources.requests.memory and resources.limits.memory what it needs, or use less; {FIXED}"
+    )
 
 
 def _raise(limit: str) -> str:
