@@ -141,4 +141,5 @@ def _error(answer: Answer) -> ApiError:
 
 
 def _unavailable(error: Exception) -> Unavailable:
-    return Unavailable(f"no answer from the API server: {error or type(error).__name__}")
+    told = str(error) or ("none came in time" if isinstance(error, TimeoutError) else type(error).__name__)
+    return Unavailable(f"no answer from the API server: {told}")
