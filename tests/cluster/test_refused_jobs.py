@@ -309,13 +309,19 @@ def test_a_ban_on_best_effort_pods_is_none_on_a_gang_to_which_a_limit_range_give
             "it asks for 4 nvidia.com/gpu instead of 8 nvidia.com/gpu",
             id="GPUs",
         ),
+        pytest.param(
+            "containers: [Object.spec.containers{name: 'trainer', env: [Object.spec.containers.env"
+            "{name: 'CUDA_DEVICE_ORDER', value: 'FASTEST_FIRST'}]}]",
+            'CUDA_DEVICE_ORDER in its container trainer is "FASTEST_FIRST" instead of "PCI_BUS_ID"',
+            id="a variable",
+        ),
     ],
 )
 def test_pods_that_a_policy_of_the_site_changes_on_their_way_are_told_as_that(
     bed: Bed, change: str, words: str
 ) -> None:
     """It gives each Pod of the namespace a scheduler of the site's own, as a cost tool's policy would; or other GPUs,
-    for which one attempt after the other would end."""
+    for which one attempt after the other would end; or another value of a variable of ours."""
     name = {"name": "site-scheduler"}
     policy = {
         "failurePolicy": "Fail",
@@ -347,7 +353,8 @@ def test_pods_that_a_policy_of_the_site_changes_on_their_way_are_told_as_that(
         def is_changed() -> bool:
             made = bed.cluster.kubectl("create", "--dry-run=server", "-ojson", "-f-", stdin=json.dumps(probe))
             spec = json.loads(made)["spec"]
-            return spec["schedulerName"] == "site-scheduler" or bool(spec["containers"][0]["resources"])
+            container = spec["containers"][0]
+            return spec["schedulerName"] == "site-scheduler" or bool(container["resources"]) or "env" in container
 
         bed.cluster.wait_for(is_changed, "the policy to be in force")
         bed.submit(**ON_PLUGIN)
