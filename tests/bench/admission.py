@@ -34,17 +34,17 @@ from bench.bare_client import Body
 from bench.gpu_fleet import GPUS, write_fleet
 from closeknit.api.names import API_VERSION
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.booking import booking
+from closeknit.cluster.booking.booking import booking
 from closeknit.cluster.cluster import build
-from closeknit.cluster.kinds import from_document
-from closeknit.controller.resources import PODS, TRAINING_JOBS
+from closeknit.cluster.store.kinds import from_document
+from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import Api, JsonObject, Resource
 from closeknit.kube.errors import NotFound
-from closeknit.kube.http import HttpApi
-from closeknit.launch.claim import claim
+from closeknit.kube.http.http_api import HttpApi
 from closeknit.launch.gang import Gang
-from closeknit.launch.pod import pods
-from closeknit.lifecycle.gangs import gang
+from closeknit.launch.manifests.claim import claim
+from closeknit.launch.manifests.pod_manifest import pods
+from closeknit.lifecycle.attempt.launched_gang import gang
 from harness.audit import AuditEvent, audit_event
 from harness.chart import prefix_lifted
 from harness.install import free_port, install, start_operator

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from closeknit.controller.resources import PODS, RESOURCE_CLAIMS
-from closeknit.controller.writes import IN_FLIGHT
+from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS
+from closeknit.controller.writes.writes import IN_FLIGHT
 from closeknit.kube.api import Api
-from closeknit.kube.http import HttpApi
+from closeknit.kube.http.http_api import HttpApi
 
 Body = dict[str, Any]
 

@@ -23,10 +23,10 @@ from typing import Any
 import msgspec
 
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import KINDS, Change, ClusterObject, Stream, change
-from closeknit.cluster.objects import Node
-from closeknit.cluster.pod import Pod
-from closeknit.cluster.report import AgentReport
+from closeknit.cluster.objects.agent_report import AgentReport
+from closeknit.cluster.objects.node_objects import Node
+from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.store.kinds import KINDS, ClusterObject, ObjectChange, Stream, change
 from scenarios.machines import hgx_h200
 from scenarios.manifests import (
     Manifest,
@@ -80,7 +80,7 @@ def fleet(count: int) -> Iterator[list[ClusterObject]]:
         yield [value for number in some for value in objects_of(number)]
 
 
-def gang(nodes: int, first: int, **status: Any) -> Change:
+def gang(nodes: int, first: int, **status: Any) -> ObjectChange:
     shares = ((f"gpu-{number:05d}", range(8)) for number in range(first, first + nodes))
     return change(decoded(Stream.TRAINING_JOBS, training_job(placement=booked(*shares), **status)))
 
@@ -90,7 +90,7 @@ def touched_names(count: int) -> list[str]:
     return [f"gpu-{(7 * turn) % count:05d}" for turn in range(ROUNDS)]
 
 
-def events(cluster: Cluster, count: int) -> dict[str, Callable[[int], Change]]:
+def events(cluster: Cluster, count: int) -> dict[str, Callable[[int], ObjectChange]]:
     """One change of each kind, of another object at every turn."""
     names = touched_names(count)
     objects = {name: objects_of(int(name.removeprefix("gpu-"))) for name in names}
@@ -101,14 +101,14 @@ def events(cluster: Cluster, count: int) -> dict[str, Callable[[int], Change]]:
     assert heard is not None
     beat = heard + timedelta(minutes=5)
 
-    def labelled(turn: int, **labels: str) -> Change:
+    def labelled(turn: int, **labels: str) -> ObjectChange:
         value = nodes[names[turn]]
         return change(msgspec.structs.replace(value, labels={**value.labels, **labels}))
 
     return {
         "pod_changed": lambda turn: change(msgspec.structs.replace(pods[names[turn]], priority=turn + 1)),
         "pod_added": lambda turn: change(msgspec.structs.replace(pods[names[turn]], name=f"new-{turn}", uid="new")),
-        "pod_gone": lambda turn: Change(Stream.OTHER_PODS, pods[names[turn]].key, None),
+        "pod_gone": lambda turn: ObjectChange(Stream.OTHER_PODS, pods[names[turn]].key, None),
         "claim": lambda turn: change(decoded(Stream.RESOURCE_CLAIMS, resource_claim(f"x-{turn}", (names[turn], 0)))),
         "slice": lambda turn: change(decoded(Stream.RESOURCE_SLICES, resource_slice(names[turn], generation=2))),
         "heartbeat": lambda turn: change(replace(reports[names[turn]], heartbeat=beat)),
@@ -116,9 +116,9 @@ def events(cluster: Cluster, count: int) -> dict[str, Callable[[int], Change]]:
         "node_changed": lambda turn: change(msgspec.structs.replace(nodes[names[turn]], not_ready="it rests")),
         "label": lambda turn: labelled(turn, team=f"team-{turn}"),
         "label_of_a_level": lambda turn: labelled(turn, **{RACK: f"r{(turn * 31) % 500}"}),
-        "topology_gone": lambda turn: Change(Stream.NODE_TOPOLOGIES, ("", names[turn]), None),
+        "topology_gone": lambda turn: ObjectChange(Stream.NODE_TOPOLOGIES, ("", names[turn]), None),
         "topology_added": lambda turn: change(reports[names[turn]]),
-        "node_gone": lambda turn: Change(Stream.NODES, ("", names[turn]), None),
+        "node_gone": lambda turn: ObjectChange(Stream.NODES, ("", names[turn]), None),
         "node_added": lambda turn: change(nodes[names[turn]]),
         "booking_1_node": lambda turn: gang(1, turn),
         "booking_2_nodes": lambda turn: gang(2, turn),

@@ -24,15 +24,15 @@ from bench.openb_peers import BestFit, Fgd, Rule, Taken
 from bench.scale import parsed, parsed_topology
 from bench.stranded import Stranded
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.dra import ResourceClaim, ResourceSlice
-from closeknit.cluster.kinds import ClusterObject, change
-from closeknit.cluster.objects import Node
-from closeknit.cluster.pod import Pod
-from closeknit.cluster.report import AgentReport
+from closeknit.cluster.objects.agent_report import AgentReport
+from closeknit.cluster.objects.dra import ResourceClaim, ResourceSlice
+from closeknit.cluster.objects.node_objects import Node
+from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.store.kinds import ClusterObject, change
+from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
-from closeknit.placement.placement import Placement
-from closeknit.placement.request import Request
-from closeknit.placement.tables import Tables
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import Request
 from harness.progress import Progress
 from scenarios.clusters import wanted
 from scenarios.machines import INTEL_2017, spec

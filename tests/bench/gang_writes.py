@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from bench.admission import Bench, Round
 from bench.gpu_fleet import GPUS, write_fleet
-from closeknit.kube.http import HttpApi
+from closeknit.kube.http.http_api import HttpApi
 from harness.audit import AuditEvent
 from harness.install import free_port, install
 from harness.local_cluster import LocalCluster

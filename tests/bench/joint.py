@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 from bench.chart import Bars, table, write
 from bench.traced import SWITCHED, Chooser, Traced, first_fit, go_gpuallocator, summary, traced
-from closeknit.cluster.node import NodeView
+from closeknit.cluster.node.node import NodeView
+from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
-from closeknit.placement.placement import Placement
-from closeknit.placement.tables import Tables
+from closeknit.placement.values.placement import Placement
 from closeknit.simulation.replay import replay
 from scenarios.clusters import cluster_of, node, wanted
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from closeknit.kube.api import JsonObject, Resource
-from closeknit.kube.http import HttpApi
+from closeknit.kube.http.http_api import HttpApi
 from closeknit.kube.reflector import Event, Reflector
 from harness.local_cluster import LocalCluster
 

@@ -36,9 +36,9 @@ from bench.traced import (
     traced,
 )
 from closeknit.cluster.cluster import Cluster
+from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
-from closeknit.placement.placement import Placement
-from closeknit.placement.tables import Tables
+from closeknit.placement.values.placement import Placement
 from scenarios.clusters import cluster_of, node, wanted
 from scenarios.irregular import irregular
 

@@ -24,19 +24,19 @@ from itertools import product
 from typing import Any
 
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import ClusterObject, change, from_document
-from closeknit.cluster.report import AgentReport
+from closeknit.cluster.objects.agent_report import AgentReport
+from closeknit.cluster.store.kinds import ClusterObject, change, from_document
 from closeknit.controller import interpreter
-from closeknit.controller.resources import PODS
 from closeknit.controller.worker import ThreadWorker
+from closeknit.controller.writes.resources import PODS
 from closeknit.kube.api import Key
-from closeknit.lifecycle.answers import NOTHING, Answers, after
-from closeknit.lifecycle.decision import Decision, decide
-from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.results import Stored
 from closeknit.lifecycle.verdict import Book
-from closeknit.placement.tables import Tables
+from closeknit.lifecycle.writes.answers import NOTHING, Answers, after
+from closeknit.lifecycle.writes.results import StatusStored
+from closeknit.placement.gang.cache import Tables
 from closeknit.runtime.responsive import measure_lag
+from closeknit.scheduling.decision import Decision, decide
+from closeknit.scheduling.memo.memory import Memory
 from faults.store import Store
 from scenarios.machines import hgx_h200
 from scenarios.manifests import (
@@ -159,7 +159,7 @@ class Core:
         assert self.decision is not None
         told = [plan for plan in self.decision.plans if plan.status is not None]
         for plan in told:
-            self.answers[plan.uid] = after(self.answers.get(plan.uid, NOTHING), plan, [Stored("")], self.now)
+            self.answers[plan.uid] = after(self.answers.get(plan.uid, NOTHING), plan, [StatusStored("")], self.now)
         jobs = {plan.job: self.cluster.jobs[plan.job].model_copy(update={"status": plan.status}) for plan in told}
         self.cluster = self.cluster.after([change(job) for job in jobs.values()])
         return sum(plan.status is not None and plan.status.placement is not None for plan in told)

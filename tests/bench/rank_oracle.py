@@ -14,7 +14,7 @@ import highspy
 import numpy
 
 from bench.rank_parts import Parts
-from closeknit.placement.request import Request
+from closeknit.placement.values.request import Request
 
 SECONDS = 5.0  # for one program; what is proven by then is the bound
 

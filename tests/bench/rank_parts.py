@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Self
 
-from closeknit.placement.request import Request
+from closeknit.placement.values.request import Request
 
 
 class Parts(NamedTuple):

@@ -16,9 +16,9 @@ import numpy
 from numpy.typing import NDArray
 
 from bench.rank_parts import Parts
-from closeknit.placement.order import NEAR, crossing
-from closeknit.placement.request import Request
-from closeknit.placement.traffic import between_hosts
+from closeknit.placement.ranks.axis_traffic import between_hosts
+from closeknit.placement.ranks.host_order import NEAR, crossing
+from closeknit.placement.values.request import Request
 
 MOST_NUMBERS = 1_000_000  # ways to hold some of the hosts: 786,240 are counted in 7 s
 MOST_TRIES = 300_000  # groups after each other, to find all that a stage may be: some 5 s

@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 from bench.chart import Bars, table, write
 from bench.rank_oracle import SECONDS, least_crossing
 from bench.rank_stages import least_sent
-from closeknit.placement.order import crossing, ordered
-from closeknit.placement.ranks import in_fabric_order
-from closeknit.placement.request import Request
-from closeknit.placement.traffic import between_hosts
+from closeknit.placement.ranks.axis_traffic import between_hosts
+from closeknit.placement.ranks.coordinates import in_fabric_order
+from closeknit.placement.ranks.host_order import crossing, ordered
+from closeknit.placement.values.request import Request
 from harness.progress import Progress
 from scenarios.clusters import wanted
 

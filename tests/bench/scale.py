@@ -37,17 +37,17 @@ from typing import TypeVar
 import msgspec
 
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.dra import ResourceClaim, ResourceSlice
-from closeknit.cluster.kinds import Change, ClusterObject, change, from_document
-from closeknit.cluster.objects import Node
-from closeknit.cluster.pod import Pod
-from closeknit.cluster.report import AgentReport
+from closeknit.cluster.objects.agent_report import AgentReport
+from closeknit.cluster.objects.dra import ResourceClaim, ResourceSlice
+from closeknit.cluster.objects.node_objects import Node
+from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.store.kinds import ClusterObject, ObjectChange, change, from_document
 from closeknit.controller.interpreter import freeze_heap
 from closeknit.machine.graph import Machine
-from closeknit.placement.nearest import nearest
+from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
-from closeknit.placement.placement import NoFit, Placement
-from closeknit.placement.tables import Tables
+from closeknit.placement.remedies.changes import nearest_changes
+from closeknit.placement.values.placement import NoFit, Placement
 from scenarios.clusters import wanted
 from scenarios.machines import MACHINES
 from scenarios.manifests import Manifest, cluster_topology, node, node_topology, pod, resource_slice
@@ -104,7 +104,7 @@ class Fleet:
         for name, machine_node, report in zip(self.names, self.nodes, self.reports, strict=True):
             yield from (machine_node, report, self.slice_of(name))
 
-    def claim(self, number: int, held: float) -> Change:
+    def claim(self, number: int, held: float) -> ObjectChange:
         """What is held of one node from now on, each GPU by chance."""
         name = self.names[number]
         devices = tuple((name, device.name) for device in self._slice.devices if self.random.random() < held)
@@ -112,7 +112,7 @@ class Fleet:
         made = change(claim)
         return made if devices else replace(made, new=None)
 
-    def claims(self, held: float) -> list[Change]:
+    def claims(self, held: float) -> list[ObjectChange]:
         return [self.claim(number, held) for number in range(len(self.names))] if held else []
 
 
@@ -181,30 +181,30 @@ def explained(cluster: Cluster, tables: Tables) -> Iterator[float]:
         refused: list[Placement | NoFit] = []
         taken = cpu_ms(lambda: refused.append(place(cluster, request, tables)))  # noqa: B023 - called at once
         if isinstance(refused[0], NoFit):
-            yield taken + cpu_ms(lambda: nearest(cluster, request, tables))  # noqa: B023 - called at once
+            yield taken + cpu_ms(lambda: nearest_changes(cluster, request, tables))  # noqa: B023 - called at once
 
 
 def events(cluster: Cluster, fleet: Fleet, held: float) -> dict[str, list[float]]:
     """What single events took, in ms, by kind; each follows on the one before."""
 
-    def beat(number: int, turn: int) -> Change:
+    def beat(number: int, turn: int) -> ObjectChange:
         report = fleet.reports[number]
         assert report.heartbeat is not None
         return change(replace(report, heartbeat=report.heartbeat + timedelta(seconds=turn)))
 
-    def started(number: int, turn: int) -> Change:
+    def started(number: int, turn: int) -> ObjectChange:
         return change(parsed(Pod, pod(f"web-{turn}", node=fleet.names[number])))
 
-    def cordoned(number: int, _: int) -> Change:
+    def cordoned(number: int, _: int) -> ObjectChange:
         return change(msgspec.structs.replace(fleet.nodes[number], not_ready="it rests"))
 
-    def gone(number: int, _: int) -> Change:
+    def gone(number: int, _: int) -> ObjectChange:
         return replace(change(fleet.nodes[number]), new=None)
 
-    def moved(number: int, _: int) -> Change:
+    def moved(number: int, _: int) -> ObjectChange:
         return change(fleet.node(number, number // 16 + 1))
 
-    kinds: dict[str, Callable[[int, int], Change]] = {
+    kinds: dict[str, Callable[[int, int], ObjectChange]] = {
         "heartbeat": beat,
         "pod": started,
         "claim": lambda number, _: fleet.claim(number, held),

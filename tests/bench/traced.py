@@ -18,11 +18,11 @@ from pathlib import Path
 from random import Random
 
 from closeknit.machine.graph import Machine, machine
-from closeknit.placement.bandwidth import set_bandwidth
-from closeknit.placement.paths import pcie_tree
+from closeknit.placement.allreduce.bandwidth import set_bandwidth
+from closeknit.placement.allreduce.paths import pcie_tree
+from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
-from closeknit.placement.placement import Placement
-from closeknit.placement.tables import Tables
+from closeknit.placement.values.placement import Placement
 from scenarios.clusters import cluster_of, graph, node, wanted
 from scenarios.machines import INTEL_2017, spec, tree
 

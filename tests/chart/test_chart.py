@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from closeknit.agent.sysfs.kubelet import CONFIGURATION
+from closeknit.agent.sysfs.kubelet_config import CONFIGURATION
 from closeknit.api.crd.rules import MUTABLE
 from harness.chart import CHART, NAMESPACE, HelmError, helm, render
 from harness.local_cluster import LocalCluster

@@ -11,9 +11,9 @@ from closeknit.api.affinity import REQUIRED
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.kinds import from_document
-from closeknit.placement.admission import admits
-from closeknit.placement.request import request
+from closeknit.cluster.store.kinds import from_document
+from closeknit.placement.candidates.node_filter import admits
+from closeknit.placement.values.request import request
 from harness.local_cluster import LocalCluster
 from harness.machines import node_object
 from harness.operator_bed import ON_PLUGIN, PLUGIN_NODES, Bed

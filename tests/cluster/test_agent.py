@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from closeknit.agent.discovery import dump
-from closeknit.agent.discovery.profile import Faults, LinkFault
+from closeknit.agent.discovery.readings import dump
+from closeknit.agent.discovery.simulated.profile import Faults, LinkFault
 from harness.chart import wait_for_policies
 from harness.install import install
 from harness.local_cluster import LocalCluster, is_running

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.agent.discovery import dump
+from closeknit.agent.discovery.readings import dump
 from harness.chart import wait_for_policies
 from harness.install import install
 from harness.kubectl import KubectlError, token_of, write_private
@@ -114,7 +114,7 @@ def test_what_an_agent_survives(cluster: LocalCluster, tmp_path: Path) -> None:
     agent.play("hgx-a100-4")  # or it would look for what it wrote a minute or two later
     cluster.wait_for(lambda: NOT_ITS_NODE in agent.log, "the agent to say why it writes nothing")
     agent.log_in()
-    pid = agent.started_anew(pid)  # in a Pod it reads its token once a minute: tests/unit/kube/test_login.py
+    pid = agent.started_anew(pid)  # in a Pod it reads its token once a minute: tests/unit/kube/login/test_login.py
     second = agent.wait_for_gpus(4)
     uid = cluster.get("node", NODE)["metadata"]["uid"]
     assert [owner["uid"] for owner in second["metadata"]["ownerReferences"]] == [uid]

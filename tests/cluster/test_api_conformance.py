@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from closeknit.kube.errors import ApiError
-from closeknit.kube.http import HttpApi
+from closeknit.kube.http.http_api import HttpApi
 from faults.conformance import CASES, WIDGET_CRD, WIDGETS, Case, until
 from harness.local_cluster import LocalCluster
 

@@ -7,7 +7,7 @@ import json
 from http import HTTPStatus
 from typing import Any
 
-from closeknit.agent.discovery.simulation import gpu_uuid
+from closeknit.agent.discovery.simulated.simulation import gpu_uuid
 from closeknit.api.names import UNRESTRICTED_TEMPLATES_LABEL
 from harness.audit import AuditEvent
 from harness.machines import device_class

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.agent.discovery.simulation import gpu_uuid
+from closeknit.agent.discovery.simulated.simulation import gpu_uuid
 from harness.chart import prefix_lifted
 from harness.operator_bed import DRA_NODES, ON_DRA, ON_PLUGIN, PLUGIN_NODES, Bed
 

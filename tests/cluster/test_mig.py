@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.agent.discovery.profile import Faults
+from closeknit.agent.discovery.simulated.profile import Faults
 from harness.install import free_port, install, start_agents, start_operator
 from harness.kubectl import KubectlError
 from harness.local_cluster import LocalCluster

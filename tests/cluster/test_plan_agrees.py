@@ -16,12 +16,12 @@ from closeknit.api.names import API_VERSION, JOB_LABEL
 from closeknit.cli.main import app
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import Forbidden, Invalid
-from closeknit.kube.http import HttpApi
-from closeknit.lifecycle.backlog import CROWD
+from closeknit.kube.http.http_api import HttpApi
+from closeknit.scheduling.policy.backlog import CROWD
 from harness.install import free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster, is_running
 from harness.machines import OTHER_TEAM, device_class, node_object, notebook, resource_slices
-from unit.cli import test_pod_spec as templates
+from unit.cli.input import test_pod_spec as templates
 
 KINDS = "nodes,nodetopologies,clustertopologies,trainingjobs,pods,resourceslices,resourceclaims"
 KINDS += ",deviceclasses,priorityclasses"

@@ -7,7 +7,7 @@ from closeknit.api.names import Role
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import Framework
 from closeknit.api.trainingjob_status import Binding
-from closeknit.launch.environment import container_environment
+from closeknit.launch.environment.environment import container_environment
 from closeknit.launch.gang import Gang
 from closeknit.launch.member import Member
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from closeknit.api.trainingjob import Framework
-from closeknit.launch.children import children
-from closeknit.launch.files import FILES_PATH
+from closeknit.launch.frameworks.mounted_files import FILES_PATH
 from closeknit.launch.gang import Gang
+from closeknit.launch.manifests.children import children
 from contracts.conftest import TIMEOUT_S, Ask
 from contracts.gangs import environments, gang
 from harness.frameworks import DEEPSPEED, HOROVOD, MPICH, OPENMPI, Environment

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.launch.preflight import PROGRAM
+from closeknit.launch.manifests.preflight_container import PROGRAM
 
 WAIT_S = 120
 NCCL = r"""

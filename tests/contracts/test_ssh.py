@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from closeknit.api.trainingjob import Framework
-from closeknit.controller.keys import with_key_pair
-from closeknit.launch.ssh import files
+from closeknit.controller.writes.keys import with_key_pair
+from closeknit.launch.frameworks.ssh import files
 from contracts.gangs import gang
 
 WAIT_S = 120

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from closeknit.kube.http import HttpApi
+from closeknit.kube.http.http_api import HttpApi
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -4,7 +4,7 @@ import copy
 import json
 from typing import Any
 
-from closeknit.cluster.kinds import KINDS, Stream
+from closeknit.cluster.store.kinds import KINDS, Stream
 from harness.big_cluster import objects
 from harness.machines import notebook
 

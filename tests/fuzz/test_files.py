@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from closeknit.agent.discovery.publication import publication
 from closeknit.agent.discovery.topology import discover
-from closeknit.agent.fleet import load_fleet
-from closeknit.agent.recorded import RecordedSource
-from closeknit.agent.source import SourceError
+from closeknit.agent.sources.fleet import load_fleet
+from closeknit.agent.sources.recorded import RecordedSource
+from closeknit.agent.sources.source import SourceError
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.cli.main import app
 from fuzz.good_objects import JOB, good_objects

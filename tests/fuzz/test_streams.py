@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.kinds import BY_STREAM, KINDS, Stream
+from closeknit.cluster.store.kinds import BY_STREAM, KINDS, Stream
 from closeknit.controller import sight as sight_module
 from closeknit.controller.sight import Sight
 from closeknit.kube.api import Key, ListPage, Resource, WatchEvent
 from closeknit.kube.head import NoHead, head_of
+from closeknit.kube.http.replies import events_of, page_of
 from closeknit.kube.reflector import NAMELESS
-from closeknit.kube.replies import events_of, page_of
 from closeknit.launch.template import check_template
-from closeknit.lifecycle.decision import decide
-from closeknit.lifecycle.memory import Memory
-from closeknit.placement.tables import Tables
+from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.decision import decide
+from closeknit.scheduling.memo.memory import Memory
 from faults import virtual_time
 from fuzz.good_objects import good_objects
 from fuzz.hostile import Object, hostile

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from closeknit.agent.discovery.topology import discover
-from closeknit.agent.hardware import HardwareSource
+from closeknit.agent.sources.hardware import HardwareSource
 
-PROGRAMS = {"agent": b"closeknit.agent.main", "nvml": b"closeknit.agent.nvml.worker"}
+PROGRAMS = {"agent": b"closeknit.agent.main", "nvml": b"closeknit.agent.nvml.nvml_worker"}
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _WROTE = re.compile(r"^(\S+Z) INFO agent\.agent wrote NodeTopology", re.MULTILINE)
 

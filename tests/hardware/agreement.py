@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from xml.etree.ElementTree import Element, fromstring
 
-from closeknit.agent.discovery import dump
+from closeknit.agent.discovery.readings import dump
 from closeknit.agent.discovery.topology import discover
 from closeknit.api.nodetopology import Gpu, Method, MigMode, NodeTopologySpec
 from closeknit.machine.product import product as product_label

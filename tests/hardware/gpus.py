@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from closeknit.agent.discovery.simulation import gpu_uuid
+from closeknit.agent.discovery.simulated.simulation import gpu_uuid
 
 # Multicast can put GPUs that others share out of service: it stays off in every process.
 WITHOUT_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}

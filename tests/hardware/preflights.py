@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from closeknit.launch.preflight import PROGRAM
+from closeknit.launch.manifests.preflight_container import PROGRAM
 from hardware.gpus import WITHOUT_MULTICAST
 
 TIMEOUT_S = 60

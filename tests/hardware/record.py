@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from closeknit.agent.discovery import dump
-from closeknit.agent.hardware import HardwareSource
+from closeknit.agent.discovery.readings import dump
+from closeknit.agent.sources.hardware import HardwareSource
 from hardware.agreement import cells
 from hardware.recording import Recording, anonymised, write
 

@@ -21,13 +21,13 @@ from typing import Any
 
 import pynvml
 
-from closeknit.agent.discovery.dump import decode
+from closeknit.agent.discovery.readings.dump import decode
 from closeknit.agent.discovery.topology import discover
-from closeknit.agent.hardware import HardwareSource
 from closeknit.agent.main import READING_S
 from closeknit.agent.nvml import door
-from closeknit.agent.nvml.messages import AskEvents, AskGpu, AskLive, AskPairs, AskPulse, AskSent
-from closeknit.agent.nvml.session import Session
+from closeknit.agent.nvml.nvml_questions import AskEvents, AskGpu, AskLive, AskPairs, AskPulse, AskSent
+from closeknit.agent.nvml.nvml_session import NvmlSession
+from closeknit.agent.sources.hardware import HardwareSource
 from hardware.agent_seen import cpu_s, first_published_s, memory_mb
 from harness.kubectl import token_of
 from harness.local_cluster import LocalCluster
@@ -94,7 +94,7 @@ class Rest:
             from harness.nvml_library import NvmlLibrary  # noqa: PLC0415 -- not where there are GPUs
 
             setattr(pynvml, "nvmlLib", NvmlLibrary(decode(self._dump.read_bytes())))  # noqa: B010
-        session = Session()
+        session = NvmlSession()
         survey = session.survey()
         for each in range(ROUNDS):
             for index in range(survey.gpus):
@@ -151,7 +151,7 @@ AS_IN_A_POD = """
 import json, sys
 from pathlib import Path
 from closeknit.agent.nvml.door import Door
-from closeknit.kube.pod_login import PodLogin
+from closeknit.kube.login.pod_login import PodLogin
 PodLogin.__init__.__defaults__ = (Path(sys.argv.pop(1)),)
 Door.__init__.__defaults__ = (json.loads(sys.argv.pop(1)),)
 from closeknit.agent.main import main

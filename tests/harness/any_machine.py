@@ -2,10 +2,10 @@
 
 from hypothesis import strategies as st
 
-from closeknit.agent.discovery.profile import Faults, LinkFault
-from closeknit.agent.discovery.readings import Readings
-from closeknit.agent.discovery.simulation import readings_of
-from closeknit.agent.simulated import load_profile, profile_names
+from closeknit.agent.discovery.readings.readings import Readings
+from closeknit.agent.discovery.simulated.profile import Faults, LinkFault
+from closeknit.agent.discovery.simulated.simulation import readings_of
+from closeknit.agent.sources.simulated import load_profile, profile_names
 
 PROFILES = {name: load_profile(name) for name in profile_names()}
 

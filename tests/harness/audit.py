@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from closeknit.api.nesting import shallow
+from closeknit.api.text.nesting import shallow
 
 
 @dataclass(frozen=True, slots=True)

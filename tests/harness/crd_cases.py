@@ -1,6 +1,6 @@
 """Objects that are accepted or refused, one table for two judges: the models and the API server with our CRDs.
 
-tests/unit/api/test_crd_cases.py holds the models against it, tests/cluster/test_crds.py the API server.
+tests/unit/api/crd/test_crd_cases.py holds the models against it, tests/cluster/test_crds.py the API server.
 """
 
 from collections.abc import Mapping

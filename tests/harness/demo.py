@@ -19,15 +19,15 @@ from rich.table import Table
 
 from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, GROUP
 from closeknit.api.objects import TrainingJob
-from closeknit.cli.objects import cluster_file, training_job
-from closeknit.cluster.booking import booking
+from closeknit.cli.input.cluster_file import cluster_file, training_job
+from closeknit.cluster.booking.booking import booking
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.launch.environment import container_environment
+from closeknit.launch.environment.environment import container_environment
 from closeknit.launch.gang import Gang
-from closeknit.lifecycle.gangs import gang as gang_of
-from closeknit.placement.first_fit import first_fit
-from closeknit.placement.request import request
-from closeknit.placement.tables import Tables
+from closeknit.lifecycle.attempt.launched_gang import gang as gang_of
+from closeknit.placement.gang.cache import Tables
+from closeknit.placement.values.request import request
+from harness.first_fit import first_fit
 from harness.install import free_port, install, start_agents, start_operator
 from harness.local_cluster import LocalCluster, end_on_signals
 from harness.machines import OTHER_TEAM, device_class, node_object, notebook, resource_slices

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from closeknit.agent.discovery.readings import Readings
+from closeknit.agent.discovery.readings.readings import Readings
 from harness.nvml_library import NvmlLibrary
 
 CODES = (*range(1, 31), 99, 999, 2**31)

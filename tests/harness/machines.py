@@ -9,12 +9,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from closeknit.agent.discovery.pci import address
-from closeknit.agent.discovery.profile import NO_FAULTS, Faults
-from closeknit.agent.discovery.readings import GpuReading, Readings
-from closeknit.agent.discovery.simulation import gpu_uuid, readings_of
-from closeknit.agent.recorded import RecordedSource
-from closeknit.agent.simulated import load_profile
+from closeknit.agent.discovery.readings.pci import address
+from closeknit.agent.discovery.readings.readings import GpuReading, Readings
+from closeknit.agent.discovery.simulated.profile import NO_FAULTS, Faults
+from closeknit.agent.discovery.simulated.simulation import gpu_uuid, readings_of
+from closeknit.agent.sources.recorded import RecordedSource
+from closeknit.agent.sources.simulated import load_profile
 from closeknit.api.names import GPU_DRA_DRIVER, GPU_RESOURCE, MIG_DEVICE_CLASS, NIC_DRA_DRIVER
 
 AGENT_NAMESPACE = "closeknit-system"

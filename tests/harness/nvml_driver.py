@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from closeknit.agent.discovery.dump import decode
-from closeknit.agent.nvml import worker
-from closeknit.agent.nvml.messages import Ask
-from closeknit.agent.nvml.session import Session
+from closeknit.agent.discovery.readings.dump import decode
+from closeknit.agent.nvml import nvml_worker
+from closeknit.agent.nvml.nvml_questions import DriverQuestion
+from closeknit.agent.nvml.nvml_session import NvmlSession
 from harness.nvml_handles import address
 from harness.nvml_library import NvmlLibrary
 
@@ -28,12 +28,12 @@ class InProcess:
     """A driver whose questions are answered right here, without a deadline."""
 
     def __init__(self) -> None:
-        self.session = Session()
-        self.asked: list[Ask[Any]] = []
+        self.session = NvmlSession()
+        self.asked: list[DriverQuestion[Any]] = []
 
     is_open = True
 
-    def ask(self, question: Ask[T], deadline_s: float) -> T:  # noqa: ARG002 -- it is the protocol's
+    def ask(self, question: DriverQuestion[T], deadline_s: float) -> T:  # noqa: ARG002 -- it is the protocol's
         """The answer."""
         self.asked.append(question)
         answer: Any = self.session.answer(question)  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def main() -> None:
     """Answers as the agent's own process does."""
     dump, *faults = sys.argv[1:]
     pynvml.nvmlLib = FaultyLibrary(decode(Path(dump).read_bytes()), faults)
-    worker.main()
+    nvml_worker.main()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pynvml
 
-from closeknit.agent.discovery.readings import GpuReading, LinkReading, MigDeviceReading, PairReading, Readings
+from closeknit.agent.discovery.readings.readings import GpuReading, LinkReading, MigDeviceReading, PairReading, Readings
 from harness import nvml_fields as fields
 from harness.nvml_handles import address, set_address
 

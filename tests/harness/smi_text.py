@@ -6,7 +6,7 @@ from collections.abc import Callable
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 from closeknit.api.objects import NodeTopology, ObjectMeta
-from closeknit.cli.topology.sheet import sheet
+from closeknit.cli.topology.machine_sheet import sheet
 
 Way = Callable[[str], str]
 

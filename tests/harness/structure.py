@@ -57,71 +57,30 @@ class House:
         return found
 
 
-BEFORE = House(
-    "Before: commit 3294a8d",
-    {
-        "operator": Room(0, 0, 200, False, (6, 11)),
-        "cli": Room(215, 0, 110, False),
-        "agent": Room(350, 0, 170, False),
-        "lifecycle": Room(0, 1, 215, True, (3, 5, 8, 10)),
-        "placement": Room(0, 2, 105, True, (4,)),
-        "launch": Room(115, 2, 100, True, (9,)),
-        "cluster": Room(0, 3, 215, True, (2, 7)),
-        "kube": Room(350, 3, 170, False, (1,)),
-        "machine": Room(0, 4, 215, True),
-        "api": Room(0, 5, 520, True),
-    },
-    {
-        ("operator", "lifecycle"): (100, 100),
-        ("operator", "kube"): (198, 360),
-        ("cli", "lifecycle"): (225, 205),
-        ("agent", "kube"): (470, 470),
-        ("agent", "machine"): (355, 207),
-        ("lifecycle", "placement"): (55, 55),
-        ("lifecycle", "launch"): (165, 165),
-        ("placement", "cluster"): (55, 55),
-        ("launch", "cluster"): (165, 165),
-        ("cluster", "machine"): (115, 115),
-        ("machine", "api"): (115, 115),
-        ("kube", "api"): (435, 435),
-    },
-    (
-        "read by the watch",
-        "decoded",
-        "the one job's reconcile",
-        "Part, then Share",
-        "NodeAssignment, its wire form",
-        "status written, and kept as shown",
-        "Booking, decoded again; Held",
-        "the wire form, decoded again",
-        "RankNode",
-        "CreatePod",
-        "decides what refusals mean; writes",
-    ),
-)
-
-NOW_ROOMS = {
-    "controller": Room(0, 0, 200, False, (6,)),
+ROOMS = {
+    "controller": Room(0, 0, 200, False, (7,)),
     "cli": Room(215, 0, 110, False),
     "agent": Room(350, 0, 170, False, inside="discovery"),
-    "lifecycle": Room(0, 1, 215, True, (4,)),
+    "scheduling": Room(0, 1, 215, True, (4,)),
     "simulation": Room(225, 1, 97, True),
-    "placement": Room(0, 2, 105, True, (3,)),
-    "launch": Room(115, 2, 100, True, (5,)),
+    "lifecycle": Room(0, 2, 215, True, (5,)),
+    "placement": Room(0, 3, 105, True, (3,)),
+    "launch": Room(115, 3, 100, True, (6,)),
     "runtime": Room(350, 2, 170, False),
-    "cluster": Room(0, 3, 215, True, (2,)),
+    "cluster": Room(0, 4, 215, True, (2,)),
     "kube": Room(350, 3, 170, False, (1,)),
-    "machine": Room(0, 4, 215, True),
-    "api": Room(0, 5, 520, True),
+    "machine": Room(0, 5, 215, True),
+    "api": Room(0, 6, 520, True),
 }
-NOW_ENDS = {
-    ("controller", "lifecycle"): (100, 100),
+ENDS = {
+    ("controller", "scheduling"): (100, 100),
     ("controller", "runtime"): (198, 360),
-    ("cli", "lifecycle"): (225, 205),
+    ("cli", "scheduling"): (225, 205),
     ("cli", "simulation"): (272, 272),
     ("cli", "runtime"): (315, 390),
     ("agent", "runtime"): (470, 470),
     ("agent", "machine"): (355, 207),
+    ("scheduling", "lifecycle"): (100, 100),
     ("lifecycle", "placement"): (55, 55),
     ("lifecycle", "launch"): (165, 165),
     ("placement", "cluster"): (55, 55),
@@ -131,11 +90,12 @@ NOW_ENDS = {
     ("runtime", "kube"): (435, 435),
     ("kube", "api"): (435, 435),
 }
-NOW_WAY = (
+STOPS = (
     "read by the watch",
     "decoded once: the job's spec",
     "its request, and the placement found for it",
-    "the verdict on it, and the booking",
+    "the verdict on it",
+    "what is to be written: the booking",
     "its gang: a Pod for each share",
     "written, as the plan says",
 )
@@ -155,23 +115,22 @@ def allowed() -> set[tuple[str, str]]:
 
 def now() -> House:
     """Today's house. Raises KeyError for an arrow that was given no place."""
-    return House("Now", NOW_ROOMS, {pair: NOW_ENDS[pair] for pair in sorted(allowed())}, NOW_WAY)
+    return House("The packages of closeknit", ROOMS, {pair: ENDS[pair] for pair in sorted(allowed())}, STOPS)
 
 
 def text() -> str:
     """The picture."""
-    label = "The packages of closeknit as rooms, before and now, with the way of a job's gpus from CRD to Pod"
-    width = 2 * PANEL_WIDTH + 40
+    label = "The packages of closeknit as rooms, with the way of a job's gpus from CRD to Pod"
+    width = PANEL_WIDTH + 40
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} 866" role="img" aria-label="{label}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} 960" role="img" aria-label="{label}" '
             'font-family="Helvetica, Arial, sans-serif" font-size="14">',
-            f'<rect width="{width}" height="866" fill="#ffffff"/>',
+            f'<rect width="{width}" height="960" fill="#ffffff"/>',
             '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" orient="auto" '
             f'markerWidth="8" markerHeight="8"><path d="M0,0 L8,4 L0,8 z" fill="{LINE}"/></marker></defs>',
-            *_house(BEFORE, 30),
-            *_house(now(), 30 + PANEL_WIDTH + 20),
-            _text(30, 852, LEGEND, FAINT, 13),
+            *_house(now(), 30),
+            _text(30, 946, LEGEND, FAINT, 13),
             "</svg>",
             "",
         ]
@@ -197,7 +156,7 @@ def _house(house: House, left: int) -> list[str]:
     lines += [_stop(x, y, number) for number, (x, y) in enumerate(places, 1)]
     for number, what in enumerate(house.way, 1):
         name, _ = house.room_of(number)
-        y = 604 + 20 * number
+        y = 690 + 20 * number
         lines += [_stop(10, y - 5, number), _text(28, y, name, INK, bold=True), _text(120, y, what, FAINT)]
     return [*lines, "</g>"]
 

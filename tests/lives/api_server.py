@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from closeknit.controller.resources import PODS
+from closeknit.controller.writes.resources import PODS
 from closeknit.kube.api import JsonObject, Key, Resource
 from closeknit.kube.errors import Forbidden
 from faults.kinds import STOCK_KINDS, Kind

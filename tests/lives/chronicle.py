@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from closeknit.api.names import GPUS_ANNOTATION
-from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
+from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Resource
 from faults.kinds import NODES
 from faults.store import Change

@@ -4,7 +4,7 @@ import random
 from math import inf
 from typing import Any
 
-from closeknit.controller.resources import PODS, RESOURCE_CLAIMS
+from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS
 from closeknit.kube.api import Key, Resource
 from lives.api_server import FINISHED, ApiServer
 from lives.hand import Hand

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from closeknit.api.names import ATTEMPT_LABEL, GPUS_ANNOTATION, INDEX_LABEL, JOB_LABEL
-from closeknit.controller.resources import PODS, TRAINING_JOBS
+from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key, Resource
 from faults.kinds import NODES
 from faults.store import Change

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import inf
 
 from closeknit.api.names import GPU_RESOURCE, JOB_LABEL
-from closeknit.cluster.pod import STOPPED_AFTER_S
-from closeknit.controller.resources import PODS, RESOURCE_CLAIMS
+from closeknit.cluster.pods.pod import STOPPED_AFTER_S
+from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS
 from closeknit.kube.api import JsonObject, Key, Resource
 from faults.store import Change
 from lives.api_server import FINISHED, GRACE_S, ApiServer, key_of

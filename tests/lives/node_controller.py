@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 
-from closeknit.controller.resources import PODS
+from closeknit.controller.writes.resources import PODS
 from closeknit.kube.api import JsonObject, Key
 from faults.kinds import NODES
 from lives.api_server import FINISHED, PATIENCE_S, ApiServer, key_of

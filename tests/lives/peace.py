@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
+from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, SERVICES, TRAINING_JOBS
 from closeknit.kube.api import JsonObject
 from faults.kinds import NODES
 from lives.api_server import FINISHED, RESOURCE_QUOTAS, key_of

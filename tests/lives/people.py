@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from closeknit.api.names import Role, child_name
-from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
+from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
 from closeknit.kube.api import JsonObject, Key
 from closeknit.kube.errors import Forbidden
 from faults.kinds import NODES

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from closeknit.api.names import INDEX_LABEL
-from closeknit.controller.resources import PODS
+from closeknit.controller.writes.resources import PODS
 from closeknit.kube.api import JsonObject, Resource
 from closeknit.kube.errors import Forbidden
 

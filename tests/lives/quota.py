@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from closeknit.controller.resources import PODS
+from closeknit.controller.writes.resources import PODS
 from closeknit.kube.api import JsonObject, Resource
 from closeknit.kube.errors import Forbidden
 from lives.api_server import RESOURCE_QUOTAS, ApiServer, key_of

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from closeknit.api.names import GPU_DRA_DRIVER
-from closeknit.api.quantity import quantity
-from closeknit.controller.resources import PODS, RESOURCE_CLAIMS
+from closeknit.api.text.quantity import quantity
+from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS
 from closeknit.kube.api import JsonObject, Key, Resource
 from faults.kinds import NODES
 from lives.api_server import FINISHED, key_of

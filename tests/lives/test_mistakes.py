@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.holders import holding
+from closeknit.cluster.node.holders import holding
 from closeknit.controller.sight import Sight
-from closeknit.lifecycle import keep
+from closeknit.lifecycle import tend
 from lives.life import live
 
 MOST = 16  # lives that a mistake may need before it is seen
@@ -25,17 +25,17 @@ def pods_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_bookings_alone(machine: Any, report: Any, bookings: Any, _pods: Any, claimed: Any) -> Any:
         return holding(machine, report, bookings, (), claimed)
 
-    monkeypatch.setattr("closeknit.cluster.view.holding", of_bookings_alone)
+    monkeypatch.setattr("closeknit.cluster.node.view.holding", of_bookings_alone)
 
 
 def leftovers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next attempt's Pods are made at once."""
-    monkeypatch.setattr(keep, "obstacles", lambda *_: ())
+    monkeypatch.setattr(tend, "leftovers", lambda *_: ())
 
 
 def nobody_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that cannot be scheduled is waited for, whatever the scheduler says."""
-    monkeypatch.setattr(keep, "stuck", lambda *_: None)
+    monkeypatch.setattr(tend, "unschedulable", lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, SERVICES
+from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, SERVICES
 from closeknit.kube.api import JsonObject, Resource
 from closeknit.kube.errors import ApiError, Conflict, TooManyRequests, Unavailable
 from faults.fault import WRITES, Call, EndStream, HoldEvents

@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from closeknit.cli.env import live
-from closeknit.cli.env.sheet import sheet
-from closeknit.cli.given import Reach
-from closeknit.cli.plan import Sitting
-from closeknit.cluster.booking import Share, decoded
+from closeknit.cli.env import live_job
+from closeknit.cli.env.variables import sheet
+from closeknit.cli.input.given import Reach
+from closeknit.cli.plan.decided import Sitting
+from closeknit.cluster.booking.booking import BookingShare, decoded
 from closeknit.cluster.cluster import build
 from harness.node.trainers import Trainer
 from node.jobs import Jobs
@@ -48,7 +48,7 @@ def example(name: str, namespace: str, trainer: Trainer, **spec: Any) -> dict[st
     return job
 
 
-def planned(jobs: Jobs, name: str) -> tuple[Share, ...]:
+def planned(jobs: Jobs, name: str) -> tuple[BookingShare, ...]:
     """The shares of a job, in node-rank order, then those of its parameter servers."""
     placement = jobs.placement(name).status.placement
     assert placement is not None
@@ -58,7 +58,7 @@ def planned(jobs: Jobs, name: str) -> tuple[Share, ...]:
 def told(jobs: Jobs, name: str) -> Mapping[str, dict[str, str]]:
     """What `closeknit env` tells of each Pod's trainer, by the Pod's name."""
     reach = Reach(jobs.cluster.kubeconfig, namespace=jobs.namespace)
-    _, objects = asyncio.run(live.objects(name, reach))
+    _, objects = asyncio.run(live_job.objects(name, reach))
     job = jobs.placement(name)
     placement = job.status.placement
     assert placement is not None
@@ -74,7 +74,7 @@ def pod(name: str, node_rank: int) -> str:
     return f"{name}-a1-worker-{node_rank:05d}"
 
 
-def host_of(name: str, position: int, share: Share) -> str:
+def host_of(name: str, position: int, share: BookingShare) -> str:
     """That of any share's."""
     return pod(name, position) if share.server is None else f"{name}-a1-ps-{share.server:05d}"
 

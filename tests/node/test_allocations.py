@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from closeknit.cluster.pod import Pod, WirePod
-from closeknit.cluster.pod import pod as operators_pod
+from closeknit.cluster.pods.pod import Pod, WirePod
+from closeknit.cluster.pods.pod import pod as operators_pod
 from harness.local_cluster import LocalCluster, is_running
 from harness.machines import AGENT_NAMESPACE, AGENT_SERVICE_ACCOUNT
 from harness.node.local_node import LocalNode

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.agent.discovery.profile import Faults
+from closeknit.agent.discovery.simulated.profile import Faults
 from harness.machines import mig_class, nic_class, readings
 from harness.node.gpus import pretended, pretended_mig, pretended_nics, uuids
 from harness.node.local_node import LocalNode

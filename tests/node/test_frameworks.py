@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from closeknit.cluster.booking import Share
+from closeknit.cluster.booking.booking import BookingShare
 from harness.node import trainers
 from harness.node.trainers import Trainer
 from node.examples import example, facts, planned, pod, scripts, seen, told
@@ -20,7 +20,7 @@ HALF = {"gpus": 4, "topology": {"gpusPerNode": 2}}  # where eight processes woul
 Facts = list[dict[str, Any]]
 
 
-def each_gpu(shares: Sequence[Share], name: str) -> Facts:
+def each_gpu(shares: Sequence[BookingShare], name: str) -> Facts:
     """A process for each GPU."""
     world = sum(len(share.gpus) for share in shares)
     return [
@@ -30,7 +30,7 @@ def each_gpu(shares: Sequence[Share], name: str) -> Facts:
     ]
 
 
-def groups(shares: Sequence[Share], name: str) -> Facts:
+def groups(shares: Sequence[BookingShare], name: str) -> Facts:
     """A process for each GPU, in one group of each kind: eight ranks, and every degree is two."""
     found = each_gpu(shares, name)
     for each in found:
@@ -48,7 +48,7 @@ def groups(shares: Sequence[Share], name: str) -> Facts:
     return found
 
 
-def streams(shares: Sequence[Share], name: str) -> Facts:
+def streams(shares: Sequence[BookingShare], name: str) -> Facts:
     """A process for each GPU, which has its part of 4096 samples in batches of 64."""
     world = sum(len(share.gpus) for share in shares)
     return [
@@ -56,13 +56,13 @@ def streams(shares: Sequence[Share], name: str) -> Facts:
     ]
 
 
-def one_process(shares: Sequence[Share], name: str) -> Facts:
+def one_process(shares: Sequence[BookingShare], name: str) -> Facts:
     """A process for all GPUs of the one node."""
     (share,) = shares
     return [{"rank": 0, "world_size": 1, "gpus": len(share.gpus), "host": pod(name, 0)}]
 
 
-def chief(shares: Sequence[Share], name: str) -> Facts:
+def chief(shares: Sequence[BookingShare], name: str) -> Facts:
     """The chief alone speaks: its servers and workers end with it, and their logs with them."""
     server = next(share.server for share in shares if share.server is not None)
     tasks = {"worker": 2, "chief": 1, "ps": 1}
@@ -72,7 +72,7 @@ def chief(shares: Sequence[Share], name: str) -> Facts:
     ]
 
 
-def custom(shares: Sequence[Share], name: str) -> Facts:
+def custom(shares: Sequence[BookingShare], name: str) -> Facts:
     """A process for each GPU, which prints variables."""
     return [
         {"RANK": str(each["rank"]), "LOCAL_RANK": str(each["local_rank"]), "WORLD_SIZE": str(each["world_size"])}
@@ -81,7 +81,7 @@ def custom(shares: Sequence[Share], name: str) -> Facts:
     ]
 
 
-def jax(shares: Sequence[Share], name: str) -> Facts:
+def jax(shares: Sequence[BookingShare], name: str) -> Facts:
     """A process for each node, with a device for each GPU."""
     world = sum(len(share.gpus) for share in shares)
     return [
@@ -91,7 +91,7 @@ def jax(shares: Sequence[Share], name: str) -> Facts:
     ]
 
 
-def tensorflow(shares: Sequence[Share], name: str) -> Facts:
+def tensorflow(shares: Sequence[BookingShare], name: str) -> Facts:
     """A process for each node, which without GPUs is one replica."""
     return [
         {"task": {"type": "worker", "index": index}, "replicas": len(shares), "host": pod(name, index)}
@@ -105,7 +105,7 @@ class Case:
 
     name: str
     trainer: Trainer
-    expected: Callable[[Sequence[Share], str], Facts]
+    expected: Callable[[Sequence[BookingShare], str], Facts]
     spec: dict[str, Any] = field(default_factory=dict)
     """What is asked for instead of what the example asks for."""
     nodes: int = 2

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
-from closeknit.cluster.symptoms import Source, Symptom, spoken
+from closeknit.cluster.pods.symptoms import Symptom, SymptomSource, spoken
 from closeknit.lifecycle.blame import TABLE, Blame, Follows, Row
 
 PAGE = Path(__file__).parents[2] / "docs/blame.md"
@@ -11,7 +11,7 @@ HEAD = """# Whose fault it is, and what follows
 
 What others say of a job's Pods, whose fault each of it is, and what comes of it. `make generate` writes this page from
 the table that the operator decides by (`closeknit.lifecycle.blame`), and from the words that it knows
-(`closeknit.cluster.symptoms`). Only what is this job's fault is charged to it.
+(`closeknit.cluster.pods.symptoms`). Only what is this job's fault is charged to it.
 """
 
 
@@ -19,7 +19,7 @@ def page() -> str:
     """The text of docs/blame.md."""
     lines = [HEAD, "## What follows", "", "| what follows | that is |", "|---|---|"]
     lines += [f"| {each.value.word} | {each.value.means} |" for each in Follows]
-    for source in Source:
+    for source in SymptomSource:
         lines += ["", f"## {source.value}", "", "| what | whose fault | what follows | reason |", "|---|---|---|---|"]
         lines += [_row(symptom, TABLE[symptom]) for symptom in Symptom if symptom.source is source]
     return "\n".join(lines) + "\n"

@@ -9,13 +9,13 @@ from typing import Any
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node import NodeView
+from closeknit.cluster.node.node import NodeView
 from closeknit.machine.graph import Machine, machine
 from closeknit.machine.islands import islands
-from closeknit.placement.bandwidth import nearest_nics, nic_bandwidth, nic_distance, set_bandwidth
-from closeknit.placement.paths import PcieTree, pcie_tree
-from closeknit.placement.placement import Placement
-from closeknit.placement.request import Request
+from closeknit.placement.allreduce.bandwidth import nearest_nics, nic_bandwidth, nic_distance, set_bandwidth
+from closeknit.placement.allreduce.paths import PcieTree, pcie_tree
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import Request
 from scenarios.clusters import graph
 from scenarios.machines import INTEL_2017, spec, tree
 

@@ -14,26 +14,16 @@ from closeknit.api.names import HOST_LEVEL, ExclusionReason, GpuReason, JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.census import Census
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.kinds import from_document
-from closeknit.cluster.levels import Place
-from closeknit.cluster.node import (
-    Exclusion,
-    Fault,
-    FaultKind,
-    Holder,
-    HolderKind,
-    MigView,
-    NodeView,
-    PluginOffer,
-    RdmaOffer,
-    Taint,
-)
-from closeknit.cluster.requests import amounts
-from closeknit.cluster.table import EMPTY
+from closeknit.cluster.network.census import Census
+from closeknit.cluster.network.levels import Place
+from closeknit.cluster.node.node import Exclusion, Holder, HolderKind, MigView, NodeView, PluginOffer, RdmaOffer
+from closeknit.cluster.objects.fault import Fault, FaultKind, Taint
+from closeknit.cluster.objects.pod_requests import amounts
+from closeknit.cluster.persistent.table import EMPTY
+from closeknit.cluster.store.kinds import from_document
 from closeknit.machine.graph import Machine, machine
-from closeknit.placement.request import Request, request
+from closeknit.placement.values.request import Request, request
 from scenarios.machines import MACHINES
 from scenarios.manifests import claiming, training_job, volume, volume_claim
 

@@ -12,12 +12,12 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from closeknit.api.affinity import NodeAffinity, Operator, Requirement, Term
+from closeknit.api.affinity import NodeAffinity, NodeRequirement, Operator, Term
 from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, MNNVL
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import Change, change, from_document
-from closeknit.placement.placement import Placement
-from closeknit.placement.request import Request
+from closeknit.cluster.store.kinds import ObjectChange, change, from_document
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import Request
 from scenarios.clusters import wanted
 from scenarios.machines import MACHINES
 from scenarios.manifests import (
@@ -68,7 +68,7 @@ class Followed:
     def __init__(self) -> None:
         self.cluster = Cluster.empty()
         self._shown: dict[Key, str] = {}
-        self._values: dict[Key, Change] = {}
+        self._values: dict[Key, ObjectChange] = {}
 
     def of(self, objects: Mapping[Key, Manifest], now: datetime | None = None) -> Cluster:
         """The Cluster once it has seen what these are, at this moment."""
@@ -444,7 +444,7 @@ def job_of(spec: Spec) -> Manifest | None:
 
 def _in_rack(rack: str) -> NodeAffinity:
     """What a volume requires that is in one rack."""
-    return NodeAffinity((Term((Requirement("net.example/rack", Operator.IN, frozenset({rack})),), ()),))
+    return NodeAffinity((Term((NodeRequirement("net.example/rack", Operator.IN, frozenset({rack})),), ()),))
 
 
 def request_of(spec: Spec) -> Request | None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from closeknit.agent.discovery.profile import GPU, GpuModel, HostBridge, NicModel, NvlinkModel, Profile
-from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.simulated.profile import GPU, GpuModel, HostBridge, NicModel, NvlinkModel, Profile
+from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
-from closeknit.agent.simulated import load_profile
+from closeknit.agent.sources.simulated import load_profile
 from closeknit.api.nodetopology import Method, NodeTopologySpec
 
 INTEL_2017 = "Intel(R) Xeon(R) Platinum 8168 CPU @ 2.70GHz"

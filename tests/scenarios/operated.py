@@ -7,10 +7,10 @@ from typing import Any
 
 from closeknit.controller.loop import SchedulingLoop
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
 from closeknit.controller.sight import Sight
 from closeknit.controller.worker import InlineWorker, Worker
-from closeknit.controller.writes import Writes
+from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
+from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import JsonObject, Key, Resource
 from faults.fault import Call, Fault
 from faults.kinds import NODES

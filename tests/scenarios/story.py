@@ -16,22 +16,22 @@ import msgspec
 from closeknit.api.names import TRAINING_JOB, JobKey
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.kinds import from_document
-from closeknit.cluster.quota import Quota
+from closeknit.cluster.objects.quota import Quota
+from closeknit.cluster.store.kinds import from_document
 from closeknit.controller.metrics import Metrics
-from closeknit.controller.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS
-from closeknit.controller.rights import OWN_ACCESS_REVIEWS
-from closeknit.controller.writes import Writes
+from closeknit.controller.writes.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS
+from closeknit.controller.writes.rights import OWN_ACCESS_REVIEWS
+from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api, JsonObject, ListPage, Resource
 from closeknit.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, error_from_status
 from closeknit.kube.head import Head
-from closeknit.lifecycle.answers import NOTHING, Answers, after
-from closeknit.lifecycle.conditions import timestamp
-from closeknit.lifecycle.decision import Decision, decide
-from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.plan import Notice, Plan
-from closeknit.lifecycle.results import Denial, Failure
-from closeknit.placement.tables import Tables
+from closeknit.lifecycle.status.conditions import timestamp
+from closeknit.lifecycle.writes.answers import NOTHING, Answers, after
+from closeknit.lifecycle.writes.plan import Notice, Plan
+from closeknit.lifecycle.writes.results import Denial, DenialKind
+from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.decision import Decision, decide
+from closeknit.scheduling.memo.memory import Memory
 from faults.virtual_time import VirtualTimeLoop
 from scenarios.manifests import node, node_topology, resource_slice
 
@@ -373,7 +373,7 @@ class StoryApi:
                 return wanted["namespace"] not in self._story.unserved
             case "delete":
                 said = self._story.undeletable
-                return said is None or said.failure is not Failure.NO_RIGHT
+                return said is None or said.failure is not DenialKind.NO_RIGHT
             case _:
                 return wanted["name"] not in self._story.unusable
 

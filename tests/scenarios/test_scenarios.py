@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from closeknit.api.names import PendingReason
-from closeknit.cluster.quota import Quota
-from closeknit.lifecycle.patience import patient
+from closeknit.cluster.objects.quota import Quota
+from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
-from closeknit.placement.placement import NoFit, Placement
-from closeknit.placement.tables import Tables
+from closeknit.placement.values.placement import NoFit, Placement
+from closeknit.scheduling.policy.patience import patient
 from scenarios.clusters import asked, drawn
 from scenarios.manifests import pod, training_job
 from scenarios.story import Story, plugin_node

@@ -6,10 +6,10 @@ A container sees a GPU that it got as /dev/nvidia<minor>, a MIG device as /dev/n
 
 from typing import Any
 
-from closeknit.agent.discovery.pci import address
-from closeknit.agent.discovery.profile import NO_FAULTS, Faults
+from closeknit.agent.discovery.readings.pci import address
+from closeknit.agent.discovery.simulated.profile import NO_FAULTS, Faults
 from closeknit.api.names import NIC_DRA_DRIVER
-from closeknit.cluster.mig import mig_resource
+from closeknit.cluster.node.mig_devices import mig_resource
 from harness.machines import nic_device, readings
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeknit.api.trainingjob import PackedTemplate, PodTemplate, TrainingJobSpec
-from closeknit.cluster.job import job_from_json
+from closeknit.cluster.booking.job import job_from_json
 from scenarios.manifests import training_job
 
 SCALARS = (

@@ -67,7 +67,7 @@ def test_a_plan_waits_for_no_more_than_it_needs() -> None:
     assert len(found) < 490
 
 
-@pytest.mark.parametrize("module", ["typer", "pydantic", "closeknit.lifecycle.decision"])
+@pytest.mark.parametrize("module", ["typer", "pydantic", "closeknit.scheduling.decision"])
 def test_who_interrupts_it_is_told_nothing(module: str) -> None:
     ended = started(*PLAN, interrupted=module)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import JobKey
-from closeknit.lifecycle import advice as module
-from closeknit.lifecycle.advice import Advisor
-from closeknit.lifecycle.memory import Memory
-from closeknit.placement.nearest import inquiry
-from closeknit.placement.tables import Tables
+from closeknit.placement.gang.cache import Tables
+from closeknit.placement.remedies.changes import inquiry
+from closeknit.scheduling.memo import advice as module
+from closeknit.scheduling.memo.advice import Advisor
+from closeknit.scheduling.memo.memory import Memory
 from scenarios.manifests import node, pod, training_job
 from scenarios.operated import MortalApi, Operator, add
 from scenarios.story import Story, dra_node, plugin_node
-from unit.controller.test_turns import Bed
+from unit.controller.writes.test_turns import Bed
 
 
 def told(bed: Bed, name: str = "large") -> list[str]:

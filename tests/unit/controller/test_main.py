@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from closeknit.controller import main, shell
-from closeknit.kube.http import HttpApi
+from closeknit.kube.http.http_api import HttpApi
 
 
 class Client:

@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 
 from closeknit.api.names import JobKey
-from closeknit.cluster.kinds import Stream
+from closeknit.cluster.store.kinds import Stream
 from closeknit.controller import loop as scheduling
 from closeknit.controller.process import Process, ended
 from closeknit.controller.vitals import LONGEST_DECISION_S
-from closeknit.lifecycle.decision import Decision, decide
 from closeknit.runtime.address import Address
+from closeknit.scheduling.decision import Decision, decide
 from faults.memory_api import MemoryApi
 from faults.store import Store
 from scenarios.manifests import training_job

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.kinds import from_document
+from closeknit.cluster.store.kinds import from_document
 from closeknit.controller.sight import UNHURRIED_S, Sight
-from closeknit.placement import effort
-from closeknit.placement.asked import AskedSets
+from closeknit.placement.gpusets import search_cost
+from closeknit.placement.gpusets.best_first import BestFirstSets
 from faults import virtual_time
 from faults.store import Store
 from scenarios.manifests import pod, training_job, worker
@@ -66,14 +66,14 @@ def test_a_pod_of_somebody_else_among_them_wakes_it_at_once() -> None:
 def test_what_jobs_ask_of_a_machine_too_dear_to_search_whole_is_worked_out_in_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store, steps = Store(), list[AskedSets]()
+    store, steps = Store(), list[BestFirstSets]()
 
-    def learn(sets: AskedSets) -> bool:
+    def learn(sets: BestFirstSets) -> bool:
         steps.append(sets)
         return len(steps) < 4
 
-    monkeypatch.setattr(effort, "MACHINE_STEPS", 0)
-    monkeypatch.setattr(AskedSets, "learn", learn)
+    monkeypatch.setattr(search_cost, "MACHINE_STEPS", 0)
+    monkeypatch.setattr(BestFirstSets, "learn", learn)
     for manifest in plugin_node("gpu-1"):
         add(store, manifest)
     operator = Operator(MortalApi(store))

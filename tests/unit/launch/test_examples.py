@@ -11,7 +11,7 @@ from closeknit.api.names import TRAINING_JOB
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import Framework
 from closeknit.launch.template import check_template
-from closeknit.lifecycle.supported import refusal
+from closeknit.scheduling.policy.supported import refusal
 
 SCRIPTS = Path(__file__).parents[3] / "examples" / "scripts"
 EXAMPLES = [

@@ -1,7 +1,7 @@
 """The table of blame is closed, and its page says what it says."""
 
 from closeknit.api.names import EndReason
-from closeknit.cluster.symptoms import Symptom
+from closeknit.cluster.pods.symptoms import Symptom
 from closeknit.lifecycle.blame import TABLE, Blame, Follows
 from scenarios.blame import PAGE, page
 

@@ -6,7 +6,7 @@ import pytest
 
 from closeknit.api.names import PendingReason
 from closeknit.api.trainingjob_status import State
-from closeknit.cluster.quota import Quota
+from closeknit.cluster.objects.quota import Quota
 from scenarios.manifests import training_job, worker
 from scenarios.stories import WHOLE, booked_nodes, ended, two_dra_nodes
 from scenarios.story import Story, dra_node, plugin_node

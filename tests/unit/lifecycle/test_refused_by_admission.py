@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from closeknit.cluster.symptoms import FENCE, FENCED_NAMESPACES, Symptom, of_denial
+from closeknit.cluster.pods.symptoms import FENCE, FENCED_NAMESPACES, Symptom, of_denial
 from scenarios.manifests import training_job
 from scenarios.story import Story, plugin_node
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from closeknit.api.names import JobKey
-from closeknit.placement.request import request
+from closeknit.placement.values.request import request
 from scenarios.manifests import claiming, node, node_topology, pod, storage_class, training_job, volume_claim
 from scenarios.stories import booked_nodes, ended
 from scenarios.story import Story

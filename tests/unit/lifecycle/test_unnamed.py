@@ -3,7 +3,7 @@ are as good as any others."""
 
 from typing import Any
 
-from closeknit.cluster.node import NodeView
+from closeknit.cluster.node.node import NodeView
 from closeknit.controller.metrics import totals
 from scenarios.machines import dgx1v, hgx_h200, pairs8
 from scenarios.manifests import allocation, node, node_topology, pod, training_job, uuids

@@ -214,18 +214,21 @@ def test_a_stored_job_that_cannot_be_read_is_refused_in_words() -> None:
 
 @pytest.mark.parametrize(
     "mistaken",
-    [pytest.param("schedule.bar", id="what is it to get"), pytest.param("decision.follow", id="what is to be written")],
+    [
+        pytest.param("schedule.gate", id="what is it to get"),
+        pytest.param("decision.follow", id="what is to be written"),
+    ],
 )
 def test_a_mistake_of_ours_about_one_job_keeps_no_other_waiting(mistaken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, _, name = mistaken.partition(".")
-    right = getattr(import_module(f"closeknit.lifecycle.{module}"), name)
+    right = getattr(import_module(f"closeknit.scheduling.{module}"), name)
 
     def wrong(job: TrainingJob, *rest: Any, **options: Any) -> Any:
         if job.metadata.name == "a":
             raise KeyError("gpu-9")
         return right(job, *rest, **options)
 
-    monkeypatch.setattr(f"closeknit.lifecycle.{mistaken}", wrong)
+    monkeypatch.setattr(f"closeknit.scheduling.{mistaken}", wrong)
     story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}), training_job("b", spec={"gpus": 8}))
     broken, *_ = story.plans()
     assert repr(broken.error) == "KeyError('gpu-9')"
@@ -241,7 +244,7 @@ ERRED = (
 )
 
 
-@pytest.mark.parametrize("mistaken", ["schedule.bar", "decision.follow"])
+@pytest.mark.parametrize("mistaken", ["schedule.gate", "decision.follow"])
 def test_a_job_about_which_we_erred_says_so_once_and_goes_on_when_we_do_not(
     mistaken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +253,7 @@ def test_a_job_about_which_we_erred_says_so_once_and_goes_on_when_we_do_not(
 
     story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}))
     with monkeypatch.context() as patched:
-        patched.setattr(f"closeknit.lifecycle.{mistaken}", wrong)
+        patched.setattr(f"closeknit.scheduling.{mistaken}", wrong)
         story.settle()
         pending, (notice,) = story.status("a").pending, story.notices
         assert pending is not None
@@ -274,7 +277,7 @@ def test_a_job_that_holds_gpus_keeps_them_while_we_err_about_it(monkeypatch: pyt
     story.settle()
     before = story.status()
     with monkeypatch.context() as patched:
-        patched.setattr("closeknit.lifecycle.decision.follow", wrong)
+        patched.setattr("closeknit.scheduling.decision.follow", wrong)
         story.settle()
     placed = next(each for each in story.status().conditions if each.type == "Placed")
     assert (placed.status, placed.reason) == ("True", "InternalError")
@@ -293,7 +296,7 @@ def test_a_mistake_whose_own_words_are_one_is_told_by_its_name(monkeypatch: pyte
     def wrong(*_: Any, **__: Any) -> Any:
         raise UnprintableError
 
-    monkeypatch.setattr("closeknit.lifecycle.decision.follow", wrong)
+    monkeypatch.setattr("closeknit.scheduling.decision.follow", wrong)
     story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": 8}))
     story.settle()
     assert "erred about this job (UnprintableError)" in (story.status("a").pending or pytest.fail("untold")).message
@@ -303,7 +306,7 @@ def test_a_mistake_about_a_job_that_cannot_be_read_keeps_no_other_waiting(monkey
     def wrong(*_: Any) -> Any:
         raise KeyError("gpu-9")
 
-    monkeypatch.setattr("closeknit.lifecycle.decision.refuse_invalid", wrong)
+    monkeypatch.setattr("closeknit.scheduling.decision.refuse_invalid", wrong)
     story = Story(*plugin_node("gpu-1"), training_job("a", spec={"gpus": "many"}), training_job("b", spec={"gpus": 8}))
     story.settle()
     assert story.status("b").state is State.STARTING
@@ -383,7 +386,7 @@ def test_words_that_cannot_be_found_keep_nobody_else_waiting(monkeypatch: pytest
     def broken(*_: object) -> None:
         raise ArithmeticError("a mistake of ours")
 
-    monkeypatch.setattr(import_module("closeknit.lifecycle.words"), "place", broken)
+    monkeypatch.setattr(import_module("closeknit.scheduling.memo.refusal_words"), "place", broken)
     story.add(pod("notebook", requests={"nvidia.com/gpu": "1"}))  # other numbers
     story.add(training_job("small", spec={"gpus": 4}))
     plans = {plan.job.name: plan for plan in story.decide(story._memory).plans}

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from closeknit.agent.discovery.publication import publication
-from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
-from closeknit.agent.simulated import load_profile
+from closeknit.agent.sources.simulated import load_profile
 from closeknit.api.nodetopology import Method, PortState
 from closeknit.api.nodetopology_status import GpuStatus, Health, LinkDown, NicStatus, NodeTopologyStatus
 from closeknit.api.objects import NodeTopology, ObjectMeta
-from closeknit.cluster.report import report
+from closeknit.cluster.objects.agent_report import report
 from closeknit.machine.islands import islands
 
 HEALTHY = NodeTopologyStatus()

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from closeknit.agent.discovery.profile import NO_FAULTS, Faults, LinkFault
 from closeknit.agent.discovery.publication import publication
-from closeknit.agent.discovery.readings import Readings
-from closeknit.agent.discovery.simulation import readings_of
+from closeknit.agent.discovery.readings.readings import Readings
+from closeknit.agent.discovery.simulated.profile import NO_FAULTS, Faults, LinkFault
+from closeknit.agent.discovery.simulated.simulation import readings_of
 from closeknit.agent.discovery.topology import discover
-from closeknit.agent.recorded import RecordedSource
-from closeknit.agent.simulated import load_profile, profile_names
+from closeknit.agent.sources.recorded import RecordedSource
+from closeknit.agent.sources.simulated import load_profile, profile_names
 from closeknit.api.nodetopology import Method
 from closeknit.api.nodetopology_status import NodeTopologyStatus
 

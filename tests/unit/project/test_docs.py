@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from closeknit.agent.metrics import GpuMetrics
-from closeknit.agent.simulated import SimulatedSource, load_profile
+from closeknit.agent.sources.simulated import SimulatedSource, load_profile
 from closeknit.api import names
 from closeknit.controller.metrics import Metrics
 

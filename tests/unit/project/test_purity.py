@@ -24,9 +24,9 @@ FORBIDDEN = (
     *(f"builtins.{name}" for name in ("open", "input", "print", "breakpoint")),
 )
 # The command that writes the CRDs' files stands beside the models that it writes.
-SHELLS = ("closeknit/api/crd/__main__.py", "closeknit/api/crd/files.py")
+SHELLS = ("closeknit/api/crd/__main__.py", "closeknit/api/crd/generated_files.py")
 # Nothing imports it: it is text here, and runs in a gang's Pods.
-TEXTS = ("closeknit/launch/preflight_program.py",)
+TEXTS = ("closeknit/launch/manifests/preflight_program.py",)
 
 
 def pure_packages() -> list[str]:

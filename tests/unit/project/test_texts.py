@@ -126,7 +126,7 @@ def test_every_command_of_make_is_there() -> None:
     assert [each for each in asked if each[1] not in targets] == []
 
 
-@pytest.mark.parametrize("dotted", ["closeknit.lifecycle.schedule", "closeknit.api.names.GROUP", "closeknit.cluster"])
+@pytest.mark.parametrize("dotted", ["closeknit.scheduling.schedule", "closeknit.api.names.GROUP", "closeknit.cluster"])
 def test_what_is_there_is_found(dotted: str) -> None:
     assert _is_there(dotted)
     assert not _is_there(f"{dotted}.no_such_thing")

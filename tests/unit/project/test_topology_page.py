@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from closeknit.agent.simulated import profile_names
+from closeknit.agent.sources.simulated import profile_names
 from closeknit.cli.main import app
 
 ROOT = Path(__file__).parents[3]

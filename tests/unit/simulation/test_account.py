@@ -2,15 +2,15 @@
 
 import pytest
 
-from closeknit.simulation.account import SAMPLES, Account, Bookkeeper
+from closeknit.simulation.account import SAMPLES, Bookkeeper, ReplayAccount
+from closeknit.simulation.fractional import Sharing
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
-from closeknit.simulation.shared import Sharing
 from closeknit.simulation.submission import Submission
 from scenarios.traces import BEGINS, cluster, spec
 
 
-def account(jobs: list[Submission], *racks: str) -> Account:
+def account(jobs: list[Submission], *racks: str) -> ReplayAccount:
     queue = Sharing(Operated(cluster(*racks), BEGINS))
     book = Bookkeeper(queue, max(job.at_s for job in jobs))
     for moment in replay(jobs, queue):

@@ -1,10 +1,10 @@
 """The operator's decision as the queue of a replay."""
 
 from closeknit.api.names import PendingReason
+from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
-from closeknit.placement.placement import Placement
-from closeknit.placement.request import request
-from closeknit.placement.tables import Tables
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import request
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
 from closeknit.simulation.submission import Submission

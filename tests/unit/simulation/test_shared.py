@@ -1,9 +1,9 @@
 """Jobs of parts of a GPU."""
 
 from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.simulation.fractional import Sharing
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
-from closeknit.simulation.shared import Sharing
 from closeknit.simulation.submission import Submission
 from scenarios.traces import BEGINS, cluster, spec
 

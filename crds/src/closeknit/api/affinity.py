@@ -1,7 +1,7 @@
 """The required node affinity of a Pod template, read by the API server's own rules.
 
-What it means for a node is kube-scheduler's (closeknit.placement.admission); here is what it says. Volumes bear the
-same (closeknit.cluster.storage).
+What it means for a node is kube-scheduler's (closeknit.placement.candidates.node_filter); here is what it says. Volumes
+bear the same (closeknit.cluster.objects.storage).
 """
 
 import re
@@ -11,7 +11,7 @@ from enum import StrEnum
 from sys import intern
 from typing import Any, NamedTuple
 
-from closeknit.api.opaque import MalformedError, found, list_at, object_at, objects_at
+from closeknit.api.text.opaque import MalformedError, found, list_at, object_at, objects_at
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 NAME_FIELD = "metadata.name"  # the one field of a Node that matchFields may name
@@ -46,7 +46,7 @@ _IN, _NOT_IN, _GREATER = Operator.IN, Operator.NOT_IN, Operator.GREATER
 _EXISTS, _DOES_NOT_EXIST = Operator.EXISTS, Operator.DOES_NOT_EXIST
 
 
-class Requirement(NamedTuple):
+class NodeRequirement(NamedTuple):
     """What is required of one label, or of the node's name."""
 
     key: str
@@ -59,8 +59,8 @@ class Requirement(NamedTuple):
 class Term(NamedTuple):
     """A node must meet all of a term."""
 
-    labels: tuple[Requirement, ...]
-    names: tuple[Requirement, ...]
+    labels: tuple[NodeRequirement, ...]
+    names: tuple[NodeRequirement, ...]
     """Of the node's name."""
 
 
@@ -109,7 +109,7 @@ def required_node_affinity(spec: dict[str, Any], path: str) -> NodeAffinity | No
     return NodeAffinity(tuple(terms))
 
 
-def holds(requirement: Requirement, value: str | None) -> bool:
+def holds(requirement: NodeRequirement, value: str | None) -> bool:
     """Whether a value meets a requirement; None where the node has none."""
     _, operator, values, bound = requirement
     if operator is _IN:
@@ -138,7 +138,7 @@ def _requirements(term: dict[str, Any], field: str, path: str) -> Iterator[tuple
     return ((f"{path}.{field}[{index}]", entry) for index, entry in enumerate(objects_at(term, field, path)))
 
 
-def label_requirement(entry: dict[str, Any], path: str) -> Requirement:
+def label_requirement(entry: dict[str, Any], path: str) -> NodeRequirement:
     """What one entry of matchExpressions requires of a label. Raises MalformedError for what the API server refuses."""
     key, operator, values = _read(entry, path, tuple(Operator))
     match = _KEY.fullmatch(key)
@@ -155,10 +155,10 @@ def label_requirement(entry: dict[str, Any], path: str) -> Requirement:
         if not _VALUE.fullmatch(value):
             raise MalformedError(f"{path}.values[{index}] is {found(value)}; it must be the value of a label")
     is_bound = operator in (Operator.GREATER, Operator.LESS)
-    return Requirement(key, operator, frozenset(map(intern, values)), int64(values[0]) if is_bound else None)
+    return NodeRequirement(key, operator, frozenset(map(intern, values)), int64(values[0]) if is_bound else None)
 
 
-def _of_name(entry: dict[str, Any], path: str) -> Requirement:
+def _of_name(entry: dict[str, Any], path: str) -> NodeRequirement:
     key, operator, values = _read(entry, path, (Operator.IN, Operator.NOT_IN))
     if key != NAME_FIELD:
         raise MalformedError(f"{path}.key is {found(key)}; the only field of a node is {NAME_FIELD}")
@@ -166,7 +166,7 @@ def _of_name(entry: dict[str, Any], path: str) -> Requirement:
         raise MalformedError(f"{path}.values has {len(values)}; a field takes exactly one")
     if not _NODE_NAME.fullmatch(values[0]) or len(values[0]) > _SUBDOMAIN_LENGTH:
         raise MalformedError(f"{path}.values[0] is {found(values[0])}; it must be the name of a node")
-    return Requirement(
+    return NodeRequirement(
         key, operator, frozenset(map(intern, values))
     )  # a node's name is there once for all that name it
 

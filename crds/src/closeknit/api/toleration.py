@@ -4,7 +4,7 @@ from typing import Any
 
 from closeknit.api.affinity import Operator, required_node_affinity
 from closeknit.api.names import GPU_RESOURCE
-from closeknit.api.opaque import MalformedError
+from closeknit.api.text.opaque import MalformedError
 
 # GPU nodes are commonly tainted so, to keep Pods away that need no GPU: by default on GKE and OKE, elsewhere by admins.
 GPU_TOLERATION = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}

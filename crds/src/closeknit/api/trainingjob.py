@@ -15,7 +15,7 @@ import msgspec
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints, model_validator
 from pydantic_core import core_schema
 
-from closeknit.api.quantity import DURATION_PATTERN, QUANTITY_PATTERN, quantity
+from closeknit.api.text.quantity import DURATION_PATTERN, QUANTITY_PATTERN, quantity
 from closeknit.api.wire import FieldError, Label, Name, Wire
 
 MAX_GPUS = 65_536  # so that a status of 8,192 nodes fits an object: tests/unit/api/test_sizes.py

@@ -184,7 +184,7 @@ class UnfitNode(Wire):
     """Hash of its labels, taints, resources and topology then: once they are others, the job may go there again."""
 
 
-class Attempt(Wire):
+class EndedAttempt(Wire):
     """One attempt that has ended."""
 
     number: Annotated[int, Field(ge=1)]
@@ -230,7 +230,7 @@ class TrainingJobStatus(Wire):
     """Admitted, Placed, PlacementVerified, Running, Succeeded, Failed, Suspended, Degraded."""
     attempt: Annotated[int, Field(ge=0)] | None = None
     """Number of the current attempt, from 1; written before any child of that attempt exists."""
-    attempts: Annotated[list[Attempt], Field(max_length=10)] = []
+    attempts: Annotated[list[EndedAttempt], Field(max_length=10)] = []
     """The last ten attempts that have ended."""
     epoch: Annotated[int, Field(ge=0)] | None = None
     """Leader epoch that wrote the booking."""

@@ -1,5 +1,4 @@
-"""The one door to the API server. It knows no kinds: it is handed resources and decoders.
+"""The one door to the API server: protocol `Api`, reflector, errors, backoff.
 
-`api` is the protocol, `errors` what may be raised, `http` the real thing, `reflector` a live copy of one resource. A
-second implementation, in memory and with faults, is held to the same behaviour by one conformance suite (tests/faults).
+Invariant: it knows no kinds: it is handed resources and decoders.
 """

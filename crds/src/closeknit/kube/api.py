@@ -1,8 +1,8 @@
 """The protocol `Api`: what this project asks of an API server, and the values that go in and out.
 
 Single objects come back as plain dicts, lists and watches as raw JSON documents, which the caller decodes into the few
-fields he uses: nested at most one level deeper than `closeknit.api.nesting.MAX_DEPTH`, with what was below emptied, and
-otherwise as they came, JSON or not. Every method may raise the errors of `closeknit.kube.errors`.
+fields he uses: nested at most one level deeper than `closeknit.api.text.nesting.MAX_DEPTH`, with what was below
+emptied, and otherwise as they came, JSON or not. Every method may raise the errors of `closeknit.kube.errors`.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -80,7 +80,7 @@ class WatchEvent:
 
 
 class Api(Protocol):
-    """The API server. Two implementations: `closeknit.kube.http.HttpApi`, and in memory under tests/faults."""
+    """The API server. Two implementations: `closeknit.kube.http.http_api.HttpApi`, and in memory under tests/faults."""
 
     async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> JsonObject:
         """The object. Raises NotFound."""

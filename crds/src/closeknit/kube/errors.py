@@ -24,7 +24,7 @@ import msgspec
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StatusCause:
     """One reason of a refusal: which field, what is wrong with it."""
 
     reason: str
@@ -41,7 +41,7 @@ class ApiError(Exception):
         *,
         code: int = 0,
         reason: str = "",
-        causes: tuple[Cause, ...] = (),
+        causes: tuple[StatusCause, ...] = (),
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
@@ -154,6 +154,10 @@ def error_from_status(code: int, body: bytes, retry_after_s: float | None = None
         status.message or f"the API server answered {code}",
         code=code,
         reason=status.reason,
-        causes=tuple(Cause(c.reason, c.field, c.message) for c in details.causes),
+        causes=tuple(StatusCause(c.reason, c.field, c.message) for c in details.causes),
         retry_after_s=retry_after_s if retry_after_s is not None else details.retryAfterSeconds,
     )
+
+
+class LoginError(Exception):
+    """There is no way to the cluster; the message is one line for a person."""

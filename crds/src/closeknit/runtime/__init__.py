@@ -1,1 +1,4 @@
-"""What every closeknit process needs around its work: log lines, a web server, who may read it, the loop's lag."""
+"""What each process needs around its work: log lines, a web server, who may read it, the event loop's lag.
+
+Invariant: it knows nothing of what the process does.
+"""

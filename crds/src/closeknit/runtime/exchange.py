@@ -14,7 +14,7 @@ MAX_HEAD_BYTES = 8192  # request line and headers: a token takes one or two thou
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """What is asked: a path without its query, and headers by lower-cased name, the first of each."""
 
     path: str
@@ -44,7 +44,7 @@ class Reply:
         return ("\r\n".join(lines) + "\r\n\r\n").encode() + self.text
 
 
-Handler = Callable[[Request], Awaitable[Reply]]
+Handler = Callable[[HttpRequest], Awaitable[Reply]]
 
 
 class Exchange(asyncio.Protocol):
@@ -107,9 +107,9 @@ class Exchange(asyncio.Protocol):
             self._is_asked = True
             assert self._transport is not None  # noqa: S101 - it brought the bytes
             address = str((self._transport.get_extra_info("peername") or ("",))[0])
-            self._task = asyncio.ensure_future(self._answered(handler, Request(path, self._headers, address)))
+            self._task = asyncio.ensure_future(self._answered(handler, HttpRequest(path, self._headers, address)))
 
-    async def _answered(self, handler: Handler, request: Request) -> None:
+    async def _answered(self, handler: Handler, request: HttpRequest) -> None:
         try:
             reply = await handler(request)
         except Exception:

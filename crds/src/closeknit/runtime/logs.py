@@ -9,7 +9,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-from closeknit.api.printable import printable
+from closeknit.api.text.printable import printable
 
 MOST = 8192  # characters of a message or a fact; an API server's refusal of a large object quotes much of it
 # What every LogRecord has by itself; everything else came in by `extra`.

@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
-from closeknit.runtime.exchange import Exchange, Handler, Reply, Request
+from closeknit.runtime.exchange import Exchange, Handler, HttpRequest, Reply
 from closeknit.runtime.proxied import PROXIED
 from closeknit.runtime.turnstile import Turnstile
 
@@ -70,13 +70,13 @@ class WebServer:
         assert self._listener is not None  # noqa: S101 - since start
         return int(self._listener.sockets[0].getsockname()[1])
 
-    async def _healthz(self, _: Request) -> Reply:
+    async def _healthz(self, _: HttpRequest) -> Reply:
         return _verdict(self._vitals.faults(), 500)
 
-    async def _readyz(self, _: Request) -> Reply:
+    async def _readyz(self, _: HttpRequest) -> Reply:
         return _verdict(self._vitals.gaps(), 503)
 
-    async def _show_metrics(self, request: Request) -> Reply:
+    async def _show_metrics(self, request: HttpRequest) -> Reply:
         if self._access is not None:
             authorization = request.headers.get("authorization") or request.headers.get(PROXIED.lower())
             status = await self._access.status(authorization, request.path, request.address)

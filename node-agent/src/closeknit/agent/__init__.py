@@ -1,1 +1,4 @@
-"""The node agent: reads one machine and publishes what it read."""
+"""The node agent: reads one machine and publishes what it read.
+
+Invariant: it writes its own Node's labels and its own NodeTopology alone.
+"""

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from closeknit.agent.discovery.driver import failure
-from closeknit.agent.discovery.dump import encode
-from closeknit.agent.recorded import RecordedSource
-from closeknit.agent.source import Source, SourceError
-from closeknit.agent.trimmed import give_back
+from closeknit.agent.discovery.health.driver import failure
+from closeknit.agent.discovery.readings.dump import encode
+from closeknit.agent.sources.recorded import RecordedSource
+from closeknit.agent.sources.source import Source, SourceError
 from closeknit.api.nodetopology import Method
 from closeknit.runtime import logs
 from closeknit.runtime.address import Address
+from closeknit.runtime.trimmed import give_back
 
 if TYPE_CHECKING:
-    from closeknit.agent.agent import Agent
-    from closeknit.agent.kubelet.source import Kubelet
+    from closeknit.agent.kubelet.kubelet_source import KubeletSource
+    from closeknit.agent.node_agent import Agent
     from closeknit.kube.api import Api
 
 # With the 3 s for a GPU that hangs less than 10 s until anything is told; the states of 144 links take 16 ms of a core.
@@ -46,7 +46,7 @@ class SourceName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class AgentSpec:
     """One agent of this process."""
 
     node: str
@@ -130,10 +130,10 @@ def write_dump(
         print(f"closeknit-agent: no GPU could be read: {failed.message}", file=sys.stderr)
 
 
-async def _run_all(members: Sequence[Member], interval_s: float, address: Address | None) -> None:
-    from closeknit.agent.agent import Agent  # noqa: PLC0415 -- `dump` runs where the Kubernetes client is not installed
+async def _run_all(members: Sequence[AgentSpec], interval_s: float, address: Address | None) -> None:
+    from closeknit.agent.node_agent import Agent  # noqa: PLC0415 -- `dump` runs where the Kubernetes client is not installed
     from closeknit.agent.publish import Publisher  # noqa: PLC0415
-    from closeknit.kube.http import HttpApi  # noqa: PLC0415
+    from closeknit.kube.http.http_api import HttpApi  # noqa: PLC0415
 
     agent_version = _version()
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
@@ -156,23 +156,23 @@ async def _run_all(members: Sequence[Member], interval_s: float, address: Addres
         give_back()
 
 
-def _kubelet(stack: AsyncExitStack, socket: Path, api: "Api", member: Member) -> "Kubelet":
+def _kubelet(stack: AsyncExitStack, socket: Path, api: "Api", member: AgentSpec) -> "KubeletSource":
     """The kubelet of the member's node, asked until the stack ends."""
     # An agent that does not ask needs not its client, which takes 4 MB.
+    from closeknit.agent.kubelet.kubelet_source import KubeletSource  # noqa: PLC0415
     from closeknit.agent.kubelet.pod_resources import PodResources  # noqa: PLC0415
     from closeknit.agent.kubelet.slices import gpu_uuids  # noqa: PLC0415
-    from closeknit.agent.kubelet.source import Kubelet  # noqa: PLC0415
 
     pods = PodResources(socket)
     stack.callback(pods.close)
-    return Kubelet(pods, partial(gpu_uuids, api, member.node), member.pod)
+    return KubeletSource(pods, partial(gpu_uuids, api, member.node), member.pod)
 
 
-async def _serve(stack: AsyncExitStack, address: Address, member: Member, agent: "Agent", user_agent: str) -> None:
+async def _serve(stack: AsyncExitStack, address: Address, member: AgentSpec, agent: "Agent", user_agent: str) -> None:
     """Serves health and live values until the stack ends."""
     # An agent that serves nothing needs none of their memory.
     from closeknit.agent.metrics import GpuMetrics  # noqa: PLC0415
-    from closeknit.kube.http import HttpApi  # noqa: PLC0415
+    from closeknit.kube.http.http_api import HttpApi  # noqa: PLC0415
     from closeknit.runtime.access import Access  # noqa: PLC0415
     from closeknit.runtime.web import WebServer  # noqa: PLC0415
 
@@ -198,7 +198,7 @@ def _source(
     """The source that the options name. Raises ValueError and SourceError."""
     match name:
         case SourceName.NVML:
-            from closeknit.agent.hardware import HardwareSource  # noqa: PLC0415 -- needs nvidia-ml-py
+            from closeknit.agent.sources.hardware import HardwareSource  # noqa: PLC0415 -- needs nvidia-ml-py
 
             return HardwareSource(root)
         case SourceName.RECORDED:
@@ -206,14 +206,14 @@ def _source(
                 raise ValueError("--source recorded needs --dump FILE")
             return RecordedSource(dump_file)
         case SourceName.SIMULATED:
-            from closeknit.agent.simulated import SimulatedSource, load_faults, load_profile  # noqa: PLC0415 -- needs ryaml
+            from closeknit.agent.sources.simulated import SimulatedSource, load_faults, load_profile  # noqa: PLC0415 -- needs ryaml
 
             if profile is None:
                 raise ValueError("--source simulated needs --profile NAME")
             return SimulatedSource(load_profile(profile), node, load_faults(faults), root)
 
 
-def _check(member: Member) -> None:
+def _check(member: AgentSpec) -> None:
     """What cannot work at all is said before anything is written. Raises SourceError and ValueError."""
     if member.source.method is not Method.NVML:  # hardware that cannot be read is published as such
         member.source.read()
@@ -230,19 +230,19 @@ def _address(text: str | None, *, is_fleet: bool) -> Address | None:
 
 def _member(
     node: str | None, kubeconfig: Path | None, source: Source, pod_resources: Path | None, pod: str | None
-) -> Member:
+) -> AgentSpec:
     if not node:
         raise ValueError("which Node is this? Give --node NAME, or set NODE_NAME")
     namespace, parted, name = (pod or "").partition("/")
     if pod is not None and not (namespace and parted and name):
         raise ValueError(f"--pod wants NAMESPACE/NAME, and not {pod!r}")
-    return Member(node, source, kubeconfig, pod_resources, (namespace, name) if pod is not None else None)
+    return AgentSpec(node, source, kubeconfig, pod_resources, (namespace, name) if pod is not None else None)
 
 
-def _fleet(path: Path) -> list[Member]:
-    from closeknit.agent.fleet import load_fleet  # noqa: PLC0415 -- needs ryaml
+def _fleet(path: Path) -> list[AgentSpec]:
+    from closeknit.agent.sources.fleet import load_fleet  # noqa: PLC0415 -- needs ryaml
 
-    return [Member(node.name, source, Path(node.kubeconfig)) for node, source in load_fleet(path)]
+    return [AgentSpec(node.name, source, Path(node.kubeconfig)) for node, source in load_fleet(path)]
 
 
 def _version() -> str | None:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from closeknit.agent.discovery.live import LiveGpu
-from closeknit.agent.source import Source
+from closeknit.agent.discovery.readings.activity import LiveGpu
+from closeknit.agent.sources.source import Source
 
 FRESH_S = 1.0  # however many ask, the driver is asked once a second
 

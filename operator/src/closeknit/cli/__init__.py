@@ -1,1 +1,4 @@
-"""The closeknit command."""
+"""The `closeknit` command.
+
+Invariant: a folder is a command; it decides by the operator's own functions.
+"""

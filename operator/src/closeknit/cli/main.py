@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.completion import completion_init, get_completion_script
 
-from closeknit.cli.bad_input import BadInput
-from closeknit.cli.given import Reach, check_read_once
-from closeknit.cli.not_there import NotThere
-from closeknit.cli.outlet import answering
+from closeknit.cli.input.bad_input import BadInput
+from closeknit.cli.input.given import Reach, check_read_once
+from closeknit.cli.input.not_there import NotThere
+from closeknit.cli.output.outlet import answering
 
 if TYPE_CHECKING:
-    from closeknit.cli.plan import Placed, Refused
+    from closeknit.cli.plan.decided import Placed, PlanRefused
 
 PROGRAM = "closeknit"
 BAD_INPUT = 2
@@ -130,41 +130,41 @@ def plan(
     """
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from closeknit.cli import report  # noqa: PLC0415
-    from closeknit.cli.plan import Refused  # noqa: PLC0415
+    from closeknit.cli.plan import plan_json  # noqa: PLC0415
+    from closeknit.cli.plan.decided import PlanRefused  # noqa: PLC0415
 
     with _refusals():
         if cluster is None:
             import asyncio  # noqa: PLC0415
 
-            from closeknit.cli import asking  # noqa: PLC0415
+            from closeknit.cli.live import asking  # noqa: PLC0415
 
             answer = asyncio.run(asking.plan(job, Reach(kubeconfig, context, namespace), datetime.now(UTC)))
         else:
             Reach(kubeconfig, context).check_not_asked("--cluster")
             answer = _planned(job, cluster, namespace)
     if output is Output.JSON:
-        print(report.as_json(answer))
+        print(plan_json.as_json(answer))
     else:
         from rich.console import Console  # noqa: PLC0415 - programs need not wait for it
 
-        from closeknit.cli.table import print_table  # noqa: PLC0415
+        from closeknit.cli.plan.plan_table import print_table  # noqa: PLC0415
 
         print_table(answer, Console())
-    if isinstance(answer, Refused):
+    if isinstance(answer, PlanRefused):
         raise typer.Exit(DOES_NOT_FIT)
 
 
-def _planned(job: Path, cluster: Path, namespace: str | None) -> "Placed | Refused":
+def _planned(job: Path, cluster: Path, namespace: str | None) -> "Placed | PlanRefused":
     """The decision from files. Raises BadInput."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from closeknit.cli import objects  # noqa: PLC0415
-    from closeknit.cli.plan import plan as decide  # noqa: PLC0415
+    from closeknit.cli.input import cluster_file  # noqa: PLC0415
+    from closeknit.cli.plan.decided import plan as decide  # noqa: PLC0415
 
     check_read_once({"--filename": job, "--cluster": cluster})
-    written = objects.training_job(job, namespace)
-    found = objects.cluster_file(cluster)
+    written = cluster_file.training_job(job, namespace)
+    found = cluster_file.cluster_file(cluster)
     written.check_admitted(found.lifted)
     return decide(written.job, found.objects, datetime.now(UTC))
 
@@ -193,10 +193,10 @@ def simulate(
     """
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from closeknit.cli.simulate.command import Asked, simulate  # noqa: PLC0415
+    from closeknit.cli.simulate.command import SimulateArguments, simulate  # noqa: PLC0415
 
     with _refusals():
-        account = simulate(Asked(trace, cluster, plot), datetime.now(UTC), is_json=output is Output.JSON)
+        account = simulate(SimulateArguments(trace, cluster, plot), datetime.now(UTC), is_json=output is Output.JSON)
     if account.never:
         raise typer.Exit(DOES_NOT_FIT)
 
@@ -234,11 +234,11 @@ def env(  # noqa: PLR0913 - one for each option
     """
     import asyncio  # noqa: PLC0415
 
-    from closeknit.cli.env.command import Asked, show  # noqa: PLC0415
+    from closeknit.cli.env.command import EnvArguments, show  # noqa: PLC0415
 
     reach = Reach(kubeconfig, context, namespace, everywhere)
     with _refusals():
-        asyncio.run(show(Asked(job, file, cluster, reach, node_rank), is_json=output is Output.JSON))
+        asyncio.run(show(EnvArguments(job, file, cluster, reach, node_rank), is_json=output is Output.JSON))
 
 
 @app.command()
@@ -276,10 +276,10 @@ def topology(
     """
     import asyncio  # noqa: PLC0415
 
-    from closeknit.cli.topology.command import Asked, show  # noqa: PLC0415
+    from closeknit.cli.topology.command import TopologyArguments, show  # noqa: PLC0415
 
     with _refusals():
-        asyncio.run(show(Asked(node, file, smi, Reach(kubeconfig, context), live), form.value))
+        asyncio.run(show(TopologyArguments(node, file, smi, Reach(kubeconfig, context), live), form.value))
 
 
 @app.command()

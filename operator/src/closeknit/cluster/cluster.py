@@ -12,13 +12,24 @@ from closeknit.api.names import GPU_RESOURCE, HOST_LEVEL, IMEX_CHANNELS, JobKey
 from closeknit.api.nodetopology_status import TrafficPath
 from closeknit.api.objects import ClusterTopology, TrainingJob
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.beats import STALE_AFTER
-from closeknit.cluster.booking import Booking
-from closeknit.cluster.dra import ResourceClaim
-from closeknit.cluster.draft import after
-from closeknit.cluster.forest import Forest
-from closeknit.cluster.job import InvalidJob, is_whole
-from closeknit.cluster.kept import (
+from closeknit.cluster.booking.booking import Booking
+from closeknit.cluster.booking.job import InvalidJob, is_whole
+from closeknit.cluster.forest.forest import Forest
+from closeknit.cluster.job_volumes import NO_VOLUMES, Awaited, Volumes, awaited, volumes_of
+from closeknit.cluster.network.levels import Levels
+from closeknit.cluster.node.node import NodeView
+from closeknit.cluster.node.slice_pools import uuid_of
+from closeknit.cluster.node.users import GpuUser
+from closeknit.cluster.node.view import node_view
+from closeknit.cluster.objects.agent_report import ReportedAllocation
+from closeknit.cluster.objects.dra import ResourceClaim
+from closeknit.cluster.objects.node_objects import DeviceClass
+from closeknit.cluster.objects.pod_requests import Amounts
+from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from closeknit.cluster.persistent.heartbeats import STALE_AFTER
+from closeknit.cluster.persistent.table import EMPTY, ObjectKey
+from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.store.indexes import (
     ALLOCATIONS,
     BOOKINGS,
     CLAIMS,
@@ -37,20 +48,9 @@ from closeknit.cluster.kept import (
     VOLUME_CLAIMS,
     VOLUMES,
 )
-from closeknit.cluster.kinds import Change, ClusterObject, change
-from closeknit.cluster.levels import Levels
-from closeknit.cluster.node import NodeView
-from closeknit.cluster.objects import DeviceClass
-from closeknit.cluster.pod import Pod
-from closeknit.cluster.pool import uuid_of
-from closeknit.cluster.report import Allocation
-from closeknit.cluster.requests import Amounts
-from closeknit.cluster.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from closeknit.cluster.table import EMPTY, ObjectKey
-from closeknit.cluster.tables import Tables
-from closeknit.cluster.takers import Taker
-from closeknit.cluster.view import node_view
-from closeknit.cluster.volumes import NO_VOLUMES, Awaited, Volumes, awaited, volumes_of
+from closeknit.cluster.store.kinds import ClusterObject, ObjectChange, change
+from closeknit.cluster.store.next_version import after
+from closeknit.cluster.store.object_tables import ObjectTables
 
 _Pairs = list[tuple[NodeView | None, NodeView | None]]
 
@@ -98,7 +98,7 @@ class Cluster:
     storage_classes: Mapping[str, StorageClass] = EMPTY
     now: datetime | None = field(default=None, compare=False)
     """The moment that staleness was judged at; None: no agent is stale."""
-    _tables: Tables = field(default_factory=Tables, compare=False, repr=False)
+    _tables: ObjectTables = field(default_factory=ObjectTables, compare=False, repr=False)
     _grown: _Grown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ class Cluster:
         """A cluster with nothing in it."""
         return cls()
 
-    def after(self, changes: Iterable[Change]) -> "Cluster":
+    def after(self, changes: Iterable[ObjectChange]) -> "Cluster":
         """The cluster after these changes, in their order; it shares what they do not touch."""
         old = self._tables
         tables, touched = after(old, changes)
@@ -175,7 +175,7 @@ class Cluster:
         nodes = Map(self.nodes).update({view.name: view for _, view in pairs if view is not None})
         return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
 
-    def takers(self, node: str) -> tuple[Taker, ...]:
+    def takers(self, node: str) -> tuple[GpuUser, ...]:
         """Who takes what of a node, but for Lodgers: Pods, and shares that are booked for Pods to come, in their
         order."""
         return self._tables.takers(node)
@@ -254,7 +254,7 @@ class Cluster:
         """Whether the agent of a node tells the same of its containers, for sure."""
         return self._tables.all(ALLOCATIONS).get(node) is other._tables.all(ALLOCATIONS).get(node)
 
-    def _told_of(self, pod: Pod) -> Iterator[Allocation]:
+    def _told_of(self, pod: Pod) -> Iterator[ReportedAllocation]:
         return (
             entry
             for entry in self._tables.all(ALLOCATIONS).get(pod.node) or ()
@@ -311,7 +311,7 @@ class Cluster:
         assert grown is not None  # noqa: S101 - __post_init__ sees to it, for the type checker
         return grown.forest
 
-    def _with(self, tables: Tables, levels: Levels, touched: Iterable[str], now: datetime | None) -> "Cluster":
+    def _with(self, tables: ObjectTables, levels: Levels, touched: Iterable[str], now: datetime | None) -> "Cluster":
         old = self._tables
         priorities, default_priority = self.priorities, self.default_priority
         if tables.all(PRIORITIES) is not old.all(PRIORITIES):
@@ -350,7 +350,7 @@ class Cluster:
         )
 
     def _views(
-        self, tables: Tables, levels: Levels, touched: Iterable[str], now: datetime | None
+        self, tables: ObjectTables, levels: Levels, touched: Iterable[str], now: datetime | None
     ) -> tuple[Mapping[str, NodeView], _Pairs]:
         """The views of all nodes, and old and new view of each that has changed."""
         nodes = self.nodes if isinstance(self.nodes, Map) else Map(self.nodes)
@@ -385,4 +385,4 @@ def _imex_with(classes: Mapping[str, DeviceClass]) -> frozenset[Binding]:
 def build(objects: Iterable[ClusterObject], *, volumes_are_known: bool = True) -> Cluster:
     """The cluster of these objects; of two of one kind and name the later counts. `volumes_are_known` is whether they
     hold every claim that there is: else nothing is said of any."""
-    return Cluster(_tables=Tables(volumes_are_known=volumes_are_known)).after(map(change, objects))
+    return Cluster(_tables=ObjectTables(volumes_are_known=volumes_are_known)).after(map(change, objects))

@@ -1,1 +1,4 @@
-"""The process around the decisions: reflectors in, one scheduling loop, writes out."""
+"""The operator's process: kopf shell, scheduling loop, metrics, health.
+
+Invariant: one loop is the only writer; a handler only wakes it.
+"""

@@ -4,8 +4,8 @@ import logging
 from typing import Any
 
 from closeknit.api.trainingjob_status import TrainingJobStatus
-from closeknit.cluster.booking import assignments, names
-from closeknit.lifecycle.plan import Plan
+from closeknit.cluster.booking.booking import assignments, names
+from closeknit.lifecycle.writes.plan import Plan
 
 _log = logging.getLogger(__name__)
 

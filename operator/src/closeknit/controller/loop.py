@@ -12,28 +12,28 @@ from math import inf
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
-from closeknit.cluster.booking import booking
+from closeknit.cluster.booking.booking import booking
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.domain import Domain
-from closeknit.cluster.kinds import Stream
+from closeknit.cluster.forest.domain import Domain
+from closeknit.cluster.store.kinds import Stream
 from closeknit.controller.decisions import log_decision
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.sight import Sight
 from closeknit.controller.templates import TemplateReader
 from closeknit.controller.turn import DELETION_SEEN_S, Turn, deletions, versions
 from closeknit.controller.worker import Worker
-from closeknit.controller.writes import Writes
+from closeknit.controller.writes.writes import Writes
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
-from closeknit.lifecycle.advice import Advisor
-from closeknit.lifecycle.answers import NOTHING, Answers, after
-from closeknit.lifecycle.asked import Schedule
-from closeknit.lifecycle.decision import Decision, decide
-from closeknit.lifecycle.invalid import BROKEN_PAUSE_S, erred
-from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.plan import Plan
-from closeknit.lifecycle.results import PASSING, Failed, Failure, Result, Stored, unfinished
-from closeknit.placement.tables import Tables
+from closeknit.lifecycle.unreadable import BROKEN_PAUSE_S, erred
+from closeknit.lifecycle.writes.answers import NOTHING, Answers, after
+from closeknit.lifecycle.writes.plan import Plan
+from closeknit.lifecycle.writes.results import PASSING, DenialKind, Failed, Result, StatusStored, unfinished
+from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.decision import Decision, decide
+from closeknit.scheduling.memo.advice import Advisor
+from closeknit.scheduling.memo.entries import Schedule
+from closeknit.scheduling.memo.memory import Memory
 
 COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound within milliseconds of each other
 # Looking and deciding take a twenty-fifth of the time at most while changes pour in: with a gang of 512 that starts,
@@ -266,9 +266,9 @@ class SchedulingLoop:
             self._answers[plan.uid] = after(self._answers.get(plan.uid, NOTHING), plan, results, self._now())
             seen = versions(results)
             for result in results:
-                if isinstance(result, Stored):
+                if isinstance(result, StatusStored):
                     self._stored(plan, before, meant, result.version)
-                elif isinstance(result, Failed) and result.action is None and result.denial.failure is Failure.LOST:
+                elif isinstance(result, Failed) and result.action is None and result.denial.failure is DenialKind.LOST:
                     seen[Stream.TRAINING_JOBS] = await self._asked(plan)
             turn.versions = seen
             turn.deleted = deletions(results)
@@ -320,7 +320,10 @@ class SchedulingLoop:
             self._failures.pop(plan.job, None)
             return
         failures = self._failures[plan.job] = self._failures.get(plan.job, 0) + 1
-        if denial.failure not in {Failure.CONFLICT, Failure.NOT_FOUND}:  # somebody was quicker, or the job is gone
+        if denial.failure not in {
+            DenialKind.CONFLICT,
+            DenialKind.NOT_FOUND,
+        }:  # somebody was quicker, or the job is gone
             _log.warning("a write failed and is tried again", extra={"job": plan.job, "error": denial.message})
         turn.is_kept = denial.failure in PASSING and failures < PATIENCE_FAILURES
         pause_s = self._backoff.pause_s(failures, denial.retry_after_s)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from closeknit.controller import shell
 from closeknit.controller.process import Process
-from closeknit.kube.http import HttpApi
-from closeknit.kube.login import LoginError
+from closeknit.kube.errors import LoginError
+from closeknit.kube.http.http_api import HttpApi
 from closeknit.runtime import logs
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address

@@ -12,12 +12,12 @@ from prometheus_client.process_collector import ProcessCollector
 from closeknit.api.names import ConditionReason, ConditionType
 from closeknit.api.trainingjob_status import State, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import ClusterObject
+from closeknit.cluster.store.kinds import ClusterObject
 from closeknit.controller.sight import Sight
 from closeknit.kube.reflector import Reflector
-from closeknit.lifecycle.conditions import found
-from closeknit.lifecycle.plan import Plan
+from closeknit.lifecycle.status.conditions import found
 from closeknit.lifecycle.topology_status import is_silent
+from closeknit.lifecycle.writes.plan import Plan
 from closeknit.placement.fragmentation import Fragmentation
 
 OTHER = "Other"

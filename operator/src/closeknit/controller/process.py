@@ -15,7 +15,7 @@ from closeknit.controller.metrics import Metrics, totals
 from closeknit.controller.sight import Sight
 from closeknit.controller.vitals import OperatorVitals
 from closeknit.controller.worker import ThreadWorker
-from closeknit.controller.writes import Writes
+from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import Api
 from closeknit.lifecycle.topology_status import silences, topology_news
 from closeknit.placement.fragmentation import fragmentation

@@ -12,7 +12,7 @@ from typing import Any
 import kopf
 
 from closeknit.api.names import GROUP, VERSION
-from closeknit.cluster.kinds import BY_STREAM, Stream
+from closeknit.cluster.store.kinds import BY_STREAM, Stream
 from closeknit.controller.process import Process, ended
 from closeknit.kube.backoff import Backoff
 
@@ -66,7 +66,7 @@ async def run(process: Process) -> None:
 
     @kopf.on.login(registry=registry, id="login")
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        # The same order as in closeknit.kube.login: a kubeconfig, then the Pod's own account.
+        # The same order as in closeknit.kube.login.login: a kubeconfig, then the Pod's own account.
         return kopf.login_with_kubeconfig(**kwargs) or kopf.login_with_service_account(**kwargs)
 
     # kopf decodes what it watches by json, and what that cannot do ends it. So it watches no kind whose schema keeps

@@ -8,15 +8,15 @@ from functools import partial
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking.job import is_whole, without_templates
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.dra import ResourceClaim
-from closeknit.cluster.job import is_whole, without_templates
-from closeknit.cluster.kinds import BY_STREAM, KINDS, Change, ClusterObject, Kind, Stream
-from closeknit.cluster.pod import Pod
-from closeknit.cluster.report import AgentReport
-from closeknit.controller.resources import TRAINING_JOBS
+from closeknit.cluster.objects.agent_report import AgentReport
+from closeknit.cluster.objects.dra import ResourceClaim
+from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.store.kinds import BY_STREAM, KINDS, ClusterObject, Kind, ObjectChange, Stream
 from closeknit.controller.templates import Templates
 from closeknit.controller.worker import Worker
+from closeknit.controller.writes.resources import TRAINING_JOBS
 from closeknit.kube.api import Api, Key, Resource
 from closeknit.kube.errors import NotFound
 from closeknit.kube.reflector import Event, Reflector
@@ -48,7 +48,7 @@ class Sight:
         self._api = api
         self._templates = Templates()
         self._on_change = on_change
-        self._changes: list[Change] = []
+        self._changes: list[ObjectChange] = []
         self._assumed: set[JobKey] = set()
         self._machines: dict[str, Machine | None] = {}
         self._later: asyncio.TimerHandle | None = None
@@ -76,7 +76,7 @@ class Sight:
     def assume(self, job: TrainingJob) -> None:
         """From now on the job is as given."""
         self._assumed.add(job.key)
-        self._changes.append(Change(Stream.TRAINING_JOBS, (job.key.namespace, job.key.name), job))
+        self._changes.append(ObjectChange(Stream.TRAINING_JOBS, (job.key.namespace, job.key.name), job))
 
     def go_on_from(self, booked: Cluster) -> None:
         """Has the next look follow from this: from the last one with bookings of jobs that are all assumed by now. What
@@ -89,7 +89,7 @@ class Sight:
             self._assumed.discard(job)
             key = Key(job.namespace, job.name)
             shown = self.reflectors[Stream.TRAINING_JOBS].objects.get(key)
-            self._changes.append(Change(Stream.TRAINING_JOBS, key, shown))
+            self._changes.append(ObjectChange(Stream.TRAINING_JOBS, key, shown))
 
     def has_seen(self, source: Stream, version: str) -> bool:
         """Whether the stream has passed this resourceVersion. Versions of one resource are decimal and count up."""
@@ -163,7 +163,7 @@ class Sight:
     def _show(self, job: TrainingJob) -> None:
         key = Key(job.key.namespace, job.key.name)
         self.reflectors[Stream.TRAINING_JOBS].put(key, job)
-        self._changes.append(Change(Stream.TRAINING_JOBS, key, job))
+        self._changes.append(ObjectChange(Stream.TRAINING_JOBS, key, job))
 
     def _job(self, document: bytes) -> ClusterObject | None:
         found = BY_STREAM[Stream.TRAINING_JOBS].decode(document)
@@ -193,7 +193,7 @@ class Sight:
                 continue
             if isinstance(event.new, AgentReport) and event.new.machine is not None:
                 self._note(event.new.machine)
-            self._changes.append(Change(source, (event.key.namespace, event.key.name), event.new))
+            self._changes.append(ObjectChange(source, (event.key.namespace, event.key.name), event.new))
             may_wait = may_wait and _job_of(event) in self._assumed
         if not may_wait:
             self._on_change()

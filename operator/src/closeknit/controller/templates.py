@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Set
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.job import is_whole, weight_bytes, without_templates
+from closeknit.cluster.booking.job import is_whole, weight_bytes, without_templates
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
-from closeknit.lifecycle import allowance
+from closeknit.scheduling.policy import allowance
 
 _log = logging.getLogger(__name__)
 

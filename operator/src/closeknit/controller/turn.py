@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from closeknit.api.names import JobKey
-from closeknit.cluster.kinds import Stream
+from closeknit.cluster.store.kinds import Stream
 from closeknit.controller.sight import Sight
-from closeknit.lifecycle.child_kinds import CHILD_KINDS
-from closeknit.lifecycle.results import Created, Deleted, Exists, Result, Stopped, Stored
+from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
+from closeknit.lifecycle.writes.results import Created, Deleted, Exists, Result, StatusStored, Stopped
 
 DELETION_SEEN_S = 5.0  # a deletion that is not seen by then is asked for again
 
@@ -44,7 +44,7 @@ def versions(results: Iterable[Result]) -> dict[Stream, str]:
     newest: dict[Stream, str] = {}
     for result in results:
         match result:
-            case Stored(version=version):
+            case StatusStored(version=version):
                 source: Stream | None = Stream.TRAINING_JOBS
             case Created(manifest, version, is_probe=False) | Exists(manifest, version=version, is_probe=False):
                 source = CHILD_KINDS[manifest["kind"]].stream

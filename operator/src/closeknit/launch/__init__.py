@@ -1,1 +1,4 @@
-"""From a placement to Pods: launch contracts, NCCL and RDMA settings, manifests. Pure."""
+"""A booking as Pods: contracts of frameworks, NCCL and RDMA settings, manifests. Pure.
+
+Invariant: the same booking gives the same manifests, byte for byte.
+"""

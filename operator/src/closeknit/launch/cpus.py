@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from closeknit.api.quantity import quantity
+from closeknit.api.text.quantity import quantity
 
 QUANTITY_MAX_LENGTH = 32  # as closeknit.api bounds quantities; a longer text is for the API server to refuse
 

@@ -22,7 +22,7 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import PodTemplate
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.exposure import asked
+from closeknit.cluster.objects.nic_exposure import asked
 from closeknit.launch.member import Member
 from closeknit.launch.network import Net, net, share_nvlink
 from closeknit.launch.platform import Platform

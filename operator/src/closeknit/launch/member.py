@@ -6,8 +6,8 @@ from closeknit.api.clustertopology import SriovNetwork
 from closeknit.api.names import CLAIMED_PREFIX, GKE_NETWORK_PREFIX, GPU_DRA_DRIVER, GPU_RESOURCE, Role
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.exposure import Exposure, exposure
-from closeknit.cluster.kubelet import UNTOLD, Kubelet
+from closeknit.cluster.objects.kubelet import UNTOLD, KubeletPolicies
+from closeknit.cluster.objects.nic_exposure import NicExposure, nic_exposure
 from closeknit.launch.platform import Platform
 
 
@@ -47,10 +47,10 @@ class Member:
     """Transport of the NICs."""
     usable: frozenset[Transport] = frozenset()
     """Transports of all the node's NICs that NCCL could use, whether its Pod gets them or not."""
-    offered: Exposure | None = None
+    offered: NicExposure | None = None
     """How the node offers NICs to Pods, whether this one gets them or not."""
     platform: Platform | None = None
-    kubelet: Kubelet = UNTOLD
+    kubelet: KubeletPolicies = UNTOLD
     """What that of its node promises of CPUs and memory."""
     hides_levels: bool = False
     """Whether the node's machine is not believed what it shows of distances between GPUs and NICs."""
@@ -67,7 +67,7 @@ class Member:
         """The resources that its Pod gets its NICs by; none where it claims them."""
         if self.rdma_resource is None or self.nic_addresses:
             return ()
-        if exposure(self.rdma_resource) is Exposure.GKE:
+        if nic_exposure(self.rdma_resource) is NicExposure.GKE:
             return tuple(f"{GKE_NETWORK_PREFIX}{network}" for network in self.networks)
         if self.has_functions:
             return tuple(each.resource for each in self.functions)
@@ -76,7 +76,7 @@ class Member:
     @property
     def has_functions(self) -> bool:
         """Whether its Pod gets its NICs by networks of SR-IOV functions."""
-        return exposure(self.rdma_resource or "") is Exposure.SRIOV
+        return nic_exposure(self.rdma_resource or "") is NicExposure.SRIOV
 
     @property
     def is_claimed(self) -> bool:

@@ -10,11 +10,11 @@ from typing import Any
 from closeknit.api.affinity import required_node_affinity
 from closeknit.api.names import CLAIMED_PREFIX, GPU_RESOURCE, GROUP, MIG_RESOURCE_PREFIX, TRAINER_CONTAINER
 from closeknit.api.objects import TrainingJob
-from closeknit.api.opaque import MalformedError, found, list_at, object_at, objects_at, short
+from closeknit.api.text.opaque import MalformedError, found, list_at, object_at, objects_at, short
 from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, PackedTemplate, PodTemplate, RdmaPolicy, TemplateMetadata
-from closeknit.cluster.exposure import asked, exposure
-from closeknit.cluster.requests import needs
-from closeknit.cluster.volumes import CLAIMS, MOST_VOLUMES
+from closeknit.cluster.job_volumes import CLAIMS, MOST_VOLUMES
+from closeknit.cluster.objects.nic_exposure import asked, nic_exposure
+from closeknit.cluster.objects.pod_requests import needs
 
 CLAIM = "gpus"  # name of our claim inside the Pod
 NIC_CLAIM = "closeknit-nics"  # the same, where it is on NICs alone
@@ -272,7 +272,7 @@ def _fault_of_nics(template: PodTemplate) -> str | None:
     """Whether the template of a job that may talk over RDMA asks for none of what it would be given."""
     wanted = {name for name, _ in needs(template.spec)}
     for resource in sorted({*asked(template.spec)} - wanted):
-        if exposure(resource) is not None and not resource.startswith(CLAIMED_PREFIX):
+        if nic_exposure(resource) is not None and not resource.startswith(CLAIMED_PREFIX):
             return (
                 f"{SPEC} asks for none of {short(resource)}, which closeknit gives to Pods that talk over RDMA: remove "
                 "it, and set network.rdma: Disabled for a job without"

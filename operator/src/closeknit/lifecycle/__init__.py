@@ -1,2 +1,4 @@
-"""Who gets GPUs, and what follows for each job: `schedule` gives a verdict on every job, `follow` the Plan that brings
-one job's objects to its verdict. Pure and level-triggered."""
+"""One job brought to its verdict: attempts, health, status, writes. Pure.
+
+Invariant: level-triggered: a Plan follows from what is stored now.
+"""

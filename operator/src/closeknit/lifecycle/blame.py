@@ -1,7 +1,7 @@
 """Whose fault it is, and what follows: the closed table of all that schedulers, kubelets, the API server and device
 drivers say of a job's Pods. docs/blame.md is generated from it.
 
-`closeknit.cluster.symptoms` reads the words, and everything that ends an attempt looks here for what comes of it.
+`closeknit.cluster.pods.symptoms` reads the words, and everything that ends an attempt looks here for what comes of it.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from closeknit.api.names import ConditionReason, EndReason, PendingReason
-from closeknit.cluster.symptoms import Symptom
+from closeknit.cluster.pods.symptoms import Symptom
 
 
 class Blame(Enum):
@@ -85,7 +85,7 @@ NOT_READY_AFTER = timedelta(seconds=30)
 # A webhook that is rolled out, or moves to another node, is back within seconds.
 NOT_ANSWERED_AFTER = timedelta(seconds=30)
 SILENT_AFTER = timedelta(minutes=5)  # an image of many gigabytes takes minutes
-UNREADY_AFTER = timedelta(minutes=10)  # as long as data is given to be read, staged and compiled (detour.py)
+UNREADY_AFTER = timedelta(minutes=10)  # as long as data is given to be read, staged and compiled (slow_path.py)
 
 # What ends sooner without a word has most likely not waited for anybody: ranks wait for each other for five minutes and
 # more (c10d and JAX), and what a program gets wrong by itself it does in its first seconds.

@@ -5,29 +5,30 @@ from datetime import timedelta
 
 from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, PendingReason
 from closeknit.api.objects import TrainingJob
-from closeknit.api.opaque import short
+from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
-from closeknit.cluster.booking import Booking, Share, assignments, encoded, names, server_share
+from closeknit.cluster.booking.booking import Booking, BookingShare, assignments, encoded, names, server_share
+from closeknit.cluster.booking.parameter_servers import dealt
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.servers import dealt
-from closeknit.cluster.storage import ONE_POD
-from closeknit.cluster.volumes import Volumes, sources
-from closeknit.launch.environment import Environment, environment
+from closeknit.cluster.job_volumes import Volumes, sources
+from closeknit.cluster.objects.storage import ONE_POD
+from closeknit.launch.environment.environment import Environment, environment
 from closeknit.launch.gang import Gang, Manifest
-from closeknit.launch.oversize import ALWAYS_FIT, oversize
-from closeknit.launch.pod import pod
-from closeknit.lifecycle import creation, statuses
-from closeknit.lifecycle.conditions import moment, stated
-from closeknit.lifecycle.demand import demand
-from closeknit.lifecycle.gangs import Lost, gang
-from closeknit.lifecycle.obstacles import obstacles
-from closeknit.lifecycle.patience import unknown_preference
-from closeknit.lifecycle.pauses import is_between, lingers_from
-from closeknit.lifecycle.plan import Notice, Plan
-from closeknit.lifecycle.shortcoming import harmed, shortcoming
-from closeknit.lifecycle.subject import Subject
-from closeknit.placement.placement import Placement
-from closeknit.placement.words import count
+from closeknit.launch.manifests.oversize import ALWAYS_FIT, oversize
+from closeknit.launch.manifests.pod_manifest import pod
+from closeknit.lifecycle.attempt import creation
+from closeknit.lifecycle.attempt.launched_gang import Lost, gang
+from closeknit.lifecycle.attempt.leftovers import leftovers
+from closeknit.lifecycle.attempt.subject import Subject
+from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.status.conditions import moment, stated
+from closeknit.lifecycle.status.degraded import degradation, harmed
+from closeknit.lifecycle.status.pauses import is_between, lingers_from
+from closeknit.lifecycle.status.preference import unknown_preference
+from closeknit.lifecycle.writes.plan import Notice, Plan
+from closeknit.lifecycle.writes.quota_demand import quota_demand
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.sentences import count
 
 # A quota's count follows the end of a Pod within a second on a quiet control plane; on a busy one that may take longer.
 COUNTED_FOR = timedelta(seconds=30)
@@ -94,13 +95,13 @@ def book(subject: Subject, placement: Placement) -> Plan:
         attempt=number,
         epoch=subject.epoch,
         environment=_environment(found),
-        lacks=shortcoming(made, subject.cluster),
+        lacks=degradation(made, subject.cluster),
         unknown=unknown_preference(job.spec, subject.cluster),
     )
     indexes = range(len(made.members))
-    is_free = not obstacles(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
+    is_free = not leftovers(job, subject.children, subject.cluster, made, indexes)  # else they are made once it is
     children = creation.whole(made, with_others=True)
-    asked = demand(children.manifests, may_be_counted=may_be_counted(subject))
+    asked = quota_demand(children.manifests, may_be_counted=may_be_counted(subject))
     if not is_free:
         children = creation.Creation()
     plan = subject.plan(
@@ -144,11 +145,11 @@ def _servers(job: TrainingJob) -> int:
     return job.spec.parameter_servers.replicas if job.spec.parameter_servers is not None else 0
 
 
-def _shares(job: TrainingJob, placement: Placement) -> tuple[Share, ...]:
+def _shares(job: TrainingJob, placement: Placement) -> tuple[BookingShare, ...]:
     servers, nodes = _servers(job), [share.node for share in placement.shares]
     served = dealt(servers, len(nodes)) if servers else ()
     return tuple(
-        Share(
+        BookingShare(
             node=share.node,
             gpus=share.gpus,
             first_rank=share.first_rank,

@@ -7,25 +7,25 @@ from math import inf
 from closeknit.api.names import EndReason, EventAction, PendingReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
-from closeknit.cluster.booking import booking
+from closeknit.cluster.booking.booking import booking
 from closeknit.cluster.cluster import Cluster
-from closeknit.lifecycle import statuses
-from closeknit.lifecycle.answers import NOTHING, TOLD_AGAIN, Answers, undeleted_words
-from closeknit.lifecycle.attempt import Attempt
-from closeknit.lifecycle.avoided import avoided
+from closeknit.lifecycle.attempt.attempt import Attempt
+from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
+from closeknit.lifecycle.attempt.own_pods import children
+from closeknit.lifecycle.attempt.remains import Remains, remains
+from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.book import book
-from closeknit.lifecycle.children import children
-from closeknit.lifecycle.conditions import stated, timestamp
-from closeknit.lifecycle.ending import succeeded
-from closeknit.lifecycle.invalid import erred
-from closeknit.lifecycle.keep import keep
-from closeknit.lifecycle.patience import patient_until, unknown_preference
-from closeknit.lifecycle.pauses import is_between
-from closeknit.lifecycle.plan import Action, Delete, Plan, Telling
-from closeknit.lifecycle.remains import Remains, remains
-from closeknit.lifecycle.shortcoming import FIXED
-from closeknit.lifecycle.subject import Subject, deletions, empty, seconds_until
-from closeknit.lifecycle.verdict import Book, Cause, Keep, Refusal, Verdict, Wait
+from closeknit.lifecycle.health.ending import succeeded
+from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.status.conditions import stated, timestamp
+from closeknit.lifecycle.status.degraded import FIXED
+from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.status.preference import patient_until, unknown_preference
+from closeknit.lifecycle.tend import tend
+from closeknit.lifecycle.unreadable import erred
+from closeknit.lifecycle.verdict import Book, Keep, Refusal, Verdict, Wait, WaitCause
+from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers, undeleted_words
+from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling
 
 # Reasons that somebody else's GPUs, objects or rights end; the words of all others advise to change the spec.
 _ENDED_BY_OTHERS = frozenset(
@@ -52,7 +52,7 @@ def follow(
     subject = Subject(job, cluster, now, children(job, cluster), answers, epoch)
     match verdict:
         case Keep(booking, is_fit):
-            return keep(Attempt(subject, booking), is_fit=is_fit)
+            return tend(Attempt(subject, booking), is_fit=is_fit)
         case Book(placement):
             return book(subject, placement)
         case Wait(refusal):
@@ -63,27 +63,27 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
     job, now = subject.job, subject.now
     wake_after_s = None if refusal.until is None else seconds_until(refusal.until, now)
     match refusal.cause:
-        case Cause.BEING_DELETED | Cause.PUT_ASIDE:
+        case WaitCause.BEING_DELETED | WaitCause.PUT_ASIDE:
             return empty(job)  # being deleted, its children have it as owner and go with it
-        case Cause.NOT_ASKED:
+        case WaitCause.NOT_ASKED:
             return replace(empty(job), actions=_undone(subject)).woken_at(now, _left(subject).until)
-        case Cause.MISTAKE:
+        case WaitCause.MISTAKE:
             assert refusal.error is not None  # noqa: S101 - of this cause, for the type checker
             return erred(job, now, refusal.error)
-        case Cause.OVER:
+        case WaitCause.OVER:
             status = statuses.over(job, now, _stays(subject))
             left = remains(subject, subject.attempt, is_over=True)
             return subject.plan(status, actions=left.actions).woken_at(now, left.until)
-        case Cause.SUSPENDED:
+        case WaitCause.SUSPENDED:
             return _suspend(subject)
-        case Cause.LEFTOVERS | Cause.PAUSE:
+        case WaitCause.LEFTOVERS | WaitCause.PAUSE:
             left = _left(subject)
             plan = subject.plan(statuses.cleaning(job, now), actions=left.actions, wake_after_s=wake_after_s)
             return plan.woken_at(now, left.until)
-        case Cause.NUMBER_HELD:
+        case WaitCause.NUMBER_HELD:
             return subject.plan(statuses.passed_over(job, now))
-        case Cause.NO_FIT:
-            away = avoided(job, subject.cluster, now)
+        case WaitCause.NO_FIT:
+            away = avoided_nodes(job, subject.cluster, now)
             patience = patient_until(job, now) if refusal.ends else None
             until = () if patience is None else (f"it waits until {timestamp(patience)} at the latest",)
             kept = subject.cluster.volumes_of(job).words
@@ -91,7 +91,7 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
             message = "; ".join((refusal.message, *others))
             refused = _refuse(subject, replace(refusal, message=message), wake_after_s, patience)
             return refused.woken_at(now, _left(subject).until)
-        case Cause.REFUSED:
+        case WaitCause.REFUSED:
             return _refuse(subject, refusal, wake_after_s).woken_at(now, _left(subject).until)
 
 

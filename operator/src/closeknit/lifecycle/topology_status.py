@@ -18,12 +18,12 @@ from closeknit.api.names import (
     TopologyReason,
 )
 from closeknit.api.objects import ClusterTopology
-from closeknit.cluster.booking import names
+from closeknit.cluster.booking.booking import names
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node import NodeView
-from closeknit.lifecycle.conditions import Observation, observed
-from closeknit.lifecycle.plan import Notice
-from closeknit.placement.words import count, listed
+from closeknit.cluster.node.node import NodeView
+from closeknit.lifecycle.status.conditions import Observation, observed
+from closeknit.lifecycle.writes.plan import Notice
+from closeknit.placement.values.sentences import count, listed
 
 MOST_TOLD = 16  # objects; one counts, and whoever makes more of them is an administrator
 # Of a level whose names are used again in every domain around it there are as many domains as pairs of names, at least

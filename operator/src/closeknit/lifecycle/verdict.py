@@ -5,11 +5,11 @@ from datetime import datetime
 from enum import StrEnum
 
 from closeknit.api.names import PendingReason
-from closeknit.cluster.booking import Booking
-from closeknit.placement.placement import Placement
+from closeknit.cluster.booking.booking import Booking
+from closeknit.placement.values.placement import Placement
 
 
-class Cause(StrEnum):
+class WaitCause(StrEnum):
     """Why a job gets nothing."""
 
     BEING_DELETED = "BeingDeleted"
@@ -29,7 +29,7 @@ class Cause(StrEnum):
 class Refusal:
     """Why a job gets nothing, and until when nothing but a change can alter that."""
 
-    cause: Cause
+    cause: WaitCause
     reason: PendingReason | None = None
     """Of Cause.NO_FIT and Cause.REFUSED, like the words."""
     message: str = ""

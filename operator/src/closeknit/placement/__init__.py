@@ -1,1 +1,4 @@
-"""Which nodes, which GPUs, which ranks, and why not. Pure: place(cluster, request) -> Placement | NoFit."""
+"""The decision for one gang: nodes, exact GPUs, ranks, predicted bandwidth, or a refusal. Pure.
+
+Invariant: node order and memory change no answer.
+"""

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from closeknit.api.names import ExclusionReason, PendingReason
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.node import Fault, FaultKind, HolderKind, MigView, NodeView
-from closeknit.placement.admission import selected, untolerated
-from closeknit.placement.excluded import AVOIDED, NAMED, ranked, unhealthy, unselected
-from closeknit.placement.needs import fits, lacking, shortage
-from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice
-from closeknit.placement.prediction import ONE_GPU
-from closeknit.placement.request import Request
-from closeknit.placement.words import count, listed
+from closeknit.cluster.node.node import HolderKind, MigView, NodeView
+from closeknit.cluster.objects.fault import Fault, FaultKind
+from closeknit.placement.candidates.excluded import AVOIDED, NAMED, ranked, unhealthy, unselected
+from closeknit.placement.candidates.node_filter import selected, untolerated
+from closeknit.placement.candidates.resource_fit import fits, lacking, shortage
+from closeknit.placement.gang.prediction import ONE_GPU
+from closeknit.placement.values.placement import NoFit, Placement, Share, TransportChoice
+from closeknit.placement.values.request import Request
+from closeknit.placement.values.sentences import count, listed
 
 _GIB = 1 << 30
 

@@ -6,19 +6,19 @@ from dataclasses import replace
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.exposure import Exposure, exposure
-from closeknit.cluster.node import NodeView
-from closeknit.placement.empty import ideal_gb_s
-from closeknit.placement.joints import Joints
-from closeknit.placement.layout import Layout, Part
+from closeknit.cluster.node.node import NodeView
+from closeknit.cluster.objects.nic_exposure import NicExposure, nic_exposure
+from closeknit.placement.gang.cache import Tables
+from closeknit.placement.gang.interconnect import Interconnect
+from closeknit.placement.gang.layout import Layout, Part
+from closeknit.placement.gang.search import best_layout, fits
 from closeknit.placement.mig import can_place_mig, place_mig
-from closeknit.placement.order import has_order, ordered
-from closeknit.placement.placement import NoFit, Placement, Share, TransportChoice
-from closeknit.placement.ranks import in_fabric_order
-from closeknit.placement.refusal import refusal, unknown
-from closeknit.placement.request import DENSE_TRAFFIC, NOBODY, Request
-from closeknit.placement.search import best_layout, fits
-from closeknit.placement.tables import Tables
+from closeknit.placement.ranks.coordinates import in_fabric_order
+from closeknit.placement.ranks.host_order import has_order, ordered
+from closeknit.placement.refusals.ideal import ideal_gb_s
+from closeknit.placement.refusals.refusal import refusal, unknown
+from closeknit.placement.values.placement import NoFit, Placement, Share, TransportChoice
+from closeknit.placement.values.request import DENSE_TRAFFIC, NOBODY, Request
 
 _Named = dict[tuple[int, tuple[int, ...]], tuple[str, ...]]
 
@@ -34,7 +34,7 @@ def place(cluster: Cluster, request: Request, tables: Tables) -> Placement | NoF
     if request.mig is not None:
         return place_mig(cluster, request)
     ground = tables.ground(cluster, request)
-    layout = best_layout(Joints.of(cluster), ground, request, tables)
+    layout = best_layout(Interconnect.of(cluster), ground, request, tables)
     if layout is None:
         return refusal(cluster, request, tables)
     return placement_of(layout, cluster, request, tables)
@@ -47,7 +47,7 @@ def can_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
     if request.mig is not None:
         return can_place_mig(cluster, request)
     asked = replace(request, job=NOBODY, pipeline=1, traffic=DENSE_TRAFFIC)  # which decide the order of ranks alone
-    joints, ground = Joints.of(cluster), tables.ground(cluster, asked)
+    joints, ground = Interconnect.of(cluster), tables.ground(cluster, asked)
     kept, key = tables.fits(ground.root), (joints, asked)
     known = kept.get(key)
     if known is None:
@@ -60,7 +60,7 @@ def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tab
     by_name = {part.node: part for part in layout.parts}
     order = _in_rank_order(cluster, request, by_name)
     named: _Named = {}
-    asked = next((name for name, _ in request.needs if exposure(name)), None)
+    asked = next((name for name, _ in request.needs if nic_exposure(name)), None)
     shares, first_rank = [], 0
     for name in order:
         shares.append(_share(cluster.nodes[name], by_name[name], layout.transport, first_rank, asked, named))
@@ -115,7 +115,7 @@ def _share(
     if transport:
         # The device plugin may hand out other GPUs than predicted, so that any NIC near a free one can be the nearest.
         # Not so of NICs that are claimed: what this job claims no other has.
-        is_guess = part.binding is Binding.BEST_EFFORT and terms.exposure is not Exposure.DRANET
+        is_guess = part.binding is Binding.BEST_EFFORT and terms.exposure is not NicExposure.DRANET
         near = terms.sets.nics(terms.given_from if is_guess else part.mask, transport, terms.nics)
         key = (id(machine.nics), near.rows)
         if key not in named:

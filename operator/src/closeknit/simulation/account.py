@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from closeknit.lifecycle.verdict import Refusal
 from closeknit.placement.fragmentation import Fragmentation, fragmentation
-from closeknit.simulation.replay import Moment
-from closeknit.simulation.shared import Sharing
+from closeknit.simulation.fractional import Sharing
+from closeknit.simulation.replay import ReplayMoment
 from closeknit.simulation.submission import Submission
 
 AT_IDEAL = 0.999  # bandwidths are sums of floats
@@ -47,7 +47,7 @@ class Locality(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ReplayAccount:
     """The whole replay."""
 
     jobs: int
@@ -93,7 +93,7 @@ class Bookkeeper:
         self._gpus = first.free_gpus
         self._samples.append(Sample(0.0, 0.0, 0, first))
 
-    def note(self, moment: Moment[Submission]) -> None:
+    def note(self, moment: ReplayMoment[Submission]) -> None:
         """What happened at the next moment."""
         until_s = min(moment.now_s, self.last_comes_s)
         self._gpu_seconds += self._allocated * max(0.0, until_s - self._now_s)
@@ -110,11 +110,11 @@ class Bookkeeper:
         if moment.now_s >= len(self._samples) * self.last_comes_s / SAMPLES and moment.now_s <= self.last_comes_s:
             self._sample(moment.now_s)
 
-    def account(self) -> Account:
+    def account(self) -> ReplayAccount:
         """All of it; the replay has ended."""
         waits, refused = sorted(self._waits), self.queue.refused()
         while_came = [sample for sample in self._samples[1:] or self._samples if sample.at_s <= self.last_comes_s]
-        return Account(
+        return ReplayAccount(
             jobs=self._jobs,
             ended_s=self._now_s,
             came_s=self.last_comes_s,

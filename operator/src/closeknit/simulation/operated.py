@@ -6,19 +6,19 @@ from datetime import datetime, timedelta
 from closeknit.api.names import POD_COUNT, JobKey
 from closeknit.api.objects import ObjectMeta, TrainingJob
 from closeknit.api.trainingjob_status import Pending
+from closeknit.cluster.booking.parameter_servers import needs_on_a_node
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.kinds import Change, Stream, change
-from closeknit.cluster.pod import Lodger
-from closeknit.cluster.requests import CPU, MEMORY
-from closeknit.cluster.servers import needs_on_a_node
-from closeknit.lifecycle.conditions import timestamp
-from closeknit.lifecycle.memory import Memory
-from closeknit.lifecycle.patience import patient_until
-from closeknit.lifecycle.schedule import schedule
+from closeknit.cluster.objects.pod_requests import CPU, MEMORY
+from closeknit.cluster.pods.pod import Lodger
+from closeknit.cluster.store.kinds import ObjectChange, Stream, change
+from closeknit.lifecycle.status.conditions import timestamp
+from closeknit.lifecycle.status.preference import patient_until
 from closeknit.lifecycle.verdict import Book, Refusal, Wait
-from closeknit.placement.needs import fits
-from closeknit.placement.placement import Placement
-from closeknit.placement.tables import Tables
+from closeknit.placement.candidates.resource_fit import fits
+from closeknit.placement.gang.cache import Tables
+from closeknit.placement.values.placement import Placement
+from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.schedule import schedule
 from closeknit.simulation.submission import Submission
 
 NAMESPACE = "trace"
@@ -37,7 +37,7 @@ class Operated:
         self._cluster = cluster.at(begins)
         self._tables = Tables()
         self._memory = Memory(is_rationed=False)
-        self._changes: list[Change] = []
+        self._changes: list[ObjectChange] = []
         self._by_key: dict[JobKey, Submission] = {}
         self._held: dict[Submission, Placement] = {}
         self._waiting: dict[Submission, Refusal] = {}
@@ -74,7 +74,7 @@ class Operated:
         del self._by_key[key]
         self._held.pop(job, None)
         self._waiting.pop(job, None)
-        self._changes.append(Change(Stream.TRAINING_JOBS, (key.namespace, key.name), None))
+        self._changes.append(ObjectChange(Stream.TRAINING_JOBS, (key.namespace, key.name), None))
 
     def has_room_beside(self, other: Submission, job: Submission) -> bool:
         """Whether the node of one that runs has left what a Pod of another needs there besides GPUs."""
@@ -88,11 +88,11 @@ class Operated:
         cpu, memory = needed.pop(CPU, 0), needed.pop(MEMORY, 0)
         key = _key(job)
         lodger = Lodger(key.namespace, key.name, share.node, cpu, memory, tuple(needed.items()))
-        self._changes.append(Change(Stream.OTHER_PODS, key, lodger))
+        self._changes.append(ObjectChange(Stream.OTHER_PODS, key, lodger))
 
     def move_out(self, job: Submission) -> None:
         """It gives that back."""
-        self._changes.append(Change(Stream.OTHER_PODS, _key(job), None))
+        self._changes.append(ObjectChange(Stream.OTHER_PODS, _key(job), None))
 
     def _followed(self) -> Cluster:
         """The cluster after what has happened since the last decision."""

@@ -41,7 +41,7 @@ class Queue(Protocol[Job]):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment(Generic[Job]):
+class ReplayMoment(Generic[Job]):
     """What happened at one moment."""
 
     now_s: float
@@ -50,7 +50,7 @@ class Moment(Generic[Job]):
     went: Sequence[Job]
 
 
-def replay(jobs: Iterable[Job], queue: Queue[Job]) -> Iterator[Moment[Job]]:
+def replay(jobs: Iterable[Job], queue: Queue[Job]) -> Iterator[ReplayMoment[Job]]:
     """Every moment at which something happens, in order; what comes at one moment comes in the order given. Ends when
     nobody is to come or to go any more: jobs that the queue never let begin are left waiting."""
     coming = [(job.at_s, number, job) for number, job in enumerate(jobs)]
@@ -73,6 +73,6 @@ def replay(jobs: Iterable[Job], queue: Queue[Job]) -> Iterator[Moment[Job]]:
         for job in began:
             count += 1
             heappush(running, (now_s + job.run_s, count, job))
-        yield Moment(now_s, came, began, went)
+        yield ReplayMoment(now_s, came, began, went)
         asked_s = queue.wake_s(now_s)
         wake_s = asked_s if asked_s is not None and asked_s > now_s else None

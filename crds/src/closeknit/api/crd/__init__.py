@@ -1,7 +1,6 @@
 """The CustomResourceDefinitions, made from the pydantic models. Pure, but for `python -m closeknit.api.crd`.
 
-`schema` turns a model into a structural schema, `rules` holds what a schema cannot say (CEL), `definitions` puts both
-into CRDs, `reference` writes the field tables of docs/reference, and `files` knows which text belongs in which file.
+Invariant: what is committed equals what the models give.
 """
 
 from closeknit.api.crd.definitions import custom_resource_definitions

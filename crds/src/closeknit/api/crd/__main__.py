@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from closeknit.api.crd.files import COMMAND, generated_files
+from closeknit.api.crd.generated_files import COMMAND, generated_files
 
 ROOT = Path(__file__).parents[5]  # crds/src/closeknit/api/crd/__main__.py
 

@@ -1,1 +1,4 @@
-"""What readings of a machine mean: pure, the same for hardware, dumps and simulated machines."""
+"""What readings of a machine mean. Pure.
+
+Invariant: the same for hardware, dumps and simulated machines.
+"""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from closeknit.agent.discovery import trail
-from closeknit.agent.discovery.findings import Finding
+from closeknit.agent.discovery.health.machine_health import MachineFinding
 from closeknit.agent.discovery.topology import Discovery
+from closeknit.agent.discovery.usage import traffic_paths
 from closeknit.api.names import MachineConditionType, NodeLabel, ReadyReason
 from closeknit.api.nodetopology import NodeTopologySpec
 from closeknit.api.nodetopology_status import Allocation, NodeTopologyStatus, TrafficPath
@@ -53,7 +53,7 @@ def publication(
         labels = node_labels(spec, status)
     except InvalidTopology as error:
         # Only a dump that was edited gets here. The operator leaves such a node out; say why where people look first.
-        invalid = Finding(MachineConditionType.READY, "False", ReadyReason.INVALID_TOPOLOGY, str(error))
+        invalid = MachineFinding(MachineConditionType.READY, "False", ReadyReason.INVALID_TOPOLOGY, str(error))
         findings = (invalid, *findings[1:])
         labels = {}
     if found.is_blind or not labels:
@@ -64,16 +64,16 @@ def publication(
 
 def _with_paths(held: Sequence[Allocation], before: Sequence[Allocation]) -> list[Allocation]:
     """These allocations with the ways that were seen before, too: an agent that starts anew has seen none of them."""
-    seen = {trail.key(each): set(each.paths) for each in before}
+    seen = {traffic_paths.key(each): set(each.paths) for each in before}
     return [
         each.model_copy(update={"paths": [path for path in TrafficPath if path in known | {*each.paths}]})
         for each in held
-        for known in [seen.get(trail.key(each), set())]
+        for known in [seen.get(traffic_paths.key(each), set())]
     ]
 
 
 def _conditions(
-    findings: Sequence[Finding], before: Sequence[Condition], generation: int | None, now: str
+    findings: Sequence[MachineFinding], before: Sequence[Condition], generation: int | None, now: str
 ) -> list[Condition]:
     known = {condition.type: condition for condition in before}
     conditions = []

@@ -3,16 +3,18 @@
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from closeknit.agent.discovery import cpus, driver, levels, nvlink, pci, switches
-from closeknit.agent.discovery.ailments import ailing_gpus
-from closeknit.agent.discovery.capabilities import capabilities
-from closeknit.agent.discovery.capture import capture_devices
-from closeknit.agent.discovery.course import Course
-from closeknit.agent.discovery.findings import Finding, findings
-from closeknit.agent.discovery.nics import could_look, nics, statuses
-from closeknit.agent.discovery.possible import countable, possible, possible_if_whole
-from closeknit.agent.discovery.readings import GpuReading, MigDeviceReading, PciReading, Readings
-from closeknit.agent.discovery.virtual import virtualized
+from closeknit.agent.discovery.health import driver
+from closeknit.agent.discovery.health.gpu_health import ailing_gpus
+from closeknit.agent.discovery.health.history import History
+from closeknit.agent.discovery.health.machine_health import MachineFinding, findings
+from closeknit.agent.discovery.machine import cpu_models, nvlink, pcie_levels, switches
+from closeknit.agent.discovery.machine.capabilities import capabilities
+from closeknit.agent.discovery.machine.capture import capture_devices
+from closeknit.agent.discovery.machine.nics import could_look, nics, statuses
+from closeknit.agent.discovery.machine.virtualization import virtualized
+from closeknit.agent.discovery.readings import pci
+from closeknit.agent.discovery.readings.plausible import countable, possible, possible_if_whole
+from closeknit.agent.discovery.readings.readings import GpuReading, MigDeviceReading, PciReading, Readings
 from closeknit.api.nodetopology import (
     C2C,
     Confidence,
@@ -57,7 +59,7 @@ class Discovery:
     gpus: tuple[GpuStatus, ...]  # those not healthy
     nics: tuple[NicStatus, ...]
     links_down: tuple[LinkDown, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[MachineFinding, ...]
     driver_load: str | None = None
     is_blind: bool = False
     """Whether no GPU could be read, so that what is published of the hardware is better than this spec."""
@@ -67,7 +69,7 @@ class Discovery:
 def discover(
     readings: Readings,
     method: Method,
-    course: Course = Course(),  # noqa: B008 -- it is frozen
+    course: History = History(),  # noqa: B008 -- it is frozen
     held: Set[str] | None = None,
 ) -> Discovery:
     """The machine that these readings describe; every list of its spec is in the order of `gpus`, by NVML index.
@@ -87,9 +89,9 @@ def discover(
         gpus=[_gpu(gpu, address, devices.get(address), links) for gpu, address in located],
         nvlink=links,
         pcie=Pcie(
-            levels=levels.between_gpus(readings, gpus, places),
-            cpu_model=_short(cpus.model(readings.kernel), 128),
-            inter_socket_gb_s=cpus.inter_socket_gb_s(readings.kernel.cpu),
+            levels=pcie_levels.between_gpus(readings, gpus, places),
+            cpu_model=_short(cpu_models.model(readings.kernel), 128),
+            inter_socket_gb_s=cpu_models.inter_socket_gb_s(readings.kernel.cpu),
         ),
         nics=found_nics if could_look(readings) else None,
         capture_devices=capture_devices(readings, places),
@@ -188,7 +190,7 @@ def _source(
         kernel_module=_kernel_module(module),
         machine=_short(" ".join(filter(None, (kernel.system_vendor, kernel.product_name))), 128),
         virtualized=is_virtual,
-        pcie_confidence=levels.confidence(readings, is_virtual, gpus, places),
+        pcie_confidence=pcie_levels.confidence(readings, is_virtual, gpus, places),
         topology_confidence=Confidence.HIGH if readings.gpus else None,
     )
 

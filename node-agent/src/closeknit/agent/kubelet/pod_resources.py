@@ -10,8 +10,8 @@ from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
-from closeknit.agent.discovery.allocations import AllocationReason, DraDevice, Grant, Unanswered
-from closeknit.agent.kubelet.messages import LIST, ListPodResourcesRequest, ListPodResourcesResponse
+from closeknit.agent.discovery.usage.allocations import AllocationReason, DraDevice, Grant, Unanswered
+from closeknit.agent.kubelet.pod_resources_messages import LIST, ListPodResourcesRequest, ListPodResourcesResponse
 
 DEADLINE_S = 4.0  # less than the time between two questions
 _MAX_WORDS = 200  # of an error's text

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from closeknit.agent.discovery.allocations import DraDevice
+from closeknit.agent.discovery.usage.allocations import DraDevice
 from closeknit.api.names import GPU_DRA_DRIVER
 from closeknit.kube.api import Api, Resource
 

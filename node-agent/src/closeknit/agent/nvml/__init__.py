@@ -1,1 +1,4 @@
-"""The door to NVML. Only modules of this package import pynvml, and know the traps of that binding."""
+"""The door to NVML: the driver in a process that may die.
+
+Invariant: only modules of this folder import pynvml.
+"""

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from closeknit.agent.nvml.messages import NOT_A_NUMBER, NOT_TEXT
+from closeknit.agent.nvml.nvml_questions import NOT_A_NUMBER, NOT_TEXT
 
 # nvmlValueType_t -> member of the union
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")

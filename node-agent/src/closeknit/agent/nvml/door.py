@@ -12,10 +12,10 @@ from typing import TypeVar
 
 import msgspec
 
-from closeknit.agent.discovery.driver import CRASHED, HUNG
-from closeknit.agent.nvml.messages import ANSWERS, LENGTH_BYTES, MAX_BYTES, Ask, framed
+from closeknit.agent.discovery.health.driver import CRASHED, HUNG
+from closeknit.agent.nvml.nvml_questions import ANSWERS, LENGTH_BYTES, MAX_BYTES, DriverQuestion, framed
 
-WORKER = (sys.executable, "-m", "closeknit.agent.nvml.worker")
+WORKER = (sys.executable, "-m", "closeknit.agent.nvml.nvml_worker")
 # An empty libcuda.so.1, which the loader finds first and cannot load. NVML loads that library where it is in sight, as
 # it is by a DRA claim, for the version of CUDA alone, which it knows anyway: 4.4 MB on an H200 (driver 580.159).
 WITHOUT_CUDA = Path(__file__).parent / "without_cuda"
@@ -45,7 +45,7 @@ class Door:
         """Whether the process has been started and answered so far."""
         return self._worker is not None
 
-    def ask(self, question: Ask[T], deadline_s: float) -> T:
+    def ask(self, question: DriverQuestion[T], deadline_s: float) -> T:
         """The answer. Raises NoAnswer after `deadline_s`, or when the process ends; the next one is another's."""
         until = monotonic() + deadline_s
         if not self._lock.acquire(timeout=max(0.0, deadline_s)):

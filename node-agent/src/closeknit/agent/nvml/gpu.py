@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from closeknit.agent.discovery.readings import FabricReading, GpuReading, MigDeviceReading, PairReading
+from closeknit.agent.discovery.readings.readings import FabricReading, GpuReading, MigDeviceReading, PairReading
 from closeknit.agent.nvml.calls import ask, field, word
 from closeknit.agent.nvml.links import links
-from closeknit.agent.nvml.messages import LOST, NOT_KNOWN
+from closeknit.agent.nvml.nvml_questions import LOST, NOT_KNOWN
 
 # The binding spells READ's index as a tuple by mistake, in every release since 11.450.
 P2P_READ, P2P_NVLINK = 0, 2

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from closeknit.agent.discovery.readings import GpuReading, LinkReading, PairReading
-from closeknit.agent.nvml.messages import ABSENT, LOST, NOTHING_SAID, Pulse, Survey
+from closeknit.agent.discovery.readings.readings import GpuReading, LinkReading, PairReading
+from closeknit.agent.nvml.nvml_questions import ABSENT, LOST, NOTHING_SAID, Pulse, Survey
 
 OLDEST_S = 300.0  # what nothing else says to have changed, MIG devices say
 RETRY_S = 30.0  # where something failed that may work the next time

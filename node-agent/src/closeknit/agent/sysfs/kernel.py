@@ -4,9 +4,9 @@ import re
 import resource
 from pathlib import Path
 
-from closeknit.agent.discovery.readings import CpuReading, KernelReading
+from closeknit.agent.discovery.readings.readings import CpuReading, KernelReading
 from closeknit.agent.sysfs.folder import Folder, root_folder
-from closeknit.agent.sysfs.kubelet import policies
+from closeknit.agent.sysfs.kubelet_config import policies
 
 # Any of these means that NICs can reach GPU memory through peer memory: the test that NCCL makes.
 PEER_MEMORY_FILES = (

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from closeknit.agent.discovery.readings import RdmaPortReading, RdmaReading
+from closeknit.agent.discovery.readings.readings import RdmaPortReading, RdmaReading
 from closeknit.agent.sysfs.folder import MAX_ERRORS, Folder, root_folder
-from closeknit.agent.sysfs.pci import ADDRESS
+from closeknit.agent.sysfs.pci_files import ADDRESS
 
 DEVICES = "sys/class/infiniband"
 MAX_DEVICES = 1024  # a host that gives out virtual functions has some hundred

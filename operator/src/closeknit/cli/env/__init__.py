@@ -1,1 +1,4 @@
-"""`closeknit env`: what is set in a job's trainers, and why."""
+"""`closeknit env`: what is set in a job's trainers, and why.
+
+Invariant: it prints what launch writes, never a copy of its rules.
+"""

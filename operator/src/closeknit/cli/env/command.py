@@ -6,22 +6,22 @@ from pathlib import Path
 
 from closeknit.api.names import DEFAULT_NAMESPACE, JobKey
 from closeknit.api.objects import TrainingJob
-from closeknit.api.printable import printable
-from closeknit.cli import objects
+from closeknit.api.text.printable import printable
 from closeknit.cli.env.output import as_json, print_sheet
-from closeknit.cli.env.sheet import sheet
-from closeknit.cli.given import Reach, check_read_once
-from closeknit.cli.not_there import NotThere
-from closeknit.cli.plan import Refused, Sitting, decided
-from closeknit.cli.standard_input import named
-from closeknit.cluster.booking import names
+from closeknit.cli.env.variables import sheet
+from closeknit.cli.input import cluster_file
+from closeknit.cli.input.given import Reach, check_read_once
+from closeknit.cli.input.not_there import NotThere
+from closeknit.cli.input.standard_input import named
+from closeknit.cli.plan.decided import PlanRefused, Sitting, decided
+from closeknit.cluster.booking.booking import names
+from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.cluster.job import InvalidJob
-from closeknit.lifecycle.bars import is_finished
+from closeknit.lifecycle.status.statuses import is_finished
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EnvArguments:
     """Which trainer, and where its job is described: in files, or in the cluster."""
 
     job: str | None
@@ -32,7 +32,7 @@ class Asked:
     node_rank: int
 
 
-async def show(asked: Asked, *, is_json: bool) -> None:
+async def show(asked: EnvArguments, *, is_json: bool) -> None:
     """Prints the environment of one trainer. Raises BadInput and NotThere."""
     found = sheet(await _found(asked), asked.node_rank)
     if is_json:
@@ -41,18 +41,18 @@ async def show(asked: Asked, *, is_json: bool) -> None:
         print_sheet(found)
 
 
-async def _found(asked: Asked) -> Sitting:
+async def _found(asked: EnvArguments) -> Sitting:
     if asked.cluster is not None:
         asked.reach.check_not_asked("--cluster")
     if asked.file is not None:
         if asked.cluster is None or asked.job is not None:
             raise NotThere("give --filename together with --cluster, and without the name of a job")
         check_read_once({"--filename": asked.file, "--cluster": asked.cluster})
-        written = objects.training_job(asked.file, asked.reach.namespace)
-        cluster = objects.cluster_file(asked.cluster)
+        written = cluster_file.training_job(asked.file, asked.reach.namespace)
+        cluster = cluster_file.cluster_file(asked.cluster)
         written.check_admitted(cluster.lifted)
         answer = decided(written.job, cluster.objects, datetime.now(UTC))
-        if isinstance(answer, Refused):
+        if isinstance(answer, PlanRefused):
             replaced = f" {answer.booked}; the job of the file, in its place," if answer.booked is not None else ""
             words = f"{answer.job}{replaced} does not fit: {answer.pending.reason}: {answer.pending.message}"
             raise NotThere(printable(words))
@@ -60,11 +60,11 @@ async def _found(asked: Asked) -> Sitting:
     if asked.job is None:
         raise NotThere("give the name of a job, or --filename and --cluster")
     if asked.cluster is not None:
-        namespace, found = asked.reach.namespace or DEFAULT_NAMESPACE, objects.cluster_file(asked.cluster).objects
+        namespace, found = asked.reach.namespace or DEFAULT_NAMESPACE, cluster_file.cluster_file(asked.cluster).objects
         return _booked(build(found), asked.job, namespace, asked.reach, named(asked.cluster))
-    from closeknit.cli.env import live  # noqa: PLC0415 - files need not wait for its libraries
+    from closeknit.cli.env import live_job  # noqa: PLC0415 - files need not wait for its libraries
 
-    namespace, found = await live.objects(asked.job, asked.reach)
+    namespace, found = await live_job.objects(asked.job, asked.reach)
     return _booked(build(found), asked.job, namespace, asked.reach, "the cluster")
 
 

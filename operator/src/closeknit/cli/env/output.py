@@ -3,11 +3,11 @@
 import json
 from dataclasses import asdict
 
-from closeknit.api.printable import printable
-from closeknit.cli.env.sheet import Sheet
+from closeknit.api.text.printable import printable
+from closeknit.cli.env.variables import EnvironmentSheet
 
 
-def as_json(sheet: Sheet) -> str:
+def as_json(sheet: EnvironmentSheet) -> str:
     """One JSON object, of ASCII alone."""
     variables = [{**asdict(line), "setter": line.setter.value} for line in sheet.lines]
     body = {
@@ -24,7 +24,7 @@ def as_json(sheet: Sheet) -> str:
     return json.dumps(body, indent=2)
 
 
-def print_sheet(sheet: Sheet) -> None:
+def print_sheet(sheet: EnvironmentSheet) -> None:
     """A table for people, whole lines however wide the terminal is: values are there to be copied."""
     if sheet.booked is not None:
         print(printable(f"{sheet.job} {sheet.booked}; if the job of the file replaced it:"))

@@ -8,26 +8,26 @@ from pathlib import Path
 from rich.console import Console
 
 from closeknit.api.objects import TrainingJob
-from closeknit.cli import objects
-from closeknit.cli.bad_input import BadInput
-from closeknit.cli.given import check_read_once
-from closeknit.cli.plan import NO_CLOCK
+from closeknit.cli.input import cluster_file
+from closeknit.cli.input.bad_input import BadInput
+from closeknit.cli.input.given import check_read_once
+from closeknit.cli.plan.decided import NO_CLOCK
 from closeknit.cli.simulate.plot import plot
 from closeknit.cli.simulate.progress import progress
-from closeknit.cli.simulate.report import as_json
-from closeknit.cli.simulate.table import print_account
+from closeknit.cli.simulate.simulation_json import as_json
+from closeknit.cli.simulate.simulation_table import print_account
 from closeknit.cli.simulate.trace import trace
-from closeknit.cluster.booking import booking
+from closeknit.cluster.booking.booking import booking
 from closeknit.cluster.cluster import Cluster, build
-from closeknit.simulation.account import Account, Bookkeeper
+from closeknit.simulation.account import Bookkeeper, ReplayAccount
+from closeknit.simulation.fractional import Sharing
 from closeknit.simulation.operated import Operated
 from closeknit.simulation.replay import replay
-from closeknit.simulation.shared import Sharing
 from closeknit.simulation.submission import Submission
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SimulateArguments:
     """Which trace on which cluster, and where the picture goes."""
 
     trace: Path
@@ -35,7 +35,7 @@ class Asked:
     plot: Path | None
 
 
-def simulate(asked: Asked, clock: datetime, *, is_json: bool) -> Account:
+def simulate(asked: SimulateArguments, clock: datetime, *, is_json: bool) -> ReplayAccount:
     """Replays the trace and prints the account; the progress goes to stderr. Raises BadInput."""
     check_read_once({"TRACE": asked.trace, "--cluster": asked.cluster})
     if asked.plot is not None and asked.plot.suffix.lower() not in ("", ".svg"):
@@ -64,14 +64,14 @@ def _write(file: Path, text: str, mode: str = "w") -> None:
 
 def _cluster(file: Path) -> Cluster:
     """The cluster of a file without the jobs that wait there, of which nobody knows how long they would run."""
-    found = objects.cluster_file(file).objects
+    found = cluster_file.cluster_file(file).objects
     cluster = build(each for each in found if not isinstance(each, TrainingJob) or booking(each) is not None)
     if not any(view.machine is not None and view.machine.gpus for view in cluster.nodes.values()):
         raise BadInput(file, None, "", "has no node with GPUs (a NodeTopology for each, and its Node)")
     return cluster
 
 
-def _account(jobs: Sequence[Submission], cluster: Cluster, begins: datetime) -> Account:
+def _account(jobs: Sequence[Submission], cluster: Cluster, begins: datetime) -> ReplayAccount:
     queue = Sharing(Operated(cluster, begins))
     book = Bookkeeper(queue, max(job.at_s for job in jobs))
     with progress(2 * len(jobs), Console(stderr=True)) as advance:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from closeknit.api.printable import printable
-from closeknit.cli.simulate.table import time
-from closeknit.simulation.account import Account
+from closeknit.api.text.printable import printable
+from closeknit.cli.simulate.simulation_table import time
+from closeknit.simulation.account import ReplayAccount
 
 LEFT, WIDTH, HEIGHT, GAP = 70, 620, 120, 62  # pixels of a panel
 STYLE = """
@@ -30,7 +30,7 @@ class _Line(NamedTuple):
     values: Sequence[float]
 
 
-def plot(account: Account) -> str:
+def plot(account: ReplayAccount) -> str:
     """The whole picture."""
     samples = account.samples
     times = [sample.at_s for sample in samples]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from closeknit.cli.outlet import left_tidy
+from closeknit.cli.output.outlet import left_tidy
 
 ELSEWHERE_S = 30.0  # of an hour's replay a log has 120 lines, and whoever reads along waits no longer than this
 _WHAT = "jobs begun and ended"

@@ -20,9 +20,9 @@ from pydantic import ValidationError
 
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.api.wire import FieldError
-from closeknit.cli.bad_input import BadInput
-from closeknit.cli.given import bytes_of
-from closeknit.cli.strict import expected, shown
+from closeknit.cli.input.bad_input import BadInput
+from closeknit.cli.input.given import bytes_of
+from closeknit.cli.input.strict import expected, shown
 from closeknit.simulation.submission import Submission
 
 MAX_BYTES = 64 << 20

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from closeknit.api.nodetopology import Confidence
-from closeknit.cli.smi.table import SmiTable
+from closeknit.cli.smi.matrix import SmiTable
 from closeknit.machine.checks import ITSELF, LEVELS
 
 _RANK = {level: rank for rank, level in enumerate(LEVELS)}

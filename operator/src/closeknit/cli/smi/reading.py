@@ -18,14 +18,14 @@ from closeknit.api.nodetopology import (
     Transport,
 )
 from closeknit.cli.smi.distances import distances
+from closeknit.cli.smi.matrix import UNKNOWN, SmiTable, links_of, tables
 from closeknit.cli.smi.paste import lines
 from closeknit.cli.smi.surroundings import Named, Surroundings, surroundings
-from closeknit.cli.smi.table import UNKNOWN, SmiTable, links_of, tables
 from closeknit.cli.smi.torn import Torn
 from closeknit.machine.checks import InvalidTopology, check
 from closeknit.machine.product import product
 from closeknit.machine.products import MOST_LINKS, Product, product_of
-from closeknit.placement.words import count
+from closeknit.placement.values.sentences import count
 
 # No table prints PCI addresses. NVML writes ffffffff for a domain that nobody may see, and numbers GPUs in the order of
 # their addresses: an address there names no device, and keeps that order.

@@ -1,1 +1,4 @@
-"""One machine as a person looks at it: its NodeTopology from a cluster, a file or nvidia-smi, as table or picture."""
+"""One machine as a person looks at it: from a cluster, a file or nvidia-smi, as table or picture.
+
+Invariant: it shows what placement sees.
+"""

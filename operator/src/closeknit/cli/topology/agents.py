@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from closeknit.api.printable import printable
-from closeknit.cli.not_there import NotThere
-from closeknit.cli.topology.moment import Moment, moments
+from closeknit.api.text.printable import printable
+from closeknit.cli.input.not_there import NotThere
+from closeknit.cli.topology.gpu_activity import GpuActivity, moments
 from closeknit.kube.api import Resource
 from closeknit.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
-from closeknit.kube.http import HttpApi
+from closeknit.kube.http.http_api import HttpApi
 from closeknit.runtime.proxied import PROXIED
 
 PODS = Resource("", "v1", "pods", namespaced=True)
@@ -48,7 +48,7 @@ class _Pod(msgspec.Struct):
     spec: _PodSpec
 
 
-class Agent:
+class AgentMetrics:
     """The agent of one node."""
 
     def __init__(self, api: HttpApi, namespace: str, pod: str, port: int) -> None:
@@ -58,7 +58,7 @@ class Agent:
         self._token = ""
 
     @classmethod
-    async def of(cls, api: HttpApi, node: str) -> "Agent":
+    async def of(cls, api: HttpApi, node: str) -> "AgentMetrics":
         """Raises NotThere and ApiError."""
         page = await api.list(PODS, label_selector=AGENTS, field_selector=f"spec.nodeName={node},status.phase=Running")
         for item in page.items:
@@ -68,7 +68,7 @@ class Agent:
                 return cls(api, found.metadata.namespace, found.metadata.name, ports[0])
         raise NotThere(printable(f"no agent runs on node {node}, so nobody knows what its GPUs do at the moment"))
 
-    async def moments(self) -> Mapping[int, Moment]:
+    async def moments(self) -> Mapping[int, GpuActivity]:
         """NVML index -> what that GPU does. Raises NotThere and ApiError."""
         for _ in range(2):
             if not self._token:

@@ -7,21 +7,21 @@ from pathlib import Path
 
 from closeknit.api.names import API_VERSION, NODE_TOPOLOGY
 from closeknit.api.objects import NodeTopology
-from closeknit.api.printable import printable
-from closeknit.cli import objects
-from closeknit.cli.given import Reach
-from closeknit.cli.not_there import NotThere
-from closeknit.cli.standard_input import named
+from closeknit.api.text.printable import printable
+from closeknit.cli.input import cluster_file
+from closeknit.cli.input.given import Reach
+from closeknit.cli.input.not_there import NotThere
+from closeknit.cli.input.standard_input import named
 from closeknit.cli.topology.drawing import drawing
-from closeknit.cli.topology.files import from_smi
-from closeknit.cli.topology.sheet import Sheet, sheet
-from closeknit.cli.topology.tables import print_sheet, print_sheets
+from closeknit.cli.topology.machine_files import from_smi
+from closeknit.cli.topology.machine_sheet import MachineSheet, sheet
+from closeknit.cli.topology.machine_table import print_sheet, print_sheets
 from closeknit.machine.checks import InvalidTopology
-from closeknit.placement.words import count
+from closeknit.placement.values.sentences import count
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TopologyArguments:
     """Which machine, and where it is described: in one file, or in the cluster."""
 
     node: str | None
@@ -31,7 +31,7 @@ class Asked:
     live: bool = False
 
 
-async def show(asked: Asked, form: str) -> None:
+async def show(asked: TopologyArguments, form: str) -> None:
     """Prints one machine, or all that there are: as `table`, `json`, `yaml` or `svg`. Raises BadInput and NotThere."""
     if asked.live:
         await _watch(asked, form)
@@ -55,7 +55,7 @@ async def show(asked: Asked, form: str) -> None:
             print_sheets([_sheet(topology) for topology in found])
 
 
-async def _watch(asked: Asked, form: str) -> None:
+async def _watch(asked: TopologyArguments, form: str) -> None:
     if asked.node is None or asked.file is not None or asked.smi is not None or form != "table":
         raise NotThere("--live shows one node of the cluster as a table; give its name, and no file")
     from closeknit.cli.topology.watching import watch  # noqa: PLC0415 - files need not wait for its libraries
@@ -63,7 +63,7 @@ async def _watch(asked: Asked, form: str) -> None:
     await watch(asked.node, asked.reach, _sheet)
 
 
-async def _found(asked: Asked) -> list[NodeTopology]:
+async def _found(asked: TopologyArguments) -> list[NodeTopology]:
     """Never empty, and with a node no other."""
     if asked.file is not None and asked.smi is not None:
         raise NotThere("give either --filename or --from-smi")
@@ -72,8 +72,8 @@ async def _found(asked: Asked) -> list[NodeTopology]:
     if asked.smi is not None:
         return [from_smi(asked.smi, asked.node)]
     if asked.file is not None:
-        return _named(objects.node_topologies(asked.file), asked.node, named(asked.file))
-    from closeknit.cli.topology.live import node_topologies  # noqa: PLC0415 - files need not wait for its libraries
+        return _named(cluster_file.node_topologies(asked.file), asked.node, named(asked.file))
+    from closeknit.cli.topology.live_machines import node_topologies  # noqa: PLC0415 - files need not wait for its libraries
 
     return _named(await node_topologies(asked.node, asked.reach), asked.node, "the cluster")
 
@@ -93,7 +93,7 @@ def _names(found: Sequence[NodeTopology], most: int = 10) -> str:
     return printable(", ".join(names[:most]) + more)
 
 
-def _sheet(topology: NodeTopology) -> Sheet:
+def _sheet(topology: NodeTopology) -> MachineSheet:
     try:
         return sheet(topology)
     except InvalidTopology as error:

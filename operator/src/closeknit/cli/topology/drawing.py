@@ -2,10 +2,10 @@
 
 from textwrap import wrap
 
+from closeknit.cli.topology.machine_sheet import MachineSheet
 from closeknit.cli.topology.ring import ring
 from closeknit.cli.topology.rows import rows
 from closeknit.cli.topology.shapes import STYLE, Point, text
-from closeknit.cli.topology.sheet import Sheet
 
 _MARGIN = 24
 _LINE = 20
@@ -13,7 +13,7 @@ _LEAST_WIDTH = 560
 _LETTER = 6.6  # pixels of one letter, on average
 
 
-def drawing(sheet: Sheet) -> str:
+def drawing(sheet: MachineSheet) -> str:
     """The whole picture: title, machine, and below it in words what a picture cannot say."""
     joined = any(any(row) for row in sheet.links)
     part = ring(sheet) if joined and not sheet.is_switched else rows(sheet)
@@ -40,7 +40,7 @@ def drawing(sheet: Sheet) -> str:
     return f"{head}\n{ground}\n{body}\n</svg>\n"
 
 
-def _below(sheet: Sheet) -> list[tuple[str, str]]:
+def _below(sheet: MachineSheet) -> list[tuple[str, str]]:
     """Lines of text, with their styles."""
     lines = [(f"GPU{gpu.index}: {gpu.state}", "bad") for gpu in sheet.gpus if gpu.state]
     lines += [(f"{nic.name}: {nic.facts}", "bad") for nic in sheet.nics if nic.is_down]

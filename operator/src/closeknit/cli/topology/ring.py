@@ -3,10 +3,11 @@
 from itertools import combinations
 from math import atan2, cos, pi, sin
 
-from closeknit.cli.topology.picture import Picture
+from closeknit.cli.topology.machine_sheet import MachineSheet
 from closeknit.cli.topology.shapes import (
     GPU_WIDTH,
     NIC_WIDTH,
+    Picture,
     Point,
     count,
     gpu_box,
@@ -15,7 +16,6 @@ from closeknit.cli.topology.shapes import (
     nic_box,
     runs,
 )
-from closeknit.cli.topology.sheet import Sheet
 
 _SPACING = 1.35  # of GPUs along the ring, in widths
 _LEAST_RADIUS = 120
@@ -23,7 +23,7 @@ _BAND = 54  # half of the width of a NUMA node's band
 _MOST_COUNTED = 28  # links of eight GPUs; beyond that numbers lie over each other
 
 
-def ring(sheet: Sheet) -> Picture:
+def ring(sheet: MachineSheet) -> Picture:
     """The picture of such a machine."""
     number = len(sheet.gpus)
     radius = max(_LEAST_RADIUS + 10 * number, _SPACING * GPU_WIDTH * number / (2 * pi))
@@ -56,7 +56,7 @@ def _part(a: int, b: int, number: int) -> float:
     return 0.5 if (b - a) % number in (1, number - 1) else 0.38
 
 
-def _bands(sheet: Sheet, centre: Point, radius: float, angles: list[float]) -> list[str]:
+def _bands(sheet: MachineSheet, centre: Point, radius: float, angles: list[float]) -> list[str]:
     """Behind the GPUs of each NUMA node one band; none where nobody knows the nodes."""
     numa = [gpu.numa for gpu in sheet.gpus]
     shapes = []

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from closeknit.cli.topology.picture import Picture
+from closeknit.cli.topology.machine_sheet import MachineSheet, NicLine
 from closeknit.cli.topology.shapes import (
     GPU_HEIGHT,
     GPU_WIDTH,
     NIC_HEIGHT,
     NIC_WIDTH,
+    Picture,
     Point,
     box,
     count,
@@ -18,7 +19,6 @@ from closeknit.cli.topology.shapes import (
     runs,
     text,
 )
-from closeknit.cli.topology.sheet import NicLine, Sheet
 
 _PER_ROW = 8
 _STEP = 100  # from one GPU to the next
@@ -29,7 +29,7 @@ _PAD = 12
 _GROUP_PADS = {"PIX": 4, "PXB": 8}  # of the outline around GPUs below the same PCIe switches
 
 
-def rows(sheet: Sheet) -> Picture:
+def rows(sheet: MachineSheet) -> Picture:
     """The picture of such a machine: rows from above, the second one below the bar of switches."""
     positions = [range(begin, min(begin + _PER_ROW, len(sheet.gpus))) for begin in range(0, len(sheet.gpus), _PER_ROW)]
     elements: list[str] = []
@@ -58,7 +58,7 @@ def rows(sheet: Sheet) -> Picture:
 class _Row:
     """One row of GPUs, their NICs above or below them."""
 
-    def __init__(self, sheet: Sheet, positions: Sequence[int], y: float, *, is_below: bool) -> None:
+    def __init__(self, sheet: MachineSheet, positions: Sequence[int], y: float, *, is_below: bool) -> None:
         self._sheet = sheet
         self._positions = positions
         mine = set(positions)

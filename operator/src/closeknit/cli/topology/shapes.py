@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from html import escape
 from math import cos, sin
 
-from closeknit.api.printable import printable
-from closeknit.cli.topology.sheet import GpuLine, NicLine
+from closeknit.api.text.printable import printable
+from closeknit.cli.topology.machine_sheet import GpuLine, NicLine
 
 GPU_WIDTH, GPU_HEIGHT = 80, 44
 NIC_WIDTH, NIC_HEIGHT = 88, 34
@@ -32,6 +32,15 @@ text { font: 13px system-ui, "DejaVu Sans", sans-serif; fill: #1f2937; text-anch
 .disc { fill: #111827; } .pcie { stroke: #fbbf24; }
 }
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """SVG elements from 0, 0 on, and how much room they take, in pixels."""
+
+    width: float
+    height: float
+    elements: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,26 +7,26 @@ from rich.console import Console
 from rich.live import Live
 
 from closeknit.api.objects import NodeTopology
-from closeknit.cli.asking import asking
-from closeknit.cli.given import Reach
-from closeknit.cli.outlet import left_tidy
-from closeknit.cli.topology.agents import Agent
-from closeknit.cli.topology.live import NODE_TOPOLOGIES
-from closeknit.cli.topology.moment import Moment
-from closeknit.cli.topology.sheet import Sheet
-from closeknit.cli.topology.tables import WIDTH, on_screen, page
+from closeknit.cli.input.given import Reach
+from closeknit.cli.live.asking import asking
+from closeknit.cli.output.outlet import left_tidy
+from closeknit.cli.topology.agents import AgentMetrics
+from closeknit.cli.topology.gpu_activity import GpuActivity
+from closeknit.cli.topology.live_machines import NODE_TOPOLOGIES
+from closeknit.cli.topology.machine_sheet import MachineSheet
+from closeknit.cli.topology.machine_table import WIDTH, on_screen, page
 
 EVERY_S = 2.0  # an agent asks its driver once a second at most
 
 
-async def watch(node: str, reach: Reach, as_sheet: Callable[[NodeTopology], Sheet]) -> None:
+async def watch(node: str, reach: Reach, as_sheet: Callable[[NodeTopology], MachineSheet]) -> None:
     """Shows it until somebody interrupts; once, where nobody looks but a program reads. Raises NotThere."""
     console = Console()
     missing = f"the cluster has no NodeTopology {node}, or its agent has gone"
     async with asking(reach, missing=missing) as api:
-        agent = await Agent.of(api, node)
+        agent = await AgentMetrics.of(api, node)
 
-        async def look() -> tuple[Sheet, Mapping[int, Moment]]:
+        async def look() -> tuple[MachineSheet, Mapping[int, GpuActivity]]:
             topology = NodeTopology.parse(await api.get(NODE_TOPOLOGIES, node))
             return as_sheet(topology), await agent.moments()
 

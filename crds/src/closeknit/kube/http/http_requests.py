@@ -1,0 +1,145 @@
+"""Requests to the API server of a login: who asks, over which connections, and what it means that there is no answer.
+
+Watches, and all that goes through a proxy, go over a `Session`; everything else over `Connections`.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from closeknit.kube.errors import ApiError, LoginError, Unavailable, error_from_status
+from closeknit.kube.http.connections import Connections, HttpResponse
+from closeknit.kube.login.login import Login
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from closeknit.kube.http.http_session import HttpSession
+
+CONNECT_TIMEOUT_S = 10.0
+
+Query = Mapping[str, str | int | None]
+"""Parameters of a request; those that are None are left out."""
+
+
+class Requests:
+    """Asks one API server, in the name of its login; closed by `close`."""
+
+    def __init__(self, login: Login, headers: Mapping[str, str], *, timeout_s: float) -> None:
+        """`headers` are those of every request; `timeout_s` is how long an answer may take. Raises LoginError."""
+        try:
+            self._connections = Connections(
+                login.host, login.tls, login.server_name, connect_timeout_s=CONNECT_TIMEOUT_S
+            )
+        except ValueError as error:
+            raise LoginError(str(error)) from error
+        self._login = login
+        self._headers = headers
+        self._timeout_s = timeout_s
+        self._proxy = login.proxy or _proxy_of_environment(login.host)
+        self._session: HttpSession | None = None
+        self._is_unauthorized = False
+
+    async def close(self) -> None:
+        """Closes all connections and what reads from them."""
+        self._login.close()
+        self._connections.close()
+        if self._session is not None:
+            await self._session.close()
+
+    async def answer(
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        most_bytes: int | None = None,
+    ) -> bytes:
+        """Body of a successful answer, with these headers besides. Raises ApiError, and LargeAnswer for more than
+        most_bytes."""
+        said, target = await self._said(headers), _target(path, query)
+        try:
+            if self._proxy is None:
+                lines = "".join([f"{name}: {value}\r\n" for name, value in said.items()])
+                async with asyncio.timeout(self._timeout_s):
+                    answer = await self._connections.ask(method, target, lines, body, most_bytes=most_bytes)
+            else:
+                answer = await self._opened().answer(
+                    method, target, body, said, timeout_s=self._timeout_s, most_bytes=most_bytes
+                )
+        except OSError as error:
+            raise _unavailable(error) from error
+        self._is_unauthorized = answer.status == HTTPStatus.UNAUTHORIZED
+        if not 200 <= answer.status <= 299:
+            raise _error(answer)
+        return answer.body
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: Query) -> "AsyncGenerator[aiohttp.ClientResponse, None]":
+        """The answer to a GET whose body never ends. What goes wrong while it is read is raised as Unavailable, too."""
+        from closeknit.kube.http.http_session import whole  # noqa: PLC0415 -- as in `_opened`
+
+        said = await self._said({})
+        try:
+            async with self._opened().stream(_target(path, query), said) as response:
+                self._is_unauthorized = response.status == HTTPStatus.UNAUTHORIZED
+                if response.status != HTTPStatus.OK:
+                    raise _error(await whole(response))
+                yield response
+        except OSError as error:
+            raise _unavailable(error) from error
+
+    def _opened(self) -> "HttpSession":
+        from closeknit.kube.http.http_session import HttpSession  # noqa: PLC0415 -- who never needs it is spared its memory
+
+        if self._session is None:
+            login = self._login
+            self._session = HttpSession(
+                login.host, login.tls, login.server_name, self._proxy, connect_timeout_s=CONNECT_TIMEOUT_S
+            )
+        return self._session
+
+    async def _said(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """All headers of a request. Raises Unavailable where nobody tells who asks."""
+        try:
+            if self._is_unauthorized:
+                self._is_unauthorized = False
+                await self._login.renew()
+            authorization = await self._login.authorization()
+        except (OSError, LoginError) as error:
+            raise _unavailable(error) from error
+        said = {**self._headers, **headers}
+        if authorization is not None:
+            said["Authorization"] = authorization
+        if any(not value.isprintable() for value in said.values()):
+            raise Unavailable("no request is sent: what says who asks is more than one line")
+        return said
+
+
+def _target(path: str, query: Query) -> str:
+    parameters = urlencode({name: value for name, value in query.items() if value is not None}) if query else ""
+    return f"{path}?{parameters}" if parameters else path
+
+
+def _proxy_of_environment(host: str) -> str | None:
+    """The proxy that the usual variables name for this URL (HTTPS_PROXY, NO_PROXY), read once."""
+    address = urlsplit(host)
+    if proxy_bypass(address.hostname or ""):
+        return None
+    return getproxies().get(address.scheme)
+
+
+def _error(answer: HttpResponse) -> ApiError:
+    wait = answer.retry_after
+    return error_from_status(answer.status, answer.body, float(wait) if wait.isdigit() else None)
+
+
+def _unavailable(error: Exception) -> Unavailable:
+    told = str(error) or ("none came in time" if isinstance(error, TimeoutError) else type(error).__name__)
+    return Unavailable(f"no answer from the API server: {told}")

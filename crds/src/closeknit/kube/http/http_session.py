@@ -1,0 +1,115 @@
+"""Requests whose answer never ends, and those through a proxy: aiohttp's. Imported when the first one is sent, for it
+takes 12 MB, and an agent without a proxy sends none.
+"""
+
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from closeknit.kube.http.connections import HttpResponse, LargeAnswer
+
+READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
+
+
+class HttpSession:
+    """Asks one API server; closed by `close`. Every way to have no answer is an OSError, or a TimeoutError among it."""
+
+    def __init__(
+        self, host: str, tls: ssl.SSLContext, server_name: str | None, proxy: str | None, *, connect_timeout_s: float
+    ) -> None:
+        self._host = host
+        self._server_name = server_name
+        self._proxy = proxy
+        self._connect_timeout_s = connect_timeout_s
+        # Not the library's own session: it looks into the environment and into ~/.netrc before every request, in two
+        # turns of another thread, which costs as much as all the rest of a request; and a login for every host in there
+        # would have it refuse ours.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=tls),
+            cookie_jar=aiohttp.DummyCookieJar(),  # as client-go has it: an API server knows who asks by the login
+            read_bufsize=READ_BUFFER_BYTES,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Closes all connections and what reads from them."""
+        await self._session.close()
+
+    async def answer(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        most_bytes: int | None = None,
+    ) -> HttpResponse:
+        """The answer, whatever its status, within so many seconds. Raises LargeAnswer for a body of more than
+        most_bytes."""
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._connect_timeout_s)
+        try:
+            return await whole(await self._sent(method, target, body, headers, timeout), most_bytes)
+        except aiohttp.ClientError as error:
+            raise _lost(error) from error
+
+    @asynccontextmanager
+    async def stream(self, target: str, headers: Mapping[str, str]) -> AsyncGenerator[aiohttp.ClientResponse, None]:
+        """The head of an answer to a GET, whose body never ends. What goes wrong while it is read is an OSError."""
+        # No limit on reading here: how long silence may last is for the reader of the stream to say.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s)
+        try:
+            response = await self._sent("GET", target, None, headers, timeout)
+            try:
+                yield response
+            finally:
+                _hang_up(response)
+        except aiohttp.ClientError as error:
+            raise _lost(error) from error
+
+    async def _sent(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own, it knows connecting from reading
+    ) -> aiohttp.ClientResponse:
+        return await self._session.request(
+            method,
+            f"{self._host}{target}",
+            data=body,
+            headers=headers,
+            timeout=timeout,
+            proxy=self._proxy,
+            server_hostname=self._server_name,
+        )
+
+
+async def whole(response: aiohttp.ClientResponse, most_bytes: int | None = None) -> HttpResponse:
+    """The answer with all of its body. Raises LargeAnswer."""
+    try:
+        pieces, size = [], 0
+        async for piece in response.content.iter_any():
+            pieces.append(piece)
+            size += len(piece)
+            if most_bytes is not None and size > most_bytes:
+                raise LargeAnswer(f"the answer has more than {most_bytes} bytes")  # noqa: TRY301 -- it is closed below
+        return HttpResponse(response.status, response.headers.get("Retry-After", ""), b"".join(pieces))
+    except BaseException:
+        response.close()
+        raise
+
+
+def _hang_up(response: aiohttp.ClientResponse) -> None:
+    """Ends a stream at once: a farewell by TLS would have to be waited for, and nobody may be there."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
+
+
+def _lost(error: aiohttp.ClientError) -> OSError:
+    return ConnectionError(str(error) or type(error).__name__)

@@ -1,0 +1,66 @@
+"""How to reach the cluster, and who asks: by the Pod that this runs in, or by a kubeconfig."""
+
+import os
+import ssl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from closeknit.kube.errors import LoginError
+
+
+class Login(Protocol):
+    """One way to an API server."""
+
+    host: str
+    """Its URL, without a slash at the end."""
+    tls: ssl.SSLContext
+    proxy: str | None
+    """The proxy that the login itself asks for."""
+    server_name: str | None
+    """Whose certificate it shows, where that is not the host's."""
+    namespace: str
+    """Where kubectl would look when it is told no namespace."""
+
+    async def authorization(self) -> str | None:
+        """The header that says who asks; None where a certificate does. Raises LoginError and OSError."""
+        ...
+
+    async def renew(self) -> None:
+        """Reads it anew from where it came, since it was refused. Raises LoginError and OSError."""
+        ...
+
+    def close(self) -> None:
+        """Ends what keeps it fresh."""
+        ...
+
+
+async def log_in(kubeconfig: Path | None, context: str | None = None) -> Login:
+    """As kubectl: by `kubeconfig`; else by what $KUBECONFIG names, or by ~/.kube/config without that variable; else,
+    where none of these is there, by the account of the Pod this runs in. `context` names another than the current one.
+
+    No request is sent. Raises LoginError and OSError.
+    """
+    from closeknit.kube.login.pod_login import SERVICE_HOST, PodLogin  # noqa: PLC0415 -- it imports this module
+
+    named = [kubeconfig] if kubeconfig is not None else _named(os.environ)
+    files = [file for file in named if file.exists()]
+    if not files and kubeconfig is None and context is None and SERVICE_HOST in os.environ:
+        return PodLogin(os.environ)
+    if not files:
+        missing = os.pathsep.join(map(str, named)) or "$KUBECONFIG"
+        raise LoginError(f"there is no kubeconfig at {missing}: name one by --kubeconfig or $KUBECONFIG")
+    from closeknit.kube.login.kubeconfig import KubeconfigLogin  # noqa: PLC0415 -- its library takes 10 MB, and a Pod needs none
+
+    return await KubeconfigLogin.of(files, context)
+
+
+def _named(environment: Mapping[str, str]) -> Sequence[Path]:
+    """Each kubeconfig once, in the order in which they count; that of a user without a home is none."""
+    given = environment.get("KUBECONFIG")
+    if given:
+        return list(dict.fromkeys(Path(each) for each in given.split(os.pathsep) if each))
+    try:
+        return [Path("~/.kube/config").expanduser()]
+    except RuntimeError:
+        return []

@@ -1,0 +1,51 @@
+"""Readings of the PCI tree."""
+
+import re
+from pathlib import Path
+
+from closeknit.agent.discovery.machine.capture import CAPTURE_VENDORS
+from closeknit.agent.discovery.readings.pci import NVIDIA_VENDOR
+from closeknit.agent.discovery.readings.readings import PciReading
+from closeknit.agent.sysfs.folder import MAX_ERRORS, Folder, root_folder
+
+DEVICES = "sys/bus/pci/devices"
+NETWORK_CLASS = "0x02"
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def pci_devices(root: Path, errors: dict[str, str]) -> tuple[PciReading, ...]:
+    """NVIDIA's devices, network cards and capture cards, by address."""
+    top = root_folder(root, errors)
+    found = []
+    for name in top.names(DEVICES, "pci"):
+        if not ADDRESS.fullmatch(name):
+            continue
+        entry = top.folder(f"{DEVICES}/{name}", f"pci/{name}" if len(errors) < MAX_ERRORS else None)
+        if entry is None:
+            continue
+        entry = entry.with_errors()
+        reading = _device(name, entry)
+        if reading is not None:
+            found.append(reading)
+        elif entry.errors and len(errors) < MAX_ERRORS:  # it may be one of ours: nobody said that it is not
+            errors[f"pci/{name}"] = next(iter(entry.errors.values()))
+    return tuple(found)
+
+
+def _device(address: str, entry: Folder) -> PciReading | None:
+    vendor = entry.text("vendor", "vendor")
+    device_class = entry.text("class", "device_class")
+    is_network = (device_class or "").startswith(NETWORK_CLASS)
+    if vendor not in (NVIDIA_VENDOR, *CAPTURE_VENDORS) and not is_network:
+        return None
+    return PciReading(
+        address=address,
+        path=entry.inside,
+        vendor=vendor,
+        device=entry.text("device", "device"),
+        device_class=device_class,
+        numa_node=entry.number("numa_node", "numa_node"),
+        # Only what is no part of PCI Express lacks the file; NVML tells the width of a GPU.
+        max_link_width=entry.number("max_link_width", "max_link_width") if is_network else None,
+        errors=entry.errors,
+    )

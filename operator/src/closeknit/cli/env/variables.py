@@ -1,0 +1,80 @@
+"""Every variable of one trainer: its value, whose it is, and why it was set."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from closeknit.api.names import JobKey
+from closeknit.cli.input.not_there import NotThere
+from closeknit.cli.plan.decided import HeldAlready, Sitting, over_tcp
+from closeknit.launch.environment.environment import environment, shown
+from closeknit.launch.environment.nccl import left_alone
+from closeknit.lifecycle.status.degraded import degradation
+
+
+class Setter(StrEnum):
+    """Whose a variable is."""
+
+    CLOSEKNIT = "closeknit"
+    TEMPLATE = "template"  # the user's
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One variable."""
+
+    name: str
+    value: str
+    """Of one that Kubernetes fills in later its source, for example <secretKeyRef>."""
+    setter: Setter
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSheet:
+    """What is set in the trainer of one node rank."""
+
+    job: JobKey
+    node: str
+    node_rank: int
+    lines: tuple[Line, ...]
+    """In the order of the container: what closeknit sets, then the template's own."""
+    warnings: tuple[str, ...]
+    """Harmful settings of the template's."""
+    over_tcp: str | None
+    """Why ranks of different nodes talk over TCP; None where they do not."""
+    lacks: str | None
+    """What the gang has to do without."""
+    booked: HeldAlready | None
+    """What the job holds that this one would replace."""
+    left: tuple[str, ...]
+    """Variables that people set for such a gang, and that are better left to NCCL."""
+
+
+def sheet(found: Sitting, node_rank: int) -> EnvironmentSheet:
+    """What is set in the trainer of this node rank. Raises NotThere."""
+    gang = found.gang()
+    if gang is None:
+        raise NotThere(f"a node of {found.job.key} is no longer what was booked; the operator will place it anew")
+    if not 0 <= node_rank < len(gang.members):
+        raise NotThere(f"{found.job.key} has node ranks 0 to {len(gang.members) - 1}, and none of {node_rank}")
+    member = gang.members[node_rank]
+    made = environment(gang, node_rank)
+    ours = {variable.name: variable for variable in made.overridden}
+    lines = [Line(each.name, each.value, Setter.CLOSEKNIT, each.why) for each in made.variables]
+    own = gang.users_environment(member.role)
+    for name, entry in own.items():
+        kept_out = ours.get(name)
+        why = "" if kept_out is None else f"closeknit would set {kept_out.value}: {kept_out.why}"
+        lines.append(Line(name, shown(entry), Setter.TEMPLATE, why))
+    lacking = degradation(gang, found.cluster)
+    return EnvironmentSheet(
+        job=found.job.key,
+        node=member.node,
+        node_rank=node_rank,
+        lines=tuple(lines),
+        warnings=tuple(map(str, made.warnings)),
+        over_tcp=over_tcp(gang),
+        lacks=None if lacking is None else lacking.told(is_booked=found.booked is not None),
+        booked=found.booked,
+        left=tuple(name for name in left_alone(gang) if name not in own),
+    )

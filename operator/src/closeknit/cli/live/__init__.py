@@ -1,0 +1,4 @@
+"""A running cluster as kubectl would reach it.
+
+Invariant: read only.
+"""

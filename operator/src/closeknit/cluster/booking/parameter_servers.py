@@ -1,0 +1,40 @@
+"""The parameter servers of a job: on which nodes of its gang they run, and what they take there.
+
+They run on the nodes of the workers, dealt out in rank order, so that gradients enter and leave by the same NICs.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.cluster.objects.pod_requests import Needs, needs_of
+
+
+def dealt(replicas: int, nodes: int) -> tuple[int, ...]:
+    """The node rank that each server shares its node with."""
+    return tuple(server % nodes for server in range(replicas))
+
+
+def needs_of_one(spec: TrainingJobSpec) -> Needs:
+    """What each server needs of its node; nothing where the job has none."""
+    return needs_of(spec.parameter_servers.template) if spec.parameter_servers else ()
+
+
+def needs_on_a_node(spec: TrainingJobSpec) -> Needs:
+    """What the Pods of a job need of each of its nodes besides GPUs: a worker, and as many servers as any has. Where
+    the number of nodes is left open, one may have them all."""
+    worker = needs_of(spec.template)
+    if spec.parameter_servers is None:
+        return worker
+    nodes = spec.gpus // (spec.topology.gpus_per_node or spec.gpus)
+    most = -(-spec.parameter_servers.replicas // nodes)
+    total = dict(worker)
+    for resource, amount in needs_of_one(spec):
+        total[resource] = total.get(resource, 0) + most * amount
+    return tuple(sorted(total.items()))
+
+
+def with_tolerations(server: Mapping[str, Any], worker: Mapping[str, Any]) -> list[Any]:
+    """What a server tolerates: all that its worker does, too, for they share a node."""
+    own = list(server.get("tolerations") or [])
+    return [*own, *(each for each in worker.get("tolerations") or [] if each not in own)]

@@ -1,0 +1,167 @@
+"""The nodes of a cluster as placement counts them: alike nodes as one group, in the tree of the network's domains.
+
+Two nodes are of one group when placement computes the same from both; what is left of a node are its name, its place,
+its labels and what it has besides GPUs. The tree is persistent: a version shares with the one before it every domain
+that an event leaves alone.
+
+    levels   block   rack   host
+    root ── b1 ── b1/r1   8 free of hgx-h200: gpu-01 gpu-02; 3 free: gpu-03
+         │     └─ b1/r2   8 free of hgx-h200: gpu-04
+         └ 8 free of hgx-h200: gpu-05, which bears no label and may stand anywhere: a domain of its own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from immutables import Map
+
+from closeknit.api.names import HOST_LEVEL
+from closeknit.cluster.forest.domain import NOTHING, Domain, Move, moved, only
+from closeknit.cluster.forest.group import Group, MachineKind, group_of
+from closeknit.cluster.node.node import MigDevices, MigView, NodeView
+from closeknit.cluster.objects.pod_requests import Amounts
+from closeknit.cluster.persistent.table import EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """All nodes of a cluster as groups in its domains: as they are, and as they were if nobody used them."""
+
+    levels: tuple[str, ...] = (HOST_LEVEL,)
+    """Outermost first; the last is host."""
+    now: Domain = NOTHING
+    empty: Domain = NOTHING
+    """Of an empty, healthy copy of the cluster; the same object while machines, taints, domains and what Nodes have to
+    give stay."""
+    labels: object = field(default_factory=object, compare=False, repr=False)
+    """Says nothing by itself; the same object while no node comes or goes and no label of any node changes."""
+    mig: Map[str, MigDevices] = EMPTY
+    """The MIG devices of each node that has some."""
+    _known: Mapping[Group, Group] = field(default_factory=dict, compare=False, repr=False)
+    """The one object that stands for each group of `now` and `empty`, so that equal groups are found by identity."""
+
+    @staticmethod
+    def of(levels: tuple[str, ...], views: Iterable[NodeView]) -> Forest:
+        """The forest of these nodes, whose domains are those of the levels."""
+        return Forest(levels).after((None, view) for view in views)
+
+    def after(self, pairs: Iterable[tuple[NodeView | None, NodeView | None]]) -> Forest:
+        """The forest after nodes have changed, given as (old view, new view), None where there is none.
+
+        Gives itself where nothing has changed that placement reads. When the levels change a forest is made anew.
+        """
+        now: list[Move] = []
+        empty: list[Move] = []
+        known: dict[Group, Group] = {}
+        are_labels_moved = False
+        mig: dict[str, tuple[MigView, ...]] = {}
+        for old, new in pairs:
+            before = _standing(old)
+            is_same_machine = old is not None and new is not None and old.machine is new.machine
+            after = _standing(new, before.group.kind if before and is_same_machine else None)
+            _move(now, before, after, self._known, known)
+            if not _are_alike_empty(before, after):
+                _move(empty, _emptied(before), _emptied(after), self._known, known)
+            if old is None or new is None or (old.labels is not new.labels and old.labels != new.labels):
+                are_labels_moved = True
+            devices = () if new is None else new.mig
+            if (view := new or old) is not None and devices != (() if old is None else old.mig):
+                mig[view.name] = devices
+        if not (now or empty or are_labels_moved or mig):
+            return self
+        tree, emptied = moved(self.now, now), moved(self.empty, empty)
+        return Forest(
+            levels=self.levels,
+            now=tree,
+            empty=emptied,
+            labels=object() if are_labels_moved else self.labels,
+            mig=_with(self.mig, mig) if mig else self.mig,
+            _known=_pruned(self._known, known, tree, emptied),
+        )
+
+    def only(self, names: frozenset[str]) -> Forest:
+        """The forest of these nodes alone."""
+        return replace(self, now=only(self.now, names), empty=only(self.empty, names))
+
+
+def _with(known: Map[str, MigDevices], new: Mapping[str, tuple[MigView, ...]]) -> Map[str, MigDevices]:
+    """With those of these nodes, none of a node without."""
+    changed = known.mutate()
+    for name, devices in new.items():
+        if devices:
+            changed[name] = MigDevices(devices)
+        else:
+            changed.pop(name, None)
+    return changed.finish()
+
+
+class _Standing(NamedTuple):
+    """Where a node is counted."""
+
+    name: str
+    path: tuple[str, ...]
+    group: Group
+    spare: Amounts | None
+    allocatable: Amounts | None
+
+
+def _standing(view: NodeView | None, kind: MachineKind | None = None) -> _Standing | None:
+    """`kind`: of its machine, where that is known."""
+    if view is None:
+        return None
+    outer = view.domains[:-1]
+    path = outer[: outer.index(None)] if None in outer else outer
+    domains = tuple(domain for domain in path if domain is not None)
+    return _Standing(view.name, domains, group_of(view, kind), view.spare, view.allocatable)
+
+
+def _are_alike_empty(before: _Standing | None, after: _Standing | None) -> bool:
+    """Whether a node is the same in an empty copy of the cluster, as it is when Pods come and go: what `_emptied` reads
+    is."""
+    return (
+        before is not None
+        and after is not None
+        and before.path == after.path
+        and before.group.kind == after.group.kind
+        and before.group.exposure is after.group.exposure
+        and before.group.functions == after.group.functions
+        and before.group.nics_unoffered == after.group.nics_unoffered
+        and before.group.taints == after.group.taints
+        and before.allocatable == after.allocatable
+    )
+
+
+def _emptied(standing: _Standing | None) -> _Standing | None:
+    group = standing.group.emptied if standing else None
+    return standing._replace(group=group, spare=standing.allocatable) if standing and group else None
+
+
+def _move(
+    moves: list[Move],
+    before: _Standing | None,
+    after: _Standing | None,
+    known: Mapping[Group, Group],
+    new: dict[Group, Group],
+) -> None:
+    if before and after and before.path == after.path and before.group == after.group:
+        if before.spare != after.spare:
+            moves.append(Move(after.path, after.group, after.name, 0, after.spare))
+        return
+    if before:
+        moves.append(Move(before.path, before.group, before.name, -1, None))
+    if after:
+        group = known.get(after.group) or new.setdefault(after.group, after.group)
+        moves.append(Move(after.path, group, after.name, 1, after.spare))
+
+
+def _pruned(old: Mapping[Group, Group], new: dict[Group, Group], *trees: Domain) -> Mapping[Group, Group]:
+    """The known groups, less those of which no node is left once they are many."""
+    if not new:
+        return old
+    known = {**old, **new}
+    if len(known) <= 2 * sum(len(tree.counts) for tree in trees):
+        return known
+    return {group: group for tree in trees for group in tree.counts}

@@ -1,0 +1,242 @@
+"""One node as placement sees it: its machine, what of it is free, who holds the rest, and why it may be left out."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from closeknit.api.names import FUNCTION_PREFIX, GPU_RESOURCE, ExclusionReason
+from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.objects.dranet import NicOffer
+from closeknit.cluster.objects.fault import Fault, FaultKind, Taint
+from closeknit.cluster.objects.kubelet import UNTOLD, KubeletPolicies
+from closeknit.cluster.objects.nic_exposure import NicExposure, nic_exposure
+from closeknit.cluster.objects.pod_requests import NO_AMOUNTS, Amounts
+from closeknit.cluster.persistent.table import EMPTY
+from closeknit.machine.graph import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Why a whole node is left out; the message is one clause, for example `last heartbeat 20 min ago`."""
+
+    reason: ExclusionReason
+    message: str
+    since: str | None = None
+    """Of a Node that is not Ready, when that began, as its condition tells."""
+
+
+class HolderKind(StrEnum):
+    """What a GPU can be held by; the value is its noun."""
+
+    JOB = "job"  # a TrainingJob, by its booking
+    POD = "Pod"
+    CLAIM = "claim"
+
+
+class Holder(NamedTuple):  # a tuple, because a refusal hashes one for every GPU that is held
+    """Who holds a GPU.
+
+    As text no more than `a job`, `a Pod`, `a claim`: who is told what holds a GPU may be a tenant who may not list the
+    namespace of the holder, so that no message has a holder's name. Refusals count them.
+    """
+
+    kind: HolderKind
+    namespace: str
+    name: str
+    or_pods: tuple[tuple[str, str], ...] = ()
+    """Namespace and name of further Pods, where nobody can tell which of them it is."""
+
+    def __str__(self) -> str:
+        return f"a {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class MigView:
+    """One MIG device of a node."""
+
+    uuid: str
+    profile: str
+    memory_bytes: int | None
+    gpu: int
+    """NVML index of the GPU that it is cut from."""
+    binding: Binding
+    """How a Pod is given it: DRA, or BestEffort, by which the device plugin chooses among those of the profile."""
+    fault: Fault | None
+    """Why nobody can be given it."""
+    holder: Holder | None
+    """Who has it. Of devices that a plugin counts the last ones stand for what Pods have that nobody can name."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a Pod can be given it now."""
+        return self.fault is None and self.holder is None
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevices:
+    """All MIG devices of one node, with those that are free at hand: every job that wants one asks every node."""
+
+    devices: tuple[MigView, ...]
+    free: Mapping[str, tuple[MigView, ...]] = field(init=False, compare=False, repr=False)
+    """By profile; none of a profile that is taken."""
+
+    def __post_init__(self) -> None:
+        """Sorts them once for each change of the node."""
+        found: dict[str, tuple[MigView, ...]] = {}
+        for device in self.devices:
+            if device.is_free:
+                found[device.profile] = (*found.get(device.profile, ()), device)
+        object.__setattr__(self, "free", found)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOffer:
+    """GPUs that a device plugin hands out by count, and what is known of those it has handed out."""
+
+    allocatable: int
+    capacity: int
+    requested: int  # by live Pods of anybody
+    unnamed: int  # of these those of which nobody can tell which they are
+    shared: bool  # time-sliced, MPS or single-strategy MIG: one count is not one GPU
+    is_replicated: bool = False  # shared, and each count is a replica of a whole GPU
+    resource: str = GPU_RESOURCE  # what Pods ask for
+    is_narrowed: bool = False  # the kubelet's Topology Manager lets it choose among some of the free GPUs alone
+
+    @property
+    def free(self) -> int:
+        """How many GPUs the plugin can still hand out."""
+        return max(0, self.allocatable - self.requested)
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaOffer:
+    """The resource of the node by which a Pod would be given NICs, by count. The first by name of those that are left,
+    else of all; for a Pod that is given all of several networks the first of them, of SR-IOV functions the scarcest,
+    under Multus' prefix."""
+
+    resource: str
+    free: int
+    functions: tuple[str, ...] = ()
+    """The node's resources of SR-IOV functions, where NICs come by these: a Pod is given one of each."""
+
+    @property
+    def exposure(self) -> NicExposure | None:
+        """How the NICs come into the Pod."""
+        return nic_exposure(self.resource)
+
+
+def rdma_offer(allocatable: Amounts, spare: Amounts, declared: Collection[str] = ()) -> RdmaOffer | None:
+    """What device plugins hand out of a node's NICs; None where they offer none to Pods. `declared` are resources of
+    SR-IOV functions."""
+    found: dict[NicExposure, list[RdmaOffer]] = {}
+    for resource, amount in spare.items():
+        kind = nic_exposure(resource)
+        if kind is not None and allocatable.get(resource, 0) > 0:
+            found.setdefault(kind, []).append(RdmaOffer(resource, amount))
+    functions = tuple(sorted(resource for resource in declared if allocatable.get(resource, 0) > 0))
+    if functions:
+        scarcest = min(functions, key=lambda resource: (spare.get(resource, 0), resource))
+        offer = RdmaOffer(f"{FUNCTION_PREFIX}{scarcest}", spare.get(scarcest, 0), functions)
+        found[NicExposure.SRIOV] = [offer]
+    for kind in NicExposure:
+        offers = found.get(kind)
+        if offers and kind is NicExposure.GKE:  # a Pod is given all of them
+            return RdmaOffer(min(offer.resource for offer in offers), min(offer.free for offer in offers))
+        if offers:
+            return min(offers, key=lambda offer: (offer.free == 0, offer.resource))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node. GPU indexes are NVML indexes of `machine`, ascending. Versions of the Cluster share it."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    domains: tuple[str | None, ...]
+    """Domain at each level of Cluster.levels, as the path from the outermost level (`b1/r2/node-7`); equal text is the
+    same domain. None where the node lacks the label of that level or of one outside it. The last is never None."""
+    exclusion: Exclusion | None
+    """A reason that holds for every job (all but Tainted, which depends on the job's tolerations)."""
+    machine: Machine | None
+    """None exactly where the node has no valid NodeTopology."""
+    topology_generation: int
+    usable: tuple[int, ...]
+    """GPUs that are healthy and that a binding can reach."""
+    free: tuple[int, ...]
+    """GPUs of `usable` that nobody is known to hold; of replicated ones all, while one replica is left."""
+    holders: Mapping[int, Holder]
+    """Who holds a GPU, by NVML index, ascending. Who is in `unnamed` holds others."""
+    unusable: Mapping[int, Fault]
+    """Why a GPU of the machine is not usable, by NVML index, ascending."""
+    dra: bool
+    """Whether a complete pool of gpu.nvidia.com ResourceSlices names the GPUs by uuid."""
+    plugin: PluginOffer | None
+    """What the device plugin offers; None where there is none."""
+    rdma: RdmaOffer | None
+    memlock_bytes: int | None = None
+    """Memory that containers may lock, -1 where that is unlimited; None where it is not told."""
+    kubelet: KubeletPolicies = UNTOLD
+    hides_levels: bool = False
+    """Whether its agent does not trust what the machine shows of PCIe, as of virtual machines that show no tree."""
+    allocatable: Amounts | None = None
+    """What Pods can have of it altogether, of every resource that it has; None where nobody knows, and nobody judges:
+    without a machine, and where the input holds no Nodes."""
+    spare: Amounts | None = None
+    """What is left of that for one Pod more; of the same resources but for GPUs, which are placed one by one."""
+    mig: tuple[MigView, ...] = ()
+    """Its MIG devices, by GPU and uuid."""
+    nics: NicOffer | None = None
+    """The NICs that Pods can claim of it one by one; None where there are none, or where they come in other ways."""
+    unnamed: Mapping[Holder, int] = EMPTY
+    """Who holds how many GPUs of the device plugin of which nobody can tell which of `free` they are."""
+    guessed: tuple[tuple[int, ...], ...] = ()
+    """Indexes of `holders` by share, of which nobody has told whether the device plugin chose these."""
+    asks_kubelet: bool = False
+    """Whether its agent asks the kubelet who holds which GPUs, and tells it within seconds."""
+
+    @property
+    def free_gpus(self) -> int:
+        """How many GPUs can be given to somebody: of `free` those that by count nobody holds, and that a device plugin
+        still has; none where it could give a broken GPU in place of one that nobody tells."""
+        plugin = self.plugin
+        if plugin is None or plugin.shared:
+            return len(self.free)
+        free = len(self.free) - plugin.unnamed
+        return 0 if plugin.unnamed and plugin.free > free else max(0, min(plugin.free, free))
+
+    def without(self, uuids: Collection[str]) -> "NodeView":
+        """The node as if these GPUs and MIG devices could be given to nobody."""
+        fault = Fault(FaultKind.AVOIDED)
+        gpus = () if self.machine is None else self.machine.gpus
+        gone = {gpu.index: fault for gpu in gpus if gpu.uuid in uuids and gpu.index not in self.unusable}
+        return replace(
+            self,
+            usable=tuple(index for index in self.usable if index not in gone),
+            free=tuple(index for index in self.free if index not in gone),
+            unusable=dict(sorted({**self.unusable, **gone}.items())),
+            mig=tuple(
+                replace(device, fault=device.fault or fault) if device.uuid in uuids else device for device in self.mig
+            ),
+        )
+
+    def freed(self, gpus: Iterable[int], room: Amounts = NO_AMOUNTS) -> "NodeView":
+        """The node as if nobody held these of its GPUs, and as if so much more were left of the rest; who holds no
+        other GPU has no NIC there either."""
+        gone = frozenset(gpus)
+        holders = {gpu: holder for gpu, holder in self.holders.items() if gpu not in gone}
+        plugin = self.plugin and replace(self.plugin, requested=max(0, self.plugin.requested - len(gone)))
+        free = tuple(gpu for gpu in self.usable if gpu not in holders)
+        left = {(each.namespace, each.name) for each in holders.values()}
+        losers = {(each.namespace, each.name) for gpu, each in self.holders.items() if gpu in gone} - left
+        spare, rdma, nics = self.spare, self.rdma, self.nics and self.nics.freed(losers)
+        if room and spare is not None and self.allocatable is not None:
+            most = self.allocatable
+            spare = {name: min(amount + room.get(name, 0), most.get(name, amount)) for name, amount in spare.items()}
+            rdma = rdma and rdma_offer(most, spare, rdma.functions)
+        rdma = RdmaOffer(nics.resource, nics.free) if nics else rdma
+        guessed = tuple(kept for share in self.guessed if (kept := tuple(gpu for gpu in share if gpu not in gone)))
+        changed = replace(self, free=free, holders=holders, plugin=plugin, rdma=rdma, nics=nics, spare=spare)
+        return replace(changed, guessed=guessed) if guessed != self.guessed else changed

@@ -1,0 +1,152 @@
+"""Nodes, PriorityClasses and DeviceClasses, in the few fields that are kept."""
+
+from collections.abc import Mapping
+from sys import intern
+
+import msgspec
+
+from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, MIG_RESOURCE_PREFIX
+from closeknit.cluster.objects.dranet import selects_nics
+from closeknit.cluster.objects.fault import Taint
+from closeknit.cluster.objects.meta import ForeignCondition, Metadata, Quantities, WireStruct
+from closeknit.cluster.objects.pod_requests import Amounts, amounts
+
+_OF_PLUGIN = (GPU_RESOURCE, MIG_RESOURCE_PREFIX)
+UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")  # what `kubectl cordon` adds
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A Node."""
+
+    name: str
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    """Those that keep Pods away, sorted; a cordoned node bears one in any case."""
+    not_ready: str | None = None
+    """Why the node is not Ready, as a clause; None where it is."""
+    not_ready_since: str | None = None
+    """When its Ready condition last changed; None where it is Ready, or tells no time."""
+    allocatable: Amounts = {}
+    """What Pods can have of it, of every resource that the scheduler counts."""
+    capacity: Amounts = {}
+    """Of a device plugin's GPUs and MIG devices alone: what it holds unhealthy is missing from what is allocatable."""
+
+
+class PriorityClass(msgspec.Struct, frozen=True):
+    """A PriorityClass."""
+
+    name: str
+    value: int = 0
+    global_default: bool = False
+
+
+class DeviceClass(msgspec.Struct, frozen=True):
+    """A DeviceClass that stands for an extended resource, too: where no Node counts that, the scheduler makes a claim
+    of what a Pod requests of it; the one that tells of NVIDIA's driver for ComputeDomains; and those of all RDMA NICs
+    of DRANET."""
+
+    name: str
+    resource: str = ""
+    """Empty where it stands for none."""
+    has_nics: bool = False
+    """Whether every RDMA NIC of DRANET is of it, and nothing of another driver."""
+
+
+class _WireTaint(WireStruct, frozen=True):
+    key: str
+    effect: str
+    value: str | None = None
+
+
+class _WireNodeSpec(WireStruct, frozen=True):
+    taints: list[_WireTaint] | None = None
+    unschedulable: bool | None = None
+
+
+class _WireNodeStatus(WireStruct, frozen=True):
+    allocatable: Quantities | None = None
+    capacity: Quantities | None = None
+    conditions: list[ForeignCondition] | None = None
+
+
+class WireNode(WireStruct, frozen=True):
+    """A Node on the wire."""
+
+    metadata: Metadata
+    spec: _WireNodeSpec | None = None
+    status: _WireNodeStatus | None = None
+
+
+class WirePriorityClass(WireStruct, frozen=True):
+    """A PriorityClass on the wire."""
+
+    metadata: Metadata
+    value: int = 0
+    global_default: bool | None = None
+
+
+class _WireCel(WireStruct, frozen=True):
+    expression: str = ""
+
+
+class _WireSelector(WireStruct, frozen=True):
+    cel: _WireCel | None = None
+
+
+class _WireDeviceClassSpec(WireStruct, frozen=True):
+    extended_resource_name: str | None = None
+    selectors: list[_WireSelector] | None = None
+
+
+class WireDeviceClass(WireStruct, frozen=True):
+    """A DeviceClass on the wire."""
+
+    metadata: Metadata
+    spec: _WireDeviceClassSpec | None = None
+
+
+def node(wire: WireNode) -> Node:
+    """The Node that is kept. Label texts are interned: 5,000 nodes repeat the same few."""
+    spec = wire.spec or _WireNodeSpec()
+    status = wire.status or _WireNodeStatus()
+    capacity = status.capacity or {}
+    taints = {
+        Taint(taint.key, taint.value or "", taint.effect)
+        for taint in spec.taints or ()
+        if taint.effect in {"NoSchedule", "NoExecute"}
+    }
+    ready = next((condition for condition in status.conditions or () if condition.type == "Ready"), None)
+    not_ready = _not_ready(ready)
+    if spec.unschedulable and not any(taint.key == UNSCHEDULABLE_TAINT.key for taint in taints):
+        taints.add(UNSCHEDULABLE_TAINT)
+    return Node(
+        name=wire.metadata.name,
+        labels={intern(key): intern(value) for key, value in sorted((wire.metadata.labels or {}).items())},
+        taints=tuple(sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect))),
+        not_ready=not_ready,
+        not_ready_since=ready.last_transition_time if ready is not None and not_ready is not None else None,
+        allocatable=amounts(status.allocatable),
+        capacity=amounts({name: amount for name, amount in capacity.items() if name.startswith(_OF_PLUGIN)}),
+    )
+
+
+def _not_ready(condition: ForeignCondition | None) -> str | None:
+    if condition is None:
+        return "the Node has no Ready condition"
+    if condition.status == "True":
+        return None
+    return f"the Node's Ready condition is {condition.status}" + (f" ({condition.reason})" if condition.reason else "")
+
+
+def priority_class(wire: WirePriorityClass) -> PriorityClass:
+    """The PriorityClass that is kept."""
+    return PriorityClass(wire.metadata.name, wire.value, bool(wire.global_default))
+
+
+def device_class(wire: WireDeviceClass) -> DeviceClass | None:
+    """The DeviceClass that is kept; None where nothing follows from it."""
+    spec = wire.spec or _WireDeviceClassSpec()
+    resource = spec.extended_resource_name or ""
+    has_nics = selects_nics(each.cel.expression if each.cel else "" for each in spec.selectors or ())
+    is_kept = bool(resource) or has_nics or wire.metadata.name == IMEX_CHANNELS
+    return DeviceClass(wire.metadata.name, intern(resource), has_nics) if is_kept else None

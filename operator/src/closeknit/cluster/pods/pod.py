@@ -1,0 +1,425 @@
+"""Pods, in the few fields that are kept: all of them of our own, of others only what they hold."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from sys import intern
+
+import msgspec
+
+from closeknit.api.names import (
+    GPU_RESOURCE,
+    JOB_LABEL,
+    MIG_RESOURCE_PREFIX,
+    SHARED_GPU_RESOURCE,
+    ChildName,
+    JobKey,
+    child_named,
+)
+from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.objects.meta import ForeignCondition, Metadata, Owner, WireStruct
+from closeknit.cluster.objects.pod_requests import (
+    CPU,
+    MEMORY,
+    Amounts,
+    ContainerGiven,
+    Given,
+    Needs,
+    PodResourceSpec,
+    requests,
+)
+from closeknit.cluster.pods.pin import WireAffinity, pin
+
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+UUIDS = ("GPU-", "MIG-")  # what uuids begin with; a device plugin may number its devices instead
+_LONGEST_GRACE_S = 10**9  # of whatever number, so that moments can be told by it
+KEPT_WORDS = 1000  # of a Pod's own message
+MOST_CLAIMS = 256  # as many Pods may share one claim; nobody has a tenth of it
+# What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
+KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
+# The kubelet's reason of a container that it has ended to start all of the Pod's again, as a rule of one says.
+_RESTARTED = "RestartingAllContainers"
+
+
+DEFAULT_GRACE_S = 30  # Kubernetes' terminationGracePeriodSeconds
+# The least that activeDeadlineSeconds may be. A kubelet that finds a Pod active for longer ends its containers with
+# their grace period and calls it Failed (DeadlineExceeded); the Pod stays, and what it has said.
+STOPPED_AFTER_S = 1
+
+
+class ContainerState(msgspec.Struct, frozen=True):
+    """What one container is doing; exactly one of exit_code, waiting_reason and running says so, or none yet."""
+
+    name: str
+    init: bool = False
+    running: bool = False
+    exit_code: int | None = None
+    """Of a terminated container."""
+    reason: str = ""
+    """Why it terminated, for example OOMKilled, or why it waits, for example ImagePullBackOff."""
+    message: str = ""
+    waiting: bool = False
+    ended: str = ""
+    """When it terminated, by its node's clock."""
+    began: str = ""
+    """When one that has terminated was started, by the same clock."""
+
+
+class Pod(msgspec.Struct, frozen=True, dict=True):
+    """A Pod that is ours, that holds GPUs or claims, or a name that a child of ours may want.
+
+    Of others' Pods only the first block is kept. What is read of a child's labels and owners is worked out once: every
+    decision asks it of every Pod of a gang.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+    node: str = ""
+    """Node it is bound to; empty before."""
+    phase: str = ""
+    requests: Amounts = {}
+    """What it takes of its node, as the scheduler counts it, GPUs of the device plugin among it."""
+    claims: tuple[str, ...] = ()
+    """Names of its ResourceClaims, those of templates included once they exist."""
+    priority: int = 0
+    owners: tuple[Owner, ...] = ()
+    labels: Mapping[str, str] = {}  # ours only
+    devices: tuple[str, ...] = ()
+    """UUIDs of the GPUs and MIG devices that a device plugin gave it, as its status has them from the kubelet,
+    ascending; all that it requests, or none."""
+
+    pinned: str = ""  # node that a child of ours is made for
+    is_stopped: bool = False
+    """Whether its kubelet is told to end it, and to keep it with its logs: it may be active for STOPPED_AFTER_S."""
+    grace_s: int = DEFAULT_GRACE_S
+    """How long its containers are given to end."""
+    resource_version: str = ""
+    created: str = ""  # by the API server's clock
+    deletion_timestamp: str | None = None
+    conditions: tuple[ForeignCondition, ...] = ()  # PodScheduled, Ready and DisruptionTarget, by type
+    containers: tuple[ContainerState, ...] = ()  # init containers first
+    reason: str = ""
+    """Why it is in its phase, where the kubelet says so of the Pod as a whole: Evicted, OutOfcpu, …"""
+    message: str = ""
+    """The kubelet's words for it, their first thousand characters."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def place(self) -> str:
+        """The node that it is on, or is made for and may be bound to any moment, perhaps was unseen."""
+        return self.node or self.pinned
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it holds what it was given; a Pod being deleted still does."""
+        return self.phase not in FINISHED_PHASES
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a container of it runs or has ended, so that it may have said something."""
+        return any(container.running or container.exit_code is not None for container in self.containers)
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of the device plugin that it requests, shared ones among them."""
+        return self.requests.get(GPU_RESOURCE, 0) + self.requests.get(SHARED_GPU_RESOURCE, 0)
+
+    @property
+    def devices_asked(self) -> Amounts:
+        """What it requests of a device plugin for GPUs, by resource."""
+        return {name: amount for name, amount in self.requests.items() if _is_gpu(name)}
+
+    @property
+    def mig_count(self) -> int:
+        """MIG devices of the device plugin that it requests, of all profiles."""
+        return sum(amount for name, amount in self.requests.items() if name.startswith(MIG_RESOURCE_PREFIX))
+
+    @cached_property
+    def job(self) -> JobKey | None:
+        """The TrainingJob that owns it; None for a Pod that only bears our label."""
+        owner = self.job_owner
+        return JobKey(self.namespace, owner.name) if owner else None
+
+    @cached_property
+    def job_owner(self) -> Owner | None:
+        """Its ownerReference to the TrainingJob that its label names."""
+        name = self.labels.get(JOB_LABEL)
+        if name is None:
+            return None
+        return next((owner for owner in self.owners if owner.is_training_job and owner.name == name), None)
+
+    @cached_property
+    def job_uids(self) -> tuple[str, ...]:
+        """Uids of the TrainingJobs that own it."""
+        return tuple(owner.uid for owner in self.owners if owner.is_training_job)
+
+    @cached_property
+    def child(self) -> ChildName | None:
+        """What it is to the job that owns it, by its name; None for a name that the job gives to no child."""
+        owner, child = self.job_owner, child_named(self.name)
+        return child if owner is not None and child is not None and child.job == owner.name else None
+
+    @property
+    def attempt(self) -> int | None:
+        """Attempt of a child of ours."""
+        return self.child.attempt if self.child is not None else None
+
+    @property
+    def index(self) -> int | None:
+        """Index of a child of ours within its role."""
+        return self.child.index if self.child is not None else None
+
+    def is_made_for(self, node: str, gpus: int, binding: Binding, *, mig: str = "") -> bool:
+        """Whether it asks for so many GPUs in this way, or for a MIG device by the resource `mig`, and is on no
+        other node. Nobody can change what a Pod asks for, so that one that does not is not the Pod that was made for
+        them, whatever its name and its owner."""
+        if self.node not in {"", node}:
+            return False
+        if binding is Binding.DRA:
+            return self.name in self.claims
+        return self.requests.get(mig, 0) > 0 if mig else self.gpu_count >= gpus
+
+    def condition(self, kind: str) -> ForeignCondition | None:
+        """The condition of this type, None where the Pod has none."""
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+    def container(self, name: str) -> ContainerState | None:
+        """The state of one of its containers, init containers left out; None where its kubelet has told none."""
+        return next((each for each in self.containers if each.name == name and not each.init), None)
+
+    def by_trainer(self, name: str) -> "Pod":
+        """The Pod in the phase that its trainer's container is in, once that has ended for good: whatever runs on or
+        ends beside it is no rank. One that Kubernetes ends has not succeeded though its trainer says so afterwards: a
+        program that is told to stop may well end with 0. The very same where the trainer tells nothing else."""
+        trainer = self.container(name)
+        if trainer is None or trainer.exit_code is None or trainer.reason == _RESTARTED:
+            return self
+        phase = "Failed"
+        if trainer.exit_code == 0:
+            is_told_to_stop = self.deletion_timestamp is not None or bool(self.reason) or self._is_disrupted(trainer)
+            phase = self.phase if is_told_to_stop else "Succeeded"
+        return self if phase == self.phase else msgspec.structs.replace(self, phase=phase)
+
+    def _is_disrupted(self, trainer: ContainerState) -> bool:
+        """Whether Kubernetes had marked the Pod when its trainer ended. Both are whole seconds, and of two clocks."""
+        mark = self.condition("DisruptionTarget")
+        return mark is not None and mark.status == "True" and not trainer.ended < (mark.last_transition_time or "")
+
+
+class Lodger(msgspec.Struct, frozen=True, gc=False):
+    """A Pod of others, bound to a node, that has neither GPUs nor claims: what it takes there is all that matters.
+
+    A cluster may have ten on every node, so that CPU and memory stand apart: pairs in tuples weigh three times as much.
+    """
+
+    namespace: str
+    name: str
+    node: str
+    cpu: int = 0
+    """Thousandths of a core; this and the rest as the scheduler counts them."""
+    memory: int = 0
+    """Bytes."""
+    others: Needs = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+
+class _PodClaim(WireStruct, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class _PodSpec(PodResourceSpec, frozen=True):
+    node_name: str | None = None
+    priority: int | None = None
+    resource_claims: list[_PodClaim] | None = None
+    affinity: WireAffinity | None = None
+    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class _Terminated(WireStruct, frozen=True):
+    exit_code: int = 0
+    reason: str | None = None
+    message: str | None = None
+    finished_at: str | None = None
+    started_at: str | None = None
+
+
+class _Waiting(WireStruct, frozen=True):
+    reason: str | None = None
+    message: str | None = None
+
+
+class _Running(WireStruct, frozen=True):
+    pass
+
+
+class _State(WireStruct, frozen=True):
+    terminated: _Terminated | None = None
+    waiting: _Waiting | None = None
+    running: _Running | None = None
+
+
+class _ResourceHealth(WireStruct, frozen=True):
+    resource_id: str = msgspec.field(default="", name="resourceID")
+
+
+class _ResourceStatus(WireStruct, frozen=True):
+    name: str = ""
+    resources: list[_ResourceHealth] | None = None
+
+
+class _ContainerStatus(ContainerGiven, frozen=True):
+    state: _State | None = None
+    allocated_resources_status: list[_ResourceStatus] | None = None
+
+
+class _ExtendedResourceClaim(WireStruct, frozen=True):
+    resource_claim_name: str | None = None
+
+
+class _PodStatus(Given, frozen=True):
+    phase: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    conditions: list[ForeignCondition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+    resource_claim_statuses: list[_PodClaim] | None = None
+    extended_resource_claim_status: _ExtendedResourceClaim | None = None
+
+
+class WirePod(WireStruct, frozen=True):
+    """A Pod on the wire."""
+
+    metadata: Metadata
+    spec: _PodSpec | None = None
+    status: _PodStatus | None = None
+
+
+def pod(wire: WirePod) -> Pod | Lodger | None:
+    """The Pod that is kept. Of others' a Lodger where it has no GPU, no claim and no name of a child; None where it
+    holds nothing either: it is not bound to a node, or finished."""
+    metadata = wire.metadata
+    spec = wire.spec or _PodSpec()
+    status = wire.status or _PodStatus()
+    owners = metadata.owners
+    ours = bool(metadata.labels and JOB_LABEL in metadata.labels) or any(owner.is_training_job for owner in owners)
+    phase = status.phase or ""
+    if not ours and phase in FINISHED_PHASES:
+        return None
+    containers = [*(status.init_container_statuses or ()), *(status.container_statuses or ())]
+    taken = requests(spec, status, containers, status.conditions or ())
+    claims = _claims(spec, status)
+    namespace = metadata.namespace or "default"
+    if not (ours or claims or any(_is_gpu(name) for name in taken) or child_named(metadata.name) is not None):
+        return _lodger(intern(namespace), metadata.name, intern(spec.node_name), taken) if spec.node_name else None
+    others = Pod(
+        namespace=namespace,
+        name=metadata.name,
+        uid=metadata.uid or "",
+        node=spec.node_name or "",
+        phase=phase,
+        requests=taken,
+        claims=claims,
+        priority=spec.priority or 0,
+        owners=owners,
+        labels=metadata.our_labels,
+        devices=_devices(containers, taken),
+    )
+    if not ours:
+        return others
+    return msgspec.structs.replace(
+        others,
+        pinned=pin(spec.affinity) if others.job_owner is not None else "",
+        is_stopped=spec.active_deadline_seconds == STOPPED_AFTER_S,
+        grace_s=_grace_s(spec),
+        resource_version=metadata.resource_version or "",
+        created=metadata.creation_timestamp or "",
+        deletion_timestamp=metadata.deletion_timestamp,
+        conditions=tuple(
+            sorted(
+                (condition for condition in status.conditions or () if condition.type in KEPT_CONDITIONS),
+                key=lambda condition: condition.type,
+            )
+        ),
+        containers=(
+            *(_state(entry, init=True) for entry in status.init_container_statuses or ()),
+            *(_state(entry, init=False) for entry in status.container_statuses or ()),
+        ),
+        reason=status.reason or "",
+        message=(status.message or "")[:KEPT_WORDS],
+    )
+
+
+def _grace_s(spec: _PodSpec) -> int:
+    grace_s = spec.termination_grace_period_seconds
+    return DEFAULT_GRACE_S if grace_s is None else max(0, min(grace_s, _LONGEST_GRACE_S))
+
+
+def _lodger(namespace: str, name: str, node: str, taken: dict[str, int]) -> Lodger:
+    cpu, memory = taken.pop(CPU, 0), taken.pop(MEMORY, 0)
+    return Lodger(namespace, name, node, cpu, memory, tuple(taken.items()))
+
+
+def _is_gpu(resource: str) -> bool:
+    return resource.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX))  # gpu.shared and MIG slices included
+
+
+def _devices(containers: Sequence[_ContainerStatus], taken: Amounts) -> tuple[str, ...]:
+    """What the kubelet says that the device plugin gave to these containers, if that is as much as was asked for.
+
+    Another number is a kubelet that has not told all, a plugin that does not name its devices by uuid, or a lie.
+    """
+    asked = sum(amount for name, amount in taken.items() if _is_told(name))
+    if not asked:
+        return ()
+    found = {
+        device.resource_id.partition("::")[0]  # a shared GPU's replica is called `<uuid>::<n>`
+        for container in containers
+        for resource in container.allocated_resources_status or ()
+        if _is_told(resource.name)
+        for device in resource.resources or ()
+    }
+    return tuple(sorted(found)) if len(found) == asked and all(device.startswith(UUIDS) for device in found) else ()
+
+
+def _is_told(resource: str) -> bool:
+    return resource == GPU_RESOURCE or resource.startswith(MIG_RESOURCE_PREFIX)
+
+
+def _claims(spec: _PodSpec, status: _PodStatus) -> tuple[str, ...]:
+    named = [claim.resource_claim_name for claim in spec.resource_claims or ()]
+    made = [claim.resource_claim_name for claim in status.resource_claim_statuses or ()]
+    extended = status.extended_resource_claim_status
+    found = {name for name in (*named, *made, extended and extended.resource_claim_name) if name}
+    return tuple(sorted(found)[:MOST_CLAIMS])
+
+
+def _state(status: _ContainerStatus, *, init: bool) -> ContainerState:
+    state = status.state or _State()
+    if state.terminated:
+        ended = state.terminated
+        return ContainerState(
+            status.name,
+            init,
+            exit_code=ended.exit_code,
+            reason=ended.reason or "",
+            message=ended.message or "",
+            ended=ended.finished_at or "",
+            began=ended.started_at or "",
+        )
+    if state.waiting:
+        waiting = state.waiting
+        return ContainerState(
+            status.name, init, waiting=True, reason=waiting.reason or "", message=waiting.message or ""
+        )
+    return ContainerState(status.name, init, running=state.running is not None)

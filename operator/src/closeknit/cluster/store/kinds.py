@@ -1,0 +1,371 @@
+"""Every kind of object that a Cluster is made of: where it is, how it is read, and which tables of indexes.py keep it.
+
+A new kind is one entry; the operator's reflectors and the CLI's reader go by them.
+
+A Secret is never among them. Services are not read either: a foreign one under a name of ours shows when ours is
+created.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+from closeknit.api.names import CLUSTER_TOPOLOGY, GROUP, JOB_LABEL, NODE_TOPOLOGY, TRAINING_JOB, VERSION
+from closeknit.api.objects import ClusterTopology, TrainingJob
+from closeknit.cluster.booking.job import InvalidJob, job_from_builtins, job_from_json
+from closeknit.cluster.objects.agent_report import AgentReport, report_from_builtins, report_from_json
+from closeknit.cluster.objects.dra import (
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+    WireDeviceTaintRule,
+    WireResourceClaim,
+    WireResourceSlice,
+    device_taint_rule,
+    resource_claim,
+    resource_slice,
+)
+from closeknit.cluster.objects.dranet import NicSlice
+from closeknit.cluster.objects.node_objects import (
+    DeviceClass,
+    Node,
+    PriorityClass,
+    WireDeviceClass,
+    WireNode,
+    WirePriorityClass,
+    device_class,
+    node,
+    priority_class,
+)
+from closeknit.cluster.objects.storage import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    WirePersistentVolume,
+    WirePersistentVolumeClaim,
+    WireStorageClass,
+    claim,
+    storage_class,
+    volume,
+)
+from closeknit.cluster.persistent.table import ObjectKey, Table
+from closeknit.cluster.pods.pod import Lodger, Pod, WirePod, pod
+from closeknit.cluster.store.indexes import (
+    ALLOCATIONS,
+    BOOKINGS,
+    CLAIMS,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    INVALID_JOBS,
+    JOBS,
+    LODGERS,
+    NIC_SLICES,
+    NODES,
+    PODS,
+    PRIORITIES,
+    REPORTS,
+    SLICES,
+    STORAGE_CLASSES,
+    TOPOLOGIES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+)
+
+ClusterObject = (
+    Node
+    | AgentReport
+    | ClusterTopology
+    | TrainingJob
+    | InvalidJob
+    | Pod
+    | Lodger
+    | ResourceSlice
+    | NicSlice
+    | ResourceClaim
+    | PriorityClass
+    | DeviceClass
+    | DeviceTaintRule
+    | PersistentVolumeClaim
+    | PersistentVolume
+    | StorageClass
+)
+Decoded = TypeVar("Decoded")
+
+
+class Stream(StrEnum):
+    """One stream of objects. Pods come in two: ours to their end, because how they end is what the lifecycle wants to
+    know, and others' only while they live, because a Pod that leaves a field selector shows its old state."""
+
+    NODES = "nodes"
+    NODE_TOPOLOGIES = "nodetopologies"
+    CLUSTER_TOPOLOGIES = "clustertopologies"
+    TRAINING_JOBS = "trainingjobs"
+    CHILD_PODS = "child-pods"
+    OTHER_PODS = "other-pods"
+    RESOURCE_SLICES = "resourceslices"
+    RESOURCE_CLAIMS = "resourceclaims"
+    PRIORITY_CLASSES = "priorityclasses"
+    DEVICE_CLASSES = "deviceclasses"
+    DEVICE_TAINT_RULES = "devicetaintrules"
+    PERSISTENT_VOLUME_CLAIMS = "persistentvolumeclaims"
+    PERSISTENT_VOLUMES = "persistentvolumes"
+    STORAGE_CLASSES = "storageclasses"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One stream: where its objects are, and what is kept of each."""
+
+    stream: Stream
+    group: str  # empty for the core group
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    decode: Callable[[bytes], ClusterObject | None]
+    """Object of one JSON document; None for one of no interest. Raises for a document that cannot be read at all."""
+    convert: Callable[[object], ClusterObject | None]
+    """The same of plain dicts and lists."""
+    key: Callable[[Any], ObjectKey]
+    holds: tuple[type, ...]
+    """Types of its objects."""
+    tables: tuple[Table[Any, Any], ...]
+    field_selector: str | None = None
+    label_selector: str | None = None
+    older_versions: tuple[str, ...] = ()
+    """Of a kind that a cluster need not serve at all, newest first; the first that is served is read."""
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """All that may be read, newest first."""
+        return (self.version, *self.older_versions)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChange:
+    """One object is now as given; None: it is gone. What it was before does not matter."""
+
+    stream: Stream
+    key: ObjectKey
+    new: ClusterObject | None
+
+
+def _struct(
+    wire: type[Decoded], keep: Callable[[Decoded], ClusterObject | None]
+) -> tuple[Callable[[bytes], ClusterObject | None], Callable[[object], ClusterObject | None]]:
+    decoder = msgspec.json.Decoder(wire)
+
+    def decode(document: bytes) -> ClusterObject | None:
+        return keep(decoder.decode(document))
+
+    def convert(document: object) -> ClusterObject | None:
+        return keep(msgspec.convert(document, wire))
+
+    return decode, convert
+
+
+def _named(
+    value: Node
+    | AgentReport
+    | ResourceSlice
+    | NicSlice
+    | PriorityClass
+    | DeviceClass
+    | DeviceTaintRule
+    | PersistentVolume
+    | StorageClass,
+) -> ObjectKey:
+    return "", value.name
+
+
+def _keyed(value: Pod | Lodger | ResourceClaim | PersistentVolumeClaim) -> ObjectKey:
+    return value.key
+
+
+_DRA = "resource.k8s.io"
+_POD = (*_struct(WirePod, pod), _keyed)
+
+KINDS: tuple[Kind, ...] = (
+    Kind(Stream.NODES, "", "v1", "nodes", "Node", False, *_struct(WireNode, node), _named, (Node,), (NODES,)),
+    Kind(
+        Stream.NODE_TOPOLOGIES,
+        GROUP,
+        VERSION,
+        "nodetopologies",
+        NODE_TOPOLOGY,
+        False,
+        report_from_json,
+        report_from_builtins,
+        _named,
+        (AgentReport,),
+        (REPORTS, ALLOCATIONS),
+    ),
+    Kind(
+        Stream.CLUSTER_TOPOLOGIES,
+        GROUP,
+        VERSION,
+        "clustertopologies",
+        CLUSTER_TOPOLOGY,
+        False,
+        ClusterTopology.model_validate_json,
+        ClusterTopology.parse,
+        lambda topology: ("", topology.metadata.name),
+        (ClusterTopology,),
+        (TOPOLOGIES,),
+    ),
+    Kind(
+        Stream.TRAINING_JOBS,
+        GROUP,
+        VERSION,
+        "trainingjobs",
+        TRAINING_JOB,
+        True,
+        job_from_json,
+        job_from_builtins,
+        lambda job: (job.key.namespace, job.key.name),
+        (TrainingJob, InvalidJob),
+        (JOBS, INVALID_JOBS, BOOKINGS),
+    ),
+    Kind(Stream.CHILD_PODS, "", "v1", "pods", "Pod", True, *_POD, (Pod,), (PODS,), label_selector=JOB_LABEL),
+    Kind(
+        Stream.OTHER_PODS,
+        "",
+        "v1",
+        "pods",
+        "Pod",
+        True,
+        *_POD,
+        (Pod, Lodger),
+        (PODS, LODGERS),
+        field_selector="status.phase!=Succeeded,status.phase!=Failed",
+        label_selector=f"!{JOB_LABEL}",
+    ),
+    Kind(
+        Stream.RESOURCE_SLICES,
+        _DRA,
+        "v1",
+        "resourceslices",
+        "ResourceSlice",
+        False,
+        *_struct(WireResourceSlice, resource_slice),
+        _named,
+        (ResourceSlice, NicSlice),
+        (SLICES, NIC_SLICES),
+    ),
+    Kind(
+        Stream.RESOURCE_CLAIMS,
+        _DRA,
+        "v1",
+        "resourceclaims",
+        "ResourceClaim",
+        True,
+        *_struct(WireResourceClaim, resource_claim),
+        _keyed,
+        (ResourceClaim,),
+        (CLAIMS,),
+    ),
+    Kind(
+        Stream.PRIORITY_CLASSES,
+        "scheduling.k8s.io",
+        "v1",
+        "priorityclasses",
+        "PriorityClass",
+        False,
+        *_struct(WirePriorityClass, priority_class),
+        _named,
+        (PriorityClass,),
+        (PRIORITIES,),
+    ),
+    Kind(
+        Stream.DEVICE_CLASSES,
+        _DRA,
+        "v1",
+        "deviceclasses",
+        "DeviceClass",
+        False,
+        *_struct(WireDeviceClass, device_class),
+        _named,
+        (DeviceClass,),
+        (DEVICE_CLASSES,),
+    ),
+    Kind(
+        Stream.DEVICE_TAINT_RULES,
+        _DRA,
+        "v1",
+        "devicetaintrules",
+        "DeviceTaintRule",
+        False,
+        *_struct(WireDeviceTaintRule, device_taint_rule),
+        _named,
+        (DeviceTaintRule,),
+        (DEVICE_TAINT_RULES,),
+        # Beta in Kubernetes 1.36, alpha before, and off in both unless an admin turns it on.
+        older_versions=("v1beta2", "v1alpha3"),
+    ),
+    Kind(
+        Stream.PERSISTENT_VOLUME_CLAIMS,
+        "",
+        "v1",
+        "persistentvolumeclaims",
+        "PersistentVolumeClaim",
+        True,
+        *_struct(WirePersistentVolumeClaim, claim),
+        _keyed,
+        (PersistentVolumeClaim,),
+        (VOLUME_CLAIMS,),
+    ),
+    Kind(
+        Stream.PERSISTENT_VOLUMES,
+        "",
+        "v1",
+        "persistentvolumes",
+        "PersistentVolume",
+        False,
+        *_struct(WirePersistentVolume, volume),
+        _named,
+        (PersistentVolume,),
+        (VOLUMES,),
+    ),
+    Kind(
+        Stream.STORAGE_CLASSES,
+        "storage.k8s.io",
+        "v1",
+        "storageclasses",
+        "StorageClass",
+        False,
+        *_struct(WireStorageClass, storage_class),
+        _named,
+        (StorageClass,),
+        (STORAGE_CLASSES,),
+    ),
+)
+BY_STREAM: Mapping[Stream, Kind] = {entry.stream: entry for entry in KINDS}
+_BY_KIND = {(entry.group, entry.kind): entry for entry in KINDS}
+_BY_TYPE = {held: entry for entry in KINDS for held in entry.holds}
+
+
+def from_document(document: Mapping[str, Any]) -> ClusterObject | None:
+    """The object of one manifest as plain dicts and lists, by its apiVersion and kind; None for one of no interest,
+    other kinds included. Raises msgspec.ValidationError or pydantic.ValidationError for a shape that cannot be read."""
+    group = str(document.get("apiVersion", "")).rpartition("/")[0]
+    kind = _BY_KIND.get((group, str(document.get("kind", ""))))
+    return kind.convert(document) if kind else None
+
+
+def change(new: ClusterObject) -> ObjectChange:
+    """The change that an object found in a list or file stands for."""
+    stream = pod_stream(new) if isinstance(new, Pod) else _BY_TYPE[type(new)].stream
+    return ObjectChange(stream, key_of(new), new)
+
+
+def key_of(value: ClusterObject) -> ObjectKey:
+    """Namespace and name."""
+    return _BY_TYPE[type(value)].key(value)
+
+
+def pod_stream(value: Pod) -> Stream:
+    """The stream that a Pod comes from: the label decides, as in the selectors."""
+    return Stream.CHILD_PODS if JOB_LABEL in value.labels else Stream.OTHER_PODS

@@ -1,0 +1,172 @@
+"""The next Tables from those before and a batch of changes, and the nodes whose views may differ by them."""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from immutables import Map
+
+from closeknit.cluster.network.levels import Place
+from closeknit.cluster.objects.agent_report import AgentReport, settled
+from closeknit.cluster.persistent.interning import Examples
+from closeknit.cluster.persistent.table import EMPTY, Index, ObjectKey, Table
+from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.store.indexes import HIDDEN_PODS, LODGERS, NODES, PODS, REPORTS
+from closeknit.cluster.store.kinds import BY_STREAM, ObjectChange, Stream, pod_stream
+from closeknit.cluster.store.object_tables import ObjectTables
+
+_Said = dict[ObjectKey, Any]
+"""The last word on each object of a stream; None: it is gone."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The parts of the next Tables while they are made."""
+
+    kept: dict[Table[Any, Any], Map[Any, Any]]
+    filed: dict[Index[Any, Any, Any, Any], Map[Any, tuple[Any, ...]]]
+    moved: dict[Table[Any, Any], dict[Any, tuple[Any, Any]]] = field(default_factory=dict)
+    """Key -> (before, now) of what has changed."""
+    felt: dict[Table[Any, Any], set[Any]] = field(default_factory=dict)
+    """Keys of what has changed in the eyes of a node's view."""
+    touched: set[str] = field(default_factory=set)
+
+    def put(self, table: Table[Any, Any], values: Mapping[Any, Any]) -> None:
+        """Sets or, with None, removes entries of a table, and files them anew. What is equal stays the very same."""
+        old = self.kept.get(table, EMPTY)
+        moved: dict[Any, tuple[Any, Any]] = {}
+        for key, now in values.items():
+            before = old.get(key)
+            if now is not before and now != before:
+                moved[key] = (before, now)
+        if not moved:
+            return
+        self.moved[table] = moved
+        self.felt[table] = felt = {
+            key
+            for key, (before, now) in moved.items()
+            if before is None or now is None or not table.looks_alike(before, now)
+        }
+        self.kept[table] = _written(old, {key: now for key, (_, now) in moved.items()})
+        if table.is_by_node:
+            self.touched.update(felt)
+        for index in table.indexes:
+            self._file(index, moved, felt)
+
+    def _file(
+        self, index: Index[Any, Any, Any, Any], moved: Mapping[Any, tuple[Any, Any]], felt: Collection[Any]
+    ) -> None:
+        old = self.filed.get(index, EMPTY)
+        drawers: dict[Any, tuple[list[Any], list[Any]]] = {}  # key -> (what its members are sorted by, members)
+        for key, (before, now) in moved.items():
+            was, to_be = _members(index, key, before), _members(index, key, now)
+            for where in {**was, **to_be}:
+                member = to_be.get(where)
+                if member == was.get(where):
+                    continue
+                place, order = where
+                if place not in drawers:
+                    there = old.get(place, ())
+                    drawers[place] = ([index.order(one) for one in there], list(there))
+                _move(*drawers[place], order, member)
+                if index.is_by_node and key in felt:
+                    self.touched.add(place)
+        if drawers:
+            self.filed[index] = _written(old, {place: tuple(there) or None for place, (_, there) in drawers.items()})
+
+
+def after(old: ObjectTables, changes: Iterable[ObjectChange]) -> tuple[ObjectTables, set[str]]:
+    """The Tables after these changes, in their order, and the nodes whose views may differ.
+
+    The Tables are the very same where the changes say nothing new.
+    """
+    said: dict[Stream, _Said] = {}
+    for change in changes:
+        said.setdefault(change.stream, {})[change.key] = change.new
+    draft = _Draft(dict(old.kept), dict(old.filed))
+    examples = old.examples
+    if Stream.NODE_TOPOLOGIES in said:
+        examples = _with_shared_parts(old, said[Stream.NODE_TOPOLOGIES])
+    for table, values in _values(old, said).items():
+        draft.put(table, values)
+    if not draft.moved:
+        return old, set()
+    tables = replace(old, kept=draft.kept, filed=draft.filed, examples=examples)
+    for table, felt in draft.felt.items():
+        for key in felt:
+            for state in draft.moved[table][key]:
+                if state is not None:
+                    draft.touched.update(table.touches(tables, state))
+    reports = draft.moved.get(REPORTS, {})
+    if reports:
+        beats = ((name, before and before.heartbeat, now and now.heartbeat) for name, (before, now) in reports.items())
+        tables = replace(tables, beats=old.beats.after(beats))
+    if lodgers := draft.moved.get(LODGERS):
+        tables = replace(tables, lodgings=old.lodgings.after(lodgers.values()))
+    places: list[tuple[Place | None, Place | None]] = [
+        (old.place(name), tables.place(name)) for name in {**draft.moved.get(NODES, {}), **reports}
+    ]
+    census = old.census.after(tables.given_levels, places, tables.places)
+    return tables if census is old.census else replace(tables, census=census), draft.touched
+
+
+def _values(old: ObjectTables, said: Mapping[Stream, _Said]) -> dict[Table[Any, Any], dict[Any, Any]]:
+    """What each table is to keep under which key. Of a Pod that both streams know ours is shown."""
+    values: dict[Table[Any, Any], dict[Any, Any]] = {}
+    for stream, words in said.items():
+        for table in BY_STREAM[stream].tables:
+            if table is not PODS:
+                values[table] = {table.key(key): None if new is None else table.of(new) for key, new in words.items()}
+    shown: dict[ObjectKey, Pod | None] = {}
+    hidden: dict[ObjectKey, Pod | None] = {}
+    ours, others = said.get(Stream.CHILD_PODS, {}), said.get(Stream.OTHER_PODS, {})
+    others = {key: PODS.of(new) for key, new in others.items()}
+    for key in {**ours, **others}:
+        known = [pod for pod in (old.all(PODS).get(key), old.all(HIDDEN_PODS).get(key)) if pod is not None]
+        states = {pod_stream(pod): pod for pod in known}
+        our, other = ours.get(key, states.get(Stream.CHILD_PODS)), others.get(key, states.get(Stream.OTHER_PODS))
+        shown[key] = our or other
+        hidden[key] = other if our else None
+    return {**values, PODS: shown, HIDDEN_PODS: hidden}
+
+
+def _with_shared_parts(old: ObjectTables, reports: _Said) -> Examples:
+    """Puts in the place of the given reports equal ones that share what is the same with those before and with machines
+    of their class; gives the examples of the classes as they are then."""
+    examples = old.examples
+    for (_, name), new in reports.items():
+        before: AgentReport | None = old.all(REPORTS).get(name)
+        now: AgentReport | None = None
+        if new is not None:
+            now = settled(new, before)
+            if now.machine is not None and (before is None or now.machine is not before.machine):
+                now = replace(now, machine=examples.like(now.machine))
+            reports["", name] = now
+        machines = (before.machine if before else None, now.machine if now else None)
+        if machines[0] is not machines[1]:
+            examples = examples.after((machines,))
+    return examples
+
+
+def _members(index: Index[Any, Any, Any, Any], key: Any, value: Any) -> dict[tuple[Any, Any], Any]:
+    """What an object files, by the key it is filed under and its place there."""
+    return {} if value is None else {(place, index.order(one)): one for place, one in index.files(key, value)}
+
+
+def _move(orders: list[Any], members: list[Any], order: Any, member: Any) -> None:
+    """Puts a member into a sorted list in the place of the one with its order, or, with None, takes that one out."""
+    position = bisect_left(orders, order)
+    there = slice(position, position + (position < len(orders) and orders[position] == order))
+    orders[there] = [] if member is None else [order]
+    members[there] = [] if member is None else [member]
+
+
+def _written(old: Map[Any, Any], values: Mapping[Any, Any]) -> Map[Any, Any]:
+    new = old.mutate()
+    for key, value in values.items():
+        if value is not None:
+            new[key] = value
+        elif key in new:
+            del new[key]
+    return new.finish()

@@ -1,0 +1,17 @@
+"""The collections of the API server that the operator reads and writes, or asks its rights of."""
+
+from closeknit.api.names import GROUP, VERSION
+from closeknit.kube.api import Resource
+from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
+
+TRAINING_JOBS = Resource(GROUP, VERSION, "trainingjobs")
+CLUSTER_TOPOLOGIES = Resource(GROUP, VERSION, "clustertopologies", namespaced=False)
+EVENTS = Resource("events.k8s.io", "v1", "events")
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas")
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
+
+BY_KIND = {each.kind: Resource(each.group, each.version, each.plural) for each in CHILD_KINDS.values()}
+"""Of a job's children."""
+PODS = BY_KIND["Pod"]
+SERVICES = BY_KIND["Service"]
+RESOURCE_CLAIMS = BY_KIND["ResourceClaim"]

@@ -1,0 +1,383 @@
+"""Writes a Plan: reads quotas, sends probes, status by compare-and-swap, opening, actions, Event. And what is told of
+ClusterTopologies and Nodes. The only place of the operator that writes.
+
+It tells what happened, and learns nothing of it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, TRAINING_JOB, JobKey
+from closeknit.cluster.objects.meta import Owner
+from closeknit.cluster.objects.quota import quotas
+from closeknit.cluster.pods.pod import STOPPED_AFTER_S
+from closeknit.controller.metrics import Metrics
+from closeknit.controller.writes.denial import denial
+from closeknit.controller.writes.keys import with_key_pair
+from closeknit.controller.writes.resources import (
+    BY_KIND,
+    CLUSTER_TOPOLOGIES,
+    EVENTS,
+    RESOURCE_QUOTAS,
+    SERVICE_ACCOUNTS,
+    TRAINING_JOBS,
+)
+from closeknit.controller.writes.rights import may
+from closeknit.kube.api import Api, JsonObject, Resource
+from closeknit.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
+from closeknit.launch.gang import Manifest
+from closeknit.launch.manifests.owner import owned
+from closeknit.lifecycle.topology_status import TopologyNews
+from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
+from closeknit.lifecycle.writes.plan import Action, Create, Delete, Notice, Plan, Stop
+from closeknit.lifecycle.writes.quota_demand import QuotaDemand
+from closeknit.lifecycle.writes.results import (
+    ChildRefused,
+    Created,
+    Deleted,
+    DenialKind,
+    Exists,
+    Failed,
+    Judgement,
+    Quotas,
+    Result,
+    ServiceAccount,
+    StatusStored,
+    Stopped,
+    Unseen,
+    changed,
+    judged,
+)
+
+CONTROLLER = "closeknit.dev/operator"
+IN_FLIGHT = 16  # more writes at once make the API server cut our own watches (docs: operator reference, caches)
+# What only tells jobs why they wait takes so many of these: hundreds that are submitted at once are told in a second or
+# two, and meanwhile whatever gangs need goes on by the others.
+WORDS_IN_FLIGHT = 4
+# So many Pods of a gang of more are ahead of the claims that they own; in smaller ones claims follow at once. A garbage
+# collector that hears of a claim before it has heard of the Pod, by another watch, reads that Pod, and its TrainingJob
+# with the places of all ranks: for some 400 of 512 Pods where claims follow at once, for none with so many ahead
+# (decision 0006).
+PODS_AHEAD = 96
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What became of the writes of one Plan so far."""
+
+    uid: str
+    """Of the job."""
+    results: list[Result] = field(default_factory=list)
+    is_refused: bool = False
+    """Whether one of them was refused for good: asked before each child of a gang."""
+    may_delete: bool | None = None
+    """Whether RBAC lets us delete Pods there; None while that was not asked."""
+    owed: deque[Manifest] = field(default_factory=deque)
+    """What children own that are made, and what is still to be made itself, the oldest first."""
+
+    def add(self, result: Result) -> Judgement:
+        """Takes the next one, and tells what it means for the rest of the Plan."""
+        judgement = judged(result, self.uid)
+        self.is_refused = self.is_refused or judgement is Judgement.REFUSED
+        self.results.append(result)
+        return judgement
+
+
+class Writes:
+    """Applies Plans, at most IN_FLIGHT calls at a time over all of them."""
+
+    def __init__(self, api: Api, metrics: Metrics, now: Callable[[], datetime], instance: str) -> None:
+        self._api = api
+        self._metrics = metrics
+        self._now = now
+        self._instance = instance
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._words = asyncio.Semaphore(WORDS_IN_FLIGHT)
+
+    async def apply(self, plan: Plan) -> Sequence[Result]:
+        """Writes the Plan as far as the API server lets it, and tells what became of each write. Raises no ApiError."""
+        async with self._words if plan.telling is not None else nullcontext():
+            return await self._applied(plan)
+
+    async def _applied(self, plan: Plan) -> Sequence[Result]:
+        told = _Told(plan.uid)
+        read = None if plan.demand is None else await self._quotas(plan, plan.demand)
+        if read is not None and told.add(read) is not Judgement.DONE:
+            return told.results
+        if plan.account and told.add(await self._account(plan)) is not Judgement.DONE:
+            return told.results
+        for manifest in plan.probes:
+            async with self._slots:
+                probed, _ = await self._tried(plan, manifest, is_probe=True)
+            if told.add(probed) is not Judgement.DONE:
+                return told.results
+        if plan.status is not None and told.add(await self._stored(plan)) is not Judgement.DONE:
+            return told.results
+        opened = await self._opened(plan, told)
+        if opened is Judgement.REFUSED:
+            return told.results
+        actions = plan.actions if opened is Judgement.DONE else ()
+        left = iter(actions)
+        writes = [self._act_on(left, plan, told) for _ in range(min(IN_FLIGHT, len(actions)))]
+        if plan.notice is not None:
+            writes.append(self._tell(plan, plan.notice))
+        # Every one is waited for: what is still under way after a failure would meet the next Plan.
+        for outcome in await asyncio.gather(*writes, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return told.results
+
+    async def version(self, job: JobKey) -> str:
+        """The resourceVersion that the job has now; empty where it is gone. Raises ApiError."""
+        async with self._slots:
+            try:
+                found = await self._api.get(TRAINING_JOBS, job.name, namespace=job.namespace)
+            except NotFound:
+                return ""
+        return _version(found)
+
+    async def tell_topology(self, news: TopologyNews) -> None:
+        """Stores the status of a ClusterTopology. What is refused is found again, and sent again, the next time."""
+        metadata = news.topology.metadata
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": CLUSTER_TOPOLOGY,
+            "metadata": {"name": metadata.name, "uid": metadata.uid, "resourceVersion": metadata.resource_version},
+            "status": news.status.wire(),
+        }
+        put = self._api.put_status(CLUSTER_TOPOLOGIES, metadata.name, body)
+        try:
+            await self._sent("update", CLUSTER_TOPOLOGIES, put)
+        except ApiError as error:
+            _log.info("a status was not stored", extra={"topology": metadata.name, "error": error})
+
+    async def tell_node(self, node: str, notice: Notice) -> None:
+        """Sends an Event about a Node."""
+        # As kubelets do it: what concerns a Node is in this namespace, under the name as uid; kubectl looks for both.
+        regarding = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}
+        await self._send_event("default", regarding, notice)
+
+    async def _quotas(self, plan: Plan, demand: QuotaDemand) -> Quotas | None:
+        """The quotas of the job's namespace; None where they cannot be read, which keeps no job from starting: the
+        creates will show."""
+        async with self._slots:
+            try:
+                page = await self._api.list(RESOURCE_QUOTAS, namespace=plan.job.namespace)
+            except ApiError as error:
+                _log.info("quotas are not read", extra={"job": plan.job, "error": error})
+                return None
+        return Quotas(demand, quotas(page.items))
+
+    async def _account(self, plan: Plan) -> ServiceAccount:
+        async with self._slots:
+            is_usable = await may(self._api, "use", SERVICE_ACCOUNTS, plan.job.namespace, plan.account)
+        return ServiceAccount(plan.account, is_usable)
+
+    async def _stored(self, plan: Plan) -> StatusStored | Failed:
+        assert plan.status is not None  # noqa: S101 - the caller's promise, for the type checker
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": TRAINING_JOB,
+            "metadata": {
+                "name": plan.job.name,
+                "namespace": plan.job.namespace,
+                "uid": plan.uid,
+                "resourceVersion": plan.resource_version,
+            },
+            "status": plan.status.wire(),
+        }
+        put = self._api.put_status(TRAINING_JOBS, plan.job.name, body, namespace=plan.job.namespace)
+        try:
+            stored = await self._sent("update", TRAINING_JOBS, put)
+        except ApiError as error:
+            return Failed(None, denial(error))
+        return StatusStored(stored.resourceVersion)
+
+    async def _opened(self, plan: Plan, told: _Told) -> Judgement:
+        """One after the other, each with what it owns, up to the first that is not made."""
+        for creation in plan.opening:
+            if (judgement := await self._act(plan, creation, told)) is not Judgement.DONE:
+                return judgement
+            while told.owed:
+                if (judgement := await self._created(plan, told.owed.popleft(), (), told)) is not Judgement.DONE:
+                    return judgement
+        return Judgement.DONE
+
+    async def _act_on(self, left: Iterator[Action], plan: Plan, told: _Told) -> None:
+        """One action after the other, until others have taken the last: more at once would only wait for a slot."""
+        for action in left:
+            await self._act(plan, action, told)
+            if len(told.owed) > (PODS_AHEAD if len(plan.actions) > PODS_AHEAD else 0):
+                await self._created(plan, told.owed.popleft(), (), told)
+        while told.owed:
+            await self._created(plan, told.owed.popleft(), (), told)
+
+    async def _act(self, plan: Plan, action: Action, told: _Told) -> Judgement:
+        match action:
+            case Create():
+                return await self._created(plan, action.manifest, action.owns, told)
+            case Delete():
+                return told.add(await self._deleted(plan, action, told))
+            case Stop():
+                return told.add(await self._stopped(plan, action))
+
+    async def _created(self, plan: Plan, manifest: Manifest, owns: Sequence[Manifest], told: _Told) -> Judgement:
+        """Makes a child, and notes what it owns. Nothing is made where another child of this gang was refused
+        meanwhile."""
+        async with self._slots:
+            if told.is_refused:
+                return Judgement.REFUSED
+            made, uid = await self._tried(plan, manifest, is_probe=False)
+        judgement = told.add(made)
+        if judgement is Judgement.DONE:
+            told.owed.extend(owned(each, manifest, uid) for each in owns)
+        return judgement
+
+    async def _tried(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
+        """What came of a create, and the uid of what has the name now."""
+        resource = BY_KIND[manifest["kind"]]
+        whole = manifest if manifest["kind"] != "Secret" or is_probe else with_key_pair(manifest)
+        verb, namespace = "dry-run" if is_probe else "create", plan.job.namespace
+        try:
+            if manifest["kind"] == "Pod" and (is_probe or any(manifest is each.manifest for each in plan.opening)):
+                # What changes one Pod of a gang on its way changes all: the whole is read of the first alone.
+                there = await self._counted(
+                    verb, resource, self._api.create(resource, whole, namespace=namespace, dry_run=is_probe)
+                )
+                if (other := changed(manifest, there, plan.sets)) is not None:
+                    return ChildRefused(manifest, other, is_probe), ""
+                return Created(manifest, _version(there), is_probe), _uid(there)
+            made = await self._counted(
+                verb, resource, self._api.make(resource, whole, namespace=namespace, dry_run=is_probe)
+            )
+        except AlreadyExists:
+            if CHILD_KINDS[manifest["kind"]].is_secret:
+                return Unseen(manifest), ""
+            return await self._found(plan, manifest, is_probe=is_probe)
+        except ApiError as error:
+            refused = denial(error)
+            is_forbidden = refused.failure is DenialKind.FORBIDDEN
+            if is_forbidden and not await may(self._api, "create", resource, plan.job.namespace):
+                refused = replace(refused, failure=DenialKind.NO_RIGHT)
+            return ChildRefused(manifest, refused, is_probe), ""
+        return Created(manifest, made.resourceVersion, is_probe), made.uid
+
+    async def _found(self, plan: Plan, manifest: Manifest, *, is_probe: bool) -> tuple[Result, str]:
+        """What has the name, and its uid."""
+        try:
+            there = await self._api.get(
+                BY_KIND[manifest["kind"]], manifest["metadata"]["name"], namespace=plan.job.namespace
+            )
+        except ApiError as error:  # gone meanwhile, perhaps
+            return Failed(Create(manifest), denial(error)), ""
+        metadata = there["metadata"]
+        labels = tuple((metadata.get("labels") or {}).items())
+        is_going = metadata.get("deletionTimestamp") is not None
+        return Exists(manifest, _owners(there), labels, _version(there), is_probe, is_going), _uid(there)
+
+    async def _deleted(self, plan: Plan, action: Delete, told: _Told) -> Result:
+        resource, namespace = BY_KIND[action.kind], plan.job.namespace
+        uid = action.uid
+        try:
+            if uid is None:
+                async with self._slots:
+                    there = await self._api.get(resource, action.name, namespace=namespace)
+                if not any(owner.is_job(plan.uid) for owner in _owners(there)):
+                    return Deleted(action)
+                uid = str(there["metadata"]["uid"])
+            await self._sent("delete", resource, self._api.delete(resource, action.name, uid=uid, namespace=namespace))
+        except NotFound:
+            pass
+        except ApiError as error:
+            refused = denial(error)
+            if refused.failure is DenialKind.FORBIDDEN and told.may_delete is None:  # a gang's Pods are refused alike
+                told.may_delete = await may(self._api, "delete", resource, namespace)
+            if refused.failure is DenialKind.FORBIDDEN and not told.may_delete:
+                refused = replace(refused, failure=DenialKind.NO_RIGHT)
+            return Failed(action, refused)
+        return Deleted(action)
+
+    async def _stopped(self, plan: Plan, action: Stop) -> Result:
+        resource = BY_KIND["Pod"]
+        patch: list[JsonObject] = [
+            {"op": "test", "path": "/metadata/uid", "value": action.uid},
+            {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": STOPPED_AFTER_S},
+        ]
+        call = self._api.json_patch(resource, action.name, patch, namespace=plan.job.namespace)
+        try:
+            stopped = await self._sent("patch", resource, call)
+        except (NotFound, Invalid):  # it is gone, or another one has its name
+            return Stopped(action)
+        except ApiError as error:
+            return Failed(action, denial(error))
+        return Stopped(action, _version(stopped))
+
+    async def _tell(self, plan: Plan, notice: Notice) -> None:
+        """Sends the Event. One that gets lost is not sent again: the status has it all."""
+        regarding = {
+            "apiVersion": API_VERSION,
+            "kind": TRAINING_JOB,
+            "name": plan.job.name,
+            "namespace": plan.job.namespace,
+            "uid": plan.uid,
+        }
+        await self._send_event(plan.job.namespace, regarding, notice)
+
+    async def _send_event(self, namespace: str, regarding: JsonObject, notice: Notice) -> None:
+        body = {
+            "apiVersion": EVENTS.api_version,
+            "kind": "Event",
+            "metadata": {"name": notice.name, "namespace": namespace},
+            "eventTime": self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._instance,
+            "type": "Warning" if notice.warning else "Normal",
+            "reason": notice.reason,
+            "action": notice.action,
+            "note": notice.note,
+            "regarding": regarding,
+        }
+        try:
+            await self._sent("create", EVENTS, self._api.create(EVENTS, body, namespace=namespace))
+        except AlreadyExists:
+            pass  # told before a restart, or before the state went to and fro
+        except ApiError as error:
+            facts = {"of": f"{regarding['kind']} {regarding['name']}", "reason": notice.reason, "error": error}
+            _log.warning("an Event was not stored", extra=facts)
+
+    async def _sent(self, verb: str, resource: Resource, call: Coroutine[Any, Any, T]) -> T:
+        async with self._slots:
+            return await self._counted(verb, resource, call)
+
+    async def _counted(self, verb: str, resource: Resource, call: Coroutine[Any, Any, T]) -> T:
+        code = "ok"
+        try:
+            return await call
+        except ApiError as error:
+            code = type(error).__name__  # a webhook may give any reason
+            raise
+        finally:
+            self._metrics.api_writes.labels(verb, str(resource), code).inc()
+
+
+def _version(stored: JsonObject) -> str:
+    return str(stored.get("metadata", {}).get("resourceVersion", ""))
+
+
+def _uid(stored: JsonObject) -> str:
+    return str(stored.get("metadata", {}).get("uid", ""))
+
+
+def _owners(stored: JsonObject) -> tuple[Owner, ...]:
+    return msgspec.convert(stored["metadata"].get("ownerReferences") or (), tuple[Owner, ...])

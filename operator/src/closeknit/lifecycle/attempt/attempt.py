@@ -1,0 +1,194 @@
+"""The current attempt of a job that holds GPUs, and the Pods of it that are there: what is read of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+
+from closeknit.api.names import ConditionType, EndReason
+from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.cluster.booking.booking import Booking, BookingShare
+from closeknit.cluster.node.mig_devices import mig_resource
+from closeknit.cluster.pods.pod import Pod
+from closeknit.launch.frameworks.contract import SuccessOf
+from closeknit.launch.frameworks.registry import CONTRACTS
+from closeknit.launch.gang import Gang
+from closeknit.launch.template import trainer
+from closeknit.lifecycle.attempt import launched_gang
+from closeknit.lifecycle.attempt.launched_gang import Lost
+from closeknit.lifecycle.attempt.own_pods import own_claim
+from closeknit.lifecycle.attempt.subject import Subject
+from closeknit.lifecycle.status.conditions import is_true, moment
+from closeknit.lifecycle.status.pauses import is_between
+
+# A Pod that somebody deletes again and again before its gang runs is made again at growing intervals.
+_SHORTEST_INTERVAL = timedelta(seconds=1)
+_LONGEST_INTERVAL = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt."""
+
+    subject: Subject
+    booking: Booking
+    pods: tuple[Pod | None, ...] = field(init=False)
+    """By node rank, then those of parameter servers, each in the phase of its trainer; None where there is none."""
+    present: tuple[Pod, ...] = field(init=False)
+    """Those that are there."""
+    phases: frozenset[str] = field(init=False)
+    """Of those that are there."""
+    missing: tuple[int, ...] = field(init=False)
+    """Positions among them without a Pod, but for those that are over."""
+    replaced: tuple[Pod, ...] = field(init=False)
+    """Pods under names of the gang that somebody else made, with the job as owner: they do not ask for what is booked,
+    or are elsewhere."""
+    ending: tuple[Pod, ...] = field(init=False)
+    """Pods that somebody deletes before they succeeded."""
+    shares: tuple[BookingShare, ...] = field(init=False)
+    """The booked shares, with those whose Pods have succeeded: what is seen once is to be stored. The very same while
+    there is no news."""
+    begun: datetime | None = field(init=False)
+    """When its booking was stored: the end of the attempt before, or when GPUs were last given to it."""
+
+    def __post_init__(self) -> None:
+        """Reads all Pods once: a gang that starts is looked at four times a second."""
+        there, shares = self.subject.children.of(self.booking), self.booking.shares
+        pods = tuple(map(there.get, range(len(shares))))
+        if any(map(_has_ended, there.values())) or any(share.succeeded for share in shares):
+            pods = tuple(
+                pod if pod is None else _of_rank(pod, share, self.trainer_of(share))
+                for pod, share in zip(pods, shares, strict=True)
+            )
+        present = tuple(pod for pod in pods if pod is not None)
+        phases = frozenset([pod.phase for pod in present])
+        told = shares
+        if "Succeeded" in phases:
+            told = tuple(
+                replace(share, succeeded=True)
+                if pod is not None and pod.phase == "Succeeded" and not share.succeeded
+                else share
+                for share, pod in zip(shares, pods, strict=True)
+            )
+        profile = self.subject.job.spec.gpu.mig
+        mig = "" if profile is None else mig_resource(profile)
+        missing = [index for index, pod in enumerate(pods) if pod is None and not shares[index].succeeded]
+        replaced = [
+            pod
+            for pod, share in zip(pods, shares, strict=True)
+            if pod is not None and not pod.is_made_for(share.node, len(share.gpus), share.binding, mig=mig)
+        ]
+        ending = [pod for pod in present if pod.deletion_timestamp is not None and pod.phase != "Succeeded"]
+        facts = {
+            "pods": pods,
+            "present": present,
+            "phases": phases,
+            "missing": tuple(missing),
+            "replaced": tuple(replaced),
+            "ending": tuple(ending),
+            "shares": shares if told == shares else told,
+            "begun": _begun(self.subject.job.status),
+        }
+        for name, fact in facts.items():
+            object.__setattr__(self, name, fact)
+
+    def trainer_of(self, share: BookingShare) -> str | None:
+        """Name of the container whose end is that of a share's rank; None where its kubelet may start it again, so that
+        the Pod's own phase tells."""
+        container = trainer(self.template_of(share))
+        is_final = container.get("restartPolicy") in (None, "Never") and not container.get("restartPolicyRules")
+        return container["name"] if is_final else None
+
+    def template_of(self, share: BookingShare) -> Mapping[str, Any]:
+        """The Pod's spec that the user wrote for a share: that of the workers, or of the parameter servers."""
+        spec = self.subject.job.spec
+        servers = spec.parameter_servers
+        return (spec.template if share.server is None or servers is None else servers.template).spec
+
+    @property
+    def unclaimed(self) -> list[tuple[int, Pod]]:
+        """Pods that are there and wait for a claim that is not, with their node ranks."""
+        shares = self.booking.shares
+        return [
+            (index, pod)
+            for index, pod in enumerate(self.pods)
+            if pod is not None
+            and shares[index].is_claimed
+            and not pod.node
+            and pod.is_live
+            and pod.deletion_timestamp is None
+            and own_claim(self.subject.cluster, pod) is None
+        ]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left to be done: they have succeeded whom the others only serve."""
+        spec, workers = self.subject.job.spec, self.booking.workers
+        match CONTRACTS[spec.framework].ends(spec):
+            case SuccessOf.LAUNCHER:
+                served = self.shares[:1]
+            case SuccessOf.CHIEF:
+                served = self.shares[workers : workers + 1]
+            case SuccessOf.WORKERS:
+                served = self.shares[:workers]
+        return bool(served) and all(share.succeeded for share in served)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether all its Pods have run at once. Until then its ranks have not met for sure."""
+        return is_true(self.subject.job.status.conditions, ConditionType.RUNNING)
+
+    def before_it_ended_by(self, reason: EndReason) -> int:
+        """How many attempts just before this one ended for this reason, one after the other."""
+        ended = reversed(self.subject.job.status.attempts)
+        return sum(1 for _ in takewhile(lambda attempt: attempt.reason == reason, ended))
+
+    @property
+    def made_again_at(self) -> datetime | None:
+        """When missing Pods may be made again; None where that is now.
+
+        The attempt is to be twice as old then as it was when its Pods were last made. Its age is read from the status,
+        so that the intervals grow though the operator is restarted.
+        """
+        answers, begun = self.subject.answers, self.begun
+        made_at = answers.made_at if answers.made == self.booking.attempt else None
+        if made_at is None or begun is None:
+            return None
+        ready = made_at + min(max(made_at - begun, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
+        return ready if is_between(made_at, self.subject.now, ready) else None
+
+    def gang(self) -> Gang | Lost:
+        """What launch makes its children of."""
+        subject = self.subject
+        return launched_gang.gang(
+            subject.job,
+            self.booking,
+            subject.cluster,
+            ipc_lock=subject.asks_for_ipc_lock,
+            gives_cpus=not subject.answers.cpus_refused,
+        )
+
+
+def _has_ended(pod: Pod) -> bool:
+    """Whether a container of it has, so that its rank may be in another phase than the Pod."""
+    return any(container.exit_code is not None and not container.init for container in pod.containers)
+
+
+def _of_rank(pod: Pod, share: BookingShare, trainer: str | None) -> Pod:
+    """The Pod in the phase that its rank is in. What is stored as succeeded stays so, whatever becomes of the Pod."""
+    if share.succeeded and pod.phase != "Succeeded":
+        return msgspec.structs.replace(pod, phase="Succeeded")
+    return pod if trainer is None else pod.by_trainer(trainer)
+
+
+def _begun(status: TrainingJobStatus) -> datetime | None:
+    moments = [moment(attempt.ended) for attempt in status.attempts[-1:]]
+    moments += [
+        moment(condition.last_transition_time)
+        for condition in status.conditions
+        if condition.type == ConditionType.PLACED and condition.status == "True"
+    ]
+    return max(moments, default=None)

@@ -1,0 +1,92 @@
+"""What is left of a job's own Pods of before and in the way of the Pods that are to be made."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.objects.dra import ResourceClaim
+from closeknit.cluster.pods.pod import Pod
+from closeknit.launch.gang import Gang
+from closeknit.lifecycle.attempt.own_pods import OwnPods, is_left_over, own_claim
+from closeknit.lifecycle.status.pauses import lingers_from
+
+SHOWN = 4  # of many
+# All GPUs of the gang stand idle meanwhile. A checkpoint is written in less; whoever takes longer finds another place.
+LONGEST_WAIT = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A Pod or claim of the job's own that is on its way out."""
+
+    kind: str  # Pod | ResourceClaim
+    name: str
+    node: str = ""
+    deletion_timestamp: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" + (f" on node {self.node}" if self.node else "")
+
+
+def leftovers(
+    job: TrainingJob, children: OwnPods, cluster: Cluster, gang: Gang, missing: Iterable[int]
+) -> tuple[Leftover, ...]:
+    """What holds GPUs of the gang, NICs of its nodes, or names of its missing Pods.
+
+    Pods and claims of attempts before on nodes, or with GPUs, that the gang does not use are nothing to wait for: their
+    node may be dead, and they may stay for ever.
+    """
+    uuids = {uuid for member in gang.members for uuid in member.uuids if uuid}
+    unnamed = {member.node for member in gang.members if not all(member.uuids)}
+    nodes = {member.node for member in gang.members}
+    names = {(job.key.namespace, gang.name(gang.members[index])) for index in missing}
+    return (
+        *(
+            Leftover("Pod", pod.name, pod.node, pod.deletion_timestamp)
+            for pod in children.before(gang.attempt)
+            if _holds(cluster, pod, uuids, nodes, unnamed)
+        ),
+        *(Leftover("ResourceClaim", claim.name) for claim in _claims(job, cluster, gang, uuids, nodes, names)),
+    )
+
+
+def stays_from(found: Iterable[Leftover], begun: datetime | None, now: datetime) -> datetime | None:
+    """From when one of them is taken to stay: half a minute after its grace period, which may be any, or when the
+    attempt, begun then, has waited too long. None where nothing tells."""
+    moments = [lingers_from(each.deletion_timestamp, now) for each in found if each.deletion_timestamp is not None]
+    return min([*moments, *([] if begun is None else [begun + LONGEST_WAIT])], default=None)
+
+
+def told(found: Sequence[Leftover]) -> str:
+    """What is waited for, for people."""
+    shown = ", ".join(map(str, found[:SHOWN]))
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return f"waits until what is left of its Pods of before is gone: {shown}{more}"
+
+
+def _holds(cluster: Cluster, pod: Pod, uuids: set[str], nodes: set[str], unnamed: set[str]) -> bool:
+    """Whether a live Pod has GPUs of the gang, or may have: nobody but its claim and the kubelet tells which it has."""
+    if not pod.node:
+        return pod.deletion_timestamp is None  # the scheduler binds nothing that is being deleted
+    claim = own_claim(cluster, pod)
+    given = cluster.claimed_uuids(claim) if claim is not None and claim.devices else cluster.reported_uuids(pod)
+    if pod.node in unnamed or given is None or None in given or len(given) < pod.gpu_count:
+        return pod.node in nodes
+    return not uuids.isdisjoint(given)
+
+
+def _claims(
+    job: TrainingJob, cluster: Cluster, gang: Gang, uuids: set[str], nodes: set[str], names: set[tuple[str, str]]
+) -> Iterator[ResourceClaim]:
+    for claim in cluster.claims_of(job.key):
+        if claim.key in names:
+            # Of a Pod that had the name before. A Pod that is made meanwhile would start on it, and lose it.
+            if is_left_over(claim, job):
+                yield claim
+        elif claim.attempt < gang.attempt and (
+            not nodes.isdisjoint(cluster.nodes_of_nics(claim))
+            or (claim.devices and not uuids.isdisjoint(cluster.claimed_uuids(claim)))
+        ):
+            yield claim

@@ -1,0 +1,37 @@
+"""What a job may count on: the GPUs that its own Pods of before still hold are its own as soon as they are gone."""
+
+from collections.abc import Sequence
+
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.store.kinds import ObjectChange, Stream
+from closeknit.lifecycle.attempt.own_pods import is_own, own_claims
+
+
+def with_own_gpus_free(job: TrainingJob, pods: Sequence[Pod], cluster: Cluster) -> Cluster:
+    """The cluster as it will be for a job without a booking when its own Pods and their claims are gone; the very same
+    where they hold nothing that matters.
+
+    A Pod on a node that is left out anyway does not matter: whether it ever goes is nobody's concern but that node's.
+    """
+    own = tuple(pod for pod in pods if is_own(pod, job))
+    held = [pod for pod in own if pod.is_live and pod.place and _is_fit(cluster, pod.place)]
+    there = {pod.key for pod in held}
+    gone = {pod.key for pod in own} - there
+    claims = [
+        claim for claim in own_claims(job, own, cluster) if (claim.devices or claim.nics) and claim.key not in gone
+    ]
+    if not (held or claims):
+        return cluster
+    return cluster.after(
+        (
+            *(ObjectChange(Stream.CHILD_PODS, pod.key, None) for pod in held),
+            *(ObjectChange(Stream.RESOURCE_CLAIMS, claim.key, None) for claim in claims),
+        )
+    )
+
+
+def _is_fit(cluster: Cluster, node: str) -> bool:
+    view = cluster.nodes.get(node)
+    return view is not None and view.exclusion is None

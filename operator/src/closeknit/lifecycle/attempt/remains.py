@@ -1,0 +1,84 @@
+"""Pods of attempts that have ended: stopped, kept for what they have said, and removed.
+
+Why a gang has failed is most often said by another rank than the one that failed first, and a Pod's log goes with the
+Pod. So those that run are not deleted: their kubelets are told to end them, which frees their GPUs as soon. Those of
+the last attempt stay until the next one has ended, and for a day at most.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from closeknit.api.names import ExclusionReason, PendingReason
+from closeknit.cluster.pods.pod import Pod
+from closeknit.lifecycle.attempt.subject import Subject
+from closeknit.lifecycle.status.conditions import moment
+from closeknit.lifecycle.status.pauses import LINGERS_AFTER, is_between
+from closeknit.lifecycle.writes.plan import Delete, Stop
+
+KEPT_FOR = timedelta(days=1)  # who is told in the evening looks in the morning
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What is to be done about them."""
+
+    actions: tuple[Delete | Stop, ...] = ()
+    until: datetime | None = None
+    """When there is more to be done though nothing has changed."""
+
+
+def remains(subject: Subject, last: int, *, ended: datetime | None = None, is_over: bool = False) -> Remains:
+    """What is to be done about Pods of attempts up to `last`, the one that ended last: at the moment `ended`, or when
+    the status says. A job that `is_over` keeps those of its last attempt for as long as it is there itself."""
+    moments = {attempt.number: moment(attempt.ended) for attempt in subject.job.status.attempts}
+    if ended is not None:
+        moments[last] = ended
+    actions: list[Delete | Stop] = []
+    dues: list[datetime] = []
+    for pod in subject.children.own:
+        if pod.attempt is not None and pod.attempt > last:
+            continue
+        match _next(subject, pod, moments.get(pod.attempt or 0), is_kept=pod.attempt == last, is_over=is_over):
+            case datetime() as due:
+                dues.append(due)
+            case Delete() | Stop() as action:
+                actions.append(action)
+    return Remains(tuple(actions), min(dues, default=None))
+
+
+def _next(
+    subject: Subject, pod: Pod, ended: datetime | None, *, is_kept: bool, is_over: bool
+) -> Delete | Stop | datetime | None:
+    """What is to be done about a Pod whose attempt ended then; a moment: nothing until then; None: nothing."""
+    if pod.deletion_timestamp is not None:
+        return None
+    if is_over and is_kept and not pod.is_live:
+        return None
+    delete = Delete("Pod", pod.name, pod.uid)
+    if ended is None or not pod.has_begun:
+        return delete  # it is too old, or has said nothing
+    if pod.is_live and not _may_be_stopped(subject, pod):
+        return delete
+    if pod.is_live and not pod.is_stopped:
+        return Stop(pod.name, pod.uid)
+    if pod.is_live:
+        due = ended + timedelta(seconds=pod.grace_s) + LINGERS_AFTER
+    elif is_over or not is_kept or _may_be_counted(subject):
+        return delete
+    else:
+        due = ended + KEPT_FOR
+    return due if is_between(ended, subject.now, due) else delete
+
+
+def _may_be_stopped(subject: Subject, pod: Pod) -> bool:
+    """Whether its kubelet is there to do it, and the API server lets us ask."""
+    view = subject.cluster.nodes.get(pod.node)
+    is_there = view is not None and (view.exclusion is None or view.exclusion.reason is not ExclusionReason.NOT_READY)
+    return is_there and not subject.answers.stop_refused
+
+
+def _may_be_counted(subject: Subject) -> bool:
+    """Whether Pods that are over may keep the next ones out: a quota counts them, or the job waits for one."""
+    pending = subject.job.status.pending
+    waits = pending is not None and pending.reason == PendingReason.QUOTA_EXCEEDED
+    return subject.answers.are_pods_counted or waits

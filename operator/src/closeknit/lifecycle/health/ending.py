@@ -1,0 +1,343 @@
+"""How an attempt ends, and with it the job or not."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from closeknit.api.names import EndReason, EventAction, ExclusionReason, Role, service_name
+from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.booking.booking import BookingShare
+from closeknit.cluster.node.node import NodeView
+from closeknit.cluster.objects.dra import ResourceClaim
+from closeknit.cluster.objects.node_objects import UNSCHEDULABLE_TAINT
+from closeknit.cluster.objects.pod_requests import MEMORY, PodResourceSpec
+from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.pods.symptoms import Said, Symptom, are_of_one_that_waited, failed_container, of_pod
+from closeknit.launch.environment.nccl import NVLS
+from closeknit.launch.remedy import Remedy
+from closeknit.lifecycle.attempt import avoided_nodes, remedies
+from closeknit.lifecycle.attempt.attempt import Attempt
+from closeknit.lifecycle.attempt.avoided_nodes import Unfit
+from closeknit.lifecycle.attempt.launched_gang import Lost, uuids
+from closeknit.lifecycle.attempt.leftovers import Leftover, told
+from closeknit.lifecycle.attempt.remains import remains
+from closeknit.lifecycle.attempt.remedies import called_for
+from closeknit.lifecycle.attempt.subject import deletions
+from closeknit.lifecycle.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
+from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
+from closeknit.lifecycle.status.pauses import lasted
+from closeknit.lifecycle.writes.plan import Delete, Plan
+from closeknit.placement.values.sentences import count
+
+
+def end(
+    attempt: Attempt,
+    reason: EndReason,
+    message: str,
+    *,
+    again: Sequence[BookingShare] | None = None,
+    unfit: Unfit = MappingProxyType({}),
+    lacks: Degradation | None = None,
+) -> Plan:
+    """The attempt ends uncharged, its Pods go, and the next one follows: on the shares of `again` if there are any, for
+    a while not on the nodes, or not with the GPUs, of `unfit`."""
+    subject = attempt.subject
+    seen = avoided_nodes.unfit(unfit, subject.job, subject.cluster, subject.now)
+    status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen, lacks=lacks)
+    service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
+    notice = subject.notice(reason, message, action=EventAction.RESTART, warning=True)
+    made_by_others = deletions(attempt.replaced)
+    gone = {each.name for each in made_by_others}
+    left = [each for each in remains(subject, subject.attempt, ended=subject.now).actions if each.name not in gone]
+    return subject.plan(status, actions=(*made_by_others, *left, service), notice=notice)
+
+
+def is_cordoned(view: NodeView | None) -> bool:
+    """Whether somebody has cordoned a node, as a drain does before it evicts the node's Pods."""
+    return view is not None and UNSCHEDULABLE_TAINT in view.taints
+
+
+def whole(nodes: Iterable[str]) -> Unfit:
+    """Nodes that are unfit as a whole."""
+    return {node: () for node in nodes if node}
+
+
+def gpus_or_node(attempt: Attempt, share: BookingShare) -> tuple[str, ...]:
+    """UUIDs of a share's GPUs, that the job may try the node's others; none, for the node as a whole, where a device
+    plugin chooses the GPUs, or more than half of the node's have been tried."""
+    subject = attempt.subject
+    view = subject.cluster.nodes.get(share.node)
+    named = uuids(view, share) if view is not None and share.binding is Binding.DRA else None
+    if view is None or named is None:
+        return ()
+    before = avoided_nodes.avoided_nodes(subject.job, subject.cluster, subject.now).devices.get(share.node, frozenset())
+    there = [device.uuid for device in view.mig] if share.mig_device else view.usable
+    return named if 2 * len(before.union(named)) <= len(there) else ()
+
+
+def node_changed(attempt: Attempt, lost: Lost) -> Plan:
+    """A booked node is no longer what was booked, and nothing has run yet."""
+    return end(attempt, EndReason.NODE_CHANGED, lost.message)
+
+
+def claim_stays(attempt: Attempt, claim: ResourceClaim) -> Plan:
+    """GPUs that are booked are those of a Pod that is gone and that shared its claim: they are not free with it."""
+    users = [name for name in claim.reserved_for if name != claim.name]
+    message = f"Pod {users[0]} uses ResourceClaim {claim.name}, and with it GPUs that are booked; the job starts again"
+    return end(attempt, EndReason.GPU_TAKEN, message)
+
+
+def left_behind(attempt: Attempt, stays: Sequence[Leftover]) -> Plan:
+    """What is left of an attempt before does not go: a finalizer, a process that ignores its end, a kubelet that
+    hangs. Its nodes are somebody else's for a while."""
+    message = f"{told(stays)}; that takes too long, and the job is placed anew"
+    return end(attempt, EndReason.GPU_TAKEN, message, unfit=whole(each.node for each in stays))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is said of one Pod of a gang that has failed, or is being ended."""
+
+    pod: Pod
+    share: BookingShare
+    trainer: str | None
+    """Name of the container that decides."""
+    said: Said
+
+    @property
+    def row(self) -> Row:
+        """Whose fault it is, and what follows."""
+        return TABLE[self.said.symptom]
+
+
+def failures(attempt: Attempt) -> list[Failure]:
+    """What is said of the gang's Pods that have failed, or are being ended; what is to blame comes first.
+
+    What is not the job's fault stands before what is, for the others fail with it, and Kubernetes' own mark before
+    all. Of its own what has a name of its own, as want of memory, stands before a mere exit code, and what ended
+    earlier before what ended later.
+    """
+    found: list[Failure] = []
+    for pod, share in zip(attempt.pods, attempt.booking.shares, strict=True):
+        trainer = attempt.trainer_of(share)
+        if pod is not None and (said := of_pod(pod, trainer)) is not None:
+            found.append(Failure(pod, share, trainer, said))
+    if found and all(each.row.blame is Blame.JOB for each in found):
+        if (silent := _silent_node(attempt)) is not None:
+            found = [replace(each, said=Said(Symptom.NODE_NOT_READY, silent)) for each in found]
+        elif (late := _not_started(attempt)) is not None and all(map(_has_waited, found)):
+            found = [replace(each, said=Said(Symptom.RANK_NOT_STARTED, late)) for each in found]
+    return sorted(found, key=_weight)
+
+
+def _weight(failure: Failure) -> tuple[bool, bool, bool, str]:
+    container = failed_container(failure.pod, failure.trainer)
+    symptom = failure.said.symptom
+    return (
+        failure.row.blame is Blame.JOB,
+        symptom is not Symptom.DISRUPTED,
+        symptom is Symptom.EXITED,
+        "" if container is None else container.ended,
+    )
+
+
+def _silent_node(attempt: Attempt) -> str | None:
+    """That a node of the gang is gone or not Ready: then what failed on it, or beside it, tells nothing of the job."""
+    for share in attempt.booking.shares:
+        view = attempt.subject.cluster.nodes.get(share.node)
+        if view is None:
+            return f"node {share.node} is no longer there"
+        if view.exclusion is not None and view.exclusion.reason is ExclusionReason.NOT_READY:
+            return f"node {share.node} is not ready: {view.exclusion.message}"
+    return None
+
+
+def _not_started(attempt: Attempt) -> str | None:
+    """That a Pod of the gang has not started: those that have wait for it in vain."""
+    late = [pod for pod in attempt.present if pod.phase in {"", "Pending"}]
+    if not late:
+        return None
+    waiting = next((each.reason for each in late[0].containers if each.waiting and each.reason), "")
+    where = f" on node {late[0].node}" if late[0].node else ""
+    more = f" ({count(len(late) - 1, 'more Pod')} likewise)" if len(late) > 1 else ""
+    return f"Pod {late[0].name}{where} had not started{f' ({waiting})' if waiting else ''}{more}"
+
+
+def _has_waited(failure: Failure) -> bool:
+    """Whether what ended with an error may have waited for another rank: it says so, or ran for long."""
+    container = failed_container(failure.pod, failure.trainer)
+    if container is None or failure.said.symptom is not Symptom.EXITED:
+        return False
+    ran = lasted(container.began, container.ended)
+    return are_of_one_that_waited(container.message) or (ran is not None and ran >= WAITED_AT_LEAST)
+
+
+def blameless(attempt: Attempt) -> Plan | None:
+    """The end of an attempt by what is not the job's fault; None where nothing else is known to have ended its Pods."""
+    found = failures(attempt)
+    if not found or found[0].row.blame is Blame.JOB:
+        return None
+    first = found[0]
+    alike = [each for each in found if each.row.reason is first.row.reason and each.row.blame is not Blame.JOB]
+    more = f"; {len(alike) - 1} more likewise" if len(alike) > 1 else ""
+    unfit = _unfit(attempt, alike)
+    then = "" if unfit else "; the job starts again"
+    return end(attempt, end_reason(first.said.symptom), f"{_told(first)}{more}{then}", unfit=unfit)
+
+
+def _unfit(attempt: Attempt, found: Sequence[Failure]) -> Unfit:
+    """The nodes that took Pods amiss, and of those whose driver names a GPU, that GPU."""
+    nodes = whole(each.share.node for each in found if each.row.follows is Follows.ELSEWHERE)
+    shares = [each.share for each in found if each.row.follows is Follows.OTHER_GPUS]
+    return {**{share.node: gpus_or_node(attempt, share) for share in shares}, **nodes}
+
+
+def _told(failure: Failure) -> str:
+    """What has ended a Pod that is not the job's fault."""
+    pod, words = failure.pod, failure.said.words
+    said = f": {words}" if words else ""
+    match failure.said.symptom:
+        case Symptom.DISRUPTED:
+            where = f" of node {pod.node}" if pod.node else ""
+            return f"Pod {pod.name}{where} was disrupted{said}"
+        case Symptom.SHUT_DOWN | Symptom.PREEMPTED | Symptom.EVICTED:
+            return f"node {pod.node} ended Pod {pod.name}{said}"
+        case Symptom.CONTAINER_LOST:
+            return f"node {pod.node} lost a container of Pod {pod.name}, as it does when it is restarted{said}"
+        case Symptom.RANK_NOT_STARTED:
+            return f"Pod {pod.name} on node {pod.node} gave up while {words}"
+        case Symptom.NODE_NOT_READY:
+            return f"Pod {pod.name} on node {pod.node} failed while {words}"
+        case Symptom.DEVICES_NOT_GIVEN | Symptom.GPU_NOT_GIVEN:
+            return f"node {pod.node} cannot give Pod {pod.name} its devices{said}"
+        case _:
+            return f"node {pod.node} refused Pod {pod.name}{said}"
+
+
+def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
+    """A Pod is gone, or going, before it was over: the job starts again, where it was if that `is_fit`."""
+    if (made := blameless(attempt)) is not None:
+        return made
+    job = attempt.subject.job
+    name = f"{job.metadata.name}-a{attempt.booking.attempt}"
+    missing = ((position, attempt.booking.shares[position].server) for position in attempt.missing)
+    gone = [f"{name} rank {rank}" if server is None else f"{name} server {server}" for rank, server in missing]
+    who = ", ".join([*(f"Pod {pod.name}" for pod in attempt.ending), *gone][:4])
+    left = [*(pod.node for pod in attempt.ending), *(attempt.booking.shares[at].node for at in attempt.missing)]
+    if drained := [node for node in left if is_cordoned(attempt.subject.cluster.nodes.get(node))]:
+        message = f"{who} was evicted from node {drained[0]}, which is cordoned as for a drain; the job starts again"
+        return end(attempt, end_reason(Symptom.DRAINED), message)
+    message = f"{who} was deleted before it was over; the job starts again"
+    again = None
+    if is_fit and not isinstance(attempt.gang(), Lost):
+        again = [replace(share, actual=None, succeeded=False) for share in attempt.booking.shares]
+    return end(attempt, EndReason.CHILD_DELETED, message, again=again)
+
+
+def replaced(attempt: Attempt) -> Plan:
+    """Somebody made a Pod in the place of one of ours. With it the job would keep GPUs that it does not ask for, past
+    every quota."""
+    pod = attempt.replaced[0]
+    message = f"Pod {pod.name} is not the one that was made: it does not ask for the booked GPUs, or is elsewhere"
+    return end(attempt, EndReason.CHILD_DELETED, f"{message}; the job starts again")
+
+
+def succeeded(attempt: Attempt) -> Plan:
+    """Every Pod has succeeded, or the one that the others serve, and so has the job."""
+    subject = attempt.subject
+    workers = attempt.booking.workers
+    message = f"{_all(len(attempt.pods), 'Pod')} ended with exit code 0"
+    if not all(share.succeeded for share in attempt.shares[:workers]):
+        first = attempt.shares[0 if attempt.shares[0].succeeded else workers]
+        who = "launcher" if first.server is None else "chief"
+        message = f"the {who} on node {first.node} ended with exit code 0"
+    elif workers < len(attempt.shares):
+        message = f"{_all(workers, 'worker')} ended with exit code 0"
+    status = statuses.finished(subject.job, subject.now, EndReason.SUCCEEDED, message, succeeded=True)
+    return subject.plan(status, notice=subject.notice(EndReason.SUCCEEDED, message, action=EventAction.FINISH))
+
+
+def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
+    """A Pod has failed by the job's own fault, and so has the job, unless another setting or other nodes may help."""
+    subject = attempt.subject
+    pods = [pod for pod in attempt.present if pod.phase == "Failed"]
+    if (made := _remedied(attempt, pods, is_fit=is_fit)) is not None:
+        return made
+    found = failures(attempt)
+    message = _own_end(found[0], attempt.template_of(found[0].share))
+    if len(found) > 1:
+        message += f"; {len(found) - 1} more failed"
+    status = statuses.finished(subject.job, subject.now, EndReason.POD_FAILED, message, succeeded=False)
+    notice = subject.notice(EndReason.POD_FAILED, message, action=EventAction.FINISH, warning=True)
+    left = remains(subject, subject.attempt, ended=subject.now, is_over=True).actions
+    return subject.plan(status, actions=left, notice=notice)
+
+
+def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | None:
+    """The next attempt with another setting, or elsewhere, where the error calls for it; a setting of the user's own
+    stays as it is."""
+    subject = attempt.subject
+    called = called_for(pods, subject.job.status)
+    if called is None:
+        return None
+    made, pod = called
+    gang = attempt.gang()
+    if isinstance(gang, Lost) or (made is Remedy.WITHOUT_NVLS and NVLS in gang.users_environment(Role.WORKER)):
+        return None
+    message = f"Pod {pod.name} of node {pod.node}: {made.value}"
+    if made is Remedy.ELSEWHERE:
+        return end(attempt, remedies.end_reason(made), message, unfit=whole(each.node for each in pods))
+    again = [replace(share, actual=None, succeeded=False) for share in attempt.booking.shares] if is_fit else None
+    lacks = degradation(replace(gang, remedies=gang.remedies | {made}), subject.cluster)
+    return end(attempt, remedies.end_reason(made), message, again=again, lacks=lacks)
+
+
+def _own_end(failure: Failure, template: Mapping[str, Any]) -> str:
+    """How a Pod of this template has failed by the job's own fault, and what to do where that is known."""
+    pod, said = failure.pod, failure.said
+    where = f"Pod {pod.name} on node {pod.node or '(none)'}"
+    match said.symptom:
+        case Symptom.OVER_ITS_STORAGE:
+            return f"{where} was ended for the disk that it uses itself: {said.words}; {_raise('that limit')}"
+        case Symptom.PAST_ITS_DEADLINE:
+            told = f"{where} ran longer than activeDeadlineSeconds of its template allows: {said.words}"
+            return f"{told}; raise it, or leave it out; {FIXED}"
+    container = failed_container(pod, failure.trainer)
+    if container is None:
+        return f"{where} failed before a container ended"
+    why = f" ({container.reason})" if container.reason not in {"", "Error"} else ""
+    words = f": {said.words}" if said.words else ""
+    if said.symptom is Symptom.OUT_OF_MEMORY:
+        words = f"{words}; {_memory_words(template, container.name)}"
+    return f"container {container.name} of {where} ended with exit code {container.exit_code}{why}{words}"
+
+
+def _memory_words(template: Mapping[str, Any], container: str) -> str:
+    """What to do about a container that was killed for its memory: by its own limit, or where the template sets none by
+    what its node has, or a LimitRange."""
+    try:
+        asked = msgspec.convert(template, PodResourceSpec)
+    except msgspec.ValidationError:  # of which no API server makes a Pod
+        asked = PodResourceSpec()
+    every = (*(asked.containers or ()), *(asked.init_containers or ()))
+    holders = (asked.resources, *(each.resources for each in every if each.name == container))
+    if any(each is not None and MEMORY in (each.limits or {}) for each in holders):
+        return f"it used more memory than it may: {_raise('resources.limits.memory of the template')}"
+    return (
+        "its template sets no limit, so that its node had no more memory, or a LimitRange of the namespace sets one: "
+        f"give resources.requests.memory and resources.limits.memory what it needs, or use less; {FIXED}"
+    )
+
+
+def _raise(limit: str) -> str:
+    """What to do of a limit of the job's own that its Pods have passed."""
+    return f"raise {limit}, or use less; {FIXED}"
+
+
+def _all(number: int, noun: str) -> str:
+    """`all 2 Pods`, `its one Pod`."""
+    return f"its one {noun}" if number == 1 else f"all {number} {noun}s"

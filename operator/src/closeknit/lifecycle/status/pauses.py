@@ -1,0 +1,89 @@
+"""How long the next attempt waits after those that others have ended, and how clocks are read that may be wrong."""
+
+from datetime import UTC, datetime, timedelta
+
+from closeknit.api.names import EndReason
+from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.lifecycle.status.conditions import moment
+
+# Attempts that others ended. One is taken for bad luck; of several in a row each waits twice as long as the one before.
+_BAD_LUCK = frozenset(
+    {
+        EndReason.CHILD_DELETED,
+        EndReason.GPU_TAKEN,
+        EndReason.NODE_CHANGED,
+        EndReason.UNSCHEDULABLE,
+        EndReason.OBJECT_MISSING,
+        EndReason.NODE_REFUSED,
+        EndReason.DISRUPTED,
+        EndReason.NODE_LOST,
+        EndReason.RANK_NOT_STARTED,
+        EndReason.MISPLACED,
+    }
+)
+_IN_A_ROW = timedelta(minutes=10)  # an attempt that ends so long after the one before has had its chance
+_LONGEST_PAUSE_S = 300
+# Nobody tells us of an object that is missing when it comes, and nothing else is tried: at the pace of people.
+_FIRST_PAUSE_FOR_OBJECT_S = 15
+# A deletion's timestamp is the end of its grace period: what is there so long after it may stay for ever.
+LINGERS_AFTER = timedelta(seconds=30)
+_FAR = datetime(9000, 1, 1, tzinfo=UTC)
+_SKEW = timedelta(seconds=5)  # two machines of one cluster may be so far apart
+
+
+def is_between(since: datetime, now: datetime, until: datetime) -> bool:
+    """Whether a pause lasts. One that is yet to begin, by a clock that was set back since, holds nothing up."""
+    return since <= now < until
+
+
+def over_at(began: str | None, length: timedelta, now: datetime) -> datetime:
+    """When what began by another machine's clock has lasted so long; now where that is not told, or lies in the future
+    by more than clocks differ."""
+    since = _read(began)
+    return now if since is None or since > now + _SKEW else since + length
+
+
+def lasted(began: str, ended: str) -> timedelta | None:
+    """How long something took by another machine's clock; None where that does not tell."""
+    since, until = _read(began), _read(ended)
+    return None if since is None or until is None else until - since
+
+
+def later(began: str, begun: datetime | None, now: datetime) -> datetime | None:
+    """The later of a moment by another machine's clock and one by ours; what lies in the future, by more than clocks
+    differ, tells nothing. None where neither tells anything."""
+    told = (each for each in (_read(began), begun) if each is not None and each <= now + _SKEW)
+    return max(told, default=None)
+
+
+def lingers_from(deleted: str | None, now: datetime) -> datetime:
+    """From when a Pod with this deletion timestamp is there too long; now where that cannot be read. It lies in the
+    future by the Pod's grace period, so that a clock that is wrong cannot be told from a long one."""
+    grace_ends = _read(deleted)
+    return now if grace_ends is None else min(grace_ends, _FAR) + LINGERS_AFTER
+
+
+def restart_at(status: TrainingJobStatus, now: datetime) -> datetime | None:
+    """When the next attempt may start; None where there is nothing to wait for any more."""
+    if not status.attempts:
+        return None
+    last = before = moment(status.attempts[-1].ended)
+    row = 0
+    for ended in reversed(status.attempts):
+        at = moment(ended.ended)
+        if ended.reason not in _BAD_LUCK or before - at > _IN_A_ROW:
+            break
+        before, row = at, row + 1
+    first_s = _FIRST_PAUSE_FOR_OBJECT_S if status.attempts[-1].reason == EndReason.OBJECT_MISSING else 1
+    pause_s = 0 if row <= 1 and first_s == 1 else min(first_s * 2 ** max(row - 1, 0), _LONGEST_PAUSE_S)
+    ready = last + timedelta(seconds=pause_s)
+    return ready if is_between(last, now, ready) else None
+
+
+def _read(written: str | None) -> datetime | None:
+    """The moment of a timestamp that somebody else wrote; None where it is none."""
+    try:
+        found = moment(written or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

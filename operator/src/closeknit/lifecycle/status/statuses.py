@@ -1,0 +1,423 @@
+"""The next status of a job, for every thing that can happen to it. Each function gives the whole status."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Protocol
+
+from closeknit.api.names import ConditionReason, ConditionType, EndReason, JobKey, PendingReason
+from closeknit.api.objects import ObjectMeta
+from closeknit.api.trainingjob_status import (
+    EndedAttempt,
+    EnvironmentStatus,
+    Pending,
+    PlacementStatus,
+    TrainingJobStatus,
+    UnfitNode,
+)
+from closeknit.api.wire import Condition
+from closeknit.cluster.booking.booking import BookingShare, assignments, decoded, names, with_shares
+from closeknit.lifecycle.status.conditions import (
+    Observation,
+    found,
+    is_said,
+    is_true,
+    observed,
+    state,
+    stated,
+    timestamp,
+)
+from closeknit.lifecycle.status.degraded import NO_IPC_LOCK, Degradation
+from closeknit.placement.values.sentences import count
+
+
+class StoredJob(Protocol):
+    """A job as it is stored, whether its spec can be read or not."""
+
+    @property
+    def key(self) -> JobKey:
+        """Namespace and name."""
+        ...
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Name, generation."""
+        ...
+
+    @property
+    def status(self) -> TrainingJobStatus:
+        """What is said of it so far."""
+        ...
+
+
+KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
+ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
+BEING_STARTED = "its Pods are being started"
+# Reasons that say the job itself is not acceptable, not that the cluster has no place for it.
+_NOT_ADMITTED = frozenset(
+    {PendingReason.NOT_SUPPORTED, PendingReason.TEMPLATE_INVALID, PendingReason.NAMESPACE_NOT_SERVED}
+)
+
+
+def waiting(
+    job: StoredJob,
+    now: datetime,
+    reason: PendingReason,
+    message: str,
+    nearest: tuple[str, ...] | None = None,
+    unknown: str | None = None,
+    patient_until: datetime | None = None,
+) -> TrainingJobStatus:
+    """It holds nothing and says why; `since` stays while the reason does, and so do nearest changes (None) of a spec
+    that has not changed, and the end of a wait (None). `unknown` is what to tell of a preferred level that the cluster
+    does not have."""
+    before = job.status.pending if job.status.pending and job.status.pending.reason == reason else None
+    since = before.since if before else timestamp(now)
+    is_same_spec = job.status.observed_generation == job.metadata.generation
+    told = before.nearest if before and is_same_spec else []
+    admitted = reason not in _NOT_ADMITTED
+    return _next(
+        job,
+        now,
+        _accepted(unknown) if admitted else Observation(ConditionType.ADMITTED, False, reason, message),
+        Observation(ConditionType.PLACED, False, reason, message),
+        *_not_running(job, ConditionReason.NOT_PLACED),
+        *_not_degraded(job),
+        placement=None,
+        pending=Pending(
+            reason=reason,
+            message=stated(message),
+            since=since,
+            nearest=told if nearest is None else [stated(change) for change in nearest],
+        ),
+        patient_until=job.status.patient_until if patient_until is None else timestamp(patient_until),
+    )
+
+
+def undecided(job: StoredJob, now: datetime, reason: PendingReason, message: str) -> TrainingJobStatus:
+    """Nothing can be decided on it, and this is why. What it holds it keeps, and what was said of that stays; the
+    stored status where that reason was told of this spec already."""
+    placed = found(job.status.conditions, ConditionType.PLACED)
+    is_same_spec = job.status.observed_generation == job.metadata.generation
+    if is_same_spec and placed is not None and placed.reason == reason:
+        return job.status
+    holds = job.status.placement is not None
+    observation = Observation(ConditionType.PLACED, holds, reason, message)
+    if holds:
+        return _next(job, now, observation)
+    pending = Pending(reason=reason, message=stated(message), since=timestamp(now))
+    return _next(job, now, observation, placement=None, pending=pending)
+
+
+def decided(job: StoredJob, status: TrainingJobStatus, now: datetime) -> TrainingJobStatus:
+    """The status without what `undecided` said of a job that holds GPUs; the very same where it said nothing."""
+    placed = found(status.conditions, ConditionType.PLACED)
+    if status.placement is None or placed is None or placed.status != "True" or placed.reason == ConditionReason.BOOKED:
+        return status
+    said = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(status.placement))
+    conditions = observed(status.conditions, [said], generation=job.metadata.generation, now=now)
+    return status.model_copy(update={"conditions": conditions})
+
+
+def cleaning(job: StoredJob, now: datetime) -> TrainingJobStatus:
+    """It waits for its own Pods of before to be gone. What it waited for already still stands."""
+    if not is_true(job.status.conditions, ConditionType.SUSPENDED):
+        return job.status
+    message = "waits until the Pods of the attempt before are gone"
+    return _next(job, now, Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, message), pending=None)
+
+
+def passed_over(job: StoredJob, now: datetime) -> TrainingJobStatus:
+    """The next attempt gets the number after the next: Pods that may never go have the names of the next."""
+    return _next(job, now, attempt=(job.status.attempt or 1) + 1)
+
+
+def booked(
+    job: StoredJob,
+    now: datetime,
+    placement: PlacementStatus,
+    *,
+    attempt: int,
+    epoch: int,
+    environment: EnvironmentStatus | None,
+    lacks: Degradation | None,
+    unknown: str | None = None,
+) -> TrainingJobStatus:
+    """It holds GPUs, and has no children yet. `unknown` as `waiting` has it."""
+    return _next(
+        job,
+        now,
+        _accepted(unknown),
+        Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement)),
+        Observation(ConditionType.PLACEMENT_VERIFIED, None, ConditionReason.NOT_BOUND, "its Pods are not bound yet"),
+        Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
+        *_degraded(job, lacks),
+        attempt=attempt,
+        epoch=epoch,
+        environment=environment,
+        placement=placement,
+        pending=None,
+    )
+
+
+def without_ipc_lock(job: StoredJob, now: datetime) -> TrainingJobStatus:
+    """Its Pods were refused with IPC_LOCK, and taken without."""
+    return _next(job, now, *_degraded(job, NO_IPC_LOCK))
+
+
+def starting(job: StoredJob, now: datetime, reason: ConditionReason, message: str) -> TrainingJobStatus:
+    """It is not running yet, and this is why."""
+    return _next(job, now, Observation(ConditionType.RUNNING, False, reason, message))
+
+
+def running(
+    job: StoredJob,
+    now: datetime,
+    shares: Sequence[BookingShare],
+    verified: Observation,
+    lacks: Sequence[Degradation | None],
+) -> TrainingJobStatus:
+    """All its Pods run; `lacks` is all that they lack, and empty where what was told of that stays."""
+    over = sum(1 for share in shares if share.succeeded)
+    ended = f", {over} {'has' if over == 1 else 'have'} ended with exit code 0" if over else ""
+    message = f"{len(shares) - over} of {count(len(shares), 'Pod')} {'runs' if len(shares) == 1 else 'run'}{ended}"
+    observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
+    found = (told for each in lacks for told in _degraded(job, each))
+    return _next(job, now, observation, verified, *found, placement=_with(job, shares), patient_until=None)
+
+
+def verified(job: StoredJob, now: datetime, shares: Sequence[BookingShare], result: Observation) -> TrainingJobStatus:
+    """What is known of the GPUs that its Pods got."""
+    return _next(job, now, result, placement=_with(job, shares))
+
+
+def shared(job: StoredJob, now: datetime, shares: Sequence[BookingShare]) -> TrainingJobStatus:
+    """What is known of its ranks; the stored status where that is no news."""
+    placement = _with(job, shares)
+    return job.status if placement is job.status.placement else _next(job, now, placement=placement)
+
+
+def restarting(
+    job: StoredJob,
+    now: datetime,
+    reason: EndReason,
+    message: str,
+    *,
+    again: Sequence[BookingShare] | None,
+    unfit: list[UnfitNode] | None = None,
+    lacks: Degradation | None = None,
+) -> TrainingJobStatus:
+    """The attempt ended through no fault of the job's. The next one takes the shares of `again`, if there are any,
+    avoids the nodes of `unfit`, and has to do without what it lacks, if anything new."""
+    number = job.status.attempt or 1
+    placement = None if again is None else _with(job, again)
+    if placement is None:
+        words = f"attempt {number} ended: {message}"
+        placed = Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words)
+    else:
+        placed = Observation(ConditionType.PLACED, True, ConditionReason.BOOKED, _booked_on(placement))
+    return _next(
+        job,
+        now,
+        placed,
+        *_not_running(job, reason, message),
+        *(_not_degraded(job) if placement is None else ()),
+        *([] if lacks is None else _degraded(job, lacks)),
+        attempts=_with_ended(job, now, reason, message, charged=False, unfit=unfit),
+        attempt=number + 1,
+        placement=placement,
+        pending=None,
+    )
+
+
+def suspended(job: StoredJob, now: datetime, stays: str | None) -> TrainingJobStatus:
+    """It holds nothing because the user said so; an attempt that was booked has ended by it. `stays` is what to tell of
+    Pods that cannot be deleted."""
+    changes: dict[str, Any] = {}
+    if job.status.placement is not None:
+        number = job.status.attempt or 1
+        ended = _with_ended(job, now, EndReason.SUSPENDED, "spec.suspend is true", charged=False)
+        changes = {"attempts": ended, "attempt": number + 1}
+    return _next(
+        job,
+        now,
+        Observation(ConditionType.PLACED, False, EndReason.SUSPENDED, _given_up("spec.suspend is true", stays)),
+        *_not_running(job, EndReason.SUSPENDED),
+        *_not_degraded(job),
+        Observation(ConditionType.SUSPENDED, True, EndReason.SUSPENDED, "spec.suspend is true"),
+        placement=None,
+        pending=None,
+        patient_until=None,
+        **changes,
+    )
+
+
+def finished(job: StoredJob, now: datetime, reason: EndReason, message: str, *, succeeded: bool) -> TrainingJobStatus:
+    """It is over and holds nothing. Its placement stays, to be read; that every rank succeeded is said once."""
+    placement = job.status.placement
+    if succeeded and placement is not None:
+        placement = with_shares(placement, [replace(share, succeeded=False) for share in decoded(placement)])
+    end = ConditionType.SUCCEEDED if succeeded else ConditionType.FAILED
+    return _next(
+        job,
+        now,
+        Observation(ConditionType.PLACED, False, ConditionReason.FINISHED, _given_up("it is over", None)),
+        *_not_running(job, reason, keep_verified=True),
+        *_was_degraded(job),
+        Observation(end, True, reason, message),
+        attempts=_with_ended(job, now, reason, message, charged=not succeeded),
+        placement=placement,
+        pending=None,
+        patient_until=None,
+    )
+
+
+def over(job: StoredJob, now: datetime, stays: str | None) -> TrainingJobStatus:
+    """It is over, and so is told what became of its GPUs; the stored status where that is no news."""
+    placed = found(job.status.conditions, ConditionType.PLACED)
+    message = _given_up("it is over", stays)
+    news = _was_degraded(job)
+    if placed is not None and placed.reason == ConditionReason.FINISHED and placed.message != stated(message):
+        news.append(Observation(ConditionType.PLACED, False, ConditionReason.FINISHED, message))
+    return _next(job, now, *news) if news else job.status
+
+
+def _told(conditions: Sequence[Condition], pending: Pending | None) -> tuple[str | None, str | None]:
+    """What is wrong or waited for, as (word, words): what `kubectl get` shows of it. Nothing where all is well."""
+    if (failed := found(conditions, ConditionType.FAILED)) is not None and failed.status == "True":
+        return failed.reason, stated(failed.message)
+    if is_true(conditions, ConditionType.SUCCEEDED) or is_true(conditions, ConditionType.SUSPENDED):
+        return None, None
+    if pending is not None:
+        return pending.reason, pending.message
+    placed = found(conditions, ConditionType.PLACED)
+    if placed is not None and placed.status == "True" and placed.reason != ConditionReason.BOOKED:
+        return placed.reason, stated(placed.message)  # we erred about a job that holds GPUs
+    running = found(conditions, ConditionType.RUNNING)
+    if running is not None and running.status == "False" and running.message not in {"", BEING_STARTED}:
+        return running.reason, stated(running.message)
+    for wanted, status in ((ConditionType.DEGRADED, "True"), (ConditionType.PLACEMENT_VERIFIED, "False")):
+        told = found(conditions, wanted)
+        if told is not None and told.status == status:
+            return told.reason, stated(told.message)
+    return None, None
+
+
+def _queued(before: Pending | None, pending: Pending | None) -> Pending | None:
+    """Why it waits, with when that began: before this reason, where it waited for another one."""
+    if pending is None or pending is before:
+        return pending
+    began = pending if before is None else before
+    return pending.model_copy(update={"queued_since": began.queued_since or began.since})
+
+
+def _given_up(why: str, stays: str | None) -> str:
+    """What is said of the GPUs of a job that holds none: they are free with its Pods, unless these stay."""
+    return f"{why}: {stays}" if stays else f"{why}: its GPUs are free as soon as its Pods are gone"
+
+
+def _next(job: StoredJob, now: datetime, *observations: Observation, **changes: Any) -> TrainingJobStatus:
+    stored = job.status
+    generation = job.metadata.generation
+    seen = list(observations)
+    if not any(observation.type is ConditionType.SUSPENDED for observation in seen) and is_true(
+        stored.conditions, ConditionType.SUSPENDED
+    ):
+        seen.append(Observation(ConditionType.SUSPENDED, False, ConditionReason.RESUMED, "spec.suspend is false again"))
+    conditions = observed(stored.conditions, seen, generation=generation, now=now)
+    attempt = int(changes.pop("attempt", stored.attempt or 1))
+    pending = _queued(stored.pending, changes.pop("pending", stored.pending))
+    reason, message = _told(conditions, pending)
+    return stored.model_copy(
+        update={
+            "observed_generation": generation,
+            "conditions": conditions,
+            "attempt": attempt,
+            "restarts": attempt - 1,
+            "state": state(conditions, attempt),
+            "reason": reason,
+            "message": message,
+            "pending": pending,
+            **changes,
+        }
+    )
+
+
+def _not_running(
+    job: StoredJob, reason: ConditionReason | EndReason, message: str = "", *, keep_verified: bool = False
+) -> list[Observation]:
+    """Takes back what was said of a running gang; nothing where nothing was."""
+    types = {condition.type for condition in job.status.conditions}
+    taken_back = []
+    if ConditionType.PLACEMENT_VERIFIED in types and not keep_verified:
+        taken_back.append(Observation(ConditionType.PLACEMENT_VERIFIED, None, reason, message))
+    if ConditionType.RUNNING in types:
+        taken_back.append(Observation(ConditionType.RUNNING, False, reason, message))
+    return taken_back
+
+
+def _not_degraded(job: StoredJob) -> list[Observation]:
+    """Of a job that gives up its GPUs nobody knows what the next ones will lack. The reason stays, to be read then."""
+    told = found(job.status.conditions, ConditionType.DEGRADED)
+    if told is None or told.status != "True":
+        return []
+    reason = ConditionReason(told.reason) if told.reason in frozenset(ConditionReason) else ConditionReason.NOT_PLACED
+    return [Observation(ConditionType.DEGRADED, None, reason, told.message)]
+
+
+def _was_degraded(job: StoredJob) -> list[Observation]:
+    """What a job that is over lacked while it ran."""
+    told = found(job.status.conditions, ConditionType.DEGRADED)
+    if told is None or told.status == "False":
+        return []
+    message = f"while it ran: {told.message}"
+    return [Observation(ConditionType.DEGRADED, False, ConditionReason.FINISHED, message)]
+
+
+def _degraded(job: StoredJob, lacks: Degradation | None) -> list[Observation]:
+    """Nothing where nothing is missing, and nothing was said to be."""
+    if lacks is not None:
+        return [Observation(ConditionType.DEGRADED, True, lacks.reason, lacks.told(is_booked=True))]
+    if is_said(job.status.conditions, ConditionType.DEGRADED):
+        return [Observation(ConditionType.DEGRADED, False, ConditionReason.AS_PLANNED, "")]
+    return []
+
+
+def _with(job: StoredJob, shares: Sequence[BookingShare]) -> PlacementStatus | None:
+    placement = job.status.placement
+    return None if placement is None else with_shares(placement, shares)
+
+
+def _accepted(unknown: str | None) -> Observation:
+    """The job is acceptable, though it may prefer what the cluster does not have."""
+    reason = ConditionReason.ACCEPTED if unknown is None else ConditionReason.PREFERRED_LEVEL_UNKNOWN
+    return Observation(ConditionType.ADMITTED, True, reason, unknown or "")
+
+
+def _booked_on(placement: PlacementStatus) -> str:
+    return f"booked on {names([node.name for node in assignments(placement)])}"
+
+
+def _with_ended(
+    job: StoredJob,
+    now: datetime,
+    reason: EndReason,
+    message: str,
+    *,
+    charged: bool,
+    unfit: list[UnfitNode] | None = None,
+) -> list[EndedAttempt]:
+    ended = EndedAttempt(
+        number=job.status.attempt or 1,
+        reason=reason,
+        charged=charged,
+        ended=timestamp(now),
+        message=stated(message, ATTEMPT_MESSAGE_MAX_LENGTH),
+        unfit=unfit,
+    )
+    return [*job.status.attempts, ended][-KEPT_ATTEMPTS:]
+
+
+def is_finished(job: StoredJob) -> bool:
+    """Whether the job is over."""
+    return any(is_true(job.status.conditions, end) for end in (ConditionType.SUCCEEDED, ConditionType.FAILED))

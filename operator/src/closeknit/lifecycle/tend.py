@@ -1,0 +1,251 @@
+"""A job that holds GPUs: its children are made, and looked after."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.pods.symptoms import without_devices
+from closeknit.launch.environment.environment import environment
+from closeknit.launch.gang import Gang
+from closeknit.lifecycle.attempt import creation
+from closeknit.lifecycle.attempt.attempt import Attempt
+from closeknit.lifecycle.attempt.launched_gang import Lost
+from closeknit.lifecycle.attempt.leftovers import Leftover, leftovers, stays_from, told
+from closeknit.lifecycle.attempt.own_pods import own_claim
+from closeknit.lifecycle.attempt.remains import remains
+from closeknit.lifecycle.attempt.shared_claims import shared_claims
+from closeknit.lifecycle.attempt.subject import seconds_until
+from closeknit.lifecycle.attempt.verification import is_mismatched, verified
+from closeknit.lifecycle.book import may_be_counted, placed
+from closeknit.lifecycle.health import not_ready, not_starting, preflight_result, unscheduled
+from closeknit.lifecycle.health.ending import (
+    blameless,
+    child_deleted,
+    claim_stays,
+    failed,
+    left_behind,
+    node_changed,
+    replaced,
+    succeeded,
+)
+from closeknit.lifecycle.health.misplaced import misplaced
+from closeknit.lifecycle.health.slow_path import counts_from, slow_path
+from closeknit.lifecycle.health.unschedulable import unschedulable
+from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.status.conditions import found, is_true, stated
+from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed, together
+from closeknit.lifecycle.status.pauses import is_between, restart_at
+from closeknit.lifecycle.writes.answers import TOLD_AGAIN
+from closeknit.lifecycle.writes.plan import Action, Notice, Plan
+from closeknit.lifecycle.writes.quota_demand import quota_demand
+
+_STARTED = frozenset({"Running", "Succeeded"})  # phases
+WAITS_UNTOLD = timedelta(seconds=5)  # Pods without much of a grace period are gone before anybody has read why
+
+
+def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
+    """The next step of a booked job. `is_fit`: another attempt could be given the same GPUs."""
+    subject = attempt.subject
+    if attempt.replaced:
+        return replaced(attempt)
+    if attempt.is_over:  # those who only serve may fail, or be deleted, once they serve nobody
+        return succeeded(attempt)
+    is_gone = bool(attempt.missing or attempt.ending)
+    has_failed = "Failed" in attempt.phases
+    if is_gone and (attempt.has_run or has_failed):  # without it the others fail, which is not their fault
+        return child_deleted(attempt, is_fit=is_fit)
+    if has_failed:
+        failing = [pod for pod in attempt.present if pod.phase == "Failed"]
+        return blameless(attempt) or preflight_result.failed(attempt, failing) or failed(attempt, is_fit=is_fit)
+    lacks_devices = not attempt.has_run and any(without_devices(pod) is not None for pod in attempt.present)
+    if lacks_devices and (made := blameless(attempt)) is not None:
+        return made
+    held_up = None if attempt.has_run else unschedulable(attempt)
+    if isinstance(held_up, Plan):
+        return held_up
+    left = remains(subject, attempt.booking.attempt - 1)
+    plan = _complete(attempt, left.actions) if is_gone or attempt.unclaimed else _watch(attempt, left.actions)
+    return plan.woken_at(subject.now, held_up, left.until)
+
+
+def _complete(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
+    """Makes what is missing of a gang that has not run yet."""
+    subject = attempt.subject
+    if attempt.shares is not attempt.booking.shares:
+        return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
+    ready = restart_at(subject.job.status, subject.now)
+    if ready is not None:
+        return subject.plan(actions=old, wake_after_s=seconds_until(ready, subject.now))
+    gang = attempt.gang()
+    if isinstance(gang, Lost):
+        return node_changed(attempt, gang)
+    claims = shared_claims(subject.job, attempt.booking, subject.cluster)
+    if stay := [claim for claim in claims if claim.key not in subject.cluster.pods]:
+        return claim_stays(attempt, stay[0])
+    missing, unclaimed = attempt.missing, attempt.unclaimed
+    wanted = (*missing, *(index for index, _ in unclaimed))
+    if in_the_way := leftovers(subject.job, subject.children, subject.cluster, gang, wanted):
+        until = stays_from(in_the_way, attempt.begun, subject.now)
+        if until is None:
+            return _wait_for(attempt, in_the_way, old)
+        if subject.now >= until:
+            return left_behind(attempt, in_the_way)
+        plan = _wait_for(attempt, in_the_way, old)
+        pauses_s = [seconds_until(until, subject.now), *filter(None, [plan.wake_after_s])]
+        return replace(plan, wake_after_s=min(pauses_s))
+    made = (creation.claim_of(gang, index, pod) for index, pod in unclaimed)
+    actions: tuple[Action, ...] = (*old, *made)
+    ready = attempt.made_again_at
+    if missing and ready is None:
+        return _make(attempt, gang, actions)
+    return subject.plan(
+        actions=actions, wake_after_s=None if ready is None or not missing else seconds_until(ready, subject.now)
+    )
+
+
+def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
+    """The Pods that are missing, and what the attempt has beside them unless that is known to exist."""
+    subject = attempt.subject
+    with_others = subject.answers.service_of != subject.attempt
+    status = None
+    if _is_told_to_wait(attempt):
+        status = statuses.starting(subject.job, subject.now, ConditionReason.STARTING, statuses.BEING_STARTED)
+    if len(attempt.missing) < len(attempt.pods):
+        made = creation.missing(gang, attempt.missing, with_others=with_others)
+        return subject.plan(status, actions=(*actions, *made.actions), adds=creation.additions(gang))
+    made = creation.whole(gang, with_others=with_others)
+    plan = subject.plan(
+        status,
+        demand=quota_demand(made.manifests, may_be_counted=may_be_counted(subject)),
+        opening=made.opening,
+        actions=(*actions, *made.actions),
+        adds=creation.additions(gang),
+    )
+    ours = environment(gang, 0)
+    plan = replace(plan, sets=ours.names)
+    if subject.answers.ipc_lock_refused and subject.job.status.placement is not None:
+        return replace(plan, notice=placed(subject, subject.job.status.placement, harmed(ours)))  # it was unsaid
+    return plan
+
+
+def _wait_for(attempt: Attempt, in_the_way: tuple[Leftover, ...], old: tuple[Action, ...]) -> Plan:
+    """Nothing is made while it would meet what is left of before. What is waited for is told if it lasts, and anew once
+    a minute at most: the Pods of a large gang go one by one."""
+    subject, words, begun = attempt.subject, told(in_the_way), attempt.begun
+    if begun is not None and is_between(begun, subject.now, begun + WAITS_UNTOLD):
+        return subject.plan(actions=old, wake_after_s=seconds_until(begun + WAITS_UNTOLD, subject.now))
+    told_at = subject.answers.told_at
+    if _is_told_to_wait(attempt) and told_at is not None and is_between(told_at, subject.now, told_at + TOLD_AGAIN):
+        return subject.plan(actions=old, wake_after_s=seconds_until(told_at + TOLD_AGAIN, subject.now))
+    return subject.plan(statuses.starting(subject.job, subject.now, ConditionReason.RESTARTING, words), actions=old)
+
+
+def _is_told_to_wait(attempt: Attempt) -> bool:
+    running = found(attempt.subject.job.status.conditions, ConditionType.RUNNING)
+    return running is not None and running.reason == ConditionReason.RESTARTING
+
+
+def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
+    """Looks after a gang all of whose Pods are there."""
+    subject = attempt.subject
+    is_over_rdma = all(share.nics for share in attempt.booking.shares if share.server is None)
+    if is_over_rdma and subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
+        return subject.plan(statuses.without_ipc_lock(subject.job, subject.now), actions=old)
+    if subject.cluster.claims and any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
+        return subject.plan(actions=old)
+    is_running = attempt.phases <= _STARTED
+    if is_running or is_mismatched(subject.cluster, attempt.shares, attempt.pods):
+        if (elsewhere := misplaced(attempt)) is not None:
+            return elsewhere
+        shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
+        if is_running:
+            seen = _seen(attempt)
+            status = statuses.running(subject.job, subject.now, shares, result, seen.lacks)
+            notice = _told(attempt) if seen.is_unready and status is not subject.job.status else None
+            return subject.plan(status, actions=old, notice=notice, wake_after_s=seen.pause_s)
+        return subject.plan(statuses.verified(subject.job, subject.now, shares, result), actions=old)
+    if attempt.shares is attempt.booking.shares:
+        return _start(attempt, old)
+    return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a running gang turns out to lack."""
+
+    lacks: Sequence[Degradation | None] = ()
+    """What is to be told of it, as `statuses.running` takes it."""
+    is_unready: bool = False
+    """Whether Pods that do not become ready are among it."""
+    pause_s: float | None = None
+    """After how many seconds there may be more; None: when something changes."""
+
+
+def _seen(attempt: Attempt) -> _Seen:
+    subject, shown, slower = attempt.subject, preflight_result.shown(attempt), slow_path(attempt)
+    ready, more = counts_from(attempt), not_ready.ripens_at(attempt)
+    is_early = ready is None or subject.now < ready
+    idle = None if is_early else not_ready.not_ready(attempt)
+    if is_early:
+        more, slower = (None if slower is None and more is None else ready), None
+    pause_s = None if more is None else seconds_until(more, subject.now)
+    is_told = not is_early and is_true(subject.job.status.conditions, ConditionType.DEGRADED)
+    found = [each for each in (slower, idle, shown) if each is not None]
+    if not found and not is_told:
+        return _Seen(pause_s=pause_s)
+    gang = attempt.gang()
+    if isinstance(gang, Lost):  # what it lacked cannot be told anew
+        return _Seen(pause_s=pause_s)
+    return _Seen((together(degradation(gang, subject.cluster), found),), idle is not None, pause_s)
+
+
+def _told(attempt: Attempt) -> Notice | None:
+    """The Event of Pods that do not become ready."""
+    words = not_ready.words(attempt)
+    return (
+        None
+        if words is None
+        else attempt.subject.notice(EventReason.PODS_NOT_READY, words, action=EventAction.START, warning=True)
+    )
+
+
+def _start(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
+    """Not all Pods run yet. That no scheduler looks at them is said if it lasts, and taken back when one does."""
+    if (held_up := not_starting.words(attempt)) is not None:
+        return _not_starting(attempt, held_up, old)
+    subject, told_at = attempt.subject, unscheduled.told_at(attempt)
+    if told_at is not None and subject.now < told_at:
+        return subject.plan(actions=old, wake_after_s=seconds_until(told_at, subject.now))
+    words = statuses.BEING_STARTED if told_at is None else stated(unscheduled.words(attempt))
+    running = found(subject.job.status.conditions, ConditionType.RUNNING)
+    is_starting = running is not None and running.reason == ConditionReason.STARTING
+    if running is None or running.message == words or (told_at is None and not is_starting):
+        silent_until = not_starting.told_at(attempt)
+        pause_s = None if silent_until is None else seconds_until(silent_until, subject.now)
+        return subject.plan(actions=old, wake_after_s=pause_s)
+    return subject.plan(statuses.starting(subject.job, subject.now, ConditionReason.STARTING, words), actions=old)
+
+
+def _not_starting(attempt: Attempt, words: str, old: tuple[Action, ...]) -> Plan:
+    """It is said once: a kubelet says the same of an image in other words every few seconds."""
+    subject = attempt.subject
+    running = found(subject.job.status.conditions, ConditionType.RUNNING)
+    if running is not None and running.reason == ConditionReason.NOT_STARTING:
+        return subject.plan(actions=old)
+    status = statuses.starting(subject.job, subject.now, ConditionReason.NOT_STARTING, stated(words))
+    notice = subject.notice(EventReason.NOT_STARTING, words, action=EventAction.START, warning=True)
+    return subject.plan(status, actions=old, notice=notice)
+
+
+def _is_unseen_yet(cluster: Cluster, pod: Pod) -> bool:
+    """Whether the Pod was given GPUs that are about to be seen: a claim is allocated before its Pod is bound.
+
+    Waiting for it saves a status that would say less.
+    """
+    if not (pod.node and pod.is_live):
+        return False
+    claim = own_claim(cluster, pod)
+    return claim is not None and not claim.allocated

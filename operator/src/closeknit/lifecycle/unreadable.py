@@ -1,0 +1,69 @@
+"""TrainingJobs on which nothing can be decided: this version cannot read them, or it errs about them. They are told so
+in words, and otherwise left alone."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from closeknit.api.names import EventAction, PendingReason
+from closeknit.api.text.printable import printable
+from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.cluster.booking.job import InvalidJob
+from closeknit.lifecycle.attempt.subject import empty, notice
+from closeknit.lifecycle.mistake import guarded
+from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.status.statuses import StoredJob, is_finished
+from closeknit.lifecycle.writes.answers import NOTHING, Answers
+from closeknit.lifecycle.writes.plan import Notice, Plan
+
+BROKEN_PAUSE_S = 60.0
+"""Seconds after which a job is tried again about which we erred."""
+_TOLD_AGAIN = timedelta(hours=1)
+_SHOWN = 300  # characters of an exception's own words
+
+
+def refuse_invalid(job: InvalidJob, now: datetime, answers: Answers = NOTHING) -> Plan:
+    """Why the job waits. One that holds GPUs, or may, keeps them: its Pods do not depend on our reading it. Of one
+    whose status cannot be read an Event alone tells: written over, it would lose what cannot be read."""
+    reason, message = PendingReason.NOT_SUPPORTED, f"this version cannot read it: {job.error}"
+    if job.metadata.deletion_timestamp is not None:
+        return empty(job)
+    if not job.is_status_read:
+        told_at = answers.noticed_at
+        is_told = told_at is not None and is_between(told_at, now, told_at + _TOLD_AGAIN)
+        return empty(job) if is_told else replace(empty(job), notice=_notice(job, reason, message))
+    holds = job.status.placement is not None
+    status = (statuses.undecided if holds else statuses.waiting)(job, now, reason, message)
+    return _told(job, status, reason, message)
+
+
+def erred(job: StoredJob, now: datetime, error: Exception) -> Plan:
+    """That we erred about a job, and what becomes of it meanwhile: what it holds it keeps."""
+    then = "it is given nothing" if job.status.placement is None else "its Pods are left as they are"
+    message = (
+        f"closeknit itself erred about this job ({_words(error)}): {then}, and it is tried again every "
+        f"{BROKEN_PAUSE_S:.0f} s; please report it with the operator's log"
+    )
+    status = job.status
+    if job.metadata.deletion_timestamp is None and not is_finished(job):
+        status = statuses.undecided(job, now, PendingReason.INTERNAL_ERROR, message)
+    told = _told(job, status, PendingReason.INTERNAL_ERROR, message)
+    return replace(told, error=error, wake_after_s=BROKEN_PAUSE_S)
+
+
+def _told(job: StoredJob, status: TrainingJobStatus, reason: PendingReason, message: str) -> Plan:
+    """The Plan that stores the status, and tells of it; nothing where it is stored."""
+    if status == job.status:
+        return empty(job)
+    return replace(empty(job), status=status, notice=_notice(job, reason, message))
+
+
+def _notice(job: StoredJob, reason: PendingReason, message: str) -> Notice:
+    action = EventAction.DECIDE if reason is PendingReason.INTERNAL_ERROR else EventAction.QUEUE
+    return notice(job.metadata, job.status.attempt or 1, reason, message, action=action, warning=True)
+
+
+def _words(error: Exception) -> str:
+    words = guarded(str, error)
+    said = words if isinstance(words, str) else ""  # its own words may be a mistake, too
+    return printable(f"{type(error).__name__}{': ' if said else ''}{said}", _SHOWN)

@@ -1,0 +1,443 @@
+"""What the API server answered to the writes for one job, as far as the next decision needs it.
+
+Answers are held in the process's memory only and are never the truth: after a restart they are empty, the same things
+are asked again, and the same is decided. `after` is the one place that learns.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from closeknit.api.names import JOB_LABEL, UNRESTRICTED_TEMPLATES_LABEL, ConditionType, PendingReason, service_name
+from closeknit.api.trainingjob_status import TrainingJobStatus
+from closeknit.cluster.objects.meta import owner_of
+from closeknit.cluster.pods.symptoms import Symptom, of_denial
+from closeknit.launch.gang import Manifest
+from closeknit.lifecycle.blame import TABLE, pending_reason
+from closeknit.lifecycle.status.conditions import is_true
+from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
+from closeknit.lifecycle.writes.plan import Addition, Create, Delete, Plan, Stop
+from closeknit.lifecycle.writes.quota_shortfall import CPUS, shortfalls, words
+from closeknit.lifecycle.writes.results import (
+    FORBIDDEN,
+    ChildRefused,
+    Created,
+    Deleted,
+    Denial,
+    DenialKind,
+    Exists,
+    Failed,
+    Judgement,
+    Quotas,
+    Result,
+    ServiceAccount,
+    StatusStored,
+    judged,
+    unfinished,
+)
+from closeknit.placement.values.sentences import listed
+
+# New numbers in the words of a job that waits are written at most so often: a full cluster with many waiting jobs would
+# else write all their statuses whenever a Pod comes or goes. So is a reason that the job was told lately: reasons that
+# come and go with other jobs are numbers of a kind. Another reason is written as soon as telling.py has room for it.
+TOLD_AGAIN = timedelta(minutes=1)
+# For so long a reason was told lately: the Event that told it is still there (--event-ttl of the API server).
+TOLD_LATELY = timedelta(hours=1)
+
+# Pauses before a refused write is tried again. A name is freed by whoever holds it, a policy or a quota is changed by
+# an admin, and nobody tells us: so ask again, soon at first, then at the pace of people.
+_FIRST_PAUSE_S = {
+    PendingReason.NAME_CONFLICT: 2,
+    PendingReason.QUOTA_EXCEEDED: 2,
+    PendingReason.TEMPLATE_INVALID: 15,
+    PendingReason.CHANGED_ON_THE_WAY: 15,
+    PendingReason.ADMISSION_UNAVAILABLE: 15,
+    PendingReason.NAMESPACE_NOT_SERVED: 15,
+}
+_LONGEST_PAUSE_S = {
+    PendingReason.NAME_CONFLICT: 60,
+    PendingReason.QUOTA_EXCEEDED: 60,
+    PendingReason.TEMPLATE_INVALID: 300,
+    PendingReason.CHANGED_ON_THE_WAY: 300,
+    PendingReason.ADMISSION_UNAVAILABLE: 60,
+    PendingReason.NAMESPACE_NOT_SERVED: 300,
+}
+
+
+_COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
+
+_Refusal = ChildRefused | Exists | Quotas | ServiceAccount
+"""Results that may say that nothing comes of it until somebody changes something."""
+
+
+class Refusing(StrEnum):
+    """Which write was refused."""
+
+    PROBE = "Probe"  # nothing was stored
+    CHILD = "Child"  # the booking is stored, or may be, and other children, too
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """What was refused for good: until somebody changes something."""
+
+    reason: PendingReason  # of a row of the table of blame that speaks of the API server
+    message: str
+    of: Refusing
+    manifest: Manifest | None  # what was refused, a Pod without its spec; None where it was the gang as a whole
+    generation: int  # of the job then; another one is asked about anew
+    attempt: int
+    at: datetime
+    tries: int  # rejections in a row, this one included
+
+    @property
+    def retry_at(self) -> datetime:
+        """When to try again: the pause doubles with each rejection in a row."""
+        pause_s = min(_LONGEST_PAUSE_S[self.reason], _FIRST_PAUSE_S[self.reason] * 2 ** min(self.tries - 1, 16))
+        return self.at + timedelta(seconds=pause_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Undeleted:
+    """Pods that were to be deleted, and that the API server forbids to delete."""
+
+    names: tuple[str, ...]
+    denial: Denial
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What is remembered of one job. Attempt numbers; 0 for none."""
+
+    rejection: Rejection | None = None
+    """The newest one, until a booking is stored after it."""
+    rejections: int = 0
+    """Rejections in a row; a gang that runs starts anew."""
+    failing_since: datetime | None = None
+    """Since when the API server has failed at its children each time that they were tried."""
+    service_of: int = 0
+    """The attempt whose Service is known to exist, with all that it has beside its Pods, and the one before to be
+    gone."""
+    made: int = 0
+    """The attempt of which Pods were made, all that were asked for."""
+    made_at: datetime | None = None
+    """When that was, the last time."""
+    swept: int = 0
+    """The attempt that a quota refused, and for which the job's Services of before are known to be gone."""
+    ipc_lock_refused: bool = False
+    """Whether the namespace's policy does not admit IPC_LOCK."""
+    cpus_refused: bool = False
+    """Whether its quotas or limits do not admit the CPUs that trainers are given beyond their template. After a restart
+    that is found out anew: by reading the quotas, before anything is written, or by one Pod that is refused."""
+    are_pods_counted: bool = False
+    """Whether a quota of its namespace counts Pods that are over, too."""
+    stop_refused: bool = False
+    """Whether the API server does not let us have a Pod stopped, so that Pods are deleted instead."""
+    undeleted: Undeleted | None = None
+    """Pods of it that the API server does not let go."""
+    told_at: datetime | None = None
+    """When its status was last written; of a job that waits, when it was last told why."""
+    noticed_at: datetime | None = None
+    """When an Event alone last told of it."""
+    told: tuple[tuple[str, datetime], ...] = ()
+    """The reasons why it waits that it was told since it last held anything, each with when it was told last."""
+
+    def was_told(self, reason: str, now: datetime) -> bool:
+        """Whether this reason was told lately."""
+        return any(told == reason and is_between(at, now, at + TOLD_LATELY) for told, at in self.told)
+
+
+NOTHING = Answers()
+
+
+def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
+    """What is known after these results of the Plan's writes. Of several refused children the first counts, as one."""
+    refused = next((result for result in results if judged(result, plan.uid) is Judgement.REFUSED), None)
+    for result in results:
+        if isinstance(result, Quotas) or judged(result, plan.uid) is not Judgement.REFUSED:
+            answers = _learned(answers, plan, result, now)
+    if any(_is_unseen_and_unmade(result, plan.uid) for result in results):
+        answers = replace(answers, service_of=0)  # the Service alone is not enough: all is asked for once more
+    answers = _undeleted(answers, results)
+    if any(_is_refused_stop(result) for result in results):
+        answers = replace(answers, stop_refused=True)
+    if plan.status is None and plan.notice is not None:
+        answers = replace(answers, noticed_at=now)
+    failed = next((each for each in results if isinstance(each, ChildRefused) and each.denial.may_last), None)
+    answers = replace(answers, failing_since=_failing_since(answers, failed, results, now))
+    if not isinstance(refused, _Refusal):
+        if failed is not None and _fails_for_long(answers, now):
+            return _rejected(answers, plan, failed, now)
+        return _swept(_made(answers, plan, results, now), plan, results)
+    if Addition.CPUS in plan.adds and _speaks_of_cpus(refused):
+        return replace(answers, cpus_refused=True)
+    if _speaks_of_ipc_lock(plan, refused, results):
+        return replace(answers, ipc_lock_refused=True)
+    return _rejected(answers, plan, refused, now)
+
+
+def _failing_since(
+    answers: Answers, failed: ChildRefused | None, results: Sequence[Result], now: datetime
+) -> datetime | None:
+    if failed is None:
+        return None if any(isinstance(each, Created) for each in results) else answers.failing_since
+    since = answers.failing_since
+    return now if since is None or since > now else since
+
+
+def _fails_for_long(answers: Answers, now: datetime) -> bool:
+    since = answers.failing_since
+    return since is not None and now >= since + TABLE[Symptom.NOT_ANSWERED].after
+
+
+def _learned(answers: Answers, plan: Plan, result: Result, now: datetime) -> Answers:
+    match result:
+        case StatusStored() if plan.status is not None:
+            has_run = is_true(plan.status.conditions, ConditionType.RUNNING)
+            return replace(
+                answers,
+                told_at=now,
+                told=_told(answers, plan.status, now),
+                rejection=answers.rejection if plan.status.placement is None else None,
+                rejections=0 if has_run else answers.rejections,
+                swept=answers.swept if plan.status.placement is None else 0,
+            )
+        case Quotas(found=found):
+            return replace(answers, are_pods_counted=any(_COUNTED in quota.hard for quota in found))
+        case Created(manifest, is_probe=False) | Exists(manifest) if manifest["kind"] == "Service":
+            return replace(answers, service_of=plan.attempt)
+        case Deleted(action) | Failed(Delete() as action) if action.kind == "Service" and action.name == service_name(
+            plan.job.name, answers.service_of
+        ):
+            return replace(answers, service_of=0)  # the attempt may begin again
+        case _:
+            return answers
+
+
+def _told(answers: Answers, status: TrainingJobStatus, now: datetime) -> tuple[tuple[str, datetime], ...]:
+    if status.placement is not None:
+        return ()
+    if status.pending is None:
+        return answers.told
+    reason = status.pending.reason
+    return (*((told, at) for told, at in answers.told if told != reason), (reason, now))
+
+
+def _is_unseen_and_unmade(result: Result, uid: str) -> bool:
+    """Whether it is a child that may yet be made, of a kind of which nothing but our writes' answers tells."""
+    match result:
+        case ChildRefused(manifest) | Exists(manifest) | Failed(Create(manifest)):
+            is_unseen = CHILD_KINDS[manifest["kind"]].stream is None
+            return is_unseen and judged(result, uid) is Judgement.AGAIN
+        case _:
+            return False
+
+
+def _is_refused_stop(result: Result) -> bool:
+    return isinstance(result, Failed) and isinstance(result.action, Stop) and result.denial.failure in FORBIDDEN
+
+
+def _undeleted(answers: Answers, results: Sequence[Result]) -> Answers:
+    tried = [(each, each.action) for each in results if isinstance(each, Deleted | Failed)]
+    pods = [(each, action) for each, action in tried if isinstance(action, Delete) and action.kind == "Pod"]
+    stay = {
+        action.name: each.denial
+        for each, action in pods
+        if isinstance(each, Failed) and each.denial.failure in FORBIDDEN
+    }
+    found = Undeleted(tuple(sorted(stay)), stay[min(stay)]) if stay else None
+    return answers if not pods or found == answers.undeleted else replace(answers, undeleted=found)
+
+
+def _made(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
+    # One that was there before, and is missed all the same, is not to be asked for without a pause either.
+    is_there = any(isinstance(result, Exists) and result.manifest["kind"] == "Pod" for result in results)
+    if (is_there or any(map(_is_made_pod, results))) and unfinished(results, plan.uid) is None:
+        return replace(answers, made=plan.attempt, made_at=now)
+    return answers
+
+
+def _swept(answers: Answers, plan: Plan, results: Sequence[Result]) -> Answers:
+    deleted = {result.action.name for result in results if isinstance(result, Deleted)}
+    if deleted >= {service_name(plan.job.name, plan.attempt), service_name(plan.job.name, plan.attempt - 1)}:
+        return replace(answers, swept=plan.attempt)
+    return answers
+
+
+def _is_made_pod(result: Result) -> bool:
+    return isinstance(result, Created) and not result.is_probe and result.manifest["kind"] == "Pod"
+
+
+def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]) -> bool:
+    """Whether what was refused may be the capability that we added: then the same is asked without it.
+
+    A policy says no more than Forbidden. Where that is said of the same Pod without IPC_LOCK, too, it was something
+    else, and the capability is asked for again the next time. Once a Pod was taken with it, it is no matter.
+    """
+    return (
+        Addition.IPC_LOCK in plan.adds
+        and isinstance(refused, ChildRefused)
+        and refused.manifest["kind"] == "Pod"
+        and refused.denial.failure is DenialKind.FORBIDDEN
+        and of_denial(refused.denial.message) is Symptom.POD_DENIED
+        and not any(_is_made_pod(result) for result in results)
+    )
+
+
+def _speaks_of_cpus(refused: _Refusal) -> bool:
+    """Whether what was refused may be the CPUs that we added: then the same is asked without them. A LimitRange and a
+    quota both name the resource, behind the name of the Pod."""
+    if isinstance(refused, Quotas):
+        return any(each.resource in CPUS for each in shortfalls(refused.demand, refused.found))
+    if not isinstance(refused, ChildRefused) or refused.manifest["kind"] != "Pod":
+        return False
+    why = refused.denial.message.replace(refused.manifest["metadata"]["name"], "")
+    return refused.denial.failure is DenialKind.FORBIDDEN and "cpu" in why
+
+
+def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) -> Answers:
+    reason, message = _why(plan, refused)
+    manifest = refused.manifest if isinstance(refused, ChildRefused | Exists) else None
+    of = Refusing.PROBE if isinstance(refused, ChildRefused | Exists) and refused.is_probe else Refusing.CHILD
+    tries = answers.rejections + 1
+    if manifest is not None and manifest["kind"] == "Pod":  # it is made anew to be asked for, and waits for long
+        manifest = {name: value for name, value in manifest.items() if name != "spec"}
+    rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries)
+    answers = replace(answers, rejection=rejection, rejections=tries)
+    if of is Refusing.CHILD:  # all of this attempt is taken back, and it begins again under its number
+        answers = replace(answers, made=0, made_at=None)
+    if isinstance(refused, ChildRefused) and refused.denial.failure is DenialKind.FORBIDDEN:
+        # A quota of CPUs takes no Pod that asks for none: then the CPUs are what there may be room for the next time.
+        cpus_refused = answers.cpus_refused and not _speaks_of_cpus(refused)
+        return replace(answers, ipc_lock_refused=False, cpus_refused=cpus_refused)
+    return answers
+
+
+def _why(plan: Plan, refused: _Refusal) -> tuple[PendingReason, str]:
+    symptom = _symptom(refused)
+    return pending_reason(symptom), _words(plan, refused, symptom)
+
+
+def _symptom(refused: _Refusal) -> Symptom:
+    match refused:
+        case Quotas():
+            return Symptom.QUOTA_USED_UP
+        case ServiceAccount():
+            return Symptom.ACCOUNT_NOT_USABLE
+        case Exists():
+            return Symptom.NAME_TAKEN
+        case ChildRefused(denial=Denial(failure=DenialKind.NO_RIGHT)):
+            return Symptom.NO_RIGHT
+        case ChildRefused(denial=Denial(failure=DenialKind.CHANGED)):
+            return Symptom.CHANGED_ON_THE_WAY
+        case ChildRefused(denial=Denial(failure=DenialKind.NO_ACCOUNT)):
+            return Symptom.ACCOUNT_NOT_THERE
+        case ChildRefused(denial=denial) if denial.may_last:
+            return Symptom.NOT_ANSWERED
+        case ChildRefused(denial=Denial(failure=DenialKind.FORBIDDEN) as denial):
+            return of_denial(denial.message)
+        case ChildRefused():
+            return Symptom.OBJECT_INVALID
+
+
+def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
+    """What to tell of a refusal: what was refused, why, and what to do."""
+    namespace = plan.job.namespace
+    if isinstance(refused, Quotas):
+        return words(shortfalls(refused.demand, refused.found), namespace)
+    if isinstance(refused, ServiceAccount):
+        return unusable_words(refused.name, namespace)
+    metadata = refused.manifest["metadata"]
+    title = f"{refused.manifest['kind']} {metadata['namespace']}/{metadata['name']}"
+    if isinstance(refused, Exists):
+        if any(owner.is_job(plan.uid) for owner in refused.owners):
+            return f"{title} is this job's own, but its labels were changed; delete it"
+        return taken_words(title, owner_of(refused.owners))
+    if symptom is Symptom.NO_RIGHT:
+        return not_served_words(refused.manifest)
+    if symptom is Symptom.SYSTEM_NAMESPACE:
+        return SYSTEM_NAMESPACE
+    if refused.denial.failure is DenialKind.CHANGED:
+        return (
+            f"the API server makes {title} otherwise than it was sent: {refused.denial.message}; a mutating policy or "
+            "webhook of the site changes Pods on their way, and an administrator is to leave out of it what bears the "
+            f"label {JOB_LABEL}"
+        )
+    if symptom is Symptom.ACCOUNT_NOT_THERE:
+        return (
+            f"the API server refuses {title}: {refused.denial.message}; create that ServiceAccount in namespace "
+            f"{namespace}, or have an administrator see why Kubernetes does not"
+        )
+    if symptom is Symptom.NOT_ANSWERED:
+        return (
+            f"the API server cannot make {title}: {refused.denial.message}; have an administrator see to the webhook, "
+            "or to whatever else it names; the job holds nothing, and is tried again from time to time"
+        )
+    said = f"the API server refuses {title}: {refused.denial.message}"
+    if symptom is Symptom.CHANGED_ON_THE_WAY:
+        return (
+            f"{said}; that is closeknit's own policy: either a mutating policy or webhook of the site changes Pods on "
+            f"their way, and an administrator is to leave out of it what bears the label {JOB_LABEL}; or namespace "
+            f"{namespace} has lost the label {UNRESTRICTED_TEMPLATES_LABEL}=true since the job was created"
+        )
+    if refused.manifest["kind"] != "Pod":
+        return said  # nothing else that is made comes of the template
+    # Of the API server's own admission plugin, in 1.20 to 1.36; the class is the job's, and can always be changed.
+    name = refused.manifest["spec"].get("priorityClassName")
+    if name and "no PriorityClass with name" in refused.denial.message:
+        return unknown_class_words(name)
+    return f"{said}; change spec.template, or have an administrator allow it"
+
+
+def unknown_class_words(name: str, there: Collection[str] = ()) -> str:
+    """What to tell of a PriorityClass that does not exist; `there` are those that do, where they are known."""
+    known = listed(sorted(there), "and") if there else "none of that name"
+    other = "one of these" if there else "another one"
+    return (
+        f"needs PriorityClass {name}; this cluster has {known}: name {other} in spec.priorityClassName, or have an "
+        "administrator create it"
+    )
+
+
+SYSTEM_NAMESPACE = (
+    "closeknit makes no Pods in the namespaces of Kubernetes (kube-...) and in its own, where they could reach what "
+    "runs the cluster; create the job in another namespace"
+)
+
+
+def not_served_words(manifest: Manifest) -> str:
+    """What to tell of a namespace in which the operator may not make this."""
+    namespace = manifest["metadata"]["namespace"]
+    return (
+        f"the operator has no right to create a {manifest['kind']} in namespace {namespace}; have an administrator add "
+        f"{namespace} to rbac.namespaces of closeknit's chart, or create the job in a namespace that is listed there"
+    )
+
+
+def unusable_words(account: str, namespace: str) -> str:
+    """What to tell of a service account that the operator may not use."""
+    return (
+        f"spec.template.spec.serviceAccountName is {account}, which the operator has no right to use in namespace "
+        f"{namespace}; have an administrator give ServiceAccount closeknit-operator the verb use on it, or leave the "
+        "name out"
+    )
+
+
+def undeleted_words(undeleted: Undeleted, namespace: str) -> str:
+    """What to tell of Pods that stay though the job gives up its GPUs."""
+    first, *others = undeleted.names
+    more = f" and {len(others)} more could" if others else " could"
+    found = f"Pod {first}{more} not be deleted, and may run on and keep GPUs: "
+    if undeleted.denial.failure is DenialKind.NO_RIGHT:
+        return (
+            f"{found}the operator has no right to delete Pods in namespace {namespace}; have an administrator add "
+            f"{namespace} to rbac.namespaces of closeknit's chart again, or delete them yourself"
+        )
+    return f"{found}{undeleted.denial.message}; have an administrator see to what forbids that, or delete them yourself"
+
+
+def taken_words(title: str, owner: str) -> str:
+    """What to tell of a name that somebody else has."""
+    return f"{title} exists and belongs to {owner}; delete it, or delete this job and give it another name"

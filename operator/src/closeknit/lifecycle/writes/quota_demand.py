@@ -1,0 +1,107 @@
+"""What a whole gang asks of its namespace's quotas, under the names that quotas have for it.
+
+As Kubernetes' evaluators for Pods, Services and claims count it, as of 1.36. Amounts are whole numbers: of CPUs
+thousandths of a core, of everything else units. What a LimitRange would add is not known here.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from closeknit.cluster.objects.pod_requests import Container, PodResourceSpec, Resources, requests
+from closeknit.launch.gang import Manifest
+
+_COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
+_HUGE_PAGES = "hugepages-"
+_CLAIMS = "count/resourceclaims.resource.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaDemand:
+    """The sum over a gang."""
+
+    pods: Mapping[str, int]
+    """What its Pods ask for, for example {"pods": 2, "requests.nvidia.com/gpu": 16}."""
+    others: Mapping[str, int]
+    """What Services, claims, ConfigMaps and Secrets do; quotas with a scope do not count it."""
+    priority_class: str = ""
+    """Of its Pods; empty where they name none."""
+    has_deadline: bool = False
+    """Whether its Pods have activeDeadlineSeconds."""
+    may_be_counted: bool = False
+    """Whether what is used may have as much in it that is on its way out: Pods of the job's own attempt before."""
+
+    @property
+    def is_best_effort(self) -> bool:
+        """Whether its Pods ask for neither CPU nor memory."""
+        return not any(self.pods.get(name) for name in ("cpu", "memory", "limits.cpu", "limits.memory"))
+
+
+def quota_demand(manifests: Iterable[Manifest], *, may_be_counted: bool) -> QuotaDemand:
+    """That of Pods alike but for their devices, and of what else is to be made."""
+    pods: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    known: dict[str, dict[str, int]] = {}
+    spec: Manifest = {}
+    for manifest in manifests:
+        match manifest["kind"]:
+            case "Pod":
+                spec = manifest["spec"]
+                key = repr([container.get("resources") for container in spec["containers"]])
+                if key not in known:
+                    known[key] = _of_pod(spec)
+                pods.update(known[key])
+            case "Service":
+                others.update({"services": 1, "count/services": 1})
+            case "ConfigMap":
+                others.update({"configmaps": 1, "count/configmaps": 1})
+            case "Secret":
+                others.update({"secrets": 1, "count/secrets": 1})
+            case "ResourceClaim":
+                others.update(_of_claim(manifest))
+    deadline = spec.get("activeDeadlineSeconds")
+    return QuotaDemand(
+        dict(pods), dict(others), spec.get("priorityClassName") or "", deadline is not None, may_be_counted
+    )
+
+
+def _of_pod(spec: Manifest) -> dict[str, int]:
+    found = {"pods": 1, "count/pods": 1}
+    try:
+        asked = msgspec.convert(spec, PodResourceSpec)
+    except msgspec.ValidationError:  # the API server will say what is wrong with it
+        return found
+    for name, amount in requests(asked).items():
+        if name in _COMPUTE or name.startswith(_HUGE_PAGES):
+            found[name] = found[f"requests.{name}"] = amount
+        elif "/" in name:
+            found[f"requests.{name}"] = amount
+    limits = requests(_limits(asked))
+    overhead = requests(PodResourceSpec(overhead=asked.overhead))
+    for name in _COMPUTE & limits.keys():
+        found[f"limits.{name}"] = limits[name] + overhead.get(name, 0)
+    return found
+
+
+def _limits(asked: PodResourceSpec) -> PodResourceSpec:
+    """As if the limits alone were asked for. What has none is not counted, nor is its overhead."""
+    return PodResourceSpec(
+        containers=[_limited(container) for container in asked.containers or ()],
+        init_containers=[_limited(container) for container in asked.init_containers or ()],
+        resources=Resources(requests=asked.resources.limits) if asked.resources else None,
+    )
+
+
+def _limited(container: Container) -> Container:
+    limits = container.resources.limits if container.resources else None
+    return Container(container.name, Resources(requests=limits), container.restart_policy)
+
+
+def _of_claim(manifest: Manifest) -> dict[str, int]:
+    found = Counter({_CLAIMS: 1})
+    for request in manifest["spec"]["devices"]["requests"]:
+        exactly = request["exactly"]
+        found[f"{exactly['deviceClassName']}.deviceclass.resource.k8s.io/devices"] += exactly["count"]
+    return dict(found)

@@ -1,0 +1,101 @@
+"""Whether a whole gang fits into what is left of its namespace's quotas.
+
+As the API server's resource quota admission decides it for each object, as of 1.36. What cannot be evaluated here
+counts as not limiting: the API server has the last word on every create.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from closeknit.api.text.quantity import quantity
+from closeknit.cluster.objects.quota import Quota, ScopeRequirement
+from closeknit.lifecycle.writes.quota_demand import QuotaDemand
+from closeknit.placement.candidates.resource_fit import told
+
+SHOWN = 4  # of many shortfalls
+CPUS = frozenset({"cpu", "requests.cpu", "limits.cpu"})
+_LONGEST = 64  # characters of a quantity; the API server prints 20 at most
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """One number of one quota that the gang would exceed; of CPUs in thousandths."""
+
+    quota: str
+    resource: str
+    asked: int
+    hard: int
+    used: int
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether it may be none once as much as is asked for has gone from what is used."""
+        return max(self.used, self.asked) <= self.hard
+
+    def __str__(self) -> str:
+        asked, hard, used, left = (
+            _told(self.resource, amount) for amount in (self.asked, self.hard, self.used, max(0, self.hard - self.used))
+        )
+        return f"quota {self.quota}: {self.resource}: asked {asked}, hard {hard}, used {used}, left {left}"
+
+
+def shortfalls(demand: QuotaDemand, quotas: Iterable[Quota]) -> tuple[Shortfall, ...]:
+    """All that the gang would exceed, by quota and resource."""
+    return tuple(shortfall for quota in quotas for shortfall in _of_one(demand, quota))
+
+
+def words(found: tuple[Shortfall, ...], namespace: str) -> str:
+    """What to tell of it."""
+    shown = "; ".join(map(str, found[:SHOWN]))
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    advice = "free some of it, ask for less, or have an administrator raise it"
+    return f"the whole gang is more than is left of the quotas of namespace {namespace}: {shown}{more}; {advice}"
+
+
+def _of_one(demand: QuotaDemand, quota: Quota) -> Iterator[Shortfall]:
+    asked = dict(demand.pods) if all(_counts(scope, demand) for scope in quota.scopes) else {}
+    if not quota.scopes:
+        asked |= demand.others
+    is_of_best_effort = any(scope.scope_name == "BestEffort" for scope in quota.scopes)
+    for resource in sorted(asked.keys() & quota.hard.keys() & quota.used.keys()):
+        hard, used = _amount(resource, quota.hard[resource]), _amount(resource, quota.used[resource])
+        if hard is None or used is None or (is_of_best_effort and used >= hard):
+            continue  # the first Pod shows whether a LimitRange makes it another class before anything runs
+        if asked[resource] > max(0, hard - used):
+            yield Shortfall(quota.name, resource, asked[resource], hard, used)
+
+
+def _counts(scope: ScopeRequirement, demand: QuotaDemand) -> bool:
+    """Whether Pods of the gang are sure to be counted by a quota of this scope."""
+    match scope.scope_name, scope.operator:
+        case "Terminating", "Exists":
+            return demand.has_deadline
+        case "NotTerminating", "Exists":
+            return not demand.has_deadline
+        case "BestEffort", "Exists":
+            return demand.is_best_effort
+        case "NotBestEffort", "Exists":
+            return not demand.is_best_effort
+        case "PriorityClass", "Exists":
+            return bool(demand.priority_class)
+        case "PriorityClass", "In":
+            return bool(demand.priority_class) and demand.priority_class in (scope.values or ())
+        case "PriorityClass", "NotIn":
+            # Pods that name none are given the class that is the default, if there is one.
+            return bool(demand.priority_class) and demand.priority_class not in (scope.values or ())
+        case _:
+            return False
+
+
+def _amount(resource: str, text: str | int | float) -> int | None:
+    """A number of a quota, of CPUs in thousandths, rounded down; None for what is no quantity."""
+    word = str(text)
+    try:
+        exact = quantity(word) if len(word) <= _LONGEST else None
+    except ValueError:
+        return None
+    return None if exact is None else int(exact * 1000 if resource in CPUS else exact)
+
+
+def _told(resource: str, amount: int) -> str:
+    return told(resource.removeprefix("requests.").removeprefix("limits."), amount)

@@ -1,0 +1,232 @@
+"""How a kind of request sees the forest: groups become offers, and domains areas, version by version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from closeknit.cluster.forest.domain import Domain
+from closeknit.cluster.forest.group import Group, MachineKind
+from closeknit.cluster.objects.nic_exposure import asks_for_nics
+from closeknit.placement.candidates.areas import Area, Areas, Members, branching
+from closeknit.placement.candidates.cpu_cover import CpuCover, cpu_cover, cpu_milli
+from closeknit.placement.candidates.node_filter import untolerated
+from closeknit.placement.candidates.offer import Offer, Terms, matching, terms
+from closeknit.placement.candidates.resource_fit import with_room
+from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.values.request import NodeCriteria
+
+MANY_GROUPS = 1 << 14  # so many have been seen over the time, and twice as many as there are: begin anew
+
+
+class CandidateTree:
+    """What a kind of request makes of groups and domains; remembers the version that it has seen last."""
+
+    def __init__(
+        self, sight: NodeCriteria, sets_of: Callable[[MachineKind], ExhaustiveSets], offer_of: Callable[[Terms], Offer]
+    ) -> None:
+        """`sight` is what requests of this kind have in common: nothing else of any is seen."""
+        self._request = sight.alone
+        self._sets_of = sets_of
+        self._offer_of = offer_of
+        self._offers: list[Offer] = []
+        self._numbers: dict[Offer, int] = {}
+        self._groups: dict[Group, int | None] = {}
+        self._cpu_milli = cpu_milli(sight.needs)
+        self._covers: dict[tuple[int, CpuCover], int] = {}
+        self._matches: dict[object, int] = {}
+        self._areas: dict[int, tuple[Domain, Area | None]] = {}
+        self._ground: tuple[Domain, Areas] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has seen so much that is gone that a new one is better."""
+        now = len(self._ground[0].counts) if self._ground else 0
+        return len(self._groups) > max(MANY_GROUPS, 2 * now)
+
+    def ground(self, domain: Domain, levels: int) -> Areas:
+        """The ground of the tree below this root, with so many levels, host included."""
+        if self._ground is not None and self._ground[0] is domain:
+            return self._ground[1]
+        kept: dict[int, tuple[Domain, Area | None]] = {}
+        root = self._area(domain, self._ground[0] if self._ground else None, -1, levels - 2, kept) or _NOWHERE
+        self._areas = kept
+        counts = _counts((root,))
+        every = sum(nodes for group, nodes in domain.counts.items() if self._number(group) is not None)
+        needs = () if sum(counts.values()) == every else self._request.needs
+        ground = Areas(domain, root, self._offers, counts, self._groups, needs, self._roomy)
+        self._ground = (domain, ground)
+        return ground
+
+    def _number(self, group: Group) -> int | None:
+        """The number of a group's offer; None for one that the job may not use."""
+        try:
+            return self._groups[group]
+        except KeyError:
+            found = self._groups[group] = self._translated(group)
+            return found
+
+    def _translated(self, group: Group) -> int | None:
+        if group.kind is None or not group.kind.products or group.excluded is not None:
+            return None
+        if untolerated(group.taints, self._request):
+            return None
+        kind = group.kind
+        nics = asks_for_nics(self._request.needs) or not self._request.asked.isdisjoint(group.functions)
+        sets, matches = self._sets_of(kind), self._matching(kind)
+        return self._number_of(terms(group, kind, sets, self._request, matches, asks_for_nics=nics))
+
+    def _number_of(self, found: Terms) -> int:
+        offer = self._offer_of(found)
+        number = self._numbers.setdefault(offer, len(self._offers))
+        if number == len(self._offers):
+            self._offers.append(offer)
+        return number
+
+    def _matching(self, kind: MachineKind) -> int:
+        key = (kind.products, kind.memory_bytes)
+        found = self._matches.get(key)
+        if found is None:
+            found = self._matches[key] = matching(kind, self._request)
+        return found
+
+    def _area(
+        self,
+        domain: Domain,
+        before: Domain | None,
+        level: int,
+        innermost: int,
+        kept: dict[int, tuple[Domain, Area | None]],
+    ) -> Area | None:
+        """`before` is the domain in its place in the version that was seen last."""
+        known = self._areas.get(id(domain))
+        if known is not None and known[0] is domain:
+            area = known[1]
+            for child in domain.children.values():
+                self._area(child, child, level + 1, innermost, kept)
+        else:
+            area = self._new_area(domain, before, level, innermost, kept)
+            _, old = self._areas.get(id(before), (None, None))
+            if old is not None and area is not None and old.is_like(area):
+                area = old
+        kept[id(domain)] = (domain, area)
+        return area
+
+    def _new_area(
+        self,
+        domain: Domain,
+        before: Domain | None,
+        level: int,
+        innermost: int,
+        kept: dict[int, tuple[Domain, Area | None]],
+    ) -> Area | None:
+        if level == innermost:
+            return self._leaf(domain, level)
+        were = before.children if before else {}
+        inside = (
+            self._area(child, were.get(name), level + 1, innermost, kept) for name, child in domain.children.items()
+        )
+        return _around([*filter(None, inside), *self._lone(domain, level + 1)], level)
+
+    def _roomy(self, domain: Domain) -> Iterator[tuple[Group, int, tuple[str, ...]]]:
+        """(group, offer, nodes) of those right below a domain that the job may use."""
+        needs = self._request.needs
+        for group, names in domain.hosts.items():
+            number = self._number(group)
+            if number is None or not (roomy := with_room(names, domain.spare, needs)):
+                continue
+            if not (self._cpu_milli and group.cpus_per_gpu):
+                yield group, number, roomy
+                continue
+            by_cover: dict[CpuCover | None, list[str]] = {}
+            for name in roomy:
+                free = self._offers[number].terms.free_gpus
+                found = cpu_cover(domain.spare.get(name), self._cpu_milli, group.cpus_per_gpu, free)
+                by_cover.setdefault(found, []).append(name)
+            for found, alike in by_cover.items():
+                yield group, self._covered(number, found), tuple(alike)
+
+    def _covered(self, number: int, found: CpuCover | None) -> int:
+        """The number of the offer of nodes whose CPUs do for fewer GPUs."""
+        if found is None:
+            return number
+        key = number, found
+        if key not in self._covers:
+            self._covers[key] = self._number_of(self._offers[number].terms._replace(cover=found))
+        return self._covers[key]
+
+    def _leaf(self, domain: Domain, level: int) -> Area | None:
+        runs: dict[int, list[tuple[str, ...]]] = {}
+        free_gpus = gpus = 0
+        first: str | None = None
+        for _, number, names in self._roomy(domain):
+            nodes = len(names)
+            runs.setdefault(number, []).append(names)
+            offer = self._offers[number]
+            free_gpus += offer.terms.free_gpus * nodes
+            gpus += offer.gpus * nodes
+            if first is None or names[0] < first:
+                first = names[0]
+        if first is None:
+            return None
+        return Area(
+            level,
+            is_lone=False,
+            free_gpus=free_gpus,
+            gpus=gpus,
+            first=first,
+            children=(),
+            members=tuple([Members(number, sum(map(len, names)), tuple(names)) for number, names in runs.items()]),
+            offers=sum([1 << number for number in runs]),
+            areas=1,
+            counts={},
+        )
+
+    def _lone(self, domain: Domain, level: int) -> Iterator[Area]:
+        for _, number, names in self._roomy(domain):
+            free = self._offers[number].terms.free_gpus
+            for name in names:
+                yield Area(
+                    level,
+                    is_lone=True,
+                    free_gpus=free,
+                    gpus=self._offers[number].gpus,
+                    first=name,
+                    children=(),
+                    members=(Members(number, 1, ((name,),)),),
+                    offers=1 << number,
+                    areas=1,
+                    counts={},
+                )
+
+
+_NOWHERE = Area(-1, is_lone=False, free_gpus=0, gpus=0, first="", children=(), members=(), offers=0, areas=1, counts={})
+
+
+def _counts(areas: Iterable[Area]) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for area in areas:
+        for number, nodes in area.counted():
+            counts[number] = counts.get(number, 0) + nodes
+    return counts
+
+
+def _around(children: list[Area], level: int) -> Area | None:
+    if not children:
+        return None
+    children.sort(key=lambda area: area.first)
+    offers = 0
+    for child in children:
+        offers |= child.offers
+    return Area(
+        level,
+        is_lone=False,
+        free_gpus=sum(child.free_gpus for child in children),
+        gpus=sum(child.gpus for child in children),
+        first=children[0].first,
+        children=tuple(children),
+        members=(),
+        offers=offers,
+        areas=1 + sum(child.areas for child in children),
+        counts=_counts(children),
+        branching=branching(children),
+    )

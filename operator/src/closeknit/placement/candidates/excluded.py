@@ -1,0 +1,205 @@
+"""What a search had to leave out, counted: GPUs that are held, unhealthy or unbindable, and whole nodes."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from closeknit.api.names import ExclusionReason
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.node.node import Holder, HolderKind, NodeView
+from closeknit.cluster.objects.fault import Fault, FaultKind
+from closeknit.placement.candidates.areas import Areas
+from closeknit.placement.candidates.binding import UNTOLD, bindable, unbound
+from closeknit.placement.candidates.node_filter import in_reach, is_chosen, selected, untolerated
+from closeknit.placement.candidates.offer import Offer
+from closeknit.placement.candidates.resource_fit import shortage
+from closeknit.placement.values.request import Request
+from closeknit.placement.values.sentences import count, listed
+
+NAMED = 3  # so many nodes are named; more are counted
+AVOIDED = "avoided after it refused a Pod of this job"
+OUT_OF_REACH = "out of reach of its volumes"
+
+
+def excluded(cluster: Cluster, request: Request, ground: Areas) -> str:
+    """`; 9 excluded: 1 unhealthy (XID79), 8 held by 2 jobs; 1 node excluded: gpu-09 (NotReady: …)`, or nothing.
+
+    Nodes are named, for whoever reads it may have to do something about them; holders are counted, whoever they are, so
+    that all who ask alike share the answer.
+    """
+    gpus = _gpus(cluster, request, ground)
+    nodes = _nodes(cluster, request, ground)
+    words = ""
+    if gpus:
+        words += f"; {sum(gpus.values())} excluded: {', '.join(ranked(gpus))}"
+    if nodes:
+        words += f"; {count(nodes.total(), 'node')} excluded: "
+        named = _named(cluster, request, ground) if nodes.total() <= NAMED else None
+        words += ", ".join(f"{name} ({why})" for name, why in sorted(named.items())) if named else ""
+        words += "" if named else ", ".join(ranked(nodes))
+    return words
+
+
+def ranked(counts: Counter[str]) -> list[str]:
+    """The most frequent first; of equals what is broken before what is held."""
+    order = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0].startswith("held by"), entry[0]))
+    return [f"{number} {why}" for why, number in order]
+
+
+def unhealthy(faults: Mapping[Fault, int]) -> Counter[str]:
+    """How many are unhealthy, with the reasons that most of them have: `unhealthy (XID79)`, `unhealthy (2 XID79,
+    1 FabricNotReady)`; nothing where none is."""
+    found = Counter({each.detail: number for each, number in faults.items() if each.kind is FaultKind.UNHEALTHY})
+    told = sorted(
+        ((number, detail) for detail, number in found.items() if detail), key=lambda each: (-each[0], each[1])
+    )
+    words = [f"{number} {detail}" if len(found) > 1 else detail for number, detail in told[:NAMED]]
+    if words and (more := found.total() - sum(number for number, _ in told[:NAMED])):
+        words.append(f"{more} otherwise")
+    return +Counter({f"{FaultKind.UNHEALTHY} ({', '.join(words)})" if words else FaultKind.UNHEALTHY: found.total()})
+
+
+def _gpus(cluster: Cluster, request: Request, ground: Areas) -> Counter[str]:
+    """GPUs of the nodes that the job may use, but cannot have, by reason."""
+    why: Counter[str] = Counter()
+    for group, number, nodes in ground.groups():
+        offer = ground.offers[number]
+        for _, fault in group.faults:
+            if fault != FaultKind.UNHEALTHY:
+                why[fault] += nodes
+        if other := (group.free & ~offer.terms.pool).bit_count():
+            why["of another product or size"] += other * nodes
+        if free := offer.gpus - bindable(offer, request.binding):
+            why[unbound(group, request.binding, allow_shared=request.allow_shared)] += free * nodes
+    faults = Counter[Fault]()
+    for group, _, names in ground.members():
+        if any(fault == FaultKind.UNHEALTHY for _, fault in group.faults):
+            for name in names:
+                faults.update(cluster.nodes[name].unusable.values())
+    why += unhealthy(faults)
+    if untold := why.pop(UNTOLD, 0):
+        those = {offer for offer in ground.offers if bindable(offer, request.binding) < offer.gpus}
+        why[f"{UNTOLD} ({remedy(cluster, ground, those)})"] = untold
+    holders = _holders(cluster, ground)
+    for kind in HolderKind:
+        if gpus := [number for holder, number in holders.items() if holder.kind is kind]:
+            why[f"held by {count(len(gpus), kind)}"] = sum(gpus)
+    return why
+
+
+def remedy(cluster: Cluster, ground: Areas, offers: Collection[Offer]) -> str:
+    """What to do where GPUs of these offers are free by count and not given because nobody can tell which they are."""
+    names = sorted(
+        name
+        for group, number, run in ground.members()
+        if group.plugin is not None and group.plugin.unnamed
+        if ground.offers[number] in offers
+        for name in run
+        if not cluster.nodes[name].asks_kubelet
+    )
+    if not names:
+        return "their agents tell it soon"
+    shown = [*names[:NAMED], *([count(len(names) - NAMED, "other node")] if len(names) > NAMED else [])]
+    agents, tell = ("the agent", "tells") if len(names) == 1 else ("the agents", "tell")
+    return f"set agent.podResources in the chart's values, and {agents} of {listed(shown, 'and')} {tell}"
+
+
+def _holders(cluster: Cluster, ground: Areas) -> dict[Holder, int]:
+    """GPUs of the nodes that the job may use by who holds them, but for those that are not usable anyway."""
+    found: dict[Holder, int] = {}
+    nodes, seen = cluster.nodes, found.get
+    for group, number, names in ground.members():
+        is_counted = group.plugin is not None and group.plugin.unnamed > 0
+        if group.free == ground.offers[number].terms.sets.every and not is_counted:
+            continue
+        broken = {index for index, _ in group.faults}
+        for name in names:
+            for holder, gpus in nodes[name].unnamed.items() if is_counted else ():
+                found[holder] = seen(holder, 0) + gpus
+            holders = nodes[name].holders
+            there = [holder for index, holder in holders.items() if index not in broken] if broken else holders.values()
+            last: Holder | None = None
+            gpus = 0
+            for holder in there:  # most often one holder has them all
+                if holder is not last:
+                    if last is not None:
+                        found[last] = seen(last, 0) + gpus
+                    last, gpus = holder, 0
+                gpus += 1
+            if last is not None:
+                found[last] = seen(last, 0) + gpus
+    return found
+
+
+def _nodes(cluster: Cluster, request: Request, ground: Areas) -> Counter[str]:
+    """Whole nodes that the job cannot have, by reason."""
+    why: Counter[str] = Counter()
+    for group, nodes in cluster.forest.now.counts.items():
+        left = ground.domain.counts.get(group, 0)
+        if group.excluded is not None:
+            why[group.excluded] += nodes
+            continue
+        why[_unchosen(request)] += nodes - left
+        if untolerated(group.taints, request):
+            why[ExclusionReason.TAINTED] += left
+    for _, _, names in ground.cramped():
+        why.update(shortage(short[0][0]) for _, short in names)
+    avoided = sum(_is_avoided(cluster, request, name) for name in request.avoided)
+    far = sum(_is_far(view, request) for view in cluster.nodes.values()) if request.volumes else 0
+    why[_unchosen(request)] -= avoided + far
+    why[AVOIDED] += avoided
+    why[OUT_OF_REACH] += far
+    return +why
+
+
+def unselected(view: NodeView, request: Request) -> str:
+    """Why a node is not one that the job selects, in the words of its template."""
+    return OUT_OF_REACH if is_chosen(view.name, view.labels, request) else _unchosen(request)
+
+
+def _is_far(view: NodeView, request: Request) -> bool:
+    """Whether nothing but its volumes keeps the job from a node."""
+    return (
+        view.exclusion is None
+        and is_chosen(view.name, view.labels, request)
+        and not in_reach(view.name, view.labels, request)
+    )
+
+
+def _unchosen(request: Request) -> str:
+    if request.affinity is None:
+        return "not selected by nodeSelector"
+    return f"not selected by {'nodeSelector or ' if request.node_selector else ''}node affinity"
+
+
+def _is_avoided(cluster: Cluster, request: Request, name: str) -> bool:
+    """Whether nothing but what the job has seen there keeps it from a node."""
+    view = cluster.nodes.get(name)
+    return (
+        name in request.avoided and view is not None and view.exclusion is None and selected(name, view.labels, request)
+    )
+
+
+def _named(cluster: Cluster, request: Request, ground: Areas) -> dict[str, str]:
+    """The same by node."""
+    is_narrowed = request.selects or bool(request.avoided)
+    left = {name for _, names in ground.domain.members() for name in names} if is_narrowed else None
+    found = {
+        name: listed([shortage(resource) for resource, _ in short], "and")
+        for _, _, names in ground.cramped()
+        for name, short in names
+    }
+    for group, names in cluster.forest.now.members():
+        taints = untolerated(group.taints, request)
+        if group.excluded is None and not taints and left is None:
+            continue
+        for name in names:
+            exclusion = cluster.nodes[name].exclusion
+            if exclusion is not None:
+                found[name] = f"{exclusion.reason}: {exclusion.message}"
+            elif _is_avoided(cluster, request, name):
+                found[name] = AVOIDED
+            elif left is not None and name not in left:
+                found[name] = unselected(cluster.nodes[name], request)
+            elif taints:
+                found[name] = f"{ExclusionReason.TAINTED}: {taints[0].key}"
+    return found

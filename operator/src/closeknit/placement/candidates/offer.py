@@ -1,0 +1,189 @@
+"""What the nodes of one group have for one job."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from closeknit.api.nodetopology import Transport
+from closeknit.cluster.forest.group import Group, MachineKind
+from closeknit.cluster.objects.nic_exposure import NicExposure
+from closeknit.machine.graph import MachineGpu
+from closeknit.machine.islands import islands
+from closeknit.placement.allreduce.bandwidth import EVERY_NIC, NicAccess
+from closeknit.placement.allreduce.paths import nvlink_generation
+from closeknit.placement.candidates.cpu_cover import CpuCover
+from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.masks import mask_of, positions_of
+from closeknit.placement.values.request import Request
+
+
+class Terms(NamedTuple):
+    """Everything that the choice of a node's GPUs depends on; a cluster's many nodes have few of them."""
+
+    sets: ExhaustiveSets
+    kind: tuple[str, ...]
+    """Machines of equal kind are as good as each other in one gang: the products of the GPUs that the job takes."""
+    free: int
+    """Mask of GPUs that nobody holds."""
+    pool: int
+    """Mask of those that the job may take."""
+    holders: int
+    """How many hold GPUs of the node, group.MANY_HOLDERS at most."""
+    dra: bool
+    whole: bool
+    """Whether a device plugin can give all GPUs of the node at once."""
+    part: int
+    """How many GPUs a device plugin can give."""
+    transports: tuple[Transport, ...]
+    """RDMA transports that a Pod can get here."""
+    exposure: NicExposure | None
+    """How it gets them; None where it gets none."""
+    nics: NicAccess
+    """Which NICs it can get."""
+    is_foreseen: bool
+    """Whether it is known what the device plugin picks from: all that is free, and that alone."""
+    beyond: bool
+    """Whether the device plugin could also hand out GPUs that are not free: it does not know that they are broken."""
+    is_shared: bool
+    """Whether the job is given a replica of a GPU: one, for of several two may be of the same."""
+    cover: CpuCover | None
+    """For how many of the free GPUs there is CPU; None where for all, or where nobody knows."""
+    unnamed: int = 0
+    """How many of `free` Pods have, and nobody can tell which."""
+    guessed: tuple[int, ...] = ()
+    """Masks of GPUs that others were foreseen to be given, share by share: each may have others of the machine."""
+
+    @property
+    def free_gpus(self) -> int:
+        """How many GPUs nobody has."""
+        return max(0, self.free.bit_count() - self.unnamed)
+
+    @property
+    def given_from(self) -> int:
+        """Mask of the GPUs that the device plugin may give, as far as anybody knows."""
+        found = self.free
+        for share in self.guessed:
+            found |= share
+        return found
+
+    def islands(self) -> list[int]:
+        """Sizes of the NVLink islands of free GPUs that the job may take, as small as they may be where nobody can tell
+        which are free."""
+        sizes = [len(island) for island in islands(self.sets.machine, positions_of(self.pool))]
+        for _ in range(min(self.unnamed, sum(sizes))):
+            sizes[sizes.index(max(sizes))] -= 1
+        return [size for size in sizes if size]
+
+
+class Peers(NamedTuple):
+    """Which offers may be in one gang together: all that it has, and no others. What a search over the tree finds rests
+    on them, so that a search that is kept is known by them."""
+
+    kind: tuple[str, ...] | None = None
+    """On machines of this kind; None for any."""
+    nvlink_generation: int | None = None
+    """Of machines whose NVLink is of this generation; None for any."""
+    transport: Transport | None = None
+    """Whose Pods can get this RDMA transport; None for sockets, which all have."""
+    exposure: NicExposure | None = None
+    """That give it in this way: all Pods of a gang get theirs in the same one, or their networks differ, too."""
+    is_by_claim: bool = False
+    """Whose GPUs are bound by claims."""
+
+    def has(self, terms: Terms) -> bool:
+        """Whether an offer of these terms is among them."""
+        return (
+            (self.kind is None or terms.kind == self.kind)
+            and (self.transport is None or (self.transport in terms.transports and terms.exposure is self.exposure))
+            and (terms.dra or not self.is_by_claim)
+            and (self.nvlink_generation is None or nvlink_generation(terms.sets.machine) == self.nvlink_generation)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """One object for equal terms, found by identity: cache.py sees to that."""
+
+    terms: Terms
+    gpus: int
+    """How many the job may take."""
+
+    @property
+    def majority(self) -> int:
+        """The fewest GPUs that are more than half of its node's: a node can be in one ComputeDomain at a time, and no
+        second gang can have so many."""
+        return len(self.terms.sets.machine.gpus) // 2 + 1
+
+
+def terms(
+    group: Group, kind: MachineKind, sets: ExhaustiveSets, request: Request, matches: int, *, asks_for_nics: bool
+) -> Terms:
+    """What nodes of a group, of this kind, have for a job, which takes the GPUs of this mask, and whose Pods ask for
+    NICs themselves or are given them."""
+    count, allow_shared = len(kind.products), request.allow_shared
+    exposed = group.exposure.transports if group.exposure and (asks_for_nics or group.is_rdma_free) else ()
+    nics = EVERY_NIC
+    if group.exposure is NicExposure.DRANET and not asks_for_nics:
+        nics = NicAccess(group.nics_taken, is_dealt=True)
+        exposed = () if request.claims_itself else exposed
+    transports = tuple(
+        transport
+        for transport in sets.transports
+        if transport in exposed and (not nics.taken or sets.nics(sets.every, transport, nics).rows)
+    )
+    plugin = group.plugin if group.plugin and not group.plugin.shared else None
+    shared = group.plugin if allow_shared and group.plugin and group.plugin.is_replicated else None
+    unnamed = min(plugin.unnamed, group.free.bit_count()) if plugin else 0
+    free_gpus = group.free.bit_count() - unnamed
+    part = min(plugin.free, free_gpus) if plugin else 0
+    # A GPU that somebody was foreseen to have, and that broke, may be another's to give.
+    is_broken = any(share & ~_usable(group, kind) for share in group.guessed)
+    return Terms(
+        sets=sets,
+        kind=_kind(kind, matches),
+        free=group.free,
+        pool=group.free & matches,
+        holders=group.holders,
+        dra=group.dra,
+        whole=plugin is not None
+        and plugin.requested == 0
+        and plugin.allocatable == plugin.capacity == count
+        and group.free == sets.every,
+        part=min(1, shared.free, group.free) if shared else part,
+        transports=transports,
+        exposure=group.exposure if transports else None,
+        nics=nics,
+        is_foreseen=plugin is not None and not plugin.is_narrowed and plugin.free == free_gpus,
+        beyond=plugin is not None and (plugin.free > free_gpus or is_broken),
+        is_shared=shared is not None,
+        cover=None,
+        unnamed=unnamed,
+        guessed=group.guessed if plugin else (),
+    )
+
+
+def matching(kind: MachineKind, request: Request) -> int:
+    """Mask of the GPUs that are of a product and a size that the job takes."""
+    return mask_of(
+        position
+        for position, (product, memory_bytes) in enumerate(zip(kind.products, kind.memory_bytes, strict=True))
+        if (not request.products or product in request.products)
+        and (request.min_memory_bytes is None or (memory_bytes or 0) >= request.min_memory_bytes)
+    )
+
+
+def _usable(group: Group, kind: MachineKind) -> int:
+    """Mask of the GPUs that are not broken."""
+    broken = {index for index, _ in group.faults}
+    return mask_of(position for position, gpu in enumerate(kind.machine.gpus) if gpu.index not in broken)
+
+
+def _kind(kind: MachineKind, matches: int) -> tuple[str, ...]:
+    """In words; `matches` is the mask of the GPUs that the job takes."""
+    taken = positions_of(matches)
+    words = {kind.products[position] or _unknown(kind.machine.gpus[position]) for position in taken}
+    return tuple(sorted(words))
+
+
+def _unknown(gpu: MachineGpu) -> str:
+    sm = gpu.compute_capability
+    return f"GPUs of unknown product (compute capability {'.'.join(map(str, sm)) if sm else 'unknown'})"

@@ -1,0 +1,302 @@
+"""What placement keeps from one decision to the next: an explicit value, bounded, that never changes an answer.
+
+Everything in it can be thrown away at any moment. One decision at a time uses it.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
+
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.forest.domain import Domain
+from closeknit.cluster.forest.forest import Forest
+from closeknit.cluster.forest.group import MachineKind
+from closeknit.machine.graph import Machine
+from closeknit.placement.allreduce.paths import Paths
+from closeknit.placement.allreduce.rings import SET_STEPS, STEPS, Rings, rings
+from closeknit.placement.candidates.areas import Area, Areas
+from closeknit.placement.candidates.binding import Seat
+from closeknit.placement.candidates.candidate_tree import CandidateTree
+from closeknit.placement.candidates.node_filter import selected
+from closeknit.placement.candidates.offer import Offer, Terms
+from closeknit.placement.gang.offer_values import OfferValues
+from closeknit.placement.gpusets.best_first import ASKED_GPUS, ASKED_NODES, FEW_STEPS, FEW_TIMES, BestFirstSets
+from closeknit.placement.gpusets.criteria import SetChoice
+from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.search_cost import MACHINE_STEPS, SearchCost, listing, too_dear
+from closeknit.placement.gpusets.unsearched import UnsearchedSets
+from closeknit.placement.spread.cheapest import Filling
+from closeknit.placement.spread.domain_counts import Alike
+from closeknit.placement.values.request import Request
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+KINDS = 1024  # of machines
+SETS = 1 << 16  # of GPUs whose rings are known
+OFFERS = 1 << 16
+STAGES = 512  # what one size of share is worth to one kind of job, on every offer: some dozens for one decision
+FILLINGS, FEW_FILLINGS = 512, 64  # searches over the tree; some dozens for one decision
+# That all searches know together, at some 300 bytes each: 200 searches on 40,000 nodes; and that all grounds have.
+AREAS = 1 << 19
+SELECTIONS = 64  # of labels
+# Kinds of requests by what they select, tolerate, filter and need; hardly two jobs ask for the same CPU and memory.
+GROUNDS, FEW_GROUNDS = 1024, 64
+ANSWERS = 4096  # on one version of a cluster
+VERSIONS = 4  # of a cluster: one decision walks through its own, and asks again on the last one
+
+
+class OfferShare(NamedTuple):
+    """The set of GPUs to take of an offer."""
+
+    choice: SetChoice
+    seat: Seat
+    cost: int
+    """Packed, as cost.Scale has it."""
+
+
+class Dear(NamedTuple):
+    """What of a cluster is not searched whole."""
+
+    kinds: frozenset[str]
+    """Topology classes."""
+    asked: frozenset[str]
+    """Those of them that are searched where a job asks."""
+    nodes: int
+    """How many nodes have these."""
+
+
+class Same:
+    """Stands for one object in a key: equal to itself alone."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+class Selection(NamedTuple):
+    """The trees of the nodes that a request selects and does not avoid, and what they were made of."""
+
+    labels: object
+    names: frozenset[str] | None
+    """Of the nodes that it selects, avoided ones included; None where it selects all."""
+    now: Domain
+    empty: Domain
+    selected_now: Domain
+    selected_empty: Domain
+
+    def is_of(self, forest: Forest) -> bool:
+        """Whether it was made of this forest."""
+        return self.labels is forest.labels and self.now is forest.now and self.empty is forest.empty
+
+
+class Kept(Generic[K, V]):
+    """A mapping of bounded size: what was used least recently goes first."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._values: dict[K, V] = {}
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, None where it is not known."""
+        value = self._values.pop(key, None)
+        if value is not None:
+            self._values[key] = value
+        return value
+
+    def put(self, key: K, value: V) -> V:
+        """Keeps a value, and gives it back."""
+        self._values[key] = value
+        while len(self._values) > self.most:
+            del self._values[next(iter(self._values))]
+        return value
+
+
+class Tables:
+    """Kept per kind of machine, per offer, and per kind of request."""
+
+    def __init__(self) -> None:
+        self._sets: Kept[tuple[str, int | None], ExhaustiveSets] = Kept(KINDS)
+        self._efforts: Kept[str, SearchCost] = Kept(KINDS)
+        self._dear: tuple[Domain, Dear] | None = None
+        """Of the version of the empty cluster that was seen last."""
+        self._rings: Kept[tuple[bytes, int, int], Rings] = Kept(SETS)
+        """By the digest of their paths, what the searches might take, and how often each might extend a ring."""
+        self._offers: Kept[Terms, Offer] = Kept(OFFERS)
+        self.values: Kept[Hashable, OfferValues[float]] = Kept(STAGES)
+        """(offers, what of a share, floor) -> the best that an offer has."""
+        self.choices: Kept[Hashable, OfferValues[OfferShare]] = Kept(STAGES)
+        """(offers, share, floor) -> the set to take of an offer, how it is bound, and what that costs."""
+        self.alike = Alike()
+        self._fillings: Kept[Hashable, Filling] = Kept(FILLINGS)
+        self._translations: Kept[Hashable, CandidateTree] = Kept(FEW_GROUNDS)
+        self._selections: Kept[Hashable, Selection] = Kept(SELECTIONS)
+        self._ideals: Kept[Same, Kept[Hashable, tuple[float | None]]] = Kept(VERSIONS)
+        self._fits: Kept[Same, Kept[Hashable, tuple[bool]]] = Kept(VERSIONS)
+        """On those versions as every kind of request sees them."""
+
+    def ideals(self, empty: Domain) -> Kept[Hashable, tuple[float | None]]:
+        """On one version of the empty cluster: a request, labels that it selects by, and the cluster's joints -> its
+        best bandwidth."""
+        version = Same(empty)
+        return self._ideals.get(version) or self._ideals.put(version, Kept(ANSWERS))
+
+    def fits(self, root: Area) -> Kept[Hashable, tuple[bool]]:
+        """On what requests of one kind may use: a request and the cluster's joints -> whether it fits."""
+        version = Same(root)
+        self._fits.most = VERSIONS * self._translations.most
+        return self._fits.get(version) or self._fits.put(version, Kept(ANSWERS))
+
+    def filling(self, key: Hashable, make: Callable[[], Filling], areas: int) -> Filling:
+        """The search that has seen the last versions of a tree of so many areas, by (offers, share, floor, way of
+        counting)."""
+        self._fillings.most = max(FEW_FILLINGS, min(FILLINGS, AREAS // areas))
+        return self._fillings.get(key) or self._fillings.put(key, make())
+
+    def learn(self, machine: Machine) -> None:
+        """Works out what jobs ask of a machine, so that none of them waits for it; of one too dear nothing."""
+        if self._dear and machine.topology_class in self._dear[1].kinds:
+            return
+        effort = self.effort_of(machine)
+        effort.searched(MACHINE_STEPS)
+        if effort.is_all:
+            self.sets_of(machine).learn()
+
+    def learn_asked(self, empty: Domain) -> bool:
+        """Works out a part of what jobs ask of the machines of an empty cluster that are searched where a job asks, so
+        that few of them wait for it. Whether there is more."""
+        dear = self.dear_in(empty)
+        if not dear.asked:  # as a rule
+            return False
+        kinds = {group.kind for group in empty.counts if group.kind and group.kind.topology_class in dear.asked}
+        of_kinds = [self._sets_of_kind(dear, kind) for kind in sorted(kinds, key=attrgetter("topology_class"))]
+        return any(sets.learn() for sets in of_kinds)  # of the others it is not asked
+
+    def sets_of(self, machine: Machine) -> ExhaustiveSets:
+        """The sets of a machine, shared by all machines of its topology class."""
+        return self._sets.get((machine.topology_class, None)) or self._put_sets(machine, None)
+
+    def _put_sets(self, machine: Machine, among: int | None) -> ExhaustiveSets:
+        """`among`: None where all is searched; else of how many nodes that are searched where a job asks, or 0."""
+        effort, sets = self.effort_of(machine), ExhaustiveSets(machine, self._rings_of)
+        if among is None:
+            sets = effort.sets if effort.is_all else sets
+        else:
+            sets = (
+                BestFirstSets(machine, self._few_rings_of, among) if among else UnsearchedSets(machine, self._rings_of)
+            )
+        return self._sets.put((machine.topology_class, among), sets)
+
+    def ground(self, cluster: Cluster, request: Request, *, empty: bool = False) -> Areas:
+        """What there is for a request in a cluster, or in an empty, healthy copy of it."""
+        forest = cluster.forest
+        now, emptied = forest.now, forest.empty
+        if request.selects or request.avoided:
+            now, emptied = self._selection(cluster, request)
+        sight, dear = request.sight, self.dear_in(forest.empty)
+        key = (empty, _selected(request), sight, dear)
+        translation = self._translations.get(key)
+        if translation is None or translation.is_full:
+            translation = CandidateTree(sight, partial(self._sets_of_kind, dear), self._offer_of)
+        ground = translation.ground(emptied if empty else now, len(cluster.levels))
+        # The names of some sixteen nodes weigh what an area does.
+        most = AREAS // (ground.root.areas + len(cluster.nodes) // 16)
+        self._translations.most = max(FEW_GROUNDS, min(GROUNDS, most))
+        self._translations.put(key, translation)
+        return ground
+
+    def knows_selection(self, cluster: Cluster, request: Request) -> bool:
+        """Whether the request takes all nodes, or the tree of those that it selects is at hand."""
+        if not request.selects:
+            return True
+        forest, found = cluster.forest, self._selections.get(_selected(request))
+        return found is not None and found.is_of(forest)
+
+    def _selection(self, cluster: Cluster, request: Request) -> tuple[Domain, Domain]:
+        """The trees of the nodes that a request selects and does not avoid, now and empty."""
+        forest, key = cluster.forest, _selected(request)
+        found = self._selections.get(key)
+        if found is not None and found.is_of(forest):
+            return found.selected_now, found.selected_empty
+        is_labelled_alike = found is not None and found.labels is forest.labels
+        names = found.names if found is not None and is_labelled_alike else _names(cluster, request)
+        only = forest if names is None else forest.only(names)
+        left = [cluster.nodes[name] for name in request.avoided if name in (cluster.nodes if names is None else names)]
+        only = only.after((view, None) for view in left)
+        is_empty_alike = found is not None and is_labelled_alike and found.empty is forest.empty
+        empty = found.selected_empty if found is not None and is_empty_alike else only.empty
+        self._selections.put(key, Selection(forest.labels, names, forest.now, forest.empty, only.now, empty))
+        return only.now, empty
+
+    def dear_in(self, empty: Domain) -> Dear:
+        """The topology classes of a cluster that are not searched whole."""
+        if self._dear is None or self._dear[0] is not empty:
+            machines: dict[str, Machine] = {}
+            nodes: dict[str, int] = {}
+            for group, number in empty.counts.items():
+                if group.kind is not None:
+                    name = group.kind.topology_class
+                    machines[name] = group.kind.machine
+                    nodes[name] = nodes.get(name, 0) + number
+            kinds = too_dear(nodes, lambda name: self.effort_of(machines[name]))
+            small = {name: nodes[name] for name in kinds if len(machines[name].gpus) <= ASKED_GPUS}
+            self._dear = (empty, Dear(kinds, *_asked(small)))
+        return self._dear[1]
+
+    def effort_of(self, machine: Machine) -> SearchCost:
+        """The search of a machine's rings, as far as it has come."""
+        name = machine.topology_class
+        return self._efforts.get(name) or self._efforts.put(name, SearchCost(machine, listing(machine), self._rings_of))
+
+    def _sets_of_kind(self, dear: Dear, kind: MachineKind) -> ExhaustiveSets:
+        name = kind.topology_class
+        if name not in dear.kinds:
+            return self.sets_of(kind.machine)
+        among = dear.nodes if name in dear.asked else 0
+        return self._sets.get((name, among)) or self._put_sets(kind.machine, among)
+
+    def _offer_of(self, terms: Terms) -> Offer:
+        return self._offers.get(terms) or self._offers.put(
+            terms, Offer(terms, max(0, terms.pool.bit_count() - terms.unnamed))
+        )
+
+    def _rings_of(self, paths: Paths) -> Rings:
+        return self._rings_within(paths, SET_STEPS, STEPS)
+
+    def _few_rings_of(self, paths: Paths) -> Rings:
+        return self._rings_within(paths, FEW_STEPS, FEW_TIMES)
+
+    def _rings_within(self, paths: Paths, most_steps: int, times: int) -> Rings:
+        key = paths.digest(), most_steps, times
+        return self._rings.get(key) or self._rings.put(key, rings(paths, most_steps, times))
+
+
+def _names(cluster: Cluster, request: Request) -> frozenset[str] | None:
+    """The nodes that a request selects, by their names and labels; None where it selects all."""
+    if not request.selects:
+        return None
+    return frozenset(name for name, view in cluster.nodes.items() if selected(name, view.labels, request))
+
+
+def _asked(nodes: Mapping[str, int]) -> tuple[frozenset[str], int]:
+    """The topology classes that are searched where a job asks, from how many nodes have each, and how many these are:
+    those of many nodes first, as long as they are few in all."""
+    asked, left = set[str](), ASKED_NODES
+    for name in sorted(nodes, key=lambda name: (-nodes[name], name)):
+        if nodes[name] <= left:
+            asked.add(name)
+            left -= nodes[name]
+    return frozenset(asked), ASKED_NODES - left
+
+
+def _selected(request: Request) -> Hashable:
+    """What a request selects and avoids."""
+    return request.node_selector, request.affinity, request.volumes, request.avoided

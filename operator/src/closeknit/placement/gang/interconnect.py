@@ -1,0 +1,34 @@
+"""What joins the nodes of a cluster, as placement needs to know it."""
+
+from typing import NamedTuple, Self
+
+from immutables import Map
+
+from closeknit.api.names import NVLINK_DOMAIN_LEVEL
+from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.cluster import Cluster
+from closeknit.placement.values.request import Request
+
+
+class Interconnect(NamedTuple):
+    """Of one version of a cluster: all that a search reads of it beside its trees, so that answers are kept by it."""
+
+    levels: tuple[str, ...]
+    level_bandwidth_gb_s: Map[str, float]
+    rail_isolated: bool
+    imex_with: frozenset[Binding]
+    """Of which bindings Pods can have an IMEX channel, too, which opens NVLink between the nodes of a domain."""
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Self:
+        """Those of a cluster."""
+        fabric = cluster.fabric
+        return cls(cluster.levels, Map(fabric.level_bandwidth_gb_s), fabric.rail_isolated, cluster.imex_with)
+
+    def has_channels(self, request: Request) -> bool:
+        """Whether a gang may have NVLink between its nodes."""
+        return bool(self.imex_with) and NVLINK_DOMAIN_LEVEL in self.levels and request.leaves_channels
+
+    def inside_domain(self, level: str | None) -> str:
+        """The level inside one domain of which a gang lies in one NVLink domain, too, and in one domain of `level`."""
+        return max((NVLINK_DOMAIN_LEVEL, level or NVLINK_DOMAIN_LEVEL), key=self.levels.index)

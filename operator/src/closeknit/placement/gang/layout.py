@@ -1,0 +1,106 @@
+"""Where a gang would lie: its nodes and GPUs, before ranks and NICs are written down."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from closeknit.api.nodetopology import Transport
+from closeknit.api.trainingjob_status import Binding
+from closeknit.placement.candidates.offer import Offer
+from closeknit.placement.gang.prediction import Prediction
+
+
+class Part(NamedTuple):
+    """The share of one node."""
+
+    node: str
+    offer: Offer
+    mask: int
+    binding: Binding
+    is_cut: bool = False
+    """Whether a search for this set ended at its budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A gang's nodes and GPUs, by node name."""
+
+    parts: tuple[Part, ...]
+    transport: Transport | None
+    """RDMA transport between nodes; None on one node, and for sockets."""
+    counts: tuple[int, ...]
+    """How many domains of each level it uses, host last."""
+    prediction: Prediction
+    is_fewest: bool = True
+    """Whether it is certain that no other uses fewer domains, or as many and fewer nodes."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a search ended at its budget, in one of its nodes or over them, so that there may be a better one."""
+        if not self.is_fewest or any(part.is_cut for part in self.parts):
+            return True
+        alone, different = len(self.parts) == 1, {(part.offer.terms.sets, part.mask) for part in self.parts}
+        return any(not sets.is_predicted(alone=alone) or sets.bandwidth(mask).is_cut for sets, mask in different)
+
+
+class Merit(NamedTuple):
+    """Smaller is better, among layouts of one way."""
+
+    is_far: bool
+    """Whether its shares are unequal, or need many hosts."""
+    domains: tuple[int, ...]
+    is_unequal: bool
+    minus_block_gb_s: float
+    minus_bus_gb_s: float
+    cost: int
+
+
+class Sketch:
+    """A layout whose merit is known before its nodes are."""
+
+    def __init__(self, merit: Merit, rail: tuple[int, ...], draw: Callable[[], Layout | None]) -> None:
+        """`rail` decides last, after the names of the nodes."""
+        self.merit = merit
+        self._rail = rail
+        self._draw = draw
+        self._drawn: list[Layout | None] = []
+
+    def layout(self) -> Layout | None:
+        """The layout; None where its nodes turn out to be too slow."""
+        if not self._drawn:
+            self._drawn.append(self._draw())
+        return self._drawn[0]
+
+    def names(self) -> tuple[object, ...]:
+        """What decides between sketches of equal merit."""
+        layout = self.layout()
+        parts = layout.parts if layout else ()
+        return tuple((part.node, part.mask.bit_count()) for part in parts), self._rail
+
+
+class Draft(NamedTuple):
+    """Layouts of which the fewest domains alone are known."""
+
+    at_best: Merit
+    """None of them is better than this."""
+    sketches: Callable[[], Sequence[Sketch]]
+    """None where all of them turn out to be too slow."""
+
+
+def best_of_drafts(drafts: Iterable[Draft]) -> Layout | None:
+    """The best layout of all these; those that cannot be better than the best so far are not worked out."""
+    sketches: list[Sketch] = []
+    for draft in sorted(drafts, key=lambda draft: draft.at_best):
+        if sketches and min(sketch.merit for sketch in sketches) < draft.at_best:
+            break
+        sketches += draft.sketches()
+    return best_of(sketches)
+
+
+def best_of(sketches: Iterable[Sketch]) -> Layout | None:
+    """The best of these layouts. None of them is too slow."""
+    ordered = sorted(sketches, key=lambda sketch: sketch.merit)
+    best = [sketch for sketch in ordered if sketch.merit == ordered[0].merit]
+    if len(best) > 1:
+        return min(best, key=Sketch.names).layout()
+    return best[0].layout() if best else None

@@ -1,0 +1,295 @@
+"""The sets of a machine that is too dear to search whole, searched where a job asks: up to sixteen GPUs, any links.
+
+A job that lies on such a machine alone gets its best set by branch and bound. What the tightest GPU of a set could send
+is told from links alone, for all sets; how many rings each GPU has room for is counted for those that could win; and
+rings are searched where that is still above the best set so far:
+
+    12,870 sets of 8 out of 16, random links:   links of all   room of 1 to 40   rings of 1 to 7
+
+Each question has a budget of steps, of which what is known already takes as much as what is not: equal questions have
+equal answers. Beyond it, it is the best set so far. Shares of gangs over several machines are those of unsearched.py.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import inf, nextafter
+from typing import NamedTuple
+
+from closeknit.api.nodetopology import Transport
+from closeknit.machine.graph import Machine
+from closeknit.placement.allreduce import constants
+from closeknit.placement.allreduce.bandwidth import ASSUMED_SM, EVERY_NIC, NicAccess, Nics, most_bandwidth
+from closeknit.placement.allreduce.link_bounds import Direct, LinkBounds
+from closeknit.placement.allreduce.paths import Paths
+from closeknit.placement.allreduce.rings import Rings
+from closeknit.placement.allreduce.tree_bound import MANY_GPUS
+from closeknit.placement.gpusets.criteria import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches
+from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
+from closeknit.placement.gpusets.masks import mask_of, positions_of
+from closeknit.placement.gpusets.unsearched import UnsearchedSets
+from closeknit.placement.values.bounded import Bounded
+
+ASKED_GPUS = 16  # of a machine: so many have 65,535 sets
+ASKED_NODES = 8  # of a cluster; each may have other GPUs free, which is another question
+# Of all such nodes of a cluster together: the first question on a kind, with every GPU free, 0.4 s, and half as much
+# for those that follow from it; and what a question on other GPUs takes beyond that, 25 ms.
+WHOLE_STEPS, MORE_STEPS = 3 << 19, 3 << 15
+# For the rings of one set, and how often each of its searches may extend one: more of either refutes fewer sets in all.
+FEW_STEPS, FEW_TIMES = 1 << 15, 1 << 10
+LEARNED_BLOCKS = (1, 2, 4, 8)  # GPUs of a tensor x context group
+LAST_TIMES = 4  # so many times of that, while nothing is found that would do at all
+ROOM_STEPS = 48  # to count the room of a set, for each two of its GPUs
+TREE_STEPS = 6  # to find how trees could use it: three times as much for each GPU
+
+
+class BestSet(NamedTuple):
+    """The best set for a question."""
+
+    value: Value | None
+    """None where no set is good enough."""
+    mask: int
+    searched: frozenset[int]
+    """The sets whose rings were searched, of those that are alike one."""
+    is_cut: bool
+    """Whether it ended at its budget, so that there may be a better one."""
+
+
+class BestFirstSets(ExhaustiveSets):
+    """The sets of one topology class."""
+
+    is_rough = True
+
+    def __init__(self, machine: Machine, search: Callable[[Paths], Rings], among: int) -> None:
+        """`among`: how many nodes of the cluster are searched where a job asks."""
+        super().__init__(machine, search)
+        self._rough = UnsearchedSets(machine, search)
+        self._whole_steps, self._more_steps = WHOLE_STEPS // among, MORE_STEPS // among
+        self._found: Bounded[tuple[int, SetCriteria, Value, Measure], BestSet] = Bounded()
+        self._rooms: Bounded[int, float] = Bounded()
+        self._slowest: dict[int, dict[int, float]] = {}
+        """By GPUs of a tensor x context group; it has no more than all sets."""
+        self._bits_in_bus_order = [1 << position for position in machine.bus_order]
+        sizes = range(1, len(machine.gpus) + 1)
+        self._learns = [(gpus, block) for block in LEARNED_BLOCKS for gpus in sizes if gpus % block == 0][::-1]
+        """What is left to learn: GPUs, and how many of them form a group."""
+        known = {gpu.compute_capability for gpu in machine.gpus}
+        kinds = [ASSUMED_SM if each is None else each[0] * 10 + each[1] for each in known]
+        self._link_gb_s = max(map(constants.nvlink_gb_s, kinds))
+        pcie_gb_s = [
+            max(constants.pcie_gb_s(sm, gpu.pcie_generation, gpu.pcie_width) for sm in kinds) for gpu in machine.gpus
+        ]
+        # A set of GPUs of which some are older is planned for these.
+        self._direct = Direct(machine, kinds[0]) if len(kinds) == 1 and not machine.switched else None
+        self._linked = LinkBounds(machine, self._link_gb_s, pcie_gb_s)
+
+    def learn(self) -> bool:
+        """One question more, of the smallest job first, for each takes up to half a second. Whether there is more."""
+        if self._learns:
+            gpus, block = self._learns.pop()
+            ask, floor = SetCriteria(gpus, block, alone=True), list(ANY)
+            for by in Measure:  # in the order of merit
+                floor[by] = self.best(self.every, ask, Value(*floor), by) or floor[by]
+            self.choose(self.every, self.every, ask, Value(*floor))
+        return bool(self._learns)
+
+    def is_predicted(self, *, alone: bool) -> bool:
+        """Where one of its sets is all of a job."""
+        return alone
+
+    def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
+        """Of shares of gangs alone."""
+        return self._rough.nics(mask, transport, access)
+
+    def is_indifferent(self, pool: int, ask: SetCriteria) -> bool:
+        """Only where there is nothing to choose."""
+        return self._rough.is_indifferent(pool, ask)
+
+    def best(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> float | None:
+        """As of any machine, where the set is all that the job asks for."""
+        if not ask.alone:
+            return self._rough.best(pool, ask, floor, by)
+        found = self._asked(pool, ask, floor, by).value
+        return found[by] if found else None
+
+    def choose(
+        self, pool: int, free: int, ask: SetCriteria, floor: Value, experts: Experts = NO_EXPERTS
+    ) -> SetChoice | None:
+        """As of any machine, where the set is all that the job asks for, but for its expert groups, which are not
+        looked at; what later jobs lose are NVLinks."""
+        if not ask.alone:
+            return self._rough.choose(pool, free, ask, floor, experts)
+        key = (pool, free, ask, floor, NO_EXPERTS)
+        if key not in self._choices:
+            self._choices[key] = self._chosen(pool, free, ask, floor)
+        return self._choices[key]
+
+    def _chosen(self, pool: int, free: int, ask: SetCriteria, floor: Value) -> SetChoice | None:
+        sure = self._asked(pool, ask, floor, Measure.TREE)
+        if sure.value is None:
+            return None
+        is_cut = sure.is_cut or self._asked(pool, ask, ANY, Measure.BUS).is_cut
+        known = sure.searched | self._asked(self.every, ask, ANY, Measure.BUS).searched
+        left = self._more(pool)
+        for choice in self._least_loss_first(self._able(pool, ask, floor), free):
+            if choice.mask == sure.mask:
+                return choice._replace(is_cut=is_cut)
+            if left <= 0:
+                break
+            mask, like = choice.mask, self._alike(choice.mask)
+            if self._is_candidate(mask, ask) and self._has_room(like, floor.bus_gb_s):
+                left -= 0 if like in known else self._steps(mask, ask, is_tree=True)
+                if reaches(self.value(mask, ask), floor):
+                    return choice._replace(is_cut=is_cut)
+            left -= 0 if like in known else ROOM_STEPS * ask.gpus**2
+        return self.judge(sure.mask, free)._replace(is_cut=True)
+
+    def _least_loss_first(self, masks: Sequence[int], free: int) -> Iterator[SetChoice]:
+        """As rank has them; few are asked for."""
+        of_loss: dict[float, list[int]] = {}
+        for mask in masks:
+            of_loss.setdefault(self._loss(mask, free), []).append(mask)
+        for loss in sorted(of_loss):
+            yield from sorted([self.judge(mask, free) for mask in of_loss[loss]], key=rank)
+
+    def _more(self, pool: int) -> int:
+        """What a question takes beyond the first one on its kind: with every GPU free it is asked once, else often."""
+        return self._whole_steps // 2 if pool == self.every else self._more_steps
+
+    def _asked(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> BestSet:
+        if ask.block == 1:  # and its slowest block is as fast as any
+            floor = floor._replace(block_gb_s=ANY.block_gb_s)
+            by = Measure.BUS if by is Measure.BLOCK else by
+        key = (pool, ask, floor, by)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._searched_for(pool, ask, floor, by)
+        return found
+
+    def _searched_for(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> BestSet:
+        """Best bound first, until no bound is above the best set."""
+        is_whole = (pool, floor, by) == (self.every, ANY, Measure.BUS)
+        known = frozenset[int]() if is_whole else self._asked(self.every, ask, ANY, Measure.BUS).searched
+        left = self._whole_steps if is_whole else self._more(pool)
+        is_tree = by is Measure.TREE or floor.tree_gb_s > 0
+        best, best_mask, is_cut, searched, doubted = None, 0, False, set[int](), set[int]()
+        before = None if is_whole else _before(ask, floor, by)
+        if before is not None:  # what was found for less may do
+            found = self._asked(pool, ask, *before)
+            value = self._worth(found.mask, ask, is_tree=is_tree) if found.value else None
+            if value is not None and reaches(value, floor):
+                best, best_mask = value, found.mask
+        for bound, mask in self._best_first(pool, ask, floor, by):
+            if best is not None and best[by] >= bound:
+                break
+            if left <= 0 and (best is not None or left <= -LAST_TIMES * self._more(pool)):
+                is_cut = True
+                break
+            if not self._is_candidate(mask, ask):
+                continue
+            like = self._alike(mask)
+            if like in searched and by is Measure.BUS and ask.block == 1:  # its rings are those of another set
+                continue
+            left -= 0 if like in known else ROOM_STEPS * ask.gpus**2
+            least = floor.bus_gb_s if by is not Measure.BUS else max(floor.bus_gb_s, _above(best))
+            if not self._has_room(like, least):
+                continue
+            value = self._worth(mask, ask, is_tree=is_tree)
+            searched.add(like)
+            left -= 0 if like in known else self._steps(mask, ask, is_tree=is_tree)
+            if self.bandwidth(mask).is_cut:
+                doubted.add(like)
+            if value is not None and reaches(value, floor) and (best is None or value[by] > best[by]):
+                best, best_mask = value, mask
+        is_cut = is_cut or any(self._has_room(like, _above(best)) for like in doubted)
+        return BestSet(best, best_mask, frozenset(searched), is_cut)
+
+    def _worth(self, mask: int, ask: SetCriteria, *, is_tree: bool) -> Value | None:
+        """The value of a set; where nobody asks for its trees, which cost as much as its rings, without them."""
+        if is_tree:
+            return self.value(mask, ask)
+        value = self.value(mask, ask._replace(alone=False))
+        return value and value._replace(bus_gb_s=min(value.bus_gb_s, self.reached(mask)))
+
+    def _best_first(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> Iterator[tuple[float, int]]:
+        """The sets that may reach a floor, and their bounds: the highest first, of equal ones the most links."""
+        of_bound: dict[float, list[int]] = {}
+        able = self._able(pool, ask, floor)
+        for bound, mask in zip(self._bounds(able, ask, by), able, strict=True):
+            of_bound.setdefault(bound, []).append(mask)
+        for bound in sorted(of_bound, reverse=True):  # few are asked for
+            for mask in sorted(of_bound[bound], key=self._kept, reverse=True):
+                yield bound, mask
+
+    def _able(self, pool: int, ask: SetCriteria, floor: Value) -> Sequence[int]:
+        """The sets that may reach a floor, by what links alone tell."""
+        masks: Sequence[int] = self.of_count(pool, ask.gpus)
+        for by in Measure:
+            least = floor[by]
+            if least > 0 and (by is not Measure.BLOCK or ask.block > 1):
+                bounds = self._bounds(masks, ask, by)
+                masks = [mask for mask, bound in zip(masks, bounds, strict=True) if bound >= least]
+        return masks
+
+    def _bounds(self, masks: Sequence[int], ask: SetCriteria, by: Measure) -> list[float]:
+        """An upper limit of a part of each set's value, from its links alone."""
+        if by is Measure.BUS:
+            sent = self._linked.sent_gb_s
+            return [sent[mask] for mask in masks]
+        if by is Measure.BLOCK:
+            return self._slowest_blocks(masks, ask.block)
+        if self.machine.switched:
+            return [self._tree(mask) for mask in masks]
+        if not 1 < ask.gpus <= MANY_GPUS:
+            return [0.0] * len(masks)
+        link_gb_s, least, ends = self._link_gb_s, self._linked.least, self._linked.ends
+        return [link_gb_s * min(least[mask], ends[mask] / 2 / (ask.gpus - 1)) for mask in masks]
+
+    def _slowest_blocks(self, masks: Sequence[int], block: int) -> list[float]:
+        """What the tightest GPU of each set can send inside its tensor x context group; each measure asks."""
+        sent, in_bus_order = self._linked.sent_gb_s, self._bits_in_bus_order
+        known = self._slowest.setdefault(block, {})
+        for mask in masks:
+            if mask not in known:
+                bits = [bit for bit in in_bus_order if mask & bit]
+                known[mask] = min([sent[sum(bits[at : at + block])] for at in range(0, len(bits), block)])
+        return [known[mask] for mask in masks]
+
+    def _has_room(self, mask: int, gb_s: float) -> bool:
+        """Whether a set has room for rings of so much; mostly its NVLinks alone say so, thirty times cheaper."""
+        if self._direct is not None and gb_s < inf and self._direct.has_room(positions_of(mask), gb_s):
+            return True
+        return self._room(mask) >= gb_s
+
+    def _room(self, mask: int) -> float:
+        """An upper limit of the rings of a set."""
+        found = self._rooms.get(mask)
+        if found is None:
+            found = self._rooms[mask] = most_bandwidth(self.machine, self.tree, positions_of(mask))
+        return found
+
+    def _steps(self, mask: int, ask: SetCriteria, *, is_tree: bool) -> int:
+        """What the value of a set takes, whether it is known or not."""
+        masks = [mask, *map(mask_of, self.blocks(mask, ask) if ask.block > 1 else ())]
+        rings = sum(self.bandwidth(each).steps for each in masks)
+        return rings + (TREE_STEPS * 3**ask.gpus if is_tree and ask.gpus <= MANY_GPUS else 0)
+
+    def _kept(self, pool: int) -> float:
+        """NVLinks in a pool, in GB/s."""
+        ends = self._linked.ends[pool]
+        return self._link_gb_s * ends if self.machine.switched else self._link_gb_s * ends / 2
+
+
+def _above(best: Value | None) -> float:
+    """The least bus bandwidth above that of a set."""
+    return nextafter(best.bus_gb_s if best else 0.0, inf)
+
+
+def _before(ask: SetCriteria, floor: Value, by: Measure) -> tuple[Value, Measure] | None:
+    """The floor and measure of the question that comes before another: its set is the first that may do."""
+    if floor.tree_gb_s > 0:
+        return floor._replace(tree_gb_s=ANY.tree_gb_s), Measure.TREE
+    if by is Measure.TREE:
+        return floor._replace(bus_gb_s=ANY.bus_gb_s), Measure.BUS
+    if floor.block_gb_s > 0 and ask.block > 1:
+        return ANY, Measure.BLOCK
+    return (ANY, Measure.BUS) if (floor, by) != (ANY, Measure.BUS) else None

@@ -1,0 +1,74 @@
+"""What a gang demands, as one ordered table: the most basic first, each with how it is relaxed and what is said.
+
+A refusal relaxes all of them and takes them back one by one; the first that cannot be met together with those before
+it is the reason.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from closeknit.api.names import PendingReason
+from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
+from closeknit.placement.refusals import reasons
+from closeknit.placement.refusals.mixed_products import mixed_products
+from closeknit.placement.refusals.reasons import RefusalCase
+from closeknit.placement.refusals.short_of_resources import short_of_resources
+from closeknit.placement.values.request import Request
+
+
+class Demand(NamedTuple):
+    """One demand of a request."""
+
+    relaxed: Callable[[Request], Request]
+    """The request without it."""
+    reason: PendingReason
+    """Of a refusal that it stands for."""
+    words: Callable[[RefusalCase], str]
+    """What such a refusal says."""
+    field: str = ""
+    """The field of the job that makes it, as a refusal of another demand names it."""
+
+
+def _any_gpus(request: Request) -> Request:
+    return request
+
+
+def _any_room(request: Request) -> Request:
+    return replace(request, needs=())
+
+
+def _any_links(request: Request) -> Request:
+    return replace(request, nvlink=NvlinkPolicy.IGNORED) if request.nvlink is NvlinkPolicy.REQUIRED else request
+
+
+def _any_kinds(request: Request) -> Request:
+    return replace(request, mixes_kinds=True)
+
+
+def _any_domains(request: Request) -> Request:
+    return replace(request, required_level=None)
+
+
+def _any_transport(request: Request) -> Request:
+    return request if request.rdma is RdmaPolicy.DISABLED else replace(request, rdma=RdmaPolicy.PREFERRED)
+
+
+def _any_bandwidth(request: Request) -> Request:
+    return replace(request, min_bus_bandwidth_gb_s=None)
+
+
+def _any_patience(request: Request) -> Request:
+    return replace(request, patient_level=None)
+
+
+DEMANDS = (
+    Demand(_any_gpus, PendingReason.INSUFFICIENT_GPUS, reasons.insufficient),  # never relaxed
+    Demand(_any_room, PendingReason.INSUFFICIENT_RESOURCES, short_of_resources),
+    Demand(_any_links, PendingReason.NO_NVLINK_ISLAND, reasons.no_island),
+    Demand(_any_kinds, PendingReason.INSUFFICIENT_GPUS, mixed_products),
+    Demand(_any_domains, PendingReason.NO_DOMAIN, reasons.no_domain, "topology.fabric.required"),
+    Demand(_any_transport, PendingReason.RDMA_UNAVAILABLE, reasons.no_rdma, "network.rdma: Required"),
+    Demand(_any_bandwidth, PendingReason.BANDWIDTH_BELOW_MINIMUM, reasons.too_slow, "topology.minBusBandwidthGBps"),
+    Demand(_any_patience, PendingReason.WAITING_FOR_PREFERRED, reasons.patient),
+)

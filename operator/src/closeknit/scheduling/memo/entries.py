@@ -1,0 +1,179 @@
+"""What schedule remembers from one decision to the next, so that nothing is decided twice.
+
+Everything is compared by identity: the Cluster shares what has not changed, so that what is the same object is asked
+once. None of it alters an answer; without it every job is asked anew, and the same comes out.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from closeknit.api.names import JobKey
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.job_volumes import NO_VOLUMES, Volumes
+from closeknit.cluster.pods.pod import Pod
+from closeknit.lifecycle.verdict import Book, Verdict, Wait, WaitCause
+from closeknit.lifecycle.writes.answers import Answers
+from closeknit.placement.values.request import Request
+
+QueuePlace = tuple[int, bool, str, str, str]
+"""Sorts as the queue: priority, age, namespace and name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestShape:
+    """What some jobs ask alike, one object for all of them."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueueEntry:
+    """One job, what it was last asked with, and what came of it."""
+
+    key: JobKey
+    uid: str
+    job: TrainingJob
+    place: QueuePlace
+    pods: tuple[Pod, ...]
+    answers: Answers
+    verdict: Verdict
+    shape: RequestShape | None = None
+    """What it asks of placement; None where placement was not asked."""
+    until: datetime | None = None
+    """When the verdict may be another though nothing has changed."""
+    is_settled: bool = True
+    """Whether the verdict depends on nothing but what is here, or on the answer to its shape."""
+    scene: Cluster | None = None
+    """Where it was refused by what nobody else is asked with: its own Pods of before as gone, or its Pods' size."""
+    volumes: Volumes = NO_VOLUMES
+    """What its volumes came to."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether placement had no room for it."""
+        return isinstance(self.verdict, Wait) and self.verdict.refusal.cause is WaitCause.NO_FIT
+
+    def says_like(self, other: "QueueEntry") -> bool:
+        """Whether both jobs wait and are told the same words of it."""
+        if not (isinstance(self.verdict, Wait) and isinstance(other.verdict, Wait)):
+            return False
+        one, two = self.verdict.refusal, other.verdict.refusal
+        return (one.reason, one.message, one.nearest) == (two.reason, two.message, two.nearest)
+
+
+class Outcome:
+    """What came of one job."""
+
+    __slots__ = ("is_settled", "scene", "shape", "until", "verdict")
+
+    def __init__(
+        self,
+        verdict: Verdict,
+        shape: RequestShape | None = None,
+        *,
+        until: datetime | None = None,
+        is_settled: bool = True,
+        scene: Cluster | None = None,
+    ) -> None:
+        self.verdict = verdict
+        self.shape = shape
+        self.until = until
+        self.is_settled = is_settled
+        self.scene = scene
+
+    def is_as(self, known: QueueEntry) -> bool:
+        """Whether it is no news."""
+        return (
+            (self.verdict is known.verdict or self.verdict == known.verdict)
+            and self.is_settled == known.is_settled
+            and self.scene is known.scene
+            and self.shape is known.shape
+            and self.until == known.until
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShapeRefusal:
+    """A shape that did not fit, and the words for it."""
+
+    scene: Cluster
+    """Where it was last asked; an equal scene gives the same answer."""
+    told_of: Cluster
+    """The scene that the words speak of."""
+    wait: Wait
+
+
+class Weighed(NamedTuple):
+    """A job, and what its templates take of memory while it waits."""
+
+    job: TrainingJob
+    weight_bytes: int
+    """0 of one that does not wait."""
+    place: QueuePlace | None
+    """None of one that does not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowances:
+    """What the templates of all jobs that wait come to."""
+
+    beyond: Mapping[JobKey, str] = field(default_factory=dict)
+    """Jobs whose templates are not to be kept, with what is told of it."""
+    weighed: Mapping[JobKey, Weighed] = field(default_factory=dict)
+    """All jobs."""
+    sums: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of each namespace."""
+
+
+NOTHING_WAITS = Allowances()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule(Mapping[JobKey, Verdict]):
+    """The verdicts on all jobs, in queue order."""
+
+    cluster: Cluster
+    """The one they were made on."""
+    booked: Cluster
+    """That one with all that was booked on it; the very same where nothing was."""
+    scene: Cluster
+    """The first Cluster of those that placement cannot tell from it."""
+    entries: tuple[QueueEntry, ...] = ()
+    by_key: Mapping[JobKey, QueueEntry] = field(default_factory=dict)
+    shapes: Mapping[Request, RequestShape] = field(default_factory=dict)
+    giving_way: frozenset[RequestShape] = frozenset()
+    """Shapes of jobs that wait only while many others do."""
+    refused: Mapping[RequestShape, ShapeRefusal] = field(default_factory=dict)
+    """In the order in which their words were found, the oldest first."""
+    renewed_at: datetime | None = None
+    """When old words were last renewed."""
+    allowances: Allowances = NOTHING_WAITS
+    unread: tuple[JobKey, ...] = ()
+    """Jobs whose templates are to be read before they can be asked, in queue order."""
+    came_to: Mapping[str, QueuePlace] = field(default_factory=dict)
+    """How far the jobs of a namespace were asked that has more of them than its ration."""
+    wake_at: datetime | None = None
+    """When a verdict, or the words of one, may be others though nothing has changed."""
+
+    @property
+    def given(self) -> Iterator[JobKey]:
+        """Jobs that were given something."""
+        return (entry.key for entry in self.entries if isinstance(entry.verdict, Book))
+
+    def __getitem__(self, key: JobKey) -> Verdict:
+        return self.by_key[key].verdict
+
+    def __iter__(self) -> Iterator[JobKey]:
+        return iter(self.by_key)
+
+    def __len__(self) -> int:
+        return len(self.by_key)
+
+
+def is_same_scene(one: Cluster, other: Cluster) -> bool:
+    """Whether placement answers every request alike in both. It reads the forest and what joins the nodes; what else it
+    reads of a node are words."""
+    return one is other or (one.forest is other.forest and one.joins_like(other))

@@ -1,0 +1,36 @@
+"""What the process knows besides the Cluster when it decides."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from closeknit.api.names import JobKey
+from closeknit.lifecycle.writes.answers import Answers
+from closeknit.scheduling.memo.advice import Advice
+from closeknit.scheduling.memo.entries import QueueEntry, RequestShape, Schedule
+from closeknit.scheduling.memo.telling import ToldWords
+from closeknit.scheduling.memo.unchanged import Unchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Empty, everything is asked anew; that costs time and alters nothing."""
+
+    answers: Mapping[str, Answers] = field(default_factory=dict)
+    """By the job's uid."""
+    busy: frozenset[JobKey] = frozenset()
+    """Jobs whose last Plan is still being written, or not yet seen in the Cluster: they get no Plan, and keep their
+    turn: what they would get is kept for them."""
+    put_aside: frozenset[JobKey] = frozenset()
+    """Jobs of `busy` that lost their turn, because what stopped them may last: they get nothing new."""
+    epoch: int = 1
+    """Of this leader; written with every booking."""
+    schedule: Schedule | None = None
+    """The last one."""
+    is_rationed: bool = True
+    """Whether the jobs of one namespace share a ration of questions; not where one answer is all that is wanted."""
+    advice: Mapping[RequestShape, Advice] = field(default_factory=dict)
+    """What would make jobs fit that wait."""
+    followed: Mapping[QueueEntry, Unchanged] = field(default_factory=dict)
+    """Jobs that needed no write, or are to be told something later, and what that was found with."""
+    told: tuple[ToldWords, ...] = ()
+    """Words that jobs were told within the last minute."""

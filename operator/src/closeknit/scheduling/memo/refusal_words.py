@@ -1,0 +1,105 @@
+"""The words of refusals, found anew at a bounded rate: they cost many times what it costs to see that a gang does not
+fit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from closeknit.lifecycle.mistake import OwnMistake, guarded
+from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
+from closeknit.placement.gang.cache import Tables
+from closeknit.placement.place import place
+from closeknit.placement.values.placement import NoFit
+from closeknit.scheduling.memo.advice import Advice
+from closeknit.scheduling.memo.entries import QueueEntry, RequestShape, Schedule, ShapeRefusal
+
+# One decision finds words anew that walk so many nodes in all: every refusal of a small cluster, one of a large one.
+NODES_PER_DECISION = 4096
+# The others follow second by second while nothing changes, and every ten seconds while something always does.
+AGAIN = timedelta(seconds=1)
+OVERDUE = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What was found anew."""
+
+    changed: bool
+    renewed_at: datetime | None
+    wake_at: datetime | None
+    """When the next words are due; None where all speak of the Cluster as it is."""
+
+
+def wait_for(answer: NoFit) -> Wait:
+    """The verdict that placement's refusal means."""
+    return Wait(Refusal(WaitCause.NO_FIT, answer.reason, answer.message))
+
+
+def advised(
+    refused: Mapping[RequestShape, ShapeRefusal], advice: Mapping[RequestShape, Advice]
+) -> dict[RequestShape, ShapeRefusal]:
+    """The refusals that are told with other nearest changes than before: those that were found for this reason."""
+    found: dict[RequestShape, ShapeRefusal] = {}
+    for shape, known in advice.items():
+        answer = refused.get(shape)
+        refusal = answer and answer.wait.refusal
+        if answer and refusal and known.reason == refusal.reason and known.changes != refusal.nearest:
+            found[shape] = replace(answer, wait=Wait(replace(refusal, nearest=known.changes)))
+    return found
+
+
+def renewed(
+    refused: Mapping[RequestShape, ShapeRefusal],
+    last: Schedule,
+    tables: Tables,
+    now: datetime,
+    *,
+    is_quiet: bool,
+    is_trial: bool,
+) -> tuple[dict[RequestShape, ShapeRefusal], Renewal]:
+    """The refusals of a walk, the longest unrenewed first, with as many words found anew as one decision may.
+
+    None while a booking is on trial: every job that waits would be told of it, and a moment later of its end.
+    """
+    known = {shape: refused[shape] for shape in last.refused if shape in refused}
+    found = {**known, **refused}
+    stale = [shape for shape, answer in found.items() if answer.told_of is not answer.scene]
+    if not stale:
+        return found, Renewal(False, last.renewed_at, None)
+    if is_trial:
+        return found, Renewal(False, last.renewed_at, now + AGAIN)
+    affordable = NODES_PER_DECISION // max(1, len(found[stale[0]].scene.nodes))
+    if affordable < len(stale):
+        is_due = is_quiet or last.renewed_at is None or now - last.renewed_at >= OVERDUE
+        affordable = max(1, affordable) if is_due else 0
+    changed = False
+    for shape in stale[:affordable]:
+        answer = found.pop(shape)
+        wait = _asked(answer, shape, tables)
+        changed = changed or wait is not answer.wait
+        found[shape] = ShapeRefusal(answer.scene, answer.scene, wait)
+    return found, Renewal(
+        changed, now if affordable else last.renewed_at, now + AGAIN if affordable < len(stale) else None
+    )
+
+
+def _asked(answer: ShapeRefusal, shape: RequestShape, tables: Tables) -> Wait:
+    """What is said of the shape now; the very same where that is no news."""
+    fresh = guarded(place, answer.scene, shape.request, tables)
+    if isinstance(fresh, OwnMistake):
+        return Wait(Refusal(WaitCause.MISTAKE, error=fresh.error))
+    before = answer.wait.refusal
+    if not isinstance(fresh, NoFit) or (fresh.reason, fresh.message) == (before.reason, before.message):
+        return answer.wait
+    found = wait_for(fresh)
+    return Wait(replace(found.refusal, nearest=before.nearest)) if fresh.reason == before.reason else found
+
+
+def worded(
+    entry: QueueEntry, told: dict[RequestShape, ShapeRefusal], refused: dict[RequestShape, ShapeRefusal]
+) -> QueueEntry:
+    """The entry with its refusal in the newest words."""
+    if entry.shape is None or entry.shape not in told or entry.verdict is not told[entry.shape].wait:
+        return entry
+    wait = refused[entry.shape].wait
+    return entry if wait is entry.verdict else replace(entry, verdict=wait)

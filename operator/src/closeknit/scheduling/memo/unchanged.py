@@ -1,0 +1,86 @@
+"""A job that was followed and needs no write: with what that was found, so that it is not looked at for nothing."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.job_volumes import NO_VOLUMES
+from closeknit.cluster.node.node import NodeView
+from closeknit.cluster.objects.dra import ResourceClaim
+from closeknit.lifecycle.health.slow_path import may_detour
+from closeknit.lifecycle.verdict import Keep
+from closeknit.scheduling.memo.entries import QueueEntry
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unchanged:
+    """What `follow` read of one job besides its Entry, which stands for job, Pods, answers and verdict."""
+
+    claims: tuple[ResourceClaim, ...] = ()
+    views: tuple[NodeView | None, ...] = ()
+    """Of the booked nodes."""
+    is_unverified: bool = False
+    """Whether what claims and kubelets tell of its Pods' GPUs may be news."""
+    is_watched: bool = False
+    """Whether the ways that its data moves may be news."""
+    wake_at: datetime | None = None
+    """When it is to be looked at again though nothing has changed."""
+    is_quiet: bool = False
+    """Whether it stands for sure while no claim, no node and nothing that is told of GPUs has changed."""
+    since: datetime | None = None
+    """Of a job that waits: since when the words for it are the same, whether they are told yet or not."""
+
+    def stands(self, entry: QueueEntry, cluster: Cluster, before: Cluster | None, now: datetime) -> bool:
+        """Whether following the job now would read the very same. `before` is the Cluster that it was read from, in
+        which the same joined the nodes."""
+        if self.wake_at is not None and self.wake_at <= now:
+            return False
+        if not isinstance(entry.verdict, Keep):
+            return True
+        if (before is None or cluster.claims is not before.claims) and cluster.claims_of(entry.key) != self.claims:
+            return False
+        if before is None or cluster.nodes is not before.nodes:
+            nodes, shares = cluster.nodes, entry.verdict.booking.shares
+            if any(nodes.get(share.node) is not view for share, view in zip(shares, self.views, strict=True)):
+                return False
+        if _waits_for_volumes(entry) and (before is None or not cluster.has_volumes_like(before)):
+            return False
+        if not (self.is_unverified or self.is_watched):
+            return True
+        if before is None:
+            return False
+        if cluster.tells_gpus_like(before):
+            return True
+        if self.is_unverified and _told(entry, cluster) != _told(entry, before):
+            return False
+        return not self.is_watched or all(
+            cluster.tells_like(before, share.node) for share in entry.verdict.booking.shares
+        )
+
+
+def _waits_for_volumes(entry: QueueEntry) -> bool:
+    """Whether claims may yet be bound for its Pods."""
+    return entry.volumes is not NO_VOLUMES and any(not pod.node for pod in entry.pods)
+
+
+def unchanged(
+    entry: QueueEntry, cluster: Cluster, wake_at: datetime | None, since: datetime | None = None
+) -> Unchanged:
+    """What was read of the job now."""
+    if not isinstance(entry.verdict, Keep):
+        return Unchanged(wake_at=wake_at, is_quiet=wake_at is None, since=since)
+    shares = entry.verdict.booking.shares
+    views = tuple(cluster.nodes.get(share.node) for share in shares)
+    is_unverified = bool(entry.pods) and not all(share.is_verified for share in shares)
+    is_watched = bool(entry.pods) and may_detour(entry.job.spec, shares)
+    return Unchanged(cluster.claims_of(entry.key), views, is_unverified, is_watched, wake_at, is_quiet=wake_at is None)
+
+
+def _told(entry: QueueEntry, cluster: Cluster) -> tuple[tuple[str | None, ...] | None, ...]:
+    """What claims and kubelets tell of the Pods' GPUs."""
+    claims = {claim.key: claim for claim in cluster.claims_of(entry.key)}
+    found: list[tuple[str | None, ...] | None] = []
+    for pod in entry.pods:
+        claim = claims.get(pod.key)
+        found.append(cluster.reported_uuids(pod) if claim is None else cluster.claimed_uuids(claim))
+    return tuple(found)

@@ -1,0 +1,91 @@
+"""How much memory the templates of one namespace's waiting jobs may take, so that no tenant takes all of it.
+
+Whoever may make TrainingJobs needs no GPU and no quota to have thousands of them wait, each with a template of up to
+256 KiB. In the order of the queue those are kept that fit; of the others the API server alone has the template, until
+their turn comes. Of a job that is over, or suspended without holding anything, nobody needs it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from operator import attrgetter
+
+from closeknit.api.names import JobKey
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking.job import weight_bytes
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.scheduling.memo.entries import NOTHING_WAITS, Allowances, Weighed
+from closeknit.scheduling.policy.order import queue_place
+
+# 128 of the largest templates that no compression makes smaller, or 10,000 of usual ones; a sixteenth of the memory
+# that the chart gives the operator.
+ALLOWANCE_BYTES = 32 << 20
+_MIB = 1 << 20
+
+
+def is_waiting(job: TrainingJob) -> bool:
+    """Whether it holds nothing, and may be given something."""
+    return (
+        job.status.placement is None
+        and not job.spec.suspend
+        and job.metadata.deletion_timestamp is None
+        and not is_finished(job)
+    )
+
+
+def needs_templates(job: TrainingJob) -> bool:
+    """Whether somebody may have to read its templates as it is now."""
+    return is_waiting(job) or (job.status.placement is not None and not is_finished(job))
+
+
+def allowances(cluster: Cluster, last: Allowances = NOTHING_WAITS) -> Allowances:
+    """Whose templates fit. `last` is what was found of other jobs at the same priorities: what stands costs little."""
+    known = last.weighed.get
+    weighed, sums = dict(last.weighed), Counter(last.sums)
+    touched: set[str] = set()
+    new = [(key, job) for key, job in cluster.jobs.items() if (found := known(key)) is None or found.job is not job]
+    gone: Collection[JobKey] = ()
+    if len(weighed) + sum(key not in weighed for key, _ in new) != len(cluster.jobs):
+        gone = weighed.keys() - cluster.jobs.keys()
+    for key in gone:
+        sums[key.namespace] -= weighed.pop(key).weight_bytes
+        touched.add(key.namespace)
+    for key, job in new:
+        before, now = weighed.get(key), _weighed(cluster, job)
+        weighed[key] = now
+        if before is None or before[1:] != now[1:]:
+            sums[key.namespace] += now.weight_bytes - (before.weight_bytes if before is not None else 0)
+            touched.add(key.namespace)
+    beyond = {key: words for key, words in last.beyond.items() if key.namespace not in touched}
+    for namespace in touched:
+        if sums[namespace] > ALLOWANCE_BYTES:
+            waiting = [each for key, each in weighed.items() if key.namespace == namespace and each.weight_bytes]
+            beyond |= _beyond(namespace, waiting, sums[namespace])
+    return Allowances(last.beyond if beyond == last.beyond else beyond, weighed, +sums)
+
+
+def _weighed(cluster: Cluster, job: TrainingJob) -> Weighed:
+    if not is_waiting(job):
+        return Weighed(job, 0, None)
+    return Weighed(job, weight_bytes(job), queue_place(cluster, job))
+
+
+def _beyond(namespace: str, waiting: Iterable[Weighed], wanted_bytes: int) -> dict[JobKey, str]:
+    """Those that do not fit beside who comes before them in the queue."""
+    kept, words = 0, _words(namespace, wanted_bytes)
+    found: dict[JobKey, str] = {}
+    for each in sorted(waiting, key=attrgetter("place")):
+        if kept + each.weight_bytes <= ALLOWANCE_BYTES:
+            kept += each.weight_bytes
+        else:
+            found[each.job.key] = words
+    return found
+
+
+def _words(namespace: str, wanted_bytes: int) -> str:
+    return (
+        f"the Pod templates of the jobs of namespace {namespace} that wait take {-(-wanted_bytes // _MIB)} MiB of the "
+        f"operator's memory, more than the {ALLOWANCE_BYTES // _MIB} MiB that one namespace has, and jobs before this "
+        "one in the queue take them; it is looked at once enough of them have started or are gone: delete some, or "
+        "move what is large in their templates into ConfigMaps"
+    )

@@ -1,0 +1,100 @@
+"""What a job waits for that is no matter of placement, each thing in one place, in the order in which it counts."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from closeknit.api.names import PendingReason
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.job_volumes import Volumes
+from closeknit.cluster.pods.pod import Pod
+from closeknit.launch.template import check_template
+from closeknit.lifecycle.attempt.own_pods import is_own
+from closeknit.lifecycle.status.pauses import is_between, lingers_from, restart_at
+from closeknit.lifecycle.status.statuses import is_finished
+from closeknit.lifecycle.verdict import Refusal, WaitCause
+from closeknit.lifecycle.writes.answers import SYSTEM_NAMESPACE, Answers, Refusing, Rejection
+from closeknit.scheduling.policy import supported
+
+_SYSTEM_NAMESPACES = "kube-"  # how their names begin; in the operator's own its policy refuses
+
+
+def gate(
+    job: TrainingJob,
+    pods: Sequence[Pod],
+    answers: Answers,
+    cluster: Cluster,
+    now: datetime,
+    volumes: Volumes,
+    *,
+    is_booked: bool,
+) -> Refusal | None:
+    """Why the job may not have GPUs now, or is to give up those it has; None where placement has the word.
+
+    `pods` are those that a TrainingJob of its name owns. Of the cluster it looks at their nodes alone.
+    """
+    if job.metadata.deletion_timestamp is not None:
+        return Refusal(WaitCause.BEING_DELETED)
+    if is_finished(job):
+        return Refusal(WaitCause.OVER)
+    if job.spec.suspend:
+        return Refusal(WaitCause.SUSPENDED)
+    if is_booked:
+        return _rejected_child(job, answers)
+    if names := in_the_way(job, pods):
+        held = [pod for pod in names if pod.attempt == (job.status.attempt or 1) and pod.deletion_timestamp is not None]
+        until = min((_never_confirmed_from(pod, cluster, now) for pod in held), default=None)
+        if until is not None and now >= until:
+            return Refusal(WaitCause.NUMBER_HELD)
+        return Refusal(WaitCause.LEFTOVERS, until=until)
+    if job.key.namespace.startswith(_SYSTEM_NAMESPACES):
+        return Refusal(WaitCause.REFUSED, PendingReason.NAMESPACE_NOT_SERVED, SYSTEM_NAMESPACE)
+    if words := supported.refusal(job.spec):
+        return Refusal(WaitCause.REFUSED, PendingReason.NOT_SUPPORTED, words)
+    if words := check_template(job):
+        return Refusal(WaitCause.REFUSED, PendingReason.TEMPLATE_INVALID, words)
+    if volumes.unavailable is not None:
+        words = f"{volumes.unavailable}; it holds nothing, and starts as soon as that is mended"
+        return Refusal(WaitCause.REFUSED, PendingReason.VOLUME_UNAVAILABLE, words)
+    rejection = _standing(job, answers)
+    if rejection is not None and is_between(rejection.at, now, rejection.retry_at):
+        return Refusal(WaitCause.REFUSED, rejection.reason, rejection.message, until=rejection.retry_at)
+    ready = restart_at(job.status, now)
+    if ready is not None:
+        return Refusal(WaitCause.PAUSE, until=ready)
+    return None
+
+
+def in_the_way(job: TrainingJob, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    """Own Pods that have a name that the next attempt needs, and those of attempts to come that nobody deletes yet.
+
+    Others of before keep nobody waiting here: what they hold is theirs until they are gone, and so free for this job.
+    """
+    attempt = job.status.attempt or 1
+    return tuple(
+        pod
+        for pod in pods
+        if is_own(pod, job)
+        and (pod.attempt == attempt or ((pod.attempt or 0) > attempt and pod.deletion_timestamp is None))
+    )
+
+
+def _never_confirmed_from(pod: Pod, cluster: Cluster, now: datetime) -> datetime:
+    """From when a Pod that is being deleted may never go: at once where its node's kubelet may never say so."""
+    view = cluster.nodes.get(pod.node)
+    is_silent = bool(pod.node) and (view is None or view.exclusion is not None)
+    return now if is_silent else lingers_from(pod.deletion_timestamp, now)
+
+
+def _rejected_child(job: TrainingJob, answers: Answers) -> Refusal | None:
+    """A child of the current attempt was refused: all of it is taken back."""
+    rejection = answers.rejection
+    if rejection is None or rejection.of is not Refusing.CHILD or rejection.attempt != (job.status.attempt or 1):
+        return None
+    return Refusal(WaitCause.REFUSED, rejection.reason, rejection.message)
+
+
+def _standing(job: TrainingJob, answers: Answers) -> Rejection | None:
+    """The rejection of this very spec; after a change of the job it is asked again at once."""
+    rejection = answers.rejection
+    return rejection if rejection is not None and rejection.generation == job.metadata.generation else None

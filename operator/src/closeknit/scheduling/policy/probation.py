@@ -1,0 +1,121 @@
+"""How often refused jobs of one namespace are given GPUs on trial, so that they keep them from nobody else.
+
+A job that a quota or a policy refused is tried again, and while the API server is asked its GPUs count as taken: some
+tenths of a second. Hundreds of such jobs, each at the end of a pause of its own or new, as all are to an operator that
+has just started, would take turns on a cluster that stands idle. So when the API server has refused a job of a
+namespace, none of that namespace is tried for a while, and then those whose own pause is over. Where what refused the
+one may well refuse the others, they are told so at once, and not one by one as their turns come. Many namespaces would
+take turns like that, too: after each refusal all that were refused before wait for a moment, wherever they are.
+"""
+
+from datetime import datetime, timedelta
+
+from closeknit.api.names import PendingReason
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.verdict import Refusal, WaitCause
+from closeknit.lifecycle.writes.answers import NOTHING, Answers, Rejection
+from closeknit.scheduling.memo.memory import Memory
+
+# Many times as long as a trial takes (0.2 s measured, of three decisions): what is free is free for others meanwhile.
+BETWEEN = timedelta(seconds=2)
+# Time for one decision at least, in which nothing is on trial: four are made a second where all is busy.
+REST = timedelta(seconds=1)
+# For so long after a refusal all of its namespace are likely to be refused. That they wait behind another stands in
+# their statuses, but those of hundreds are written one after the other: 300 took 20 s on a busy control plane, and
+# meanwhile jobs that were not told yet took turns on all GPUs.
+TOLD_WITHIN = timedelta(seconds=30)
+# What is refused for these is refused to the namespace rather than to the one job.
+_OF_NAMESPACE = frozenset({PendingReason.QUOTA_EXCEEDED, PendingReason.NAMESPACE_NOT_SERVED})
+# What another job's try does not change: what the job itself lacks, and a wait that has an end.
+_STAYS_TOLD = frozenset(
+    {
+        PendingReason.NAME_CONFLICT,
+        PendingReason.TEMPLATE_INVALID,
+        PendingReason.CHANGED_ON_THE_WAY,
+        PendingReason.ADMISSION_UNAVAILABLE,
+        PendingReason.WAITING_FOR_PREFERRED,
+    }
+)
+
+
+class Probation:
+    """The newest refusal of the API server in each namespace and of all, found when it is first asked for."""
+
+    def __init__(self, cluster: Cluster, memory: Memory, now: datetime) -> None:
+        self._cluster = cluster
+        self._answers = memory.answers
+        self._busy = memory.busy
+        self._now = now
+        self._newest: dict[str, Rejection] | None = None
+        self._rest_until: datetime | None = None
+
+    def may_be_refused(self, job: TrainingJob, answers: Answers) -> bool:
+        """Whether the API server is likely to refuse the job: as it did before, or others of its namespace."""
+        if answers.rejection is not None or _is_behind(job):
+            return True
+        here = self._newest_by_namespace().get(job.key.namespace)
+        return (
+            here is not None and here.reason in _OF_NAMESPACE and is_between(here.at, self._now, here.at + TOLD_WITHIN)
+        )
+
+    def refusal(self, job: TrainingJob, answers: Answers, *, is_trial: bool) -> Refusal | None:
+        """Why a job is not given GPUs now; None where it may be. `is_trial`: it is likely to be refused again."""
+        newest = self._newest_by_namespace()
+        here = newest.get(job.key.namespace)
+        ends = [here.at + BETWEEN] if here is not None and is_between(here.at, self._now, here.at + BETWEEN) else []
+        if is_trial and self._rest_until is not None:
+            ends.append(self._rest_until)
+        if not ends:
+            return None
+        until = max(ends)
+        if answers.rejection is not None and answers.rejection.generation != job.metadata.generation:
+            return Refusal(WaitCause.NOT_ASKED, until=until)  # nothing is known of the spec as it is now
+        if answers.rejection is not None:
+            return Refusal(WaitCause.REFUSED, answers.rejection.reason, answers.rejection.message, until=until)
+        if here is not None and here.reason in _OF_NAMESPACE and not _stays_told(job):
+            return Refusal(WaitCause.REFUSED, here.reason, behind_words(job.key.namespace, here.reason), until=until)
+        return Refusal(WaitCause.NOT_ASKED, until=until)
+
+    def are_under_way(self) -> bool:
+        """Whether GPUs count as taken only until the API server has answered: likely with a refusal, as it gave to
+        others of the namespace."""
+        held = [key for key in self._busy if self._cluster.booking_of(key) is not None]
+        return bool(held) and not self._newest_by_namespace().keys().isdisjoint(key.namespace for key in held)
+
+    def _newest_by_namespace(self) -> dict[str, Rejection]:
+        if self._newest is None:
+            self._newest = {}
+            for key, each in self._cluster.jobs.items():
+                told = self._answers.get(each.metadata.uid or "", NOTHING).rejection
+                before = self._newest.get(key.namespace)
+                if told is not None and (before is None or (told.at, told.reason) > (before.at, before.reason)):
+                    self._newest[key.namespace] = told
+            rests = [each.at + REST for each in self._newest.values() if is_between(each.at, self._now, each.at + REST)]
+            self._rest_until = max(rests, default=None)
+        return self._newest
+
+
+def _is_behind(job: TrainingJob) -> bool:
+    """Whether its status says that it waits for what its namespace as a whole was refused, or it itself was."""
+    pending = job.status.pending
+    return pending is not None and pending.reason in _OF_NAMESPACE
+
+
+def _stays_told(job: TrainingJob) -> bool:
+    """Whether its status says what no try of another job changes. To be told of the namespace in between would be two
+    writes with each try."""
+    pending = job.status.pending
+    return pending is not None and pending.reason in _STAYS_TOLD
+
+
+def behind_words(namespace: str, reason: PendingReason) -> str:
+    """What to tell of a job that is not tried since another one of its namespace was refused just now. The same for all
+    of them, and at any time, so that nothing is written anew."""
+    if reason is PendingReason.NAMESPACE_NOT_SERVED:
+        return f"not tried yet: the operator lacks a right in namespace {namespace}, as another job there was told"
+    return (
+        f"not tried yet: another job asks for more than is left of the quotas of namespace {namespace}, and the others "
+        "there are tried in their turn, one every few seconds"
+    )

@@ -1,0 +1,124 @@
+"""Whole machines, from the files of sysfs to the words that nvidia-smi topo -m prints."""
+
+from pathlib import Path
+
+import pytest
+
+from closeknit.agent import sysfs
+from closeknit.agent.discovery.readings.readings import GpuReading, PairReading, Readings
+from closeknit.agent.discovery.topology import Discovery, discover
+from closeknit.api.nodetopology import Confidence, Method, Transport
+from closeknit.machine.checks import check
+from harness.sysfs_machines import AC922, AZURE, DGX_H100, GB200_TRAY, GCP, GH200, HGX_B200, KNOWN, P5, Known
+from harness.sysfs_tree import Tree
+
+
+def readings_of(root: Path, known: Known, pairs: tuple[PairReading, ...] = ()) -> Readings:
+    tree = Tree(root, known.machine)
+    errors: dict[str, str] = {}
+    readings = Readings(
+        gpus=tuple(GpuReading(index=index, bus_id=address) for index, address in enumerate(tree.gpus)),
+        pairs=pairs,
+        pci=sysfs.pci_devices(root, errors),
+        rdma=sysfs.rdma_devices(root, errors),
+        kernel=sysfs.kernel(root),
+    )
+    assert errors == {}
+    return readings
+
+
+def found_in(root: Path, known: Known) -> Discovery:
+    return discover(readings_of(root, known), Method.NVML)
+
+
+@pytest.mark.parametrize("known", KNOWN.values(), ids=KNOWN)
+def test_levels_are_those_that_nvidia_smi_prints(known: Known, tmp_path: Path) -> None:
+    spec = found_in(tmp_path, known).spec
+    check(spec)
+    rows = [[*row.split(), *(nic.gpu_levels[at] for nic in spec.nics or ())] for at, row in enumerate(spec.pcie.levels)]
+    assert rows == [line.split() for line in known.printed.strip().splitlines()]
+
+
+def test_numa_nodes_of_gpus_and_nics(tmp_path: Path) -> None:
+    spec = found_in(tmp_path, AC922).spec
+    assert [gpu.numa_node for gpu in spec.gpus] == [0, 0, 8, 8]
+    assert [(nic.name, nic.numa_node) for nic in spec.nics or ()] == [
+        ("mlx5_0", 0),
+        ("mlx5_1", 0),
+        ("mlx5_2", 8),
+        ("mlx5_3", 8),
+    ]
+
+
+def test_pci_domains_are_kept(tmp_path: Path) -> None:
+    spec = found_in(tmp_path, GB200_TRAY).spec
+    assert [gpu.pci_address[:4] for gpu in spec.gpus] == ["0008", "0009", "0018", "0019"]
+    assert [nic.pci_address for nic in spec.nics or ()][-1] == "0012:01:00.0"
+
+
+@pytest.mark.parametrize(
+    ("known", "model", "bandwidth"),
+    [
+        pytest.param(DGX_H100, "Intel(R) Xeon(R)", 22.0, id="the kernel's name, and the bandwidth by the model number"),
+        pytest.param(GB200_TRAY, "Arm Neoverse-V2", 6.0, id="Arm prints no name"),
+        pytest.param(GH200, "Arm Neoverse-V2", None, id="one socket"),
+        pytest.param(AC922, "POWER9", 32.0, id="POWER9"),
+        pytest.param(P5, "AMD EPYC 7742 64-Core Processor", 16.0, id="AMD"),
+    ],
+)
+def test_cpus_and_sockets(known: Known, model: str, bandwidth: float | None, tmp_path: Path) -> None:
+    pcie = found_in(tmp_path, known).spec.pcie
+    assert (pcie.cpu_model, pcie.inter_socket_gb_s) == (model, bandwidth)
+
+
+@pytest.mark.parametrize(
+    ("known", "virtualized", "confidence"),
+    [
+        pytest.param(DGX_H100, False, Confidence.HIGH, id="no hypervisor"),
+        pytest.param(GB200_TRAY, None, Confidence.HIGH, id="Arm does not say"),
+        pytest.param(AZURE, True, Confidence.LOW, id="every device on a root bus"),
+        pytest.param(P5, True, Confidence.HIGH, id="a hypervisor that shows a tree"),
+    ],
+)
+def test_a_virtual_machine_is_told_and_a_flat_one_not_trusted(
+    known: Known, virtualized: bool | None, confidence: Confidence, tmp_path: Path
+) -> None:
+    source = found_in(tmp_path, known).spec.source
+    assert (source.virtualized, source.pcie_confidence) == (virtualized, confidence)
+
+
+def test_efa_is_told_from_other_adapters(tmp_path: Path) -> None:
+    nics = found_in(tmp_path, P5).spec.nics or []
+    assert (len(nics), {nic.transport for nic in nics}, {nic.rate_gb_per_s for nic in nics}) == (
+        32,
+        {Transport.EFA},
+        {100.0},
+    )
+    assert [nic.name for nic in nics[:3]] == ["rdmap0s0", "rdmap1s0", "rdmap2s0"]
+
+
+@pytest.mark.parametrize(("known", "count"), [(AZURE, 4), (GCP, 2)])
+def test_virtual_functions_of_a_guest_are_its_nics(known: Known, count: int, tmp_path: Path) -> None:
+    found = found_in(tmp_path, known)
+    assert [nic.virtual_function for nic in found.spec.nics or ()] == [True] * count
+    assert found.nics == ()
+
+
+def test_the_managers_of_nvswitches_are_no_nics_and_root_is_not_needed_to_see_it(tmp_path: Path) -> None:
+    found = found_in(tmp_path, HGX_B200)
+    assert [nic.name for nic in found.spec.nics or ()] == ["mlx5_0", "mlx5_2"]
+    assert not list(tmp_path.rglob("vpd"))
+
+
+@pytest.mark.parametrize(
+    ("told", "confidence"),
+    [
+        pytest.param(40, Confidence.HIGH, id="NVML says the same"),
+        pytest.param(None, Confidence.HIGH, id="NVML says nothing"),
+        pytest.param(20, Confidence.LOW, id="NVML says otherwise"),
+    ],
+)
+def test_nvml_checks_sysfs(told: int | None, confidence: Confidence, tmp_path: Path) -> None:
+    pairs = (PairReading(a=0, b=1, common_ancestor=told),)
+    spec = discover(readings_of(tmp_path, DGX_H100, pairs), Method.NVML).spec
+    assert (spec.source.pcie_confidence, spec.pcie.levels[0].split()[1]) == (confidence, "NODE")

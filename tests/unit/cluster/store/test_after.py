@@ -1,0 +1,431 @@
+"""The Cluster as a value: following any sequence of changes ends where building from what is left does."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from closeknit.api.names import JobKey
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster, build
+from closeknit.cluster.persistent.table import ObjectKey
+from closeknit.cluster.store.kinds import ClusterObject, ObjectChange, Stream, change
+from scenarios.machines import hgx_h200
+from scenarios.manifests import (
+    Manifest,
+    allocation,
+    booked,
+    cluster_topology,
+    condition,
+    device_taint_rule,
+    node,
+    node_topology,
+    pod,
+    priority_class,
+    resource_claim,
+    resource_slice,
+    storage_class,
+    told,
+    training_job,
+    uuids,
+    volume,
+    volume_claim,
+    worker,
+)
+from scenarios.views import parsed, words
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NODES = ("a", "b", "c")
+RACKS: tuple[dict[str, str], ...] = (
+    {},
+    {"net.example/rack": "r1"},
+    {"net.example/rack": "r2", "net.example/block": "b1"},
+    {"topology.k8s.aws/network-node-layer-1": "nn-1", "net.example/block": "b2"},
+    {"nvidia.com/gpu.clique": "c0ffee.1", "net.example/rack": "r1"},
+)
+
+
+def clique(name: str) -> Manifest:
+    topology = node_topology(name, count=2, generation=5)
+    topology["spec"]["nvlink"] = {"domain": {"clusterUUID": "c0ffee", "cliqueID": 1}}
+    return topology
+
+
+def broken(name: str) -> Manifest:
+    topology = node_topology(name, count=2)
+    topology["spec"]["pcie"] = {"levels": ["X PIX", "SYS X"]}
+    return topology
+
+
+def mislabelled(manifest: Manifest) -> Manifest:
+    manifest["metadata"]["labels"]["closeknit.dev/index"] = "0"
+    return manifest
+
+
+def every_state() -> dict[tuple[Stream, ObjectKey], list[ClusterObject]]:
+    """States that each object of a small cluster may be in."""
+    manifests: list[Manifest] = [
+        cluster_topology("block", "rack"),
+        cluster_topology("rack", fabric={"railIsolated": True}),
+        cluster_topology("rack", name="not-used"),
+        priority_class("high", 1000),
+        priority_class("high", 10, is_default=True),
+        priority_class("low", -5, is_default=True),
+    ]
+    for name in NODES:
+        manifests += [node(name, gpus=gpus, labels=labels) for gpus in (2, None) for labels in RACKS]
+        manifests += [
+            node(name, ready="False"),
+            node(name, unschedulable=True, allocatable={"rdma/hca": "3"}),
+            node_topology(name, count=2),
+            node_topology(
+                name, count=2, gpus=[{"index": 1, "state": "Unhealthy"}], heartbeatTime="2026-11-21T12:00:00Z"
+            ),
+            node_topology(name, count=2, heartbeatTime="2026-11-21T12:10:00Z"),
+            node_topology(
+                name,
+                count=2,
+                allocations=[
+                    allocation("ml", "notebook", uuids(name, 1)),
+                    allocation("team-b", "train-a1-worker-00001", uuids(name, 0)),
+                ],
+            ),
+            clique(name),
+            broken(name),
+            resource_slice(name, (0, 1)),
+            resource_slice(name, (0, 1), count=2),
+            resource_slice(name, (0,), part=1, count=2),
+            resource_slice(name, (0, 1), generation=2, devices={0: {"allowMultipleAllocations": True}}),
+        ]
+    for where in (*NODES, None):
+        manifests += [
+            pod(node=where),
+            pod(node=where, requests={"nvidia.com/gpu": "2", "rdma/hca": "1"}),
+            worker(index=0, node=where),
+            # Named on every node, so that they count wherever the booking is.
+            worker(index=0, node=where, gpus=[uuid for name in NODES for uuid in uuids(name, 1)]),
+            worker(index=1, node=where, gpus=[uuid for name in NODES for uuid in uuids(name, 1)]),
+            worker(index=1, node=where, gpus=uuids("a", 0), requests={"nvidia.com/gpu": "1", "rdma/hca": "1"}),
+            worker(index=1, node=where, gpus=uuids("b", 1), phase="Failed"),
+            mislabelled(worker(index=1, node=where, gpus=[uuid for name in NODES for uuid in uuids(name, 1)])),
+            worker(index=0, node=where, gpus=uuids("b", 0, 1), job_uid="uid-of-another"),
+            # Somebody's Pod under a name of ours, and one of the second attempt.
+            pod("train-a1-worker-00000", namespace="team-b", node=where),
+            worker(index=0, attempt=2, node=where, gpus=uuids("c", 0)),
+        ]
+    for name in NODES:
+        manifests += [
+            pod(node=name, requests={"cpu": "4", "rdma/hca": "1"}),
+            pod("web", node=name, requests={"cpu": "500m", "example.com/fpga": "1"}),
+            told(pod(node=name), ("nvidia.com/gpu", uuids(name, 1))),
+        ]
+    manifests += [
+        device_taint_rule(pool="a", device="gpu-0"),
+        device_taint_rule(pool="b", driver="gpu.nvidia.com"),
+        device_taint_rule(device="gpu-1"),
+        device_taint_rule("more", effect="NoExecute"),
+        device_taint_rule("more", pool="c"),
+        volume_claim(),
+        volume_claim(volume="pv-1"),
+        volume(zones=["a"]),
+        volume(claim=None, hosts=["a"]),
+        storage_class(),
+        storage_class(waits=False),
+        resource_claim("x", ("a", 0), ("b", 1)),
+        resource_claim("x", ("b", 0)),
+        resource_claim("x", ("nowhere", 0)),
+        resource_claim("train-a1-worker-00000", namespace="team-b", job="train"),
+        resource_claim("train-a1-worker-00000", ("c", 1), namespace="team-b", job="train"),
+        resource_claim("train-a1-worker-00000", ("c", 1), namespace="team-b"),
+        training_job(),
+        training_job(placement=booked(("a", [0]), ("b", [0]), nics=["mlx5_0"])),
+        training_job(placement=booked(("b", [1]), ("c", [0]), binding="DRA")),
+        training_job(placement=booked(("b", [1]), ("c", [0])), attempt=2),
+        training_job(placement=booked(("nowhere", [0]), ("c", [0, 1]))),
+        training_job(placement=booked(("a", [0]), ("b", [0])), conditions=[condition("Succeeded")]),
+        training_job(spec={"gpus": 0}, placement=booked(("a", [1]))),
+        training_job("other", placement=booked(("c", [1]))),
+        training_job("other", placement=booked(("a", [0, 1]))),
+    ]
+    states: dict[tuple[Stream, ObjectKey], list[ClusterObject]] = {}
+    for manifest in manifests:
+        one = change(parsed(manifest))
+        assert one.new is not None
+        states.setdefault((one.stream, one.key), []).append(one.new)
+    return states
+
+
+STATES = every_state()
+changes = st.sampled_from(sorted(STATES)).flatmap(
+    lambda slot: st.builds(ObjectChange, st.just(slot[0]), st.just(slot[1]), st.none() | st.sampled_from(STATES[slot]))
+)
+moments = st.integers(0, 60).map(lambda minutes: NOON + timedelta(minutes=minutes))
+steps = st.lists(st.lists(changes, max_size=4) | moments, max_size=12)
+# Most objects are there from the start, so that every change meets what it matters to.
+beginnings = st.fixed_dictionaries({slot: st.sampled_from([None, *states]) for slot, states in sorted(STATES.items())})
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(beginnings, steps, st.randoms(use_true_random=False))
+def test_a_followed_cluster_equals_one_built_from_what_is_left(
+    beginning: dict[tuple[Stream, ObjectKey], ClusterObject | None],
+    sequence: Sequence[list[ObjectChange] | datetime],
+    random: Random,
+) -> None:
+    first = [ObjectChange(*slot, value) for slot, value in beginning.items()]
+    cluster = Cluster.empty().after(first)
+    left: dict[tuple[Stream, ObjectKey], ClusterObject] = {}
+    now: datetime | None = None
+    for step in (first, *sequence):
+        if isinstance(step, datetime):
+            now = step
+            cluster = cluster.at(now)
+            continue
+        if step is not first:
+            cluster = cluster.after(step)
+        for one in step:
+            if one.new is None:
+                left.pop((one.stream, one.key), None)
+            else:
+                left[one.stream, one.key] = one.new
+    objects = list(left.values())
+    random.shuffle(objects)
+    built = build(objects)
+    if now is not None:
+        built = built.at(now)
+    assert cluster == built
+    assert cluster.forest == built.forest
+    for job in (JobKey("team-b", "train"), JobKey("team-b", "other")):
+        assert cluster.pods_of(job) == built.pods_of(job)
+        assert cluster.claims_of(job) == built.claims_of(job)
+    for claim in cluster.claims.values():
+        assert cluster.claimed_uuids(claim) == built.claimed_uuids(claim)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(changes, max_size=40))
+def test_batches_of_any_size_end_in_the_same_cluster(sequence: list[ObjectChange]) -> None:
+    one_by_one = Cluster.empty()
+    for one in sequence:
+        one_by_one = one_by_one.after([one])
+    assert one_by_one == Cluster.empty().after(sequence)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(changes, max_size=40))
+def test_every_gpu_is_free_or_held_or_not_usable(sequence: list[ObjectChange]) -> None:
+    cluster = Cluster.empty().after(sequence)
+    for view in cluster.nodes.values():
+        everything = {gpu.index for gpu in view.machine.gpus} if view.machine else set()
+        assert set(view.free) == everything - view.unusable.keys() - view.holders.keys()
+        assert set(view.usable) == everything - view.unusable.keys()
+        assert len(view.domains) == len(cluster.levels)
+        assert view.domains[-1] is not None
+
+
+def everything(*manifests: Manifest) -> Cluster:
+    return build(parsed(manifest) for manifest in manifests)
+
+
+def fleet() -> Cluster:
+    names = [f"gpu-{number}" for number in range(20)]
+    return everything(*map(node, names), *map(node_topology, names))
+
+
+def test_a_batch_touches_only_the_nodes_that_it_speaks_of() -> None:
+    before = fleet()
+    after = before.after([change(parsed(pod(node="gpu-3")))])
+    assert [name for name in after.nodes if after.nodes[name] is not before.nodes[name]] == ["gpu-3"]
+
+
+def test_tables_that_did_not_change_are_shared() -> None:
+    before = fleet()
+    after = before.after([change(parsed(priority_class("high", 7)))])
+    assert (after.nodes is before.nodes, after.pods is before.pods, after.jobs is before.jobs) == (True, True, True)
+
+
+def crowd() -> Cluster:
+    """A cluster with something of every kind."""
+    return everything(
+        cluster_topology("rack"),
+        priority_class("high", 7),
+        *(node(name) for name in ("gpu-1", "gpu-2")),
+        *(node_topology(name, heartbeatTime="2026-11-21T12:00:00Z") for name in ("gpu-1", "gpu-2")),
+        resource_slice("gpu-2"),
+        training_job(placement=booked(("gpu-1", [0, 1]))),
+        training_job("broken", spec={"gpus": 0}),
+        worker(node="gpu-1", gpus=uuids("gpu-1", 0, 1), requests={"nvidia.com/gpu": "2"}),
+        pod(node="gpu-2"),
+        resource_claim("x", ("gpu-2", 0)),
+    ).at(NOON)
+
+
+WORKER = "train-a1-worker-00000"
+beat = node_topology("gpu-1", heartbeatTime="2026-11-21T12:05:00Z")
+UNSEEN: dict[str, list[ObjectChange]] = {
+    "a heartbeat": [change(parsed(beat))],
+    "a Node whose kubelet has spoken": [change(parsed(node("gpu-1")))],
+    "a Pod seen twice": [change(parsed(pod(node="gpu-2")))],
+    "a job that is listed again": [change(parsed(training_job(placement=booked(("gpu-1", [0, 1])))))],
+    "a change that is taken back at once": [
+        change(parsed(node("gpu-1", ready="False"))),
+        ObjectChange(Stream.OTHER_PODS, ("ml", "notebook"), None),
+        change(parsed(node("gpu-1"))),
+        change(parsed(pod(node="gpu-2"))),
+    ],
+    "the end of what was never there": [ObjectChange(Stream.NODES, ("", "gpu-9"), None)],
+    "a ClusterTopology that does not count": [change(parsed(cluster_topology("block", name="other")))],
+}
+SEEN: dict[str, ObjectChange] = {
+    "a node": change(parsed(node("gpu-1", ready="False"))),
+    "a machine": change(parsed(node_topology("gpu-1", gpus=[{"index": 0, "state": "Unhealthy"}]))),
+    "levels": change(parsed(cluster_topology("block"))),
+    "the fabric": change(parsed(cluster_topology("rack", fabric={"railIsolated": True}))),
+    "a job": change(parsed(training_job(placement=booked(("gpu-1", [0, 2]))))),
+    "a job whose booking stays": change(
+        parsed(training_job(placement=booked(("gpu-1", [0, 1])), conditions=[condition("Running")]))
+    ),
+    "a job that cannot be read": ObjectChange(Stream.TRAINING_JOBS, ("team-b", "broken"), None),
+    "a Pod that is not bound": change(parsed(worker(index=1, node=None))),
+    "a claim that holds nothing": change(parsed(resource_claim("y-a1-worker-00000"))),
+    "a priority": change(parsed(priority_class("high", 8))),
+    "what the kubelet has given to a Pod, as it was booked": change(
+        parsed(
+            node_topology("gpu-1", allocations=[allocation("team-b", "train-a1-worker-00000", uuids("gpu-1", 0, 1))])
+        )
+    ),
+    "a slice that says nothing of the free GPUs": change(parsed(resource_slice("gpu-2", generation=2))),
+}
+
+
+@pytest.mark.parametrize("batch", UNSEEN.values(), ids=UNSEEN.keys())
+def test_a_change_that_no_decision_reads_gives_the_same_cluster(batch: list[ObjectChange]) -> None:
+    before = crowd()
+    after = before.after(batch)
+    assert after.is_same(before)
+    assert before.is_same(after)
+    assert after == before
+
+
+@pytest.mark.parametrize("one", SEEN.values(), ids=SEEN.keys())
+def test_a_change_that_a_decision_may_read_gives_another_cluster(one: ObjectChange) -> None:
+    before = crowd()
+    after = before.after([one])
+    assert not after.is_same(before)
+    assert not before.is_same(after)
+
+
+def test_time_gives_another_cluster_only_when_an_agent_falls_silent() -> None:
+    before = crowd()
+    assert before.at(NOON + timedelta(minutes=14)).is_same(before)
+    assert not before.at(NOON + timedelta(minutes=16)).is_same(before)
+
+
+def test_the_children_of_a_job_are_the_very_same_while_none_of_them_changes() -> None:
+    job = JobKey("team-b", "train")
+    before = crowd().after([change(parsed(resource_claim("train-a1-worker-00000", namespace="team-b", job="train")))])
+    after = before.after([change(parsed(pod("new", node="gpu-1"))), change(parsed(worker("other")))])
+    assert after.pods is not before.pods
+    assert after.pods_of(job) is before.pods_of(job)
+    assert after.claims_of(job) is before.claims_of(job)
+    failed = after.after([change(parsed(worker(node="gpu-1", phase="Failed")))])
+    assert [(pod.name, pod.phase) for pod in failed.pods_of(job)] == [("train-a1-worker-00000", "Failed")]
+
+
+def test_a_job_whose_booking_stays_touches_no_node() -> None:
+    before = fleet().after([change(parsed(training_job(placement=booked(("gpu-1", [0])))))])
+    after = before.after(
+        [change(parsed(training_job(placement=booked(("gpu-1", [0])), conditions=[condition("Running")])))]
+    )
+    assert after.nodes is before.nodes
+    assert after != before
+
+
+def test_a_report_of_the_same_machine_keeps_the_very_machine() -> None:
+    before = fleet()
+    after = before.after([change(parsed(node_topology("gpu-3", gpus=[{"index": 0, "state": "Unhealthy"}])))])
+    assert after.nodes["gpu-3"] != before.nodes["gpu-3"]
+    assert after.nodes["gpu-3"].machine is before.nodes["gpu-3"].machine
+
+
+def test_machines_of_a_class_share_what_is_equal_in_them() -> None:
+    cluster = everything(*({**node_topology(name), "spec": hgx_h200(name).wire()} for name in ("gpu-1", "gpu-2")))
+    one, other = cluster.nodes["gpu-1"].machine, cluster.nodes["gpu-2"].machine
+    assert one is not None and other is not None
+    assert one != other
+    assert one.pcie_levels is other.pcie_levels
+    assert one.links is other.links
+    assert one.nics is other.nics
+    assert (len(one.pcie_levels), len(one.nics) > 0) == (8, True)
+    assert not {gpu.uuid for gpu in one.gpus} & {gpu.uuid for gpu in other.gpus}
+    assert all(mine.pci_address is theirs.pci_address for mine, theirs in zip(one.gpus, other.gpus, strict=True))
+
+
+def test_the_last_machine_of_a_class_takes_its_example_along() -> None:
+    cluster = fleet()
+    gone = cluster.after([ObjectChange(Stream.NODE_TOPOLOGIES, ("", f"gpu-{number}"), None) for number in range(20)])
+    back = gone.after([change(parsed(node_topology("gpu-1")))])
+    first, later = cluster.nodes["gpu-1"].machine, back.nodes["gpu-1"].machine
+    assert first is not None and later is not None
+    assert later == first
+    assert later.links is not first.links
+
+
+def test_a_cluster_that_is_given_other_nodes_has_their_forest() -> None:
+    before = fleet()
+    alone = replace(before, nodes={"gpu-1": before.nodes["gpu-1"]})
+    assert alone.forest == everything(node("gpu-1"), node_topology("gpu-1")).forest
+    assert alone.forest is alone.forest
+
+
+def test_a_booking_is_seen_by_the_next_decision() -> None:
+    job = parsed(training_job(placement=booked(("gpu-1", [0, 1]))))
+    assert isinstance(job, TrainingJob)
+    before = fleet()
+    after = before.with_job(job)
+    assert after.nodes["gpu-1"].free == (2, 3, 4, 5, 6, 7)
+    assert before.nodes["gpu-1"].free == (0, 1, 2, 3, 4, 5, 6, 7)
+    assert after.jobs[JobKey("team-b", "train")] is job
+
+
+def test_a_pod_that_has_ended_no_longer_stands_for_its_booking_once_it_is_deleted() -> None:
+    """The device plugin then owes the booking its GPUs again."""
+    ended = worker(index=0, node="a", phase="Failed", requests={"nvidia.com/gpu": "1"})
+    manifests = [node("a", gpus=2), node_topology("a", count=2), training_job(placement=booked(("a", [0]))), ended]
+    *others, gone = (change(parsed(manifest)) for manifest in manifests)
+    cluster = Cluster.empty().after([*others, gone]).after([ObjectChange(gone.stream, gone.key, None)])
+    plugin = cluster.nodes["a"].plugin
+    assert plugin is not None
+    assert plugin.requested == 1
+    assert cluster == build([parsed(manifest) for manifest in manifests[:-1]])
+
+
+def test_what_a_kubelet_tells_later_of_a_pods_gpus_is_heard() -> None:
+    """The Pod runs and holds as many as before; which, stands in its status a moment later."""
+    notebook = pod(requests={"nvidia.com/gpu": "2"})
+    before = everything(node(), node_topology(), notebook)
+    after = before.after([change(parsed(told(notebook, ("nvidia.com/gpu", uuids("gpu-1", 3, 4)))))])
+    assert before.nodes["gpu-1"].holders == {}
+    assert sorted(after.nodes["gpu-1"].holders) == [3, 4]
+
+
+def test_the_first_node_ends_the_belief_that_every_node_topology_is_ready() -> None:
+    alone = everything(node_topology("gpu-1"), node_topology("gpu-2"))
+    assert [view.exclusion for view in alone.nodes.values()] == [None, None]
+    joined = alone.after([change(parsed(node("gpu-1")))])
+    assert {name: view.exclusion is None for name, view in joined.nodes.items()} == {"gpu-1": True, "gpu-2": False}
+    assert joined.after([ObjectChange(Stream.NODES, ("", "gpu-1"), None)]) == alone
+
+
+def test_the_last_node_leaves_nothing_behind() -> None:
+    assert everything(node("gpu-1")).after([ObjectChange(Stream.NODES, ("", "gpu-1"), None)]) == Cluster.empty()
+
+
+def test_a_pod_moves_no_booking_to_the_gpus_that_it_names() -> None:
+    booking = everything(node(), node_topology(), training_job(placement=booked(("gpu-1", [0]))))
+    pinned = booking.after([change(parsed(worker(node=None, gpus=uuids("gpu-1", 5), pin="gpu-1")))])
+    assert words(pinned.nodes["gpu-1"].holders) == {0: "job team-b/train"}

@@ -1,0 +1,101 @@
+"""NVLink between nodes in a job's life: when its Pods may use it, and what is told while their channels are missing."""
+
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import GPU_RESOURCE, IMEX_CHANNELS, ConditionType
+from closeknit.lifecycle.status.conditions import found
+from closeknit.lifecycle.status.degraded import FIXED
+from scenarios.manifests import Manifest, device_class, training_job
+from scenarios.story import Story, dra_node, plugin_node
+
+DRIVER = device_class(IMEX_CHANNELS)
+TWOFOLD = device_class("gpu.nvidia.com", GPU_RESOURCE)
+
+
+def trays(kind: Any, *classes: Manifest, spec: Manifest | None = None) -> Story:
+    """A job of two whole nodes of one NVLink domain, or of another spec, on two nodes of eight GPUs each."""
+    nodes = [each for name in ("gpu-1", "gpu-2") for each in kind(name)]
+    for node in nodes:
+        if node["kind"] == "Node":
+            node["metadata"].setdefault("labels", {})["nvidia.com/gpu.clique"] = "c0ffee.1"
+        if node["kind"] == "NodeTopology":
+            node["spec"]["nvlink"] = {"switched": True, "linksPerGPU": [18] * 8}
+    story = Story(*nodes, *classes, training_job(spec={"gpus": 16, **(spec or {})}))
+    story.settle()
+    return story
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "has_channels"),
+    [
+        pytest.param(plugin_node, [DRIVER], True, id="a device plugin"),
+        pytest.param(dra_node, [DRIVER], True, id="DRA"),
+        pytest.param(dra_node, [DRIVER, TWOFOLD], True, id="DRA, and a class that stands for GPUs"),
+        pytest.param(plugin_node, [DRIVER, TWOFOLD], False, id="a device plugin, and a class that stands for its GPUs"),
+        pytest.param(plugin_node, [], False, id="no driver"),
+    ],
+)
+def test_channels_are_claimed_where_they_can_be(kind: Any, classes: list[Manifest], has_channels: bool) -> None:
+    story = trays(kind, *classes)
+    pod = story.pod("train-a1-worker-00000")
+    assert ("closeknit-imex" in [each["name"] for each in pod["spec"].get("resourceClaims", [])]) is has_channels
+    variables = [each["name"] for each in pod["spec"]["containers"][0]["env"]]
+    assert ("NCCL_MNNVL_ENABLE" in variables) is not has_channels
+    assert ("create ComputeDomain train-a1" in story.written) is has_channels
+
+
+GROUP = {"parallelism": {"tensor": 16}, "topology": {"nvlink": "Required"}}
+OWN = {"containers": [{"name": "trainer", "image": "i", "env": [{"name": "NCCL_MNNVL_ENABLE", "value": "1"}]}]}
+
+
+@pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["a device plugin", "DRA"])
+def test_a_group_over_nodes_has_channels(kind: Any) -> None:
+    story = trays(kind, DRIVER, spec=GROUP)
+    assert "create ComputeDomain train-a1" in story.written
+    assert [node.name for node in story.status().placement.nodes] == ["gpu-1", "gpu-2"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "spec", "why"),
+    [
+        pytest.param(dra_node, [], GROUP, "needs NVIDIA's driver for ComputeDomains", id="no driver"),
+        pytest.param(plugin_node, [DRIVER, TWOFOLD], GROUP, "no nvlink-domain has room", id="by other bindings alone"),
+        pytest.param(
+            dra_node,
+            [DRIVER],
+            {**GROUP, "template": {"spec": OWN}},
+            "is left to the job's own NCCL_MNNVL_ENABLE",
+            id="the user's own word",
+        ),
+    ],
+)
+def test_without_channels_a_group_waits_for_one_machine(
+    kind: Any, classes: list[Manifest], spec: Manifest, why: str
+) -> None:
+    pending = trays(kind, *classes, spec=spec).status().pending
+    assert pending is not None
+    assert pending.reason == "NoNVLinkIsland"
+    assert why in pending.message
+
+
+@pytest.mark.parametrize(("gpus", "has_channels"), [(8, False), (10, True)])
+def test_no_two_gangs_have_compute_domains_on_one_node(gpus: int, has_channels: bool) -> None:
+    """NVIDIA's driver has one on a node at a time, and the second gang's Pods would wait for the end of the first."""
+    story = trays(dra_node, DRIVER, spec={"gpus": gpus, "topology": {"gpusPerNode": gpus // 2}})
+    assert ("create ComputeDomain train-a1" in story.written) is has_channels
+
+
+def test_a_controller_that_makes_no_claims_is_told_of() -> None:
+    story = trays(dra_node, DRIVER)
+    story.pass_time(30)
+    story.settle()
+    running = found(story.status().conditions, ConditionType.RUNNING)
+    assert running is not None
+    assert running.message == (
+        "no scheduler has looked at its Pods for 30 s: they wait for claims that NVIDIA's controller makes of the "
+        "ComputeDomain train-a1; have an administrator see whether it runs, or do without NVLink between nodes by "
+        f"NCCL_MNNVL_ENABLE=0 in the template; {FIXED}"
+    )
+    assert story.status().attempts == []

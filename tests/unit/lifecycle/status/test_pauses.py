@@ -1,0 +1,90 @@
+"""Pauses between attempts, and what they make of clocks."""
+
+from datetime import timedelta
+
+import pytest
+
+from closeknit.api.names import EndReason
+from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus
+from closeknit.lifecycle.status.conditions import timestamp
+from closeknit.lifecycle.status.pauses import over_at, restart_at
+from scenarios.story import NOW
+
+BAD_LUCK = (
+    EndReason.CHILD_DELETED,
+    EndReason.GPU_TAKEN,
+    EndReason.NODE_CHANGED,
+    EndReason.UNSCHEDULABLE,
+    EndReason.NODE_REFUSED,
+    EndReason.DISRUPTED,
+    EndReason.NODE_LOST,
+    EndReason.RANK_NOT_STARTED,
+    EndReason.MISPLACED,
+)
+
+
+def ended(*ago_s: int, reason: EndReason = EndReason.UNSCHEDULABLE) -> TrainingJobStatus:
+    """Attempts that ended so many seconds ago, the oldest first."""
+    moments = [timestamp(NOW - timedelta(seconds=seconds)) for seconds in ago_s]
+    attempts = [
+        EndedAttempt(number=number, reason=reason, charged=False, ended=moment)
+        for number, moment in enumerate(moments, start=1)
+    ]
+    return TrainingJobStatus(attempts=attempts)
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "pause_s"),
+    [
+        pytest.param((0,), None, id="one is bad luck"),
+        pytest.param((30, 0), 2, id="of two the second waits"),
+        pytest.param((60, 30, 0), 4, id="and twice as long each"),
+        pytest.param(tuple(range(330 * 9, -1, -330)), 300, id="though the pauses themselves take long: five minutes"),
+        pytest.param((700, 30, 0), 2, id="an attempt that lasted eleven minutes had its chance"),
+        pytest.param((0, 0, 0, 0, 0, 0, 0, 0, 0, 0), 300, id="never longer than five minutes"),
+    ],
+)
+def test_a_pause_grows_with_bad_luck_in_a_row(ago_s: tuple[int, ...], pause_s: int | None) -> None:
+    ready = restart_at(ended(*ago_s), NOW)
+    assert ready == (None if pause_s is None else NOW + timedelta(seconds=pause_s))
+
+
+@pytest.mark.parametrize(("ago_s", "pause_s"), [((0,), 15), ((60, 0), 30), ((200, 100, 0), 60), ((0,) * 10, 300)])
+def test_what_waits_for_an_object_pauses_from_the_first_time_on(ago_s: tuple[int, ...], pause_s: int) -> None:
+    status = ended(*ago_s, reason=EndReason.OBJECT_MISSING)
+    assert restart_at(status, NOW) == NOW + timedelta(seconds=pause_s)
+
+
+OTHERS = [reason for reason in EndReason if reason not in {*BAD_LUCK, EndReason.OBJECT_MISSING}]
+
+
+@pytest.mark.parametrize("reason", OTHERS)
+def test_what_a_job_or_its_user_does_is_no_bad_luck(reason: EndReason) -> None:
+    assert restart_at(ended(30, 0, reason=reason), NOW) is None
+
+
+@pytest.mark.parametrize("reason", BAD_LUCK)
+def test_what_others_do_is(reason: EndReason) -> None:
+    assert restart_at(ended(30, 0, reason=reason), NOW) == NOW + timedelta(seconds=2)
+
+
+@pytest.mark.parametrize("hours", [-6, 6])
+def test_a_pause_ends_when_the_clock_is_set(hours: int) -> None:
+    assert restart_at(ended(30, 0), NOW + timedelta(hours=hours)) is None
+
+
+@pytest.mark.parametrize(
+    ("began", "over_in_s"),
+    [
+        ("2026-11-21T10:00:00Z", 30),
+        ("2026-11-21T09:59:40Z", 10),
+        ("2026-11-21T11:00:00+01:00", 30),
+        ("2026-11-21T10:00:05Z", 35),
+        ("2026-11-21T10:00:06Z", 0),
+        ("2026-11-21T16:00:00Z", 0),
+        ("yesterday", 0),
+        (None, 0),
+    ],
+)
+def test_what_began_by_another_machines_clock_lasts_no_longer_than_it_may(began: str | None, over_in_s: int) -> None:
+    assert over_at(began, timedelta(seconds=30), NOW) == NOW + timedelta(seconds=over_in_s)

@@ -1,0 +1,275 @@
+"""Thousands of different questions of one namespace: nobody else waits for them, and each is asked in the end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import JobKey
+from closeknit.cli.plan.decided import PlanRefused
+from closeknit.cli.plan.decided import plan as planned
+from closeknit.cluster.booking.job import job_from_builtins
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.store.kinds import ClusterObject, ObjectChange, Stream, change, from_document
+from closeknit.lifecycle.verdict import Book, Wait, WaitCause
+from closeknit.placement.gang.cache import Tables
+from closeknit.placement.place import can_place, place
+from closeknit.placement.refusals.ideal import could_place
+from closeknit.scheduling import schedule as module
+from closeknit.scheduling.decision import Decision, decide
+from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.memo.question_budget import (
+    HEAD_STEPS,
+    TURN_STEPS,
+    QuestionBudget,
+    steps_of_selection,
+    steps_of_words,
+)
+from closeknit.scheduling.policy import patience
+from scenarios.manifests import Manifest, cluster_topology, node, node_topology, pod, training_job
+from scenarios.story import plugin_node
+
+ATTEMPTS = 300
+RATION = HEAD_STEPS + TURN_STEPS
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def job(name: str, namespace: str, gpus: int, cpu: int, *, created: str = "2026-11-20T10:00:00Z") -> Manifest:
+    container = {"name": "trainer", "image": "i", "resources": {"requests": {"cpu": f"{cpu}m"}}}
+    made = training_job(
+        name, namespace=namespace, spec={"gpus": gpus, "template": {"spec": {"containers": [container]}}}
+    )
+    made["metadata"] |= {"uid": f"uid-of-{namespace}-{name}", "creationTimestamp": created}
+    return made
+
+
+def flood(gpus: int = 64) -> list[Manifest]:
+    """Jobs that do not fit, each of a shape of its own."""
+    return [job(f"flood-{number:05d}", "flood", gpus, 1000 + number) for number in range(ATTEMPTS)]
+
+
+def objects(*manifests: Manifest) -> list[ClusterObject]:
+    return [value for manifest in manifests if (value := from_document(manifest)) is not None]
+
+
+@dataclass
+class Desk:
+    """Decision after decision on a cluster, with what is remembered."""
+
+    cluster: Cluster
+    asked: list[int] = field(default_factory=list)
+    """Questions of each decision."""
+    tables: Tables = field(default_factory=Tables)
+    now: datetime = NOW
+    last: Decision | None = None
+
+    def decide(self) -> Decision:
+        self.asked.append(0)
+        memory = Memory(schedule=self.last.schedule, followed=self.last.followed) if self.last else Memory()
+        self.last = decide(self.cluster, self.tables, memory, self.now)
+        self.now += timedelta(seconds=1)
+        return self.last
+
+    def disturb(self) -> None:
+        """Something changes that fits nobody of the flood."""
+        name = f"other-{len(self.asked)}"
+        self.cluster = self.cluster.after(
+            map(change, objects(pod(name, node="gpu-2", requests={"nvidia.com/gpu": "1"})))
+        )
+
+    def cause(self, key: JobKey) -> WaitCause | None:
+        verdict = self.last.schedule[key] if self.last else None
+        return verdict.refusal.cause if isinstance(verdict, Wait) else None
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Desk]:
+    """Sits down at a cluster of these manifests, and counts what placement is asked."""
+    sat: list[Desk] = []
+
+    def sit(*manifests: Manifest) -> Desk:
+        sat.append(Desk(Cluster.empty().after(map(change, objects(*manifests)))))
+        return sat[0]
+
+    def counted(search: Any) -> Any:
+        def asked(*arguments: Any) -> Any:
+            sat[0].asked[-1] += 1
+            return search(*arguments)
+
+        return asked
+
+    for search in (place, can_place):
+        monkeypatch.setattr(module, search.__name__, counted(search))
+    return sit
+
+
+KEY = JobKey("team-a", "train")
+
+
+def test_a_flood_of_different_jobs_costs_its_ration_and_nobody_his_turn(desk: Callable[..., Desk]) -> None:
+    at = desk(
+        *plugin_node("gpu-1"),
+        *plugin_node("gpu-2"),
+        *flood(),
+        job("train", "team-a", 8, 1, created="2026-11-21T10:00:00Z"),
+    )
+    decision = at.decide()
+    assert isinstance(decision.schedule[KEY], Book)
+    assert at.asked[-1] <= RATION + 1
+    assert decision.wake_at is not None
+    assert at.cause(JobKey("flood", "flood-00000")) is WaitCause.NO_FIT
+    assert at.cause(JobKey("flood", "flood-00299")) is WaitCause.NOT_ASKED
+    assert {plan.job.name for plan in decision.plans if plan.job.namespace == "flood"} == {
+        f"flood-{number:05d}" for number in range(RATION)
+    }
+
+
+def patient_flood() -> list[Manifest]:
+    """The same, each waiting for a rack that none of them would need to wait for on an empty cluster."""
+    found = flood(gpus=24)
+    for manifest in found:
+        manifest["spec"]["topology"] = {"fabric": {"preferred": "rack", "patience": "48h"}}
+    return found
+
+
+def test_a_flood_of_patient_jobs_costs_no_more(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(*arguments: Any) -> bool:
+        asked[-1] += 1
+        return could_place(*arguments)
+
+    monkeypatch.setattr(patience, "could_place", counted)
+    nodes = [
+        each
+        for number in (1, 2, 3)
+        for each in (node(f"gpu-{number}", labels={"net.example/rack": "r1"}), node_topology(f"gpu-{number}"))
+    ]
+    at = desk(
+        cluster_topology("rack"), *nodes, pod("held", node="gpu-1", requests={"nvidia.com/gpu": "8"}), *patient_flood()
+    )
+    for _ in range(2):
+        asked.append(0)
+        at.decide()
+        at.disturb()
+    assert all(0 < count <= RATION for count in asked), asked
+    while at.last is not None and at.last.wake_at is not None and len(asked) < 20 and asked[-1]:
+        asked.append(0)
+        at.decide()
+    assert at.cause(JobKey("flood", "flood-00299")) is WaitCause.NO_FIT
+
+
+def test_whoever_is_not_asked_now_is_asked_a_moment_later(desk: Callable[..., Desk]) -> None:
+    at = desk(*plugin_node("gpu-1"), *flood())
+    seen = set()
+    for _ in range(ATTEMPTS // RATION + 1):
+        seen |= {plan.job.name for plan in at.decide().plans if plan.status is not None}
+    assert len(seen) == ATTEMPTS
+    assert max(at.asked) <= RATION
+    before = list((at.last or pytest.fail("not decided")).schedule.values())
+    assert list(at.decide().schedule.values()) == before
+    assert at.asked[-1] == 0
+
+
+def test_a_flood_comes_to_rest_where_nothing_changes(desk: Callable[..., Desk]) -> None:
+    at = desk(*plugin_node("gpu-1"), *plugin_node("gpu-2"), *flood())
+    for _ in range(2):
+        rounds = [at.decide().wake_at is None for _ in range(ATTEMPTS // HEAD_STEPS + 1)]
+        assert rounds[-1]
+        assert at.asked[-1] == 0
+        at.disturb()
+
+
+def test_the_last_of_a_flood_gets_its_turn_though_the_cluster_changes_all_the_time(desk: Callable[..., Desk]) -> None:
+    last = job("zzz", "flood", 8, 1, created="2026-11-21T10:00:00Z")
+    at = desk(*plugin_node("gpu-1"), *plugin_node("gpu-2"), *flood(), last)
+    for number in range((ATTEMPTS - HEAD_STEPS) // TURN_STEPS + 1):
+        if number:
+            at.disturb()
+        found = at.decide().schedule[JobKey("flood", "zzz")]
+    assert isinstance(found, Book)
+
+
+def test_the_head_of_a_queue_is_asked_at_every_decision(desk: Callable[..., Desk]) -> None:
+    at = desk(
+        *plugin_node("gpu-1"),
+        *plugin_node("gpu-2"),
+        *(pod(f"p-{number}", node=f"gpu-{number}", requests={"nvidia.com/gpu": "8"}) for number in (1, 2)),
+        *flood(8),
+    )
+    for _ in range(2):
+        at.decide()
+    at.cluster = at.cluster.after([ObjectChange(Stream.OTHER_PODS, ("ml", "p-1"), None)])
+    assert [key.name for key, verdict in at.decide().schedule.items() if isinstance(verdict, Book)] == ["flood-00000"]
+
+
+def test_whoever_is_not_asked_keeps_the_words_that_he_had(desk: Callable[..., Desk]) -> None:
+    at = desk(*plugin_node("gpu-1"), *plugin_node("gpu-2"), *flood())
+    for _ in range(3):
+        before = dict(at.decide().schedule)
+    at.disturb()
+    decision = at.decide()
+    assert at.asked[-1] <= RATION
+    after = dict(decision.schedule)
+    assert [name for name in before if after[name] is not before[name] and after[name] != before[name]][RATION:] == []
+    assert not any(isinstance(each, Wait) and each.refusal.cause is WaitCause.NOT_ASKED for each in after.values())
+
+
+def test_a_plan_is_asked_for_one_job_whatever_waits_before_it() -> None:
+    asked = job_from_builtins(job("train", "flood", 64, 1, created="2026-11-21T10:00:00Z"))
+    answer = planned(asked, objects(*plugin_node("gpu-1"), *flood()), NOW)  # type: ignore[arg-type]
+    assert isinstance(answer, PlanRefused)
+
+
+def places(namespace: str, count: int) -> list[tuple[int, bool, str, str, str]]:
+    return [(0, False, "2026", namespace, f"job-{number:05d}") for number in range(count)]
+
+
+def test_what_costs_more_than_a_ration_is_asked_all_the_same() -> None:
+    came_to: dict[str, Any] = {}
+    asked: list[str] = []
+    for _ in range(4):
+        rations = QuestionBudget(came_to, are_bounded=True)
+        asked += [place[-1][-1] for place in places("a", 5) if rations.take(place, 10 * RATION)]
+        came_to = rations.came_to
+    assert asked == ["0", "1", "0", "2", "0", "3", "0", "4"]
+
+
+def test_namespaces_have_rations_of_their_own() -> None:
+    rations = QuestionBudget({}, are_bounded=True)
+    taken = [rations.take(place, 1) for place in (*places("a", 200), *places("b", 100))]
+    assert (sum(taken[:200]), sum(taken[200:])) == (RATION, 100)
+    assert rations.is_short
+    assert set(rations.came_to) == {"a"}
+
+
+def test_words_on_a_large_cluster_cost_as_much_as_many_searches() -> None:
+    assert (steps_of_words(10), steps_of_words(5000)) == (1, 20)
+
+
+def selecting(name: str, value: str, cpu: int) -> Manifest:
+    made = job(name, "flood", 64, cpu)
+    made["spec"]["template"]["spec"]["nodeSelector"] = {"example.com/pool": value}
+    return made
+
+
+def test_who_selects_nodes_pays_for_finding_them(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, steps_of_selection.__name__, lambda *_: HEAD_STEPS)
+    at = desk(*plugin_node("gpu-1"), *(selecting(f"flood-{number:02d}", f"p-{number}", 1) for number in range(20)))
+    for _ in range(3):
+        at.decide()
+    assert max(at.asked) <= 2
+
+
+def test_who_selects_the_same_pays_once(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, steps_of_selection.__name__, lambda *_: HEAD_STEPS)
+    at = desk(*plugin_node("gpu-1"), *(selecting(f"flood-{number:02d}", "p", number) for number in range(20)))
+    at.decide()
+    assert at.asked == [20]
+
+
+def test_more_nodes_and_more_requirements_cost_more() -> None:
+    sizes = ((10, 64), (1000, 1), (1000, 64), (5000, 64))
+    assert [steps_of_selection(*size) for size in sizes] == [0, 6, 21, 107]

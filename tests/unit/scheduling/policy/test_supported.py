@@ -1,0 +1,137 @@
+"""Fields that are not built yet are refused by their names, and no field is ignored in silence."""
+
+from typing import Any
+
+import pytest
+
+from closeknit.api.affinity import REQUIRED
+from closeknit.api.trainingjob import Framework, TrainingJobSpec
+from closeknit.scheduling.policy.supported import not_supported, refusal
+from scenarios.manifests import training_job
+from scenarios.story import Story, plugin_node
+
+TEMPLATE = {"spec": {"containers": [{"name": "trainer"}]}}
+
+
+def spec(**fields: Any) -> TrainingJobSpec:
+    return TrainingJobSpec.parse({"gpus": 8, "template": TEMPLATE, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"expectedDuration": "6h"}, "expectedDuration"),
+        ({"restart": {"limit": 3}}, "restart"),
+        ({"defragment": "OnRestart"}, "defragment"),
+        ({"ttlSecondsAfterFinished": 60}, "ttlSecondsAfterFinished"),
+        ({"activeDeadlineSeconds": 60}, "activeDeadlineSeconds"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_field_that_is_not_built_is_named(fields: dict[str, Any], path: str) -> None:
+    assert not_supported(spec(**fields)) == (path,)
+
+
+@pytest.mark.parametrize("framework", list(Framework))
+def test_everything_else_is_built(framework: Framework) -> None:
+    built = {
+        "framework": framework,
+        "parallelism": {"tensor": 2, "context": 2, "pipeline": 2},
+        "topology": {
+            "nvlink": "Required",
+            "fabric": {"required": "block", "preferred": "rack", "patience": "10m"},
+            "gpusPerNode": 8,
+            "minBusBandwidthGBps": 100,
+        },
+        "gpu": {"products": ["NVIDIA-H200"], "minMemory": "80Gi", "binding": "DRA", "allowShared": True},
+        "network": {"rdma": "Required", "trafficClass": "training", "egressBandwidth": "10G", "allowHostNetwork": True},
+        "storage": {"gpuDirect": True},
+        "preflight": "Enforce",
+        "queue": "research",
+        "priorityClassName": "high",
+        "suspend": True,
+        "template": {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}}},
+        "restart": {"limit": 0},  # as the default
+    }
+    assert refusal(spec(**built)) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param({"framework": "TensorFlow"}, None, id="TensorFlow"),
+        pytest.param({"framework": "Custom", "replicas": 1}, None, id="Custom"),
+        pytest.param(
+            {"framework": "PyTorch"},
+            "spec.parameterServers is for TensorFlow and Custom, and spec.framework is PyTorch; remove it",
+            id="a framework without them",
+        ),
+        pytest.param(
+            {"framework": "Custom", "topology": {}},
+            "spec.parameterServers needs spec.topology.gpusPerNode, which tells how many nodes share them; set it",
+            id="on nobody knows how many nodes",
+        ),
+        pytest.param(
+            {"framework": "TensorFlow", "replicas": 1},
+            "spec.parameterServers.replicas is 1, and of TensorFlow's the first is the chief; set 2 or more",
+            id="a chief without servers",
+        ),
+    ],
+)
+def test_whose_parameter_servers_are_taken(fields: dict[str, Any], message: str | None) -> None:
+    servers = {"replicas": fields.pop("replicas", 2), "template": TEMPLATE}
+    assert refusal(spec(**{"topology": {"gpusPerNode": 4}, "parameterServers": servers, **fields})) == message
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param({"elastic": {"minGPUs": 8}}, None, id="torchrun's elastic rendezvous, over all GPUs"),
+        pytest.param(
+            {"elastic": {"minGPUs": 4}},
+            "spec.elastic.minGPUs is 4, and to go on with fewer than spec.gpus (8) is not built yet; set it to 8 for "
+            "torchrun's elastic rendezvous alone, or remove spec.elastic",
+            id="with fewer",
+        ),
+        pytest.param(
+            {"elastic": {"minGPUs": 8}, "framework": "JAX"},
+            "spec.elastic is for PyTorch, and spec.framework is JAX; remove it",
+            id="a framework without one",
+        ),
+    ],
+)
+def test_whose_elastic_bounds_are_taken(fields: dict[str, Any], message: str | None) -> None:
+    assert refusal(spec(**fields)) == message
+
+
+def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
+    """Whoever adds a field decides here whether it is built."""
+    assert set(TrainingJobSpec.model_fields) == {
+        "gpus", "framework", "parallelism", "topology", "gpu", "network", "storage", "parameter_servers", "queue",
+        "priority_class_name", "expected_duration", "elastic", "restart", "defragment", "preflight", "suspend",
+        "ttl_seconds_after_finished", "active_deadline_seconds", "template",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param(
+            {"expectedDuration": "6h"},
+            "not built yet: spec.expectedDuration; remove it or leave the default",
+            id="one field",
+        ),
+        pytest.param(
+            {"defragment": "Planned", "expectedDuration": "6h"},
+            "not built yet: spec.expectedDuration, spec.defragment; remove them or leave the default",
+            id="several fields, in the order of the spec",
+        ),
+    ],
+)
+def test_the_refusal_says_what_to_do(fields: dict[str, Any], message: str) -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8, **fields}))
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert (pending.reason, pending.message) == ("NotSupported", message)
+    assert story.written == ["status Queued"]
