@@ -4,13 +4,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from closeknit.cluster.pods.symptoms import Symptom, SymptomSource, spoken
-from closeknit.lifecycle.blame import TABLE, Blame, Follows, Row
+from closeknit.lifecycle.status.blame import TABLE, Blame, Follows, Row
 
 PAGE = Path(__file__).parents[2] / "docs/blame.md"
 HEAD = """# Whose fault it is, and what follows
 
 What others say of a job's Pods, whose fault each of it is, and what comes of it. `make generate` writes this page from
-the table that the operator decides by (`closeknit.lifecycle.blame`), and from the words that it knows
+the table that the operator decides by (`closeknit.lifecycle.status.blame`), and from the words that it knows
 (`closeknit.cluster.pods.symptoms`). Only what is this job's fault is charged to it.
 """
 

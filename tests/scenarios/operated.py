@@ -65,7 +65,7 @@ class Operator:
         self._api = api
         self.metrics = Metrics()
         self.sight = Sight(api, self._wake)
-        writes = Writes(api, self.metrics, self._now, "test")
+        writes = Writes(api, self.metrics.count_write, self._now, "test")
         decides = worker or InlineWorker()
         self.loop = SchedulingLoop(self.sight, writes, self.metrics, self._now, decides, jitter=lambda: 0.5)
 

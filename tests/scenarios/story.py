@@ -87,7 +87,7 @@ class Story:
         self._memory = Memory()
         self._serial = 0
         self._api = StoryApi(self)
-        self._writes = Writes(cast(Api, self._api), _METRICS, lambda: self.now, "story")
+        self._writes = Writes(cast(Api, self._api), _METRICS.count_write, lambda: self.now, "story")
         for manifest in manifests:
             self.add(manifest)
 

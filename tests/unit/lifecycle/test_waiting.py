@@ -215,12 +215,12 @@ def test_a_stored_job_that_cannot_be_read_is_refused_in_words() -> None:
 @pytest.mark.parametrize(
     "mistaken",
     [
-        pytest.param("schedule.gate", id="what is it to get"),
+        pytest.param("policy.gates.gate", id="what is it to get"),
         pytest.param("decision.follow", id="what is to be written"),
     ],
 )
 def test_a_mistake_of_ours_about_one_job_keeps_no_other_waiting(mistaken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, _, name = mistaken.partition(".")
+    module, _, name = mistaken.rpartition(".")
     right = getattr(import_module(f"closeknit.scheduling.{module}"), name)
 
     def wrong(job: TrainingJob, *rest: Any, **options: Any) -> Any:
@@ -244,7 +244,7 @@ ERRED = (
 )
 
 
-@pytest.mark.parametrize("mistaken", ["schedule.gate", "decision.follow"])
+@pytest.mark.parametrize("mistaken", ["policy.gates.gate", "decision.follow"])
 def test_a_job_about_which_we_erred_says_so_once_and_goes_on_when_we_do_not(
     mistaken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

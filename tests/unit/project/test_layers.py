@@ -48,7 +48,7 @@ BROKEN = [
     ("closeknit.lifecycle.follow", "closeknit.scheduling.schedule", "The operator's layers"),
     ("closeknit.cli.live.asking", "closeknit.controller.loop", "The operator's layers"),
     ("closeknit.placement.place", "random", "Decisions are pure"),
-    ("closeknit.scheduling.room", "time", "Decisions are pure"),
+    ("closeknit.scheduling.queue.room", "time", "Decisions are pure"),
     ("closeknit.kube.http.http_api", "closeknit.cluster.cluster", "The kube door knows no kinds"),
     ("closeknit.kube.http.http_api", "closeknit.runtime.logs", "Only the shells touch the API server"),
     ("closeknit.api.names", "closeknit.kube.api", "Only the shells touch the API server"),
@@ -75,6 +75,16 @@ BROKEN = [
     ("closeknit.simulation.replay", "closeknit.cli.plan.plan_table", "Only the command simulates"),
     ("closeknit.scheduling.schedule", "closeknit.simulation.replay", "Nothing decides by a simulation"),
     ("closeknit.simulation.operated", "closeknit.kube.http.http_api", "A simulation needs no cluster"),
+    (
+        "closeknit.launch.manifests.preflight_container",
+        "closeknit.launch.manifests.preflight_program",
+        "No code imports the preflight's program",
+    ),
+    (
+        "closeknit.launch.manifests.preflight_container",
+        "closeknit.launch.manifests.preflight_program",
+        "No code imports the preflight's program",
+    ),
     (
         "closeknit.launch.manifests.preflight_container",
         "closeknit.launch.manifests.preflight_program",

@@ -13,7 +13,7 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import NoFit, Placement
 from closeknit.placement.values.request import Request
-from closeknit.scheduling import schedule as module
+from closeknit.scheduling.memo import questions as module
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.schedule import schedule
 from scenarios.manifests import cluster_topology, node, node_topology, training_job

@@ -32,8 +32,8 @@ from closeknit.lifecycle.writes.results import PASSING, DenialKind, Failed, Resu
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import Decision, decide
 from closeknit.scheduling.memo.advice import Advisor
-from closeknit.scheduling.memo.entries import Schedule
 from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.queue.entries import Schedule
 
 COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound within milliseconds of each other
 # Looking and deciding take a twenty-fifth of the time at most while changes pour in: with a gang of 512 that starts,

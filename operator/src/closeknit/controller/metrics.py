@@ -14,6 +14,7 @@ from closeknit.api.trainingjob_status import State, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.store.kinds import ClusterObject
 from closeknit.controller.sight import Sight
+from closeknit.kube.api import Resource
 from closeknit.kube.reflector import Reflector
 from closeknit.lifecycle.status.conditions import found
 from closeknit.lifecycle.topology_status import is_silent
@@ -136,6 +137,10 @@ class Metrics:
         for source, reflector in sight.reflectors.items():
             self._age.labels(source.value).set_function(partial(_silence_s, reflector))
             self._quarantined.labels(source.value).set_function(partial(_unreadable, reflector))
+
+    def count_write(self, verb: str, resource: Resource, code: str) -> None:
+        """Counts one write that was sent."""
+        self.api_writes.labels(verb, str(resource), code).inc()
 
     def stored(self, plan: Plan, before: TrainingJobStatus) -> None:
         """Counts a decision whose status is stored now."""

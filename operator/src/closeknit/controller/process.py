@@ -49,7 +49,7 @@ class Process:
         self.metrics.watch(self.sight)
         self._worker = ThreadWorker()
         self._now = now
-        self._writes = Writes(api, self.metrics, now, socket.gethostname())
+        self._writes = Writes(api, self.metrics.count_write, now, socket.gethostname())
         self.loop = SchedulingLoop(self.sight, self._writes, self.metrics, now, self._worker)
         self.vitals = OperatorVitals(self.sight, self.loop)
         self.web = WebServer(metrics_address, self.vitals, self.metrics.registry, access)

@@ -12,10 +12,10 @@ from closeknit.lifecycle.unreadable import erred, refuse_invalid
 from closeknit.lifecycle.writes.answers import NOTHING
 from closeknit.lifecycle.writes.plan import Plan, Telling
 from closeknit.placement.gang.cache import Tables
-from closeknit.scheduling.memo.entries import QueueEntry, Schedule
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.telling import ToldWords, WantedWords, allot
 from closeknit.scheduling.memo.unchanged import Unchanged, unchanged
+from closeknit.scheduling.queue.entries import QueueEntry, Schedule
 from closeknit.scheduling.schedule import schedule
 
 

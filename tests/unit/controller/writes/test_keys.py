@@ -49,7 +49,7 @@ def secret_of(plan: Plan) -> dict[str, Any]:
 
 
 def write(plan: Plan, store: Store) -> Sequence[Result]:
-    writes = Writes(NoReader(store, ()), Metrics(), lambda: datetime(2026, 11, 22, tzinfo=UTC), "test")
+    writes = Writes(NoReader(store, ()), Metrics().count_write, lambda: datetime(2026, 11, 22, tzinfo=UTC), "test")
     return virtual_time.run(writes.apply(plan))
 
 

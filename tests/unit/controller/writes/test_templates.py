@@ -18,6 +18,7 @@ from closeknit.kube.api import Key
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import Forbidden, Unavailable
 from closeknit.scheduling.policy import allowance
+from closeknit.scheduling.queue.entries import Schedule
 from faults import virtual_time
 from faults.fault import Delay, Fault, HoldEvents, Refuse
 from faults.store import Store
@@ -250,7 +251,7 @@ def test_whatever_comes_and_goes_the_first_of_the_queue_are_kept_in_the_end(
         await site.settle(60)
         assert len(site.gets()) == calls, "nothing is read again and again"
         cluster = site.operator.sight.cluster
-        beyond = allowance.allowances(cluster).beyond
+        beyond = allowance.allowances(cluster, Schedule(cluster, cluster, cluster)).beyond
         wanted = {
             job.metadata.name for key, job in cluster.jobs.items() if allowance.is_waiting(job) and key not in beyond
         }

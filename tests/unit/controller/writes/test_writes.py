@@ -64,7 +64,7 @@ def written(
 ) -> tuple[Answers, Sequence[Result], Store]:
     """The booking of a gang of so many Pods, written over an API server with these faults."""
     store, booking = booked(nodes=nodes, node=node, **spec)
-    writes = Writes(api(store, faults), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    writes = Writes(api(store, faults), Metrics().count_write, lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
     results = virtual_time.run(writes.apply(booking))
     assert unfinished(results, booking.uid) is None
     return after(NOTHING, booking, results, NOW), results, store
@@ -174,7 +174,7 @@ def test_pods_that_may_not_be_deleted_are_remembered_with_the_reason(api: type[M
             return await super().create(resource, body, **options)  # type: ignore[no-any-return]
 
     refused = [Fault(Refuse(Forbidden("no", code=403, reason="Forbidden")), "delete", PODS)]
-    writes = Writes(Counted(store, refused), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    writes = Writes(Counted(store, refused), Metrics().count_write, lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
     answers = after(NOTHING, plan, virtual_time.run(writes.apply(plan)), NOW)
     assert answers.undeleted is not None
     assert answers.undeleted.names == ("train-a1-worker-00000", "train-a1-worker-00001")
@@ -187,7 +187,7 @@ def stop(pod: str, uid: str | None = None, *faults: Fault) -> tuple[Answers, Seq
     _, _, store = written()
     there = {each["metadata"]["name"]: each["metadata"]["uid"] for each in store.objects(PODS)}
     plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 1, actions=(Stop(pod, uid or there.get(pod, "gone")),))
-    writes = Writes(MemoryApi(store, faults), Metrics(), lambda: NOW, "test")
+    writes = Writes(MemoryApi(store, faults), Metrics().count_write, lambda: NOW, "test")
     results = virtual_time.run(writes.apply(plan))
     return after(NOTHING, plan, results, NOW), results, store
 
@@ -217,7 +217,7 @@ def test_that_a_pod_may_not_be_stopped_is_remembered() -> None:
 def test_a_service_that_is_deleted_is_no_longer_known_to_exist() -> None:
     """The attempt may begin again under its number, and its create may fail."""
     plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 2, actions=(Delete("Service", "train-a2"),))
-    writes = Writes(MemoryApi(Store()), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    writes = Writes(MemoryApi(Store()), Metrics().count_write, lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
     for known, then in ((2, 0), (3, 3)):
         results = virtual_time.run(writes.apply(plan))
         assert after(replace(NOTHING, service_of=known), plan, results, NOW).service_of == then
@@ -237,7 +237,7 @@ def test_a_service_that_is_going_is_no_service_of_the_attempt() -> None:
     store, booking = booked()
     (service,) = [each.manifest for each in booking.opening if each.manifest["kind"] == "Service"]
     store.create(SERVICES, deepcopy(service), namespace="team-b")
-    writes = Writes(Going(store), Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    writes = Writes(Going(store), Metrics().count_write, lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
     results = virtual_time.run(writes.apply(booking))
     assert unfinished(results, booking.uid) is not None
     assert after(NOTHING, booking, results, NOW).service_of == 0
@@ -248,7 +248,7 @@ def test_a_gang_is_written_by_no_more_tasks_than_calls_may_be_under_way() -> Non
     gone = tuple(Delete("Pod", f"train-a1-worker-{number}", f"u-{number}") for number in range(100))
     plan = Plan(JobKey("team-b", "train"), "uid", "1", 1, 2, actions=gone)
     api = MemoryApi(Store(), [Fault(Delay(1.0), "delete", PODS)])
-    writes = Writes(api, Metrics(), lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
+    writes = Writes(api, Metrics().count_write, lambda: datetime(2026, 11, 21, tzinfo=UTC), "test")
 
     async def story() -> Sequence[Result]:
         writing = asyncio.create_task(writes.apply(plan))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from closeknit.lifecycle.blame import UNREADY_AFTER
+from closeknit.lifecycle.status.blame import UNREADY_AFTER
 from closeknit.lifecycle.status.conditions import timestamp
 from scenarios.manifests import training_job
 from scenarios.networks import degraded

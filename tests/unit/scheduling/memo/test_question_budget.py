@@ -17,8 +17,8 @@ from closeknit.lifecycle.verdict import Book, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
 from closeknit.placement.refusals.ideal import could_place
-from closeknit.scheduling import schedule as module
 from closeknit.scheduling.decision import Decision, decide
+from closeknit.scheduling.memo import questions as module
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import (
     HEAD_STEPS,

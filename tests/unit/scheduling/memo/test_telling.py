@@ -7,11 +7,12 @@ import pytest
 
 from closeknit.api.names import EventAction, JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.job_volumes import NO_VOLUMES
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.lifecycle.writes.plan import Notice, Plan, Telling
-from closeknit.scheduling.memo.entries import QueueEntry
 from closeknit.scheduling.memo.telling import ToldWords, WantedWords, allot
+from closeknit.scheduling.queue.entries import QueueEntry
 from scenarios.manifests import training_job
 from scenarios.story import NOW
 
@@ -31,7 +32,7 @@ def wanted(
     key = JobKey(namespace, f"w{number:03d}")
     place = (0, False, "", *key)
     verdict = Wait(Refusal(WaitCause.NO_FIT, PendingReason.INSUFFICIENT_GPUS, "full"))
-    entry = QueueEntry(key, key.name, JOB, place, (), Answers(told_at=told_at), verdict)
+    entry = QueueEntry(key, key.name, JOB, place, (), Answers(told_at=told_at), NO_VOLUMES, verdict)
     notice = NOTICE if telling is Telling.NEWS else None
     return WantedWords(entry, Plan(key, key.name, "1", 1, 1, notice=notice, telling=telling), since)
 

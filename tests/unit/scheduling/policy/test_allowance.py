@@ -14,9 +14,9 @@ from closeknit.cluster.store.kinds import ObjectChange, Stream, change, from_doc
 from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import Decision, decide
-from closeknit.scheduling.memo.entries import NOTHING_WAITS
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.policy import allowance
+from closeknit.scheduling.queue.entries import NOTHING_WAITS, Schedule
 from scenarios.manifests import Manifest, booked, condition, priority_class, training_job
 from scenarios.story import NOW, plugin_node
 
@@ -136,10 +136,10 @@ def test_the_same_does_not_fit_whatever_was_found_before(seed: int) -> None:
             )
             for value in chance.sample(made, chance.randrange(1, 4))
         ]
-        cluster = cluster.after(changes)
-        last = allowance.allowances(cluster, last)
-        anew = allowance.allowances(cluster)
-        assert (last.beyond, last.sums, last.weighed) == (anew.beyond, anew.sums, anew.weighed)
+        before, cluster = cluster, cluster.after(changes)
+        last = allowance.allowances(cluster, Schedule(before, before, before, allowances=last))
+        fresh = allowance.allowances(cluster, Schedule(cluster, cluster, cluster))
+        assert (last.beyond, last.sums, last.weighed) == (fresh.beyond, fresh.sums, fresh.weighed)
 
 
 def test_one_whose_templates_were_dropped_is_to_be_read_first_and_is_asked_then() -> None:

@@ -35,10 +35,10 @@ from closeknit.placement.values.placement import NoFit
 from closeknit.placement.values.request import Request, request
 from closeknit.placement.values.sentences import count
 from closeknit.scheduling.decision import decide
-from closeknit.scheduling.memo.entries import Schedule
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.policy.backlog import FOR_ROOM, backlog, contender
 from closeknit.scheduling.policy.patience import patient
+from closeknit.scheduling.queue.entries import Schedule
 
 # Reasons that another question to placement may have another answer to.
 _OF_PLACEMENT = FOR_ROOM | {PendingReason.UNKNOWN_LEVEL, PendingReason.NO_MATCHING_GPU}

@@ -1,6 +1,6 @@
 """What others say of a Pod, decoded: the one place where words of schedulers, kubelets and device drivers are read.
 
-Words in, values out. Whose fault a symptom is, and what follows, says the table of `closeknit.lifecycle.blame`.
+Words in, values out. Whose fault a symptom is, and what follows, says the table of `closeknit.lifecycle.status.blame`.
 """
 
 import re

@@ -19,7 +19,6 @@ from closeknit.api.names import API_VERSION, CLUSTER_TOPOLOGY, TRAINING_JOB, Job
 from closeknit.cluster.objects.meta import Owner
 from closeknit.cluster.objects.quota import quotas
 from closeknit.cluster.pods.pod import STOPPED_AFTER_S
-from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.denial import denial
 from closeknit.controller.writes.keys import with_key_pair
 from closeknit.controller.writes.resources import (
@@ -94,12 +93,16 @@ class _Told:
         return judgement
 
 
+Count = Callable[[str, Resource, str], None]
+"""Takes note of each write: its verb, its resource, and `ok` or the kind of the refusal."""
+
+
 class Writes:
     """Applies Plans, at most IN_FLIGHT calls at a time over all of them."""
 
-    def __init__(self, api: Api, metrics: Metrics, now: Callable[[], datetime], instance: str) -> None:
+    def __init__(self, api: Api, count: Count, now: Callable[[], datetime], instance: str) -> None:
         self._api = api
-        self._metrics = metrics
+        self._count = count
         self._now = now
         self._instance = instance
         self._slots = asyncio.Semaphore(IN_FLIGHT)
@@ -368,7 +371,7 @@ class Writes:
             code = type(error).__name__  # a webhook may give any reason
             raise
         finally:
-            self._metrics.api_writes.labels(verb, str(resource), code).inc()
+            self._count(verb, resource, code)
 
 
 def _version(stored: JsonObject) -> str:

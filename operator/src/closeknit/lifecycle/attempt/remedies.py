@@ -7,7 +7,7 @@ from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.pods.symptoms import Symptom
 from closeknit.launch.remedy import Remedy, remedy
-from closeknit.lifecycle import blame
+from closeknit.lifecycle.status import blame
 from closeknit.lifecycle.status.conditions import found
 
 _ENDS = {

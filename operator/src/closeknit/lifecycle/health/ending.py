@@ -26,8 +26,8 @@ from closeknit.lifecycle.attempt.leftovers import Leftover, told
 from closeknit.lifecycle.attempt.remains import remains
 from closeknit.lifecycle.attempt.remedies import called_for
 from closeknit.lifecycle.attempt.subject import deletions
-from closeknit.lifecycle.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
 from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.status.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
 from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
 from closeknit.lifecycle.status.pauses import lasted
 from closeknit.lifecycle.writes.plan import Delete, Plan

@@ -11,7 +11,7 @@ from closeknit.api.names import JOB_LABEL, ConditionReason
 from closeknit.cluster.booking.booking import names
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.attempt.attempt import Attempt
-from closeknit.lifecycle.blame import UNREADY_AFTER
+from closeknit.lifecycle.status.blame import UNREADY_AFTER
 from closeknit.lifecycle.status.degraded import Degradation
 from closeknit.lifecycle.status.pauses import over_at
 

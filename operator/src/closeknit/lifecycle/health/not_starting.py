@@ -9,7 +9,7 @@ from datetime import datetime
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.pods.symptoms import Symptom, of_waiting
 from closeknit.lifecycle.attempt.attempt import Attempt
-from closeknit.lifecycle.blame import SILENT_AFTER
+from closeknit.lifecycle.status.blame import SILENT_AFTER
 from closeknit.lifecycle.status.pauses import is_between, later
 from closeknit.placement.values.sentences import count
 

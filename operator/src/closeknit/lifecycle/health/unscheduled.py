@@ -16,7 +16,7 @@ from closeknit.cluster.job_volumes import Awaited
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.launched_gang import Lost
-from closeknit.lifecycle.blame import IGNORED_AFTER, IGNORED_FOR_ITS_OWN_AFTER
+from closeknit.lifecycle.status.blame import IGNORED_AFTER, IGNORED_FOR_ITS_OWN_AFTER
 from closeknit.lifecycle.status.degraded import FIXED
 from closeknit.lifecycle.status.pauses import is_between, later
 

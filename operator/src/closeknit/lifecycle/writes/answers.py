@@ -14,7 +14,7 @@ from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.objects.meta import owner_of
 from closeknit.cluster.pods.symptoms import Symptom, of_denial
 from closeknit.launch.gang import Manifest
-from closeknit.lifecycle.blame import TABLE, pending_reason
+from closeknit.lifecycle.status.blame import TABLE, pending_reason
 from closeknit.lifecycle.status.conditions import is_true
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS

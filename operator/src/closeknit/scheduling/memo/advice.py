@@ -18,7 +18,7 @@ from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.verdict import Wait
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.remedies.changes import Inquiry, inquiry
-from closeknit.scheduling.memo.entries import QueueEntry, RequestShape, Schedule, ShapeRefusal
+from closeknit.scheduling.queue.entries import QueueEntry, RequestShape, Schedule, ShapeRefusal
 
 STANDS = timedelta(minutes=10)
 MANY_INQUIRIES = 64  # in that time; of up to 0.85 s each on 5,000 nodes, less than a minute of a core

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from closeknit.api.names import JobKey
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.scheduling.memo.advice import Advice
-from closeknit.scheduling.memo.entries import QueueEntry, RequestShape, Schedule
 from closeknit.scheduling.memo.telling import ToldWords
 from closeknit.scheduling.memo.unchanged import Unchanged
+from closeknit.scheduling.queue.entries import QueueEntry, RequestShape, Schedule
 
 
 @dataclass(frozen=True, slots=True)

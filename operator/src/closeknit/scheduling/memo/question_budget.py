@@ -9,7 +9,7 @@ not asked keeps what its status says and loses nothing but time, and jobs of oth
 
 from collections.abc import Mapping
 
-from closeknit.scheduling.memo.entries import QueuePlace
+from closeknit.scheduling.queue.entries import QueuePlace
 
 # In steps of a millisecond, what a search takes that finds no room on 5,000 nodes (0.8 ms measured): an eighth of a
 # second for a namespace and decision in all, and more shapes than honest queues have.

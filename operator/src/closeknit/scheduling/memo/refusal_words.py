@@ -11,7 +11,7 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import NoFit
 from closeknit.scheduling.memo.advice import Advice
-from closeknit.scheduling.memo.entries import QueueEntry, RequestShape, Schedule, ShapeRefusal
+from closeknit.scheduling.queue.entries import QueueEntry, RequestShape, Schedule, ShapeRefusal
 
 # One decision finds words anew that walk so many nodes in all: every refusal of a small cluster, one of a large one.
 NODES_PER_DECISION = 4096
@@ -22,9 +22,12 @@ OVERDUE = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What was found anew."""
+    """What was found again."""
 
+    refused: dict[RequestShape, ShapeRefusal]
+    """The refusals of a walk, the longest unrenewed first."""
     changed: bool
+    """Whether the words of one are others."""
     renewed_at: datetime | None
     wake_at: datetime | None
     """When the next words are due; None where all speak of the Cluster as it is."""
@@ -56,7 +59,7 @@ def renewed(
     *,
     is_quiet: bool,
     is_trial: bool,
-) -> tuple[dict[RequestShape, ShapeRefusal], Renewal]:
+) -> Renewal:
     """The refusals of a walk, the longest unrenewed first, with as many words found anew as one decision may.
 
     None while a booking is on trial: every job that waits would be told of it, and a moment later of its end.
@@ -65,9 +68,9 @@ def renewed(
     found = {**known, **refused}
     stale = [shape for shape, answer in found.items() if answer.told_of is not answer.scene]
     if not stale:
-        return found, Renewal(False, last.renewed_at, None)
+        return Renewal(found, False, last.renewed_at, None)
     if is_trial:
-        return found, Renewal(False, last.renewed_at, now + AGAIN)
+        return Renewal(found, False, last.renewed_at, now + AGAIN)
     affordable = NODES_PER_DECISION // max(1, len(found[stale[0]].scene.nodes))
     if affordable < len(stale):
         is_due = is_quiet or last.renewed_at is None or now - last.renewed_at >= OVERDUE
@@ -77,9 +80,9 @@ def renewed(
         answer = found.pop(shape)
         wait = _asked(answer, shape, tables)
         changed = changed or wait is not answer.wait
-        found[shape] = ShapeRefusal(answer.scene, answer.scene, wait)
-    return found, Renewal(
-        changed, now if affordable else last.renewed_at, now + AGAIN if affordable < len(stale) else None
+        found[shape] = replace(answer, told_of=answer.scene, wait=wait)
+    return Renewal(
+        found, changed, now if affordable else last.renewed_at, now + AGAIN if affordable < len(stale) else None
     )
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.writes.plan import Plan, Telling
-from closeknit.scheduling.memo.entries import QueueEntry
+from closeknit.scheduling.queue.entries import QueueEntry
 
 # A write of words costs the API server and the operator some 5 ms of CPU, and comes back to every watch with the whole
 # job. The gang of another job that comes or goes takes some ten writes itself, which these do not outnumber.

@@ -9,7 +9,7 @@ from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.lifecycle.health.slow_path import may_detour
 from closeknit.lifecycle.verdict import Keep
-from closeknit.scheduling.memo.entries import QueueEntry
+from closeknit.scheduling.queue.entries import QueueEntry
 
 
 @dataclass(frozen=True, slots=True, eq=False)

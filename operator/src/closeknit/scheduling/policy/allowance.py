@@ -9,13 +9,25 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import JobKey, PendingReason
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.booking.job import weight_bytes
+from closeknit.cluster.booking.job import is_whole, weight_bytes
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.status.statuses import is_finished
-from closeknit.scheduling.memo.entries import NOTHING_WAITS, Allowances, Weighed
-from closeknit.scheduling.policy.order import queue_place
+from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
+from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.queue.entries import (
+    NOTHING_WAITS,
+    UNREAD,
+    Allowances,
+    Case,
+    Outcome,
+    Schedule,
+    Weighed,
+    is_same_order,
+    queue_place,
+)
+from closeknit.scheduling.queue.room import Room
 
 # 128 of the largest templates that no compression makes smaller, or 10,000 of usual ones; a sixteenth of the memory
 # that the chart gives the operator.
@@ -38,8 +50,19 @@ def needs_templates(job: TrainingJob) -> bool:
     return is_waiting(job) or (job.status.placement is not None and not is_finished(job))
 
 
-def allowances(cluster: Cluster, last: Allowances = NOTHING_WAITS) -> Allowances:
-    """Whose templates fit. `last` is what was found of other jobs at the same priorities: what stands costs little."""
+def readable(case: Case, _room: Room, walk: Walk) -> Outcome | None:
+    """A job whose templates are not kept: it waits behind those of its namespace that are, or is read again."""
+    if (words := walk.beyond.get(case.key)) is not None:
+        return Outcome(Wait(Refusal(WaitCause.REFUSED, PendingReason.QUOTA_EXCEEDED, words)))
+    return None if is_whole(case.job) or not needs_templates(case.job) else Outcome(UNREAD, is_settled=False)
+
+
+def allowances(cluster: Cluster, made: Schedule) -> Allowances:
+    """Whose templates fit. What stands of the decision `made` before costs little."""
+    is_known = is_same_order(cluster, made.cluster)
+    last = made.allowances if is_known else NOTHING_WAITS
+    if is_known and cluster.jobs is made.cluster.jobs and len(cluster.jobs) == len(last.weighed):
+        return last
     known = last.weighed.get
     weighed, sums = dict(last.weighed), Counter(last.sums)
     touched: set[str] = set()

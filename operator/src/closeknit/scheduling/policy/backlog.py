@@ -1,6 +1,7 @@
 """How many jobs wait for room that a large gang could leave to them, as their status says."""
 
 from collections import Counter
+from functools import cached_property
 from typing import NamedTuple, Self
 
 from closeknit.api.names import PendingReason
@@ -66,3 +67,23 @@ def backlog(cluster: Cluster) -> Backlog:
             and job.metadata.deletion_timestamp is None
         )
     )
+
+
+class Crowd:
+    """The backlog of one cluster, counted when it is first asked for."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[Contender, bool] = {}
+
+    @cached_property
+    def _backlog(self) -> Backlog:
+        return backlog(self._cluster)
+
+    def is_behind(self, job: TrainingJob) -> bool:
+        """Whether so many jobs wait for what this one would leave that it gives way to them."""
+        gang = contender(self._cluster, job)
+        known = self._known.get(gang)
+        if known is None:
+            known = self._known[gang] = self._backlog.is_crowded(gang)
+        return known

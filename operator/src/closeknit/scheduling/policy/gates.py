@@ -12,9 +12,12 @@ from closeknit.launch.template import check_template
 from closeknit.lifecycle.attempt.own_pods import is_own
 from closeknit.lifecycle.status.pauses import is_between, lingers_from, restart_at
 from closeknit.lifecycle.status.statuses import is_finished
-from closeknit.lifecycle.verdict import Refusal, WaitCause
+from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import SYSTEM_NAMESPACE, Answers, Refusing, Rejection
 from closeknit.scheduling.policy import supported
+from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.queue.entries import Case, Outcome, QueueEntry
+from closeknit.scheduling.queue.room import Room
 
 _SYSTEM_NAMESPACES = "kube-"  # how their names begin; in the operator's own its policy refuses
 
@@ -98,3 +101,22 @@ def _standing(job: TrainingJob, answers: Answers) -> Rejection | None:
     """The rejection of this very spec; after a change of the job it is asked again at once."""
     rejection = answers.rejection
     return rejection if rejection is not None and rejection.generation == job.metadata.generation else None
+
+
+def gated(case: Case, room: Room, walk: Walk) -> Outcome | None:
+    """A job that may have nothing now, or is to give up what it has."""
+    if isinstance(case, QueueEntry) and case.shape is not None:
+        return None  # it was asked with the very same, and came past this
+    is_booked = room.cluster.booking_of(case.key) is not None
+    refusal = gate(case.job, case.pods, case.answers, room.cluster, walk.now, case.volumes, is_booked=is_booked)
+    if refusal is None:
+        return None
+    is_settled = refusal.cause not in {WaitCause.LEFTOVERS, WaitCause.NUMBER_HELD}  # their nodes may die, and recover
+    return Outcome(Wait(refusal), until=refusal.until, is_settled=is_settled)
+
+
+def put_aside(case: Case, _room: Room, walk: Walk) -> Outcome | None:
+    """A job that has lost its turn: what stopped its last write may last."""
+    if case.key not in walk.memory.put_aside:
+        return None
+    return Outcome(Wait(Refusal(WaitCause.PUT_ASIDE)), is_settled=False)

@@ -3,6 +3,7 @@
 One that prefers none is kept in one machine where that has room for it: for a while it waits for one.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
@@ -59,3 +60,20 @@ def asked_again_at(until: datetime | None, away: datetime | None) -> datetime | 
     """When a refused job is to be asked again though nothing has changed: the patience that it waits for or an avoided
     node's time is over, whichever is sooner."""
     return min((moment for moment in (until, away) if moment is not None), default=None)
+
+
+class Patience:
+    """What jobs ask while they are patient, found once for each request of a walk."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._known: dict[Request, Request] = {}
+
+    def asked(self, asked: Request, cluster: Cluster, may_ask: Callable[[], bool]) -> Request | None:
+        """What the job asks while it is patient; None where that is not known, and `may_ask` says no."""
+        known = self._known.get(asked)
+        if known is None:
+            if not may_ask():
+                return None
+            known = self._known[asked] = patient(asked, cluster, self._tables) or asked
+        return known

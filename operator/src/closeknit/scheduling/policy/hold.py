@@ -1,4 +1,4 @@
-"""Whether a job could go on with the very GPUs that it holds, after its Pods have ended there."""
+"""A job that holds GPUs keeps them."""
 
 from datetime import datetime
 
@@ -9,8 +9,33 @@ from closeknit.cluster.node.node import Holder, HolderKind
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
 from closeknit.lifecycle.attempt.launched_gang import uuids
 from closeknit.lifecycle.attempt.shared_claims import shared_claims
+from closeknit.lifecycle.verdict import Keep
 from closeknit.placement.candidates.node_filter import admits
 from closeknit.placement.values.request import request
+from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.room import Room
+
+
+def held(case: Case, room: Room, walk: Walk) -> Outcome | None:
+    """A job that holds GPUs goes on holding them."""
+    booking = room.cluster.booking_of(case.key)
+    if booking is None:
+        return None
+    if case.key in walk.memory.busy:  # its Pods may come one by one, and nothing is done about them yet
+        return Outcome(Keep(booking), is_settled=False)
+    uid, attempt = case.job.metadata.uid, booking.attempt
+    there = {
+        booking.position(child)
+        for pod in case.pods
+        if pod.deletion_timestamp is None
+        and (child := pod.child) is not None
+        and child.attempt == attempt
+        and uid in pod.job_uids
+    }
+    if all(index in there or share.succeeded for index, share in enumerate(booking.shares)):
+        return Outcome(Keep(booking))
+    return Outcome(Keep(booking, is_fit_again(case.job, booking, room.cluster, walk.now)), is_settled=False)
 
 
 def is_fit_again(job: TrainingJob, held: Booking, cluster: Cluster, now: datetime) -> bool:

@@ -1,25 +1,38 @@
-"""What schedule remembers from one decision to the next, so that nothing is decided twice.
+"""The values of one decision that the next one remembers: a job and its verdict, a shape and its refusal.
 
-Everything is compared by identity: the Cluster shares what has not changed, so that what is the same object is asked
-once. None of it alters an answer; without it every job is asked anew, and the same comes out.
+All of them are compared by identity: the Cluster shares what has not changed, so that the same object is asked once.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import is_
 from typing import NamedTuple
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
-from closeknit.cluster.job_volumes import NO_VOLUMES, Volumes
+from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.pods.pod import Pod
-from closeknit.lifecycle.verdict import Book, Verdict, Wait, WaitCause
+from closeknit.lifecycle.verdict import Book, Refusal, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import Answers
 from closeknit.placement.values.request import Request
+from closeknit.scheduling.queue.room import Room
 
 QueuePlace = tuple[int, bool, str, str, str]
-"""Sorts as the queue: priority, age, namespace and name."""
+"""Sorts as the queue: highest priority first, then age, namespace and name."""
+NOT_ASKED = Wait(Refusal(WaitCause.NOT_ASKED))
+UNREAD = Wait(Refusal(WaitCause.NOT_ASKED))
+"""Not asked, since the job's templates are to be read first."""
+
+
+def queue_place(cluster: Cluster, job: TrainingJob) -> QueuePlace:
+    """Where the job stands in the queue.
+
+    A job without a creationTimestamp, which only a file can have, comes after those of its priority that have one.
+    """
+    created = job.metadata.creation_timestamp
+    return -cluster.priority(job), created is None, created or "", job.key.namespace, job.key.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +43,8 @@ class RequestShape:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class QueueEntry:
-    """One job, what it was last asked with, and what came of it."""
+class Case:
+    """One job, and what it is asked with beside the room."""
 
     key: JobKey
     uid: str
@@ -39,6 +52,14 @@ class QueueEntry:
     place: QueuePlace
     pods: tuple[Pod, ...]
     answers: Answers
+    volumes: Volumes
+    """What its volumes come to."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueueEntry(Case):
+    """A case, and what came of it."""
+
     verdict: Verdict
     shape: RequestShape | None = None
     """What it asks of placement; None where placement was not asked."""
@@ -48,8 +69,6 @@ class QueueEntry:
     """Whether the verdict depends on nothing but what is here, or on the answer to its shape."""
     scene: Cluster | None = None
     """Where it was refused by what nobody else is asked with: its own Pods of before as gone, or its Pods' size."""
-    volumes: Volumes = NO_VOLUMES
-    """What its volumes came to."""
 
     @property
     def is_refused(self) -> bool:
@@ -65,9 +84,9 @@ class QueueEntry:
 
 
 class Outcome:
-    """What came of one job."""
+    """What a policy makes of one job; `room` is what is left for the next one, None where that is the same."""
 
-    __slots__ = ("is_settled", "scene", "shape", "until", "verdict")
+    __slots__ = ("is_settled", "room", "scene", "shape", "until", "verdict")
 
     def __init__(
         self,
@@ -77,7 +96,9 @@ class Outcome:
         until: datetime | None = None,
         is_settled: bool = True,
         scene: Cluster | None = None,
+        room: Room | None = None,
     ) -> None:
+        self.room = room
         self.verdict = verdict
         self.shape = shape
         self.until = until
@@ -100,7 +121,9 @@ class ShapeRefusal:
     """A shape that did not fit, and the words for it."""
 
     scene: Cluster
-    """Where it was last asked; an equal scene gives the same answer."""
+    """Where it was last asked; the same scene gives the same answer."""
+    freed: Cluster
+    """`Room.freed` where it was asked: on this walk each room of the same gives the same answer."""
     told_of: Cluster
     """The scene that the words speak of."""
     wait: Wait
@@ -163,6 +186,20 @@ class Schedule(Mapping[JobKey, Verdict]):
         """Jobs that were given something."""
         return (entry.key for entry in self.entries if isinstance(entry.verdict, Book))
 
+    def of(self, entries: Sequence[QueueEntry], last: "Schedule") -> "Schedule":
+        """This schedule with these entries and the indexes over them, which are `last`'s where nothing is new."""
+        if len(entries) == len(last.entries) and all(map(is_, entries, last.entries)):
+            known = last.entries, last.by_key, last.shapes, last.giving_way
+        else:
+            shapes = {entry.shape for entry in entries if entry.shape is not None}
+            known = (
+                tuple(entries),
+                {entry.key: entry for entry in entries},
+                {shape.request: shape for shape in shapes},
+                frozenset(shape for shape in shapes if shape.request.gives_way),
+            )
+        return replace(self, entries=known[0], by_key=known[1], shapes=known[2], giving_way=known[3])
+
     def __getitem__(self, key: JobKey) -> Verdict:
         return self.by_key[key].verdict
 
@@ -177,3 +214,8 @@ def is_same_scene(one: Cluster, other: Cluster) -> bool:
     """Whether placement answers every request alike in both. It reads the forest and what joins the nodes; what else it
     reads of a node are words."""
     return one is other or (one.forest is other.forest and one.joins_like(other))
+
+
+def is_same_order(one: Cluster, other: Cluster) -> bool:
+    """Whether a job that is the same has the same place in the queues of both."""
+    return one.priorities is other.priorities and one.default_priority == other.default_priority

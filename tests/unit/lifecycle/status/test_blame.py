@@ -2,7 +2,7 @@
 
 from closeknit.api.names import EndReason
 from closeknit.cluster.pods.symptoms import Symptom
-from closeknit.lifecycle.blame import TABLE, Blame, Follows
+from closeknit.lifecycle.status.blame import TABLE, Blame, Follows
 from scenarios.blame import PAGE, page
 
 ENDS = {Follows.ELSEWHERE, Follows.OTHER_GPUS, Follows.ANEW, Follows.WAIT, Follows.END}

@@ -1,0 +1,123 @@
+"""What placement is asked on one walk: once per shape and room, within the namespace's budget of questions."""
+
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.verdict import Wait
+from closeknit.placement.gang.cache import Tables
+from closeknit.placement.place import can_place, place
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import Request
+from closeknit.scheduling.memo.question_budget import QuestionBudget, steps_of_selection, steps_of_words
+from closeknit.scheduling.memo.refusal_words import wait_for
+from closeknit.scheduling.queue.entries import (
+    NOT_ASKED,
+    Case,
+    Outcome,
+    QueueEntry,
+    QueuePlace,
+    RequestShape,
+    Schedule,
+    ShapeRefusal,
+)
+from closeknit.scheduling.queue.room import Room
+
+MANY_NODES = 512  # the words of a refusal on so many take a few milliseconds
+
+
+class Questions:
+    """Placement's answers to this walk and to the last one.
+
+    Invariant: a refusal is used again only in a Room where placement would give it again: one of its `scene`, or on
+    this walk one of its `freed`.
+    """
+
+    def __init__(self, last: Schedule, tables: Tables, budget: QuestionBudget) -> None:
+        self.last = last
+        """The last decision."""
+        self.refused: dict[RequestShape, ShapeRefusal] = {}
+        """Of this walk."""
+        self.left: dict[RequestShape, ShapeRefusal] = {}
+        """What is known of shapes that were not asked."""
+        self.budget = budget
+        self._tables = tables
+        self._shapes = dict(last.shapes)
+        self._fits: dict[RequestShape, Cluster] = {}
+
+    def shape(self, asked: Request) -> RequestShape:
+        """The one object for all jobs that ask this."""
+        return self._shapes.setdefault(asked, RequestShape(asked))
+
+    def refusal(self, shape: RequestShape, room: Room) -> Wait | None:
+        """The refusal of the shape that is known to stand in this room; None where it is to be asked."""
+        found = self.refused.get(shape)
+        if found is not None and found.freed is room.freed:
+            return found.wait
+        before = self.last.refused.get(shape)
+        if before is None or before.scene is not room.scene:
+            return None
+        self.refused[shape] = ShapeRefusal(room.scene, room.freed, before.told_of, before.wait)
+        return before.wait
+
+    def fits(self, shape: RequestShape, room: Room) -> bool:
+        """Whether the shape is known to fit into this room: it was found for a job that did not take it."""
+        return self._fits.get(shape) is room.scene
+
+    def left_free(self, shape: RequestShape, room: Room) -> None:
+        """The shape fits into this room, and its job does not take it."""
+        self._fits[shape] = room.scene
+
+    def may_select(self, asked: Request, place: QueuePlace, cluster: Cluster) -> bool:
+        """Whether the budget allows one question of an empty cluster."""
+        return self.budget.take(place, 1 + self._steps_of_selection(cluster, asked))
+
+    def may_ask(self, shape: RequestShape, place: QueuePlace, room: Room, alone: Cluster) -> bool:
+        """Whether the shape is known, or may be asked on the cluster `alone` within the budget of the job's
+        namespace."""
+        is_alone = alone is not room.cluster
+        if not is_alone and (self.fits(shape, room) or self.refusal(shape, room) is not None):
+            return True
+        is_known = shape in self.last.refused and not is_alone
+        steps = 1 if is_known else steps_of_words(len(alone.nodes))
+        return self.budget.take(place, steps + self._steps_of_selection(alone, shape.request))
+
+    def not_asked(self, shape: RequestShape | None) -> Outcome:
+        """The outcome where the budget is used up; what was said of the shape before is kept."""
+        if shape is not None and (before := self.last.refused.get(shape)) is not None:
+            self.left[shape] = before
+        return Outcome(NOT_ASKED, shape, is_settled=False)
+
+    def answer(self, shape: RequestShape, room: Room) -> Placement | Wait:
+        """What the shape gets now. Whether it fits costs little, the words of its refusal much: they are kept."""
+        if (known := self.refusal(shape, room)) is not None:
+            return known
+        before = self.last.refused.get(shape)
+        if before is not None and not can_place(room.cluster, shape.request, self._tables):
+            self.refused[shape] = ShapeRefusal(room.scene, room.freed, before.told_of, before.wait)
+            return before.wait
+        answer = place(room.cluster, shape.request, self._tables)
+        if isinstance(answer, Placement):
+            return answer
+        self.refused[shape] = found = ShapeRefusal(room.scene, room.freed, room.scene, wait_for(answer))
+        return found.wait
+
+    def answer_alone(self, shape: RequestShape, alone: Cluster, case: Case) -> Placement | Wait:
+        """What the shape gets where the own Pods of one job count as gone.
+
+        On a large cluster the words of a refusal are kept while it stays one: such Pods are gone soon.
+        """
+        if isinstance(case, QueueEntry) and isinstance(case.verdict, Wait) and len(alone.nodes) > MANY_NODES:
+            is_known = case.scene is not None and case.shape is shape and case.is_refused
+            if is_known and not can_place(alone, shape.request, self._tables):
+                return case.verdict
+        answer = place(alone, shape.request, self._tables)
+        return answer if isinstance(answer, Placement) else wait_for(answer)
+
+    def placed(self, asked: Request, cluster: Cluster) -> Placement | None:
+        """Where this fits, asked outside of the budget; None where it does not."""
+        found = place(cluster, asked, self._tables) if can_place(cluster, asked, self._tables) else None
+        return found if isinstance(found, Placement) else None
+
+    def _steps_of_selection(self, cluster: Cluster, asked: Request) -> int:
+        """What it costs to look for the nodes that are selected, where they are not at hand."""
+        if self._tables.knows_selection(cluster, asked):
+            return 0
+        return steps_of_selection(len(cluster.nodes), asked.requirements)

@@ -1,0 +1,161 @@
+"""Which verdicts of the last decision stand: those whose inputs and whose answer of placement are what they were."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from closeknit.api.names import JobKey
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.job_volumes import NO_VOLUMES
+from closeknit.lifecycle.verdict import Keep
+from closeknit.lifecycle.writes.answers import NOTHING
+from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.memo.questions import Questions
+from closeknit.scheduling.queue.entries import (
+    NOT_ASKED,
+    UNREAD,
+    Case,
+    Outcome,
+    QueueEntry,
+    QueuePlace,
+    is_same_order,
+    queue_place,
+)
+from closeknit.scheduling.queue.room import Room
+
+
+class Standing:
+    """The jobs in queue order, and what the last decision said of those that are asked with the very same.
+
+    `scene` is that of the first room: while `Room.freed` is the same, no verdict of this walk has freed anything.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        memory: Memory,
+        now: datetime,
+        questions: Questions,
+        scene: Cluster,
+        is_crowded: Callable[[TrainingJob], bool],
+        beyond: Mapping[JobKey, str],
+    ) -> None:
+        """`beyond`: `Allowances.beyond` of now."""
+        self._cluster = cluster
+        self._memory = memory
+        self._now = now
+        self._questions = questions
+        self._is_crowded = is_crowded
+        self._last = last = questions.last
+        self._scene = scene
+        has_last = memory.schedule is not None
+        self._are_volumes_same = has_last and cluster.has_volumes_like(last.cluster)
+        self._are_pods_same = has_last and cluster.pods is last.cluster.pods
+        # What is free for one job alone rests on its claims, too, and the size of its Pods on all of their nodes.
+        self._are_views_same = cluster.nodes is last.cluster.nodes and cluster.claims is last.cluster.claims
+        before = last.allowances.beyond
+        changed = () if beyond is before else (*beyond, *before)
+        self._moved = frozenset(key for key in changed if beyond.get(key) != before.get(key))
+        """Jobs whose templates came to be kept, or are no longer, or of which other words are told for that."""
+        self._queue = iter(self._in_order())
+
+    def next_case(self, room: Room, passed: list[QueueEntry]) -> Case | None:
+        """The next job that is to be decided in this room; None where there is none. Those before it, whose verdicts
+        stand, are added to `passed`. A QueueEntry is a job that is asked with what it was asked with the last time."""
+        # Hardly anything changes between two decisions: what stands is passed over at a third of a microsecond each.
+        answers_of, pods_of = self._memory.answers.get, self._cluster.pods_by_job.get
+        busy, put_aside, now = self._memory.busy, self._memory.put_aside, self._now
+        are_same, volumes_are_same, giving_way = self._are_pods_same, self._are_volumes_same, self._last.giving_way
+        has_freed, moved = room.freed is not self._scene, self._moved
+        refusal = self._questions.refusal
+        for known in self._queue:
+            if not isinstance(known, QueueEntry):
+                return known
+            key, shape = known.key, known.shape
+            answers = answers_of(known.uid, NOTHING)
+            if has_freed and isinstance(known.verdict, Keep) and room.cluster.booking_of(key) is None:
+                return self._case(key, known.job, known.place)  # a job before it was given what this one held
+            is_busy = bool(busy) and key in busy and key not in put_aside
+            if is_busy and answers is known.answers and isinstance(known.verdict, Keep) and known.verdict.is_fit:
+                pods = known.pods if are_same else pods_of(key, ())
+                passed.append(known if pods is known.pods else replace(known, pods=pods, is_settled=False))
+                continue
+            is_same = (
+                answers is known.answers
+                and (known.until is None or now < known.until)
+                and not (put_aside and key in put_aside)
+                and not (moved and key in moved)
+                and (shape not in giving_way or self._is_crowded(known.job))
+                and (volumes_are_same or self._has_same_volumes(known))
+                and (are_same or (pods := pods_of(key, ())) is known.pods or pods == known.pods)
+            )
+            if not is_same:
+                return self._case(key, known.job, known.place)
+            is_answered = known.is_settled and (shape is None or refusal(shape, room) is known.verdict)
+            if is_answered or (known.scene is not None and known.scene is room.scene and self._are_views_same):
+                passed.append(known)
+            else:
+                return known
+        return None
+
+    def _case(self, key: JobKey, job: TrainingJob, place: QueuePlace) -> Case:
+        uid = job.metadata.uid or ""
+        pods = self._cluster.pods_by_job.get(key, ())
+        volumes = self._cluster.volumes_of(job)
+        return Case(key, uid, job, place, pods, self._memory.answers.get(uid, NOTHING), volumes)
+
+    def _has_same_volumes(self, known: QueueEntry) -> bool:
+        """Whether the volumes of a job that has not changed come to what they did; a job without any costs nothing."""
+        if known.volumes is NO_VOLUMES or self._cluster.volumes_stand(known.volumes):
+            return True
+        return self._cluster.volumes_of(known.job) == known.volumes
+
+    def _in_order(self) -> Iterable[Case]:
+        """All jobs in queue order: the entry of the last decision of each that has not changed, nor its place."""
+        cluster, last = self._cluster, self._last
+        are_priorities_same = is_same_order(cluster, last.cluster)
+        if are_priorities_same and cluster.jobs is last.cluster.jobs and len(cluster.jobs) == len(last.entries):
+            return last.entries
+        known_of = last.by_key.get
+        found: list[Case] = []
+        is_ordered = are_priorities_same and len(cluster.jobs) == len(last.entries)
+        changed: dict[JobKey, Case] = {}
+        for key, job in cluster.jobs.items():
+            known = known_of(key)
+            if known is not None and known.job is job and are_priorities_same:
+                found.append(known)
+                continue
+            changed[key] = case = self._case(key, job, queue_place(cluster, job))
+            is_ordered = is_ordered and known is not None and known.place == case.place
+            found.append(case)
+        if is_ordered:
+            return [changed.get(known.key, known) for known in last.entries]
+        return sorted(found, key=_place)
+
+
+def _place(case: Case) -> QueuePlace:
+    return case.place
+
+
+def noted(case: Case, outcome: Outcome) -> QueueEntry:
+    """The outcome as it is remembered: the very entry of the last decision where it is no news."""
+    if isinstance(case, QueueEntry):
+        if (outcome.verdict is NOT_ASKED or outcome.verdict is UNREAD) and case.is_refused:
+            return case  # it depends on the answer to its shape, which is not that of this scene: it is asked again
+        if outcome.is_as(case):
+            return case
+    return QueueEntry(
+        case.key,
+        case.uid,
+        case.job,
+        case.place,
+        case.pods,
+        case.answers,
+        case.volumes,
+        outcome.verdict,
+        outcome.shape,
+        outcome.until,
+        outcome.is_settled,
+        outcome.scene,
+    )

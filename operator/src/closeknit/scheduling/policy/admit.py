@@ -1,0 +1,138 @@
+"""A job that holds nothing gets what placement finds for it, or waits."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from closeknit.api.affinity import NodeAffinity
+from closeknit.api.names import PendingReason
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.attempt.avoided_nodes import AvoidedNodes, avoided_nodes
+from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
+from closeknit.lifecycle.attempt.own_pods import taken
+from closeknit.lifecycle.book import assumed, too_large, too_many
+from closeknit.lifecycle.status.preference import patient_until
+from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
+from closeknit.lifecycle.writes.answers import taken_words
+from closeknit.placement.candidates.node_filter import meets
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import NOBODY, Request, request
+from closeknit.scheduling.policy.patience import asked_again_at
+from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.queue.entries import NOT_ASKED, Case, Outcome, QueueEntry, RequestShape
+from closeknit.scheduling.queue.room import Room
+
+
+def admit(case: Case, room: Room, walk: Walk) -> Outcome:
+    """The GPUs that the job gets now, or why it gets none."""
+    job, questions = case.job, walk.questions
+    may_be_refused = walk.probation.may_be_refused(job, case.answers)
+    away = avoided_nodes(job, room.cluster, walk.now)
+    patience = patient_until(job, walk.now)
+    is_kept_whole = patience is not None and job.spec.topology.fabric.preferred is None
+    known = case.shape if isinstance(case, QueueEntry) else None
+    shape = known
+    if shape is None or shape.request.avoided != away.nodes or patience is not None:
+        shape = _shape(case, room, walk, away, is_patient=patience is not None and not is_kept_whole)
+    if shape is None:
+        return questions.not_asked(known)
+    alone = with_own_gpus_free(job, case.pods, room.cluster).without(away.devices)
+    if (put_off := _put_off(case, room, walk, shape, alone, is_trial=may_be_refused)) is not None:
+        return put_off
+    answer = _answer(case, room, walk, shape, alone)
+    if is_kept_whole and isinstance(answer, Placement) and len(answer.shares) > 1:  # only then it is a question
+        shape = _shape(case, room, walk, away, is_patient=True)
+        if shape is None or not questions.may_ask(shape, case.place, room, alone):
+            return questions.not_asked(shape)
+        answer = _answer(case, room, walk, shape, alone)
+    if isinstance(answer, Wait):
+        if room.is_trial and (may_be_refused or job.status.pending is not None):
+            # It would be told so, and otherwise a moment later: two writes with each try of another job.
+            return Outcome(NOT_ASKED, shape, is_settled=False)
+        is_waiting = shape.request.patient_level is not None  # whatever it is refused for, now or in newer words
+        again = asked_again_at(patience if is_waiting else None, away.until)
+        # What is left of it may come to count as free for it alone, on a node that recovers.
+        has_left = bool(case.pods or room.cluster.claims_of(case.key))
+        scene = None if alone is room.cluster else room.scene
+        return Outcome(answer, shape, until=again, is_settled=not (has_left or away.until), scene=scene)
+    answer = _in_one(shape.request, answer, case.volumes.choices, alone, walk)
+    if (refusal := walk.probation.refusal(job, case.answers, is_trial=may_be_refused)) is not None:
+        if alone is room.cluster:
+            questions.left_free(shape, room)
+        return Outcome(Wait(refusal), shape, until=refusal.until, is_settled=False)
+    again = asked_again_at(patience, away.until)
+    if (cannot := _cannot_be_made(case, answer, shape, again, room)) is not None:
+        return cannot
+    booked = room.less(room.cluster.with_job(assumed(job, answer)), is_trial=may_be_refused)
+    return Outcome(Book(answer), shape, is_settled=False, room=booked)
+
+
+def _shape(case: Case, room: Room, walk: Walk, away: AvoidedNodes, *, is_patient: bool) -> RequestShape | None:
+    """What the job asks. Whether patience gains it anything is a question of its own, within the budget: None where
+    that is not asked now."""
+    asked: Request = replace(request(NOBODY, case.job.spec, case.volumes.required), avoided=away.nodes)
+    if is_patient:
+        may_ask = walk.questions.may_select
+        waiting = walk.patience.asked(asked, room.cluster, lambda: may_ask(asked, case.place, room.cluster))
+        if waiting is None:
+            return None
+        if not waiting.gives_way or walk.crowd.is_behind(case.job):
+            asked = waiting
+    return walk.questions.shape(asked)
+
+
+def _put_off(
+    case: Case, room: Room, walk: Walk, shape: RequestShape, alone: Cluster, *, is_trial: bool
+) -> Outcome | None:
+    """What becomes of a job that placement is not asked about. Of one that would only be tried, it is not where there
+    is room, as for others that ask alike, or where the budget is used up and it was told nothing yet."""
+    questions, job = walk.questions, case.job
+    may_be_asked = questions.may_ask(shape, case.place, room, alone)
+    is_fitting = questions.fits(shape, room)
+    if alone is room.cluster and (is_fitting or not (may_be_asked or job.status.pending)):
+        refusal = walk.probation.refusal(job, case.answers, is_trial=is_trial)
+        if refusal is not None and (is_fitting or refusal.reason is not None):
+            return Outcome(Wait(refusal), shape, until=refusal.until, is_settled=False)
+    return None if may_be_asked else questions.not_asked(shape)
+
+
+def _in_one(
+    asked: Request, answer: Placement, choices: Sequence[NodeAffinity], alone: Cluster, walk: Walk
+) -> Placement:
+    """The placement, or where its nodes could not all have the same volume one whose nodes can, if there is any."""
+    views = [alone.nodes[share.node] for share in answer.shares]
+    if (
+        not choices
+        or len(views) == 1
+        or any(all(meets(view.name, view.labels, choice) for view in views) for choice in choices)
+    ):
+        return answer
+    each = (walk.questions.placed(replace(asked, volumes=asked.volumes | {choice}), alone) for choice in choices)
+    return next((found for found in each if found is not None), answer)
+
+
+def _answer(case: Case, room: Room, walk: Walk, shape: RequestShape, alone: Cluster) -> Placement | Wait:
+    """What the shape gets on the cluster where the job's own Pods count as gone."""
+    if alone is room.cluster:
+        return walk.questions.answer(shape, room)
+    return walk.questions.answer_alone(shape, alone, case)
+
+
+def _cannot_be_made(
+    case: Case, placement: Placement, shape: RequestShape, again: datetime | None, room: Room
+) -> Outcome | None:
+    """What keeps a gang that fits from being made or from starting; None where nothing is known to. `again` is when it
+    may ask for something else."""
+    job = case.job
+    holder = taken(job, job.status.attempt or 1, len(placement.shares), room.cluster)
+    if holder is not None:
+        words = taken_words(f"{holder.kind} {job.key.namespace}/{holder.name}", holder.owner)
+        refusal = Refusal(WaitCause.REFUSED, PendingReason.NAME_CONFLICT, words)
+        return Outcome(Wait(refusal), shape, is_settled=False)
+    if (too_much := too_large(job, placement, room.cluster)) is not None:
+        refusal = Refusal(WaitCause.REFUSED, PendingReason.NOT_SUPPORTED, too_much)
+    elif (lacking := too_many(job, placement, case.volumes)) is not None:
+        refusal = Refusal(WaitCause.REFUSED, PendingReason.VOLUME_UNAVAILABLE, lacking)
+    else:
+        return None
+    return Outcome(Wait(refusal), shape, until=again, is_settled=False, scene=room.scene)

@@ -1,0 +1,92 @@
+"""A verdict may free what others hold, and memory still alters none: random lives with a policy that preempts."""
+
+from dataclasses import replace
+
+import pytest
+
+from closeknit.api.names import JobKey
+from closeknit.lifecycle.verdict import Book
+from closeknit.placement.gang.cache import Tables
+from closeknit.scheduling.memo.memory import Memory
+from closeknit.scheduling.policy.admit import admit
+from closeknit.scheduling.policy.allowance import readable
+from closeknit.scheduling.policy.gates import gated, put_aside
+from closeknit.scheduling.policy.hold import held
+from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.queue.entries import Case, Outcome, Schedule, queue_place
+from closeknit.scheduling.queue.room import Room
+from closeknit.scheduling.schedule import schedule
+from unit.scheduling.test_incremental import Life, essence
+
+STEPS = 40
+
+
+class Preempting:
+    """A policy for tests: a job of high priority that does not fit takes the place of all jobs behind it, where it then
+    fits."""
+
+    def __init__(self) -> None:
+        self.freed = 0
+
+    def __call__(self, case: Case, room: Room, walk: Walk) -> Outcome | None:
+        if case.job.spec.priority_class_name != "high" or room.cluster.booking_of(case.key) is not None:
+            return None
+        if isinstance(admit(case, room, walk).verdict, Book):
+            return None
+        cluster = room.cluster
+        for key, job in walk.cluster.jobs.items():
+            if cluster.booking_of(key) is not None and queue_place(cluster, job) > case.place:
+                status = job.status.model_copy(update={"placement": None})
+                cluster = cluster.with_job(job.model_copy(update={"status": status}))
+        if cluster is room.cluster:
+            return None
+        found = admit(case, room.more(cluster), walk)
+        if not isinstance(found.verdict, Book):
+            return None
+        self.freed += 1
+        return found
+
+
+class Preempted(Life):
+    """A life in which verdicts free; what is written is what the operator's own policies say."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.policy = Preempting()
+        self.remembered: Schedule | None = None
+
+    def step(self) -> None:
+        """Half of the jobs that come are of high priority, and find the cluster full."""
+        if self.chance.random() < 0.5:
+            self.made += 1
+            spec = {"gpus": self.chance.choice((4, 8, 16))}
+            self.submit(f"job-{self.made:03d}", spec | self.chance.choice(({}, {"priorityClassName": "high"})))
+        super().step()
+
+    def decide(
+        self, busy: frozenset[JobKey] = frozenset(), *, aside: frozenset[JobKey] = frozenset(), written: float = 1
+    ) -> None:
+        super().decide(busy, aside=aside, written=written)
+        policies = (readable, gated, self.policy, held, put_aside, admit)
+        memory = Memory(self.story.answers, busy, aside, is_rationed=False)
+        remembering = replace(memory, schedule=self.remembered)
+        fresh = schedule(self.cluster, Tables(), memory, self.story.now, policies)
+        found = schedule(self.cluster, self.tables, remembering, self.story.now, policies)
+        assert essence(map(_kind, found.values())) == essence(map(_kind, fresh.values()))
+        self.remembered = found
+
+
+def _kind(verdict: object) -> object:
+    """The verdict; of one that waits, that it does: words may lag behind numbers."""
+    return verdict if isinstance(verdict, Book) else type(verdict).__name__
+
+
+@pytest.mark.parametrize("seeds", [range(1, 7), pytest.param(range(7, 200), marks=pytest.mark.long)], ids=["", "long"])
+def test_memory_alters_no_verdict_where_verdicts_free(seeds: range) -> None:
+    freed = 0
+    for seed in seeds:
+        life = Preempted(seed)
+        for _ in range(STEPS):
+            life.step()
+        freed += life.policy.freed
+    assert freed > 10
