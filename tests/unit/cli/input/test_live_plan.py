@@ -32,12 +32,14 @@ class Cluster:
     says: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """What it answers to the objects of a kind, one after another; else it takes them."""
     made: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    lacks: tuple[str, ...] = ("resourceslices", "resourceclaims", "deviceclasses")
+    """Kinds that it does not serve."""
 
     async def answer(self, request: web.Request) -> web.Response:
         plural = request.path.rpartition("/")[2]
         if request.method == "GET":
             items = [each for each in OBJECTS if PLURALS.get(each["kind"], f"{each['kind'].lower()}s") == plural]
-            if plural in ("resourceslices", "resourceclaims", "deviceclasses"):
+            if plural in self.lacks:
                 return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
             if plural == "pods" and "closeknit.dev/job" in request.query.get("labelSelector", "").split(","):
                 items = []
@@ -145,3 +147,13 @@ def test_who_may_not_look_is_told_so(tmp_path: Path) -> None:
 
     with pytest.raises(NotThere, match="cannot ask the cluster: nodes is forbidden"):
         planned(Blind(), tmp_path)
+
+
+def test_what_serves_no_nodes_is_no_cluster_without_gpus(tmp_path: Path) -> None:
+    """So a way to another server, or to another path of it, shows: an ingress answers 404 to everything."""
+    with pytest.raises(NotThere, match="serves no Nodes, as every API server does: is its URL"):
+        planned(Cluster(lacks=("nodes", "pods", "nodetopologies", "trainingjobs")), tmp_path)
+    ours = ("nodetopologies", "clustertopologies", "trainingjobs")
+    answer = planned(Cluster(lacks=ours), tmp_path)
+    assert isinstance(answer, Refused)
+    assert "no node agent has measured a GPU here" in answer.pending.message

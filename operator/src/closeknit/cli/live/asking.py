@@ -25,6 +25,7 @@ from closeknit.kube.http.http_api import HttpApi
 from closeknit.launch.manifests.pod_manifest import pods
 
 NOT_LOOKED_FOR = "whether the images, claims, ConfigMaps and Secrets that its Pods name are there"
+NO_CLUSTER = "the server of the kubeconfig serves no Nodes, as every API server does: is its URL that of a cluster?"
 _ADDED = "IPC_LOCK"
 
 
@@ -73,14 +74,16 @@ async def all_of(api: HttpApi, kind: Kind, field_selector: str | None = None) ->
 async def plan(file: Path, reach: Reach, clock: datetime) -> Placed | PlanRefused:
     """The decision on the job of a file in a running cluster, which is also asked whether it would take the job and one
     Pod of each role. Raises BadInput and NotThere."""
-    async with asking(reach, missing="the cluster does not serve what a plan is made from") as api:
+    async with asking(reach, missing=NO_CLUSTER) as api:
         written = cluster_file.training_job(file, reach.namespace)
         if written.job.metadata.namespace is None:
             written = written.inside(api.namespace)
         found: list[ClusterObject] = []
         for kind in KINDS:
-            # A kind of a newer Kubernetes, which roles leave out, or ours where closeknit is not installed.
-            with suppress(NotFound, *((Forbidden,) if kind.older_versions else ())):
+            # A kind of a newer Kubernetes, which roles leave out, or ours where closeknit is not installed. Whoever
+            # serves no Nodes is no API server, and tells nothing of GPUs.
+            may_lack = (NotFound,) if kind.group else ()
+            with suppress(*may_lack, *((Forbidden,) if kind.older_versions else ())):
                 found += [each async for each in all_of(api, kind) if each is not None]
         sitting = decided(written.job, found, clock, is_live=True)
         if isinstance(sitting, PlanRefused):
