@@ -103,6 +103,8 @@ BAD = [
     ("too many GPUs", f"{HEADER}\n0,60,70000\n", "trace:2: column gpus: is 70000; should be less than or equal to"),
     ("absurdly many", f"{HEADER}\n0,60,{'9' * 5000}\n", "trace:2: column gpus: is '9999"),
     ("one and a half", f"{HEADER}\n0,60,1.5\n", "trace:2: column gpus: is 1.5; expected a whole number, or a part of"),
+    ("no quantity", f"{HEADER},memory\n0,60,8,16 GB\n", "trace:2: column memory: is '16 GB'; expected a quantity such"),
+    ("less than no CPU", f"{HEADER},cpu\n0,60,8,-4\n", "trace:2: column cpu: is '-4'; expected a quantity such as 4"),
     ("a wrong word", f"{HEADER},nvlink\n0,60,8,Yes\n", "trace:2: column nvlink: is 'Yes'; should be 'Required', "),
     ("half a group", f"{HEADER},tensor\n0,60,8,1.5\n", "trace:2: column tensor: is 1.5; should be a valid integer"),
     (

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 from pydantic import ValidationError
 
+from closeknit.api.quantity import quantity
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.api.wire import FieldError
 from closeknit.cli.input.bad_input import BadInput
@@ -181,7 +182,7 @@ def _spec(place: _Place, gpus: int, asked: _Row) -> TrainingJobSpec:
     """What the columns ask for. Objects are shared by all jobs that ask alike."""
     requests = {resource: asked[resource] for resource in _OF_EACH_POD if resource in asked}
     for resource, amount in requests.items():
-        if not isinstance(amount, str | int) or isinstance(amount, bool):
+        if not _is_quantity(amount):
             raise place.bad(resource, f"{shown(amount)}; expected a quantity such as 4 or 16Gi")
     container = {"name": "trainer", "image": "simulated", "resources": {"requests": requests}}
     body: dict[str, Any] = {"gpus": gpus, "template": {"spec": {"containers": [container]}}}
@@ -199,6 +200,17 @@ def _spec(place: _Place, gpus: int, asked: _Row) -> TrainingJobSpec:
     if isinstance(rule, FieldError):
         raise place.bad(_column(tuple(rule.field.split("."))), rule.message)
     raise place.bad(_column(fault["loc"]), f"{shown(fault['input'])}; {expected(fault)}")
+
+
+def _is_quantity(amount: object) -> bool:
+    """Whether it is an amount of a resource: of a template that a job has the API server would say so."""
+    if not isinstance(amount, str | int) or isinstance(amount, bool):
+        return False
+    try:
+        quantity(amount)
+    except ValueError:
+        return False
+    return True
 
 
 def _column(way: tuple[str | int, ...]) -> str:
