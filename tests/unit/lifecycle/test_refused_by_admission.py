@@ -22,6 +22,7 @@ def test_the_names_and_words_that_are_read_are_those_of_the_chart() -> None:
     [
         (f"{DENIES}a Pod of the operator goes through the default scheduler", Symptom.CHANGED_ON_THE_WAY),
         (f"{DENIES}{FENCED_NAMESPACES} (kube-...) nor in its own", Symptom.SYSTEM_NAMESPACE),
+        ("unable to create new content in namespace team-b because it is being terminated", Symptom.NAMESPACE_GOING),
         ("ValidatingAdmissionPolicy 'no-latest' denied request: use no latest", Symptom.POD_DENIED),
         ('admission webhook "validate.kyverno.svc-fail" denied the request: no', Symptom.POD_DENIED),
         ('violates PodSecurity "restricted:latest": host namespaces', Symptom.POD_DENIED),
@@ -132,3 +133,16 @@ def test_a_namespace_that_has_no_account_is_told_so_and_holds_no_gpus() -> None:
     assert status.pending is not None
     assert (status.pending.reason, status.placement) == ("TemplateInvalid", None)
     assert "create that ServiceAccount in namespace team-b, or have an administrator" in status.pending.message
+
+
+def test_a_namespace_that_is_being_deleted_is_no_fault_of_a_template() -> None:
+    story = Story(*plugin_node("gpu-1"), training_job(spec={"gpus": 8}))
+    words = "unable to create new content in namespace team-b because it is being terminated"
+    story.forbidden["train-a1-worker-00000"] = words
+    story.settle()
+    pending = story.status().pending
+    assert pending is not None
+    assert (pending.reason, pending.message) == (
+        "NamespaceNotServed",
+        "namespace team-b is being deleted and takes nothing new; create the job in another namespace",
+    )

@@ -155,5 +155,5 @@ def test_what_serves_no_nodes_is_no_cluster_without_gpus(tmp_path: Path) -> None
         planned(Cluster(lacks=("nodes", "pods", "nodetopologies", "trainingjobs")), tmp_path)
     ours = ("nodetopologies", "clustertopologies", "trainingjobs")
     answer = planned(Cluster(lacks=ours), tmp_path)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, PlanRefused)
     assert "no node agent has measured a GPU here" in answer.pending.message

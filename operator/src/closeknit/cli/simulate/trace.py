@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 from pydantic import ValidationError
 
-from closeknit.api.quantity import quantity
+from closeknit.api.text.quantity import quantity
 from closeknit.api.trainingjob import TrainingJobSpec
 from closeknit.api.wire import FieldError
 from closeknit.cli.input.bad_input import BadInput

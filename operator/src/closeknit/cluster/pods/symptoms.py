@@ -98,6 +98,7 @@ class Symptom(Enum):
         "a webhook of the site does not answer, or the API server fails each time",
     )
     SYSTEM_NAMESPACE = (SymptomSource.API_SERVER, "the namespace is Kubernetes' or the operator's own")
+    NAMESPACE_GOING = (SymptomSource.API_SERVER, "the namespace is being deleted")
     OBJECT_INVALID = (SymptomSource.API_SERVER, "what is made of the template is no valid object")
     QUOTA_USED_UP = (SymptomSource.API_SERVER, "the whole gang is more than is left of a ResourceQuota")
     NAME_TAKEN = (SymptomSource.API_SERVER, "somebody else's object has a name that the job needs")
@@ -318,6 +319,8 @@ FENCED_NAMESPACES = "the operator works neither in the namespaces of Kubernetes"
 def of_denial(message: str) -> Symptom:
     """What admission says of a Pod. The operator sends nothing that its own policy refuses: a template was judged by
     the same lists when its job was created."""
+    if "in namespace" in message and "because it is being terminated" in message:  # NamespaceLifecycle, 1.20 to 1.36
+        return Symptom.NAMESPACE_GOING
     if f"ValidatingAdmissionPolicy '{FENCE}'" not in message:
         return Symptom.POD_DENIED
     return Symptom.SYSTEM_NAMESPACE if FENCED_NAMESPACES in message else Symptom.CHANGED_ON_THE_WAY

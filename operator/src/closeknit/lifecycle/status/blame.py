@@ -153,6 +153,7 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.CHANGED_ON_THE_WAY: Row(Blame.SITE, Follows.WAIT, PendingReason.CHANGED_ON_THE_WAY),
         Symptom.NOT_ANSWERED: Row(Blame.SITE, Follows.WAIT, PendingReason.ADMISSION_UNAVAILABLE, NOT_ANSWERED_AFTER),
         Symptom.SYSTEM_NAMESPACE: Row(Blame.JOB, Follows.WAIT, PendingReason.NAMESPACE_NOT_SERVED),
+        Symptom.NAMESPACE_GOING: Row(Blame.NOBODY, Follows.WAIT, PendingReason.NAMESPACE_NOT_SERVED),
         Symptom.OBJECT_INVALID: Row(Blame.JOB, Follows.WAIT, PendingReason.TEMPLATE_INVALID),
         Symptom.QUOTA_USED_UP: Row(Blame.OBJECT, Follows.WAIT, PendingReason.QUOTA_EXCEEDED),
         Symptom.NAME_TAKEN: Row(Blame.OBJECT, Follows.WAIT, PendingReason.NAME_CONFLICT),

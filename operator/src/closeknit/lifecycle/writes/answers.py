@@ -4,7 +4,7 @@ Answers are held in the process's memory only and are never the truth: after a r
 are asked again, and the same is decided. `after` is the one place that learns.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -342,6 +342,22 @@ def _symptom(refused: _Refusal) -> Symptom:
             return Symptom.OBJECT_INVALID
 
 
+_DENIED: Mapping[Symptom, str] = {
+    Symptom.NAMESPACE_GOING: (
+        "namespace {namespace} is being deleted and takes nothing new; create the job in another namespace"
+    ),
+    Symptom.ACCOUNT_NOT_THERE: (
+        "the API server refuses {title}: {message}; create that ServiceAccount in namespace {namespace}, or have an "
+        "administrator see why Kubernetes does not"
+    ),
+    Symptom.NOT_ANSWERED: (
+        "the API server cannot make {title}: {message}; have an administrator see to the webhook, or to whatever else "
+        "it names; the job holds nothing, and is tried again from time to time"
+    ),
+}
+"""What to tell of a denial that is the template's fault in nothing."""
+
+
 def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
     """What to tell of a refusal: what was refused, why, and what to do."""
     namespace = plan.job.namespace
@@ -365,16 +381,8 @@ def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
             "webhook of the site changes Pods on their way, and an administrator is to leave out of it what bears the "
             f"label {JOB_LABEL}"
         )
-    if symptom is Symptom.ACCOUNT_NOT_THERE:
-        return (
-            f"the API server refuses {title}: {refused.denial.message}; create that ServiceAccount in namespace "
-            f"{namespace}, or have an administrator see why Kubernetes does not"
-        )
-    if symptom is Symptom.NOT_ANSWERED:
-        return (
-            f"the API server cannot make {title}: {refused.denial.message}; have an administrator see to the webhook, "
-            "or to whatever else it names; the job holds nothing, and is tried again from time to time"
-        )
+    if words_of := _DENIED.get(symptom):
+        return words_of.format(title=title, message=refused.denial.message, namespace=namespace)
     said = f"the API server refuses {title}: {refused.denial.message}"
     if symptom is Symptom.CHANGED_ON_THE_WAY:
         return (

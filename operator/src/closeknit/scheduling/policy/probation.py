@@ -114,7 +114,7 @@ def behind_words(namespace: str, reason: PendingReason) -> str:
     """What to tell of a job that is not tried since another one of its namespace was refused just now. The same for all
     of them, and at any time, so that nothing is written anew."""
     if reason is PendingReason.NAMESPACE_NOT_SERVED:
-        return f"not tried yet: the operator lacks a right in namespace {namespace}, as another job there was told"
+        return f"not tried yet: nothing can be made in namespace {namespace}, as another job there was told"
     return (
         f"not tried yet: another job asks for more than is left of the quotas of namespace {namespace}, and the others "
         "there are tried in their turn, one every few seconds"
