@@ -460,3 +460,15 @@ def test_and_over_a_suspension_while_which_nothing_is_lacked() -> None:
     story.settle()
     assert conditions(story)["Degraded"] == "True"
     assert [each for each in story.written[before:] if each.startswith("status")] == ["status Starting"]
+
+
+def test_a_taint_that_is_tolerated_for_a_while_keeps_a_new_gang_away() -> None:
+    """There it would be evicted, be placed anew, and take the same node."""
+    tolerated = {"key": "maintenance", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+    container = {"name": "trainer", "image": "i"}
+    template = {"spec": {"containers": [container], "tolerations": [tolerated]}}
+    job = training_job(spec={"gpus": 8, "template": template})
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), job)
+    story.objects["Node", "", "gpu-1"]["spec"]["taints"] = [{"key": "maintenance", "effect": "NoExecute"}]
+    story.settle()
+    assert [node.name for node in booked_nodes(story)] == ["gpu-2"]

@@ -215,9 +215,11 @@ def _asked_by(template: PodTemplate) -> _Asked:
         tolerations=tuple(
             toleration(entry)
             for entry in (*(tolerations if isinstance(tolerations, list) else ()), *architecture_tolerations(spec))
-            if isinstance(entry, dict)
+            # What is tolerated for a while alone lets a Pod end there, and lets no gang begin there: it would be
+            # evicted, placed on the same node, and evicted again.
+            if isinstance(entry, dict) and entry.get("tolerationSeconds") is None
         ),
-        selector=tuple(sorted((str(key), str(value)) for key, value in selector.items()))
+        selector=tuple(sorted((str(key), "" if value is None else str(value)) for key, value in selector.items()))
         if isinstance(selector, dict)
         else (),
         affinity=_affinity(spec),
