@@ -1,5 +1,4 @@
-"""The words of refusals, found anew at a bounded rate: they cost many times what it costs to see that a gang does not
-fit."""
+"""Messages of refusals, renewed at a bounded rate: they cost many times more than the refusal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,26 +21,26 @@ OVERDUE = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What was found again."""
+    """The renewed messages."""
 
     refused: dict[RequestShape, ShapeRefusal]
     """The refusals of a walk, the longest unrenewed first."""
     changed: bool
-    """Whether the words of one are others."""
+    """Whether one message differs."""
     renewed_at: datetime | None
     wake_at: datetime | None
-    """When the next words are due; None where all speak of the Cluster as it is."""
+    """When the next messages are due; None where all describe the current Cluster."""
 
 
 def wait_for(answer: NoFit) -> Wait:
-    """The verdict that placement's refusal means."""
+    """The verdict for placement's refusal."""
     return Wait(Refusal(WaitCause.NO_FIT, answer.reason, answer.message))
 
 
 def advised(
     refused: Mapping[RequestShape, ShapeRefusal], advice: Mapping[RequestShape, Advice]
 ) -> dict[RequestShape, ShapeRefusal]:
-    """The refusals that are told with other nearest changes than before: those that were found for this reason."""
+    """The refusals with other nearest changes than before: those found for this reason."""
     found: dict[RequestShape, ShapeRefusal] = {}
     for shape, known in advice.items():
         answer = refused.get(shape)
@@ -60,7 +59,7 @@ def renewed(
     is_quiet: bool,
     is_trial: bool,
 ) -> Renewal:
-    """The refusals of a walk, the longest unrenewed first, with as many words found anew as one decision may.
+    """The refusals of a walk, the longest unrenewed first, with as many new messages as one decision may find.
 
     None while a booking is on trial: every job that waits would be told of it, and a moment later of its end.
     """
@@ -87,7 +86,7 @@ def renewed(
 
 
 def _asked(answer: ShapeRefusal, shape: RequestShape, tables: Tables) -> Wait:
-    """What is said of the shape now; the very same where that is no news."""
+    """The refusal of the shape now; the same object without news."""
     fresh = guarded(place, answer.scene, shape.request, tables)
     if isinstance(fresh, OwnMistake):
         return Wait(Refusal(WaitCause.MISTAKE, error=fresh.error))
@@ -101,7 +100,7 @@ def _asked(answer: ShapeRefusal, shape: RequestShape, tables: Tables) -> Wait:
 def worded(
     entry: QueueEntry, told: dict[RequestShape, ShapeRefusal], refused: dict[RequestShape, ShapeRefusal]
 ) -> QueueEntry:
-    """The entry with its refusal in the newest words."""
+    """The entry with its refusal in the newest message."""
     if entry.shape is None or entry.shape not in told or entry.verdict is not told[entry.shape].wait:
         return entry
     wait = refused[entry.shape].wait
