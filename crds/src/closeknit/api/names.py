@@ -32,7 +32,7 @@ UNRESTRICTED_TEMPLATES_LABEL = f"{GROUP}/unrestricted-templates"
 # What others own and closeknit reads.
 GPU_RESOURCE = "nvidia.com/gpu"  # NVIDIA's device plugin
 SHARED_GPU_RESOURCE = f"{GPU_RESOURCE}.shared"  # what its renameByDefault makes of a shared GPU
-GPU_MEMORY_RESOURCE = "aliyun.com/gpu-mem"  # Alibaba's gpushare: memory of a GPU, of which several Pods have some
+GPU_MEMORY_RESOURCE = "aliyun.com/gpu-mem"  # Alibaba's gpushare: memory of a GPU, shared by several Pods
 MIG_RESOURCE_PREFIX = "nvidia.com/mig-"  # and a profile: what it makes of MIG devices under its strategy mixed
 GPU_DRA_DRIVER = "gpu.nvidia.com"  # NVIDIA's DRA driver, and its DeviceClass
 MIG_DEVICE_CLASS = "mig.nvidia.com"  # that driver's DeviceClass of MIG devices
@@ -46,7 +46,7 @@ EFA_RESOURCE = "vpc.amazonaws.com/efa"  # AWS' EFA device plugin: one for each a
 GKE_NETWORK_PREFIX = "networking.gke.io.networks/"  # GKE's multi-networking: one for each network of the node
 FUNCTION_PREFIX = "k8s.v1.cni.cncf.io/"  # of Multus: and a resource of SR-IOV functions, each with a network of its
 GKE_RDMA_NETWORK = "rdma-"  # how the names of those begin that are RDMA NICs
-POD_COUNT = "pods"  # the resource of a Node of which every Pod takes one
+POD_COUNT = "pods"  # the resource of a Node: every Pod takes one
 TRAINER_CONTAINER = "trainer"
 
 
@@ -302,8 +302,7 @@ def child_name(job: str, attempt: int, role: Role, index: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChildName:
-    """What the name of a Pod, and of its claim, says. Nobody can change a name, while labels are anybody's who may
-    write the object."""
+    """The parts of the name of a Pod, and of its claim. A name never changes; labels may."""
 
     job: str
     attempt: int

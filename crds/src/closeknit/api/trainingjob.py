@@ -233,8 +233,8 @@ _PER_CHOSEN_BYTE = 8
 
 @final
 class PackedTemplate:
-    """A PodTemplate as compressed JSON, which most of the time nobody reads: 256 KiB of JSON are 4.5 MB of Python's
-    objects, and thousands of jobs may wait.
+    """A PodTemplate as compressed JSON, which is rarely read: 256 KiB of JSON are 4.5 MB of Python's objects, and
+    thousands of jobs may wait.
 
     Templates of equal content are equal, in whatever order their objects' members were written.
     """

@@ -53,7 +53,7 @@ class AgentSpec:
     source: Source
     kubeconfig: Path | None
     pod_resources: Path | None = None
-    """Socket of the kubelet; None where nobody is to be asked who holds which GPUs."""
+    """Socket of the kubelet; None not to ask it who holds which GPUs."""
     pod: tuple[str, str] | None = None
     """Namespace and name of the Pod that this runs in."""
 

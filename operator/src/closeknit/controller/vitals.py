@@ -5,8 +5,8 @@ import asyncio
 from closeknit.controller.loop import RESYNC_S, SchedulingLoop
 from closeknit.controller.sight import Sight
 
-# A watch is silent for 70 s at most, and comes back within 30 s: whoever hears nothing for so long, and of no error
-# either, hangs.
+# A watch is silent for 70 s at most, and comes back within 30 s: a stream without events or errors for so
+# long hangs.
 SILENCE_S = 180.0
 # A decision runs beside the event loop, and the longest that is known takes half a minute (the first on a machine of 16
 # GPUs without switches, alone on a core; at a tenth of a core ten times that). What takes this long never ends.

@@ -176,7 +176,7 @@ class Gang:
 
     def host(self, member: Member) -> str:
         """Host name of a member for every Pod of the gang. The Pods' search list adds the cluster's domain, which
-        nobody tells us."""
+        is unknown here."""
         return f"{self.name(member)}.{self.service}.{self._namespace}.svc"
 
     @cached_property

@@ -37,9 +37,9 @@ class Member:
     rdma_resource: str | None = None
     """The node's resource that exposes the NICs, for example rdma/hca_shared_devices_a; of several networks one."""
     networks: tuple[str, ...] = ()
-    """The node's GKE networks, all of which its Pod gets where it gets NICs by them."""
+    """The node's GKE networks: its Pod gets all of them, if it gets NICs by them."""
     functions: tuple[SriovNetwork, ...] = ()
-    """Networks of SR-IOV functions, of each of which its Pod gets one where it gets NICs by them, by resource."""
+    """Networks of SR-IOV functions, by resource: its Pod gets one function of each, if it gets NICs by them."""
     nic_addresses: tuple[str, ...] = ()
     """PCI addresses of the NICs that its Pod claims for itself, as their driver spells them; empty where they come in
     other ways."""

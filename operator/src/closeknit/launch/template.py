@@ -112,8 +112,7 @@ def trainer(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def runs_as(spec: Mapping[str, Any]) -> int | None:
-    """The user that the trainer runs as: 0 is root; None where the image says it. One of which only that it is not root
-    is known is 1."""
+    """The user that the trainer runs as: 0 is root, 1 an unknown one that is not; None where the image says it."""
     holders = [trainer(spec).get("securityContext"), spec.get("securityContext")]
     for holder in holders:
         user = holder.get("runAsUser") if isinstance(holder, dict) else None

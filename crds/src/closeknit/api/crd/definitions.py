@@ -46,7 +46,7 @@ def _condition(type_: str, part: str) -> str:
     return f".status.conditions[?(@.type=='{type_}')].{part}"
 
 
-# Without it a cluster whose operator does not run shows jobs of which nothing is said at all.
+# Without it a cluster whose operator does not run shows jobs without any word.
 UNSEEN_JOB: Final = {
     "state": State.QUEUED.value,
     "reason": NOT_SEEN,

@@ -1,8 +1,8 @@
 """Text of others (names, messages, taints, products, what a container said last) as it may leave in ours.
 
-Whoever writes it writes to a terminal otherwise: a new line begins a log line of its own, an escape code moves the
-cursor or colours what follows, a bidirectional override turns round what stands beside it. So that nothing has to be
-remembered where text comes in, it is done where it leaves: in messages of a status, notes of Events, log lines and what
+Without this its author controls the reader's terminal: a new line begins a log line of its own, an escape code moves
+the cursor or colours what follows, a bidirectional override reverses the text beside it. It is done where text leaves,
+so that nothing has to be remembered where it comes in: in messages of a status, notes of Events, log lines and what
 the commands print.
 """
 

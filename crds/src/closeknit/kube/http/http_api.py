@@ -22,9 +22,8 @@ REQUEST_TIMEOUT_S = 30.0
 # comes for a Pod, and of a job with a large template hardly anything.
 HEAD_ALONE = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
 READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
-# A page of a list is there several times while it is taken apart. One object may have 1.5 MiB, and whoever may make
-# Pods or jobs may make hundreds of such: a page that is larger is given up, and asked for in fewer objects. 500 Nodes
-# have less.
+# A page of a list is there several times while it is taken apart. One object may have 1.5 MiB, and tenants may make
+# hundreds of such Pods or jobs: a page that is larger is given up, and asked for in fewer objects. 500 Nodes have less.
 PAGE_BYTES = 2**23
 LEAST_PAGE = 5
 

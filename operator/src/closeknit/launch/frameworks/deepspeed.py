@@ -2,8 +2,8 @@
 
 `deepspeed --no_ssh --node_rank=$(PET_NODE_RANK) --master_addr=$(MASTER_ADDR) --hostfile=/etc/closeknit/hostfile` starts
 one node's ranks and needs no ssh (deepspeed/launcher/runner.py); Kubernetes puts the values in. The file is not at
-/job/hostfile, where the launcher looks by itself: there a job on one node would be asked for ssh. Whoever wants ssh
-takes the framework MPI, which has the same file.
+/job/hostfile, where the launcher looks by itself: there a job on one node would need ssh. For ssh use the
+framework MPI, which has the same file.
 """
 
 from closeknit.launch.frameworks import pytorch

@@ -68,7 +68,7 @@ def _elastic(gang: Gang, member: Member) -> tuple[Variable, ...]:
 
 
 def _store(member: Member) -> str:
-    """torchrun before 2.0 does not know its own Pod by the name that others know it by: then nobody has the store. Nor
+    """torchrun before 2.0 does not know its own Pod by the name that others know it by: then no rank has the store. Nor
     would it wait for that for more than a minute (seen on two real nodes)."""
     return f"is_host={'true' if member.index == 0 else 'false'},read_timeout={STORE_TIMEOUT_S}"
 

@@ -22,8 +22,8 @@ EFFICIENCY, EFFICIENCY_SM100 = 0.85, 0.74
 
 
 def planned(machine: Machine, positions: Sequence[int]) -> float | None:
-    """Bus bandwidth that NCCL plans with NVLS for these GPUs, in GB/s; None for machines where it has none, of which a
-    link is down, or whose switches join several nodes: for those the rule is not known."""
+    """Bus bandwidth that NCCL plans with NVLS for these GPUs, in GB/s; None for machines without NVLS, with a link
+    down, or with switches that join several nodes: for those the rule is not known."""
     sm, links = compute_capability(machine, positions), set(machine.switch_links)
     if sm is None or sm < LEAST_SM or not machine.switched or len(links) > 1 or machine.nvlink_domain is not None:
         return None

@@ -54,8 +54,8 @@ def seat(terms: Terms, ask: SetCriteria, policy: BindingPolicy) -> Seat | None:
 
 
 def _is_sure(terms: Terms, ask: SetCriteria) -> bool:
-    """Whether all that the plugin may give is worth the same, and is a candidate: whichever GPUs those have whom nobody
-    asked, and whichever are left."""
+    """Whether all that the plugin may give is worth the same, and is a candidate: whichever GPUs Pods with unknown
+    ones have, and whichever are left."""
     if terms.beyond:
         return False
     sets = terms.sets
@@ -81,8 +81,7 @@ def is_left_to_plugin(offer: Offer, policy: BindingPolicy, gpus: int) -> bool:
 
 
 def is_untold(offer: Offer, policy: BindingPolicy, gpus: int) -> bool:
-    """Whether a node has GPUs for a Pod of so many, but nobody can tell which they are, and the Pod could be given some
-    that do."""
+    """Whether a node has GPUs for a Pod of so many, but unknown which ones, and the Pod could get some that fit."""
     terms = offer.terms
     return terms.unnamed > 0 and terms.part > 1 and not seat(terms, SetCriteria(min(gpus, terms.part)), policy)
 

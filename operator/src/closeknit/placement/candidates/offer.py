@@ -66,7 +66,7 @@ class Terms(NamedTuple):
         return found
 
     def islands(self) -> list[int]:
-        """Sizes of the NVLink islands of free GPUs that the job may take, as small as they may be where nobody can tell
+        """Sizes of the NVLink islands of free GPUs that the job may take, as small as they may be if it is unknown
         which are free."""
         sizes = [len(island) for island in islands(self.sets.machine, positions_of(self.pool))]
         for _ in range(min(self.unnamed, sum(sizes))):

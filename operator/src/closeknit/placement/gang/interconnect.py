@@ -30,5 +30,5 @@ class Interconnect(NamedTuple):
         return bool(self.imex_with) and NVLINK_DOMAIN_LEVEL in self.levels and request.leaves_channels
 
     def inside_domain(self, level: str | None) -> str:
-        """The level inside one domain of which a gang lies in one NVLink domain, too, and in one domain of `level`."""
+        """The level that keeps a gang in one NVLink domain, too, if it lies in one domain of it and of `level`."""
         return max((NVLINK_DOMAIN_LEVEL, level or NVLINK_DOMAIN_LEVEL), key=self.levels.index)

@@ -2,7 +2,7 @@
 
 sysfs comes first: one tree gives every word, those between GPUs and those to NICs, which NVML does not know, so that
 they cannot contradict each other; a GPU that NVML lost keeps its words; and no failed call out of 28 changes one. NVML
-tells what sysfs does not: the words of a GPU that has no place in the tree, and of two host bridges of which one does
+tells what sysfs does not: the words of a GPU that has no place in the tree, and of two host bridges if one does
 not say its NUMA node, for which the tree has only the SYS that nvidia-smi would print there. Where both know and
 differ, one of them is wrong about this machine: the words stay, and the confidence is low.
 """

@@ -1,9 +1,9 @@
-"""The ways that a container's data has moved, concluded from counters. Pure.
+"""Paths of a container's data, concluded from counters. Pure.
 
-A counter of NVLinks belongs to a GPU, and so to the container that alone holds it. Those of a node's RDMA ports belong
-to nobody: they are a container's where no other one holds a GPU of the node. Its interfaces are told under the same
-condition, and where the ports and the NVLinks of its GPUs can be counted: whoever reads `Socket` without `RDMA` or
-`NVLink` takes it that nothing moved there.
+A counter of NVLinks belongs to a GPU, and so to the container that alone holds it. Those of a node's RDMA ports have no
+holder: they are a container's if no other one holds a GPU of the node. Its interfaces are told under the same
+condition, and where the ports and the NVLinks of its GPUs can be counted: readers of `Socket` without `RDMA` or
+`NVLink` conclude that nothing moved there.
 """
 
 from collections import Counter
