@@ -3,7 +3,7 @@
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from harness import structure
+from harness import code_map, structure
 
 ROOT = Path(__file__).parents[3]
 SOURCES = ("crds/src", "operator/src", "node-agent/src")
@@ -12,6 +12,11 @@ SOURCES = ("crds/src", "operator/src", "node-agent/src")
 def test_the_picture_is_the_one_that_the_contracts_give() -> None:
     assert structure.text() == structure.FILE.read_text(), "run PYTHONPATH=tests python -m harness.structure"
     ET.fromstring(structure.text())  # noqa: S314 -- our own
+
+
+def test_the_code_map_is_what_each_folder_says() -> None:
+    page = code_map.PAGE.read_text()
+    assert code_map.page(page) == page, "run make generate"
 
 
 def test_every_package_is_a_room() -> None:
