@@ -140,11 +140,14 @@ def _place(case: Case) -> QueuePlace:
 
 def noted(case: Case, outcome: Outcome) -> QueueEntry:
     """The outcome as it is remembered: the very entry of the last decision where it is no news."""
-    if isinstance(case, QueueEntry):
-        if (outcome.verdict is NOT_ASKED or outcome.verdict is UNREAD) and case.is_refused:
-            return case  # it depends on the answer to its shape, which is not that of this scene: it is asked again
-        if outcome.is_as(case):
-            return case
+    known = case.known
+    if known is not None:
+        if (outcome.verdict is NOT_ASKED or outcome.verdict is UNREAD) and known.is_refused:
+            # It says what it said. Its shape's answer is not that of this scene, and what it was refused for alone may
+            # be another: it is asked again.
+            return known if known.scene is None else replace(known, scene=None)
+        if outcome.is_as(known):
+            return known
     return QueueEntry(
         case.key,
         case.uid,

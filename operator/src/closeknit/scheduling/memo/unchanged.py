@@ -1,5 +1,6 @@
 """A job that was followed and needs no write: with what that was found, so that it is not looked at for nothing."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,11 +15,11 @@ from closeknit.scheduling.queue.entries import QueueEntry
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unchanged:
-    """What `follow` read of one job besides its Entry, which stands for job, Pods, answers and verdict."""
+    """What `follow` read of one job besides its QueueEntry, which stands for job, Pods, answers and verdict."""
 
     claims: tuple[ResourceClaim, ...] = ()
     views: tuple[NodeView | None, ...] = ()
-    """Of the booked nodes."""
+    """Of the booked nodes, or of the nodes of Pods that are left of a job that waits."""
     is_unverified: bool = False
     """Whether what claims and kubelets tell of its Pods' GPUs may be news."""
     is_watched: bool = False
@@ -35,14 +36,14 @@ class Unchanged:
         which the same joined the nodes."""
         if self.wake_at is not None and self.wake_at <= now:
             return False
+        if before is None or cluster.nodes is not before.nodes:
+            nodes = cluster.nodes
+            if any(nodes.get(name) is not view for name, view in zip(_nodes(entry), self.views, strict=True)):
+                return False
         if not isinstance(entry.verdict, Keep):
             return True
         if (before is None or cluster.claims is not before.claims) and cluster.claims_of(entry.key) != self.claims:
             return False
-        if before is None or cluster.nodes is not before.nodes:
-            nodes, shares = cluster.nodes, entry.verdict.booking.shares
-            if any(nodes.get(share.node) is not view for share, view in zip(shares, self.views, strict=True)):
-                return False
         if _waits_for_volumes(entry) and (before is None or not cluster.has_volumes_like(before)):
             return False
         if not (self.is_unverified or self.is_watched):
@@ -58,6 +59,13 @@ class Unchanged:
         )
 
 
+def _nodes(entry: QueueEntry) -> Iterator[str]:
+    """Names of the nodes that matter to it."""
+    if isinstance(entry.verdict, Keep):
+        return (share.node for share in entry.verdict.booking.shares)
+    return (pod.node for pod in entry.pods)
+
+
 def _waits_for_volumes(entry: QueueEntry) -> bool:
     """Whether claims may yet be bound for its Pods."""
     return entry.volumes is not NO_VOLUMES and any(not pod.node for pod in entry.pods)
@@ -67,10 +75,10 @@ def unchanged(
     entry: QueueEntry, cluster: Cluster, wake_at: datetime | None, since: datetime | None = None
 ) -> Unchanged:
     """What was read of the job now."""
+    views = tuple(map(cluster.nodes.get, _nodes(entry)))
     if not isinstance(entry.verdict, Keep):
-        return Unchanged(wake_at=wake_at, is_quiet=wake_at is None, since=since)
+        return Unchanged(views=views, wake_at=wake_at, is_quiet=wake_at is None, since=since)
     shares = entry.verdict.booking.shares
-    views = tuple(cluster.nodes.get(share.node) for share in shares)
     is_unverified = bool(entry.pods) and not all(share.is_verified for share in shares)
     is_watched = bool(entry.pods) and may_detour(entry.job.spec, shares)
     return Unchanged(cluster.claims_of(entry.key), views, is_unverified, is_watched, wake_at, is_quiet=wake_at is None)

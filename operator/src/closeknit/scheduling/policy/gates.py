@@ -16,7 +16,7 @@ from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import SYSTEM_NAMESPACE, Answers, Refusing, Rejection
 from closeknit.scheduling.policy import supported
 from closeknit.scheduling.policy.walk import Walk
-from closeknit.scheduling.queue.entries import Case, Outcome, QueueEntry
+from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
 
 _SYSTEM_NAMESPACES = "kube-"  # how their names begin; in the operator's own its policy refuses
@@ -105,7 +105,7 @@ def _standing(job: TrainingJob, answers: Answers) -> Rejection | None:
 
 def gated(case: Case, room: Room, walk: Walk) -> Outcome | None:
     """A job that may have nothing now, or is to give up what it has."""
-    if isinstance(case, QueueEntry) and case.shape is not None:
+    if case.known is not None and case.known.shape is not None:
         return None  # it was asked with the very same, and came past this
     is_booked = room.cluster.booking_of(case.key) is not None
     refusal = gate(case.job, case.pods, case.answers, room.cluster, walk.now, case.volumes, is_booked=is_booked)

@@ -69,11 +69,11 @@ class Patience:
         self._tables = tables
         self._known: dict[Request, Request] = {}
 
-    def asked(self, asked: Request, cluster: Cluster, may_ask: Callable[[], bool]) -> Request | None:
-        """What the job asks while it is patient; None where that is not known, and `may_ask` says no."""
+    def asked(self, asked: Request, cluster: Cluster, take: Callable[[], bool]) -> Request | None:
+        """What the job asks while it is patient; None where that is not known, and `take` says no."""
         known = self._known.get(asked)
         if known is None:
-            if not may_ask():
+            if not take():
                 return None
             known = self._known[asked] = patient(asked, cluster, self._tables) or asked
         return known

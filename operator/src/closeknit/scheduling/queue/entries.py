@@ -55,6 +55,11 @@ class Case:
     volumes: Volumes
     """What its volumes come to."""
 
+    @property
+    def known(self) -> "QueueEntry | None":
+        """The entry of the last decision, where the job was asked with the very same then."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueEntry(Case):
@@ -69,6 +74,11 @@ class QueueEntry(Case):
     """Whether the verdict depends on nothing but what is here, or on the answer to its shape."""
     scene: Cluster | None = None
     """Where it was refused by what nobody else is asked with: its own Pods of before as gone, or its Pods' size."""
+
+    @property
+    def known(self) -> "QueueEntry":
+        """Itself."""
+        return self
 
     @property
     def is_refused(self) -> bool:
