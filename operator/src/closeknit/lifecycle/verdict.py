@@ -31,7 +31,7 @@ class Refusal:
 
     cause: WaitCause
     reason: PendingReason | None = None
-    """Of Cause.NO_FIT and Cause.REFUSED, like the words."""
+    """Of WaitCause.NO_FIT and WaitCause.REFUSED, like the words."""
     message: str = ""
     nearest: tuple[str, ...] | None = None
     """The nearest changes; None where they are not known yet, so that what was told of them stays."""

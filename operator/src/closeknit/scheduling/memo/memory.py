@@ -13,7 +13,7 @@ from closeknit.scheduling.queue.entries import QueueEntry, RequestShape, Schedul
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Empty, everything is asked anew; that costs time and alters nothing."""
+    """What it has of the last decision (`schedule`, `followed`, `advice`) saves time and changes no verdict."""
 
     answers: Mapping[str, Answers] = field(default_factory=dict)
     """By the job's uid."""

@@ -37,11 +37,12 @@ class Standing:
         memory: Memory,
         now: datetime,
         questions: Questions,
+        *,
         scene: Cluster,
         is_crowded: Callable[[TrainingJob], bool],
         beyond: Mapping[JobKey, str],
     ) -> None:
-        """`beyond`: `Allowances.beyond` of now."""
+        """`beyond`: `TemplateMemory.beyond` of now."""
         self._cluster = cluster
         self._memory = memory
         self._now = now
@@ -54,7 +55,7 @@ class Standing:
         self._are_pods_same = has_last and cluster.pods is last.cluster.pods
         # What is free for one job alone rests on its claims, too, and the size of its Pods on all of their nodes.
         self._are_views_same = cluster.nodes is last.cluster.nodes and cluster.claims is last.cluster.claims
-        before = last.allowances.beyond
+        before = last.templates.beyond
         changed = () if beyond is before else (*beyond, *before)
         self._moved = frozenset(key for key in changed if beyond.get(key) != before.get(key))
         """Jobs whose templates came to be kept, or are no longer, or of which other words are told for that."""

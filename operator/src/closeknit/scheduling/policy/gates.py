@@ -5,6 +5,7 @@ from datetime import datetime
 
 from closeknit.api.names import PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking.job import is_whole
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.pods.pod import Pod
@@ -14,9 +15,10 @@ from closeknit.lifecycle.status.pauses import is_between, lingers_from, restart_
 from closeknit.lifecycle.status.statuses import is_finished
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import SYSTEM_NAMESPACE, Answers, Refusing, Rejection
+from closeknit.scheduling.memo.template_memory import needs_templates
 from closeknit.scheduling.policy import supported
 from closeknit.scheduling.policy.walk import Walk
-from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome
 from closeknit.scheduling.queue.room import Room
 
 _SYSTEM_NAMESPACES = "kube-"  # how their names begin; in the operator's own its policy refuses
@@ -120,3 +122,10 @@ def put_aside(case: Case, _room: Room, walk: Walk) -> Outcome | None:
     if case.key not in walk.memory.put_aside:
         return None
     return Outcome(Wait(Refusal(WaitCause.PUT_ASIDE)), is_settled=False)
+
+
+def readable(case: Case, _room: Room, walk: Walk) -> Outcome | None:
+    """A job whose templates are not kept: it waits behind those of its namespace that are, or is read again."""
+    if (words := walk.beyond.get(case.key)) is not None:
+        return Outcome(Wait(Refusal(WaitCause.REFUSED, PendingReason.QUOTA_EXCEEDED, words)))
+    return None if is_whole(case.job) or not needs_templates(case.job) else Outcome(UNREAD, is_settled=False)

@@ -150,7 +150,7 @@ class Weighed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Allowances:
+class TemplateMemory:
     """What the templates of all jobs that wait come to."""
 
     beyond: Mapping[JobKey, str] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class Allowances:
     """Bytes of each namespace."""
 
 
-NOTHING_WAITS = Allowances()
+NOTHING_WAITS = TemplateMemory()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +183,7 @@ class Schedule(Mapping[JobKey, Verdict]):
     """In the order in which their words were found, the oldest first."""
     renewed_at: datetime | None = None
     """When old words were last renewed."""
-    allowances: Allowances = NOTHING_WAITS
+    templates: TemplateMemory = NOTHING_WAITS
     unread: tuple[JobKey, ...] = ()
     """Jobs whose templates are to be read before they can be asked, in queue order."""
     came_to: Mapping[str, QueuePlace] = field(default_factory=dict)
