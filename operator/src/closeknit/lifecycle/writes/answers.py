@@ -17,6 +17,7 @@ from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.status.blame import TABLE, pending_reason
 from closeknit.lifecycle.status.conditions import is_true
 from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.status.pending import PENDING
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.plan import Addition, Create, Delete, Plan, Stop
 from closeknit.lifecycle.writes.quota_shortfall import CPUS, shortfalls, words
@@ -45,26 +46,6 @@ from closeknit.placement.values.sentences import listed
 TOLD_AGAIN = timedelta(minutes=1)
 # For so long a reason was told lately: the Event that told it is still there (--event-ttl of the API server).
 TOLD_LATELY = timedelta(hours=1)
-
-# Pauses before a refused write is tried again. A name is freed by whoever holds it, a policy or a quota is changed by
-# an admin, and nobody tells us: so ask again, soon at first, then at the pace of people.
-_FIRST_PAUSE_S = {
-    PendingReason.NAME_CONFLICT: 2,
-    PendingReason.QUOTA_EXCEEDED: 2,
-    PendingReason.TEMPLATE_INVALID: 15,
-    PendingReason.CHANGED_ON_THE_WAY: 15,
-    PendingReason.ADMISSION_UNAVAILABLE: 15,
-    PendingReason.NAMESPACE_NOT_SERVED: 15,
-}
-_LONGEST_PAUSE_S = {
-    PendingReason.NAME_CONFLICT: 60,
-    PendingReason.QUOTA_EXCEEDED: 60,
-    PendingReason.TEMPLATE_INVALID: 300,
-    PendingReason.CHANGED_ON_THE_WAY: 300,
-    PendingReason.ADMISSION_UNAVAILABLE: 60,
-    PendingReason.NAMESPACE_NOT_SERVED: 300,
-}
-
 
 _COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
 
@@ -95,7 +76,8 @@ class Rejection:
     @property
     def retry_at(self) -> datetime:
         """When to try again: the pause doubles with each rejection in a row."""
-        pause_s = min(_LONGEST_PAUSE_S[self.reason], _FIRST_PAUSE_S[self.reason] * 2 ** min(self.tries - 1, 16))
+        trait = PENDING[self.reason]
+        pause_s = min(trait.longest_pause_s, trait.first_pause_s * 2 ** min(self.tries - 1, 16))
         return self.at + timedelta(seconds=pause_s)
 
 

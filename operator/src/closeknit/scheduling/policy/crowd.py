@@ -4,23 +4,11 @@ from collections import Counter
 from functools import cached_property
 from typing import NamedTuple, Self
 
-from closeknit.api.names import PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.status.pending import traits
 
 CROWD = 4  # jobs; by a simulation: docs/decisions/0004-place.md
-FOR_ROOM = frozenset(
-    {
-        PendingReason.INSUFFICIENT_GPUS,
-        PendingReason.INSUFFICIENT_RESOURCES,
-        PendingReason.NO_NVLINK_ISLAND,
-        PendingReason.NO_DOMAIN,
-        PendingReason.WAITING_FOR_PREFERRED,
-        PendingReason.BANDWIDTH_BELOW_MINIMUM,
-        PendingReason.RDMA_UNAVAILABLE,
-    }
-)
-"""What a job says that waits for GPUs of others to come free."""
 
 
 class Contender(NamedTuple):
@@ -63,7 +51,7 @@ def backlog(cluster: Cluster) -> Backlog:
             contender(cluster, job)
             for job in cluster.jobs.values()
             if job.status.pending is not None
-            and job.status.pending.reason in FOR_ROOM
+            and traits(job.status.pending.reason).is_for_room
             and job.metadata.deletion_timestamp is None
         )
     )
