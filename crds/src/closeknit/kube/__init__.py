@@ -1,4 +1,4 @@
 """The one door to the API server: protocol `Api`, reflector, errors, backoff.
 
-Invariant: it knows no kinds: it is handed resources and decoders.
+Invariant: it knows no kinds: callers give resources and decoders.
 """

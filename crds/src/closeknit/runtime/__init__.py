@@ -1,4 +1,4 @@
-"""What each process needs around its work: log lines, a web server, who may read it, the event loop's lag.
+"""Common parts of both processes: log lines, a web server with its access checks, the event loop's lag.
 
-Invariant: it knows nothing of what the process does.
+Invariant: it does not depend on the process.
 """

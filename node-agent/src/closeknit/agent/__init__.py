@@ -1,4 +1,4 @@
 """The node agent: reads one machine and publishes what it read.
 
-Invariant: it writes its own Node's labels and its own NodeTopology alone.
+Invariant: it writes only its own Node's labels and its own NodeTopology.
 """

@@ -1,4 +1,4 @@
 """The `closeknit` command.
 
-Invariant: a folder is a command; it decides by the operator's own functions.
+Invariant: a folder is a command; the operator's own functions decide.
 """

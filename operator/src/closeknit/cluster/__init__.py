@@ -1,4 +1,4 @@
-"""Kubernetes objects as one value, the Cluster: who holds which GPU, what is left out and why. Pure.
+"""Kubernetes objects as one value, the Cluster: who holds which GPU, which nodes are excluded and why. Pure.
 
-Invariant: the Cluster after a batch of events equals the one that is built from scratch.
+Invariant: the Cluster after a batch of events equals one built from scratch.
 """

@@ -1,4 +1,4 @@
-"""What would become of jobs on a cluster: its decisions on a virtual clock. Pure.
+"""The fate of jobs on a cluster: the operator's decisions on a virtual clock. Pure.
 
-Invariant: nothing decides by a simulation.
+Invariant: no decision reads a simulation.
 """

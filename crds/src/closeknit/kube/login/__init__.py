@@ -1,4 +1,4 @@
-"""How to reach the API server and who asks: a kubeconfig, or the files of a Pod.
+"""Address and login for the API server: a kubeconfig, or the files of a Pod.
 
-Invariant: no credential leaves this folder but as a header.
+Invariant: a credential leaves this folder only as a header.
 """

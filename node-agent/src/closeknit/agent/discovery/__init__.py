@@ -1,4 +1,4 @@
-"""What readings of a machine mean. Pure.
+"""The meaning of a machine's readings. Pure.
 
 Invariant: the same for hardware, dumps and simulated machines.
 """

@@ -1,4 +1,4 @@
 """The kubelet as a source: who holds which GPUs.
 
-Invariant: unknown fields are skipped; no answer is no fact.
+Invariant: unknown fields are skipped; a missing answer is no fact.
 """

@@ -1,4 +1,4 @@
-"""What an agent reads from: this machine, a dump, a profile, a fleet file.
+"""The inputs of an agent: this machine, a dump, a profile, a fleet file.
 
-Invariant: a source reads; what it reads means nothing yet.
+Invariant: a source reads and draws no conclusion.
 """

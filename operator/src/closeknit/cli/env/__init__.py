@@ -1,4 +1,4 @@
-"""`closeknit env`: what is set in a job's trainers, and why.
+"""`closeknit env`: the variables of a job's trainers, and why.
 
 Invariant: it prints what launch writes, never a copy of its rules.
 """

@@ -1,4 +1,4 @@
 """Files as people give them: YAML, JSON, Lists, standard input.
 
-Invariant: bad input is told with its file and line, and costs no traceback.
+Invariant: an error names file and line, without a traceback.
 """

@@ -1,4 +1,4 @@
-"""A running cluster as kubectl would reach it.
+"""A running cluster, reached as kubectl does.
 
 Invariant: read only.
 """

@@ -1,4 +1,4 @@
-"""Where answers go: pipes that close early, disks that are full, terminals that are interrupted.
+"""Output: pipes that close early, full disks, interrupted terminals.
 
-Invariant: a command ends without a traceback, whatever becomes of its output.
+Invariant: a failed output causes no traceback.
 """

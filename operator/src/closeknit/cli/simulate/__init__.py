@@ -1,4 +1,4 @@
-"""`closeknit simulate`: a trace of jobs on a cluster of a file.
+"""`closeknit simulate`: a trace of jobs on a cluster in a file.
 
 Invariant: the decisions are the operator's own.
 """

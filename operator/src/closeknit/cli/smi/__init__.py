@@ -1,4 +1,4 @@
-"""What `nvidia-smi topo -m` printed, as people paste it, and what it says of the machine. Pure.
+"""Pasted output of `nvidia-smi topo -m`, and the machine that it shows. Pure.
 
-Invariant: a table that contradicts itself is refused with its cell.
+Invariant: a contradictory table is refused with its cell.
 """

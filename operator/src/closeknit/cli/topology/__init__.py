@@ -1,4 +1,4 @@
-"""One machine as a person looks at it: from a cluster, a file or nvidia-smi, as table or picture.
+"""One machine for a person: from a cluster, a file or nvidia-smi, as table or picture.
 
 Invariant: it shows what placement sees.
 """

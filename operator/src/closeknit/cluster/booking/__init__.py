@@ -1,4 +1,4 @@
-"""What jobs hold by their status: bookings, shares, parameter servers.
+"""Bookings in the status of jobs: shares, parameter servers.
 
 Invariant: the one place that knows a booking's wire form.
 """

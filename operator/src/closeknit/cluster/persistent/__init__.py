@@ -1,4 +1,4 @@
-"""Values that share what did not change: tables, interned machines, heartbeats.
+"""Values that share unchanged parts: tables, interned machines, heartbeats.
 
 Invariant: shared read-only by all versions of a Cluster.
 """

@@ -1,4 +1,4 @@
-"""Pods in the few fields that are kept, and what others say of them, as values.
+"""Pods in their kept fields, and what others report of them, as values.
 
-Invariant: words of schedulers, kubelets and drivers are read here and nowhere else.
+Invariant: messages of schedulers, kubelets and drivers are read only here.
 """

@@ -1,4 +1,4 @@
 """The operator's writes, in the order of a Plan.
 
-Invariant: it tells what happened and judges nothing.
+Invariant: it reports what happened and judges nothing.
 """

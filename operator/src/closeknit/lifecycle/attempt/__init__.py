@@ -1,4 +1,4 @@
-"""The attempt of a job that holds GPUs: its Pods, claims, and what is left of older ones.
+"""The attempt of a job that holds GPUs: its Pods, claims, and leftovers of older attempts.
 
-Invariant: nothing that the job does not own is touched.
+Invariant: only the job's own objects are touched.
 """

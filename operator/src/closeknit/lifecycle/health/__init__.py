@@ -1,4 +1,4 @@
-"""What is wrong with a gang: why its Pods do not start, end, or run well.
+"""Faults of a gang: why its Pods do not start, end, or run slowly.
 
 Invariant: each finding names whose fault it is.
 """

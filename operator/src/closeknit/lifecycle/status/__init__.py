@@ -1,4 +1,4 @@
 """The status of a job: conditions, pauses, and the words in them.
 
-Invariant: a status that says the stored one again is not written.
+Invariant: a status that equals the stored one is not written.
 """

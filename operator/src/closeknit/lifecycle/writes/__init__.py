@@ -1,4 +1,4 @@
-"""What is to be written for a job, and what is learned from how that went.
+"""The next writes for a job, and what their results teach.
 
-Invariant: a Plan is a value: applied, and seen again, it gives a Plan that writes nothing.
+Invariant: an applied and seen Plan leads to one that writes nothing.
 """

@@ -1,4 +1,4 @@
-"""The search for one gang: how it is cut into shares, where they lie, what they reach.
+"""The search for one gang: its shares, their nodes, their bandwidth.
 
-Invariant: caches change no answer: a key names all that its value rests on.
+Invariant: caches change no answer: a key names all that its value depends on.
 """

@@ -1,4 +1,4 @@
-"""Which rank runs where, and what ranks send to each other.
+"""Where each rank runs, and the traffic between ranks.
 
 Invariant: the order is a permutation of the hosts; it changes no booking.
 """

@@ -1,4 +1,4 @@
-"""What would make a gang fit that does not: changes of the job, GPUs and CPUs to free.
+"""Changes that make a refused gang fit: of the job, or GPUs and CPUs to free.
 
-Invariant: nothing is proposed that was not placed again.
+Invariant: every proposal was placed again.
 """

@@ -1,4 +1,4 @@
-"""What one decision leaves to the next, so that nothing is decided twice.
+"""Results of one decision for the next, so that nothing is decided twice.
 
 Invariant: memory changes no verdict.
 """

@@ -1,4 +1,4 @@
-"""The queue as values: each job in its place, what it is asked with, the room before it, and what came of it.
+"""The queue as values: each job in its place, its inputs, the room before it, and its outcome.
 
-Invariant: equal inputs are one object, so that a comparison by identity tells what has changed.
+Invariant: equal inputs are one object, so comparison by identity shows changes.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with each GPU and with the machine, from readings over time.
+"""Faults of each GPU and of the machine, from readings over time.
 
-Invariant: a fact that could not be read makes nothing unhealthy.
+Invariant: an unreadable fact makes nothing unhealthy.
 """

@@ -1,4 +1,4 @@
-"""What one machine is: NVLink, PCIe levels, NICs, CPUs, from its readings.
+"""One machine from its readings: NVLink, PCIe levels, NICs, CPUs.
 
 Invariant: nothing is guessed: an unreadable fact is absent.
 """

@@ -1,4 +1,4 @@
-"""Raw readings of one machine as values, and those that stand in where one failed.
+"""Raw readings of one machine as values, and substitutes where one failed.
 
 Invariant: no conclusion is drawn here.
 """
