@@ -1,4 +1,4 @@
-"""The current attempt of a job that holds GPUs, and the Pods of it that are there: what is read of it."""
+"""The current attempt of a job that holds GPUs, with its Pods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -36,26 +36,26 @@ class Attempt:
     subject: Subject
     booking: Booking
     pods: tuple[Pod | None, ...] = field(init=False)
-    """By node rank, then those of parameter servers, each in the phase of its trainer; None where there is none."""
+    """By node rank, then those of parameter servers, each in the phase of its trainer; None for a missing Pod."""
     present: tuple[Pod, ...] = field(init=False)
-    """Those that are there."""
+    """The existing ones."""
     phases: frozenset[str] = field(init=False)
-    """Of those that are there."""
+    """Of the existing ones."""
     missing: tuple[int, ...] = field(init=False)
-    """Positions among them without a Pod, but for those that are over."""
+    """Positions among them without a Pod, except finished ones."""
     replaced: tuple[Pod, ...] = field(init=False)
-    """Pods under names of the gang that somebody else made, with the job as owner: they do not ask for what is booked,
-    or are elsewhere."""
+    """Foreign Pods under names of the gang, owned by the job: they do not request the booked GPUs, or are on another
+    node."""
     ending: tuple[Pod, ...] = field(init=False)
-    """Pods that somebody deletes before they succeeded."""
+    """Pods that are deleted before they succeeded."""
     shares: tuple[BookingShare, ...] = field(init=False)
-    """The booked shares, with those whose Pods have succeeded: what is seen once is to be stored. The very same while
-    there is no news."""
+    """The booked shares, with those whose Pods have succeeded, which is to be stored. The same object while nothing is
+    new."""
     begun: datetime | None = field(init=False)
-    """When its booking was stored: the end of the attempt before, or when GPUs were last given to it."""
+    """When its booking was stored: the end of the last attempt, or when the job last got GPUs."""
 
     def __post_init__(self) -> None:
-        """Reads all Pods once: a gang that starts is looked at four times a second."""
+        """Reads all Pods once: a starting gang is looked at four times a second."""
         there, shares = self.subject.children.of(self.booking), self.booking.shares
         pods = tuple(map(there.get, range(len(shares))))
         if any(map(_has_ended, there.values())) or any(share.succeeded for share in shares):
@@ -96,21 +96,21 @@ class Attempt:
             object.__setattr__(self, name, fact)
 
     def trainer_of(self, share: BookingShare) -> str | None:
-        """Name of the container whose end is that of a share's rank; None where its kubelet may start it again, so that
-        the Pod's own phase tells."""
+        """Name of the container whose end is that of a share's rank; None where its kubelet may restart it, so that the
+        Pod's phase counts."""
         container = trainer(self.template_of(share))
         is_final = container.get("restartPolicy") in (None, "Never") and not container.get("restartPolicyRules")
         return container["name"] if is_final else None
 
     def template_of(self, share: BookingShare) -> Mapping[str, Any]:
-        """The Pod's spec that the user wrote for a share: that of the workers, or of the parameter servers."""
+        """The user's Pod spec for a share: that of the workers, or of the parameter servers."""
         spec = self.subject.job.spec
         servers = spec.parameter_servers
         return (spec.template if share.server is None or servers is None else servers.template).spec
 
     @property
     def unclaimed(self) -> list[tuple[int, Pod]]:
-        """Pods that are there and wait for a claim that is not, with their node ranks."""
+        """Existing Pods whose claim is missing, with their node ranks."""
         shares = self.booking.shares
         return [
             (index, pod)
@@ -125,7 +125,7 @@ class Attempt:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left to be done: they have succeeded whom the others only serve."""
+        """Whether nothing is left to do: all Pods that the others only serve have succeeded."""
         spec, workers = self.subject.job.spec, self.booking.workers
         match CONTRACTS[spec.framework].ends(spec):
             case SuccessOf.LAUNCHER:
@@ -142,13 +142,13 @@ class Attempt:
         return is_true(self.subject.job.status.conditions, ConditionType.RUNNING)
 
     def before_it_ended_by(self, reason: EndReason) -> int:
-        """How many attempts just before this one ended for this reason, one after the other."""
+        """Number of attempts in a row, just before this one, that ended for this reason."""
         ended = reversed(self.subject.job.status.attempts)
         return sum(1 for _ in takewhile(lambda attempt: attempt.reason == reason, ended))
 
     @property
     def made_again_at(self) -> datetime | None:
-        """When missing Pods may be made again; None where that is now.
+        """When missing Pods may be made again; None for now.
 
         The attempt is to be twice as old then as it was when its Pods were last made. Its age is read from the status,
         so that the intervals grow though the operator is restarted.
@@ -161,7 +161,7 @@ class Attempt:
         return ready if is_between(made_at, self.subject.now, ready) else None
 
     def gang(self) -> Gang | Lost:
-        """What launch makes its children of."""
+        """The input of launch for its children."""
         subject = self.subject
         return launched_gang.gang(
             subject.job,
@@ -173,12 +173,12 @@ class Attempt:
 
 
 def _has_ended(pod: Pod) -> bool:
-    """Whether a container of it has, so that its rank may be in another phase than the Pod."""
+    """Whether one of its containers has ended, so its rank may be in another phase than the Pod."""
     return any(container.exit_code is not None and not container.init for container in pod.containers)
 
 
 def _of_rank(pod: Pod, share: BookingShare, trainer: str | None) -> Pod:
-    """The Pod in the phase that its rank is in. What is stored as succeeded stays so, whatever becomes of the Pod."""
+    """The Pod in the phase of its rank. A stored success stays, whatever becomes of the Pod."""
     if share.succeeded and pod.phase != "Succeeded":
         return msgspec.structs.replace(pod, phase="Succeeded")
     return pod if trainer is None else pod.by_trainer(trainer)

@@ -1,4 +1,4 @@
-"""Nodes that did not take a Pod of a job, and GPUs that were not given to one: the job goes elsewhere for a while.
+"""Nodes that refused a Pod of a job, and GPUs that were not given to one: the job avoids them for a while.
 
 All of it is read from the ended attempts in the job's status, so that a restart of the operator forgets none.
 """
@@ -29,13 +29,13 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 Unfit = Mapping[str, Collection[str]]
-"""Nodes that an attempt ended by, each with the uuids of the GPUs or the MIG device that it did not give; without any,
-the node as a whole."""
+"""Nodes that ended an attempt, each with the uuids of the GPUs or the MIG device that it did not give; without any, the
+whole node."""
 
 
 @dataclass(frozen=True, slots=True)
 class AvoidedNodes:
-    """The nodes that a job does not go to now, and the GPUs that it does not take."""
+    """The nodes that a job avoids now, and the GPUs that it does not take."""
 
     nodes: frozenset[str] = frozenset()
     devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ NOWHERE = AvoidedNodes()
 
 
 def avoided_nodes(job: TrainingJob, cluster: Cluster, now: datetime) -> AvoidedNodes:
-    """The nodes that the job avoids now: they refused a Pod of it lately, and are what they were then."""
+    """The nodes that the job avoids now: they refused a Pod of it lately, and have not changed since."""
     found: list[tuple[EndedAttempt, datetime, list[UnfitNode]]] = []
     known: set[tuple[str, str | None]] = set()
     for attempt in reversed(job.status.attempts):
@@ -85,7 +85,7 @@ def avoided_nodes(job: TrainingJob, cluster: Cluster, now: datetime) -> AvoidedN
 
 
 def _parts(unfit: UnfitNode) -> list[tuple[str, str | None]]:
-    """The devices of it that are avoided, or the node as a whole."""
+    """The devices of it that are avoided, or the whole node."""
     return [(unfit.name, device) for device in unfit.devices or (None,)]
 
 
@@ -98,7 +98,7 @@ def _told(same: Sequence[UnfitNode]) -> str:
 
 
 def unfit(nodes: Unfit, job: TrainingJob, cluster: Cluster, now: datetime) -> list[UnfitNode] | None:
-    """The nodes as they are now, to be stored with the job's attempt that ends by them; None where there are none."""
+    """The nodes as they are now, to be stored with the attempt that ends by them; None without any."""
     views = ((cluster.nodes.get(name), devices) for name, devices in sorted(nodes.items()))
     stuck = _overdue(job, job.status.attempt or 1, moment(timestamp(now)), cluster)
     found = [
@@ -110,8 +110,8 @@ def unfit(nodes: Unfit, job: TrainingJob, cluster: Cluster, now: datetime) -> li
 
 
 def _overdue(job: TrainingJob, attempt: int, ended: datetime, cluster: Cluster) -> tuple[Pod, ...]:
-    """Own Pods that were there longer than they should have been when this attempt ended, and still are: those of
-    attempts before it, and its own whose grace period was long over."""
+    """Own Pods that outlived their time when this attempt ended, and still exist: those of earlier attempts, and its
+    own long after their grace period."""
     return tuple(
         pod
         for pod in cluster.pods_of(job.key)
@@ -134,8 +134,8 @@ def _is_same(unfit: UnfitNode, cluster: Cluster, stuck: Iterable[Pod]) -> bool:
 
 
 def _state(view: NodeView, stuck: Iterable[Pod]) -> str:
-    """What of a node people and agents change, and which Pods are `stuck` there. What else Pods hold is left out: our
-    own leave it with the attempt."""
+    """What people and agents change of a node, and which Pods are `stuck` there. Other resources of Pods are left out:
+    our own leave the node with the attempt."""
     plugin = view.plugin and (view.plugin.allocatable, view.plugin.capacity, view.plugin.shared)
     offered = (view.allocatable or {}).items()  # which of these a Pod would be given depends on what others hold
     rdma = sorted(name for name, amount in offered if amount and nic_exposure(name))

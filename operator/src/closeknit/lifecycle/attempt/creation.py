@@ -1,4 +1,4 @@
-"""How the children of an attempt come into being: what is made of it, and what first."""
+"""How the children of an attempt are created, and in which order."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from closeknit.lifecycle.writes.plan import Action, Addition, Create, Delete
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """What a Plan makes of an attempt."""
+    """The creates of one Plan for an attempt."""
 
     opening: tuple[Create, ...] = ()
     """See Plan."""
@@ -23,7 +23,7 @@ class Creation:
 
     @property
     def manifests(self) -> Iterator[Manifest]:
-        """All that is made."""
+        """All that it creates."""
         for action in (*self.opening, *self.actions):
             if isinstance(action, Create):
                 yield action.manifest
@@ -31,27 +31,27 @@ class Creation:
 
 
 def additions(gang: Gang) -> frozenset[Addition]:
-    """What its Pods ask for beyond their template, and can do without."""
+    """Optional additions to the template of its Pods."""
     asked = {Addition.IPC_LOCK: gang.uses_rdma and gang.ipc_lock, Addition.CPUS: gang.gives_cpus}
     return frozenset(addition for addition, is_asked in asked.items() if is_asked)
 
 
 def whole(gang: Gang, *, with_others: bool) -> Creation:
-    """All Pods of a gang of which none is there, each with its claim, and what it has beside them unless that is known
-    to exist. The first Pod comes before the others: what is wrong with one is wrong with all, as a rule."""
+    """All Pods of a new gang, each with its claim, and the other children unless they are known to exist. The first Pod
+    comes before the others: a fault of one is usually a fault of all."""
     first, *rest = _pods(gang, range(len(gang.members)))
     others, old = _others(gang) if with_others else ((), ())
     return Creation(opening=(*others, first), actions=(*old, *rest))
 
 
 def missing(gang: Gang, indexes: Sequence[int], *, with_others: bool) -> Creation:
-    """The Pods of these members of a gang, others of which are there."""
+    """The Pods of these members of a gang that exists in part."""
     others, old = _others(gang) if with_others else ((), ())
     return Creation(actions=(*others, *old, *_pods(gang, indexes)))
 
 
 def claim_of(gang: Gang, index: int, pod: Pod) -> Create:
-    """The claim alone of a Pod that is there."""
+    """Only the claim of an existing Pod."""
     return Create(owned(claim(gang, index), {"kind": "Pod", "metadata": {"name": pod.name}}, pod.uid))
 
 
@@ -63,7 +63,8 @@ def _pods(gang: Gang, indexes: Sequence[int]) -> tuple[Create, ...]:
 
 
 def _others(gang: Gang) -> tuple[tuple[Create, ...], tuple[Delete, ...]]:
-    """What the attempt has beside its Pods, its Service first; and the Service of the attempt before, which goes."""
+    """The children of the attempt beside its Pods, its Service first; and the deletion of the last attempt's
+    Service."""
     there = children(gang)
     made = (Create(there.service, there.of_service), *map(Create, there.of_job))
     before = Delete("Service", service_name(gang.job.metadata.name, gang.attempt - 1))

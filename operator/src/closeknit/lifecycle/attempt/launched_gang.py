@@ -1,4 +1,4 @@
-"""The Gang that launch makes children of: a booking, with what the cluster says of its machines now."""
+"""The Gang that launch turns into children: a booking, with the current facts of its machines."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ _REFUSED = frozenset({EndReason.UNSCHEDULABLE, EndReason.NODE_REFUSED})
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A booked node that is no longer what was booked."""
+    """A booked node that no longer matches the booking."""
 
     node: str
     message: str
@@ -45,8 +45,8 @@ class Lost:
 def gang(
     job: TrainingJob, booking: Booking, cluster: Cluster, *, ipc_lock: bool, gives_cpus: bool = True
 ) -> Gang | Lost:
-    """The gang of a booking. `gives_cpus` is whether the namespace admits more CPUs than its template asks for, as far
-    as is known.
+    """The gang of a booking. `gives_cpus` is whether the namespace is known to admit more CPUs than its template
+    requests.
 
     Lost where a node has gone, its GPUs may have other indexes now, or Pods no longer get its NICs: then the booking
     means nothing.
@@ -108,14 +108,14 @@ def gang(
 
 
 def _resource(view: NodeView, share: BookingShare) -> str:
-    """What a Pod asks a device plugin for."""
+    """The resource that a Pod requests from a device plugin."""
     if share.mig_device:
         return next(mig_resource(device.profile) for device in view.mig if device.uuid == share.mig_device)
     return view.plugin.resource if view.plugin else GPU_RESOURCE
 
 
 def _functions(view: NodeView, fabric: Fabric) -> tuple[SriovNetwork, ...]:
-    """Networks of the SR-IOV functions that a node offers, by resource."""
+    """Networks of a node's SR-IOV functions, by resource."""
     offered = view.rdma.functions if view.rdma else ()
     return tuple(sorted((each for each in fabric.sriov_networks if each.resource in offered), key=_by_resource))
 
@@ -125,14 +125,14 @@ def _by_resource(network: SriovNetwork) -> str:
 
 
 def _is_offered(view: NodeView, share: BookingShare, functions: tuple[SriovNetwork, ...]) -> bool:
-    """Whether a node still has what gives a share its NICs."""
+    """Whether a node still offers the NICs of a share."""
     if nic_exposure(share.rdma_resource) is NicExposure.SRIOV:
         return bool(functions)
     return bool((view.allocatable or {}).get(share.rdma_resource))
 
 
 def _addresses(view: NodeView, share: BookingShare) -> tuple[str, ...]:
-    """PCI addresses of the NICs that a share claims, each once; empty where one of them can no longer be claimed."""
+    """PCI addresses of the NICs that a share claims, each once; empty where one can no longer be claimed."""
     if view.nics is None or view.machine is None or view.nics.resource != share.rdma_resource:
         return ()
     rows = {f"{nic.name}:{nic.port}": row for row, nic in enumerate(view.machine.nics)}
@@ -141,8 +141,8 @@ def _addresses(view: NodeView, share: BookingShare) -> tuple[str, ...]:
 
 
 def _gives_cpus(job: TrainingJob) -> bool:
-    """Whether its trainers are given CPUs of their own where kubelets put them beside their GPUs. Not once a scheduler
-    or a kubelet has refused a Pod of the job: CPUs that it did not ask for may have been the cause."""
+    """Whether its trainers get CPUs of their own where kubelets align them with GPUs. Not once a scheduler or a kubelet
+    has refused a Pod of the job: the added CPUs may have been the cause."""
     if any(attempt.reason in _REFUSED for attempt in job.status.attempts):
         return False
     return job.spec.template.once(_leaves_cpus_open)
@@ -153,8 +153,8 @@ def _leaves_cpus_open(template: PodTemplate) -> bool:
 
 
 def _cpus(view: NodeView, share: BookingShare) -> int | None:
-    """Those of one node, where its kubelet gives CPUs and aligns them with what a device plugin gives. A Topology
-    Manager knows nothing of devices that claims bind, and could put the CPUs on the other side."""
+    """CPUs of one node, if its kubelet gives CPUs and aligns them with a device plugin's devices. A Topology Manager
+    does not see devices bound by claims, and could put the CPUs on the other side."""
     plugin = view.plugin
     promised = view.kubelet.aligns and view.kubelet.may_give_cpus
     if plugin is None or not promised or view.allocatable is None or share.mig_device:
@@ -163,7 +163,7 @@ def _cpus(view: NodeView, share: BookingShare) -> int | None:
 
 
 def uuids(view: NodeView, share: BookingShare) -> tuple[str, ...] | None:
-    """UUIDs of the booked indexes, or of the MIG device; None where they are no longer true."""
+    """UUIDs of the booked indexes, or of the MIG device; None where they no longer hold."""
     if share.mig_device:
         return (share.mig_device,) if any(device.uuid == share.mig_device for device in view.mig) else None
     if view.machine is None or view.topology_generation != share.topology_generation:
@@ -188,8 +188,8 @@ def _transport(view: NodeView, nics: tuple[str, ...]) -> Transport | None:
 
 
 def _nvlink_domain(cluster: Cluster, view: NodeView) -> str | None:
-    """As NCCL asks the driver for it, whatever levels the cluster has; where nobody tells that, the domain that the
-    gang was placed by."""
+    """As NCCL asks the driver for it, whatever levels the cluster has; if unknown, the domain by which the gang was
+    placed."""
     told = nvlink_domain(Place(view.labels, view.machine.nvlink_domain if view.machine else None), ())
     if told is not None or NVLINK_DOMAIN_LEVEL not in cluster.levels:
         return told

@@ -1,4 +1,4 @@
-"""What is left of a job's own Pods of before and in the way of the Pods that are to be made."""
+"""Older Pods of a job that block the Pods it needs now."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ LONGEST_WAIT = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A Pod or claim of the job's own that is on its way out."""
+    """A Pod or claim of the job that is being deleted."""
 
     kind: str  # Pod | ResourceClaim
     name: str
@@ -33,7 +33,7 @@ class Leftover:
 def leftovers(
     job: TrainingJob, children: OwnPods, cluster: Cluster, gang: Gang, missing: Iterable[int]
 ) -> tuple[Leftover, ...]:
-    """What holds GPUs of the gang, NICs of its nodes, or names of its missing Pods.
+    """Own objects that hold GPUs of the gang, NICs of its nodes, or names of its missing Pods.
 
     Pods and claims of attempts before on nodes, or with GPUs, that the gang does not use are nothing to wait for: their
     node may be dead, and they may stay for ever.
@@ -53,21 +53,21 @@ def leftovers(
 
 
 def stays_from(found: Iterable[Leftover], begun: datetime | None, now: datetime) -> datetime | None:
-    """From when one of them is taken to stay: half a minute after its grace period, which may be any, or when the
-    attempt, begun then, has waited too long. None where nothing tells."""
+    """When one of them counts as stuck: half a minute after its grace period, or when the attempt, begun then, has
+    waited too long. None where neither is known."""
     moments = [lingers_from(each.deletion_timestamp, now) for each in found if each.deletion_timestamp is not None]
     return min([*moments, *([] if begun is None else [begun + LONGEST_WAIT])], default=None)
 
 
 def told(found: Sequence[Leftover]) -> str:
-    """What is waited for, for people."""
+    """What the job waits for, for people."""
     shown = ", ".join(map(str, found[:SHOWN]))
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"waits until what is left of its Pods of before is gone: {shown}{more}"
 
 
 def _holds(cluster: Cluster, pod: Pod, uuids: set[str], nodes: set[str], unnamed: set[str]) -> bool:
-    """Whether a live Pod has GPUs of the gang, or may have: nobody but its claim and the kubelet tells which it has."""
+    """Whether a live Pod has GPUs of the gang, or may have: only its claim and the kubelet tell which it has."""
     if not pod.node:
         return pod.deletion_timestamp is None  # the scheduler binds nothing that is being deleted
     claim = own_claim(cluster, pod)

@@ -1,4 +1,5 @@
-"""What a job may count on: the GPUs that its own Pods of before still hold are its own as soon as they are gone."""
+"""GPUs of a job's own older Pods: the job may count on them, because they are its own as soon as these Pods are
+gone."""
 
 from collections.abc import Sequence
 
@@ -10,8 +11,8 @@ from closeknit.lifecycle.attempt.own_pods import is_own, own_claims
 
 
 def with_own_gpus_free(job: TrainingJob, pods: Sequence[Pod], cluster: Cluster) -> Cluster:
-    """The cluster as it will be for a job without a booking when its own Pods and their claims are gone; the very same
-    where they hold nothing that matters.
+    """The cluster for a job without a booking once its own Pods and their claims are gone; the same object where they
+    hold nothing relevant.
 
     A Pod on a node that is left out anyway does not matter: whether it ever goes is nobody's concern but that node's.
     """

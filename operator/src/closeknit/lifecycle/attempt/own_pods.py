@@ -1,4 +1,4 @@
-"""What a job has made: its Pods and claims, told from those that only have their names."""
+"""A job's own Pods and claims, as opposed to those that only have their names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from closeknit.cluster.pods.pod import Pod
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A name of a child that belongs to somebody else."""
+    """A child's name that another owner has."""
 
     kind: str  # Pod | ResourceClaim
     name: str
@@ -35,29 +35,29 @@ class OwnPods:
         }
 
     def before(self, attempt: int) -> tuple[Pod, ...]:
-        """Pods that belong to no attempt from this one on, and still hold what they were given."""
+        """Pods of earlier attempts that still hold resources."""
         return tuple(pod for pod in self.own if pod.is_live and (pod.attempt is None or pod.attempt < attempt))
 
     @property
     def live(self) -> tuple[Pod, ...]:
-        """Pods that still hold what they were given; those being deleted do."""
+        """Pods that still hold resources, those being deleted included."""
         return tuple(pod for pod in self.own if pod.is_live)
 
 
 def children(job: TrainingJob, cluster: Cluster) -> OwnPods:
-    """What the job has made, finished Pods included."""
+    """The job's children, finished Pods included."""
     return OwnPods(tuple(pod for pod in cluster.pods_of(job.key) if is_own(pod, job)))
 
 
 def own_claim(cluster: Cluster, pod: Pod) -> ResourceClaim | None:
-    """The claim that was made for this very Pod; None where it has none yet, or its name is another's."""
+    """The claim made for this Pod; None where it has none yet, or another's claim has its name."""
     claim = cluster.claims.get(pod.key)
     return claim if claim is not None and _owned_by(claim, pod) else None
 
 
 def own_claims(job: TrainingJob, own: Sequence[Pod], cluster: Cluster) -> tuple[ResourceClaim, ...]:
-    """Claims that were made for Pods of the job, `own`, and those of its Pods that are gone and not collected yet, but
-    for those that others use, too: they do not go with the job's Pods."""
+    """Claims made for Pods of the job, `own`, and for its Pods that are gone and not collected yet, except those that
+    others use, too: these do not go with the job's Pods."""
     return tuple(
         claim
         for claim in cluster.claims_of(job.key)
@@ -70,7 +70,7 @@ def own_claims(job: TrainingJob, own: Sequence[Pod], cluster: Cluster) -> tuple[
 
 
 def taken(job: TrainingJob, attempt: int, workers: int, cluster: Cluster) -> Taken | None:
-    """The first name of an attempt of so many workers that somebody else has, as far as the snapshot shows.
+    """The first name of an attempt of so many workers that another owner has, as far as the snapshot shows.
 
     Services and others' finished Pods are not in it: of those the API server tells when the name is used.
     """
@@ -94,7 +94,7 @@ def is_own(pod: Pod, job: TrainingJob) -> bool:
 
 
 def is_left_over(claim: ResourceClaim, job: TrainingJob) -> bool:
-    """Whether a claim of no Pod that is there was made for one of the job's: it is about to be collected."""
+    """Whether it is a claim of a Pod of the job that is gone: it is about to be collected."""
     return claim.job == job.key and any(owner.kind == "Pod" and owner.name == claim.name for owner in claim.owners)
 
 

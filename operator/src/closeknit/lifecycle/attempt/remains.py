@@ -1,4 +1,4 @@
-"""Pods of attempts that have ended: stopped, kept for what they have said, and removed.
+"""Pods of ended attempts: stopped, kept for their logs, and removed.
 
 Why a gang has failed is most often said by another rank than the one that failed first, and a Pod's log goes with the
 Pod. So those that run are not deleted: their kubelets are told to end them, which frees their GPUs as soon. Those of
@@ -20,16 +20,16 @@ KEPT_FOR = timedelta(days=1)  # who is told in the evening looks in the morning
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What is to be done about them."""
+    """What to do about them."""
 
     actions: tuple[Delete | Stop, ...] = ()
     until: datetime | None = None
-    """When there is more to be done though nothing has changed."""
+    """When there is more to do though nothing has changed."""
 
 
 def remains(subject: Subject, last: int, *, ended: datetime | None = None, is_over: bool = False) -> Remains:
-    """What is to be done about Pods of attempts up to `last`, the one that ended last: at the moment `ended`, or when
-    the status says. A job that `is_over` keeps those of its last attempt for as long as it is there itself."""
+    """What to do about Pods of attempts up to `last`, the last ended one: at the moment `ended`, or when the status
+    says. A job that `is_over` keeps those of its last attempt as long as it exists."""
     moments = {attempt.number: moment(attempt.ended) for attempt in subject.job.status.attempts}
     if ended is not None:
         moments[last] = ended
@@ -49,7 +49,7 @@ def remains(subject: Subject, last: int, *, ended: datetime | None = None, is_ov
 def _next(
     subject: Subject, pod: Pod, ended: datetime | None, *, is_kept: bool, is_over: bool
 ) -> Delete | Stop | datetime | None:
-    """What is to be done about a Pod whose attempt ended then; a moment: nothing until then; None: nothing."""
+    """What to do about a Pod whose attempt ended then; a moment: nothing until then; None: nothing."""
     if pod.deletion_timestamp is not None:
         return None
     if is_over and is_kept and not pod.is_live:
@@ -71,14 +71,14 @@ def _next(
 
 
 def _may_be_stopped(subject: Subject, pod: Pod) -> bool:
-    """Whether its kubelet is there to do it, and the API server lets us ask."""
+    """Whether its kubelet can stop it, and the API server lets us ask."""
     view = subject.cluster.nodes.get(pod.node)
     is_there = view is not None and (view.exclusion is None or view.exclusion.reason is not ExclusionReason.NOT_READY)
     return is_there and not subject.answers.stop_refused
 
 
 def _may_be_counted(subject: Subject) -> bool:
-    """Whether Pods that are over may keep the next ones out: a quota counts them, or the job waits for one."""
+    """Whether finished Pods may keep the next ones out: a quota counts them, or the job waits for one."""
     pending = subject.job.status.pending
     waits = pending is not None and pending.reason == PendingReason.QUOTA_EXCEEDED
     return subject.answers.are_pods_counted or waits

@@ -1,4 +1,4 @@
-"""A failure that another setting, or other nodes, would end: the job is tried again with that, once for each."""
+"""Failures that another setting, or other nodes, may cure: the job is retried with that, once for each."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,8 @@ _TOLD = {ConditionReason.WITHOUT_MULTICAST: Remedy.WITHOUT_NVLS}
 
 
 def remedies(status: TrainingJobStatus) -> frozenset[Remedy]:
-    """What attempts of the job have called for. Only the last of them are kept, so that a condition tells it, too."""
+    """The remedies that attempts of the job needed. The status keeps only the last attempts, so a condition tells it,
+    too."""
     ended = {attempt.reason for attempt in status.attempts}
     told = found(status.conditions, ConditionType.DEGRADED)
     kept = {made for reason, made in _TOLD.items() if told is not None and told.reason == reason}
@@ -26,12 +27,12 @@ def remedies(status: TrainingJobStatus) -> frozenset[Remedy]:
 
 
 def end_reason(made: Remedy) -> EndReason:
-    """Why an attempt ended that calls for this."""
+    """The end reason of an attempt that needs this remedy."""
     return _ENDS[made]
 
 
 def called_for(pods: Sequence[Pod], status: TrainingJobStatus) -> tuple[Remedy, Pod] | None:
-    """What the failed Pods of an attempt call for that has not been done yet, and the first of them that says so.
+    """The remedy that the failed Pods of an attempt need and that was not tried yet, and the first Pod that says so.
 
     Multicast takes one of them to fail all. An unreachable peer is one that may have crashed: it counts only where
     every Pod that failed says no more than that.

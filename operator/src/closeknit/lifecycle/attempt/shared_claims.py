@@ -1,4 +1,4 @@
-"""Claims of a gang that a Pod of another name uses, too: a copy for debugging has its original's.
+"""Claims of a gang that a Pod of another name uses, too: a debugging copy has its original's.
 
 They stay, and hold their GPUs, for as long as that Pod does, whatever becomes of the gang. To wait for them would keep
 all other GPUs of the gang idle, and past every quota.
@@ -12,7 +12,7 @@ from closeknit.lifecycle.attempt.launched_gang import uuids
 
 
 def shared_claims(job: TrainingJob, held: Booking, cluster: Cluster) -> tuple[ResourceClaim, ...]:
-    """Those under names of the job's children that have GPUs which are booked for it."""
+    """Claims under names of the job's children that hold GPUs booked for it."""
     claims = [claim for claim in cluster.claims_of(job.key) if claim.is_shared and claim.devices]
     if not claims:
         return ()

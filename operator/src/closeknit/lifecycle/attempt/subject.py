@@ -1,4 +1,4 @@
-"""All that one decision about one job reads, and how it becomes a Plan."""
+"""The inputs of one decision about one job, and how they become a Plan."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,7 +35,7 @@ class Subject:
 
     @property
     def attempt(self) -> int:
-        """Number of the current attempt, or of the first one to come."""
+        """Number of the current attempt, or of the first one."""
         return self.job.status.attempt or 1
 
     def plan(
@@ -50,7 +50,7 @@ class Subject:
         wake_after_s: float | None = None,
         adds: frozenset[Addition] = frozenset(),
     ) -> Plan:
-        """The Plan. A status that is stored already is not written again, and nobody is told of it again.
+        """The Plan. An equal status is neither written nor announced again.
 
         One that tells why the job waits speaks of the spec that this was found for, and of no newer one.
         """
@@ -82,7 +82,7 @@ class Subject:
 
     @property
     def asks_for_ipc_lock(self) -> bool:
-        """Whether Pods that talk over verbs ask for IPC_LOCK: not where the namespace is known to refuse it."""
+        """Whether Pods that use verbs ask for IPC_LOCK: not where the namespace is known to refuse it."""
         return not (self.is_ipc_lock_refusal_told or self.answers.ipc_lock_refused)
 
     @property
@@ -124,7 +124,7 @@ def notice(
 
 
 def deletions(pods: tuple[Pod, ...]) -> tuple[Delete, ...]:
-    """Deletes those that are not being deleted already."""
+    """Deletes those that are not being deleted yet."""
     return tuple(Delete("Pod", pod.name, pod.uid) for pod in pods if pod.deletion_timestamp is None)
 
 

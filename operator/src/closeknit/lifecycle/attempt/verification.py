@@ -22,8 +22,8 @@ _TOLD_GPUS = 16
 def verified(
     cluster: Cluster, shares: Sequence[BookingShare], pods: Sequence[Pod | None]
 ) -> tuple[tuple[BookingShare, ...], Observation]:
-    """The shares with `actual` filled in, and what that means for the job. Pods are by node rank,
-    None for one that is over and gone.
+    """The shares with `actual` filled in, and its meaning for the job. Pods are by node rank, None for a finished one
+    that is gone.
 
     A fact that is no longer to be had (a finished Pod's claim has no allocation) does not take back what was found.
     """
@@ -44,14 +44,14 @@ def verified(
 
 
 def _as_planned(cluster: Cluster, shares: Sequence[BookingShare]) -> str:
-    """Of MIG devices, among which a device plugin may have chosen, which one it is."""
+    """Fills in the MIG device, among which a device plugin may have chosen."""
     views = ((share, cluster.nodes.get(share.node)) for share in shares if share.mig_device)
     named = [f"MIG device {share.mig_device} ({profile(view, share.mig_device)})" for share, view in views]
     return f"its Pod has {named[0]}, of the planned profile" if named else "every Pod has the planned GPUs"
 
 
 def difference(cluster: Cluster, share: BookingShare, pod: Pod | None) -> str:
-    """What was planned and what a Pod got instead, as a clause; GPUs by their NVML indexes."""
+    """A clause with what was planned and what a Pod got instead; GPUs by their NVML indexes."""
     asked = [share.mig_device] if share.mig_device else sorted(share.gpus)
     planned = f"{share.node} was to give {_listed(asked)}"
     if pod is None:
@@ -68,8 +68,8 @@ def few(clauses: Sequence[str]) -> str:
 
 
 def got(cluster: Cluster, share: BookingShare, pod: Pod) -> tuple[str, ...] | None:
-    """UUIDs of the GPUs that a Pod has on the share's node, by the strongest witness: its claim's allocation, else the
-    kubelet's report. None where nobody tells all of them."""
+    """UUIDs of the GPUs that a Pod has on the share's node, by its claim's allocation, else by the kubelet's report.
+    None where neither names all."""
     claim = own_claim(cluster, pod) if share.binding is Binding.DRA else None
     told = cluster.claimed_uuids(claim) if claim is not None and claim.devices else cluster.reported_uuids(pod)
     return None if told is None or None in told else tuple(sorted(filter(None, told)))
@@ -89,7 +89,7 @@ def _listed(gpus: Sequence[int | str]) -> str:
 
 
 def is_mismatched(cluster: Cluster, shares: Sequence[BookingShare], pods: Sequence[Pod | None]) -> bool:
-    """Whether `verified` would tell of other GPUs than planned: copies no share, for it is asked whenever a Pod of a
+    """Whether `verified` would find other GPUs than planned. It copies no share, because it runs whenever a Pod of a
     starting gang changes."""
     return any(
         (share.actual if pod is None else _found(cluster, share, pod)) is Actual.MISMATCH
@@ -113,8 +113,8 @@ def _found(cluster: Cluster, share: BookingShare, pod: Pod) -> Actual:
 
 
 def chosen(cluster: Cluster, share: BookingShare, pod: Pod) -> MigView | None:
-    """The MIG device that the device plugin has chosen for a Pod, where it is one of the planned profile: those are
-    alike, and which of them it is was never more than a booking of one."""
+    """The MIG device that the device plugin chose for a Pod, if it has the planned profile: devices of a profile are
+    alike, and the booking only needed one."""
     view = cluster.nodes.get(share.node)
     if not share.mig_device or share.binding is Binding.DRA or view is None or pod.node != share.node:
         return None
@@ -124,8 +124,8 @@ def chosen(cluster: Cluster, share: BookingShare, pod: Pod) -> MigView | None:
 
 
 def _as_good(cluster: Cluster, share: BookingShare, pod: Pod) -> tuple[int, ...] | None:
-    """The GPUs, as local ranks, that the device plugin has given a Pod in place of others, where any of the machine are
-    joined alike: which they are was never more than a guess, and nothing rests on it."""
+    """The GPUs, as local ranks, that the device plugin gave a Pod in place of others, if any GPUs of the machine are
+    joined alike: the planned ones were only a guess."""
     view = cluster.nodes.get(share.node)
     if share.binding is not Binding.BEST_EFFORT or share.mig_device or view is None or pod.node != share.node:
         return None
@@ -139,7 +139,7 @@ def _as_good(cluster: Cluster, share: BookingShare, pod: Pod) -> tuple[int, ...]
 
 
 def profile(view: NodeView | None, uuid: str) -> str:
-    """Profile of a MIG device; empty where the node has it no longer."""
+    """Profile of a MIG device; empty where the node no longer has it."""
     return next((device.profile for device in view.mig if device.uuid == uuid), "") if view is not None else ""
 
 
