@@ -60,7 +60,7 @@ def stays_from(found: Iterable[Leftover], begun: datetime | None, now: datetime)
 
 
 def told(found: Sequence[Leftover]) -> str:
-    """What the job waits for, for people."""
+    """The message about what the job waits for."""
     shown = ", ".join(map(str, found[:SHOWN]))
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"waits until what is left of its Pods of before is gone: {shown}{more}"

@@ -1,4 +1,4 @@
-"""How an attempt ends, and with it the job or not."""
+"""The end of an attempt, and its effect on the job."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,8 +43,8 @@ def end(
     unfit: Unfit = MappingProxyType({}),
     lacks: Degradation | None = None,
 ) -> Plan:
-    """The attempt ends uncharged, its Pods go, and the next one follows: on the shares of `again` if there are any, for
-    a while not on the nodes, or not with the GPUs, of `unfit`."""
+    """The attempt ends uncharged, its Pods go, and the next one follows: on the shares of `again` if there are any,
+    avoiding for a while the nodes, or only the GPUs, of `unfit`."""
     subject = attempt.subject
     seen = avoided_nodes.unfit(unfit, subject.job, subject.cluster, subject.now)
     status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen, lacks=lacks)
@@ -57,7 +57,7 @@ def end(
 
 
 def is_cordoned(view: NodeView | None) -> bool:
-    """Whether somebody has cordoned a node, as a drain does before it evicts the node's Pods."""
+    """Whether a node is cordoned, as by a drain before it evicts the node's Pods."""
     return view is not None and UNSCHEDULABLE_TAINT in view.taints
 
 
@@ -67,8 +67,8 @@ def whole(nodes: Iterable[str]) -> Unfit:
 
 
 def gpus_or_node(attempt: Attempt, share: BookingShare) -> tuple[str, ...]:
-    """UUIDs of a share's GPUs, that the job may try the node's others; none, for the node as a whole, where a device
-    plugin chooses the GPUs, or more than half of the node's have been tried."""
+    """UUIDs of a share's GPUs, so that the job may try the node's others; none, for the whole node, if a device plugin
+    chooses the GPUs, or more than half of the node's were tried."""
     subject = attempt.subject
     view = subject.cluster.nodes.get(share.node)
     named = uuids(view, share) if view is not None and share.binding is Binding.DRA else None
@@ -80,27 +80,27 @@ def gpus_or_node(attempt: Attempt, share: BookingShare) -> tuple[str, ...]:
 
 
 def node_changed(attempt: Attempt, lost: Lost) -> Plan:
-    """A booked node is no longer what was booked, and nothing has run yet."""
+    """The end if a booked node no longer matches the booking, and nothing has run yet."""
     return end(attempt, EndReason.NODE_CHANGED, lost.message)
 
 
 def claim_stays(attempt: Attempt, claim: ResourceClaim) -> Plan:
-    """GPUs that are booked are those of a Pod that is gone and that shared its claim: they are not free with it."""
+    """The end if booked GPUs belong to the shared claim of a Pod that is gone: they are not free with it."""
     users = [name for name in claim.reserved_for if name != claim.name]
     message = f"Pod {users[0]} uses ResourceClaim {claim.name}, and with it GPUs that are booked; the job starts again"
     return end(attempt, EndReason.GPU_TAKEN, message)
 
 
 def left_behind(attempt: Attempt, stays: Sequence[Leftover]) -> Plan:
-    """What is left of an attempt before does not go: a finalizer, a process that ignores its end, a kubelet that
-    hangs. Its nodes are somebody else's for a while."""
+    """The end if a leftover of an earlier attempt stays: a finalizer, a process that ignores its end, a hung kubelet.
+    The job avoids its nodes for a while."""
     message = f"{told(stays)}; that takes too long, and the job is placed anew"
     return end(attempt, EndReason.GPU_TAKEN, message, unfit=whole(each.node for each in stays))
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is said of one Pod of a gang that has failed, or is being ended."""
+    """The symptom of one Pod of a gang that has failed, or is being ended."""
 
     pod: Pod
     share: BookingShare
@@ -115,7 +115,7 @@ class Failure:
 
 
 def failures(attempt: Attempt) -> list[Failure]:
-    """What is said of the gang's Pods that have failed, or are being ended; what is to blame comes first.
+    """Symptoms of the gang's Pods that have failed, or are being ended; the most to blame comes first.
 
     What is not the job's fault stands before what is, for the others fail with it, and Kubernetes' own mark before
     all. Of its own what has a name of its own, as want of memory, stands before a mere exit code, and what ended
@@ -146,7 +146,8 @@ def _weight(failure: Failure) -> tuple[bool, bool, bool, str]:
 
 
 def _silent_node(attempt: Attempt) -> str | None:
-    """That a node of the gang is gone or not Ready: then what failed on it, or beside it, tells nothing of the job."""
+    """The message that a node of the gang is gone or not Ready: then failures on it, or beside it, prove nothing about
+    the job."""
     for share in attempt.booking.shares:
         view = attempt.subject.cluster.nodes.get(share.node)
         if view is None:
@@ -157,7 +158,7 @@ def _silent_node(attempt: Attempt) -> str | None:
 
 
 def _not_started(attempt: Attempt) -> str | None:
-    """That a Pod of the gang has not started: those that have wait for it in vain."""
+    """The message that a Pod of the gang has not started: the started ones wait for it in vain."""
     late = [pod for pod in attempt.present if pod.phase in {"", "Pending"}]
     if not late:
         return None
@@ -168,7 +169,7 @@ def _not_started(attempt: Attempt) -> str | None:
 
 
 def _has_waited(failure: Failure) -> bool:
-    """Whether what ended with an error may have waited for another rank: it says so, or ran for long."""
+    """Whether a container that ended with an error may have waited for another rank: it says so, or ran for long."""
     container = failed_container(failure.pod, failure.trainer)
     if container is None or failure.said.symptom is not Symptom.EXITED:
         return False
@@ -177,7 +178,8 @@ def _has_waited(failure: Failure) -> bool:
 
 
 def blameless(attempt: Attempt) -> Plan | None:
-    """The end of an attempt by what is not the job's fault; None where nothing else is known to have ended its Pods."""
+    """The end of an attempt by a fault that is not the job's; None where no other cause is known to have ended its
+    Pods."""
     found = failures(attempt)
     if not found or found[0].row.blame is Blame.JOB:
         return None
@@ -190,14 +192,14 @@ def blameless(attempt: Attempt) -> Plan | None:
 
 
 def _unfit(attempt: Attempt, found: Sequence[Failure]) -> Unfit:
-    """The nodes that took Pods amiss, and of those whose driver names a GPU, that GPU."""
+    """The nodes that mishandled Pods, or only the GPU that a node's driver names."""
     nodes = whole(each.share.node for each in found if each.row.follows is Follows.ELSEWHERE)
     shares = [each.share for each in found if each.row.follows is Follows.OTHER_GPUS]
     return {**{share.node: gpus_or_node(attempt, share) for share in shares}, **nodes}
 
 
 def _told(failure: Failure) -> str:
-    """What has ended a Pod that is not the job's fault."""
+    """The message about the cause that ended a Pod and is not the job's fault."""
     pod, words = failure.pod, failure.said.words
     said = f": {words}" if words else ""
     match failure.said.symptom:
@@ -219,7 +221,7 @@ def _told(failure: Failure) -> str:
 
 
 def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
-    """A Pod is gone, or going, before it was over: the job starts again, where it was if that `is_fit`."""
+    """The end if a Pod is gone, or going, before it finished: the job restarts, in place if that `is_fit`."""
     if (made := blameless(attempt)) is not None:
         return made
     job = attempt.subject.job
@@ -239,15 +241,14 @@ def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
 
 
 def replaced(attempt: Attempt) -> Plan:
-    """Somebody made a Pod in the place of one of ours. With it the job would keep GPUs that it does not ask for, past
-    every quota."""
+    """The end if a foreign Pod has the place of one of ours. With it the job would keep GPUs past every quota."""
     pod = attempt.replaced[0]
     message = f"Pod {pod.name} is not the one that was made: it does not ask for the booked GPUs, or is elsewhere"
     return end(attempt, EndReason.CHILD_DELETED, f"{message}; the job starts again")
 
 
 def succeeded(attempt: Attempt) -> Plan:
-    """Every Pod has succeeded, or the one that the others serve, and so has the job."""
+    """The job's success: every Pod has succeeded, or the one that the others serve."""
     subject = attempt.subject
     workers = attempt.booking.workers
     message = f"{_all(len(attempt.pods), 'Pod')} ended with exit code 0"
@@ -262,7 +263,7 @@ def succeeded(attempt: Attempt) -> Plan:
 
 
 def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
-    """A Pod has failed by the job's own fault, and so has the job, unless another setting or other nodes may help."""
+    """The job's failure: a Pod has failed by the job's own fault, unless another setting or other nodes may help."""
     subject = attempt.subject
     pods = [pod for pod in attempt.present if pod.phase == "Failed"]
     if (made := _remedied(attempt, pods, is_fit=is_fit)) is not None:
@@ -278,8 +279,8 @@ def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
 
 
 def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | None:
-    """The next attempt with another setting, or elsewhere, where the error calls for it; a setting of the user's own
-    stays as it is."""
+    """The next attempt with another setting, or elsewhere, if the error calls for it; a setting of the user's own stays
+    as it is."""
     subject = attempt.subject
     called = called_for(pods, subject.job.status)
     if called is None:
@@ -297,7 +298,7 @@ def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | 
 
 
 def _own_end(failure: Failure, template: Mapping[str, Any]) -> str:
-    """How a Pod of this template has failed by the job's own fault, and what to do where that is known."""
+    """How a Pod of this template failed by the job's own fault, and what to do if that is known."""
     pod, said = failure.pod, failure.said
     where = f"Pod {pod.name} on node {pod.node or '(none)'}"
     match said.symptom:
@@ -317,8 +318,8 @@ def _own_end(failure: Failure, template: Mapping[str, Any]) -> str:
 
 
 def _memory_words(template: Mapping[str, Any], container: str) -> str:
-    """What to do about a container that was killed for its memory: by its own limit, or where the template sets none by
-    what its node has, or a LimitRange."""
+    """Advice for a container that was killed for its memory: by its own limit, or without one in the template by its
+    node's memory, or a LimitRange."""
     try:
         asked = msgspec.convert(template, PodResourceSpec)
     except msgspec.ValidationError:  # of which no API server makes a Pod
@@ -334,7 +335,7 @@ def _memory_words(template: Mapping[str, Any], container: str) -> str:
 
 
 def _raise(limit: str) -> str:
-    """What to do of a limit of the job's own that its Pods have passed."""
+    """Advice for a limit of the job's own that its Pods have exceeded."""
     return f"raise {limit}, or use less; {FIXED}"
 
 

@@ -1,4 +1,4 @@
-"""A gang to whose Pods device plugins gave slower GPUs than planned: it is placed anew, a few times.
+"""Restart of a gang whose Pods got slower GPUs from device plugins than planned, a few times at most.
 
 A plugin picks by itself; that it picks what was foreseen fails when somebody takes or frees GPUs in between. Other GPUs
 that are as fast are kept, for a restart would gain nothing; and so is what trains already for a while.
@@ -28,7 +28,7 @@ YOUNG_FOR = timedelta(minutes=2)
 
 
 def misplaced(attempt: Attempt) -> Plan | None:
-    """The end of an attempt whose Pods turn out to have slower GPUs than planned; None where it keeps what it has."""
+    """The end of an attempt whose Pods have slower GPUs than planned; None where it keeps what it has."""
     wrong = [
         difference(attempt.subject.cluster, share, pod)
         for share, pod in zip(attempt.shares, attempt.pods, strict=True)
@@ -41,7 +41,7 @@ def misplaced(attempt: Attempt) -> Plan | None:
 
 
 def _is_slower(attempt: Attempt, share: BookingShare, pod: Pod) -> bool:
-    """Whether it is news that the Pod has slower GPUs than planned; what was stored once is kept."""
+    """Whether it is new that the Pod has slower GPUs than planned; a stored result is kept."""
     if share.binding is not Binding.BEST_EFFORT or share.actual is Actual.MISMATCH or pod.node != share.node:
         return False
     view = attempt.subject.cluster.nodes.get(share.node)

@@ -17,8 +17,8 @@ from closeknit.lifecycle.status.pauses import over_at
 
 
 def not_ready(attempt: Attempt) -> Degradation | None:
-    """Whether some have run so long without becoming ready. It does not say which: one more, or one less, is no news,
-    and thousands of probes that come and go are not to be written down one by one."""
+    """Whether some have run so long without becoming ready. It does not say which: one more or less is no news, and
+    thousands of flapping probes must not be written one by one."""
     if not _idle(attempt):
         return None
     return Degradation(
@@ -30,7 +30,7 @@ def not_ready(attempt: Attempt) -> Degradation | None:
 
 
 def words(attempt: Attempt) -> str | None:
-    """Which they are, and what their kubelet says of the first; None where there are none."""
+    """Which they are, and the kubelet's message about the first; None without any."""
     found = _idle(attempt)
     if not found:
         return None
@@ -45,14 +45,14 @@ def _idle(attempt: Attempt) -> list[Pod]:
 
 
 def ripens_at(attempt: Attempt) -> datetime | None:
-    """When more of them will have been so for so long; None where no other Pod is not ready."""
+    """When more of them will have been not ready for so long; None where no other Pod is not ready."""
     now = attempt.subject.now
     moments = (_until(pod, now) for pod in attempt.present)
     return min((each for each in moments if each is not None and each > now), default=None)
 
 
 def _until(pod: Pod, now: datetime) -> datetime | None:
-    """When the Pod will have been not ready for so long; None of one that is ready, or does not run."""
+    """When the Pod will have been not ready for so long; None if it is ready, or does not run."""
     ready = pod.condition("Ready") if pod.phase == "Running" else None
     if ready is None or ready.status != "False" or pod.deletion_timestamp is not None:
         return None

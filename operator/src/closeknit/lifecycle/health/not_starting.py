@@ -1,5 +1,5 @@
-"""Bound Pods whose containers do not start: an image that cannot be pulled, a ConfigMap that is not there, a driver
-that does not prepare a claim.
+"""Bound Pods whose containers do not start: an image that cannot be pulled, a missing ConfigMap, a driver that does not
+prepare a claim.
 
 It is told and nothing ends by it: a registry comes back, a ConfigMap is made, and no other placement would be better.
 """
@@ -15,7 +15,7 @@ from closeknit.placement.values.sentences import count
 
 
 def words(attempt: Attempt) -> str | None:
-    """What keeps Pods of the gang from starting, and what to do; None where nothing is known to."""
+    """What keeps Pods of the gang from starting, and what to do; None where no cause is known."""
     waiting = [pod for pod in attempt.present if _is_waiting(pod)]
     told = [(pod, said) for pod in waiting if (said := _said(pod))]
     if told:
@@ -33,7 +33,7 @@ def words(attempt: Attempt) -> str | None:
 
 
 def told_at(attempt: Attempt) -> datetime | None:
-    """When it is to be asked again; None where no Pod is on its way."""
+    """When to check again; None where no Pod is starting."""
     waiting = [pod for pod in attempt.present if _is_waiting(pod)]
     young_until = _young_until(attempt)
     if waiting and young_until is not None:
@@ -47,7 +47,7 @@ def _is_waiting(pod: Pod) -> bool:
 
 
 def _said(pod: Pod) -> str | None:
-    """What the kubelet says of its first container that is not on its way."""
+    """The kubelet's message about its first container that does not start."""
     for container in pod.containers:
         if of_waiting(container) not in {None, Symptom.SILENT}:
             message = container.message.strip()
@@ -61,7 +61,7 @@ def _others(number: int) -> str:
 
 def _young_until(attempt: Attempt) -> datetime | None:
     """Until when no Pod can have been silent for too long, since none is older than its attempt; None where that is
-    over, or not known. A gang that starts is looked at often, and this spares a look at each of its Pods."""
+    over, or unknown. It spares a look at each Pod of a starting gang."""
     begun = attempt.begun
     if begun is None or not is_between(begun, attempt.subject.now, begun + SILENT_AFTER):
         return None
@@ -69,6 +69,6 @@ def _young_until(attempt: Attempt) -> datetime | None:
 
 
 def _silent_until(attempt: Attempt, pod: Pod) -> datetime:
-    """Until when a Pod may be on its way without a word; now where clocks that were set tell nothing."""
+    """Until when a Pod may start without a message; now if clocks that were set make it unknown."""
     found = later(pod.created, attempt.begun, attempt.subject.now)
     return attempt.subject.now if found is None else found + SILENT_AFTER

@@ -1,4 +1,4 @@
-"""What the preflights of a gang have found, as their containers said it last, and what comes of it."""
+"""Results of a gang's preflights, from their containers' termination messages, and their effect."""
 
 from collections.abc import Sequence
 
@@ -27,13 +27,13 @@ _SHOWN = 300  # characters of what a container said
 
 
 class PreflightFinding(msgspec.Struct, frozen=True):
-    """What one node's preflight said; what it did not measure is absent. Of others' making, so that nothing of it is
-    taken for more than words and numbers."""
+    """One node's preflight; unmeasured values are absent. The text comes from a container, so it counts only as words
+    and numbers."""
 
     inside: float | None = None
-    """GB/s of bus bandwidth among the ranks of this node."""
+    """Bus bandwidth among the ranks of this node, GB/s."""
     world: float | None = None
-    """GB/s of bus bandwidth among all ranks."""
+    """Bus bandwidth among all ranks, GB/s."""
     below: bool = False
     """Whether that is far below the prediction."""
     slow: tuple[int, ...] = ()
@@ -52,7 +52,7 @@ _decode = msgspec.json.Decoder(PreflightFinding).decode
 
 
 def finding(pod: Pod) -> PreflightFinding | None:
-    """What a Pod's preflight said; None where it has not ended, or said nothing that can be read."""
+    """The result of a Pod's preflight; None where it has not ended, or cannot be read."""
     for container in pod.containers:
         if container.name == PREFLIGHT and container.init and container.exit_code is not None:
             try:
@@ -63,7 +63,7 @@ def finding(pod: Pod) -> PreflightFinding | None:
 
 
 def shown(attempt: Attempt) -> Degradation | None:
-    """What is to be told of a gang whose preflights have ended; None where all is well, or the job wanted none."""
+    """The message about a gang whose preflights have ended; None where all is well, or the job wanted none."""
     if attempt.subject.job.spec.preflight is Preflight.NEVER:
         return None
     if (before := left_out_since(attempt.subject.job.status)) is not None:
@@ -78,9 +78,9 @@ def shown(attempt: Attempt) -> Degradation | None:
 
 
 def failed(attempt: Attempt, pods: Sequence[Pod]) -> Plan | None:
-    """The next attempt without the nodes that a preflight found wanting, where it was to be enforced; without a
-    preflight where it could not run. None where no failed Pod failed by its preflight, where NCCL's error calls for
-    another setting, and where too many attempts did."""
+    """The next attempt without the nodes that an enforced preflight found slow; without a preflight if it could not
+    run. None where no failed Pod failed by its preflight, where NCCL's error calls for another setting, and after too
+    many attempts."""
     mine = [(pod, each) for pod in pods for each in pod.containers if each.name == PREFLIGHT and each.exit_code]
     if not mine:
         return None
@@ -94,8 +94,8 @@ def failed(attempt: Attempt, pods: Sequence[Pod]) -> Plan | None:
 
 
 def _could_not_run(attempt: Attempt, container: ContainerState) -> bool:
-    """Where the job is only to be warned, the program ends well whatever it finds, so that something killed it. What
-    else keeps a container from starting is its node's fault."""
+    """Whether the preflight itself did not run. With `Warn` the program always succeeds, so something killed it. Other
+    obstacles to a container's start are its node's fault."""
     if container.reason in _NOT_STARTED:
         return SHELL in container.message
     return attempt.subject.job.spec.preflight is Preflight.WARN
@@ -124,7 +124,7 @@ def _named(shares: Sequence[BookingShare], found: Sequence[PreflightFinding]) ->
 
 
 def _words(attempt: Attempt, found: Sequence[PreflightFinding]) -> str | None:
-    """What is wrong, naming nodes, GPUs and NICs; None where nothing is."""
+    """The fault with nodes, GPUs and NICs; None where there is none."""
     shares = attempt.booking.shares
     if error := next((each.error for each in found if each.error), ""):
         return f"the all-reduce failed: {printable(error.strip()[-_SHOWN:])}"
@@ -144,8 +144,8 @@ def _words(attempt: Attempt, found: Sequence[PreflightFinding]) -> str | None:
 
 
 def _ends(attempt: Attempt, found: Sequence[PreflightFinding]) -> list[str]:
-    """The two GPUs that the slowest ranks are on, with their NICs where these are on two nodes; none unless there are
-    two such ranks."""
+    """The two GPUs of the slowest ranks, with their NICs if these are on two nodes; none unless there are two such
+    ranks."""
     told = next((each.ranks for each in found if each.ranks), ())
     ends = [
         (share, rank - share.first_rank) for rank in told for share in attempt.booking.shares if rank in share.ranks
@@ -164,7 +164,7 @@ def _gpu(cluster: Cluster, share: BookingShare, local_rank: int, *, with_nics: b
 
 
 def _nics(machine: Machine, share: BookingShare, gpu: int) -> list[str]:
-    """Those of the share's NICs that are nearest to one of its GPUs, as name:port."""
+    """The share's NICs nearest to one of its GPUs, as name:port."""
     position = next((at for at, each in enumerate(machine.gpus) if each.index == gpu), None)
     if position is None:
         return []

@@ -1,4 +1,4 @@
-"""Data of a running gang that moves over a slower way than the gang was placed for, as the agents' counters tell.
+"""Data of a running gang on a slower path than planned, by the agents' counters.
 
 A fact that nobody tells is no detour: an agent names sockets only where it counts every other way, too.
 """
@@ -23,12 +23,12 @@ _SEE_LOG = "NCCL says why with NCCL_DEBUG=INFO; what the user sets of NCCL's win
 
 
 def may_detour(spec: TrainingJobSpec, shares: Sequence[BookingShare]) -> bool:
-    """Whether a gang was placed for anything faster than sockets. Workers of parameter servers talk to these alone."""
+    """Whether a gang was placed for anything faster than sockets. Workers of parameter servers talk only to these."""
     return spec.parameter_servers is None and any(len(share.gpus) > 1 or share.nics for share in shares)
 
 
 def counts_from(attempt: Attempt) -> datetime | None:
-    """When a way that is silent counts as not taken; None while the gang does not run."""
+    """When a silent path counts as unused; None while the gang does not run."""
     running = found(attempt.subject.job.status.conditions, ConditionType.RUNNING)
     if running is None or running.status != "True":
         return None
@@ -36,8 +36,7 @@ def counts_from(attempt: Attempt) -> datetime | None:
 
 
 def slow_path(attempt: Attempt) -> Degradation | None:
-    """What moves over sockets that was to move over RDMA, or over NVLink; None where nothing is known to. Asked of a
-    gang all of whose Pods run."""
+    """Traffic over sockets that should use RDMA, or NVLink; None where none is known. For a gang whose Pods all run."""
     spec, shares = attempt.subject.job.spec, attempt.booking.shares
     if not may_detour(spec, shares) or attempt.phases != {"Running"} or len(attempt.present) != len(shares):
         return None
@@ -66,7 +65,7 @@ def _has_functions(share: BookingShare) -> bool:
 
 
 def _is_joined(cluster: Cluster, spec: TrainingJobSpec, share: BookingShare) -> bool:
-    """Whether NVLink joins the share's GPUs, and the job is known to use it: a program of whatever else may not."""
+    """Whether NVLink joins the share's GPUs, and the job is known to use it: an arbitrary program may not."""
     wanted = spec.topology.nvlink
     if wanted is NvlinkPolicy.IGNORED or (spec.framework is Framework.CUSTOM and wanted is not NvlinkPolicy.REQUIRED):
         return False

@@ -1,4 +1,4 @@
-"""A gang of which not all Pods run: a node or the scheduler keeps one from it, and the attempt is to end by that.
+"""A gang whose Pods do not all run: a node or the scheduler blocks one, and the attempt is to end by that.
 
 Nothing is remembered for it: since when it is so is told by the objects themselves.
 """
@@ -33,19 +33,19 @@ _REFUSALS = frozenset({"Unschedulable", "SchedulerError"})  # a Pod with gates o
 
 @dataclass(frozen=True, slots=True)
 class _Hindrance:
-    """What keeps the Pod of one node rank from running."""
+    """An obstacle that keeps the Pod of one node rank from running."""
 
     reason: EndReason
     message: str
     node: str
     until: datetime | None = None
-    """Until when it may mend by itself; None: it will not."""
+    """Until when it may clear by itself; None: it will not."""
     is_of_node: bool = True
-    """Whether it may be otherwise on another node."""
+    """Whether another node may do better."""
 
 
 def unschedulable(attempt: Attempt) -> Plan | datetime | None:
-    """The end of an attempt that is stuck, or the moment when it will be one; None where nothing holds up a Pod."""
+    """The end of a blocked attempt, or the moment when it will be blocked; None where no obstacle exists."""
     now = attempt.subject.now
     hindrances = _hindrances(attempt)
     over = [each for each in hindrances if each.until is None or now >= each.until]
@@ -58,7 +58,7 @@ def unschedulable(attempt: Attempt) -> Plan | datetime | None:
 
 
 def _hindrances(attempt: Attempt) -> list[_Hindrance]:
-    """What keeps Pods from running, by node rank; what no waiting will mend comes first."""
+    """Obstacles by node rank; those that no waiting clears come first."""
     waiting = [
         index
         for index, pod in enumerate(attempt.pods)
@@ -95,7 +95,7 @@ def _hindrance(attempt: Attempt, index: int, asked: Request, volumes: Volumes) -
 
 
 def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
-    """A bound Pod that nobody starts, or ends: its node is not Ready."""
+    """A bound Pod that no kubelet starts, or ends: its node is not Ready."""
     if view.exclusion is None or view.exclusion.reason is not ExclusionReason.NOT_READY:
         return None
     why = "has not started" if pod.deletion_timestamp is None else "is deleted and not gone"
@@ -105,7 +105,7 @@ def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
 
 
 def _lingering(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance:
-    """A Pod that somebody deleted, and that does not go: nothing can be made under its name."""
+    """A deleted Pod that stays: nothing can be made under its name."""
     until = lingers_from(pod.deletion_timestamp, attempt.subject.now)
     silent = _silent(attempt, pod, view) if pod.node else None
     if silent is not None and (silent.until is None or silent.until <= until):
@@ -130,7 +130,7 @@ def _unfit(view: NodeView, asked: Request, volumes: Volumes) -> str | None:
 
 
 def _refused(attempt: Attempt, pod: Pod, node: str, volumes: Volumes) -> _Hindrance | None:
-    """A Pod that the scheduler has not bound, and says why."""
+    """A Pod that the scheduler has refused, with its reason."""
     condition = pod.condition("PodScheduled")
     if condition is None or condition.status != "False" or condition.reason not in _REFUSALS:
         return None
@@ -149,7 +149,7 @@ def _refused(attempt: Attempt, pod: Pod, node: str, volumes: Volumes) -> _Hindra
 
 
 def _volumeless(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
-    """A Pod whose scheduler waits for a volume that it has asked for, and says nothing meanwhile."""
+    """A Pod whose scheduler waits silently for a requested volume."""
     awaited, began = volume_awaited(attempt, index), since(attempt, index)
     if awaited is None or began is None or not awaited.outlives_pod:
         return None
@@ -171,9 +171,9 @@ def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
 
 
 def _of_own_claim(attempt: Attempt, pod: Pod, symptom: Symptom) -> Symptom:
-    """The symptom, where it may be the GPUs, by our own claim. A scheduler allocates all claims of a Pod or none, and
-    does not say which it cannot: beside another claim nobody has taken GPUs for sure; and nobody has where ours has
-    them."""
+    """The symptom, if our own claim for GPUs may be the cause. A scheduler allocates all claims of a Pod or none, and
+    does not say which one fails: with another claim beside ours, or with ours allocated, taken GPUs are no certain
+    cause."""
     if symptom not in {Symptom.GPUS_TAKEN, Symptom.CLAIMS_NOT_ALLOCATED}:
         return symptom
     claim = own_claim(attempt.subject.cluster, pod)
@@ -184,14 +184,14 @@ def _of_own_claim(attempt: Attempt, pod: Pod, symptom: Symptom) -> Symptom:
 
 
 def _of_volumes(symptom: Symptom, volumes: Volumes) -> Symptom:
-    """The symptom, where it may be a claim of the gang: for one of its nodes a volume is being made, and until that is
-    done the scheduler takes no Pod with that claim to the others."""
+    """The symptom, if a claim of the gang may be the cause: a volume is being made for one of its nodes, and until then
+    the scheduler puts no Pod with that claim on the others."""
     is_making = symptom is Symptom.VOLUME_ELSEWHERE and volumes.being_made
     return Symptom.VOLUME_BEING_MADE if is_making else symptom
 
 
 def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> Unfit:
-    """Nodes of which nobody but the Pods that were refused there tells that they are unfit, or the GPUs of them.
+    """Nodes, or their GPUs, that only the Pods refused there show to be unfit.
 
     Where a node is excluded, or somebody is seen to hold the GPUs, placement sees it. GPUs that the scheduler finds
     taken by nobody we know (a preemption's nominee, a device that an admin has tainted) are bad luck once. Then the

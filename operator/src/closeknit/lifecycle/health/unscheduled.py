@@ -1,4 +1,4 @@
-"""Pods that no scheduler has looked at: not bound, and without a word why.
+"""Pods that no scheduler has looked at: not bound, and without a reason.
 
 A scheduler that runs says of a Pod within a second that it is bound, or why it is not. Where nobody says anything,
 either nobody serves the name in `schedulerName`, or the scheduler holds the Pod back for something of the template's
@@ -24,8 +24,8 @@ DEFAULT_SCHEDULER = "default-scheduler"  # what the API server makes of a schedu
 
 
 def since(attempt: Attempt, index: int) -> datetime | None:
-    """From when on nobody has said anything of the Pod of a node rank, now where clocks that were set tell nothing;
-    None where somebody has, or there is none."""
+    """Since when no scheduler has commented on the Pod of this node rank; `now` if the clocks disagree; None where one
+    has, or the Pod is missing."""
     pod = attempt.pods[index]
     if pod is None or pod.node or pod.deletion_timestamp is not None or pod.phase not in {"", "Pending"}:
         return None
@@ -37,8 +37,8 @@ def since(attempt: Attempt, index: int) -> datetime | None:
 
 
 def own_cause(attempt: Attempt, index: int) -> str | None:
-    """What of its own template may keep every scheduler silent of the Pod of a node rank, and what to do; None where
-    nothing does."""
+    """What in the template may keep every scheduler silent about the Pod of a node rank, and what to do; None without
+    such a cause."""
     template = attempt.template_of(attempt.booking.shares[index])
     name = template.get("schedulerName")
     if isinstance(name, str) and name not in {"", DEFAULT_SCHEDULER}:
@@ -55,8 +55,7 @@ def own_cause(attempt: Attempt, index: int) -> str | None:
 
 
 def told_at(attempt: Attempt) -> datetime | None:
-    """When it is to be said that nobody looks at the gang's Pods, or to be asked again; None where each was looked
-    at."""
+    """When to report that no scheduler looks at the gang's Pods, or to check again; None where each was looked at."""
     waiting = [index for index, pod in enumerate(attempt.pods) if pod is not None and not pod.node]
     if not waiting:
         return None
@@ -67,7 +66,7 @@ def told_at(attempt: Attempt) -> datetime | None:
 
 
 def words(attempt: Attempt) -> str:
-    """That nobody looks at the gang's Pods, and what to do."""
+    """The message that no scheduler looks at the gang's Pods, with what to do."""
     silent = [index for index, pod in enumerate(attempt.pods) if pod is not None and since(attempt, index) is not None]
     if making := _volume_being_made(attempt, silent):
         return making
@@ -79,7 +78,7 @@ def words(attempt: Attempt) -> str:
 
 
 def _volume_being_made(attempt: Attempt, silent: Iterable[int]) -> str | None:
-    """That a scheduler waits for a volume that it has asked for, and says nothing meanwhile; None where it does not."""
+    """The message that a scheduler waits silently for a requested volume; None where it does not."""
     for index in silent:
         pod, awaited = attempt.pods[index], volume_awaited(attempt, index)
         if pod is not None and awaited is not None:
@@ -88,14 +87,14 @@ def _volume_being_made(attempt: Attempt, silent: Iterable[int]) -> str | None:
 
 
 def volume_awaited(attempt: Attempt, index: int) -> Awaited | None:
-    """The claim that the Pod of a node rank waits for, while its volume is made; None where it waits for none."""
+    """The claim that the Pod of a node rank waits for, while its volume is made; None without one."""
     pod = attempt.pods[index]
     template = attempt.template_of(attempt.booking.shares[index])
     return None if pod is None else attempt.subject.cluster.volume_awaited(pod, template)
 
 
 def volume_words(pod: Pod, awaited: Awaited) -> str:
-    """What a Pod waits for whose volume is being made."""
+    """The message about a Pod whose volume is being made."""
     return (
         f"Pod {pod.name} waits until the volume of PersistentVolumeClaim {short(awaited.claim)} is made for node "
         f"{short(awaited.node)}; kubectl describe pvc {short(awaited.claim)} tells how far that is"
@@ -103,7 +102,8 @@ def volume_words(pod: Pod, awaited: Awaited) -> str:
 
 
 def _missing_domain(attempt: Attempt) -> str | None:
-    """That the claims of a ComputeDomain may not be there, and what to do; None where the gang has no ComputeDomain."""
+    """The message that the claims of a ComputeDomain may be missing, with what to do; None where the gang has no
+    ComputeDomain."""
     gang = attempt.gang()
     if isinstance(gang, Lost) or not gang.uses_imex_channels:
         return None

@@ -1,5 +1,5 @@
-"""Whose fault it is, and what follows: the closed table of all that schedulers, kubelets, the API server and device
-drivers say of a job's Pods. docs/blame.md is generated from it.
+"""Blame and consequence: the closed table of all that schedulers, kubelets, the API server and device drivers say of a
+job's Pods. docs/blame.md is generated from it.
 
 `closeknit.cluster.pods.symptoms` reads the words, and everything that ends an attempt looks here for what comes of it.
 """
@@ -16,7 +16,7 @@ from closeknit.cluster.pods.symptoms import Symptom
 
 
 class Blame(Enum):
-    """Whose fault it is; the value is for people. Only what the job did itself is charged to it."""
+    """Whose fault it is; the value is for people. Only the job's own faults are charged to it."""
 
     NODE = "this node"
     GPU = "these GPUs of the node"
@@ -53,13 +53,13 @@ class Follows(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What comes of one symptom."""
+    """The consequence of one symptom."""
 
     blame: Blame
     follows: Follows
     reason: EndReason | PendingReason | ConditionReason
     after: timedelta = timedelta()
-    """How long it has to last where it may mend by itself: what comes and goes ends nothing."""
+    """How long it must last if it may clear by itself: a passing symptom ends nothing."""
 
     @property
     def is_charged(self) -> bool:
@@ -166,10 +166,10 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
 
 
 def end_reason(symptom: Symptom) -> EndReason:
-    """Why an attempt ends by this symptom. Raises ValueError for one that ends none."""
+    """The end reason for this symptom. Raises ValueError for one that ends nothing."""
     return EndReason(TABLE[symptom].reason)
 
 
 def pending_reason(symptom: Symptom) -> PendingReason:
-    """Why a job waits for this symptom. Raises ValueError for one that none waits for."""
+    """The reason to wait for this symptom. Raises ValueError for one that no job waits for."""
     return PendingReason(TABLE[symptom].reason)

@@ -1,4 +1,4 @@
-"""Conditions of our objects, and the one word that is derived from those of a TrainingJob."""
+"""Conditions of our objects, and the one word derived from those of a TrainingJob."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _ORDER = {condition.value: place for place, condition in enumerate(ConditionType
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is now true of one condition; status None is Unknown."""
+    """The current truth of one condition; status None is Unknown."""
 
     type: ConditionType | TopologyConditionType
     status: bool | None
@@ -41,14 +41,14 @@ def moment(written: str) -> datetime:
 
 
 def stated(message: str, most: int = MESSAGE_MAX_LENGTH) -> str:
-    """The message as a status may have it: others' words in it printable, and cut where the schema would refuse it."""
+    """The message for a status: others' words made printable, and cut to the schema's limit."""
     return printable(message, most)
 
 
 def observed(
     stored: Sequence[Condition], observations: Iterable[Observation], *, generation: int, now: datetime
 ) -> list[Condition]:
-    """The stored conditions with the observations taken in, in the order of ConditionType.
+    """The stored conditions updated by the observations, in the order of ConditionType.
 
     lastTransitionTime moves only when a status does.
     """

@@ -1,4 +1,4 @@
-"""What a gang has to do without, and what its owner is told of it."""
+"""What a gang lacks, and the message about it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ class Degradation:
     """Whether the message advises to change the spec, or names settings of it that do harm."""
 
     def told(self, *, is_booked: bool) -> str:
-        """The message, and of a job that was booked what a change of its spec takes."""
+        """The message; for a booked job with what a change of its spec needs."""
         return f"{self.message}; {FIXED}" if self.is_mended_by_spec and is_booked else self.message
 
 
@@ -48,7 +48,7 @@ NO_IPC_LOCK = Degradation(
 
 
 def degradation(gang: Gang, cluster: Cluster) -> Degradation | None:
-    """All that a gang lacks, under the reason of what weighs most; None where nothing is missing."""
+    """All that a gang lacks, under the most important reason; None where it lacks nothing."""
     return _joined(tuple(_found(gang, cluster)))
 
 
@@ -57,7 +57,7 @@ _READ_AGAIN = frozenset({ConditionReason.WITHOUT_MULTICAST, ConditionReason.IPC_
 
 
 def together(planned: Degradation | None, seen: Sequence[Degradation]) -> Degradation | None:
-    """What a gang lacked from the beginning with what was seen of it since, under the reason of what is newer."""
+    """What a gang lacked from the beginning, joined with later findings, under the newer reason."""
     parts = [*seen, *([] if planned is None else [planned])]
     parts.sort(key=lambda each: each.reason not in _READ_AGAIN)
     return _joined(parts)
@@ -72,7 +72,7 @@ def _joined(parts: Sequence[Degradation]) -> Degradation | None:
 
 
 def _found(gang: Gang, cluster: Cluster) -> Iterator[Degradation]:
-    """The first must stay the first: it is read again when the attempt that called for it is no longer told of."""
+    """All findings. The first must stay first: it is read again when its attempt is no longer listed."""
     if Remedy.WITHOUT_NVLS in gang.remedies:
         yield Degradation(ConditionReason.WITHOUT_MULTICAST, Remedy.WITHOUT_NVLS.value)
     if gang.net in MIXED and any(_has_nics(cluster, worker.node) for worker in gang.workers):
@@ -93,7 +93,7 @@ def _found(gang: Gang, cluster: Cluster) -> Iterator[Degradation]:
 
 
 def harmed(made: Environment) -> str | None:
-    """Which settings of the template's own do harm; None where none does."""
+    """The template's own settings that do harm; None without any."""
     if not made.hazards:
         return None
     told = ", ".join(dict.fromkeys(hazard.name for hazard in made.hazards))
@@ -105,7 +105,7 @@ def _has_nics(cluster: Cluster, node: str) -> bool:
 
 
 def _mixed(gang: Gang, cluster: Cluster) -> str:
-    """Which nodes keep the others from RDMA, and what to do."""
+    """The nodes that keep the others from RDMA, and what to do."""
     alike: dict[str, list[str]] = {}
     for worker in gang.workers:
         view = cluster.nodes[worker.node]
@@ -119,8 +119,8 @@ def _mixed(gang: Gang, cluster: Cluster) -> str:
 
 
 def _on_one_node(gang: Gang, cluster: Cluster) -> str | None:
-    """Which volume the Pods of several nodes share that is attached to one node at a time: kube-scheduler takes no
-    notice, and kubelets wait for ever. Some drivers attach nothing, so that it may do no harm."""
+    """The volume that attaches to one node at a time and that Pods of several nodes share: kube-scheduler ignores this,
+    and kubelets wait for ever. Some drivers attach nothing, so it may do no harm."""
     claims = cluster.volumes_of(gang.job).one_node if len(gang.workers) > 1 else ()
     if not claims:
         return None
@@ -132,7 +132,7 @@ def _on_one_node(gang: Gang, cluster: Cluster) -> str | None:
 
 
 def _unlocked(gang: Gang, cluster: Cluster) -> str | None:
-    """Nodes where a trainer that is not root may not lock the memory that RDMA registers: IPC_LOCK is root's alone."""
+    """Nodes where a non-root trainer may not lock the memory that RDMA registers: IPC_LOCK is only for root."""
     user = runs_as(gang.job.spec.template.spec)
     if not gang.uses_rdma or user in (None, 0):
         return None
@@ -166,7 +166,7 @@ def _unmarked(gang: Gang) -> str | None:
 
 
 def _unoffered(gang: Gang, cluster: Cluster) -> str | None:
-    """Which NICs its Pods do not get, why they go without, and what to do; None where none is missing."""
+    """The NICs that its Pods do not get, why, and what to do; None where none is missing."""
     if gang.net is Net.VENDOR and not gang.uses_rdma and not gang.has_more_interfaces:
         return (
             f"its Pods get no interface of the fabric of {_platforms(gang)}; give them its networks, its libraries and "
@@ -215,7 +215,7 @@ def _kinds(view: NodeView) -> str:
 
 
 def _asked(gang: Gang) -> list[str]:
-    """Extended resources that the user's container asks for: one of them may be the NICs'."""
+    """Extended resources that the user's container requests: one may be the NICs'."""
     resources = trainer(gang.job.spec.template.spec).get("resources") or {}
     asked = {name for field in ("limits", "requests") for name in resources.get(field) or {}}
     return sorted(name for name in asked if "/" in name)

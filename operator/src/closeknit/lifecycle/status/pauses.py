@@ -1,4 +1,4 @@
-"""How long the next attempt waits after those that others have ended, and how clocks are read that may be wrong."""
+"""Pauses after attempts that others have ended, and comparison of clocks that may be wrong."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -32,39 +32,39 @@ _SKEW = timedelta(seconds=5)  # two machines of one cluster may be so far apart
 
 
 def is_between(since: datetime, now: datetime, until: datetime) -> bool:
-    """Whether a pause lasts. One that is yet to begin, by a clock that was set back since, holds nothing up."""
+    """Whether a pause lasts. One that is yet to begin, by a clock that was set back since, blocks nothing."""
     return since <= now < until
 
 
 def over_at(began: str | None, length: timedelta, now: datetime) -> datetime:
-    """When what began by another machine's clock has lasted so long; now where that is not told, or lies in the future
-    by more than clocks differ."""
+    """When something dated by another machine's clock has lasted so long; now if the date is missing, or further in the
+    future than clocks differ."""
     since = _read(began)
     return now if since is None or since > now + _SKEW else since + length
 
 
 def lasted(began: str, ended: str) -> timedelta | None:
-    """How long something took by another machine's clock; None where that does not tell."""
+    """How long something took by another machine's clock; None where that is unknown."""
     since, until = _read(began), _read(ended)
     return None if since is None or until is None else until - since
 
 
 def later(began: str, begun: datetime | None, now: datetime) -> datetime | None:
-    """The later of a moment by another machine's clock and one by ours; what lies in the future, by more than clocks
-    differ, tells nothing. None where neither tells anything."""
+    """The later of a moment by another machine's clock and one by ours; a moment further in the future than clocks
+    differ does not count. None without any."""
     told = (each for each in (_read(began), begun) if each is not None and each <= now + _SKEW)
     return max(told, default=None)
 
 
 def lingers_from(deleted: str | None, now: datetime) -> datetime:
-    """From when a Pod with this deletion timestamp is there too long; now where that cannot be read. It lies in the
-    future by the Pod's grace period, so that a clock that is wrong cannot be told from a long one."""
+    """When a Pod with this deletion timestamp has stayed too long; now if it cannot be read. The timestamp lies in the
+    future by the Pod's grace period, so a wrong clock looks like a long one."""
     grace_ends = _read(deleted)
     return now if grace_ends is None else min(grace_ends, _FAR) + LINGERS_AFTER
 
 
 def restart_at(status: TrainingJobStatus, now: datetime) -> datetime | None:
-    """When the next attempt may start; None where there is nothing to wait for any more."""
+    """When the next attempt may start; None where no pause is left."""
     if not status.attempts:
         return None
     last = before = moment(status.attempts[-1].ended)
@@ -81,7 +81,7 @@ def restart_at(status: TrainingJobStatus, now: datetime) -> datetime | None:
 
 
 def _read(written: str | None) -> datetime | None:
-    """The moment of a timestamp that somebody else wrote; None where it is none."""
+    """The moment of another's timestamp; None for an invalid one."""
     try:
         found = moment(written or "")
     except ValueError:

@@ -30,7 +30,7 @@ class Preference(NamedTuple):
 
 
 def preference(spec: TrainingJobSpec) -> Preference | None:
-    """What the job says, or one machine for a job that says nothing of levels or groups; None where it does not wait.
+    """The job's preference, or one machine for a job without levels or groups; None where it does not wait.
 
     Groups keep to an island already, and so does a number of GPUs on every node.
     """
@@ -45,8 +45,8 @@ def preference(spec: TrainingJobSpec) -> Preference | None:
 
 
 def unknown_preference(spec: TrainingJobSpec, cluster: Cluster) -> str | None:
-    """What to tell of a preferred level that the cluster does not have, which keeps the job from nothing; None where
-    it has the level."""
+    """The message about a preferred level that the cluster does not have, which blocks nothing; None where it has the
+    level."""
     level, levels = spec.topology.fabric.preferred, cluster.levels
     if level is None or level in levels:
         return None
@@ -57,7 +57,7 @@ def unknown_preference(spec: TrainingJobSpec, cluster: Cluster) -> str | None:
 
 
 def patient_until(job: TrainingJob, now: datetime) -> datetime | None:
-    """When its patience is over; None where it has none, or none any more.
+    """The end of its patience; None where it has none, or no longer.
 
     Once it was told, that moment stands until the job runs (status.patientUntil): it moves neither where others take
     the room meanwhile, nor with an attempt that ends before the gang has run.

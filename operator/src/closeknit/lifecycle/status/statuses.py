@@ -1,4 +1,4 @@
-"""The next status of a job, for every thing that can happen to it. Each function gives the whole status."""
+"""The next status of a job, for each event. Each function returns the whole status."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ from closeknit.placement.values.sentences import count
 
 
 class StoredJob(Protocol):
-    """A job as it is stored, whether its spec can be read or not."""
+    """A stored job, with a readable spec or not."""
 
     @property
     def key(self) -> JobKey:
@@ -47,7 +47,7 @@ class StoredJob(Protocol):
 
     @property
     def status(self) -> TrainingJobStatus:
-        """What is said of it so far."""
+        """Its stored status."""
         ...
 
 
@@ -65,9 +65,9 @@ def waiting(
     unknown: str | None = None,
     patient_until: datetime | None = None,
 ) -> TrainingJobStatus:
-    """It holds nothing and says why; `since` stays while the reason does, and so do nearest changes (None) of a spec
-    that has not changed, and the end of a wait (None). `unknown` is what to tell of a preferred level that the cluster
-    does not have."""
+    """It holds nothing and says why. `since` stays with the reason, and so do nearest changes (None) of an unchanged
+    spec, and the end of a wait (None). `unknown` is the message about a preferred level that the cluster does not
+    have."""
     before = job.status.pending if job.status.pending and job.status.pending.reason == reason else None
     since = before.since if before else timestamp(now)
     is_same_spec = job.status.observed_generation == job.metadata.generation
@@ -92,8 +92,8 @@ def waiting(
 
 
 def undecided(job: StoredJob, now: datetime, reason: PendingReason, message: str) -> TrainingJobStatus:
-    """Nothing can be decided on it, and this is why. What it holds it keeps, and what was said of that stays; the
-    stored status where that reason was told of this spec already."""
+    """No decision on it is possible, for this reason. It keeps what it holds, and the words about that; the stored
+    status if it says so already."""
     placed = found(job.status.conditions, ConditionType.PLACED)
     is_same_spec = job.status.observed_generation == job.metadata.generation
     if is_same_spec and placed is not None and placed.reason == reason:
@@ -107,7 +107,7 @@ def undecided(job: StoredJob, now: datetime, reason: PendingReason, message: str
 
 
 def decided(job: StoredJob, status: TrainingJobStatus, now: datetime) -> TrainingJobStatus:
-    """The status without what `undecided` said of a job that holds GPUs; the very same where it said nothing."""
+    """The status without the words of `undecided` for a job that holds GPUs; the same object without such words."""
     placed = found(status.conditions, ConditionType.PLACED)
     if status.placement is None or placed is None or placed.status != "True" or placed.reason == ConditionReason.BOOKED:
         return status
@@ -117,7 +117,7 @@ def decided(job: StoredJob, status: TrainingJobStatus, now: datetime) -> Trainin
 
 
 def cleaning(job: StoredJob, now: datetime) -> TrainingJobStatus:
-    """It waits for its own Pods of before to be gone. What it waited for already still stands."""
+    """It waits until its own older Pods are gone. Its earlier reason to wait stays."""
     if not is_true(job.status.conditions, ConditionType.SUSPENDED):
         return job.status
     message = "waits until the Pods of the attempt before are gone"
@@ -125,7 +125,7 @@ def cleaning(job: StoredJob, now: datetime) -> TrainingJobStatus:
 
 
 def passed_over(job: StoredJob, now: datetime) -> TrainingJobStatus:
-    """The next attempt gets the number after the next: Pods that may never go have the names of the next."""
+    """The next attempt skips a number: Pods that may never go have the names of the skipped one."""
     return _next(job, now, attempt=(job.status.attempt or 1) + 1)
 
 
@@ -140,7 +140,7 @@ def booked(
     lacks: Degradation | None,
     unknown: str | None = None,
 ) -> TrainingJobStatus:
-    """It holds GPUs, and has no children yet. `unknown` as `waiting` has it."""
+    """It holds GPUs, and has no children yet. `unknown` as in `waiting`."""
     return _next(
         job,
         now,
@@ -158,12 +158,12 @@ def booked(
 
 
 def without_ipc_lock(job: StoredJob, now: datetime) -> TrainingJobStatus:
-    """Its Pods were refused with IPC_LOCK, and taken without."""
+    """Its Pods were refused with IPC_LOCK, and accepted without."""
     return _next(job, now, *_degraded(job, NO_IPC_LOCK))
 
 
 def starting(job: StoredJob, now: datetime, reason: ConditionReason, message: str) -> TrainingJobStatus:
-    """It is not running yet, and this is why."""
+    """It does not run yet, for this reason."""
     return _next(job, now, Observation(ConditionType.RUNNING, False, reason, message))
 
 
@@ -174,7 +174,7 @@ def running(
     verified: Observation,
     lacks: Sequence[Degradation | None],
 ) -> TrainingJobStatus:
-    """All its Pods run; `lacks` is all that they lack, and empty where what was told of that stays."""
+    """All its Pods run; `lacks` is all that they lack, empty to keep the stored words about that."""
     over = sum(1 for share in shares if share.succeeded)
     ended = f", {over} {'has' if over == 1 else 'have'} ended with exit code 0" if over else ""
     message = f"{len(shares) - over} of {count(len(shares), 'Pod')} {'runs' if len(shares) == 1 else 'run'}{ended}"
@@ -184,12 +184,12 @@ def running(
 
 
 def verified(job: StoredJob, now: datetime, shares: Sequence[BookingShare], result: Observation) -> TrainingJobStatus:
-    """What is known of the GPUs that its Pods got."""
+    """The result of verifying its Pods' GPUs."""
     return _next(job, now, result, placement=_with(job, shares))
 
 
 def shared(job: StoredJob, now: datetime, shares: Sequence[BookingShare]) -> TrainingJobStatus:
-    """What is known of its ranks; the stored status where that is no news."""
+    """The known state of its ranks; the stored status without news."""
     placement = _with(job, shares)
     return job.status if placement is job.status.placement else _next(job, now, placement=placement)
 
@@ -204,8 +204,8 @@ def restarting(
     unfit: list[UnfitNode] | None = None,
     lacks: Degradation | None = None,
 ) -> TrainingJobStatus:
-    """The attempt ended through no fault of the job's. The next one takes the shares of `again`, if there are any,
-    avoids the nodes of `unfit`, and has to do without what it lacks, if anything new."""
+    """The attempt ended without the job's fault. The next one takes the shares of `again`, if any, avoids the nodes of
+    `unfit`, and lacks `lacks`, if that is new."""
     number = job.status.attempt or 1
     placement = None if again is None else _with(job, again)
     if placement is None:
@@ -228,8 +228,8 @@ def restarting(
 
 
 def suspended(job: StoredJob, now: datetime, stays: str | None) -> TrainingJobStatus:
-    """It holds nothing because the user said so; an attempt that was booked has ended by it. `stays` is what to tell of
-    Pods that cannot be deleted."""
+    """It holds nothing because the user said so; a booked attempt has ended by it. `stays` is the message about Pods
+    that cannot be deleted."""
     changes: dict[str, Any] = {}
     if job.status.placement is not None:
         number = job.status.attempt or 1
@@ -250,7 +250,7 @@ def suspended(job: StoredJob, now: datetime, stays: str | None) -> TrainingJobSt
 
 
 def finished(job: StoredJob, now: datetime, reason: EndReason, message: str, *, succeeded: bool) -> TrainingJobStatus:
-    """It is over and holds nothing. Its placement stays, to be read; that every rank succeeded is said once."""
+    """It is over and holds nothing. Its placement stays for readers; the success of every rank is stored once."""
     placement = job.status.placement
     if succeeded and placement is not None:
         placement = with_shares(placement, [replace(share, succeeded=False) for share in decoded(placement)])
@@ -270,7 +270,7 @@ def finished(job: StoredJob, now: datetime, reason: EndReason, message: str, *, 
 
 
 def over(job: StoredJob, now: datetime, stays: str | None) -> TrainingJobStatus:
-    """It is over, and so is told what became of its GPUs; the stored status where that is no news."""
+    """It is over, with the fate of its GPUs; the stored status without news."""
     placed = found(job.status.conditions, ConditionType.PLACED)
     message = _given_up("it is over", stays)
     news = _was_degraded(job)
@@ -280,7 +280,7 @@ def over(job: StoredJob, now: datetime, stays: str | None) -> TrainingJobStatus:
 
 
 def _told(conditions: Sequence[Condition], pending: Pending | None) -> tuple[str | None, str | None]:
-    """What is wrong or waited for, as (word, words): what `kubectl get` shows of it. Nothing where all is well."""
+    """The fault or wait of a job, as (word, words) for `kubectl get`. Empty where all is well."""
     if (failed := found(conditions, ConditionType.FAILED)) is not None and failed.status == "True":
         return failed.reason, stated(failed.message)
     if is_true(conditions, ConditionType.SUCCEEDED) or is_true(conditions, ConditionType.SUSPENDED):
@@ -301,7 +301,7 @@ def _told(conditions: Sequence[Condition], pending: Pending | None) -> tuple[str
 
 
 def _queued(before: Pending | None, pending: Pending | None) -> Pending | None:
-    """Why it waits, with when that began: before this reason, where it waited for another one."""
+    """Why it waits, and since when: its first reason's beginning, if it waited for another one before."""
     if pending is None or pending is before:
         return pending
     began = pending if before is None else before
@@ -309,7 +309,7 @@ def _queued(before: Pending | None, pending: Pending | None) -> Pending | None:
 
 
 def _given_up(why: str, stays: str | None) -> str:
-    """What is said of the GPUs of a job that holds none: they are free with its Pods, unless these stay."""
+    """The message about the former GPUs of a job: they are free with its Pods, unless these stay."""
     return f"{why}: {stays}" if stays else f"{why}: its GPUs are free as soon as its Pods are gone"
 
 
@@ -343,7 +343,7 @@ def _next(job: StoredJob, now: datetime, *observations: Observation, **changes: 
 def _not_running(
     job: StoredJob, reason: ConditionReason | EndReason, message: str = "", *, keep_verified: bool = False
 ) -> list[Observation]:
-    """Takes back what was said of a running gang; nothing where nothing was."""
+    """Withdraws the words about a running gang; nothing without such words."""
     types = {condition.type for condition in job.status.conditions}
     taken_back = []
     if ConditionType.PLACEMENT_VERIFIED in types and not keep_verified:
@@ -354,7 +354,7 @@ def _not_running(
 
 
 def _not_degraded(job: StoredJob) -> list[Observation]:
-    """Of a job that gives up its GPUs nobody knows what the next ones will lack. The reason stays, to be read then."""
+    """Unknown: it is open what the next GPUs of the job will lack. The reason stays for the next attempt."""
     told = found(job.status.conditions, ConditionType.DEGRADED)
     if told is None or told.status != "True":
         return []
@@ -363,7 +363,7 @@ def _not_degraded(job: StoredJob) -> list[Observation]:
 
 
 def _was_degraded(job: StoredJob) -> list[Observation]:
-    """What a job that is over lacked while it ran."""
+    """What a finished job lacked while it ran."""
     told = found(job.status.conditions, ConditionType.DEGRADED)
     if told is None or told.status == "False":
         return []
