@@ -1,4 +1,4 @@
-"""A job that gets GPUs: the booking is stored, and then its children are made."""
+"""The booking of a job that gets GPUs, and then its children."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -36,13 +36,13 @@ COUNTED_FOR = timedelta(seconds=30)
 
 
 def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:
-    """The job as the decisions about others are to see it: it holds this already."""
+    """The job for the decisions about others: it holds this already."""
     status = TrainingJobStatus(attempt=job.status.attempt or 1, placement=_placement_status(job, placement))
     return job.model_copy(update={"status": status})
 
 
 def too_large(job: TrainingJob, placement: Placement, cluster: Cluster) -> str | None:
-    """Why the gang of this placement could be made and never started, and what to do; None where it can be started."""
+    """Why the gang of this placement could never start, and what to do; None where it can."""
     if len(placement.shares) + _servers(job) <= ALWAYS_FIT:
         return None
     made = gang(job, _booking(job, placement), cluster, ipc_lock=True)
@@ -50,7 +50,7 @@ def too_large(job: TrainingJob, placement: Placement, cluster: Cluster) -> str |
 
 
 def too_many(job: TrainingJob, placement: Placement, volumes: Volumes) -> str | None:
-    """Why not all Pods of this placement could be scheduled, because a claim is for one alone; None where they could.
+    """Why not all Pods of this placement could be scheduled, because a claim is for only one; None where they could.
 
     One node is taken wherever the gang has room on one.
     """
@@ -70,7 +70,7 @@ def too_many(job: TrainingJob, placement: Placement, volumes: Volumes) -> str | 
 
 
 def book(subject: Subject, placement: Placement) -> Plan:
-    """The booking of the placement, and all that the attempt has."""
+    """The booking of the placement, and all children of the attempt."""
     job, number = subject.job, subject.attempt
     booked = _placement_status(job, placement)
     booking = _booking(job, placement)
@@ -109,7 +109,8 @@ def book(subject: Subject, placement: Placement) -> Plan:
 
 
 def may_be_counted(subject: Subject) -> bool:
-    """Whether quotas may still count Pods of the attempt before: then it is asked again rather than refused."""
+    """Whether quotas may still count Pods of the last attempt: then too little left is checked again rather than
+    refused."""
     ended = [moment(attempt.ended) for attempt in subject.job.status.attempts[-1:]]
     is_late = any(is_between(since, subject.now, since + COUNTED_FOR) for since in ended)
     # One on a dead node is counted until somebody removes it, and then it is the quota that the job lacks.
@@ -118,7 +119,7 @@ def may_be_counted(subject: Subject) -> bool:
 
 
 def placed(subject: Subject, booked: PlacementStatus, harm: str | None = None) -> Notice:
-    """The Event that tells of a booking, of what harms the job there, and of a level that it prefers in vain."""
+    """The Event of a booking, with settings that harm the job there, and a level that it prefers in vain."""
     nodes = assignments(booked)
     device = next((node.mig_device for node in nodes if node.mig_device), None)
     asked = f"MIG device {device}" if device else count(sum(len(node.gpus) for node in nodes), "GPU")
@@ -176,7 +177,7 @@ def _rounded(bandwidth_gb_s: float | None) -> float | None:
 
 
 def _environment(found: Environment) -> EnvironmentStatus | None:
-    """What of the user's settings matters; None where nothing does."""
+    """The effect of the user's settings; None without any."""
     warnings = found.warnings
     if not (found.skipped or warnings):
         return None
@@ -184,8 +185,8 @@ def _environment(found: Environment) -> EnvironmentStatus | None:
 
 
 def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
-    """What is asked before the booking: nothing, unless something was refused the last time. What that was is forgotten
-    with a restart, but not that it was."""
+    """Probes before the booking: none, unless something was refused the last time. A restart forgets what, but not that
+    it was."""
     rejection = subject.answers.rejection
     if rejection is not None and rejection.manifest is not None:
         return (_as_now(rejection.manifest, gang),)
@@ -194,7 +195,7 @@ def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
 
 
 def _as_now(refused: Manifest, gang: Gang) -> Manifest:
-    """What was refused as it would be made now: the priority class, or what a policy admits, may have changed."""
+    """The refused object as it would be made now: the priority class, or the policy, may have changed."""
     if refused["kind"] != "Pod":
         return refused
     index = int(refused["metadata"]["labels"][INDEX_LABEL])

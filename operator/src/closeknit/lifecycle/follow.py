@@ -1,4 +1,4 @@
-"""Brings the objects of one job to its verdict. Nothing is searched here: who gets what is decided."""
+"""Brings the objects of one job to its verdict. Nothing is searched here: the verdict is given."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -32,7 +32,7 @@ from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling
 def follow(
     job: TrainingJob, verdict: Verdict, cluster: Cluster, now: datetime, *, answers: Answers = NOTHING, epoch: int = 1
 ) -> Plan:
-    """What is to be written for the job now, from what is stored now: nothing depends on what was seen change.
+    """The next writes for the job, from what is stored now, not from observed changes.
 
     Applied, and seen again, it gives a Plan that writes nothing.
     """
@@ -85,8 +85,8 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
 def _refuse(
     subject: Subject, refusal: Refusal, wake_after_s: float | None, patient_until: datetime | None = None
 ) -> Plan:
-    """The job waits for this reason. The Event tells of a reason that it was not told lately, not of new numbers.
-    `patient_until` is when the wait is over at the latest: what is not stored of it would move."""
+    """The job waits for this reason. The Event reports a new reason, not new numbers. `patient_until` is the latest end
+    of the wait: an unstored one would move."""
     refusal = _with_what_an_edit_takes(subject.job, refusal)
     assert refusal.reason is not None  # noqa: S101 - of these causes, for the type checker
     stored, now, told_at = subject.job.status, subject.now, subject.answers.told_at
@@ -115,7 +115,7 @@ def _refuse(
 
 
 def _telling(subject: Subject, reason: PendingReason) -> Telling:
-    """What it means to the job to be told this reason."""
+    """The importance of this reason for the job."""
     stored = subject.job.status
     is_same_spec = stored.observed_generation == subject.job.metadata.generation and stored.placement is None
     if stored.pending is None or not is_same_spec:
@@ -125,7 +125,7 @@ def _telling(subject: Subject, reason: PendingReason) -> Telling:
 
 
 def _with_what_an_edit_takes(job: TrainingJob, refusal: Refusal) -> Refusal:
-    """What is told where advice to change the spec is no longer one that the API server takes."""
+    """The message with what is needed where the API server no longer accepts the advised edit."""
     left = job.status.model_copy(
         update={"placement": None}
     )  # a booking that this very refusal takes back fixes nothing
@@ -142,7 +142,7 @@ def _is_told(stored: TrainingJobStatus, refusal: Refusal) -> bool:
 
 
 def _undone(subject: Subject) -> tuple[Action, ...]:
-    """Takes back what was made of an attempt that a refused child keeps from being whole, and all that is older.
+    """Removes the children of an attempt that a refused child keeps incomplete, and all older ones.
 
     Services are not seen, and one whose end was not asked for, because the operator ended first, counts in a quota."""
     rejection, attempt = subject.answers.rejection, subject.attempt
@@ -157,8 +157,8 @@ def _undone(subject: Subject) -> tuple[Action, ...]:
 
 
 def _left(subject: Subject) -> Remains:
-    """What is to be done about all Pods of a job that is not to have any: those of the attempt that is to come, or was
-    taken back, have said nothing."""
+    """What to do about all Pods of a job that is to have none: those of the next attempt, or of one taken back, have
+    said nothing."""
     own = subject.children.own
     to_come = tuple(pod for pod in own if pod.attempt is not None and pod.attempt >= subject.attempt)
     left = remains(subject, subject.attempt - 1)
@@ -166,7 +166,7 @@ def _left(subject: Subject) -> Remains:
 
 
 def _stays(subject: Subject) -> str | None:
-    """What to tell of Pods that cannot be deleted; None where there are none."""
+    """The message about Pods that cannot be deleted; None without any."""
     undeleted = subject.answers.undeleted
     if undeleted is None or not deletions(subject.children.live):
         return None

@@ -1,4 +1,4 @@
-"""The one guard for mistakes of ours in deciding: what one breaks becomes a value, and all other jobs go on."""
+"""The one guard against our own mistakes in deciding: a mistake becomes a value, and all other jobs go on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class OwnMistake:
 
 
 def guarded(decide: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | OwnMistake:
-    """What the call gives, or the mistake of ours that broke it. One job or shape keeps no others waiting."""
+    """The result of the call, or our mistake that broke it. One job or shape does not block others."""
     try:
         return decide(*args, **kwargs)
     except Exception as error:  # whatever it is: that is what the guard is for

@@ -1,4 +1,4 @@
-"""A job that holds GPUs: its children are made, and looked after."""
+"""Care for a job that holds GPUs: its children are made and watched."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +72,7 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
 
 
 def _complete(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
-    """Makes what is missing of a gang that has not run yet."""
+    """Makes the missing children of a gang that has not run yet."""
     subject = attempt.subject
     if attempt.shares is not attempt.booking.shares:
         return subject.plan(statuses.shared(subject.job, subject.now, attempt.shares), actions=old)
@@ -107,7 +107,7 @@ def _complete(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
 
 
 def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
-    """The Pods that are missing, and what the attempt has beside them unless that is known to exist."""
+    """The missing Pods, and the other children of the attempt unless they are known to exist."""
     subject = attempt.subject
     with_others = subject.answers.service_of != subject.attempt
     status = None
@@ -132,8 +132,8 @@ def _make(attempt: Attempt, gang: Gang, actions: Sequence[Action]) -> Plan:
 
 
 def _wait_for(attempt: Attempt, in_the_way: tuple[Leftover, ...], old: tuple[Action, ...]) -> Plan:
-    """Nothing is made while it would meet what is left of before. What is waited for is told if it lasts, and anew once
-    a minute at most: the Pods of a large gang go one by one."""
+    """Makes nothing while leftovers are in the way. A lasting wait is announced, and again at most once a minute: the
+    Pods of a large gang go one by one."""
     subject, words, begun = attempt.subject, told(in_the_way), attempt.begun
     if begun is not None and is_between(begun, subject.now, begun + WAITS_UNTOLD):
         return subject.plan(actions=old, wake_after_s=seconds_until(begun + WAITS_UNTOLD, subject.now))
@@ -149,7 +149,7 @@ def _is_told_to_wait(attempt: Attempt) -> bool:
 
 
 def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
-    """Looks after a gang all of whose Pods are there."""
+    """Watches a gang whose Pods all exist."""
     subject = attempt.subject
     is_over_rdma = all(share.nics for share in attempt.booking.shares if share.server is None)
     if is_over_rdma and subject.answers.ipc_lock_refused and not subject.is_ipc_lock_refusal_told:
@@ -174,14 +174,14 @@ def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a running gang turns out to lack."""
+    """Findings about a running gang."""
 
     lacks: Sequence[Degradation | None] = ()
-    """What is to be told of it, as `statuses.running` takes it."""
+    """What it lacks, for `statuses.running`."""
     is_unready: bool = False
-    """Whether Pods that do not become ready are among it."""
+    """Whether Pods that do not become ready are among the findings."""
     pause_s: float | None = None
-    """After how many seconds there may be more; None: when something changes."""
+    """After how many seconds there may be more; None: only after a change."""
 
 
 def _seen(attempt: Attempt) -> _Seen:
@@ -213,7 +213,7 @@ def _told(attempt: Attempt) -> Notice | None:
 
 
 def _start(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
-    """Not all Pods run yet. That no scheduler looks at them is said if it lasts, and taken back when one does."""
+    """Not all Pods run yet. That no scheduler looks at them is announced if it lasts, and withdrawn when one does."""
     if (held_up := not_starting.words(attempt)) is not None:
         return _not_starting(attempt, held_up, old)
     subject, told_at = attempt.subject, unscheduled.told_at(attempt)
@@ -230,7 +230,7 @@ def _start(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
 
 
 def _not_starting(attempt: Attempt, words: str, old: tuple[Action, ...]) -> Plan:
-    """It is said once: a kubelet says the same of an image in other words every few seconds."""
+    """Announced once: a kubelet rephrases the same fault of an image every few seconds."""
     subject = attempt.subject
     running = found(subject.job.status.conditions, ConditionType.RUNNING)
     if running is not None and running.reason == ConditionReason.NOT_STARTING:
@@ -241,7 +241,7 @@ def _not_starting(attempt: Attempt, words: str, old: tuple[Action, ...]) -> Plan
 
 
 def _is_unseen_yet(cluster: Cluster, pod: Pod) -> bool:
-    """Whether the Pod was given GPUs that are about to be seen: a claim is allocated before its Pod is bound.
+    """Whether the Pod's GPUs are about to be seen: a claim is allocated before its Pod is bound.
 
     Waiting for it saves a status that would say less.
     """

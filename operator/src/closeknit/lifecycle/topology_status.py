@@ -1,6 +1,5 @@
-"""What is told of the cluster as a whole: of each ClusterTopology what was found of its levels and what of it does
-nothing, and of each node whose agent is silent that it is.
-"""
+"""Status of the cluster as a whole: each ClusterTopology's levels and fields without effect, and each node with a
+silent agent."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -35,29 +34,29 @@ _KEYS_COMPARED = 1000  # labels, for the one that may have been meant; nodes hav
 
 
 class Mistake(NamedTuple):
-    """Something in a spec that does nothing, or that cannot be meant."""
+    """A field of a spec that has no effect, or that cannot be meant."""
 
     reason: TopologyReason
     words: str
 
 
 class TopologyNews(NamedTuple):
-    """A status that is not stored yet, and of which object."""
+    """A status to store, and its object."""
 
     topology: ClusterTopology
     status: ClusterTopologyStatus
 
 
 def topology_news(cluster: Cluster, now: datetime) -> tuple[TopologyNews, ...]:
-    """What is to be stored now; nothing where all of it is."""
+    """The statuses to store now."""
     found = sorted(cluster.topologies.values(), key=lambda each: (not _counts(each), each.metadata.name))
     news = (TopologyNews(each, topology_status(each, cluster, now)) for each in found[:MOST_TOLD])
     return tuple(each for each in news if each.status != each.topology.status)
 
 
 def silences(cluster: Cluster) -> dict[str, Notice]:
-    """The Event of each node whose agent is silent: nobody but that agent writes its labels and its NodeTopology, and
-    they go on saying what it said last. The same Event for as long as it says nothing."""
+    """The Event of each node with a silent agent: only that agent writes its labels and its NodeTopology, and they keep
+    their last values. The same Event as long as the silence lasts."""
     found: dict[str, Notice] = {}
     for view in cluster.nodes.values():
         if view.exclusion is not None and is_silent(view):
@@ -73,7 +72,7 @@ def silences(cluster: Cluster) -> dict[str, Notice]:
 
 
 def topology_status(topology: ClusterTopology, cluster: Cluster, now: datetime) -> ClusterTopologyStatus:
-    """What is told of one of them."""
+    """The status of one ClusterTopology."""
     nodes = [view for view in cluster.nodes.values() if view.machine is not None]
     if _counts(topology):
         told, levels = [_ready(topology, cluster, nodes), _agents(nodes)], _levels(cluster, nodes)
@@ -110,14 +109,14 @@ def _levels(cluster: Cluster, nodes: Sequence[NodeView]) -> list[LevelStatus]:
 
 
 def _gpus(view: NodeView) -> tuple[int, int]:
-    """How many GPUs a node has, and how many of them are free."""
+    """A node's GPUs, and its free ones, as numbers."""
     there = len(view.machine.gpus) if view.machine is not None else 0
     return there, view.free_gpus if view.exclusion is None else 0
 
 
 def _agents(nodes: Sequence[NodeView]) -> Observation:
-    """Whether the agents of all nodes give signs of life: nobody but an agent writes its NodeTopology, and one that is
-    dead cannot say so."""
+    """Whether all nodes' agents are alive: only an agent writes its NodeTopology, and a dead one cannot report
+    itself."""
     silent = sorted(view.name for view in nodes if is_silent(view))
     if not silent:
         return Observation(TopologyConditionType.AGENTS_REPORT, True, TopologyReason.ALL_REPORT)
@@ -129,7 +128,7 @@ def _agents(nodes: Sequence[NodeView]) -> Observation:
 
 
 def is_silent(view: NodeView) -> bool:
-    """Whether a node is left out because its agent has been silent for too long."""
+    """Whether a node is excluded because its agent has been silent for too long."""
     return view.exclusion is not None and view.exclusion.reason is ExclusionReason.AGENT_STALE
 
 
@@ -143,7 +142,7 @@ def _ready(topology: ClusterTopology, cluster: Cluster, nodes: Sequence[NodeView
 
 
 def _observed(*mistakes: Mistake) -> Observation:
-    """Under the reason of the first of them."""
+    """The observation, under the first one's reason."""
     words = "; ".join(each.words for each in mistakes)
     return Observation(TopologyConditionType.READY, False, mistakes[0].reason, words)
 
@@ -221,7 +220,7 @@ def _reversed(outer: Level, inner: Level, values: Mapping[str, Mapping[str, str]
 def _without(
     levels: Sequence[Level], nodes: Sequence[NodeView], values: Mapping[str, Mapping[str, str]]
 ) -> Iterator[str]:
-    """Nodes that lack a label that others have: that may be meant, and may be a slip."""
+    """Nodes without a label that others have: intended, or a slip."""
     for level in levels:
         borne = values[level.name]
         if len(borne) < len(nodes):

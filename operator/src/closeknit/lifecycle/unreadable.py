@@ -1,5 +1,5 @@
-"""TrainingJobs on which nothing can be decided: this version cannot read them, or it errs about them. They are told so
-in words, and otherwise left alone."""
+"""TrainingJobs that cannot be decided: this version cannot read them, or errs about them. Their status says so; they
+are otherwise left alone."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,14 +17,14 @@ from closeknit.lifecycle.writes.answers import NOTHING, Answers
 from closeknit.lifecycle.writes.plan import Notice, Plan
 
 BROKEN_PAUSE_S = 60.0
-"""Seconds after which a job is tried again about which we erred."""
+"""Seconds until a job is retried after a mistake of ours."""
 _TOLD_AGAIN = timedelta(hours=1)
 _SHOWN = 300  # characters of an exception's own words
 
 
 def refuse_invalid(job: InvalidJob, now: datetime, answers: Answers = NOTHING) -> Plan:
-    """Why the job waits. One that holds GPUs, or may, keeps them: its Pods do not depend on our reading it. Of one
-    whose status cannot be read an Event alone tells: written over, it would lose what cannot be read."""
+    """Why the job waits. One that holds GPUs, or may, keeps them: its Pods do not depend on our reading it. A job with
+    an unreadable status gets only an Event: a new status would lose the unreadable one."""
     reason, message = PendingReason.NOT_SUPPORTED, f"this version cannot read it: {job.error}"
     if job.metadata.deletion_timestamp is not None:
         return empty(job)
@@ -38,7 +38,7 @@ def refuse_invalid(job: InvalidJob, now: datetime, answers: Answers = NOTHING) -
 
 
 def erred(job: StoredJob, now: datetime, error: Exception) -> Plan:
-    """That we erred about a job, and what becomes of it meanwhile: what it holds it keeps."""
+    """The message that we erred about a job, which keeps what it holds."""
     then = "it is given nothing" if job.status.placement is None else "its Pods are left as they are"
     message = (
         f"closeknit itself erred about this job ({_words(error)}): {then}, and it is tried again every "
@@ -52,7 +52,7 @@ def erred(job: StoredJob, now: datetime, error: Exception) -> Plan:
 
 
 def _told(job: StoredJob, status: TrainingJobStatus, reason: PendingReason, message: str) -> Plan:
-    """The Plan that stores the status, and tells of it; nothing where it is stored."""
+    """The Plan that stores the status with an Event; empty where it is stored."""
     if status == job.status:
         return empty(job)
     return replace(empty(job), status=status, notice=_notice(job, reason, message))

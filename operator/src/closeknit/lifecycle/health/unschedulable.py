@@ -171,9 +171,8 @@ def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
 
 
 def _of_own_claim(attempt: Attempt, pod: Pod, symptom: Symptom) -> Symptom:
-    """The symptom, if our own claim for GPUs may be the cause. A scheduler allocates all claims of a Pod or none, and
-    does not say which one fails: with another claim beside ours, or with ours allocated, taken GPUs are no certain
-    cause."""
+    """GPUS_TAKEN if our own claim must be the cause, NOT_SCHEDULED if it is allocated; else the symptom. A scheduler
+    allocates all claims of a Pod or none, and does not say which one fails."""
     if symptom not in {Symptom.GPUS_TAKEN, Symptom.CLAIMS_NOT_ALLOCATED}:
         return symptom
     claim = own_claim(attempt.subject.cluster, pod)
@@ -184,8 +183,8 @@ def _of_own_claim(attempt: Attempt, pod: Pod, symptom: Symptom) -> Symptom:
 
 
 def _of_volumes(symptom: Symptom, volumes: Volumes) -> Symptom:
-    """The symptom, if a claim of the gang may be the cause: a volume is being made for one of its nodes, and until then
-    the scheduler puts no Pod with that claim on the others."""
+    """VOLUME_BEING_MADE if a volume is being made for one of the gang's nodes: until then the scheduler puts no Pod
+    with that claim on the others. Else the symptom."""
     is_making = symptom is Symptom.VOLUME_ELSEWHERE and volumes.being_made
     return Symptom.VOLUME_BEING_MADE if is_making else symptom
 

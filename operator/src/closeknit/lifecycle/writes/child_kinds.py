@@ -1,4 +1,4 @@
-"""The kinds of children that a job may have: one entry each is all that the operator needs to make and delete them."""
+"""The kinds of children of a job: one entry each is all that the operator needs to make and delete them."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,12 @@ class ChildKind:
     version: str
     plural: str
     stream: Stream | None
-    """What shows it; None: nobody reads it, and what is known of it is what was answered to our writes."""
+    """The stream that shows it; None: no stream, only our writes' answers tell of it."""
     is_awaited: bool
-    """Whether its job is left alone after a deletion until that is seen: it holds what the next attempt needs."""
+    """Whether its job rests after a deletion until that is seen: it holds what the next attempt needs."""
     is_secret: bool = False
-    """Whether the operator may not look at one: what has the name that a new one is to get is taken for the job's own,
-    for the job's uid is in that name."""
+    """Whether the operator may not read one: an existing one of the name counts as the job's own, because the name
+    contains the job's uid."""
 
 
 CHILD_KINDS = {

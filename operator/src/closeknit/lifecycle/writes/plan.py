@@ -1,4 +1,4 @@
-"""What is to be written for one job, as a value: the Plan. The shell writes it, this package never does.
+"""The next writes for one job, as a value: the Plan. The shell writes it, this package never does.
 
 The order of a Plan is fixed: the demand (a quota that has less left ends the Plan), the account (one that the operator
 may not use ends the Plan), the probes (stored nowhere; a
@@ -21,17 +21,17 @@ from closeknit.lifecycle.writes.quota_demand import QuotaDemand
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Creates one child, and at once what it owns. One of that name that is the attempt's own already is as good."""
+    """Creates one child, and at once what it owns. An existing one of the attempt's own is as good."""
 
     manifest: Manifest
     owns: tuple[Manifest, ...] = ()
-    """Of a Pod its claims, of a Service its ConfigMap, without their owner, whose uid is not known yet
+    """A Pod's claims, a Service's ConfigMap, without their owner, whose uid is not known yet
     (`closeknit.launch.manifests.owner`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes one child: the one of this uid, or without one, whatever of the name is the job's own."""
+    """Deletes one child: the one of this uid, or without a uid the job's own of that name."""
 
     kind: str
     name: str
@@ -40,8 +40,8 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Has the kubelet of one Pod, that of this uid, end its containers. The Pod stays, with its logs, and holds nothing
-    any more."""
+    """Makes the kubelet of one Pod, that of this uid, end its containers. The Pod stays with its logs and holds
+    nothing."""
 
     name: str
     uid: str
@@ -51,14 +51,14 @@ Action = Create | Delete | Stop
 
 
 class Addition(Enum):
-    """What Pods ask for on our behalf, and do without where it is refused; the value is what may refuse it."""
+    """Optional requests that we add to Pods, and omit where they are refused; the value is what may refuse it."""
 
     IPC_LOCK = "a policy of the namespace"
     CPUS = "a quota or a LimitRange"
 
 
 class Telling(Enum):
-    """What a Plan that does nothing but tell a job why it waits means to the job."""
+    """The importance for the job of a Plan that only writes why it waits."""
 
     FIRST = "it was told nothing yet, or not of this spec"
     NEWS = "it was not told this reason lately"
@@ -86,28 +86,28 @@ class Plan:
     generation: int
     attempt: int
     status: TrainingJobStatus | None = None
-    """The whole next status; None where the stored one stands, and nothing is written."""
+    """The whole next status; None to keep the stored one."""
     demand: QuotaDemand | None = None
-    """Of a gang none of which is there: compared with the namespace's quotas before anything is made."""
+    """Set before the gang's first Pod: checked against the namespace's quotas before anything is created."""
     account: str = ""
-    """The service account of the gang's Pods where it is one that only some may use; asked before anything is made."""
+    """The service account of the gang's Pods if it needs a right; checked before anything is created."""
     probes: tuple[Manifest, ...] = ()
     """Sent as dry-run creates before anything is stored."""
     opening: tuple[Create, ...] = ()
-    """Shows whether the rest is worth making: of a gang of which nothing is there, its Service and its first Pod."""
+    """Shows whether the rest is worth making: for a new gang its Service and its first Pod."""
     actions: tuple[Action, ...] = ()
     notice: Notice | None = None
     """Sent once the status is stored, and the opening not refused."""
     wake_after_s: float | None = None
-    """When this job is to be looked at again though nothing may have changed by then."""
+    """When to look at this job again though nothing may have changed."""
     adds: frozenset[Addition] = frozenset()
-    """What the Pods of this Plan ask for on our behalf."""
+    """Additions of this Plan's Pods."""
     sets: frozenset[str] = frozenset()
-    """Names of the environment variables that closeknit sets in them: nobody else may change these on their way."""
+    """Names of the environment variables that closeknit sets in them: others must not change these on their way."""
     telling: Telling | None = None
-    """What its words mean to the job, where there is nothing else to write: such a Plan may be left for later."""
+    """Its importance where there is nothing else to write: such a Plan may be left for later."""
     error: Exception | None = field(default=None, compare=False)
-    """What went wrong in deciding on this job: a mistake of ours, and no reason to leave the other jobs alone."""
+    """A mistake of ours in deciding on this job; the other jobs go on."""
 
     def woken_at(self, now: datetime, *moments: datetime | None) -> "Plan":
         """The Plan, after which the job is looked at again at the first of these moments at the latest."""

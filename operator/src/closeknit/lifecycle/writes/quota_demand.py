@@ -1,4 +1,4 @@
-"""What a whole gang asks of its namespace's quotas, under the names that quotas have for it.
+"""What a whole gang takes of its namespace's quotas, under the quotas' names for it.
 
 As Kubernetes' evaluators for Pods, Services and claims count it, as of 1.36. Amounts are whole numbers: of CPUs
 thousandths of a core, of everything else units. What a LimitRange would add is not known here.
@@ -23,15 +23,15 @@ class QuotaDemand:
     """The sum over a gang."""
 
     pods: Mapping[str, int]
-    """What its Pods ask for, for example {"pods": 2, "requests.nvidia.com/gpu": 16}."""
+    """Requests of its Pods, for example {"pods": 2, "requests.nvidia.com/gpu": 16}."""
     others: Mapping[str, int]
-    """What Services, claims, ConfigMaps and Secrets do; quotas with a scope do not count it."""
+    """Counts of Services, claims, ConfigMaps and Secrets; quotas with a scope do not count them."""
     priority_class: str = ""
     """Of its Pods; empty where they name none."""
     has_deadline: bool = False
     """Whether its Pods have activeDeadlineSeconds."""
     may_be_counted: bool = False
-    """Whether what is used may have as much in it that is on its way out: Pods of the job's own attempt before."""
+    """Whether the used amount may include Pods that are being deleted: those of the job's last attempt."""
 
     @property
     def is_best_effort(self) -> bool:
@@ -40,7 +40,7 @@ class QuotaDemand:
 
 
 def quota_demand(manifests: Iterable[Manifest], *, may_be_counted: bool) -> QuotaDemand:
-    """That of Pods alike but for their devices, and of what else is to be made."""
+    """The demand of Pods that differ only in their devices, and of the other children."""
     pods: Counter[str] = Counter()
     others: Counter[str] = Counter()
     known: dict[str, dict[str, int]] = {}
@@ -86,7 +86,7 @@ def _of_pod(spec: Manifest) -> dict[str, int]:
 
 
 def _limits(asked: PodResourceSpec) -> PodResourceSpec:
-    """As if the limits alone were asked for. What has none is not counted, nor is its overhead."""
+    """Limits, as if only these were requested. A container without one, and its overhead, does not count."""
     return PodResourceSpec(
         containers=[_limited(container) for container in asked.containers or ()],
         init_containers=[_limited(container) for container in asked.init_containers or ()],

@@ -1,4 +1,4 @@
-"""Whether a whole gang fits into what is left of its namespace's quotas.
+"""Whether a whole gang fits into the rest of its namespace's quotas.
 
 As the API server's resource quota admission decides it for each object, as of 1.36. What cannot be evaluated here
 counts as not limiting: the API server has the last word on every create.
@@ -29,7 +29,7 @@ class Shortfall:
 
     @property
     def is_passing(self) -> bool:
-        """Whether it may be none once as much as is asked for has gone from what is used."""
+        """Whether it may vanish once the expected amount has gone from the used one."""
         return max(self.used, self.asked) <= self.hard
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ def shortfalls(demand: QuotaDemand, quotas: Iterable[Quota]) -> tuple[Shortfall,
 
 
 def words(found: tuple[Shortfall, ...], namespace: str) -> str:
-    """What to tell of it."""
+    """The message about it."""
     shown = "; ".join(map(str, found[:SHOWN]))
     more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     advice = "free some of it, ask for less, or have an administrator raise it"

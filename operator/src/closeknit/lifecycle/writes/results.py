@@ -1,4 +1,4 @@
-"""What became of the writes of a Plan, as the API server told it: facts, which `answers.after` learns from."""
+"""Results of a Plan's writes, as the API server answered: facts, from which `answers.after` learns."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from closeknit.placement.values.sentences import count
 
 
 class DenialKind(StrEnum):
-    """The kinds of the API server's No, as closeknit.kube.errors has them."""
+    """The kinds of the API server's refusals, as in closeknit.kube.errors."""
 
     LOST = "Lost"  # no usable answer: the write may have been applied all the same
     BUSY = "Busy"  # come back later
@@ -46,7 +46,7 @@ _INTERNAL_ERROR = 500  # 503 and 504 are of an API server that is not there, or 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """The API server's No."""
+    """A refusal by the API server."""
 
     failure: DenialKind
     code: int  # HTTP status; 0 when no answer came
@@ -56,8 +56,8 @@ class Denial:
 
     @property
     def may_last(self) -> bool:
-        """Whether the API server is there and says what may pass in a moment, or never: that it cannot call a webhook,
-        or that an account is not there."""
+        """Whether the API server answers with a fault that may pass in a moment, or never: an unreachable webhook, or a
+        missing account."""
         return self.failure is DenialKind.NO_ACCOUNT or (
             self.failure is DenialKind.LOST and self.code == _INTERNAL_ERROR
         )
@@ -81,7 +81,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """Something has the name already."""
+    """Another object has the name already."""
 
     manifest: Manifest
     owners: tuple[Owner, ...]
@@ -89,12 +89,12 @@ class Exists:
     version: str
     is_probe: bool = False
     is_going: bool = False
-    """Whether it is deleted, and there until its finalizers are done."""
+    """Whether it is being deleted, until its finalizers are done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Something has the name already that nobody but this job gives, and is not to be looked at."""
+    """An object that only this job can have named exists already, and must not be read."""
 
     manifest: Manifest
 
@@ -110,7 +110,7 @@ class ChildRefused:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """What the namespace's quotas are, while a gang is about to be made."""
+    """The namespace's quotas, before a gang is made."""
 
     demand: QuotaDemand
     found: tuple[Quota, ...]
@@ -118,7 +118,7 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccount:
-    """Whether the operator has the right to make Pods with a service account."""
+    """Whether the operator may make Pods with a service account."""
 
     name: str
     is_usable: bool
@@ -126,14 +126,14 @@ class ServiceAccount:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A deletion was asked for; nothing of that name that is the job's own is just as good."""
+    """A deletion was requested; a missing object is as good."""
 
     action: Delete
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A Pod is told to end; one that is not there is just as good."""
+    """A Pod was stopped; a missing one is as good."""
 
     action: Stop
     version: str = ""
@@ -141,8 +141,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Something else was not written: the status, where `action` is None, or a deletion; or what has a name was not
-    read."""
+    """Another failed call: the write of the status, if `action` is None, a deletion, or the read of a name's object."""
 
     action: Action | None
     denial: Denial
@@ -169,7 +168,7 @@ class _Container(WireStruct, frozen=True):
 
 
 class _Launch(WireStruct, frozen=True):
-    """What of a Pod's spec its ranks need to find each other, and closeknit to tell their end."""
+    """The parts of a Pod's spec that its ranks need to find each other, and closeknit to know their end."""
 
     restart_policy: str | None = None
     hostname: str | None = None
@@ -185,9 +184,9 @@ class _Launch(WireStruct, frozen=True):
 
 
 def changed(sent: Manifest, made: Mapping[str, Any], settings: Set[str] = frozenset()) -> Denial | None:
-    """What a policy or a webhook has changed of a Pod on its way that its booking and its training rest on: its GPUs,
-    its claims, its node, what restarts it, its names, and the environment variables of `settings`. None where these
-    are as they were sent, whatever else was added."""
+    """What a policy or a webhook has changed of a Pod on its way that its booking or training depends on: its GPUs, its
+    claims, its node, its restart policy, its names, and the environment variables of `settings`. None where these are
+    as sent, whatever was added."""
     try:
         before, now = pod(msgspec.convert(sent, WirePod)), pod(msgspec.convert(made, WirePod))
         launch, launched = (msgspec.convert(each.get("spec") or {}, _Launch) for each in (sent, made))
@@ -209,7 +208,7 @@ def changed(sent: Manifest, made: Mapping[str, Any], settings: Set[str] = frozen
 
 
 def _launched_otherwise(sent: _Launch, made: _Launch, settings: Set[str]) -> Iterator[str]:
-    """What of it is not as it was sent. Of variables the first is told, and how many more there are."""
+    """What differs from what was sent. The first variable by name, and the number of others."""
     fields = (
         ("restartPolicy", sent.restart_policy, made.restart_policy),
         ("hostname", sent.hostname, made.hostname),
@@ -246,7 +245,7 @@ def _named(claims: Sequence[str]) -> str:
 
 
 class Judgement(StrEnum):
-    """What a result means for the rest of its Plan."""
+    """The effect of a result on the rest of its Plan."""
 
     DONE = "Done"
     AGAIN = "Again"  # it may come about by itself
@@ -254,7 +253,7 @@ class Judgement(StrEnum):
 
 
 def judged(result: Result, uid: str) -> Judgement:
-    """What the result means; uid is the job's."""
+    """The effect of the result; uid is the job's."""
     match result:
         case ChildRefused(denial=denial):
             return Judgement.AGAIN if denial.failure in PASSING else Judgement.REFUSED
@@ -293,7 +292,7 @@ def _judged_name(found: Exists, uid: str) -> Judgement:
 
 
 def unfinished(results: Sequence[Result], uid: str) -> Denial | None:
-    """Why the Plan is to be decided again: the first result that may yet come about; None where there is none."""
+    """Why the Plan is to be decided again: the first result that may still come about; None without any."""
     for result in results:
         if judged(result, uid) is Judgement.AGAIN:
             if isinstance(result, ChildRefused | Failed):
