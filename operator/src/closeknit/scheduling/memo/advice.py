@@ -1,4 +1,4 @@
-"""The nearest changes of jobs that wait, found while there is nothing to decide: a question at a time.
+"""The nearest changes of waiting jobs, searched while there is nothing to decide: one question at a time.
 
 What was found is told for as long as the job waits for the same reason, and found anew every ten minutes where the
 cluster has changed since: so that a status does not follow every move of a cluster that many others use. In ten minutes
@@ -27,18 +27,18 @@ NODES_PER_STEP = 512  # one question on a large cluster, many on a small one: so
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What was found for one shape."""
+    """The nearest changes of one shape."""
 
     reason: PendingReason | None
-    """What it waited for then."""
+    """Its reason to wait at that time."""
     changes: tuple[str, ...]
     found_at: datetime
     scene: Cluster | None
-    """Where it was found; None where the shape was refused on another since, so that old ones are not kept alive."""
+    """Its scene; None once the shape was refused on another, so that old ones are released."""
 
 
 class _Asked(NamedTuple):
-    """The inquiry under way."""
+    """The current inquiry."""
 
     job: JobKey
     shape: RequestShape
@@ -55,7 +55,7 @@ class _Begun(NamedTuple):
 
 
 class Advisor:
-    """Asks on behalf of those that wait, one shape after the other; used by one decision's worker alone."""
+    """Asks for waiting jobs, one shape after the other; used only by one decision's worker."""
 
     def __init__(self) -> None:
         self.told: Mapping[RequestShape, Advice] = {}
@@ -68,8 +68,8 @@ class Advisor:
         """Namespaces of jobs, the one whose turn was last at the end."""
 
     def step(self, schedule: Schedule, tables: Tables, now: datetime) -> bool:
-        """Some questions more, as many as take the time of one on a large cluster. Whether there are others left that
-        may be asked now."""
+        """Asks some more questions, as many as take the time of one on a large cluster. Returns whether others may be
+        asked now."""
         self.mistake = None
         if self._asked is None:
             self._asked = self._next(schedule, tables, now)
@@ -91,8 +91,8 @@ class Advisor:
         return True
 
     def due_at(self, schedule: Schedule, now: datetime) -> datetime | None:
-        """When there may be something to ask again though nothing changes, after a step that left nothing: inquiries
-        may be made again, or what was found is old. None where no time brings any."""
+        """When to ask again though nothing changes, after a step without further questions: inquiries may be made
+        again, or a result is old. None for never."""
         if len(self._begun) >= MANY_INQUIRIES:
             return self._begun[0].at + STANDS
         known = ((answer, self._known(shape, answer)) for shape, answer in schedule.refused.items())
@@ -100,7 +100,7 @@ class Advisor:
         return min((moment for moment in old if now < moment), default=None)
 
     def _next(self, schedule: Schedule, tables: Tables, now: datetime) -> _Asked | None:
-        """What is asked next; None where what is known of every shape is current, or enough was asked lately.
+        """The next inquiry; None where every result is current, or enough was asked lately.
 
         A namespace with fewer inquiries lately comes before others, a shape that nothing is known of before one whose
         advice is old, then the namespace whose turn is longest ago, its oldest advice, and the queue.
@@ -123,7 +123,7 @@ class Advisor:
         return _Asked(entry.key, shape, reason, scene, inquiry(scene, shape.request, tables))
 
     def _first(self, waiting: Iterable[QueueEntry], due: Mapping[RequestShape, ShapeRefusal]) -> QueueEntry | None:
-        """Whose turn it is among jobs of these shapes, given in queue order."""
+        """The shape whose turn it is, for jobs in queue order."""
         lately = Counter(each.namespace for each in self._begun)
         served = {namespace: turn for turn, namespace in enumerate(self._served)}
 
@@ -136,7 +136,7 @@ class Advisor:
         return min(waiting, key=turn, default=None)
 
     def _known(self, shape: RequestShape, answer: ShapeRefusal) -> Advice | None:
-        """What was found for the reason for which the shape is refused now."""
+        """The result for the current reason of the shape's refusal."""
         known = self.told.get(shape)
         return known if known is not None and known.reason == answer.wait.refusal.reason else None
 
@@ -148,7 +148,7 @@ class Advisor:
 
 
 def _asked_on(asked: Inquiry, questions: int) -> tuple[str, ...] | None:
-    """Asks so many questions more; the words of what came of all of them, None where there are more."""
+    """Asks so many more questions; the messages of the results, None while there are more questions."""
     try:
         for _ in range(questions):
             next(asked)

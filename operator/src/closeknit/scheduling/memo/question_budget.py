@@ -1,4 +1,4 @@
-"""How much of one decision the jobs of one namespace may take, so that nobody's queue costs the others their pace.
+"""A ration of questions for each namespace in one decision, so that no queue slows down the others.
 
 Jobs that ask alike share one answer, and what was refused stays so while the cluster offers the same: a thousand jobs
 of some dozens of shapes ask some dozens of questions when something comes free. A namespace of thousands that all ask
@@ -24,7 +24,7 @@ SELECTING = 24  # what making the tree costs, in requirements
 
 
 class QuestionBudget:
-    """What is left to each namespace on one walk over the queue."""
+    """The rest of each namespace's ration on one walk over the queue."""
 
     def __init__(self, came_to: Mapping[str, QueuePlace], *, are_bounded: bool) -> None:
         self.is_short = False
@@ -38,12 +38,12 @@ class QuestionBudget:
 
     @property
     def came_to(self) -> dict[str, QueuePlace]:
-        """The last job that was asked in turn, of each namespace whose queue goes on after it."""
+        """The last job with a question in turn, of each namespace whose queue goes on after it."""
         return {namespace: place for namespace, place in self._came_to.items() if namespace in self._has_more}
 
     def take(self, place: QueuePlace, steps: int) -> bool:
-        """Whether the job of this place, which stands behind all that were asked before, is asked now; that costs so
-        many steps. The first of a half is asked whatever it costs."""
+        """Whether the job of this place, behind all earlier questions, gets a question now; it costs so many steps. The
+        first of a half always does."""
         if not self._are_bounded:
             return True
         namespace = place[-2]
@@ -64,10 +64,10 @@ class QuestionBudget:
 
 
 def steps_of_words(nodes: int) -> int:
-    """What it costs to refuse a job for the first time on so many nodes."""
+    """Cost of a job's first refusal on so many nodes."""
     return 1 + nodes // NODES_PER_STEP
 
 
 def steps_of_selection(nodes: int, requirements: int) -> int:
-    """What it costs to look for the nodes that a job selects, among so many."""
+    """Cost of a search for the nodes that a job selects, among so many."""
     return nodes * (SELECTING + requirements) // SELECTED_PER_STEP

@@ -1,4 +1,4 @@
-"""What placement is asked on one walk: once per shape and room, within the namespace's budget of questions."""
+"""Questions to placement on one walk: once per shape and room, within the namespace's budget."""
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.verdict import Wait
@@ -42,11 +42,11 @@ class Questions:
         self._fits: dict[RequestShape, Cluster] = {}
 
     def shape(self, asked: Request) -> RequestShape:
-        """The one object for all jobs that ask this."""
+        """The one object for all jobs with this request."""
         return self._shapes.setdefault(asked, RequestShape(asked))
 
     def refusal(self, shape: RequestShape, room: Room) -> Wait | None:
-        """The refusal of the shape that is known to stand in this room; None where it is to be asked."""
+        """The known refusal of the shape in this room; None where it must be asked."""
         found = self.refused.get(shape)
         if found is not None and found.freed is room.freed:
             return found.wait
@@ -57,7 +57,7 @@ class Questions:
         return before.wait
 
     def fits(self, shape: RequestShape, room: Room) -> bool:
-        """Whether the shape is known to fit into this room: it was found for a job that did not take it."""
+        """Whether the shape is known to fit into this room: another job found that and did not take it."""
         return self._fits.get(shape) is room.scene
 
     def left_free(self, shape: RequestShape, room: Room) -> None:
@@ -79,13 +79,13 @@ class Questions:
         return self.budget.take(place, steps + self._steps_of_selection(alone, shape.request))
 
     def not_asked(self, shape: RequestShape | None) -> Outcome:
-        """The outcome where the budget is used up; what was said of the shape before is kept."""
+        """The outcome without budget; the earlier message of the shape stays."""
         if shape is not None and (before := self.last.refused.get(shape)) is not None:
             self.left[shape] = before
         return Outcome(NOT_ASKED, shape, is_settled=False)
 
     def answer(self, shape: RequestShape, room: Room) -> Placement | Wait:
-        """What the shape gets now. Whether it fits costs little, the words of its refusal much: they are kept."""
+        """The shape's placement or refusal now. The fit is cheap, the message of a refusal dear: it is kept."""
         if (known := self.refusal(shape, room)) is not None:
             return known
         before = self.last.refused.get(shape)
@@ -99,7 +99,7 @@ class Questions:
         return found.wait
 
     def answer_alone(self, shape: RequestShape, alone: Cluster, case: Case) -> Placement | Wait:
-        """What the shape gets where the own Pods of one job count as gone.
+        """The answer for the shape if the own Pods of one job count as gone.
 
         On a large cluster the words of a refusal are kept while it stays one: such Pods are gone soon.
         """
@@ -112,12 +112,12 @@ class Questions:
         return answer if isinstance(answer, Placement) else wait_for(answer)
 
     def placed(self, asked: Request, cluster: Cluster) -> Placement | None:
-        """Where this fits, asked outside of the budget; None where it does not."""
+        """The placement of this request, outside of the budget; None where it does not fit."""
         found = place(cluster, asked, self._tables) if can_place(cluster, asked, self._tables) else None
         return found if isinstance(found, Placement) else None
 
     def _steps_of_selection(self, cluster: Cluster, asked: Request) -> int:
-        """What it costs to look for the nodes that are selected, where they are not at hand."""
+        """Cost of a search for the selected nodes, where they are not at hand."""
         if self._tables.knows_selection(cluster, asked):
             return 0
         return steps_of_selection(len(cluster.nodes), asked.requirements)

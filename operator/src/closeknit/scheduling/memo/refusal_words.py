@@ -1,5 +1,4 @@
-"""The words of refusals, found anew at a bounded rate: they cost many times what it costs to see that a gang does not
-fit."""
+"""Messages of refusals, renewed at a bounded rate: they cost many times more than the refusal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,15 +22,15 @@ OVERDUE = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The refusals of a walk in their newest words."""
+    """The renewed messages."""
 
     refused: dict[RequestShape, ShapeRefusal]
-    """The longest unrenewed first."""
-    told: Mapping[RequestShape, ShapeRefusal]
-    """As the walk left them; the very same where no words are others."""
+    """The refusals of a walk, the longest unrenewed first."""
+    changed: bool
+    """Whether one message differs."""
     renewed_at: datetime | None
     wake_at: datetime | None
-    """When the next words are due; None where all speak of the Cluster as it is."""
+    """When the next messages are due; None where all describe the current Cluster."""
 
     def worded(self, entries: list[QueueEntry]) -> list[QueueEntry]:
         """The entries of the walk with their refusals in these words."""
@@ -45,7 +44,7 @@ class Renewal:
 
 
 def wait_for(answer: NoFit) -> Wait:
-    """The verdict that placement's refusal means."""
+    """The verdict for placement's refusal."""
     return Wait(Refusal(WaitCause.NO_FIT, answer.reason, answer.message))
 
 
@@ -85,7 +84,7 @@ def renewed(
 def _advised(
     refused: Mapping[RequestShape, ShapeRefusal], advice: Mapping[RequestShape, Advice]
 ) -> dict[RequestShape, ShapeRefusal]:
-    """The refusals that are told with other nearest changes than before: those that were found for this reason."""
+    """The refusals with other nearest changes than before: those found for this reason."""
     found: dict[RequestShape, ShapeRefusal] = {}
     for shape, known in advice.items():
         answer = refused.get(shape)
@@ -95,8 +94,43 @@ def _advised(
     return found
 
 
+def renewed(
+    refused: Mapping[RequestShape, ShapeRefusal],
+    last: Schedule,
+    tables: Tables,
+    now: datetime,
+    *,
+    is_quiet: bool,
+    is_trial: bool,
+) -> Renewal:
+    """The refusals of a walk, the longest unrenewed first, with as many new messages as one decision may find.
+
+    None while a booking is on trial: every job that waits would be told of it, and a moment later of its end.
+    """
+    known = {shape: refused[shape] for shape in last.refused if shape in refused}
+    found = {**known, **refused}
+    stale = [shape for shape, answer in found.items() if answer.told_of is not answer.scene]
+    if not stale:
+        return Renewal(found, False, last.renewed_at, None)
+    if is_trial:
+        return Renewal(found, False, last.renewed_at, now + AGAIN)
+    affordable = NODES_PER_DECISION // max(1, len(found[stale[0]].scene.nodes))
+    if affordable < len(stale):
+        is_due = is_quiet or last.renewed_at is None or now - last.renewed_at >= OVERDUE
+        affordable = max(1, affordable) if is_due else 0
+    changed = False
+    for shape in stale[:affordable]:
+        answer = found.pop(shape)
+        wait = _asked(answer, shape, tables)
+        changed = changed or wait is not answer.wait
+        found[shape] = replace(answer, told_of=answer.scene, wait=wait)
+    return Renewal(
+        found, changed, now if affordable else last.renewed_at, now + AGAIN if affordable < len(stale) else None
+    )
+
+
 def _asked(answer: ShapeRefusal, shape: RequestShape, tables: Tables) -> Wait:
-    """What is said of the shape now; the very same where that is no news."""
+    """The refusal of the shape now; the same object without news."""
     fresh = guarded(place, answer.scene, shape.request, tables)
     if isinstance(fresh, OwnMistake):
         return Wait(Refusal(WaitCause.MISTAKE, error=fresh.error))
@@ -105,3 +139,13 @@ def _asked(answer: ShapeRefusal, shape: RequestShape, tables: Tables) -> Wait:
         return answer.wait
     found = wait_for(fresh)
     return Wait(replace(found.refusal, nearest=before.nearest)) if fresh.reason == before.reason else found
+
+
+def worded(
+    entry: QueueEntry, told: dict[RequestShape, ShapeRefusal], refused: dict[RequestShape, ShapeRefusal]
+) -> QueueEntry:
+    """The entry with its refusal in the newest message."""
+    if entry.shape is None or entry.shape not in told or entry.verdict is not told[entry.shape].wait:
+        return entry
+    wait = refused[entry.shape].wait
+    return entry if wait is entry.verdict else replace(entry, verdict=wait)

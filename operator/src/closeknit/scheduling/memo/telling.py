@@ -1,4 +1,4 @@
-"""How often jobs that wait are told why: what they were never told at once, everything else at a bounded rate.
+"""The rate of messages to waiting jobs: new reasons at once, everything else at a bounded rate.
 
 One job that comes or goes may change the words of all that wait: hundreds of writes that nobody reads, and that his
 Pods wait for. So of words that have just changed a few are told, first those that the job was never told, and then
@@ -28,7 +28,7 @@ LASTING_WITHIN = timedelta(seconds=10)  # 600 jobs in ten minutes
 
 @dataclass(frozen=True, slots=True)
 class ToldWords:
-    """Words that were told."""
+    """A written message."""
 
     at: datetime
     namespace: str
@@ -38,27 +38,27 @@ class ToldWords:
 
 @dataclass(frozen=True, slots=True)
 class WantedWords:
-    """Words that a job is to be told."""
+    """A message to write."""
 
     entry: QueueEntry
     plan: Plan
     since: datetime
-    """Since when they are what is to be told."""
+    """Since when it is the one to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """What is told of what is wanted."""
+    """The messages to write now, and the others."""
 
     plans: tuple[Plan, ...]
     later: tuple[tuple[QueueEntry, datetime], ...]
     """The others, with when to come back to them."""
     told: tuple[ToldWords, ...]
-    """What counts from now on."""
+    """The written messages from now on."""
 
 
 def allot(wanted: Sequence[WantedWords], told: Sequence[ToldWords], now: datetime) -> Allotment:
-    """Which words are told now; `told` is what was told before."""
+    """The messages to write now; `told` are those of before."""
     recent = [each for each in told if is_between(each.at, now, each.at + CHANGED_WITHIN)]
     room = _Room(recent, now)
     plans: list[Plan] = []
@@ -78,7 +78,7 @@ def allot(wanted: Sequence[WantedWords], told: Sequence[ToldWords], now: datetim
 
 
 class _Room:
-    """What may still be told at one moment."""
+    """The rest of the rate at one moment."""
 
     def __init__(self, recent: Iterable[ToldWords], now: datetime) -> None:
         self._now = now
@@ -107,7 +107,7 @@ class _Room:
         return True
 
     def comes_up_at(self, since: datetime, ahead: int) -> datetime:
-        """When there may be room, at the soonest, for words of so long ago that so many others are ahead of."""
+        """The earliest time with room for a message of that age, with so many others ahead."""
         turns = ahead // LASTING_WRITES
         lasting = max(since + LASTING_AFTER, self._now + LASTING_WITHIN) + turns * LASTING_WITHIN
         return min(self._freed_at + turns * CHANGED_WITHIN, lasting)
@@ -125,7 +125,7 @@ def _in_turn(wanted: Sequence[WantedWords]) -> Iterator[WantedWords]:
 
 
 def _urgency(wanted: WantedWords) -> tuple[bool, float, object]:
-    """News in the queue's order, then what was told the longest ago."""
+    """News in the queue's order, then the oldest message."""
     is_news = wanted.plan.telling is Telling.NEWS
     told_at = wanted.entry.answers.told_at
     return not is_news, 0.0 if is_news or told_at is None else told_at.timestamp(), wanted.entry.place

@@ -1,4 +1,4 @@
-"""A job that holds nothing gets what placement finds for it, or waits."""
+"""GPUs for a job that holds none: placement's answer, or a wait."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -68,8 +68,8 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
 
 
 def _shape(case: Case, room: Room, walk: Walk, away: AvoidedNodes, *, is_patient: bool) -> RequestShape | None:
-    """What the job asks. Whether patience gains it anything is a question of its own, within the budget: None where
-    that is not asked now."""
+    """The job's request. Whether patience helps is a question of its own, within the budget: None where that is not
+    asked now."""
     asked: Request = replace(request(NOBODY, case.job.spec, case.volumes.required), avoided=away.nodes)
     if is_patient:
         take = walk.questions.take_selection
@@ -84,8 +84,8 @@ def _shape(case: Case, room: Room, walk: Walk, away: AvoidedNodes, *, is_patient
 def _put_off(
     case: Case, room: Room, walk: Walk, shape: RequestShape, alone: Cluster, *, is_trial: bool
 ) -> Outcome | None:
-    """What becomes of a job that placement is not asked about. Of one that would only be tried, it is not where there
-    is room, as for others that ask alike, or where the budget is used up and it was told nothing yet."""
+    """The outcome without a question to placement; None to ask. Probation's refusal, if the shape is known to fit, or
+    has neither budget nor a message yet; else `not_asked` without budget."""
     questions, job = walk.questions, case.job
     may_be_asked = questions.take_question(shape, case.place, room, alone)
     is_fitting = questions.fits(shape, room)
@@ -99,7 +99,7 @@ def _put_off(
 def _in_one(
     asked: Request, answer: Placement, choices: Sequence[NodeAffinity], alone: Cluster, walk: Walk
 ) -> Placement:
-    """The placement, or where its nodes could not all have the same volume one whose nodes can, if there is any."""
+    """The placement, or if its nodes could not all have the same volume one whose nodes can; None without any."""
     views = [alone.nodes[share.node] for share in answer.shares]
     if (
         not choices
@@ -112,7 +112,7 @@ def _in_one(
 
 
 def _answer(case: Case, room: Room, walk: Walk, shape: RequestShape, alone: Cluster) -> Placement | Wait:
-    """What the shape gets on the cluster where the job's own Pods count as gone."""
+    """The answer for the shape on the cluster without the job's own Pods."""
     if alone is room.cluster:
         return walk.questions.answer(shape, room)
     return walk.questions.answer_alone(shape, alone, case)
@@ -121,7 +121,7 @@ def _answer(case: Case, room: Room, walk: Walk, shape: RequestShape, alone: Clus
 def _cannot_be_made(
     case: Case, placement: Placement, shape: RequestShape, again: datetime | None, room: Room
 ) -> Outcome | None:
-    """What keeps a gang that fits from being made or from starting; None where nothing is known to. `again` is when it
+    """The obstacle that keeps a fitting gang from being made or started; None where none is known. `again` is when it
     may ask for something else."""
     job = case.job
     holder = taken(job, job.status.attempt or 1, len(placement.shares), room.cluster)

@@ -18,7 +18,7 @@ from closeknit.scheduling.queue.room import Room
 
 
 def held(case: Case, room: Room, walk: Walk) -> Outcome | None:
-    """A job that holds GPUs goes on holding them."""
+    """The verdict to keep the GPUs that the job holds."""
     booking = room.cluster.booking_of(case.key)
     if booking is None:
         return None
@@ -39,7 +39,7 @@ def held(case: Case, room: Room, walk: Walk) -> Outcome | None:
 
 
 def is_fit_again(job: TrainingJob, held: Booking, cluster: Cluster, now: datetime) -> bool:
-    """Whether nobody else has come to hold the booked GPUs, and their nodes are still fit for new Pods of the job."""
+    """Whether the booked GPUs have no other holder, and their nodes are still fit for new Pods of the job."""
     if shared_claims(job, held, cluster):
         return False
     asked = request(job.key, job.spec, cluster.volumes_of(job).required)

@@ -1,4 +1,4 @@
-"""How often refused jobs of one namespace are given GPUs on trial, so that they keep them from nobody else.
+"""Trials of refused jobs, limited for each namespace, so that they block GPUs for no other job.
 
 A job that a quota or a policy refused is tried again, and while the API server is asked its GPUs count as taken: some
 tenths of a second. Hundreds of such jobs, each at the end of a pause of its own or new, as all are to an operator that
@@ -30,7 +30,7 @@ TOLD_WITHIN = timedelta(seconds=30)
 
 
 class Probation:
-    """The newest refusal of the API server in each namespace and of all, found when it is first asked for."""
+    """The newest refusal of the API server, for each namespace and in all, found on first use."""
 
     def __init__(self, cluster: Cluster, memory: Memory, now: datetime) -> None:
         self._cluster = cluster
@@ -89,21 +89,21 @@ class Probation:
 
 
 def _is_behind(job: TrainingJob) -> bool:
-    """Whether its status says that it waits for what its namespace as a whole was refused, or it itself was."""
+    """Whether its status says that its namespace as a whole was refused, or it itself was."""
     pending = job.status.pending
     return pending is not None and traits(pending.reason).is_of_namespace
 
 
 def _stays_told(job: TrainingJob) -> bool:
-    """Whether its status says what no try of another job changes. To be told of the namespace in between would be two
-    writes with each try."""
+    """Whether its status says something that no try of another job changes. The namespace's message in between would be
+    two writes with each try."""
     pending = job.status.pending
     return pending is not None and traits(pending.reason).stays_told
 
 
 def behind_words(namespace: str, reason: PendingReason) -> str:
-    """What to tell of a job that is not tried since another one of its namespace was refused just now. The same for all
-    of them, and at any time, so that nothing is written anew."""
+    """The message of a job that is not tried because another one of its namespace was just refused. It is the same for
+    all of them at any time, so that it is written once."""
     if reason is PendingReason.NAMESPACE_NOT_SERVED:
         return f"not tried yet: nothing can be made in namespace {namespace}, as another job there was told"
     return (

@@ -1,4 +1,4 @@
-"""The fields of the spec that are not built yet. Set off its default, such a field refuses the job by its name."""
+"""Fields of the spec that are not built yet. One that is set refuses the job by its name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ def not_supported(spec: TrainingJobSpec) -> tuple[str, ...]:
 
 
 def refusal(spec: TrainingJobSpec) -> str | None:
-    """What to tell the user of them; None where there are none."""
+    """The message about them; None without any."""
     paths = not_supported(spec)
     if not paths:
         return _elastic(spec) or _servers(spec)
@@ -39,7 +39,7 @@ def refusal(spec: TrainingJobSpec) -> str | None:
 
 
 def _elastic(spec: TrainingJobSpec) -> str | None:
-    """What keeps a job from its elastic bounds, and what to do; None where it has none, or nothing does."""
+    """The obstacle to the job's elastic bounds, with what to do; None without bounds or obstacle."""
     if spec.elastic is None:
         return None
     if spec.framework is not Framework.PYTORCH:
@@ -53,7 +53,7 @@ def _elastic(spec: TrainingJobSpec) -> str | None:
 
 
 def _servers(spec: TrainingJobSpec) -> str | None:
-    """What keeps a job from its parameter servers, and what to do; None where it has none, or nothing does."""
+    """The obstacle to the job's parameter servers, with what to do; None without servers or obstacle."""
     if spec.parameter_servers is None:
         return None
     if spec.framework not in _WITH_SERVERS:

@@ -1,4 +1,4 @@
-"""What a policy is handed beside the job and the room, and what it is."""
+"""A policy, and its inputs beside the job and the room."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from closeknit.scheduling.queue.room import Room
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What is the same for all jobs of one walk over the queue."""
+    """The common inputs of all jobs on one walk over the queue."""
 
     cluster: Cluster
-    """As it was given: without what this walk books or frees."""
+    """As given: without this walk's bookings and releases."""
     memory: Memory
     now: datetime
     questions: Questions
@@ -28,8 +28,8 @@ class Walk:
     probation: Probation
     crowd: Crowd
     beyond: Mapping[JobKey, str]
-    """Jobs whose templates are not to be kept, with what is told of it."""
+    """Jobs whose templates are not kept, with the message."""
 
 
 Policy = Callable[[Case, Room, Walk], Outcome | None]
-"""The verdict on one job, with the room after it where that is another; None where the next policy has the word."""
+"""The verdict on one job, with the room after it if it differs; None for the next policy to decide."""

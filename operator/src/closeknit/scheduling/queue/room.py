@@ -1,4 +1,4 @@
-"""What is left for the jobs that a walk over the queue has not come to."""
+"""The cluster that is left for the jobs later in the queue."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -8,7 +8,7 @@ from closeknit.cluster.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The cluster as the next job of the queue finds it: as it is, with what this walk has booked and freed.
+    """The cluster for the next job of the queue: with this walk's bookings and releases.
 
     Invariant: placement answers alike in two Rooms of one `scene`. What it refused in one Room is not asked again in a
     later one of the same `freed`: the verdicts between them only took. A device plugin may choose better once a GPU is
@@ -17,11 +17,11 @@ class Room:
 
     cluster: Cluster
     scene: Cluster
-    """The version of what placement sees: the first Cluster that it cannot tell from this one."""
+    """The version for placement: the first Cluster that is equal to this one for it."""
     freed: Cluster
-    """The scene when a verdict freed something last; the first one of the walk where none has."""
+    """The scene after the last verdict that freed something; the first scene of the walk without one."""
     is_trial: bool = False
-    """Whether a job is given GPUs that was refused the last time, and is likely to be so again."""
+    """Whether a job gets GPUs that was refused the last time, and is likely to be refused again."""
 
     def less(self, cluster: Cluster, *, is_trial: bool = False) -> Self:
         """The room after a verdict that took: `cluster` is this one with the booking."""
