@@ -1,4 +1,4 @@
-"""The Cluster: everything a decision is made from, as one value that follows the API server batch by batch."""
+"""The Cluster: all inputs of a decision, as one value that follows the API server batch by batch."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -57,7 +57,7 @@ _Pairs = list[tuple[NodeView | None, NodeView | None]]
 
 @dataclass(frozen=True, slots=True)
 class _Grown:
-    """A forest, and what it has grown from."""
+    """A forest, and its inputs."""
 
     levels: tuple[str, ...]
     nodes: Mapping[str, NodeView]
@@ -66,7 +66,7 @@ class _Grown:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One moment of a cluster. Every mapping is read-only, in no order, and the very same as long as nothing in it
+    """One moment of a cluster. Every mapping is read-only, without order, and the same object as long as nothing in it
     changes.
 
     Two are equal when a decision sees the same in both; a Cluster that followed any sequence of changes is equal to
@@ -76,33 +76,33 @@ class Cluster:
     levels: tuple[str, ...] = (HOST_LEVEL,)
     """Names of the network's levels, outermost first; the last is host. NodeView.domains is in the same order."""
     fabric: Fabric = field(default_factory=Fabric)
-    """What the site says of its network."""
+    """The site's description of its network."""
     nodes: Mapping[str, NodeView] = EMPTY
-    """Every node that has a Node or a NodeTopology, the excluded ones included."""
+    """Every node with a Node or a NodeTopology, excluded ones included."""
     jobs: Mapping[JobKey, TrainingJob] = EMPTY
     invalid_jobs: Mapping[JobKey, InvalidJob] = EMPTY
     """TrainingJobs whose spec does not parse."""
     pods: Mapping[ObjectKey, Pod] = EMPTY
-    """Pods that bear our label, finished ones included, and live ones that hold GPUs or claims."""
+    """Pods with our label, finished ones included, and live ones that hold GPUs or claims."""
     claims: Mapping[ObjectKey, ResourceClaim] = EMPTY
-    """Claims with a name that a child may want, and those that hold GPUs."""
+    """Claims with a name that a child may need, and those that hold GPUs."""
     priorities: Mapping[str, int] = EMPTY
     """Value of each PriorityClass."""
     default_priority: int = 0
-    """Of a job that names none."""
+    """For a job without a class."""
     imex_with: frozenset[Binding] = frozenset()
-    """Of which bindings Pods can have an IMEX channel, too, which opens NVLink between nodes to them: none without
-    NVIDIA's driver for ComputeDomains."""
+    """Bindings with which Pods can also have an IMEX channel, for NVLink between nodes: none without NVIDIA's driver
+    for ComputeDomains."""
     volume_claims: Mapping[ObjectKey, PersistentVolumeClaim] = EMPTY
     volumes: Mapping[str, PersistentVolume] = EMPTY
     storage_classes: Mapping[str, StorageClass] = EMPTY
     now: datetime | None = field(default=None, compare=False)
-    """The moment that staleness was judged at; None: no agent is stale."""
+    """The moment for staleness; None: no agent is stale."""
     _tables: ObjectTables = field(default_factory=ObjectTables, compare=False, repr=False)
     _grown: _Grown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Grows the forest of a Cluster that was made of `nodes`, or whose nodes were replaced."""
+        """Grows the forest of a Cluster made of `nodes`, or with replaced nodes."""
         grown = self._grown
         if grown is None or grown.nodes is not self.nodes or grown.levels != self.levels:
             grown = _Grown(self.levels, self.nodes, Forest.of(self.levels, self.nodes.values()))
@@ -110,11 +110,11 @@ class Cluster:
 
     @classmethod
     def empty(cls) -> Self:
-        """A cluster with nothing in it."""
+        """A cluster without objects."""
         return cls()
 
     def after(self, changes: Iterable[ObjectChange]) -> "Cluster":
-        """The cluster after these changes, in their order; it shares what they do not touch."""
+        """The cluster after these changes, in their order; it shares the rest."""
         old = self._tables
         tables, touched = after(old, changes)
         if tables is old:
@@ -133,7 +133,7 @@ class Cluster:
         return self.after((change(job),))
 
     def at(self, now: datetime) -> "Cluster":
-        """The cluster as judged at this moment: nodes whose agent has been silent for 15 min are excluded.
+        """The cluster at this moment: nodes whose agent has been silent for 15 min are excluded.
 
         Looks only at agents whose time may have come, or, with a clock that was set back, gone. `now` bears a time
         zone.
@@ -150,8 +150,8 @@ class Cluster:
         return self._with(tables, tables.census.levels, touched, now)
 
     def freed(self, gpus: Mapping[str, Iterable[int]], room: Mapping[str, Amounts] = EMPTY) -> "Cluster":
-        """The cluster as if nobody held these GPUs, by node, and as if so much more were left of the rest: for whoever
-        asks what would be then. The Pods of who holds such a GPU have gone from its node."""
+        """The cluster as if these GPUs, by node, were free, and so much more of other resources: for what-if questions.
+        The Pods of a GPU's holder are gone from its node."""
         pairs: _Pairs = []
         for name in sorted({*gpus, *room}):
             view, freed = self.nodes[name], tuple(gpus.get(name, ()))
@@ -166,7 +166,7 @@ class Cluster:
         return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
 
     def without(self, devices: Mapping[str, Collection[str]]) -> "Cluster":
-        """The cluster as if these GPUs and MIG devices, uuids by node, could be given to nobody; the very same without
+        """The cluster as if these GPUs and MIG devices, uuids by node, could not be given out; the same object without
         any."""
         views = ((self.nodes.get(name), uuids) for name, uuids in sorted(devices.items()))
         pairs: _Pairs = [(view, view.without(uuids)) for view, uuids in views if view is not None]
@@ -176,13 +176,12 @@ class Cluster:
         return replace(self, nodes=nodes, _grown=_Grown(self.levels, nodes, self.forest.after(pairs)))
 
     def takers(self, node: str) -> tuple[GpuUser, ...]:
-        """Who takes what of a node, but for Lodgers: Pods, and shares that are booked for Pods to come, in their
-        order."""
+        """Users of a node's resources except Lodgers: Pods, and shares booked for coming Pods, in order."""
         return self._tables.takers(node)
 
     def is_same(self, other: "Cluster") -> bool:
-        """Whether no decision can see a difference but for the moment: what neither is the very same nor equal at a
-        glance counts as another."""
+        """Whether no decision can see a difference except the moment: parts that are neither identical nor cheaply
+        equal count as different."""
         return (
             self.joins_like(other)
             and self.nodes is other.nodes
@@ -197,7 +196,7 @@ class Cluster:
         )
 
     def joins_like(self, other: "Cluster") -> bool:
-        """Whether the same joins the nodes: levels, what the site says of its network, and IMEX channels."""
+        """Whether the same joins the nodes: levels, the site's description of its network, and IMEX channels."""
         return (
             self.levels == other.levels
             and (self.fabric is other.fabric or self.fabric == other.fabric)
@@ -209,7 +208,7 @@ class Cluster:
         return self.priorities.get(job.spec.priority_class_name or "", self.default_priority)
 
     def pods_of(self, job: JobKey) -> tuple[Pod, ...]:
-        """Pods that a TrainingJob of this name owns, of all attempts, by name; one of another uid may be among them.
+        """Pods owned by a TrainingJob of this name, of all attempts, by name; some may have another uid.
 
         The very same tuple as long as none of them changes.
         """
@@ -217,22 +216,22 @@ class Cluster:
 
     @property
     def pods_by_job(self) -> Mapping[JobKey, tuple[Pod, ...]]:
-        """What `pods_of` gives, of every job that has Pods: for whoever walks all jobs."""
+        """`pods_of` for every job with Pods, to walk all jobs."""
         found: Mapping[JobKey, tuple[Pod, ...]] = self._tables.filed.get(PODS_OF, EMPTY)
         return found
 
     def booking_of(self, job: JobKey) -> Booking | None:
-        """What the job holds by its status; None where it holds nothing. The very same as long as the job is."""
+        """The job's booking by its status; None without one. The same object as long as the job is."""
         booked = self._tables.all(BOOKINGS).get(job)
         return None if booked is None else booked.booking
 
     def claims_of(self, job: JobKey) -> tuple[ResourceClaim, ...]:
-        """Claims under names of this job's children, of all attempts, by name, whoever made them; the very same tuple
-        as long as none changes."""
+        """Claims under names of this job's children, of all attempts and makers, by name; the same tuple as long as
+        none changes."""
         return self._tables.under(CLAIMS_OF, job)
 
     def claimed_uuids(self, claim: ResourceClaim) -> tuple[str | None, ...]:
-        """UUID of each GPU that the claim holds, in the order of its allocation; None where no slice tells."""
+        """UUID of each GPU that the claim holds, in the order of its allocation; None where no slice names it."""
         return tuple(uuid_of(device, self._tables.under(SLICES_OF_POOL, pool)) for pool, device in claim.devices)
 
     def nodes_of_nics(self, claim: ResourceClaim) -> frozenset[str]:
@@ -241,17 +240,17 @@ class Cluster:
         return frozenset(part.node for pool, _ in claim.nics for part in under(NIC_SLICES_OF_POOL, pool))
 
     def reported_uuids(self, pod: Pod) -> tuple[str, ...] | None:
-        """UUIDs of the devices that the kubelet gave to the Pod, ascending; None where neither its node's agent nor its
-        status names any."""
+        """UUIDs of the Pod's devices by the kubelet, ascending; None where neither its node's agent nor its status
+        names any."""
         found = {device for entry in self._told_of(pod) for device in entry.devices}
         return tuple(sorted(found)) or pod.devices or None
 
     def paths_of(self, pod: Pod) -> frozenset[TrafficPath]:
-        """The ways that the Pod's data has moved, as its node's agent tells; see `Allocation.paths`."""
+        """Paths of the Pod's data, as its node's agent reports; see `Allocation.paths`."""
         return frozenset(path for entry in self._told_of(pod) for path in entry.paths)
 
     def tells_like(self, other: "Cluster", node: str) -> bool:
-        """Whether the agent of a node tells the same of its containers, for sure."""
+        """Whether a node's agent certainly reports the same of its containers."""
         return self._tables.all(ALLOCATIONS).get(node) is other._tables.all(ALLOCATIONS).get(node)
 
     def _told_of(self, pod: Pod) -> Iterator[ReportedAllocation]:
@@ -262,13 +261,13 @@ class Cluster:
         )
 
     def tells_gpus_like(self, other: "Cluster") -> bool:
-        """Whether `claimed_uuids`, `reported_uuids` and `paths_of` give the same of the same claims and Pods, for
-        sure."""
+        """Whether `claimed_uuids`, `reported_uuids` and `paths_of` certainly return the same for the same claims and
+        Pods."""
         mine, others = self._tables, other._tables
         return mine.all(ALLOCATIONS) is others.all(ALLOCATIONS) and mine.all(SLICES) is others.all(SLICES)
 
     def has_volumes_like(self, other: "Cluster") -> bool:
-        """Whether `volumes_of` gives the same of the same jobs, for sure."""
+        """Whether `volumes_of` certainly returns the same for the same jobs."""
         return (
             self.volume_claims is other.volume_claims
             and self.volumes is other.volumes
@@ -276,37 +275,36 @@ class Cluster:
         )
 
     def volumes_of(self, job: TrainingJob) -> Volumes:
-        """What the volumes of a job's templates come to now; nothing where the input does not tell of claims, or the
-        templates were dropped."""
+        """The present state of a job's volumes; empty where the input has no claims, or the templates were dropped."""
         tables = self._tables
         is_told = tables.volumes_are_known and is_whole(job)
         return volumes_of(job.spec, job.key.namespace, tables) if is_told else NO_VOLUMES
 
     @property
     def volumes_are_known(self) -> bool:
-        """Whether the input tells of claims."""
+        """Whether the input has claims."""
         return self._tables.volumes_are_known
 
     def volumes_stand(self, volumes: Volumes) -> bool:
-        """Whether `volumes_of` gives this again of the job that it gave it of, for sure."""
+        """Whether `volumes_of` certainly returns this again for the same job."""
         return volumes.stands(self._tables)
 
     def volume_awaited(self, pod: Pod, template: Mapping[str, Any]) -> Awaited | None:
-        """The first claim of a Pod, made of this spec, that waits for its volume to be made; None where none does."""
+        """The first claim of a Pod with this spec that waits for its volume to be made; None without one."""
         return awaited(template, pod.namespace, pod.name, self._tables)
 
     @property
     def topologies(self) -> Mapping[str, ClusterTopology]:
-        """All ClusterTopologies by name; what follows from the one that counts is in `levels` and `fabric`."""
+        """All ClusterTopologies by name; `levels` and `fabric` follow from the one that counts."""
         return self._tables.all(TOPOLOGIES)
 
     def newest_heartbeat(self, until: datetime) -> datetime | None:
-        """The newest sign of life of any agent that is not after a moment: what stands for now in what was recorded."""
+        """The newest heartbeat of any agent up to a moment: `now` for recorded objects."""
         return self._tables.beats.newest(until)
 
     @property
     def forest(self) -> Forest:
-        """The nodes by what placement asks of them; kept by every event."""
+        """Groups of nodes for placement; every event updates them."""
         grown = self._grown
         assert grown is not None  # noqa: S101 - __post_init__ sees to it, for the type checker
         return grown.forest
@@ -352,7 +350,7 @@ class Cluster:
     def _views(
         self, tables: ObjectTables, levels: Levels, touched: Iterable[str], now: datetime | None
     ) -> tuple[Mapping[str, NodeView], _Pairs]:
-        """The views of all nodes, and old and new view of each that has changed."""
+        """The views of all nodes, and the old and new view of each changed one."""
         nodes = self.nodes if isinstance(self.nodes, Map) else Map(self.nodes)
         pairs: _Pairs = []
         changed = nodes.mutate()
@@ -383,6 +381,6 @@ def _imex_with(classes: Mapping[str, DeviceClass]) -> frozenset[Binding]:
 
 
 def build(objects: Iterable[ClusterObject], *, volumes_are_known: bool = True) -> Cluster:
-    """The cluster of these objects; of two of one kind and name the later counts. `volumes_are_known` is whether they
-    hold every claim that there is: else nothing is said of any."""
+    """The cluster of these objects; of two with one kind and name the later counts. `volumes_are_known` is whether they
+    include every claim; otherwise claims are unknown."""
     return Cluster(_tables=ObjectTables(volumes_are_known=volumes_are_known)).after(map(change, objects))

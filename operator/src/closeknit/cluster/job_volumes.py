@@ -1,4 +1,4 @@
-"""What the volumes of a job's Pods come to: whether the Pods can be scheduled at all, and on which nodes.
+"""Volumes of a job's Pods: whether the Pods can be scheduled at all, and on which nodes.
 
 Every Pod of a gang has the same template, so that a claim it names is the claim of all of them, while an ephemeral
 volume becomes a claim of each. How many volumes a node can attach, and whether there is storage left, stay the
@@ -44,10 +44,10 @@ _SAID_TERMS = 3  # of an affinity, in words
 
 
 class ClaimVolume(NamedTuple):
-    """One volume of a template that is a claim."""
+    """A volume of a template that is a claim."""
 
     claim: str
-    """The claim's name; empty of an ephemeral volume, of which each Pod makes a claim."""
+    """The claim's name; empty for an ephemeral volume, where each Pod makes a claim."""
     volume: str
     """The volume's name in the template."""
     to_be: PersistentVolumeClaim | None = None
@@ -58,7 +58,7 @@ class VolumeReach(NamedTuple):
     """The nodes where a Pod can have one of its volumes."""
 
     what: str
-    """The claim, and what says so."""
+    """The claim, and the source of the limit."""
     nodes: NodeAffinity
 
 
@@ -73,7 +73,7 @@ class Awaited(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What was looked at, each by itself."""
+    """The objects that were read."""
 
     kept: tuple[tuple[Table[Any, Any], Any, Any], ...] = ()
     filed: tuple[tuple[Index[Any, Any, Any, Any], Any, tuple[Any, ...]], ...] = ()
@@ -83,26 +83,26 @@ class _Seen(NamedTuple):
 
 @dataclass(frozen=True)  # no slots: what follows from it is kept on its objects
 class Volumes:
-    """What the volumes of one job come to now."""
+    """The present state of one job's volumes."""
 
     unavailable: str | None = None
     """Why no Pod of it can be scheduled on any node, and what to do; None where one may be."""
     reach: tuple[VolumeReach, ...] = ()
     """A node must meet all."""
     being_made: tuple[str, ...] = ()
-    """Claims whose volume a provisioner was asked for, by the first Pod: until it is there the scheduler takes none to
+    """Claims whose volume the first Pod requested from a provisioner: until it exists the scheduler puts no Pod on
     another node. It is made whether that Pod waits or not."""
     choices: tuple[NodeAffinity, ...] = ()
-    """Of a claim that all Pods share and that is yet to be bound: the nodes of each volume that it may get. They will
-    have to lie in one of these."""
+    """For an unbound claim that all Pods share: the nodes of each volume that it may get. The Pods must lie in one of
+    these."""
     one_pod: tuple[str, ...] = ()
-    """Claims that one Pod alone may use."""
+    """Claims that only one Pod may use."""
     one_node: tuple[str, ...] = ()
-    """Claims whose volume is attached to one node at a time, where it is attached at all."""
+    """Claims whose volume attaches to one node at a time, if it attaches at all."""
     seen: _Seen = field(default=_Seen(), compare=False, repr=False)
 
     def stands(self, reader: Reader) -> bool:
-        """Whether another look would see the very same."""
+        """Whether another check would read the same objects."""
         seen = self.seen
         return (
             all(reader.all(table).get(key) is value for table, key, value in seen.kept)
@@ -112,12 +112,12 @@ class Volumes:
 
     @cached_property
     def required(self) -> frozenset[NodeAffinity]:
-        """What a node must meet: all of it."""
+        """All requirements for a node."""
         return frozenset(each.nodes for each in self.reach)
 
     @property
     def words(self) -> str:
-        """To which nodes they keep the job, for people; empty where to none in particular."""
+        """The nodes to which they limit the job, for people; empty without a limit."""
         return "; ".join(f"{each.what} {_said(each.nodes)}" for each in self.reach)
 
 
@@ -125,8 +125,8 @@ NO_VOLUMES = Volumes()
 
 
 def sources(template: Mapping[str, Any]) -> tuple[ClaimVolume, ...]:
-    """Those volumes of a Pod's spec that are claims, each claim once. What cannot be read is no volume here; launch
-    refuses it."""
+    """The claims among the volumes of a Pod's spec, each once. Unreadable volumes are skipped here; launch refuses
+    them."""
     found: dict[str, ClaimVolume] = {}
     volumes = template.get("volumes")
     for entry in volumes if isinstance(volumes, list) else ():
@@ -143,8 +143,8 @@ def _sources_of(template: PodTemplate) -> tuple[ClaimVolume, ...]:
 
 
 def volumes_of(spec: TrainingJobSpec, namespace: str, reader: Reader) -> Volumes:
-    """What the volumes of a job of this namespace come to. Parameter servers run on the nodes of the workers, so that
-    what theirs demand counts on every node."""
+    """The state of the volumes of a job in this namespace. Parameter servers run on the workers' nodes, so their
+    volumes limit every node."""
     servers = spec.parameter_servers
     found = spec.template.once(_sources_of)
     if servers is not None:
@@ -166,8 +166,7 @@ def volumes_of(spec: TrainingJobSpec, namespace: str, reader: Reader) -> Volumes
 
 
 def awaited(template: Mapping[str, Any], namespace: str, pod: str, reader: Reader) -> Awaited | None:
-    """The first claim of a Pod made of a template for which a provisioner was asked for a volume; None where none
-    waits."""
+    """The first claim of a Pod with a template whose volume was requested from a provisioner; None where none waits."""
     for source in sources(template):
         name = source.claim or f"{pod}-{source.volume}"  # as Kubernetes calls what it makes of an ephemeral volume
         claim = reader.all(VOLUME_CLAIMS).get((namespace, name))
@@ -193,7 +192,7 @@ def _source(entry: Mapping[str, Any]) -> ClaimVolume | None:
 
 
 class _Look:
-    """One look at the volumes of a job, in the order of its template: the first that is unavailable is told."""
+    """One check of a job's volumes, in the order of its template: the first unavailable one counts."""
 
     def __init__(self, namespace: str, reader: Reader) -> None:
         self.unavailable: str | None = None
@@ -209,7 +208,7 @@ class _Look:
         self._reader = reader
 
     def at(self, source: ClaimVolume) -> None:
-        """Looks at one more."""
+        """Checks one more."""
         if source.to_be is not None:
             self._look_at_class(source, source.to_be)
             return
@@ -256,7 +255,7 @@ class _Look:
             self.one_node.append(claim.name)
 
     def _look_at_class(self, source: ClaimVolume, claim: PersistentVolumeClaim) -> None:
-        """A claim without a volume: who is to give it one, and when."""
+        """A claim without a volume: which provisioner gives it one, and when."""
         title = _titled(source.claim) if source.claim else f"the ephemeral volume {short(source.volume)}"
         found = self._class_of(source, claim, title)
         if found is None:
@@ -299,7 +298,7 @@ class _Look:
     def _look_at_binding(
         self, source: ClaimVolume, claim: PersistentVolumeClaim, found: StorageClass, title: str
     ) -> None:
-        """It is bound without waiting for a Pod: a claim that is there should be by now."""
+        """A claim bound without waiting for a Pod: an existing one should be bound by now."""
         if source.claim:
             volume = f" to PersistentVolume {short(claim.volume)}" if claim.volume else ""
             maker = f" by {short(found.provisioner)}" if found.provisions and not claim.volume else ""
@@ -313,7 +312,7 @@ class _Look:
     def _look_for_volumes(
         self, source: ClaimVolume, claim: PersistentVolumeClaim, found: StorageClass, title: str
     ) -> None:
-        """It is bound to a volume that is there, or to one that is made, where its first Pod runs."""
+        """A claim bound to an existing volume, or to one made where its first Pod runs."""
         volumes = self._volumes_for(claim)
         if volumes is None or (found.provisions and found.allowed is None):
             return
@@ -348,8 +347,8 @@ class _Look:
 
 
 def _choices(volumes: Iterable[NodeAffinity], allowed: NodeAffinity | None) -> tuple[NodeAffinity, ...]:
-    """The nodes of each volume that a claim may get: of those that are there, and of one that is made in one of the
-    topologies that its class allows. None where there is no choice, or too much of it."""
+    """The nodes of each volume that a claim may get: existing ones, and one made in a topology that its class allows.
+    None where there is no choice, or too much of it."""
     found = dict.fromkeys(volumes)
     for term in allowed.terms if allowed is not None else ():
         for values in product(*(sorted(label.values) for label in term.labels)):
@@ -365,7 +364,7 @@ def _only(label: NodeRequirement, value: str) -> NodeRequirement:
 
 
 def _is_of_one_node(modes: frozenset[str]) -> bool:
-    """Whether the volume is attached to one node at a time (the attach-detach controller's isMultiAttachForbidden)."""
+    """Whether the volume attaches to one node at a time (the attach-detach controller's isMultiAttachForbidden)."""
     return bool(modes) and modes <= {ONE_NODE, ONE_POD}
 
 

@@ -1,4 +1,4 @@
-"""What a job holds by its status: the one form of a booking inside the process, and the one place that knows its wire.
+"""A job's booking in its status: its one form inside the process, and the only code that knows its wire form.
 
 On the wire (status.placement) ranks are text, a node's NICs and their resource are left out where they are those of the
 node before, and a NIC is named without its port where that is the usual one. A gang over very many nodes is told in
@@ -32,7 +32,7 @@ DEFAULT_PORT = ":1"  # almost every RDMA NIC has one port; the wire names it by 
 
 @dataclass(frozen=True, slots=True)
 class BookingShare:
-    """A gang's share of one node; its position among the shares is the index of its worker Pod."""
+    """A gang's share of one node; its position is the index of its worker Pod."""
 
     node: str
     gpus: tuple[int, ...]
@@ -47,9 +47,9 @@ class BookingShare:
     topology_generation: int = 0
     """Generation of the NodeTopology that the indexes speak of."""
     actual: Actual | None = None
-    """Whether its Pod really got these GPUs; None while nothing was looked at."""
+    """Whether its Pod really got these GPUs; None until it is checked."""
     succeeded: bool = False
-    """Whether its Pod has ended with success."""
+    """Whether its Pod has succeeded."""
     mig_device: str = ""
     """UUID of the MIG device that it has of its one GPU; empty where it has whole GPUs."""
     server: int | None = None
@@ -73,7 +73,8 @@ class BookingShare:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """What one attempt of a job holds: shares of workers in rank order, then those of its parameter servers."""
+    """Everything that one attempt of a job holds: shares of workers in rank order, then those of its parameter
+    servers."""
 
     uid: str
     attempt: int
@@ -81,19 +82,19 @@ class Booking:
 
     @property
     def workers(self) -> int:
-        """How many shares are of workers."""
+        """The number of workers' shares."""
         last = self.shares[-1].server if self.shares else None
         return len(self.shares) - (0 if last is None else last + 1)
 
     def position(self, child: ChildName) -> int:
-        """That of the share that a child of this name stands for; beyond the last where there is none."""
+        """The position of the share of a child of this name; beyond the last without one."""
         if child.role is Role.WORKER:
             return child.index if child.index < self.workers else len(self.shares)
         return self.workers + child.index
 
 
 def booking(job: TrainingJob | InvalidJob) -> Booking | None:
-    """What the job holds by its status: the placement of an attempt that has not ended; None where it holds nothing."""
+    """The job's booking by its status: the placement of an attempt that has not ended; None without one."""
     status = job.status
     if status.placement is None or not (status.placement.nodes or status.placement.packed):
         return None
@@ -118,7 +119,7 @@ def decoded(placement: PlacementStatus) -> tuple[BookingShare, ...]:
 
 
 def server_share(node: str, index: int, *, succeeded: bool = False) -> BookingShare:
-    """That of a parameter server. It has no GPUs, so that there is nothing to verify."""
+    """The share of a parameter server. It has no GPUs, so there is nothing to verify."""
     whole, verified = Binding.WHOLE_NODE, Actual.VERIFIED
     return BookingShare(node, (), 0, whole, actual=verified, succeeded=succeeded, server=index)
 
@@ -155,7 +156,7 @@ def _workers(placement: PlacementStatus) -> tuple[BookingShare, ...]:
 
 
 class WireShares(NamedTuple):
-    """Shares as status.placement tells them."""
+    """Shares in the form of status.placement."""
 
     nodes: list[NodeAssignment]
     packed: PackedNodes | None
@@ -163,7 +164,7 @@ class WireShares(NamedTuple):
 
 
 def encoded(shares: Sequence[BookingShare]) -> WireShares:
-    """What of status.placement tells these shares: the nodes one by one, or where they are too many the columns."""
+    """The fields of status.placement for these shares: nodes one by one, or columns for too many."""
     workers, servers = shares, None
     if shares and shares[-1].server is not None:
         workers = [share for share in shares if share.server is None]
@@ -175,7 +176,7 @@ def encoded(shares: Sequence[BookingShare]) -> WireShares:
 
 
 def assignments(placement: PlacementStatus) -> list[NodeAssignment]:
-    """The nodes of a stored placement one by one, however it tells them."""
+    """The nodes of a stored placement one by one, from either form."""
     return placement.nodes if placement.packed is None else _one_by_one(_workers(placement))
 
 
@@ -253,7 +254,7 @@ def _one_by_one(shares: Iterable[BookingShare]) -> list[NodeAssignment]:
 
 
 def with_shares(placement: PlacementStatus, shares: Sequence[BookingShare]) -> PlacementStatus:
-    """The stored placement with these shares in place of its own; itself where they are the same."""
+    """The stored placement with these shares; the same object if they are equal."""
     if tuple(shares) == decoded(placement):
         return placement
     succeeded = _ranges([position for position, share in enumerate(shares) if share.succeeded])

@@ -39,13 +39,13 @@ def unpacked(nodes: PackedNodes) -> Iterator[tuple[str, NodeKind, int]]:
 
 
 def _start(first: str, last: str) -> str:
-    """What the first and the last of some names begin with, and so all between them."""
+    """The common beginning of some sorted names: that of the first and the last."""
     same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return first[:same]
 
 
 def _end(names: Sequence[str]) -> str:
-    """What follows the first dot of every name, that dot included; empty where it differs."""
+    """The common end of every name from its first dot; empty where it differs."""
     ends = {name[len(name.partition(".")[0]) :] for name in names}
     return ends.pop() if len(ends) == 1 else ""
 

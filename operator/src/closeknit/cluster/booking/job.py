@@ -1,4 +1,4 @@
-"""TrainingJobs as they are read, and those that cannot be.
+"""TrainingJobs as they are read, and unreadable ones.
 
 Of a job's metadata no labels and annotations are kept: nobody decides by them, and they may have 256 KiB. Its templates
 are packed as they come, and one that comes again, with another job or with the job's next status, is the very same.
@@ -22,18 +22,18 @@ from closeknit.cluster.objects.meta import WireStruct
 
 
 def weight_bytes(job: TrainingJob) -> int:
-    """What the templates of a job take in memory, or would where they were dropped."""
+    """Memory of a job's templates, or what they would take if they were not dropped."""
     servers = job.spec.parameter_servers
     return job.spec.template.weight_bytes + (servers.template.weight_bytes if servers is not None else 0)
 
 
 def is_whole(job: TrainingJob) -> bool:
-    """Whether its templates are there, and not with the API server alone."""
+    """Whether its templates are in memory, and not only at the API server."""
     return not job.spec.template.is_dropped
 
 
 def without_templates(job: TrainingJob) -> TrainingJob:
-    """The job whose templates the API server alone has."""
+    """The job without its templates, which stay at the API server."""
     templates = {_TEMPLATE: job.spec.template.dropped()}
     if job.spec.parameter_servers is not None:
         templates[f"{_SERVERS}.{_TEMPLATE}"] = job.spec.parameter_servers.template.dropped()
@@ -42,14 +42,14 @@ def without_templates(job: TrainingJob) -> TrainingJob:
 
 @dataclass(frozen=True, slots=True)
 class InvalidJob:
-    """A TrainingJob whose spec does not parse: it gets a refusal, and keeps what it had booked."""
+    """A TrainingJob whose spec does not parse: it gets a refusal, and keeps its booking."""
 
     metadata: ObjectMeta
     error: str
-    """What is wrong, with the field's name."""
+    """The fault, with the field's name."""
     status: TrainingJobStatus
     is_status_read: bool = True
-    """Whether `status` is what is stored; one that cannot be read is never written over."""
+    """Whether `status` is the stored one; an unreadable one is never overwritten."""
 
     @property
     def key(self) -> JobKey:
@@ -103,13 +103,13 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TEMPLATE, _SERVERS = "template", "parameterServers"
 _PLACEHOLDER = msgspec.Raw(b'{"spec":{}}')
 _read_before: WeakValueDictionary[bytes, PackedTemplate] = WeakValueDictionary()
-"""By the hash of what was read: a few hundred bytes for each template that somebody still has."""
+"""By the hash of the text: a few hundred bytes for each template in use."""
 _packed_before: WeakValueDictionary[bytes, PackedTemplate] = WeakValueDictionary()
-"""By content, however it was written."""
+"""By content, in any spelling."""
 
 
 def job_from_json(document: bytes) -> TrainingJob | InvalidJob:
-    """The job of a TrainingJob's JSON. Raises ValueError for one that is no JSON, or has no metadata to know it by."""
+    """The job of a TrainingJob's JSON. Raises ValueError for invalid JSON, or without metadata to identify it."""
     if (size := _template_bytes(document)) > MAX_TEMPLATE_BYTES:
         # Refused before it is read: 1.5 MB of lists in lists keep the event loop for most of a second, at each write.
         return _invalid(
@@ -133,7 +133,7 @@ def job_from_builtins(document: object) -> TrainingJob | InvalidJob:
 
 
 class _UnreadableError(Exception):
-    """What is wrong with a template."""
+    """The fault of a template."""
 
 
 def _job(document: bytes) -> TrainingJob:
@@ -196,7 +196,7 @@ def _invalid(document: bytes, error: str) -> InvalidJob:
 
 
 def _template_bytes(document: bytes) -> int:
-    """How large the template's spec is at least; 0 where that is no matter, or cannot be read.
+    """The least size of the template's spec; 0 where it does not matter, or cannot be read.
 
     An API server writes `<`, `>` and `&` as six bytes each, and whoever judges a template (launch) as one.
     """

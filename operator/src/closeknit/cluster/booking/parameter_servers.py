@@ -1,4 +1,4 @@
-"""The parameter servers of a job: on which nodes of its gang they run, and what they take there.
+"""The parameter servers of a job: their nodes, and their needs there.
 
 They run on the nodes of the workers, dealt out in rank order, so that gradients enter and leave by the same NICs.
 """
@@ -11,12 +11,12 @@ from closeknit.cluster.objects.pod_requests import Needs, needs_of
 
 
 def dealt(replicas: int, nodes: int) -> tuple[int, ...]:
-    """The node rank that each server shares its node with."""
+    """The node rank whose node each server shares."""
     return tuple(server % nodes for server in range(replicas))
 
 
 def needs_of_one(spec: TrainingJobSpec) -> Needs:
-    """What each server needs of its node; nothing where the job has none."""
+    """Each server's needs of its node; none for a job without servers."""
     return needs_of(spec.parameter_servers.template) if spec.parameter_servers else ()
 
 
@@ -35,6 +35,6 @@ def needs_on_a_node(spec: TrainingJobSpec) -> Needs:
 
 
 def with_tolerations(server: Mapping[str, Any], worker: Mapping[str, Any]) -> list[Any]:
-    """What a server tolerates: all that its worker does, too, for they share a node."""
+    """A server's tolerations: also all of its worker's, because they share a node."""
     own = list(server.get("tolerations") or [])
     return [*own, *(each for each in worker.get("tolerations") or [] if each not in own)]

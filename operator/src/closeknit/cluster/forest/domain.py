@@ -1,4 +1,4 @@
-"""A domain of the network with its nodes, counted by groups, and how it follows nodes that come, change and go."""
+"""A domain of the network with its nodes, counted by groups, and its update when nodes come, change and go."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Domain:
     """Domains of the next level, in no order."""
     hosts: Mapping[Group, tuple[str, ...]]
     """Nodes right below, ascending: in a domain of the innermost level all of its nodes, elsewhere those without a
-    domain at the next level, each of which counts as a domain of its own."""
+    domain at the next level, each its own domain."""
     spare: Map[str, Amounts] = EMPTY
-    """What each of these nodes has left besides GPUs; those of which nobody knows it are missing."""
+    """The rest of each of these nodes besides GPUs; unknown ones are missing."""
 
     def walk(self) -> Iterator[Domain]:
         """Itself and all domains in it, in no order."""
@@ -35,7 +35,7 @@ class Domain:
             yield from child.walk()
 
     def members(self) -> Iterator[tuple[Group, tuple[str, ...]]]:
-        """(group, nodes of it that stand together) of the whole domain, in no order."""
+        """(group, its nodes at one place) of the whole domain, without order."""
         for domain in self.walk():
             yield from domain.hosts.items()
 
@@ -55,7 +55,7 @@ class Move(NamedTuple):
 
 
 def moved(domain: Domain, moves: Sequence[Move], depth: int = 0) -> Domain:
-    """The domain, at this depth of the tree, after nodes have come, changed and gone below it."""
+    """The domain, at this depth of the tree, after nodes below it have come, changed and gone."""
     if not moves:
         return domain
     inside: dict[str, list[Move]] = {}
@@ -76,7 +76,7 @@ def moved(domain: Domain, moves: Sequence[Move], depth: int = 0) -> Domain:
 
 
 def only(domain: Domain, names: frozenset[str]) -> Domain:
-    """The domain with these nodes alone."""
+    """The domain with only these nodes."""
     hosts = {group: kept for group, members in domain.hosts.items()
              if (kept := tuple(name for name in members if name in names))}  # fmt: skip
     children = {name: left for name, child in domain.children.items() if (left := only(child, names)).counts}
@@ -126,7 +126,7 @@ def _spared(spare: Map[str, Amounts], moves: Sequence[Move]) -> Map[str, Amounts
 
 
 def _is_last(move: Move) -> bool:
-    """A node that changes its group goes before it comes."""
+    """A node that changes its group leaves before it enters."""
     return move.by >= 0
 
 

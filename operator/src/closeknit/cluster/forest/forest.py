@@ -1,4 +1,4 @@
-"""The nodes of a cluster as placement counts them: alike nodes as one group, in the tree of the network's domains.
+"""Nodes for placement: alike nodes as one group, in the tree of the network's domains.
 
 Two nodes are of one group when placement computes the same from both; what is left of a node are its name, its place,
 its labels and what it has besides GPUs. The tree is persistent: a version shares with the one before it every domain
@@ -28,28 +28,28 @@ from closeknit.cluster.persistent.table import EMPTY
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """All nodes of a cluster as groups in its domains: as they are, and as they were if nobody used them."""
+    """All nodes of a cluster as groups in its domains: as they are, and as if unused."""
 
     levels: tuple[str, ...] = (HOST_LEVEL,)
     """Outermost first; the last is host."""
     now: Domain = NOTHING
     empty: Domain = NOTHING
-    """Of an empty, healthy copy of the cluster; the same object while machines, taints, domains and what Nodes have to
-    give stay."""
+    """An empty, healthy copy of the cluster; the same object while machines, taints, domains and the Nodes' resources
+    stay."""
     labels: object = field(default_factory=object, compare=False, repr=False)
-    """Says nothing by itself; the same object while no node comes or goes and no label of any node changes."""
+    """A version of the labels; the same object while no node comes or goes and no label of any node changes."""
     mig: Map[str, MigDevices] = EMPTY
-    """The MIG devices of each node that has some."""
+    """The MIG devices of each node with some."""
     _known: Mapping[Group, Group] = field(default_factory=dict, compare=False, repr=False)
-    """The one object that stands for each group of `now` and `empty`, so that equal groups are found by identity."""
+    """The one object for each group of `now` and `empty`, so that equal groups are identical."""
 
     @staticmethod
     def of(levels: tuple[str, ...], views: Iterable[NodeView]) -> Forest:
-        """The forest of these nodes, whose domains are those of the levels."""
+        """The forest of these nodes, in the domains of the levels."""
         return Forest(levels).after((None, view) for view in views)
 
     def after(self, pairs: Iterable[tuple[NodeView | None, NodeView | None]]) -> Forest:
-        """The forest after nodes have changed, given as (old view, new view), None where there is none.
+        """The forest after changes of nodes, given as (old view, new view), None for a missing one.
 
         Gives itself where nothing has changed that placement reads. When the levels change a forest is made anew.
         """
@@ -83,12 +83,12 @@ class Forest:
         )
 
     def only(self, names: frozenset[str]) -> Forest:
-        """The forest of these nodes alone."""
+        """The forest of only these nodes."""
         return replace(self, now=only(self.now, names), empty=only(self.empty, names))
 
 
 def _with(known: Map[str, MigDevices], new: Mapping[str, tuple[MigView, ...]]) -> Map[str, MigDevices]:
-    """With those of these nodes, none of a node without."""
+    """With the values of these nodes, and none for a node without."""
     changed = known.mutate()
     for name, devices in new.items():
         if devices:
@@ -99,7 +99,7 @@ def _with(known: Map[str, MigDevices], new: Mapping[str, tuple[MigView, ...]]) -
 
 
 class _Standing(NamedTuple):
-    """Where a node is counted."""
+    """The place where a node is counted."""
 
     name: str
     path: tuple[str, ...]
@@ -119,8 +119,8 @@ def _standing(view: NodeView | None, kind: MachineKind | None = None) -> _Standi
 
 
 def _are_alike_empty(before: _Standing | None, after: _Standing | None) -> bool:
-    """Whether a node is the same in an empty copy of the cluster, as it is when Pods come and go: what `_emptied` reads
-    is."""
+    """Whether a node is equal in an empty copy of the cluster, as while Pods come and go: the inputs of `_emptied`
+    are."""
     return (
         before is not None
         and after is not None
@@ -158,7 +158,7 @@ def _move(
 
 
 def _pruned(old: Mapping[Group, Group], new: dict[Group, Group], *trees: Domain) -> Mapping[Group, Group]:
-    """The known groups, less those of which no node is left once they are many."""
+    """The known groups, without those of no node once they are many."""
     if not new:
         return old
     known = {**old, **new}

@@ -1,4 +1,4 @@
-"""Alike nodes as one group: two nodes are of one when placement computes the same from both."""
+"""Alike nodes as one group: placement computes the same for all of them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MANY_HOLDERS = 4  # as many jobs and Pods on a node, and more, count alike: it w
 
 @dataclass(frozen=True, slots=True)
 class MachineKind:
-    """Machines that differ in names and addresses alone."""
+    """Machines that differ only in names and addresses."""
 
     topology_class: str
     products: tuple[str | None, ...]
-    """Of each GPU, by position."""
+    """One for each GPU, by position."""
     memory_bytes: tuple[int | None, ...]
     mig: int
     """Mask of the positions that are split by MIG."""
@@ -31,35 +31,35 @@ class MachineKind:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Everything of a node that placement computes with, but for its name, its place, its labels and what it has left
-    besides GPUs, of which hardly two nodes have the same."""
+    """Everything of a node that placement computes with, except its name, its place, its labels and its rest besides
+    GPUs, which hardly ever agree."""
 
     kind: MachineKind | None
     """None exactly where the node has no valid NodeTopology."""
     free: int
-    """Mask of the positions that are usable and that nobody holds."""
+    """Mask of the positions that are usable and free."""
     holders: int
-    """How many jobs, Pods and claims hold GPUs of the node, as far as is known, MANY_HOLDERS at most; 0 where no GPU is
-    free, because then nothing is chosen."""
+    """Number of jobs, Pods and claims known to hold GPUs of the node, MANY_HOLDERS at most; 0 where no GPU is free,
+    because then nothing is chosen."""
     faults: tuple[tuple[int, str], ...]
     """(NVML index, why) of each GPU that is not usable, in short."""
     dra: bool
     plugin: PluginOffer | None
     guessed: tuple[int, ...]
-    """Mask of each share whose GPUs the device plugin has chosen, and nobody has named: those that were foreseen."""
+    """Mask of each share whose GPUs the device plugin chose, by an unconfirmed prediction."""
     exposure: NicExposure | None
     """How the node offers RDMA NICs to Pods; None where it offers none."""
     functions: tuple[str, ...]
     """Resources of SR-IOV functions by which it offers them; none where they come in other ways."""
     is_rdma_free: bool
-    """Whether one Pod more can have them."""
+    """Whether one more Pod can have them."""
     nics_unoffered: int
-    """Of NICs that are claimed one by one, those that are not offered, as a mask of rows of the machine's nics; 0 where
-    NICs come in other ways."""
+    """NICs that no claim can get, for NICs claimed one by one, as a mask of rows of the machine's nics; 0 for other
+    NICs."""
     nics_taken: int
-    """Those that no claim can have now, which those are among."""
+    """Those that no claim can have now, the unoffered ones included."""
     cpus_per_gpu: int
-    """Whole CPUs that go with each of its GPUs; 0 where that is not one, or nobody knows."""
+    """Whole CPUs for each of its GPUs; 0 where there is not one, or it is unknown."""
     taints: tuple[Taint, ...]
     excluded: ExclusionReason | None
     _hash: int = field(init=False, compare=False, repr=False)
@@ -97,7 +97,7 @@ class Group:
 
 
 def group_of(view: NodeView, kind: MachineKind | None = None) -> Group:
-    """The group of a node; `kind` is that of its machine, where it is known."""
+    """The group of a node; `kind` is its machine's, if known."""
     machine = view.machine
     at = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)} if machine else {}
     nics, rows = view.nics, range(len(machine.nics)) if machine and view.nics else ()
@@ -137,7 +137,7 @@ def _cpus_per_gpu(view: NodeView) -> int:
 
 
 def _is_rdma_free(view: NodeView) -> bool:
-    """Of adapters that are given one by one, as many as the free GPUs have beside them must be left."""
+    """Whether adapters given one by one have as many left as are beside the free GPUs."""
     offer = view.rdma
     if offer is None or offer.exposure is not NicExposure.EFA or view.machine is None:
         return offer is not None and offer.free >= 1

@@ -18,7 +18,7 @@ _SCHEME_KEYS = tuple({key: None for scheme in SCHEMES for key in scheme.keys})
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What follows from the counts over all nodes; what is counted per NVLink domain depends on it."""
+    """Results of the counts over all nodes; the counts per NVLink domain depend on them."""
 
     labelled: LabelledLevels = ()
     nvlink_labels: tuple[str, ...] = ()
@@ -26,12 +26,12 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Counts over the nodes of a cluster. Two of the same nodes are equal, whatever came and went before."""
+    """Counts over the nodes of a cluster. Equal nodes give equal counts, whatever the history."""
 
     given: LabelledLevels = ()
-    """Levels of the ClusterTopology; empty where they are to be found by labels."""
+    """Levels of the ClusterTopology; empty to find them by labels."""
     bearing: Map[str, int] = EMPTY
-    """Label key of a scheme -> nodes with a value for it."""
+    """Label key of a scheme -> number of nodes with a value for it."""
     members: int = 0
     """Nodes in an NVLink domain."""
     found: _Found = field(default_factory=_Found)
@@ -42,7 +42,7 @@ class Census:
         moves: Iterable[tuple[Place | None, Place | None]],
         places: Callable[[], Iterable[Place]],
     ) -> Self:
-        """The census after nodes have moved from a place to another, None for a node that comes or goes.
+        """The census after moves of nodes between places; None for outside.
 
         `places` gives all nodes as they are now; it is asked only where the scheme of levels itself has changed.
         """
@@ -81,7 +81,7 @@ class Census:
 
 
 def _signed(moves: Iterable[tuple[Place | None, Place | None]]) -> Iterable[tuple[Place, int]]:
-    """Each place that is taken (1) or left (-1)."""
+    """Each entered (1) or left (-1) place."""
     for before, now in moves:
         if now is not None:
             yield now, 1
@@ -90,7 +90,7 @@ def _signed(moves: Iterable[tuple[Place | None, Place | None]]) -> Iterable[tupl
 
 
 def _add(counts: MapMutation[str, int], key: str, amount: int) -> None:
-    """Adds to one count of a map that is being written, and drops one that comes to 0."""
+    """Adds to one count of a map under construction, and drops it at 0."""
     now = counts.get(key, 0) + amount
     if now:
         counts[key] = now

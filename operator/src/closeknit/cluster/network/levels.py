@@ -96,7 +96,7 @@ SCHEMES = (
 
 
 class Place(NamedTuple):
-    """What levels are read from: one node's labels and what its machine says of multi-node NVLink."""
+    """The inputs of levels: one node's labels and its machine's multi-node NVLink."""
 
     labels: Mapping[str, str]
     nvlink_domain: str | None
@@ -139,7 +139,7 @@ class Levels:
 
 
 def _descend(value: str | None, parts: list[str], found: list[str | None], *, is_broken: bool) -> bool:
-    """Adds one level to the path, and says whether the path is broken from here on."""
+    """Adds one level to the path, and returns whether the path is broken from here on."""
     if is_broken or not value:
         found.append(None)
         return True
@@ -149,7 +149,7 @@ def _descend(value: str | None, parts: list[str], found: list[str | None], *, is
 
 
 def nvlink_domain(place: Place, labels: Iterable[str]) -> str | None:
-    """The node's multi-node NVLink domain: NVIDIA's label, which names one exactly, else all that others say.
+    """The node's multi-node NVLink domain: NVIDIA's label, which names one exactly, else all other sources together.
 
     Labels of clouds and tools name a rack, which its owner may have split, and the agent what its own GPUs are joined
     in: two nodes are in one domain where all of it is equal. A name that goes on from the one before it stands for
