@@ -8,6 +8,6 @@ _GIVEN = Decimal("0.75")
 
 
 def cpu_share_milli(allocatable_milli: int, gpus: int, of: int) -> int | None:
-    """Whole CPUs that go with so many of a node's GPUs; None where that is not one for each."""
+    """Whole CPUs for so many of a node's GPUs; None where there is not one for each."""
     found = int(Decimal(allocatable_milli) / 1000 * gpus / max(of, gpus) * _GIVEN)
     return found if found >= gpus else None

@@ -1,4 +1,4 @@
-"""Who holds which GPU of one node: bookings, live Pods, claims and the kubelet's own word, brought together.
+"""Holders of each GPU of one node: from bookings, live Pods, claims and the kubelet's report.
 
 A GPU is in use when any of them says so. Of one Pod the kubelet's report is believed first (its devices never change
 while it lives), by the node's agent or, where that cannot ask, in the Pod's status; then, where the Pod stands for a
@@ -20,39 +20,39 @@ from closeknit.machine.graph import Machine
 
 @dataclass(frozen=True, slots=True)
 class BookedShare:
-    """What one job has booked on one node."""
+    """One job's booking on one node."""
 
     node: str
     job: JobKey
     role: Role
     index: int
-    """That of the Pod within its role."""
+    """The index of its Pod within its role."""
     uid: str
-    """Of the job; empty where it is not known."""
+    """The job's; empty if unknown."""
     attempt: int
     gpus: tuple[int, ...]
     binding: Binding
     needs: Needs
-    """What its Pod takes besides GPUs."""
+    """Its Pod's needs besides GPUs."""
     mig_device: str = ""
-    """UUID of the MIG device that it has in place of GPUs; empty where it has none."""
+    """UUID of its MIG device in place of GPUs; empty without one."""
     mig_resource: str = ""
-    """What its Pod asks a device plugin for then."""
+    """The resource that its Pod then requests from a device plugin."""
     nics: tuple[str, ...] = ()
     """NICs that its Pod claims for itself, as name:port."""
     has_functions: bool = False
-    """Whether its Pod is given one of each resource of SR-IOV functions that the node has, if it asks for none."""
+    """Whether its Pod gets one of each resource of the node's SR-IOV functions, if it requests none."""
     takes_any: bool = False
-    """Whether a device plugin may have given it GPUs that are joined otherwise than those of the booking."""
+    """Whether a device plugin may have given it GPUs that are joined differently from the booked ones."""
 
     @property
     def pod_key(self) -> tuple[str, str]:
-        """Namespace and name of the Pod that is to stand for it."""
+        """Namespace and name of the Pod to stand for it."""
         return self.job.namespace, child_name(self.job.name, self.attempt, self.role, self.index)
 
     def is_of(self, pod: Pod) -> bool:
-        """Whether the Pod of that key stands for it: not a namesake of another owner, nor one that asks for something
-        else or is elsewhere."""
+        """Whether the Pod of that key stands for it: not a namesake of another owner, nor one with another request or
+        place."""
         return any(owner.is_job(self.uid) for owner in pod.owners) and pod.is_made_for(
             self.node, len(self.gpus), self.binding, mig=self.mig_resource
         )
@@ -60,26 +60,25 @@ class BookedShare:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What of a node is held."""
+    """The held parts of a node."""
 
     holders: Mapping[int, Holder]
     """By NVML index, ascending."""
     requested: int
-    """GPUs of the device plugin that are spoken for: by Pods, and by bookings whose Pod is not bound yet."""
+    """GPUs of the device plugin in use: by Pods, and by bookings whose Pod is not bound yet."""
     unexplained: tuple[Pod, ...]
-    """Pods that hold GPUs which nobody can name, by key."""
+    """Pods with unknown GPUs, by key."""
     unnamed: Mapping[Holder, int]
-    """How many GPUs each has that nobody can name: such Pods, and jobs whose booked GPUs turn out to be another's."""
+    """Number of unknown GPUs of each holder: such Pods, and jobs whose booked GPUs are another's."""
     guessed: tuple[tuple[int, ...], ...]
-    """Of `holders` the indexes, ascending, of each share whose GPUs a device plugin chooses and nobody has named: those
-    that the job was booked on, one by one where nothing is known of how what it got is joined."""
+    """The indexes in `holders`, ascending, of each share whose GPUs a device plugin chose without confirmation: the
+    booked ones, one by one where it is unknown how the real ones are joined."""
     taken: Mapping[str, int]
-    """What is spoken for of every resource, places for Pods among them: by Pods, and by bookings whose Pod is not bound
-    yet."""
+    """Every resource in use, places for Pods included: by Pods, and by bookings whose Pod is not bound yet."""
 
 
 Told = Mapping[tuple[str, str], list[tuple[str | None, tuple[str, ...]]]]
-"""What the kubelet gave to the containers of each Pod, as (Pod's uid, devices)."""
+"""The kubelet's devices of each Pod's containers, as (Pod's uid, devices)."""
 
 
 def holding(
@@ -89,7 +88,7 @@ def holding(
     pods: Sequence[Pod],
     claimed: Iterable[tuple[str, Holder]],
 ) -> Holding:
-    """What is held of one node.
+    """The held parts of one node.
 
     `bookings` come with the Pod that stands for each once one is bound; `pods` are the live ones on the node, by key;
     `claimed` are (uuid, claim) by claim. What a device plugin was only foreseen to choose gives way to what is known.
@@ -113,7 +112,7 @@ def holding(
 
 
 class _Found:
-    """What is held of one node, as far as it was looked at."""
+    """The held parts of one node, as far as read."""
 
     def __init__(self, machine: Machine, told: Told) -> None:
         self._machine = machine
@@ -134,7 +133,7 @@ class _Found:
             self.holders.setdefault(index, holder)
 
     def book(self, share: BookedShare, pod: Pod | None) -> None:
-        """The kubelet's word once it covers the share, else the booked indexes with that word."""
+        """The kubelet's devices once they cover the share, else the booked indexes with those."""
         given = () if pod is None else _pod_gpus(self._machine, pod, self._told)
         there = () if len(given) >= len(share.gpus) else _there(self._machine, share.gpus, given)
         holder = Holder(HolderKind.JOB, share.job.namespace, share.job.name)
@@ -151,7 +150,7 @@ class _Found:
             self.taken[resource] = self.taken.get(resource, 0) + amount
 
     def ask(self, pod: Pod) -> None:
-        """What a Pod asks for."""
+        """A Pod's requests."""
         holder = Holder(HolderKind.POD, pod.namespace, pod.name)
         count, named = pod.gpu_count, self._named.get(pod.key, 0)
         # Of a Pod that asks no plugin the kubelet tells what its claims gave it, an admin's too, which hold nothing: of
@@ -169,7 +168,7 @@ class _Found:
             self.taken[resource] = self.taken.get(resource, 0) + amount
 
     def guess(self) -> None:
-        """What was foreseen, where nobody else is known to hold it."""
+        """The prediction, where no other holder is known."""
         for holder, booked, is_any in self._foreseen:
             own = tuple(index for index in booked if index not in self.holders)
             self.hold(own, holder)
@@ -180,7 +179,7 @@ class _Found:
 
 
 def told_of(report: AgentReport) -> Told:
-    """What the kubelet gave to the containers of each Pod of a node, as far as its agent was told."""
+    """The kubelet's devices of each Pod's containers on a node, as far as its agent reports."""
     told: dict[tuple[str, str], list[tuple[str | None, tuple[str, ...]]]] = {}
     for entry in report.allocations or ():
         told.setdefault((entry.namespace, entry.pod), []).append((entry.pod_uid, entry.devices))
@@ -192,14 +191,14 @@ def _pod_gpus(machine: Machine, pod: Pod, told: Told) -> tuple[int, ...]:
 
 
 def devices_of(pod: Pod, told: Told) -> Sequence[str]:
-    """UUIDs of what one Pod has by the kubelet's word: what its agent was told, else what stands in its status."""
+    """UUIDs of one Pod's devices by the kubelet: as its agent reports, else from its status."""
     if pod.key not in told:
         return pod.devices
     return [device for uid, found in told[pod.key] if not (uid and pod.uid and uid != pod.uid) for device in found]
 
 
 def _there(machine: Machine, booked: Sequence[int], given: Sequence[int]) -> tuple[int, ...]:
-    """Of booked indexes those that the machine has, ascending, without those that are given."""
+    """The booked indexes that the machine has, ascending, without the given ones."""
     there = {gpu.index for gpu in machine.gpus}
     return tuple(sorted(index for index in booked if index in there and index not in given))
 
@@ -213,11 +212,11 @@ def _indexes(machine: Machine, uuids: Sequence[str]) -> tuple[int, ...]:
 
 
 def any_of(pods: Sequence[Pod]) -> Holder:
-    """The holder of a GPU that one of these Pods has, nobody knows which; there is at least one, by key."""
+    """The holder of a GPU that one of these Pods has, unknown which; there is at least one, by key."""
     return one_of([Holder(HolderKind.POD, pod.namespace, pod.name) for pod in pods])
 
 
 def one_of(holders: Iterable[Holder]) -> Holder:
-    """The same of holders, in their order."""
+    """The same for holders, in their order."""
     first, *others = holders
     return first._replace(or_pods=tuple((each.namespace, each.name) for each in others))

@@ -1,4 +1,4 @@
-"""The MIG devices of one node: how a Pod is given one, which are not usable, and who holds the others.
+"""The MIG devices of one node: how a Pod gets one, which are unusable, and who holds the others.
 
 Claims name a device by its uuid. A device plugin hands devices of one profile out by count and chooses by itself, so
 that there what is asked for and what is left is counted as well: a device that somebody has and nobody can name is
@@ -21,19 +21,19 @@ from closeknit.machine.graph import Machine
 
 
 def mig_resource(profile: str) -> str:
-    """What NVIDIA's device plugin calls devices of a profile under its strategy mixed: `1g.18gb+me` becomes
+    """Name of a profile's devices at NVIDIA's device plugin under its strategy mixed: `1g.18gb+me` becomes
     `nvidia.com/mig-1g.18gb.me`."""
     return f"{MIG_RESOURCE_PREFIX}{profile.replace('+', '.')}"
 
 
 @dataclass(frozen=True, slots=True)
 class MigOffer:
-    """Who gives Pods the MIG devices of a node."""
+    """How Pods get the MIG devices of a node."""
 
     node: Node | None
     pools: SlicePools
     is_known: bool
-    """Whether there are Nodes at all; without any a device plugin is taken to offer every device."""
+    """Whether there are Nodes at all; without any, a device plugin is assumed to offer every device."""
     is_single: bool
     """Whether the device plugin counts them as GPUs."""
 
@@ -44,7 +44,7 @@ class MigOffer:
         return any(amount > 0 and name.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX)) for name, amount in found)
 
     def way(self, uuid: str, profile: str) -> tuple[Binding, Fault | None]:
-        """How a Pod is given one device, and why it cannot be."""
+        """How a Pod gets one device, or why it cannot."""
         if self.node is None:
             return Binding.BEST_EFFORT, Fault(FaultKind.NOT_OFFERED) if self.is_known else None
         if uuid in self.pools.mig and not self.is_counted:
@@ -58,16 +58,16 @@ class MigOffer:
 
 @dataclass(frozen=True, slots=True)
 class MigHolders:
-    """Who may hold MIG devices of a node."""
+    """Possible holders of a node's MIG devices."""
 
     bookings: Sequence[tuple[BookedShare, Pod | None]]
-    """With the Pod that stands for each once one is bound."""
+    """With the Pod of each once one is bound."""
     pods: Sequence[Pod]
     """Live ones on the node, by key."""
     claims: Sequence[tuple[str, Holder]]
-    """(uuid of a MIG device, who holds it), by claim."""
+    """(uuid of a MIG device, holder), by claim."""
     coming: Sequence[Pod]
-    """Pods whose claims the scheduler has given, unseen as yet, or may still give any device of the node."""
+    """Pods with claims that the scheduler has allocated unseen, or may still allocate any device of the node."""
 
 
 def mig_views(machine: Machine, report: AgentReport, offer: MigOffer, held: MigHolders) -> tuple[MigView, ...]:
@@ -114,7 +114,7 @@ def _holders(held: MigHolders, told: Told) -> Mapping[str, Holder]:
 
 
 def _counted(alike: Sequence[MigView], node: Node, held: MigHolders, told: Told) -> Iterator[MigView]:
-    """Devices of one profile, once what nobody can name is taken off."""
+    """Devices of one profile, without those in unknown use."""
     resource = mig_resource(alike[0].profile)
     uuids = {view.uuid for view in alike}
     booked = {pod.key for share, pod in held.bookings if share.mig_device and pod is not None}

@@ -1,4 +1,4 @@
-"""One node as placement sees it: its machine, what of it is free, who holds the rest, and why it may be left out."""
+"""One node for placement: its machine, its free parts, their holders, and why it may be excluded."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,16 +18,16 @@ from closeknit.machine.graph import Machine
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Why a whole node is left out; the message is one clause, for example `last heartbeat 20 min ago`."""
+    """Why a whole node is excluded; the message is one clause, for example `last heartbeat 20 min ago`."""
 
     reason: ExclusionReason
     message: str
     since: str | None = None
-    """Of a Node that is not Ready, when that began, as its condition tells."""
+    """For a Node that is not Ready: since when, by its condition."""
 
 
 class HolderKind(StrEnum):
-    """What a GPU can be held by; the value is its noun."""
+    """Kinds of holders of a GPU; the value is its noun."""
 
     JOB = "job"  # a TrainingJob, by its booking
     POD = "Pod"
@@ -35,7 +35,7 @@ class HolderKind(StrEnum):
 
 
 class Holder(NamedTuple):  # a tuple, because a refusal hashes one for every GPU that is held
-    """Who holds a GPU.
+    """The holder of a GPU.
 
     As text no more than `a job`, `a Pod`, `a claim`: who is told what holds a GPU may be a tenant who may not list the
     namespace of the holder, so that no message has a holder's name. Refusals count them.
@@ -45,7 +45,7 @@ class Holder(NamedTuple):  # a tuple, because a refusal hashes one for every GPU
     namespace: str
     name: str
     or_pods: tuple[tuple[str, str], ...] = ()
-    """Namespace and name of further Pods, where nobody can tell which of them it is."""
+    """Namespace and name of further Pods that may be the holder instead."""
 
     def __str__(self) -> str:
         return f"a {self.kind}"
@@ -59,27 +59,27 @@ class MigView:
     profile: str
     memory_bytes: int | None
     gpu: int
-    """NVML index of the GPU that it is cut from."""
+    """NVML index of its GPU."""
     binding: Binding
-    """How a Pod is given it: DRA, or BestEffort, by which the device plugin chooses among those of the profile."""
+    """How a Pod gets it: DRA, or BestEffort, where the device plugin chooses within the profile."""
     fault: Fault | None
-    """Why nobody can be given it."""
+    """Why no Pod can get it."""
     holder: Holder | None
-    """Who has it. Of devices that a plugin counts the last ones stand for what Pods have that nobody can name."""
+    """Its holder. Of devices counted by a plugin the last ones stand for those in unknown use."""
 
     @property
     def is_free(self) -> bool:
-        """Whether a Pod can be given it now."""
+        """Whether a Pod can get it now."""
         return self.fault is None and self.holder is None
 
 
 @dataclass(frozen=True, slots=True)
 class MigDevices:
-    """All MIG devices of one node, with those that are free at hand: every job that wants one asks every node."""
+    """All MIG devices of one node, with the free ones at hand: every job with MIG asks every node."""
 
     devices: tuple[MigView, ...]
     free: Mapping[str, tuple[MigView, ...]] = field(init=False, compare=False, repr=False)
-    """By profile; none of a profile that is taken."""
+    """By profile; none for a profile in use."""
 
     def __post_init__(self) -> None:
         """Sorts them once for each change of the node."""
@@ -92,7 +92,7 @@ class MigDevices:
 
 @dataclass(frozen=True, slots=True)
 class PluginOffer:
-    """GPUs that a device plugin hands out by count, and what is known of those it has handed out."""
+    """GPUs that a device plugin hands out by count, and its known use."""
 
     allocatable: int
     capacity: int
@@ -111,14 +111,13 @@ class PluginOffer:
 
 @dataclass(frozen=True, slots=True)
 class RdmaOffer:
-    """The resource of the node by which a Pod would be given NICs, by count. The first by name of those that are left,
-    else of all; for a Pod that is given all of several networks the first of them, of SR-IOV functions the scarcest,
-    under Multus' prefix."""
+    """The resource of the node that gives a Pod NICs, by count: the first by name with a rest, else of all. For several
+    networks the first, for SR-IOV functions the scarcest, under Multus' prefix."""
 
     resource: str
     free: int
     functions: tuple[str, ...] = ()
-    """The node's resources of SR-IOV functions, where NICs come by these: a Pod is given one of each."""
+    """The node's resources of SR-IOV functions, if NICs come by these: a Pod gets one of each."""
 
     @property
     def exposure(self) -> NicExposure | None:
@@ -127,8 +126,7 @@ class RdmaOffer:
 
 
 def rdma_offer(allocatable: Amounts, spare: Amounts, declared: Collection[str] = ()) -> RdmaOffer | None:
-    """What device plugins hand out of a node's NICs; None where they offer none to Pods. `declared` are resources of
-    SR-IOV functions."""
+    """A node's NICs by device plugins; None where Pods get none. `declared` are resources of SR-IOV functions."""
     found: dict[NicExposure, list[RdmaOffer]] = {}
     for resource, amount in spare.items():
         kind = nic_exposure(resource)
@@ -150,7 +148,8 @@ def rdma_offer(allocatable: Amounts, spare: Amounts, declared: Collection[str] =
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node. GPU indexes are NVML indexes of `machine`, ascending. Versions of the Cluster share it."""
+    """One node for placement. GPU indexes are NVML indexes of `machine`, ascending. Versions of the Cluster share
+    it."""
 
     name: str
     labels: Mapping[str, str]
@@ -166,41 +165,41 @@ class NodeView:
     usable: tuple[int, ...]
     """GPUs that are healthy and that a binding can reach."""
     free: tuple[int, ...]
-    """GPUs of `usable` that nobody is known to hold; of replicated ones all, while one replica is left."""
+    """GPUs of `usable` without a known holder; of replicated ones all, while one replica is left."""
     holders: Mapping[int, Holder]
-    """Who holds a GPU, by NVML index, ascending. Who is in `unnamed` holds others."""
+    """Holders of GPUs, by NVML index, ascending. Holders in `unnamed` hold others."""
     unusable: Mapping[int, Fault]
     """Why a GPU of the machine is not usable, by NVML index, ascending."""
     dra: bool
     """Whether a complete pool of gpu.nvidia.com ResourceSlices names the GPUs by uuid."""
     plugin: PluginOffer | None
-    """What the device plugin offers; None where there is none."""
+    """The device plugin's offer; None without one."""
     rdma: RdmaOffer | None
     memlock_bytes: int | None = None
-    """Memory that containers may lock, -1 where that is unlimited; None where it is not told."""
+    """Memory that containers may lock, -1 for unlimited; None if unknown."""
     kubelet: KubeletPolicies = UNTOLD
     hides_levels: bool = False
-    """Whether its agent does not trust what the machine shows of PCIe, as of virtual machines that show no tree."""
+    """Whether its agent distrusts the machine's PCIe levels, as in virtual machines without a tree."""
     allocatable: Amounts | None = None
-    """What Pods can have of it altogether, of every resource that it has; None where nobody knows, and nobody judges:
-    without a machine, and where the input holds no Nodes."""
+    """Everything that Pods can have of it, by resource; None if unknown and irrelevant: without a machine, and where
+    the input holds no Nodes."""
     spare: Amounts | None = None
-    """What is left of that for one Pod more; of the same resources but for GPUs, which are placed one by one."""
+    """The rest of that for one more Pod; without GPUs, which are placed one by one."""
     mig: tuple[MigView, ...] = ()
     """Its MIG devices, by GPU and uuid."""
     nics: NicOffer | None = None
-    """The NICs that Pods can claim of it one by one; None where there are none, or where they come in other ways."""
+    """Its NICs that Pods can claim one by one; None without any."""
     unnamed: Mapping[Holder, int] = EMPTY
-    """Who holds how many GPUs of the device plugin of which nobody can tell which of `free` they are."""
+    """Number of GPUs of the device plugin for each holder where it is unknown which of `free` they are."""
     guessed: tuple[tuple[int, ...], ...] = ()
-    """Indexes of `holders` by share, of which nobody has told whether the device plugin chose these."""
+    """Indexes in `holders`, by share, that the device plugin is not confirmed to have chosen."""
     asks_kubelet: bool = False
-    """Whether its agent asks the kubelet who holds which GPUs, and tells it within seconds."""
+    """Whether its agent asks the kubelet for the holders of GPUs, and reports within seconds."""
 
     @property
     def free_gpus(self) -> int:
-        """How many GPUs can be given to somebody: of `free` those that by count nobody holds, and that a device plugin
-        still has; none where it could give a broken GPU in place of one that nobody tells."""
+        """Number of GPUs to give out: `free` less unnamed ones, and no more than a device plugin has left; 0 where it
+        could give a broken GPU in place of an unknown one."""
         plugin = self.plugin
         if plugin is None or plugin.shared:
             return len(self.free)
@@ -208,7 +207,7 @@ class NodeView:
         return 0 if plugin.unnamed and plugin.free > free else max(0, min(plugin.free, free))
 
     def without(self, uuids: Collection[str]) -> "NodeView":
-        """The node as if these GPUs and MIG devices could be given to nobody."""
+        """The node as if these GPUs and MIG devices could not be given out."""
         fault = Fault(FaultKind.AVOIDED)
         gpus = () if self.machine is None else self.machine.gpus
         gone = {gpu.index: fault for gpu in gpus if gpu.uuid in uuids and gpu.index not in self.unusable}
@@ -223,8 +222,8 @@ class NodeView:
         )
 
     def freed(self, gpus: Iterable[int], room: Amounts = NO_AMOUNTS) -> "NodeView":
-        """The node as if nobody held these of its GPUs, and as if so much more were left of the rest; who holds no
-        other GPU has no NIC there either."""
+        """The node as if these of its GPUs were free, and so much more of other resources; a holder of no other GPU has
+        no NIC there either."""
         gone = frozenset(gpus)
         holders = {gpu: holder for gpu, holder in self.holders.items() if gpu not in gone}
         plugin = self.plugin and replace(self.plugin, requested=max(0, self.plugin.requested - len(gone)))

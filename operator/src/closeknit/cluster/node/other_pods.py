@@ -1,4 +1,4 @@
-"""What Lodgers take of their nodes: sums by node, kept by every event."""
+"""Resources of Lodgers: sums by node, updated by every event."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from closeknit.cluster.pods.pod import Lodger
 
 @dataclass(frozen=True, slots=True)
 class OtherPods:
-    """By node, what the Lodgers there take together, each of them one Pod. Shared read-only by versions."""
+    """Sum of the Lodgers' resources by node, each one Pod. Shared read-only by versions."""
 
     taken: Map[str, Amounts] = EMPTY
 
     def on(self, node: str) -> Amounts:
-        """What the Lodgers of a node take together."""
+        """The sum for a node."""
         return self.taken.get(node, NO_AMOUNTS)
 
     def after(self, moves: Iterable[tuple[Lodger | None, Lodger | None]]) -> Self:

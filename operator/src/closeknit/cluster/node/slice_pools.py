@@ -10,14 +10,14 @@ from closeknit.cluster.objects.fault import Fault, FaultKind
 
 @dataclass(frozen=True, slots=True)
 class SlicePools:
-    """What a node's slices say."""
+    """The contents of a node's slices."""
 
     complete: bool
     """Whether a complete pool names at least one whole GPU by uuid."""
     incomplete: Fault | None
-    """How a pool is incomplete; the scheduler allocates nothing from such a pool."""
+    """Which pool is incomplete; the scheduler allocates nothing from it."""
     gpus: Mapping[str, Fault | None]
-    """uuid of each whole GPU in complete pools -> why no gang may be planned on it, None for one that is fine."""
+    """uuid of each whole GPU in complete pools -> why no gang may be planned on it, None for a good one."""
     uuids: Mapping[tuple[str, str], str]
     """(pool, device) -> uuid of the GPU, or of the GPU that a MIG device is cut from; older generations included, for
     claims outlive them."""
@@ -31,8 +31,7 @@ NO_POOLS = SlicePools(complete=False, incomplete=None, gpus={}, uuids={}, mig={}
 
 
 def slice_pools(slices: Iterable[ResourceSlice], rules: Sequence[DeviceTaintRule] = ()) -> SlicePools:
-    """What the slices of one node say, and what `rules` taint of them; of each pool only the newest generation
-    counts."""
+    """The contents of one node's slices, with the taints of `rules`; only the newest generation of each pool counts."""
     by_pool: dict[str, list[ResourceSlice]] = {}
     for entry in sorted(slices, key=lambda entry: (entry.pool, entry.generation, entry.name)):
         by_pool.setdefault(entry.pool, []).append(entry)
@@ -61,8 +60,7 @@ def slice_pools(slices: Iterable[ResourceSlice], rules: Sequence[DeviceTaintRule
 
 
 def uuid_of(device: str, slices: Iterable[ResourceSlice]) -> str | None:
-    """The uuid of a device of the one pool that these slices are of: of a MIG device its own, else what `Pools.uuids`
-    has of it; None where they have nothing."""
+    """The uuid of a device of this one pool: a MIG device's own, else from `SlicePools.uuids`; None without either."""
     named = [
         (entry.generation, entry.name, uuid)
         for entry in slices

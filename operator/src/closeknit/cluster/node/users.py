@@ -1,4 +1,4 @@
-"""Who takes what of a node besides GPUs: a Pod, or a share that is booked for a Pod to come."""
+"""Users of a node besides GPUs: a Pod, or a share booked for a coming Pod."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from closeknit.cluster.pods.pod import Pod
 
 @dataclass(frozen=True, slots=True)
 class GpuUser:
-    """One of them; its GPUs are held by its holder, or by its claims."""
+    """One user; its holder, or its claims, hold its GPUs."""
 
     holder: Holder
     """A TrainingJob, or the Pod itself."""

@@ -1,4 +1,4 @@
-"""One NodeView from everything that speaks of the node. A function of its arguments and of nothing else."""
+"""One NodeView from all objects about its node: a pure function of its arguments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,32 +40,32 @@ _GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"  # a MIG profile, eac
 
 
 class NicFacts(NamedTuple):
-    """What speaks of the NICs that DRANET has on one node."""
+    """The facts about DRANET's NICs on one node."""
 
     pools: NicPools
     device_class: str | None
-    """The DeviceClass to claim them by; None where no DeviceClass is known to be of all of them."""
+    """The DeviceClass to claim them by; None without one known to include all."""
     claims: tuple[ResourceClaim, ...]
     """Claims that hold some, by key."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """Everything that speaks of one node; at least one of `node` and `report` is there."""
+    """All facts about one node; at least one of `node` and `report` exists."""
 
     name: str
     node: Node | None
     report: AgentReport | None
     pools: SlicePools
     pods: Sequence[Pod]
-    """Live Pods on the node, and those that an ended attempt has left and that may be bound to it yet, by key, Lodgers
-    left out."""
+    """Live Pods on the node, and those that an ended attempt left and that may still be bound to it, by key, without
+    Lodgers."""
     unclaimed: Sequence[Pod]
-    """Live Pods on the node that have some of its GPUs by claims which are not seen allocated yet, by key."""
+    """Live Pods on the node with some of its GPUs by claims that are not seen allocated yet, by key."""
     lodged: Amounts
-    """What Lodgers take of it."""
+    """The Lodgers' use of it."""
     claimable: frozenset[str]
-    """Resources that DeviceClasses stand for."""
+    """Resources of DeviceClasses."""
     functions: frozenset[str]
     """Resources of SR-IOV functions, as the site declares them."""
     claims: Sequence[ResourceClaim]
@@ -73,9 +73,9 @@ class NodeFacts:
     nics: NicFacts | None
     """None where DRANET has none there."""
     lived: datetime | None
-    """The last sign of life of its agent, where that is too long ago."""
+    """The last heartbeat of its agent, if too long ago."""
     bookings: Sequence[tuple[BookedShare, Pod | None]]
-    """Shares that jobs have booked on the node, by job, with the Pod that stands for each once one is bound."""
+    """Booked shares of jobs on the node, by job, with the Pod of each once one is bound."""
 
     @property
     def place(self) -> Place:
@@ -90,8 +90,8 @@ def place(node: Node | None, report: AgentReport | None) -> Place:
 
 
 def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_known: bool) -> NodeView:
-    """The node as placement sees it. Without any Node in the input, `nodes_are_known` is False and nobody judges
-    Nodes: each NodeTopology is then a Ready, untainted node whose GPUs a device plugin offers."""
+    """The node for placement. Without any Node in the input, `nodes_are_known` is False: each NodeTopology is then a
+    Ready, untainted node whose GPUs a device plugin offers."""
     node, report = facts.node, facts.report
     machine = report.machine if report else None
     if report is None or machine is None:
@@ -197,7 +197,7 @@ def _nic_offer(facts: NodeFacts, machine: Machine, plugin: PluginOffer | None) -
 
 
 def _outside_dra(facts: NodeFacts, held: Holding) -> list[Pod]:
-    """Pods with GPUs that nobody can name, and that no claim gave them: from before DRA replaced the device plugin.
+    """Pods with unknown GPUs that no claim gave them: from before DRA replaced the device plugin.
 
     The Node still names the plugin's resource then, at 0, and its kubelet refuses new Pods that ask for it. A kubelet
     that never knew it leaves it out of what a Pod asks, and runs without any GPU whoever names the node himself.
@@ -209,8 +209,8 @@ def _outside_dra(facts: NodeFacts, held: Holding) -> list[Pod]:
 
 
 def _about_to_be_given(facts: NodeFacts) -> list[Pod]:
-    """Pods that ended attempts left unbound, and whose claim the scheduler may still give GPUs of the node: what a
-    claim asks for is its maker's word, so that it counts only once it is given."""
+    """Pods that ended attempts left unbound, whose claim the scheduler may still give GPUs of the node. A claim's
+    request is its maker's choice, so it counts only once it is allocated."""
     given = {claim.key for claim in facts.claims}
     return [
         pod
@@ -271,7 +271,7 @@ def _exclusion(
 
 
 def _other_count(machine: Machine, report: AgentReport, slices: SlicePools, plugin: PluginOffer | None) -> str | None:
-    """How the GPUs of a machine differ in number from what others offer of it; None where they need not.
+    """The mismatch between a machine's GPUs and the number that others offer; None without one.
 
     A device plugin registers healthy and unhealthy GPUs alike, but at its start may leave out one that does not answer,
     and one that is split by MIG. What ResourceSlices do not name yet, or not any more, is not usable by itself.
@@ -287,7 +287,7 @@ def _other_count(machine: Machine, report: AgentReport, slices: SlicePools, plug
 
 
 def _claimed(facts: NodeFacts, uuids: Mapping[tuple[str, str], str]) -> list[tuple[str, Holder]]:
-    """The claims that hold devices of which `uuids` has the uuid."""
+    """The claims that hold devices with a uuid in `uuids`."""
     return [
         (uuids[device], Holder(HolderKind.CLAIM, claim.namespace, claim.name))
         for claim in facts.claims
@@ -297,7 +297,7 @@ def _claimed(facts: NodeFacts, uuids: Mapping[tuple[str, str], str]) -> list[tup
 
 
 def _unusable(machine: Machine, report: AgentReport, dra: SlicePools | None) -> dict[int, Fault]:
-    """GPUs that are not usable, by NVML index, ascending; `dra` where the node's GPUs are bound by claims."""
+    """Unusable GPUs, by NVML index, ascending; `dra` where claims bind the node's GPUs."""
     faults: dict[int, Fault] = {}
     for gpu in machine.gpus:
         if gpu.index in report.unhealthy:
@@ -343,8 +343,8 @@ def _plugin(facts: NodeFacts, machine: Machine, held: Holding, *, nodes_are_know
 
 
 def _is_cut(node: Node, machine: Machine) -> bool:
-    """Whether one count of the device plugin is a MIG device: by the label of GPU feature discovery, which nodes
-    without any bear, too, by GKE's of a node pool, or because it counts more than there are GPUs, all of them split."""
+    """Whether the device plugin counts MIG devices: by the label of GPU feature discovery, which nodes without any
+    bear, too, by GKE's of a node pool, or because it counts more than there are GPUs, all of them split."""
     split = [gpu.mig_enabled for gpu in machine.gpus]
     return (
         (any(split) and node.labels.get("nvidia.com/mig.strategy") == "single")
@@ -354,8 +354,8 @@ def _is_cut(node: Node, machine: Machine) -> bool:
 
 
 def _is_replicated(node: Node) -> bool:
-    """Whether it is one of several replicas of a GPU: by the labels of GPU feature discovery, or by GKE's own, of
-    which the number of clients says more than the strategy."""
+    """Whether it counts replicas of GPUs: by the labels of GPU feature discovery, or by GKE's own, where the number of
+    clients says more than the strategy."""
     labels = node.labels
     clients = labels.get(_GKE_CLIENTS, "")
     strategies = (labels.get("nvidia.com/gpu.sharing-strategy"), None if clients else labels.get(_GKE_STRATEGY))
@@ -376,8 +376,8 @@ def _counted(node: Node) -> int:
 
 
 def _untold_sharing(node: Node, machine: Machine) -> int:
-    """How many GPUs a device plugin offers, where it is several times as many as there are and no label tells why: it
-    shares them, or the agent has not found all. Else 0."""
+    """Number of GPUs of a device plugin that is an unexplained multiple of the existing ones: it shares them, or the
+    agent has not found all. Else 0."""
     count, offered = len(machine.gpus), _counted(node)
     if offered <= count or _is_cut(node, machine) or _is_replicated(node):
         return 0
@@ -386,7 +386,7 @@ def _untold_sharing(node: Node, machine: Machine) -> int:
 
 
 def _is_shared_by_memory(node: Node) -> bool:
-    """Whether Pods ask for a part of a GPU's memory, and a scheduler of its own chooses which."""
+    """Whether Pods request a part of a GPU's memory, and a scheduler of its own chooses which GPU."""
     return node.allocatable.get(GPU_MEMORY_RESOURCE, 0) > 0
 
 
@@ -412,11 +412,10 @@ def _booked_functions(facts: NodeFacts) -> Amounts:
 
 
 def _spare(node: Node, taken: Amounts, facts: NodeFacts) -> Amounts:
-    """What is left of each resource of which there is any at all and that Pods can need; a node may be given more than
-    it has.
+    """Free amount of each resource that a Pod can request; 0 where the node is overcommitted.
 
-    Of a resource that it has none of and a DeviceClass stands for, as much as anybody may want: the scheduler claims
-    devices of it, and whether there are any is its word.
+    Unlimited for a resource of a DeviceClass that the node lacks: the scheduler claims devices for it, and alone knows
+    whether there are any.
     """
     lodged, given = facts.lodged, _booked_functions(facts)
     found = {

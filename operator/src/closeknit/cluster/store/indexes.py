@@ -1,4 +1,4 @@
-"""What a Cluster keeps of each kind of object, under which other keys it is filed, and which nodes it concerns.
+"""The kept parts of each kind of object, the keys that file them, and the nodes that they concern.
 
 A NodeView is a function of what is filed under its node's name, so that it is derived anew exactly when something is
 filed anew there, or when a table says by `touches` that an object reaches a node by another way.
@@ -44,16 +44,16 @@ DEVICE_CLASSES = Table[str, DeviceClass](by_name, _itself, touches=lambda reader
 
 # Jobs and their bookings.
 class BookedNeeds(NamedTuple):
-    """A job's booking, and what each of its Pods needs besides GPUs and NICs."""
+    """A job's booking, and each of its Pods' needs besides GPUs and NICs."""
 
     booking: Booking
     needs: Needs
     server: Needs
-    """What each of its parameter servers needs."""
+    """Needs of each of its parameter servers."""
     mig: str
-    """The profile of its MIG device; empty where it has none, or where the job cannot be read."""
+    """The profile of its MIG device; empty without one, or for an unreadable job."""
     takes_any: bool
-    """Whether it takes whatever GPUs a device plugin gives, or where the job cannot be read may do so."""
+    """Whether it accepts any GPUs of a device plugin, or may do so, for an unreadable job."""
 
 
 def _booked(job: TrainingJob | InvalidJob) -> BookedNeeds | None:
@@ -107,8 +107,8 @@ def _job_key(key: ObjectKey) -> JobKey:
 
 
 def _nodes_of_unseen(reader: Reader, job: TrainingJob) -> Iterable[str]:
-    """Nodes that Pods are made for, and of those that are bound while their claim is not seen allocated: whether they
-    hold anything there depends on their job."""
+    """Nodes that Pods are made for, and of bound Pods whose claim is not seen allocated: their job decides whether they
+    hold anything there."""
     claims = reader.all(CLAIMS)
     for pod in reader.under(PODS_OF, job.key):
         if not pod.node:
@@ -141,8 +141,8 @@ def _owned(_: ObjectKey, value: Pod) -> Iterable[tuple[JobKey, Pod]]:
 
 
 def _left_on(reader: Reader, value: Pod) -> Iterable[str]:
-    """The node that a Pod is made for, while it is not bound: it takes nothing there that its booking does not. And
-    that of one that has ended, and stands for its booking there as long as nobody deletes it."""
+    """The node that an unbound Pod is made for: it takes only its booking there. And the node of an ended Pod, which
+    stands for its booking there until it is deleted."""
     if value.node and not value.is_live:
         return (value.node,) if value.job else ()
     booked = reader.all(BOOKINGS).get(value.job) if value.job else None
@@ -161,7 +161,7 @@ _weight = attrgetter(*(field for field in Pod.__struct_fields__ if field not in 
 
 
 def _weighs_alike(before: Pod, now: Pod) -> bool:
-    """Whether a Pod takes the same of the same node, for the same share: one that is bound and starts there does."""
+    """Whether a Pod takes the same of the same node, for the same share, as a bound Pod that starts there does."""
     is_same_end = (before.deletion_timestamp is None) is (now.deletion_timestamp is None)
     return is_same_end and bool(_weight(before) == _weight(now))
 
@@ -177,13 +177,13 @@ PODS = Table[ObjectKey, Pod](
     looks_alike=_weighs_alike,
 )
 HIDDEN_PODS = Table[ObjectKey, Pod](by_key, _itself)
-"""Others' Pods under a name that a Pod of ours has, too: the two streams of Pods are not in step."""
+"""Others' Pods with a name of ours: the two streams of Pods are not in step."""
 LODGERS = Table[ObjectKey, Lodger](
     by_key,
     lambda value: value if isinstance(value, Lodger) else None,
     touches=lambda _, lodger: (lodger.node,),
 )
-"""Not filed by node: their sums are (other_pods.py)."""
+"""Not filed by node: other_pods.py has their sums."""
 
 # DRA.
 ANY_POOL = ""  # no pool is called so
@@ -258,8 +258,8 @@ def _meant_for(_: str, volume: PersistentVolume) -> Iterable[tuple[ObjectKey, Pe
 
 VOLUME_CLAIMS = Table[ObjectKey, PersistentVolumeClaim](by_key, _itself)
 FREE_VOLUMES = Index[str, PersistentVolume, str, PersistentVolume](_free_of, attrgetter("name"))
-"""By StorageClass, those that any claim of it may have."""
+"""By StorageClass, those that any claim of it may get."""
 VOLUMES_MEANT_FOR = Index[str, PersistentVolume, ObjectKey, PersistentVolume](_meant_for, attrgetter("name"))
-"""By claim, those that nobody else may have."""
+"""By claim, those reserved for it."""
 VOLUMES = Table[str, PersistentVolume](by_name, _itself, (FREE_VOLUMES, VOLUMES_MEANT_FOR))
 STORAGE_CLASSES = Table[str, StorageClass](by_name, _itself)

@@ -1,4 +1,4 @@
-"""Every kind of object that a Cluster is made of: where it is, how it is read, and which tables of indexes.py keep it.
+"""Every kind of object in a Cluster: where it is, how it is read, and which tables of indexes.py keep it.
 
 A new kind is one entry; the operator's reflectors and the CLI's reader go by them.
 
@@ -96,8 +96,8 @@ Decoded = TypeVar("Decoded")
 
 
 class Stream(StrEnum):
-    """One stream of objects. Pods come in two: ours to their end, because how they end is what the lifecycle wants to
-    know, and others' only while they live, because a Pod that leaves a field selector shows its old state."""
+    """One stream of objects. Pods have two: ours to their end, because the lifecycle needs to know how they end, and
+    others' only while they live, because a Pod that leaves a field selector shows its old state."""
 
     NODES = "nodes"
     NODE_TOPOLOGIES = "nodetopologies"
@@ -126,7 +126,7 @@ class Kind:
     kind: str
     namespaced: bool
     decode: Callable[[bytes], ClusterObject | None]
-    """Object of one JSON document; None for one of no interest. Raises for a document that cannot be read at all."""
+    """Object of one JSON document; None for an irrelevant one. Raises for an unreadable document."""
     convert: Callable[[object], ClusterObject | None]
     """The same of plain dicts and lists."""
     key: Callable[[Any], ObjectKey]
@@ -136,17 +136,17 @@ class Kind:
     field_selector: str | None = None
     label_selector: str | None = None
     older_versions: tuple[str, ...] = ()
-    """Of a kind that a cluster need not serve at all, newest first; the first that is served is read."""
+    """For a kind that a cluster may not serve, newest first; the first served one is read."""
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """All that may be read, newest first."""
+        """All readable versions, newest first."""
         return (self.version, *self.older_versions)
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """One object is now as given; None: it is gone. What it was before does not matter."""
+    """The new state of one object; None: it is gone. Its old state does not matter."""
 
     stream: Stream
     key: ObjectKey
@@ -348,15 +348,15 @@ _BY_TYPE = {held: entry for entry in KINDS for held in entry.holds}
 
 
 def from_document(document: Mapping[str, Any]) -> ClusterObject | None:
-    """The object of one manifest as plain dicts and lists, by its apiVersion and kind; None for one of no interest,
-    other kinds included. Raises msgspec.ValidationError or pydantic.ValidationError for a shape that cannot be read."""
+    """The object of one manifest as plain dicts and lists, by its apiVersion and kind; None for an irrelevant one,
+    other kinds included. Raises msgspec.ValidationError or pydantic.ValidationError for an unreadable shape."""
     group = str(document.get("apiVersion", "")).rpartition("/")[0]
     kind = _BY_KIND.get((group, str(document.get("kind", ""))))
     return kind.convert(document) if kind else None
 
 
 def change(new: ClusterObject) -> ObjectChange:
-    """The change that an object found in a list or file stands for."""
+    """The change for an object from a list or file."""
     stream = pod_stream(new) if isinstance(new, Pod) else _BY_TYPE[type(new)].stream
     return ObjectChange(stream, key_of(new), new)
 
@@ -367,5 +367,5 @@ def key_of(value: ClusterObject) -> ObjectKey:
 
 
 def pod_stream(value: Pod) -> Stream:
-    """The stream that a Pod comes from: the label decides, as in the selectors."""
+    """The stream of a Pod: the label decides, as in the selectors."""
     return Stream.CHILD_PODS if JOB_LABEL in value.labels else Stream.OTHER_PODS

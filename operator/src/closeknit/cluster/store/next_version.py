@@ -1,4 +1,4 @@
-"""The next Tables from those before and a batch of changes, and the nodes whose views may differ by them."""
+"""The next ObjectTables after a batch of changes, and the nodes whose views may change."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
@@ -17,23 +17,23 @@ from closeknit.cluster.store.kinds import BY_STREAM, ObjectChange, Stream, pod_s
 from closeknit.cluster.store.object_tables import ObjectTables
 
 _Said = dict[ObjectKey, Any]
-"""The last word on each object of a stream; None: it is gone."""
+"""The last change of each object of a stream; None: it is gone."""
 
 
 @dataclass(slots=True)
 class _Draft:
-    """The parts of the next Tables while they are made."""
+    """The parts of the next ObjectTables under construction."""
 
     kept: dict[Table[Any, Any], Map[Any, Any]]
     filed: dict[Index[Any, Any, Any, Any], Map[Any, tuple[Any, ...]]]
     moved: dict[Table[Any, Any], dict[Any, tuple[Any, Any]]] = field(default_factory=dict)
-    """Key -> (before, now) of what has changed."""
+    """Key -> (before, now) of each change."""
     felt: dict[Table[Any, Any], set[Any]] = field(default_factory=dict)
-    """Keys of what has changed in the eyes of a node's view."""
+    """Keys of changes that matter to a node's view."""
     touched: set[str] = field(default_factory=set)
 
     def put(self, table: Table[Any, Any], values: Mapping[Any, Any]) -> None:
-        """Sets or, with None, removes entries of a table, and files them anew. What is equal stays the very same."""
+        """Sets or, with None, removes entries of a table, and files them again. Equal values stay the same object."""
         old = self.kept.get(table, EMPTY)
         moved: dict[Any, tuple[Any, Any]] = {}
         for key, now in values.items():
@@ -77,7 +77,7 @@ class _Draft:
 
 
 def after(old: ObjectTables, changes: Iterable[ObjectChange]) -> tuple[ObjectTables, set[str]]:
-    """The Tables after these changes, in their order, and the nodes whose views may differ.
+    """The ObjectTables after these changes, in their order, and the nodes whose views may change.
 
     The Tables are the very same where the changes say nothing new.
     """
@@ -112,7 +112,7 @@ def after(old: ObjectTables, changes: Iterable[ObjectChange]) -> tuple[ObjectTab
 
 
 def _values(old: ObjectTables, said: Mapping[Stream, _Said]) -> dict[Table[Any, Any], dict[Any, Any]]:
-    """What each table is to keep under which key. Of a Pod that both streams know ours is shown."""
+    """The new entries of each table. If both streams know a Pod, ours counts."""
     values: dict[Table[Any, Any], dict[Any, Any]] = {}
     for stream, words in said.items():
         for table in BY_STREAM[stream].tables:
@@ -132,8 +132,8 @@ def _values(old: ObjectTables, said: Mapping[Stream, _Said]) -> dict[Table[Any, 
 
 
 def _with_shared_parts(old: ObjectTables, reports: _Said) -> Examples:
-    """Puts in the place of the given reports equal ones that share what is the same with those before and with machines
-    of their class; gives the examples of the classes as they are then."""
+    """Replaces the given reports by equal ones that share equal parts with earlier ones and with machines of their
+    class; returns the new examples of the classes."""
     examples = old.examples
     for (_, name), new in reports.items():
         before: AgentReport | None = old.all(REPORTS).get(name)
@@ -150,12 +150,12 @@ def _with_shared_parts(old: ObjectTables, reports: _Said) -> Examples:
 
 
 def _members(index: Index[Any, Any, Any, Any], key: Any, value: Any) -> dict[tuple[Any, Any], Any]:
-    """What an object files, by the key it is filed under and its place there."""
+    """An object's entries, by their key and place."""
     return {} if value is None else {(place, index.order(one)): one for place, one in index.files(key, value)}
 
 
 def _move(orders: list[Any], members: list[Any], order: Any, member: Any) -> None:
-    """Puts a member into a sorted list in the place of the one with its order, or, with None, takes that one out."""
+    """Puts a member into a sorted list in place of the one with its order, or, with None, removes that."""
     position = bisect_left(orders, order)
     there = slice(position, position + (position < len(orders) and orders[position] == order))
     orders[there] = [] if member is None else [order]

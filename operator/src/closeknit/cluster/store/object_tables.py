@@ -1,4 +1,4 @@
-"""The objects behind a Cluster, filed by all keys that anybody asks by. A version shares what did not change."""
+"""The objects behind a Cluster, filed by all keys in use. A version shares what did not change."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -52,7 +52,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class ObjectTables:
-    """All objects by their tables and indexes, and what is counted over them. Shared read-only by versions."""
+    """All objects by their tables and indexes, and the counts over them. Shared read-only by versions."""
 
     kept: Mapping[Table[Any, Any], Map[Any, Any]] = field(default_factory=dict)
     filed: Mapping[Index[Any, Any, Any, Any], Map[Any, tuple[Any, ...]]] = field(default_factory=dict)
@@ -61,14 +61,14 @@ class ObjectTables:
     examples: Examples = field(default_factory=Examples)
     lodgings: OtherPods = field(default_factory=OtherPods)
     volumes_are_known: bool = True
-    """Whether a claim that is not in the input is not in the cluster."""
+    """Whether the input has every claim of the cluster."""
 
     def all(self, table: Table[K, V]) -> Map[K, V]:
-        """What a table keeps; the very same as long as nothing in it has changed."""
+        """A table's entries; the same object as long as nothing in it has changed."""
         return self.kept.get(table, EMPTY)
 
     def under(self, index: Index[Any, Any, F, M], key: F) -> tuple[M, ...]:
-        """What an index has filed under one key, in its order; the very same as long as nothing of it has changed."""
+        """An index's entries under one key, in order; the same object as long as none has changed."""
         return self.filed.get(index, EMPTY).get(key, ())
 
     @property
@@ -84,7 +84,7 @@ class ObjectTables:
 
     @property
     def given_levels(self) -> LabelledLevels:
-        """Levels that the ClusterTopology lists; none where they are to be found by labels."""
+        """Levels that the ClusterTopology lists; none to find them by labels."""
         topology = self.topology
         return tuple((level.name, level.node_label) for level in topology.spec.levels) if topology else ()
 
@@ -100,16 +100,16 @@ class ObjectTables:
         yield from (name for name in self.all(REPORTS) if name not in nodes)
 
     def place(self, name: str) -> Place | None:
-        """What the levels are read from at one node; None where nobody knows the node."""
+        """The inputs of the levels for one node; None for an unknown node."""
         node, report = self.all(NODES).get(name), self.all(REPORTS).get(name)
         return None if node is None and report is None else place(node, report)
 
     def places(self) -> Iterator[Place]:
-        """What the levels are read from, of all nodes in no order."""
+        """The inputs of the levels for all nodes, without order."""
         return (place for name in self.names() if (place := self.place(name)) is not None)
 
     def facts(self, name: str, now: datetime | None) -> NodeFacts | None:
-        """Everything that speaks of one node; None where there is neither Node nor NodeTopology."""
+        """All facts about one node; None without a Node and a NodeTopology."""
         node, report = self.all(NODES).get(name), self.all(REPORTS).get(name)
         if node is None and report is None:
             return None
@@ -155,7 +155,7 @@ class ObjectTables:
         return self if beats is self.beats else replace(self, beats=beats)
 
     def heartbeat(self, name: str) -> datetime | None:
-        """The last heartbeat of a node's agent, as the agent says."""
+        """The last heartbeat of a node's agent, by the agent's clock."""
         report = self.all(REPORTS).get(name)
         return report.heartbeat if report else None
 
@@ -164,31 +164,31 @@ class ObjectTables:
         return self.beats.is_stale(name, self.heartbeat(name), now)
 
     def _silent_since(self, name: str, now: datetime | None) -> datetime | None:
-        """When an agent that has been silent too long has given its last sign of life; None for any other."""
+        """The last heartbeat of an agent that has been silent too long; None for any other."""
         if now is None or not self.is_stale(name, now):
             return None
         return self.beats.sign_of_life(name, self.heartbeat(name), now)
 
     def _pods(self, name: str) -> tuple[Pod, ...]:
-        """Live Pods on a node, and what is left over of those that are made for it, by key."""
+        """Live Pods on a node, and leftover ones made for it, by key."""
         bound = self.under(LIVE_PODS_ON, name)
         left = [pod for pod in self.under(MADE_FOR, name) if self._is_left(pod)]
         return tuple(sorted((*bound, *left), key=attrgetter("key"))) if left else bound
 
     def takers(self, name: str) -> tuple[GpuUser, ...]:
-        """Who takes what of a node, but for Lodgers."""
+        """Users of a node's resources except Lodgers."""
         to_come = (share for share in self.under(BOOKED_ON, name) if self._worker(share) is None)
         return (*map(gpu_user, self._pods(name)), *map(gpu_user_to_come, to_come))
 
     def _worker(self, share: BookedShare) -> Pod | None:
-        """The bound Pod that stands for a share; None where there is none yet."""
+        """The bound Pod of a share; None without one yet."""
         pod = self.all(PODS).get(share.pod_key)
         return pod if pod is not None and pod.node and share.is_of(pod) else None
 
     def _is_unclaimed(self, pod: Pod) -> bool:
         """Whether a bound Pod was left by an ended attempt or by a job that is gone, and has GPUs by a claim that is
-        not seen allocated: the scheduler allocates before it binds, so that the stream of claims is late. Whoever makes
-        what looks like this has it deleted, by us or by the garbage collector."""
+        not seen allocated: the scheduler allocates before it binds, so the stream of claims is late. Pods that only
+        look like this are deleted, by us or by the garbage collector."""
         owner, key = pod.job_owner, pod.job
         if pod.name not in pod.claims or owner is None or key is None or pod.attempt is None:
             return False
@@ -199,9 +199,9 @@ class ObjectTables:
         return job is None or not owner.is_job(job.metadata.uid) or pod.attempt <= self._last_ended(job)
 
     def _is_left(self, pod: Pod) -> bool:
-        """Whether a Pod that is not seen bound was left by an ended attempt of a job that is there, by its uid, and may
-        be bound any moment, or was and the stream is late. The scheduler binds none that is being deleted, and of a
-        job that cannot be read or is being deleted nobody would delete what its namespace makes to look like this."""
+        """Whether a Pod that is not seen bound was left by an ended attempt of an existing job, by its uid, and may be
+        bound any moment, or the stream is late. The scheduler binds no Pod that is being deleted. Pods that only look
+        like those of an unreadable or deleted job would never be deleted, so they do not count."""
         owner, key = pod.job_owner, pod.job
         if owner is None or key is None or pod.attempt is None or pod.deletion_timestamp is not None:
             return False
