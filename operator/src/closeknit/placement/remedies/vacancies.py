@@ -1,4 +1,4 @@
-"""What Pods would have to leave of which nodes for a gang to fit whose GPUs are free: of as few nodes as it takes.
+"""The CPU and memory that Pods on a few nodes must give back so that a gang fits whose GPUs are already free.
 
 Nodes go one after the other, those that lack least first, by doubling and then halving, until the gang fits; what is
 told are those that it would be on, and it was placed again with these alone.
