@@ -14,8 +14,7 @@ _SUFFIXES = {
 }
 QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
 DURATION_PATTERN = r"^([0-9]+(h|m|s))+$"
-# What Kubernetes itself takes of others is a little more than what we take of users, but for the sign: none of ours
-# is below zero.
+# Kubernetes accepts more spellings than we do. Negative amounts are refused here, too.
 _QUANTITY = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i)?")
 _EXPONENT = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]{1,3}")
 _DURATION = re.compile(DURATION_PATTERN)

@@ -1,6 +1,6 @@
 """Requests to the API server of a login: who asks, over which connections, and what it means that there is no answer.
 
-Watches, and all that goes through a proxy, go over a `Session`; everything else over `Connections`.
+Watches, and all that goes through a proxy, go over an `HttpSession`; everything else over `Connections`.
 """
 
 import asyncio
