@@ -51,7 +51,7 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
     subject = attempt.subject
     if attempt.replaced:
         return replaced(attempt)
-    if attempt.is_over:  # those who only serve may fail, or be deleted, once they serve nobody
+    if attempt.is_over:  # those who only serve may fail, or be deleted, once the others are over
         return succeeded(attempt)
     is_gone = bool(attempt.missing or attempt.ending)
     has_failed = "Failed" in attempt.phases
@@ -197,7 +197,7 @@ def _seen(attempt: Attempt) -> _Seen:
     if not found and not is_told:
         return _Seen(pause_s=pause_s)
     gang = attempt.gang()
-    if isinstance(gang, Lost):  # what it lacked cannot be told anew
+    if isinstance(gang, Lost):  # what it lacked cannot be told again
         return _Seen(pause_s=pause_s)
     return _Seen((together(degradation(gang, subject.cluster), found),), idle is not None, pause_s)
 

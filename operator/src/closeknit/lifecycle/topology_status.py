@@ -24,7 +24,7 @@ from closeknit.lifecycle.status.conditions import Observation, observed
 from closeknit.lifecycle.writes.plan import Notice
 from closeknit.placement.values.sentences import count, listed
 
-MOST_TOLD = 16  # objects; one counts, and whoever makes more of them is an administrator
+MOST_TOLD = 16  # objects; one counts, and only administrators make more of them
 # Of a level whose names are used again in every domain around it there are as many domains as pairs of names, at least
 # twice as many as outer domains. Of a level that is listed inside what it contains there are as many as outer ones, and
 # few more where some node bears a wrong label.
@@ -134,7 +134,7 @@ def is_silent(view: NodeView) -> bool:
 
 def _ready(topology: ClusterTopology, cluster: Cluster, nodes: Sequence[NodeView]) -> Observation:
     values = {level.name: _values(level, nodes) for level in topology.spec.levels}
-    mistakes = list(_mistakes(topology, cluster, nodes, values)) if nodes else []  # without any nobody can tell
+    mistakes = list(_mistakes(topology, cluster, nodes, values)) if nodes else []  # without any it is unknown
     if mistakes:
         return _observed(*mistakes)
     words = [f"this cluster has {listed(cluster.levels, 'and')}", *_without(topology.spec.levels, nodes, values)]

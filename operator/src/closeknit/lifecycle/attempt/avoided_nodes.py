@@ -19,8 +19,8 @@ from closeknit.lifecycle.attempt.own_pods import is_own
 from closeknit.lifecycle.status.conditions import moment, timestamp
 from closeknit.lifecycle.status.pauses import is_between, lingers_from
 
-# What a scheduler or a kubelet lacks on a node is most often what other Pods hold, and they come and go; nobody tells
-# us, so that the node is tried again at the pace of people.
+# Other Pods mostly hold what a scheduler or a kubelet lacks on a node, and they come and go unannounced: the node is
+# tried again at the pace of people.
 AVOIDED_FOR = timedelta(minutes=10)
 KEPT_NODES = 16  # of one attempt, as the schema bounds them
 _TOLD_ATTEMPTS = 2  # in the words of a refusal

@@ -13,7 +13,7 @@ from closeknit.lifecycle.attempt.own_pods import OwnPods, is_left_over, own_clai
 from closeknit.lifecycle.status.pauses import lingers_from
 
 SHOWN = 4  # of many
-# All GPUs of the gang stand idle meanwhile. A checkpoint is written in less; whoever takes longer finds another place.
+# All GPUs of the gang stand idle meanwhile. A checkpoint takes less; after a longer end the job is elsewhere.
 LONGEST_WAIT = timedelta(minutes=5)
 
 

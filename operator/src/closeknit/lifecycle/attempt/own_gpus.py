@@ -14,7 +14,7 @@ def with_own_gpus_free(job: TrainingJob, pods: Sequence[Pod], cluster: Cluster) 
     """The cluster for a job without a booking once its own Pods and their claims are gone; the same object where they
     hold nothing relevant.
 
-    A Pod on a node that is left out anyway does not matter: whether it ever goes is nobody's concern but that node's.
+    A Pod on a node that is left out anyway does not matter: only that node is concerned by whether it ever goes.
     """
     own = tuple(pod for pod in pods if is_own(pod, job))
     held = [pod for pod in own if pod.is_live and pod.place and _is_fit(cluster, pod.place)]

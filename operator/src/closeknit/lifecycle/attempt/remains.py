@@ -1,8 +1,8 @@
 """Pods of ended attempts: stopped, kept for their logs, and removed.
 
-Why a gang has failed is most often said by another rank than the one that failed first, and a Pod's log goes with the
-Pod. So those that run are not deleted: their kubelets are told to end them, which frees their GPUs as soon. Those of
-the last attempt stay until the next one has ended, and for a day at most.
+Another rank than the first to fail often says why a gang failed, and a Pod's log goes with the Pod. So running Pods are
+not deleted: their kubelets end them, which frees their GPUs as soon. Those of the last attempt stay until the next one
+has ended, and for a day at most.
 """
 
 from dataclasses import dataclass

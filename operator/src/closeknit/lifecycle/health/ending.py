@@ -322,7 +322,7 @@ def _memory_words(template: Mapping[str, Any], container: str) -> str:
     node's memory, or a LimitRange."""
     try:
         asked = msgspec.convert(template, PodResourceSpec)
-    except msgspec.ValidationError:  # of which no API server makes a Pod
+    except msgspec.ValidationError:  # no API server makes a Pod of it
         asked = PodResourceSpec()
     every = (*(asked.containers or ()), *(asked.init_containers or ()))
     holders = (asked.resources, *(each.resources for each in every if each.name == container))

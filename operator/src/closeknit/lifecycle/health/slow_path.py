@@ -1,6 +1,6 @@
 """Data of a running gang on a slower path than planned, by the agents' counters.
 
-A fact that nobody tells is no detour: an agent names sockets only where it counts every other way, too.
+An unknown fact is no detour: an agent names sockets only where it counts every other way, too.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def slow_path(attempt: Attempt) -> Degradation | None:
         return None
     # What functions move the counters of their NIC's own ports leave out, and those of the functions are in the Pods.
     is_over_rdma = len(shares) > 1 and all(share.nics and not _has_functions(share) for share in shares)
-    # All ranks speak one net: one that did speak RDMA clears them all, and one that nobody counts may have.
+    # All ranks speak one net: one that did speak RDMA clears them all, and an uncounted one may have.
     if is_over_rdma and all(TrafficPath.SOCKET in paths and TrafficPath.RDMA not in paths for paths in moved):
         return Degradation(ConditionReason.FELL_BACK_TO_SOCKETS, _fell_back(shares), is_mended_by_spec=True)
     silent = [

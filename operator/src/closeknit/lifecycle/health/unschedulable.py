@@ -109,7 +109,7 @@ def _lingering(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance:
     until = lingers_from(pod.deletion_timestamp, attempt.subject.now)
     silent = _silent(attempt, pod, view) if pod.node else None
     if silent is not None and (silent.until is None or silent.until <= until):
-        return silent  # nobody there heeds the grace period
+        return silent  # no kubelet there heeds the grace period
     mark = of_pod(pod, None)
     if is_cordoned(view) or (mark is not None and mark.symptom is Symptom.DISRUPTED):
         message = f"Pod {pod.name} was evicted from node {view.name} before the gang ran, and is not gone"
@@ -193,7 +193,7 @@ def _unseen(attempt: Attempt, hindrances: Sequence[_Hindrance]) -> Unfit:
     """Nodes, or their GPUs, that only the Pods refused there show to be unfit.
 
     Where a node is excluded, or somebody is seen to hold the GPUs, placement sees it. GPUs that the scheduler finds
-    taken by nobody we know (a preemption's nominee, a device that an admin has tainted) are bad luck once. Then the
+    taken by an unknown holder (a preemption's nominee, a device that an admin has tainted) are bad luck once. Then the
     node's other GPUs are tried where claims say which, and the node is left where a device plugin chooses.
     """
     avoided = {EndReason.UNSCHEDULABLE, EndReason.CHILD_DELETED, EndReason.DISRUPTED}

@@ -1,10 +1,9 @@
 """Pods that no scheduler has looked at: not bound, and without a reason.
 
-A scheduler that runs says of a Pod within a second that it is bound, or why it is not. Where nobody says anything,
-either nobody serves the name in `schedulerName`, or the scheduler holds the Pod back for something of the template's
-own that is not there, or it does not run at all. Of the first two the job is the cause, and its GPUs are kept from jobs
-that could run: the attempt ends. Of the third it is not. No other job could start either, so that nothing is gained by
-taking the gang down, and it is bound as soon as the scheduler is back: that is only said.
+A running scheduler says within a second that a Pod is bound, or why not. Silence has three causes: no scheduler serves
+the name in `schedulerName`, or the scheduler waits for a missing object of the template's own, or it does not run. The
+job causes the first two, and its GPUs are kept from jobs that could run: the attempt ends. It does not cause the third.
+No other job could start either, and the gang is bound as soon as the scheduler is back: the status only says so.
 """
 
 from collections.abc import Iterable

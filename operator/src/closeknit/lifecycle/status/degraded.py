@@ -52,7 +52,7 @@ def degradation(gang: Gang, cluster: Cluster) -> Degradation | None:
     return _joined(tuple(_found(gang, cluster)))
 
 
-# Read again from the condition: the one by `remedies`, the other by whoever makes the next Pods.
+# Read again from the condition: the one by `remedies`, the other by the code that makes the next Pods.
 _READ_AGAIN = frozenset({ConditionReason.WITHOUT_MULTICAST, ConditionReason.IPC_LOCK_REFUSED})
 
 

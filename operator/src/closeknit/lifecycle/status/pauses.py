@@ -23,7 +23,7 @@ _BAD_LUCK = frozenset(
 )
 _IN_A_ROW = timedelta(minutes=10)  # an attempt that ends so long after the one before has had its chance
 _LONGEST_PAUSE_S = 300
-# Nobody tells us of an object that is missing when it comes, and nothing else is tried: at the pace of people.
+# No event reports a missing object when it comes, and nothing else is tried: at the pace of people.
 _FIRST_PAUSE_FOR_OBJECT_S = 15
 # A deletion's timestamp is the end of its grace period: what is there so long after it may stay for ever.
 LINGERS_AFTER = timedelta(seconds=30)

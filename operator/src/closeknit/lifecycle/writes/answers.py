@@ -47,6 +47,26 @@ TOLD_AGAIN = timedelta(minutes=1)
 # For so long a reason was told lately: the Event that told it is still there (--event-ttl of the API server).
 TOLD_LATELY = timedelta(hours=1)
 
+# Pauses before a refused write is tried again. The holder frees a name, an admin changes a policy or a quota, and no
+# event says so: ask again, soon at first, then at the pace of people.
+_FIRST_PAUSE_S = {
+    PendingReason.NAME_CONFLICT: 2,
+    PendingReason.QUOTA_EXCEEDED: 2,
+    PendingReason.TEMPLATE_INVALID: 15,
+    PendingReason.CHANGED_ON_THE_WAY: 15,
+    PendingReason.ADMISSION_UNAVAILABLE: 15,
+    PendingReason.NAMESPACE_NOT_SERVED: 15,
+}
+_LONGEST_PAUSE_S = {
+    PendingReason.NAME_CONFLICT: 60,
+    PendingReason.QUOTA_EXCEEDED: 60,
+    PendingReason.TEMPLATE_INVALID: 300,
+    PendingReason.CHANGED_ON_THE_WAY: 300,
+    PendingReason.ADMISSION_UNAVAILABLE: 60,
+    PendingReason.NAMESPACE_NOT_SERVED: 300,
+}
+
+
 _COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
 
 _Refusal = ChildRefused | Exists | Quotas | ServiceAccount
@@ -68,7 +88,7 @@ class Rejection:
     message: str
     of: Refusing
     manifest: Manifest | None  # what was refused, a Pod without its spec; None where it was the gang as a whole
-    generation: int  # of the job then; another one is asked about anew
+    generation: int  # of the job then; another one is asked about again
     attempt: int
     at: datetime
     tries: int  # rejections in a row, this one included
@@ -284,7 +304,7 @@ def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) ->
     manifest = refused.manifest if isinstance(refused, ChildRefused | Exists) else None
     of = Refusing.PROBE if isinstance(refused, ChildRefused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
-    if manifest is not None and manifest["kind"] == "Pod":  # it is made anew to be asked for, and waits for long
+    if manifest is not None and manifest["kind"] == "Pod":  # it is made again to be asked for, and waits for long
         manifest = {name: value for name, value in manifest.items() if name != "spec"}
     rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries)
     answers = replace(answers, rejection=rejection, rejections=tries)

@@ -1,8 +1,8 @@
 """The nearest changes of waiting jobs, searched while there is nothing to decide: one question at a time.
 
-What was found is told for as long as the job waits for the same reason, and found anew every ten minutes where the
-cluster has changed since: so that a status does not follow every move of a cluster that many others use. In ten minutes
-so many inquiries are made and no more, and namespaces take turns: who asks much waits behind itself.
+A result stays as long as the job waits for the same reason. It is searched again after ten minutes if the cluster has
+changed: a status does not follow every move of a cluster that many others use. The number of inquiries in ten minutes
+is bounded, and namespaces take turns, so a namespace with many questions waits behind itself.
 """
 
 from collections import Counter

@@ -1,10 +1,10 @@
 """A ration of questions for each namespace in one decision, so that no queue slows down the others.
 
-Jobs that ask alike share one answer, and what was refused stays so while the cluster offers the same: a thousand jobs
-of some dozens of shapes ask some dozens of questions when something comes free. A namespace of thousands that all ask
-differently would ask thousands. So each namespace has a ration of questions in one decision: one half for those at the
-head of its queue, every time; the other for the rest in turn, on from where the last decision came to. A job that is
-not asked keeps what its status says and loses nothing but time, and jobs of other namespaces lose nothing at all.
+Jobs with equal requests share one answer, and a refusal stands while the cluster offers the same: a thousand jobs of
+some dozens of shapes ask some dozens of questions when something comes free. A namespace of thousands of different jobs
+would ask thousands. So each namespace has a ration of questions in one decision: one half for the head of its queue,
+every time; the other for the rest in turn, from where the last decision stopped. A job without a question keeps its
+status and loses only time; jobs of other namespaces lose nothing.
 """
 
 from collections.abc import Mapping

@@ -58,7 +58,7 @@ class Standing:
         before = last.templates.beyond
         changed = () if beyond is before else (*beyond, *before)
         self._moved = frozenset(key for key in changed if beyond.get(key) != before.get(key))
-        """Jobs whose templates came to be kept, or are no longer, or of which other words are told for that."""
+        """Jobs whose templates came to be kept, or are no longer, or whose message about that differs."""
         self._queue = iter(self._in_order())
 
     def next_case(self, room: Room, passed: list[QueueEntry]) -> Case | None:

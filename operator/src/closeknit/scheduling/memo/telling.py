@@ -1,9 +1,8 @@
 """The rate of messages to waiting jobs: new reasons at once, everything else at a bounded rate.
 
-One job that comes or goes may change the words of all that wait: hundreds of writes that nobody reads, and that his
-Pods wait for. So of words that have just changed a few are told, first those that the job was never told, and then
-those that were told the longest ago; the namespaces take turns. Words that still stand a minute later are no passing
-thing, and are told one after the other until all are.
+One job that comes or goes may change the words of all that wait: hundreds of useless writes that delay its Pods. So
+only a few words that have just changed are written: first those that the job never had, then the oldest; the namespaces
+take turns. Words that still stand a minute later are lasting, and are written one after the other until all are.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """Bounded memory for the templates of one namespace's waiting jobs, so that no tenant takes all of it.
 
-Whoever may make TrainingJobs needs no GPU and no quota to have thousands of them wait, each with a template of up to
-256 KiB. In the order of the queue those are kept that fit; of the others the API server alone has the template, until
-their turn comes. Of a job that is over, or suspended without holding anything, nobody needs it.
+A tenant needs no GPU and no quota to let thousands of TrainingJobs wait, each with a template of up to 256 KiB.
+Templates that fit are kept in the order of the queue; the others stay only at the API server until their turn comes. A
+finished job, or a suspended one that holds nothing, needs none.
 """
 
 from collections import Counter

@@ -73,7 +73,7 @@ def gate(
 def in_the_way(job: TrainingJob, pods: Sequence[Pod]) -> tuple[Pod, ...]:
     """Own Pods with a name that the next attempt needs, and those of later attempts that are not deleted yet.
 
-    Others of before keep nobody waiting here: what they hold is theirs until they are gone, and so free for this job.
+    Other older Pods block nothing here: what they hold is theirs until they are gone, and so free for this job.
     """
     attempt = job.status.attempt or 1
     return tuple(

@@ -45,7 +45,7 @@ def _is_torn_at_a_loss(asked: Request, cluster: Cluster, tables: Tables) -> bool
 
     Both are of an empty cluster, so that the answer does not depend on what is free this second. The even halves, or
     for an odd number the even parts, are what a torn gang can do best. Where nothing is predicted for one machine
-    nobody can tell what waiting gains; where nothing is predicted between machines, that network is not described.
+    the gain of a wait is unknown; where nothing is predicted between machines, that network is not described.
     """
     whole = ideal_gb_s(cluster, replace(asked, gpus_per_node=asked.gpus), tables)
     if whole is None:

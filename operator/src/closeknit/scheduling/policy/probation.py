@@ -1,11 +1,11 @@
 """Trials of refused jobs, limited for each namespace, so that they block GPUs for no other job.
 
-A job that a quota or a policy refused is tried again, and while the API server is asked its GPUs count as taken: some
-tenths of a second. Hundreds of such jobs, each at the end of a pause of its own or new, as all are to an operator that
-has just started, would take turns on a cluster that stands idle. So when the API server has refused a job of a
-namespace, none of that namespace is tried for a while, and then those whose own pause is over. Where what refused the
-one may well refuse the others, they are told so at once, and not one by one as their turns come. Many namespaces would
-take turns like that, too: after each refusal all that were refused before wait for a moment, wherever they are.
+A job that a quota or a policy refused is tried again, and its GPUs count as taken until the API server answers: some
+tenths of a second. Hundreds of such jobs, each after a pause of its own or new, as all are to an operator that has just
+started, would take turns on an idle cluster. So when the API server has refused a job of a namespace, no job of that
+namespace is tried for a while, and then those whose own pause is over. If the cause may well refuse the others, their
+status says so at once. Many namespaces would take turns like that, too: after each refusal all jobs refused before wait
+for a moment, in every namespace.
 """
 
 from datetime import datetime, timedelta
