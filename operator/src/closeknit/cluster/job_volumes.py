@@ -37,7 +37,7 @@ M = TypeVar("M")
 
 CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})  # kinds of volumes that are claims
 MOST_VOLUMES = 64  # of one template that are looked at; people write a handful
-# Disks of one class of which a claim may have any. Of more the scheduler alone says which nodes have one left.
+# Disks of one class, any of which a claim may have. Of more only the scheduler knows which nodes have one left.
 MOST_FREE = 4096
 MOST_CHOICES = 8  # of a shared claim: zones of a region
 _SAID_TERMS = 3  # of an affinity, in words

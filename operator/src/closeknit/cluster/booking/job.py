@@ -1,6 +1,6 @@
 """TrainingJobs as they are read, and unreadable ones.
 
-Of a job's metadata no labels and annotations are kept: nobody decides by them, and they may have 256 KiB. Its templates
+Labels and annotations of a job are not kept: no decision reads them, and they may have 256 KiB. Its templates
 are packed as they come, and one that comes again, with another job or with the job's next status, is the very same.
 """
 
@@ -198,7 +198,7 @@ def _invalid(document: bytes, error: str) -> InvalidJob:
 def _template_bytes(document: bytes) -> int:
     """The least size of the template's spec; 0 where it does not matter, or cannot be read.
 
-    An API server writes `<`, `>` and `&` as six bytes each, and whoever judges a template (launch) as one.
+    An API server writes `<`, `>` and `&` as six bytes each, and the check of a template (launch) as one.
     """
     if len(document) <= MAX_TEMPLATE_BYTES:
         return 0

@@ -51,7 +51,7 @@ class Forest:
     def after(self, pairs: Iterable[tuple[NodeView | None, NodeView | None]]) -> Forest:
         """The forest after changes of nodes, given as (old view, new view), None for a missing one.
 
-        Gives itself where nothing has changed that placement reads. When the levels change a forest is made anew.
+        Gives itself where nothing has changed that placement reads. When the levels change a new forest is made.
         """
         now: list[Move] = []
         empty: list[Move] = []

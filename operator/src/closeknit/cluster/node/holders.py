@@ -2,7 +2,7 @@
 
 A GPU is in use when any of them says so. Of one Pod the kubelet's report is believed first (its devices never change
 while it lives), by the node's agent or, where that cannot ask, in the Pod's status; then, where the Pod stands for a
-share of a booking, the booking. No word of a Pod about itself counts but what it requests, which nobody can change:
+share of a booking, the booking. No word of a Pod about itself counts but what it requests, which never changes:
 labels, annotations, owners and affinity are anybody's to write; its status is the kubelet's.
 """
 

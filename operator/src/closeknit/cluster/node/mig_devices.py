@@ -1,7 +1,7 @@
 """The MIG devices of one node: how a Pod gets one, which are unusable, and who holds the others.
 
 Claims name a device by its uuid. A device plugin hands devices of one profile out by count and chooses by itself, so
-that there what is asked for and what is left is counted as well: a device that somebody has and nobody can name is
+that there what is asked for and what is left is counted as well: a device in use but unknown is
 taken off the end. Which of them that is means nothing, for those of a profile are alike.
 """
 

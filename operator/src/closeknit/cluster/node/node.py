@@ -97,7 +97,7 @@ class PluginOffer:
     allocatable: int
     capacity: int
     requested: int  # by live Pods of anybody
-    unnamed: int  # of these those of which nobody can tell which they are
+    unnamed: int  # of these, unknown ones
     shared: bool  # time-sliced, MPS or single-strategy MIG: one count is not one GPU
     is_replicated: bool = False  # shared, and each count is a replica of a whole GPU
     resource: str = GPU_RESOURCE  # what Pods ask for

@@ -36,7 +36,7 @@ _DIGITS = 18  # of a number that a label has
 # multi-instance GPUs); GPU feature discovery it does not run.
 _GKE_STRATEGY = "cloud.google.com/gke-gpu-sharing-strategy"  # time-sharing or mps
 _GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
-_GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"  # a MIG profile, each device of which is one nvidia.com/gpu
+_GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"  # a MIG profile; each device is one nvidia.com/gpu
 
 
 class NicFacts(NamedTuple):
@@ -127,7 +127,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
     usable = tuple(gpu.index for gpu in machine.gpus if gpu.index not in unusable)
     holders = held.holders
     if dra and (strangers := [*_outside_dra(facts, held), *facts.unclaimed, *_about_to_be_given(facts)]):
-        # Which GPUs they have, or will, nobody can say, so it may be any.
+        # It is unknown which GPUs they have, or will: it may be any.
         rest = dict.fromkeys((index for index in usable if index not in holders), any_of(strangers))
         holders = dict(sorted({**holders, **rest}.items()))
     is_counted = plugin is not None and not plugin.shared
@@ -135,7 +135,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
     if plugin is not None and unnamed and (all_held := _explained_by_count(plugin, usable, held)) is not None:
         plugin, holders, unnamed = replace(plugin, unnamed=0), all_held, EMPTY
     if plugin is not None and plugin.is_replicated and plugin.free > 0:
-        holders = {}  # whoever holds a replica keeps nobody from the next
+        holders = {}  # a held replica does not block the next
     nics = _nic_offer(facts, machine, plugin)
     exposed = rdma_offer(node.allocatable, spare, facts.functions) if node and spare else None
     return NodeView(
@@ -200,7 +200,7 @@ def _outside_dra(facts: NodeFacts, held: Holding) -> list[Pod]:
     """Pods with unknown GPUs that no claim gave them: from before DRA replaced the device plugin.
 
     The Node still names the plugin's resource then, at 0, and its kubelet refuses new Pods that ask for it. A kubelet
-    that never knew it leaves it out of what a Pod asks, and runs without any GPU whoever names the node himself.
+    that never knew it leaves it out of what a Pod asks, and runs without a GPU any Pod that names the node itself.
     """
     if facts.node is not None and GPU_RESOURCE not in facts.node.capacity:
         return []
@@ -396,8 +396,8 @@ def _is_counted(node: Node) -> bool:
 
 
 def _explained_by_count(plugin: PluginOffer, usable: tuple[int, ...], held: Holding) -> Mapping[int, Holder] | None:
-    """Who holds a GPU where those whose GPUs nobody named hold as many as remain: every remaining one. None where they
-    hold fewer, so that nobody can tell which."""
+    """The holder of every remaining GPU, if holders of unnamed GPUs hold as many as remain. None where they hold fewer,
+    so that it is unknown which."""
     remaining = [index for index in usable if index not in held.holders]
     if plugin.unnamed < len(remaining) or plugin.free > 0:
         return None

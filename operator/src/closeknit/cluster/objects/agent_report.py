@@ -55,7 +55,7 @@ class AgentReport:
     heartbeat: datetime | None
     """Last sign of life; None where the object has none."""
     allocations: tuple[ReportedAllocation, ...] | None
-    """None where nobody could ask the kubelet."""
+    """None where the kubelet was not asked, or did not answer."""
     memlock_bytes: int | None = None
     """Memory that containers may lock, -1 where that is unlimited; None where it is not told."""
     kubelet: KubeletPolicies = UNTOLD

@@ -10,7 +10,7 @@ from closeknit.api.names import CLAIMED_PREFIX
 from closeknit.machine.graph import Machine
 
 _RDMA = r"device\.attributes\[(['\"])dra\.net\1\]\.rdma"
-# The terms of a DeviceClass that leave out no RDMA NIC of the driver. Of any other term nobody here can say what it
+# The terms of a DeviceClass that leave out no RDMA NIC of the driver. It is unknown here of any other term what it
 # selects.
 _DRIVER = re.compile(r"device\.driver\s*==\s*(['\"])dra\.net\1")
 _HARMLESS = (_DRIVER, re.compile(rf"has\({_RDMA}\)"), re.compile(rf"{_RDMA}(\s*==\s*true)?"))

@@ -38,7 +38,7 @@ class Fault:
 
     kind: FaultKind
     detail: str = ""
-    """Of an unhealthy GPU the reasons given, of a pool the slices that are there, of sharing that nobody tells the
+    """Of an unhealthy GPU the reasons given, of a pool the slices that are there, of unexplained sharing the
     counts and what to do; of other kinds empty."""
 
     @property

@@ -12,7 +12,7 @@ STATIC_MEMORY = "Static"
 
 @dataclass(frozen=True, slots=True)
 class KubeletPolicies:
-    """The policies of one kubelet; each is None where nobody tells it."""
+    """The policies of one kubelet; each is None if unknown."""
 
     topology_manager: str | None = None
     cpu_manager: str | None = None

@@ -30,7 +30,7 @@ class Owner(WireStruct, frozen=True):
 
     @property
     def is_training_job(self) -> bool:
-        """Whether the owner is a TrainingJob in the version that we write: what names another one, nobody made for us,
+        """Whether the owner is a TrainingJob in the version that we write: with another one it was not made for us,
         and no garbage collector takes it away with its job."""
         return self.kind == TRAINING_JOB and self.api_version == API_VERSION
 

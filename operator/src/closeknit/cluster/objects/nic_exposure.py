@@ -79,7 +79,7 @@ def is_claimed(resource: str) -> bool:
 
 
 def claims_itself(template: Mapping[str, Any]) -> bool:
-    """Whether a template claims devices itself. Nobody reads which: NICs that come by claims are then its own matter,
+    """Whether a template claims devices itself. It is not read which: NICs by claims are then its own matter,
     for what it has claimed may be the same ones."""
     if template.get("resourceClaims"):
         return True

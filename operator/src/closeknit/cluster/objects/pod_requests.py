@@ -21,7 +21,7 @@ Amounts = Mapping[str, int]
 """By resource, for example {"cpu": 1500, "memory": 1073741824}."""
 NO_AMOUNTS: Amounts = {}
 Needs = tuple[tuple[str, int], ...]
-"""The same as sorted pairs, for whoever must hash them; none is zero."""
+"""The same as sorted pairs, to be hashed; none is zero."""
 
 _COUNTED = frozenset({CPU, MEMORY, "ephemeral-storage"})
 # Without a slash only these are counted; of the others a slash tells that somebody's plugin hands them out.

@@ -387,7 +387,7 @@ def _shared(affinity: NodeAffinity) -> NodeAffinity:
 
 def _of_terms(required: _NodeSelector) -> NodeAffinity | None:
     """The scheduler looks at the labels of a node alone: matchFields of a volume hold everywhere, a term that is empty
-    or that nobody can read nowhere. None where a term holds everywhere."""
+    or unreadable nowhere. None where a term holds everywhere."""
     terms: list[Term] = []
     for term in required.node_selector_terms or ():
         try:

@@ -58,7 +58,7 @@ class Table(Generic[K, V]):
     touches: Callable[[Reader, V], Iterable[str]] = _touches_none
     """Nodes whose views change with the object though nothing is filed under their names."""
     looks_alike: Callable[[V, V], bool] = _tells_apart
-    """Whether two states of one object are the same to every node's view, which is not derived anew then."""
+    """Whether two states of one object are the same to every node's view, so that none is derived again."""
 
 
 def by_name(key: ObjectKey) -> str:

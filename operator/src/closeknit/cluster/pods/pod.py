@@ -33,7 +33,7 @@ FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 UUIDS = ("GPU-", "MIG-")  # what uuids begin with; a device plugin may number its devices instead
 _LONGEST_GRACE_S = 10**9  # of whatever number, so that moments can be told by it
 KEPT_WORDS = 1000  # of a Pod's own message
-MOST_CLAIMS = 256  # as many Pods may share one claim; nobody has a tenth of it
+MOST_CLAIMS = 256  # as many Pods may share one claim; no cluster has a tenth of it
 # What the lifecycle reads; a Pod's other conditions change often and mean nothing to it.
 KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
 # The kubelet's reason of a container that it has ended to start all of the Pod's again, as a rule of one says.
@@ -175,8 +175,8 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
 
     def is_made_for(self, node: str, gpus: int, binding: Binding, *, mig: str = "") -> bool:
         """Whether it asks for so many GPUs in this way, or for a MIG device by the resource `mig`, and is on no
-        other node. Nobody can change what a Pod asks for, so that one that does not is not the Pod that was made for
-        them, whatever its name and its owner."""
+        other node. A Pod's requests never change, so one with others is not the Pod made for them, whatever its name
+        and its owner."""
         if self.node not in {"", node}:
             return False
         if binding is Binding.DRA:

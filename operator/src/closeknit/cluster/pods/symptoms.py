@@ -187,7 +187,7 @@ KUBELET_REASONS: tuple[tuple[str, Symptom], ...] = (
     ("OutOfnvidia.com/", Symptom.DEVICES_REFUSED),
 )
 _EVICTED = "Evicted"
-# Why a Pod is Evicted. In doubt it is the node's doing: a job is not charged for words that nobody knows.
+# Why a Pod is Evicted. In doubt it is the node's doing: a job is not charged for unknown words.
 EVICTIONS: tuple[tuple[str, Symptom], ...] = (
     ("The node had condition", Symptom.POD_REFUSED),
     ("The node was low on resource", Symptom.EVICTED),

@@ -1,7 +1,7 @@
 """The kept parts of each kind of object, the keys that file them, and the nodes that they concern.
 
-A NodeView is a function of what is filed under its node's name, so that it is derived anew exactly when something is
-filed anew there, or when a table says by `touches` that an object reaches a node by another way.
+A NodeView is a function of what is filed under its node's name, so that it is derived again exactly when something
+changes there, or when a table says by `touches` that an object reaches a node by another way.
 """
 
 from collections.abc import Iterable
