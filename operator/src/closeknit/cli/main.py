@@ -116,7 +116,7 @@ def plan(
 
     Nodes, exact GPUs, ranks and predicted bandwidth: the operator's own decision. The cluster that kubectl would ask is
     also asked, by a dry run, whether it would take the job and its Pods. Or a file of its objects is enough, some kinds
-    of which may be missing; what that leaves unchecked is told.
+    of them may be missing; the output says what that leaves unchecked.
 
     \b
       closeknit plan -f job.yaml

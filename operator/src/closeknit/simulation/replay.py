@@ -52,7 +52,7 @@ class ReplayMoment(Generic[Job]):
 
 def replay(jobs: Iterable[Job], queue: Queue[Job]) -> Iterator[ReplayMoment[Job]]:
     """Every moment at which something happens, in order; what comes at one moment comes in the order given. Ends when
-    nobody is to come or to go any more: jobs that the queue never let begin are left waiting."""
+    no job is to come or to go any more: jobs that the queue never let begin are left waiting."""
     coming = [(job.at_s, number, job) for number, job in enumerate(jobs)]
     heapify(coming)
     running: list[tuple[float, int, Job]] = []

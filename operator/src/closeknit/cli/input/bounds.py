@@ -45,7 +45,7 @@ def too_much(content: str) -> str | None:
                     if anchor is not None:
                         sizes[anchor] = values - before
     except yaml.YAMLError:
-        pass  # whoever reads it says what is wrong with it
+        pass  # its reader says what is wrong with it
     return None
 
 

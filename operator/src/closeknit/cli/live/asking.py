@@ -80,8 +80,8 @@ async def plan(file: Path, reach: Reach, clock: datetime) -> Placed | PlanRefuse
             written = written.inside(api.namespace)
         found: list[ClusterObject] = []
         for kind in KINDS:
-            # A kind of a newer Kubernetes, which roles leave out, or ours where closeknit is not installed. Whoever
-            # serves no Nodes is no API server, and tells nothing of GPUs.
+            # A kind of a newer Kubernetes, which roles leave out, or ours where closeknit is not installed. A
+            # server without Nodes is no API server, and knows no GPUs.
             may_lack = (NotFound,) if kind.group else ()
             with suppress(*may_lack, *((Forbidden,) if kind.older_versions else ())):
                 found += [each async for each in all_of(api, kind) if each is not None]

@@ -15,8 +15,8 @@ _OF_WRITING = {ENOSPC, EDQUOT, EFBIG, EIO}
 
 
 def answering(command: Callable[[], None]) -> None:
-    """Runs a command that prints. The process ends without a word where nobody reads on, as after `| head`, and with a
-    line where the answer cannot be written; characters that the encoding lacks are escaped."""
+    """Runs a command that prints. The process ends silently if its reader stops, as after `| head`, and with a
+    line if the output cannot be written; characters that the encoding lacks are escaped."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -63,7 +63,7 @@ def _write(file: Path, text: str, mode: str = "w") -> None:
 
 
 def _cluster(file: Path) -> Cluster:
-    """The cluster of a file without the jobs that wait there, of which nobody knows how long they would run."""
+    """The cluster of a file without the jobs that wait there: their run times are unknown."""
     found = cluster_file.cluster_file(file).objects
     cluster = build(each for each in found if not isinstance(each, TrainingJob) or booking(each) is not None)
     if not any(view.machine is not None and view.machine.gpus for view in cluster.nodes.values()):

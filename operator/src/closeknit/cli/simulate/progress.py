@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from closeknit.cli.output.outlet import left_tidy
 
-ELSEWHERE_S = 30.0  # of an hour's replay a log has 120 lines, and whoever reads along waits no longer than this
+ELSEWHERE_S = 30.0  # of an hour's replay a log has 120 lines, and its reader waits no longer than this
 _WHAT = "jobs begun and ended"
 
 

@@ -88,5 +88,5 @@ def _thirds(table: SmiTable, a: int, b: int) -> list[int]:
 
 
 def _numa(table: SmiTable, gpu: int) -> int | None:
-    """One node; of a set nobody says which."""
+    """One node; None for a set."""
     return int(table.numa[gpu]) if table.numa[gpu].isascii() and table.numa[gpu].isdecimal() else None

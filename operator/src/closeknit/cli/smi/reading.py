@@ -27,7 +27,7 @@ from closeknit.machine.product import product
 from closeknit.machine.products import MOST_LINKS, Product, product_of
 from closeknit.placement.values.sentences import count
 
-# No table prints PCI addresses. NVML writes ffffffff for a domain that nobody may see, and numbers GPUs in the order of
+# No table prints PCI addresses. NVML writes ffffffff for a hidden domain, and numbers GPUs in the order of
 # their addresses: an address there names no device, and keeps that order.
 UNSEEN_DOMAIN = "ffffffff"
 # Names that udev gives RDMA devices say what they speak; mlx5_0 does not.
@@ -109,7 +109,7 @@ def _gpu(table: SmiTable, row: int, named: Named | None) -> Gpu:
 
 
 def _numa_node(text: str) -> int | None:
-    """One node; of a set, which machines whose GPU memory is a NUMA node print, nobody says which is the host's."""
+    """One node; None for a set, which machines print whose GPU memory is a NUMA node."""
     return int(text) if re.fullmatch(r"\d{1,3}", text) else None
 
 

@@ -1,7 +1,7 @@
 """What the GPUs of one node do at this moment: the /metrics of its agent, asked for through the API server.
 
 The API server's proxy to a Pod needs no way from here to the node. It takes the caller's own login off the request, and
-the agent tells its values to nobody without one: so a token is made that may read them and nothing else, of a
+the agent refuses requests without one: so a token is made that may read them and nothing else, of a
 ServiceAccount that an administrator has made for it. The caller's own token never reaches a node.
 """
 
@@ -21,7 +21,7 @@ from closeknit.runtime.proxied import PROXIED
 PODS = Resource("", "v1", "pods", namespaced=True)
 AGENTS = "app.kubernetes.io/name=closeknit,app.kubernetes.io/component=agent"
 READER = "closeknit-live"  # the ServiceAccount, in the namespace of the agents
-TOKEN_S = 600  # the shortest that an API server gives; it is asked for anew long before
+TOKEN_S = 600  # the shortest that an API server gives; it is renewed long before
 PORT = "http"  # as the Pod names it; the API server's proxy to a Pod takes numbers alone, and panics at names
 
 

@@ -8,7 +8,7 @@ _LINE = re.compile(r'closeknit_gpu_(\w{1,40})\{gpu="(\d{1,4})",uuid="[^"]{0,100}
 
 @dataclass(frozen=True, slots=True)
 class GpuActivity:
-    """What one GPU does; what nobody says is None."""
+    """What one GPU does; an unknown value is None."""
 
     utilization_ratio: float | None = None
     memory_used_bytes: float | None = None

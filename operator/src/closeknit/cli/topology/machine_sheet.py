@@ -59,7 +59,7 @@ class MachineSheet:
     links: tuple[tuple[int, ...], ...]
     """NVLinks that are up between two GPUs, directly or through switches."""
     words: tuple[tuple[str, ...], ...]
-    """As `nvidia-smi topo -m` has them: X, NV and a number, a PCIe level; or - where nobody knows."""
+    """As `nvidia-smi topo -m` has them: X, NV and a number, a PCIe level; or - where it is unknown."""
     is_switched: bool
     nics: tuple[NicLine, ...]
     islands: tuple[tuple[int, ...], ...]

@@ -57,7 +57,7 @@ def _part(a: int, b: int, number: int) -> float:
 
 
 def _bands(sheet: MachineSheet, centre: Point, radius: float, angles: list[float]) -> list[str]:
-    """Behind the GPUs of each NUMA node one band; none where nobody knows the nodes."""
+    """Behind the GPUs of each NUMA node one band; none where the nodes are unknown."""
     numa = [gpu.numa for gpu in sheet.gpus]
     shapes = []
     half = min(pi / len(angles), (GPU_WIDTH / 2 + 12) / radius)

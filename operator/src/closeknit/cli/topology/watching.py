@@ -20,7 +20,7 @@ EVERY_S = 2.0  # an agent asks its driver once a second at most
 
 
 async def watch(node: str, reach: Reach, as_sheet: Callable[[NodeTopology], MachineSheet]) -> None:
-    """Shows it until somebody interrupts; once, where nobody looks but a program reads. Raises NotThere."""
+    """Shows it until an interrupt; once, if a program reads the output. Raises NotThere."""
     console = Console()
     missing = f"the cluster has no NodeTopology {node}, or its agent has gone"
     async with asking(reach, missing=missing) as api:
