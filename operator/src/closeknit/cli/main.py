@@ -115,8 +115,8 @@ def plan(
     """Where a job would go now, or why it does not fit.
 
     Nodes, exact GPUs, ranks and predicted bandwidth: the operator's own decision. The cluster that kubectl would ask is
-    also asked, by a dry run, whether it would take the job and its Pods. Or a file of its objects is enough, some kinds
-    of them may be missing; the output says what that leaves unchecked.
+    also asked, by a dry run, whether it would take the job and its Pods. Or a file of its objects is enough, even
+    without some kinds; the output says what that leaves unchecked.
 
     \b
       closeknit plan -f job.yaml
