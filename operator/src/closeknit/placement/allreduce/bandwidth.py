@@ -186,7 +186,7 @@ def _c2c_gb_s(machine: Machine, nic: MachineNic, positions: Sequence[int]) -> fl
 
 
 def _is_unplaced(machine: Machine, nic: MachineNic, positions: Sequence[int]) -> bool:
-    """Whether nobody tells which CPU of the machine the NIC hangs off."""
+    """Whether the CPU of the NIC is unknown."""
     return all(
         nic.gpu_levels[position] == "SYS" and None in (nic.numa_node, machine.gpus[position].numa_node)
         for position in positions

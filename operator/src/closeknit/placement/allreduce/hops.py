@@ -6,7 +6,7 @@ from closeknit.placement.allreduce.constants import INTEL_HOST_BRIDGE_FACTOR
 from closeknit.placement.allreduce.paths import Paths, PathType
 
 MAX_RINGS = 32  # NCCL's limit of channels before it doubles them
-PAIR = 2  # GPUs of which each is the only neighbour of the other
+PAIR = 2  # GPUs, each the only neighbour of the other
 
 
 class Hop(NamedTuple):

@@ -43,7 +43,7 @@ def seat(terms: Terms, ask: SetCriteria, policy: BindingPolicy) -> Seat | None:
     if terms.is_shared:
         return Seat(Binding.BEST_EFFORT, mask_of(positions_of(terms.free)[:1]))
     # The plugin picks. Without the job's word that is good only where it cannot pick badly, or is known to pick well;
-    # and with it no pick can be foreseen where nobody knows which GPUs other Pods have.
+    # and with it no pick can be foreseen where the GPUs of other Pods are unknown.
     if (policy is BindingPolicy.AUTO or terms.unnamed) and not _is_sure(terms, ask):
         return None
     free = mask_of(positions_of(terms.free)[: terms.free_gpus])

@@ -33,7 +33,7 @@ def cpu_milli(needs: Needs) -> int:
 
 def cpu_cover(spare: Amounts | None, asked_milli: int, cpus_per_gpu: int, free: int) -> CpuCover | None:
     """That of a node with so many free GPUs that has room for a Pod; None where the CPUs do for all of them, before and
-    after, and where nobody knows."""
+    after, and if unknown."""
     if spare is None or not (asked_milli and cpus_per_gpu and free):
         return None
     left, of_one = spare.get(CPU, 0), cpus_per_gpu * _MILLI

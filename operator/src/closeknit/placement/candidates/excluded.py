@@ -23,7 +23,7 @@ OUT_OF_REACH = "out of reach of its volumes"
 def excluded(cluster: Cluster, request: Request, ground: Areas) -> str:
     """`; 9 excluded: 1 unhealthy (XID79), 8 held by 2 jobs; 1 node excluded: gpu-09 (NotReady: …)`, or nothing.
 
-    Nodes are named, for whoever reads it may have to do something about them; holders are counted, whoever they are, so
+    Nodes are named, because the reader may have to act on them; holders are only counted, so
     that all who ask alike share the answer.
     """
     gpus = _gpus(cluster, request, ground)
@@ -87,7 +87,7 @@ def _gpus(cluster: Cluster, request: Request, ground: Areas) -> Counter[str]:
 
 
 def remedy(cluster: Cluster, ground: Areas, offers: Collection[Offer]) -> str:
-    """What to do where GPUs of these offers are free by count and not given because nobody can tell which they are."""
+    """What to do where GPUs of these offers are free by count and not given because it is unknown which they are."""
     names = sorted(
         name
         for group, number, run in ground.members()

@@ -23,7 +23,7 @@ class Terms(NamedTuple):
     kind: tuple[str, ...]
     """Machines of equal kind are as good as each other in one gang: the products of the GPUs that the job takes."""
     free: int
-    """Mask of GPUs that nobody holds."""
+    """Mask of GPUs without a holder."""
     pool: int
     """Mask of those that the job may take."""
     holders: int
@@ -46,15 +46,15 @@ class Terms(NamedTuple):
     is_shared: bool
     """Whether the job is given a replica of a GPU: one, for of several two may be of the same."""
     cover: CpuCover | None
-    """For how many of the free GPUs there is CPU; None where for all, or where nobody knows."""
+    """For how many of the free GPUs there is CPU; None for all, or if unknown."""
     unnamed: int = 0
-    """How many of `free` Pods have, and nobody can tell which."""
+    """How many of `free` Pods have; it is unknown which."""
     guessed: tuple[int, ...] = ()
     """Masks of GPUs that others were foreseen to be given, share by share: each may have others of the machine."""
 
     @property
     def free_gpus(self) -> int:
-        """How many GPUs nobody has."""
+        """Number of free GPUs."""
         return max(0, self.free.bit_count() - self.unnamed)
 
     @property

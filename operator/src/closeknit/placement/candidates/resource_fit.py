@@ -10,7 +10,7 @@ _UNITS = ("", "Ki", "Mi", "Gi")
 
 
 def fits(has: Amounts | None, needs: Needs) -> bool:
-    """Whether a node that has this much left takes a Pod of these needs; where nobody knows it, it does."""
+    """Whether a node that has this much left takes a Pod of these needs; if unknown, it does."""
     if has is None:
         return True
     for resource, amount in needs:  # noqa: SIM110 - a generator costs twice as much, and every node is asked
@@ -45,7 +45,7 @@ def told(resource: str, amount: int) -> str:
 
 
 def rounded(resource: str, amount: int) -> int:
-    """What is asked for by whoever asks for an amount as it is told."""
+    """The amount that a request of this printed amount asks for."""
     if not resource.startswith(_BYTES):
         return amount
     tenths, unit = _in_tenths(amount)

@@ -79,7 +79,7 @@ class Sketch:
 
 
 class Draft(NamedTuple):
-    """Layouts of which the fewest domains alone are known."""
+    """Layouts with only the fewest domains known."""
 
     at_best: Merit
     """None of them is better than this."""

@@ -75,7 +75,7 @@ class ShareValues:
         if found is None or not shape.rail:
             return found
         if found.binding is Binding.BEST_EFFORT and (terms.unnamed or terms.guessed):
-            return None  # nobody knows which indexes they will be
+            return None  # it is unknown which indexes they will be
         only = terms.sets.mask_of_indexes(shape.rail)
         if only.bit_count() < ask.gpus or only & ~terms.pool or found.only not in (None, only):
             return None

@@ -128,7 +128,7 @@ class _Places:
 
     def best(self, starts: Sequence[Sequence[int]], lines: Sequence[tuple[int, int]]) -> list[int]:
         """The best start after swaps; then, with some of the steps that are left, what becomes of the others, and of
-        the best one after a few swaps that nobody asked for, again and again."""
+        the best one after a few random swaps, again and again."""
         ranked = sorted(starts, key=self.cost)  # the first of equals: the fabric's own
         found = list(ranked[0])
         self.improve(found, lines)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 
 LINE_STEPS = 100_000  # looks at what adds up, for one order: some 20 ms
-FEW_DOMAINS = 5  # of which every sequence is tried: 60, as none is told from its reverse
+FEW_DOMAINS = 5  # every sequence of them is tried: 60, as a sequence equals its reverse
 
 
 def wound(labels: Sequence[int], length: int) -> Iterator[list[int]]:

@@ -161,7 +161,7 @@ def insufficient(case: RefusalCase) -> str:
 
 
 def _whole(case: RefusalCase) -> list[tuple[int, int]]:
-    """(GPUs of a machine that the job takes where nobody holds any, nodes that have so many), excluded ones too."""
+    """(GPUs of a machine that the job takes if all are free, nodes that have so many), excluded ones too."""
     return [
         ((matching(group.kind, case.request) & ~group.kind.mig).bit_count(), nodes)
         for group, nodes in case.cluster.forest.now.counts.items()

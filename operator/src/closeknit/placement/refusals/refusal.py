@@ -77,7 +77,7 @@ def unmet(cluster: Cluster, request: Request, tables: Tables) -> Unmet:
 
 def _but_for(cluster: Cluster, request: Request, number: int, tables: Tables) -> str:
     """What else keeps it from fitting once this demand is gone, of those after it: ` but for network.rdma: Required`.
-    Patience is not among them: whoever has none left has what would fit."""
+    Patience is not among them: a job without any left has what would fit."""
     without = replace(DEMANDS[number].relaxed(request), patient_level=None)
     fields = [each.field for each in DEMANDS[number + 1 :] if each.field and each.relaxed(without) != without]
     if not fields or fits(Interconnect.of(cluster), tables.ground(cluster, without), without, tables):

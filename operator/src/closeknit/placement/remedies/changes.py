@@ -3,7 +3,7 @@
 Less of what its Pods need besides GPUs comes first, then changes to what the job asks of placement, one at a time and,
 where none of them alone is enough, two at a time or one with less; then the GPUs that would have to become free, and
 the most GPUs that the job could have as it is. It takes some dozens of questions whether something fits, and one
-placement for each change that is told: an inquiry stops after each of them, so that nobody else waits for all of it.
+placement for each change that is told: an inquiry stops after each of them, so that no other job waits for all of it.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence

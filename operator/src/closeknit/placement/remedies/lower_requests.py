@@ -26,7 +26,7 @@ class _Room(NamedTuple):
     """What a node has left."""
 
     spare: Amounts | None
-    """None where nobody knows."""
+    """None if unknown."""
     gpus: int
     """That are free."""
     domain: str

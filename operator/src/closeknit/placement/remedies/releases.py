@@ -4,7 +4,7 @@ Where no count finds any, holders go one after the other, those of few GPUs firs
 
 Who holds a GPU gives all that it holds back at once, so that holders are chosen, those of few GPUs first: for nodes
 with so many free GPUs each, or for so many GPUs in all, in one domain of the level that the gang is kept to. What is
-told are the GPUs that the gang would take of theirs. The Pods of whoever goes leave their CPU and memory, too.
+told are the GPUs that the gang would take of theirs. Pods that go leave their CPU and memory, too.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ class Release(NamedTuple):
     placement: Placement
 
     def __str__(self) -> str:
-        """Holders are counted, whoever they are: the reader may be a tenant who may not list their namespace."""
+        """Holders are counted, not named: the reader may be a tenant who may not list their namespace."""
         named = [f"{' '.join(map(str, gpus))} of {name}" for name, gpus in sorted(self.gpus.items())[:NAMED]]
         if more := len(self.gpus) - len(named):
             named.append(f"{sum(map(len, self.gpus.values())) - self._named()} of {count(more, 'other node')}")
@@ -167,7 +167,7 @@ def _nodes(cluster: Cluster, request: Request, tables: Tables) -> Generator[None
 
 
 def _left(cluster: Cluster, view: NodeView) -> Amounts:
-    """What is left of a node, besides GPUs, once whoever holds GPUs there has gone."""
+    """Free resources of a node, besides GPUs, once the holders of its GPUs have gone."""
     left, gone = dict(view.spare or {}), frozenset(view.holders.values())
     for taker in cluster.takers(view.name):
         if taker.is_of(gone):

@@ -36,7 +36,7 @@ class Vacancy(NamedTuple):
     """By whom, counted."""
 
     def __str__(self) -> str:
-        """Holders are counted, whoever they are: see Release."""
+        """Holders are counted, not named: see Release."""
         parts = [f"{_amounts(self.room[name])} of {name}" for name in sorted(self.room)[:NAMED]]
         if more := len(self.room) - len(parts):
             parts.append(f"room on {count(more, 'other node')}")
