@@ -1,4 +1,4 @@
-"""The scheduling loop: look at the cluster, decide, write. One loop, and nobody else decides or writes."""
+"""The scheduling loop: look at the cluster, decide, write. Only this loop decides and writes."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ from closeknit.scheduling.queue.entries import Schedule
 COALESCE_S = 0.02  # one change brings others: the Pods of a gang are bound within milliseconds of each other
 # Looking and deciding take a twenty-fifth of the time at most while changes pour in: with a gang of 512 that starts,
 # three new states of every Pod, it is four decisions a second and not fifty, and of three states one is looked at.
-# Whoever comes alone waits for none of it: rest follows work.
+# A single change waits for none of it: rest follows work.
 REST_PER_WORK = 24
 LONGEST_REST_S = 0.25
 LOOK_ON_S = 0.25  # nearest changes of jobs that wait are looked for so often while nothing else is to be done
@@ -80,7 +80,7 @@ class SchedulingLoop:
         self._backoff = Backoff(first_s=0.1, longest_s=30.0, jitter=jitter)
         self._tables = Tables()
         self._learned: Domain | None = None
-        """The empty cluster of which there is no more to learn."""
+        """The empty cluster with nothing left to learn."""
         self._advisor = Advisor()
         self._awake = asyncio.Event()
         self._turns: dict[JobKey, Turn] = {}
@@ -134,7 +134,7 @@ class SchedulingLoop:
                 await asyncio.sleep(max(COALESCE_S, rested_at - loop.time()))
 
     async def stop(self) -> None:
-        """Gives up what is being written; whoever comes next goes on from what was stored."""
+        """Gives up what is being written; the next process goes on from what was stored."""
         await self._reader.stop()
         for task in self._tasks:
             task.cancel()

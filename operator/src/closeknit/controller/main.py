@@ -49,7 +49,7 @@ async def _run(metrics_address: Address) -> None:
         api = await ends.enter_async_context(await HttpApi.connect(user_agent=user_agent))
         access: Access | None = None
         if not metrics_address.is_loopback:
-            # Connections of its own: whoever asks for metrics takes none from those that write Pods.
+            # Connections of its own: requests for metrics take none from those that write Pods.
             reviews = await HttpApi.connect(user_agent=user_agent, request_timeout_s=REVIEW_TIMEOUT_S)
             access = Access(await ends.enter_async_context(reviews))
         await shell.run(Process(api, metrics_address, access))

@@ -189,7 +189,7 @@ def totals(cluster: Cluster) -> Totals:
         if view.exclusion is not None:
             gpus["excluded"] += known
             continue
-        # Of what a device plugin counts nobody may be able to tell which GPUs somebody has, or which it would give.
+        # It may be unknown which of a device plugin's GPUs are held, or which it would give.
         unnamed = min(len(view.free), view.plugin.unnamed) if view.plugin else 0
         taken = len(view.usable) - len(view.free) + unnamed
         gpus["free"] += view.free_gpus

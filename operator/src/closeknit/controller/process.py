@@ -26,7 +26,7 @@ from closeknit.runtime.web import WebServer
 
 GAUGES_S = 5.0  # as often as anybody scrapes
 FRAGMENTATION_S = 30.0  # 17 to 27 ms on 5,000 nodes, of the thread that decides
-TOLD_S = 30.0  # what is told of the cluster as a whole: free GPUs change with each booking, and nobody decides by them
+TOLD_S = 30.0  # status of the cluster as a whole: free GPUs change with each booking, and no decision reads them
 EVENTS_PER_LOOK = 16  # of nodes: of a fleet whose agents all end at once most are told later, some every half minute
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Process:
     def __init__(
         self, api: Api, metrics_address: Address, access: Access | None, now: Callable[[], datetime] = utc_now
     ) -> None:
-        """`access` None: whoever reaches the address may read the metrics."""
+        """`access` None: everyone who reaches the address may read the metrics."""
         self.metrics = Metrics()
         self.sight = Sight(api, self.wake)
         self.metrics.watch(self.sight)
@@ -91,7 +91,7 @@ class Process:
             if is_ready and (cluster := self.sight.cluster) is not shown:
                 try:
                     free = await self._worker.run(partial(fragmentation, cluster, self.loop.tables))
-                except Exception:  # a number that nobody decides by must not end the operator
+                except Exception:  # a number that no decision reads must not end the operator
                     _log.exception("fragmentation was not measured")
                     self.metrics.broken_decisions.inc()
                 else:
@@ -109,7 +109,7 @@ class Process:
                 try:
                     news = await self._worker.run(partial(topology_news, cluster, self._now()))
                     silent = await self._worker.run(partial(silences, cluster))
-                except Exception:  # nobody decides by it
+                except Exception:  # no decision reads it
                     _log.exception("what is told of the cluster was not found")
                     self.metrics.broken_decisions.inc()
                 else:

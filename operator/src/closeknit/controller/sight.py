@@ -22,7 +22,7 @@ from closeknit.kube.errors import NotFound
 from closeknit.kube.reflector import Event, Reflector
 from closeknit.machine.graph import Machine
 
-KNOWN_MACHINES = 1024  # kinds of machines; more of them than any site has, and a bound for whoever invents some
+KNOWN_MACHINES = 1024  # kinds of machines; more of them than any site has, and a bound for invented ones
 # What is heard of the Pods and claims of a job that is being written changes nothing before all is written, but that
 # one may have ended and its node be free: that is looked at with whatever else comes, or so much later.
 UNHURRIED_S = 1.0
@@ -97,7 +97,7 @@ class Sight:
         return not (version.isdecimal() and last.isdecimal()) or int(last) >= int(version)
 
     def is_there(self, job: JobKey, name: str, uid: str) -> bool:
-        """Whether a Pod of this uid is there that nobody deletes."""
+        """Whether a Pod of this uid is there and not being deleted."""
         pod = self.reflectors[Stream.CHILD_PODS].objects.get(Key(job.namespace, name))
         return isinstance(pod, Pod) and pod.uid == uid and pod.deletion_timestamp is None
 

@@ -31,7 +31,7 @@ class Templates:
         return self._weights.keys()
 
     def kept(self, job: TrainingJob) -> TrainingJob:
-        """The job, without its templates where nobody needs them, or where there is no room for them."""
+        """The job, without its templates if they are not needed, or if there is no room for them."""
         self.forget(job.key)
         if not is_whole(job):
             return job

@@ -21,7 +21,7 @@ class OperatorVitals:
         self._loop = loop
 
     def faults(self) -> list[str]:
-        """Why the process should be started anew; empty while it is well. An API server that is down is no fault."""
+        """Why the process should be restarted; empty while it is well. An API server that is down is no fault."""
         found = [
             f"nothing heard of {source} for {reflector.last_activity_s:.0f} s"
             for source, reflector in self._sight.reflectors.items()

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Worker(Protocol):
-    """Whoever does heavy work."""
+    """Runs heavy work."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """What the work gives, or raises."""
@@ -41,7 +41,7 @@ class ThreadWorker:
                 if not future.cancelled():
                     settle(result)
 
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: no caller waits
                 loop.call_soon_threadsafe(tell)
 
         self._queue.put(act)
@@ -53,7 +53,7 @@ class ThreadWorker:
 
 
 class InlineWorker:
-    """Does it at once, for tests on a virtual clock and for whoever has no event loop to spare."""
+    """Does it at once, for tests on a virtual clock and for callers without an event loop."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """What the work gives, or raises."""

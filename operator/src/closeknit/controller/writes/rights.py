@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 async def may(api: Api, verb: str, resource: Resource, namespace: str, name: str = "") -> bool:
-    """Whether RBAC lets us do this with all of these there, or with the one of this name; True where nobody can tell.
+    """Whether RBAC lets us do this with all of these there, or with the one of this name; True if unknown.
     Raises no ApiError."""
     attributes = {"group": resource.group, "resource": resource.plural, "namespace": namespace, "verb": verb}
     if name:
