@@ -109,7 +109,7 @@ def _storage(gang: Gang, member: Member) -> tuple[Variable, ...]:
 
 
 def _threads(pod: Mapping[str, Any], container: Mapping[str, Any], member: Member) -> tuple[Variable, ...]:
-    """Without it torchrun sets one thread; without a CPU request nobody knows how many are ours."""
+    """Without it torchrun sets one thread; without a CPU request it is unknown how many are ours."""
     cores = member.cpus or cpus(pod, container)
     if cores is None or not member.rank_count:
         return ()

@@ -24,7 +24,7 @@ _RELAXED_ORDERING = "this machine's PCIe needs it for full speed, as its maker's
 
 def _verbs(_gang: Gang, member: Member) -> tuple[Variable, ...]:
     """With the net named, NCCL fails rather than falls back to sockets in silence."""
-    if member.has_functions:  # whose devices have names of their own, which nobody knows before the Pod runs
+    if member.has_functions:  # the names of their devices are unknown before the Pod runs
         return (Variable("NCCL_NET", "IB", Net.VERBS.value),)
     # A leading = makes the names exact: mlx5_1 alone would match mlx5_10, too.
     hcas = "=" + ",".join(member.nics)
@@ -35,7 +35,7 @@ def _verbs(_gang: Gang, member: Member) -> tuple[Variable, ...]:
 
 
 def _efa(_gang: Gang, _member: Member) -> tuple[Variable, ...]:
-    """AWS' plugin takes this name in all its versions, of which the newer ones have another for themselves."""
+    """AWS' plugin takes this name in all its versions, though newer ones have another for themselves."""
     return (
         Variable("NCCL_NET", "AWS Libfabric", Net.EFA.value),
         Variable("NCCL_SOCKET_IFNAME", _NO_WAY_OUT, "interfaces that lead to no other node are left out"),
@@ -99,7 +99,7 @@ def _azure(_gang: Gang, _member: Member) -> tuple[Variable, ...]:
 
 
 def _wants_words(gang: Gang) -> bool:
-    """Whether the user has NCCL tell what it does: a value that is filled in later tells nobody yet."""
+    """Whether the user has NCCL tell what it does: a value that is filled in later does not show it yet."""
     return (gang.users_environment(Role.WORKER).get("NCCL_DEBUG", {}).get("value") or "").upper() in ("INFO", "TRACE")
 
 
@@ -173,7 +173,7 @@ TABLE = (
         leaves=("NCCL_SOCKET_FAMILY",),
     ),
     VariableRule(
-        "the Pods are on their nodes' network",  # whose interfaces nobody has told
+        "the Pods are on their nodes' network",  # their interfaces are unknown
         lambda gang: gang.on_host_network,
         _ras_port,
         leaves=("NCCL_SOCKET_IFNAME",),

@@ -43,7 +43,7 @@ def promise(member: Member, pod: Mapping[str, Any]) -> str:
 
 
 def _lacks(member: Member, asked: Decimal) -> str | None:
-    """Why these CPUs are not the trainer's own and beside its GPUs; None where they are, and where nobody tells."""
+    """Why these CPUs are not the trainer's own and beside its GPUs; None where they are, or if unknown."""
     kubelet = member.kubelet
     if not kubelet.may_give_cpus:
         return (

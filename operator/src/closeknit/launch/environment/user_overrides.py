@@ -126,7 +126,8 @@ def _of_variables(gang: Gang, users: Mapping[str, Mapping[str, Any]]) -> Iterato
 
 
 def _of_ranks(gang: Gang, users: Mapping[str, Mapping[str, Any]]) -> Iterator[HarmfulSetting]:
-    """What Kubernetes fills in later, as by $(NAME), may well be what it should, and is nobody's business."""
+    """Harmful values of names by which ranks find each other. Values that Kubernetes fills in later, as by $(NAME), may
+    be right and are not judged."""
     own = {
         name: users[name].get("value") or "" for name in _RESERVED & users.keys() if not users[name].get("valueFrom")
     }

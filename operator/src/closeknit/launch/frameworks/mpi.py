@@ -35,7 +35,7 @@ _ONE_INTERFACE = (
 
 def _data(gang: Gang, member: Member) -> tuple[Variable, ...]:
     """By which interfaces MPI's own data goes, where it would try all that a Pod has. NICs that only the template knows
-    of, and functions, whose names nobody knows before the Pod runs, are not kept from UCX."""
+    of, and functions, whose names are unknown before the Pod runs, are not kept from UCX."""
     if not (gang.is_spread and gang.has_more_interfaces) or gang.on_host_network:
         return ()
     if gang.net is Net.VERBS and not member.has_functions:
@@ -68,7 +68,7 @@ def variables(gang: Gang, member: Member) -> tuple[Variable, ...]:
         # Horovod: it gives hosts and ranks 30 s each.
         Variable("HOROVOD_START_TIMEOUT", PATIENCE_S, "hosts that start at different speeds"),
         Variable("HOROVOD_GLOO_TIMEOUT_SECONDS", PATIENCE_S, "ranks that load their libraries at different speeds"),
-        *(() if gang.on_host_network else _INTERFACES),  # those of a node nobody has told
+        *(() if gang.on_host_network else _INTERFACES),  # a node's are unknown
         *_data(gang, member),
         Variable("CLOSEKNIT_WORLD_SIZE", str(gang.world_size), "for the launchers that want a number"),
     )

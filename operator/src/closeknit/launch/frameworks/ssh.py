@@ -109,7 +109,7 @@ def keys(gang: Gang) -> Manifest:
 
 
 def files(gang: Gang) -> Mapping[str, str]:
-    """Settings and scripts; none where nobody is to be reached."""
+    """Settings and scripts; none without hosts to reach."""
     if not is_used(gang):
         return {}
     return {
@@ -139,7 +139,7 @@ def containers(gang: Gang, member: Member, spec: Manifest) -> Manifest:
         {"name": SSH_VOLUME, "mountPath": SSH_PATH},
         {"name": KEYS_VOLUME, "mountPath": KEYS_PATH, "readOnly": True},
     ]
-    # Where OpenSSH looks by itself, whoever calls it with whatever arguments.
+    # Where OpenSSH looks by itself, for every caller and argument.
     config = {"name": FILES_VOLUME, "mountPath": "/etc/ssh/ssh_config", "subPath": "ssh_config", "readOnly": True}
     launched = {**trainer, "volumeMounts": [*trainer["volumeMounts"], *mounts, config]}
     if not is_first:

@@ -10,8 +10,8 @@ GROUP, VERSION = "resource.nvidia.com", "v1beta1"
 def compute_domain(gang: Gang) -> Manifest:
     """The ComputeDomain, named like the attempt's Service, which owns it.
 
-    NVIDIA's controller makes a claim template of it, of which Kubernetes makes each Pod a claim; until then the
-    scheduler holds the Pods back. numNodes 0: nobody waits for a number of nodes, each joins as its Pod comes.
+    NVIDIA's controller makes a claim template of it, from which Kubernetes makes each Pod a claim; until then the
+    scheduler holds the Pods back. numNodes 0: each node joins as its Pod comes, without waiting for others.
     """
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
