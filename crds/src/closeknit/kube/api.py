@@ -127,7 +127,7 @@ class Api(Protocol):
     async def make(
         self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
     ) -> Head:
-        """`create` for whoever knows what is in the object, and reads of the answer no more than its head."""
+        """`create` for a caller that knows the object's content, and reads only the head of the answer."""
         ...
 
     async def json_patch(

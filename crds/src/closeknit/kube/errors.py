@@ -89,7 +89,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """Whoever asks may not do this, or admission refuses it."""
+    """The caller may not do this, or admission refuses it."""
 
 
 class TooLarge(ApiError):

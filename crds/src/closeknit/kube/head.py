@@ -8,7 +8,7 @@ from closeknit.kube.pieces import members
 
 
 class NoHead(Exception):  # noqa: N818 -- a fact about an object, and no error of ours
-    """Nobody can tell which object a document is; `str()` says why."""
+    """It is unknown which object a document is; `str()` says why."""
 
 
 class Head(msgspec.Struct):

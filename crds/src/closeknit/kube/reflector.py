@@ -13,7 +13,7 @@ The contract, in the order of what goes wrong:
     a list older than what was      not taken: some API server lags behind
     seen already
     an object cannot be decoded     it is quarantined: reported, and absent until it can be
-    nobody can tell which object    the same, as one object without a name; and the list that follows the watch shows
+    it is unknown which object      the same, as one object without a name; and the list that follows the watch shows
                                     what has become of it
 """
 
@@ -128,7 +128,7 @@ class Reflector(Generic[T]):
         return asyncio.get_running_loop().time() - self._last_activity
 
     def put(self, key: Key, value: T) -> None:
-        """Keeps another part of an object that is there, and has not changed: nobody is told."""
+        """Keeps another part of an object that is there, and has not changed: no change is reported."""
         if key in self._objects:
             self._objects[key] = value
 
@@ -278,7 +278,7 @@ class Reflector(Generic[T]):
         return key
 
     def _head(self, document: bytes, *, is_bookmark: bool = False) -> Head | None:
-        """Which object this is; None where nobody can tell."""
+        """Which object this is; None if unknown."""
         try:
             head = head_of(document)
         except NoHead as error:

@@ -49,7 +49,7 @@ class MachineGpu:
     mig_devices: tuple[MachineMig, ...] = ()
     """Those that it is cut into, by uuid; none where it is not in MIG mode."""
     c2c_gb_s: float | None = None
-    """NVLink-C2C to its CPU, all links; None where it has none, or nobody knows."""
+    """NVLink-C2C to its CPU, all links; None where it has none, or if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

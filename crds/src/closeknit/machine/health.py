@@ -20,7 +20,7 @@ def working_machine(spec: NodeTopologySpec, status: NodeTopologyStatus) -> Machi
 
 
 def unusable_gpus(status: NodeTopologyStatus) -> dict[int, list[str]]:
-    """The GPUs that are out of use: NVML index, ascending, to the reasons given, of which there may be none."""
+    """The GPUs that are out of use: NVML index, ascending, to the reasons given, if any."""
     gpus = sorted(status.gpus, key=lambda gpu: gpu.index)
     return {gpu.index: gpu.reasons for gpu in gpus if _is_out_of_use(gpu.state)}
 

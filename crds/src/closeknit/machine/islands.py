@@ -9,7 +9,7 @@ def islands(machine: Machine, positions: Iterable[int]) -> tuple[tuple[int, ...]
     """The connected components over NVLink of these positions, each ascending, in order of their first.
 
     Only GPUs among `positions` carry traffic: NCCL never routes through a GPU that the job does not have. Behind
-    switches all are one island, but for GPUs without an active link, each of which is alone.
+    switches all are one island, but each GPU without an active link is alone.
     """
     left = sorted(set(positions))
     found: list[tuple[int, ...]] = []

@@ -16,12 +16,12 @@ class Product:
     generation: int
     compute_capability: str
     link_bandwidth_gb_s: float | None = None
-    """Per direction, as `nvidia-smi nvlink -s` prints it on real ones; None where nobody has seen that."""
+    """Per direction, as `nvidia-smi nvlink -s` prints it on real ones; None if never seen."""
     switches_above: int | None = None
     """More than so many of them in one machine are always joined by NVSwitches: boards without have no more; None where
     no such number is known."""
     bridge: int | None = None
-    """Links of one NVLink bridge, of which such a board has one or more; None where it has none: it is soldered."""
+    """Links of one of such a board's NVLink bridges; None where it has none: it is soldered."""
     is_wired_whole: bool = True
     """Whether every machine wires all links that it does not leave to bridges."""
 

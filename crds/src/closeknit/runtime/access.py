@@ -21,7 +21,7 @@ BAD_S = 10.0  # who gets the right, or whose token is renewed, does not wait lon
 FAMILIAR_S = 3600.0  # a token that was good so recently does not queue with strangers; kubelets renew theirs every hour
 REMEMBERED = 1024  # tokens; good and bad ones apart, so that no flood of bad ones drives a good one out
 STRANGER_PAUSE_S = 0.2
-STRANGERS_WAITING = 32  # whoever is last waits 6 s, less than the 10 s of a scraper
+STRANGERS_WAITING = 32  # the last one waits 6 s, less than the 10 s of a scraper
 
 OK, UNAUTHORIZED, FORBIDDEN, TOO_MANY, UNAVAILABLE = 200, 401, 403, 429, 503
 
@@ -39,9 +39,9 @@ class Access:
         self._next_stranger_at = float("-inf")
 
     async def status(self, authorization: str | None, path: str, address: str) -> int:
-        """200 if the bearer of this Authorization header may get the path; else 401 or 403, 503 if nobody can tell.
+        """200 if the bearer of this Authorization header may get the path; else 401 or 403, 503 if unknown.
 
-        429 where too many ask for tokens that nobody knows, this address among them.
+        429 where too many ask with unknown tokens, this address among them.
         """
         scheme, _, rest = (authorization or "").partition(" ")
         token = rest.strip()

@@ -52,7 +52,7 @@ Handler = Callable[[HttpRequest], Awaitable[Reply]]
 
 
 class Exchange(asyncio.Protocol):
-    """Answers the first GET as soon as its headers are there; nobody wants a body, nor a second request."""
+    """Answers the first GET as soon as its headers are there, without its body, and no second request."""
 
     def __init__(self, routes: Mapping[str, Handler]) -> None:
         self._routes = routes
@@ -84,7 +84,7 @@ class Exchange(asyncio.Protocol):
             self._refuse(HTTPStatus.BAD_REQUEST)
 
     def connection_lost(self, _: Exception | None) -> None:
-        """See asyncio: nobody is there any more."""
+        """See asyncio: the client is gone."""
         if self._task is not None:
             self._task.cancel()
 

@@ -19,7 +19,7 @@ class Vitals(Protocol):
     """What a process knows of its own well-being; asked on every request, so both answers must be quick."""
 
     def faults(self) -> list[str]:
-        """Why the process should be started anew; empty while it is well."""
+        """Why the process should be restarted; empty while it is well."""
         ...
 
     def gaps(self) -> list[str]:

@@ -27,7 +27,7 @@ class HttpResponse(NamedTuple):
 
 
 class LargeAnswer(Exception):  # noqa: N818 -- a fact about an answer, and no error of the server's
-    """The answer has more bytes than whoever asked takes; the rest of it is not read."""
+    """The answer has more bytes than the caller takes; the rest of it is not read."""
 
 
 class Connections:
@@ -137,7 +137,7 @@ class _Connection(asyncio.Protocol):
         return await self._waiting
 
     def drop(self) -> None:
-        """Closes it at once: a farewell by TLS would have to be waited for, and nobody may be there."""
+        """Closes it at once: a farewell by TLS would have to be waited for, and the peer may be gone."""
         self._is_kept = False
         if self._transport is not None:
             self._transport.abort()
@@ -159,7 +159,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """asyncio's: some of an answer."""
-        if self._waiting is None:  # nobody has asked: whatever it is, it would be taken for the next answer
+        if self._waiting is None:  # no request is open: it would be taken for the next answer
             self.drop()
             return
         if not self._has_head:

@@ -106,7 +106,7 @@ class Requests:
         return self._session
 
     async def _said(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """All headers of a request. Raises Unavailable where nobody tells who asks."""
+        """All headers of a request. Raises Unavailable without a login."""
         try:
             if self._is_unauthorized:
                 self._is_unauthorized = False

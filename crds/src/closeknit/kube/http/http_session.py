@@ -104,7 +104,7 @@ async def whole(response: aiohttp.ClientResponse, most_bytes: int | None = None)
 
 
 def _hang_up(response: aiohttp.ClientResponse) -> None:
-    """Ends a stream at once: a farewell by TLS would have to be waited for, and nobody may be there."""
+    """Ends a stream at once: a farewell by TLS would have to be waited for, and the peer may be gone."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # only the last is decoded. What comes after a silence is read at once, and what follows soon: streams must not tell of
 # one moment at different times. Only where no silence as long as a rest follows on it the next one is twice as long.
 FIRST_REST_S, LONGEST_REST_S = 0.05, 0.1
-LITTLE_BYTES = 2**17  # twenty events of Pods; whoever has more to read loses no time
+LITTLE_BYTES = 2**17  # twenty events of Pods; a longer read loses no time
 
 
 async def line_batches(response: "aiohttp.ClientResponse") -> AsyncGenerator[list[bytes], None]:

@@ -27,7 +27,7 @@ class Login(Protocol):
         ...
 
     async def renew(self) -> None:
-        """Reads it anew from where it came, since it was refused. Raises LoginError and OSError."""
+        """Reads it again from its source, since it was refused. Raises LoginError and OSError."""
         ...
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class PodLogin:
             raise LoginError(f"{mount / 'ca.crt'} is no certificate: {error}") from error
 
     async def authorization(self) -> str | None:
-        """The token, read anew once a minute."""
+        """The token, read again once a minute."""
         now = asyncio.get_running_loop().time()
         if self._read_at is None or now - self._read_at >= TOKEN_S:
             self._token, self._read_at = self._read(), now
