@@ -178,7 +178,7 @@ async def _serve(stack: AsyncExitStack, address: Address, member: AgentSpec, age
 
     access = None
     if not address.is_loopback:
-        # Connections of its own: whoever asks for metrics takes none from what is published.
+        # Connections of its own: requests for metrics take none from publishing.
         reviews = await HttpApi.connect(
             user_agent=user_agent, kubeconfig=member.kubeconfig, request_timeout_s=REVIEW_TIMEOUT_S
         )

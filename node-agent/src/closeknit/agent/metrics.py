@@ -14,7 +14,7 @@ LABELS = ("gpu", "uuid")  # the NVML index; the uuid is empty where NVML does no
 
 
 class GpuMetrics:
-    """A registry that is filled anew when somebody looks."""
+    """A registry that is filled at each scrape."""
 
     def __init__(self, source: Source) -> None:
         self.registry = CollectorRegistry()

@@ -35,8 +35,8 @@ _BACKOFF = Backoff(first_s=1.0, longest_s=60.0)
 # The first questions of agents that start together are spread over this: a new chart starts a tenth of all at once.
 # It leaves a lone one 3 s for all the rest of its first publication.
 START_SPREAD_S = 2.0
-# What nobody changed is compared with the API server once in one to two minutes, by chance anew each time: of 40,000
-# agents come 450 requests a second, however they started. An object that was deleted by hand comes back within that.
+# Unchanged objects are compared with the API server every one to two minutes, with jitter: 450 requests a second for
+# 40,000 agents, however they started. An object that was deleted by hand comes back within that.
 LOOK_S = 60.0
 
 
@@ -80,7 +80,7 @@ class Agent:
         failures = 0
         complaint = ""
         published: Discovery | None = None
-        look_at = 0.0  # on the loop's clock, which nobody sets
+        look_at = 0.0  # on the loop's monotonic clock
         is_news = True  # what the first round found to do, and what each later one wrote
         loop = asyncio.get_running_loop()
         await asyncio.sleep(START_SPREAD_S * self._chance())
@@ -113,7 +113,7 @@ class Agent:
             await asyncio.sleep(wait_s)
 
     def faults(self) -> list[str]:
-        """Why the process should be started anew: a reading that does not end, which each of its deadlines forbids."""
+        """Why the process should be restarted: a reading that does not end, which each of its deadlines forbids."""
         silence_s = monotonic() - self._heard_at
         return [f"no reading has begun for {silence_s:.0f} s"] if silence_s > LONGEST_READING_S else []
 

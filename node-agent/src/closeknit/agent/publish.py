@@ -89,10 +89,10 @@ class Publisher:
         self._labels = {key: labels[key] for key in sorted(_owned_labels(node)) if key in labels}
 
     def _is_ours(self, topology: JsonObject) -> bool:
-        """Whether its owner is our Node; False for one that nobody owns. Raises NotYet for another's."""
+        """Whether its owner is our Node; False for one without an owner. Raises NotYet for another's."""
         owners = [owner.get("uid") for owner in topology["metadata"].get("ownerReferences", [])]
         if owners and owners != [self._uid]:
-            # Of a Node that was made anew under its name, the old one's object is collected.
+            # If a Node was recreated under its name, the old one's object is collected.
             self._uid = ""  # ours may be the old one
             raise NotYet(f"the NodeTopology {self._node} belongs to another Node of that name, and is going away")
         return bool(owners)

@@ -33,7 +33,7 @@ def publication(
 ) -> Publication:
     """What to publish of a discovery, given the status and the spec that are there.
 
-    Where no GPU could be read, the spec that is there stays: condition Ready says that nobody vouches for it. A
+    Where no GPU could be read, the spec that is there stays: condition Ready says that it is unconfirmed. A
     condition keeps the time of its last transition as long as its status stays. `generation` is that of the
     NodeTopology; it and `spec` are absent before it exists.
     """
@@ -63,7 +63,7 @@ def publication(
 
 
 def _with_paths(held: Sequence[Allocation], before: Sequence[Allocation]) -> list[Allocation]:
-    """These allocations with the ways that were seen before, too: an agent that starts anew has seen none of them."""
+    """These allocations with the ways that were seen before, too: a restarted agent has seen none of them."""
     seen = {traffic_paths.key(each): set(each.paths) for each in before}
     return [
         each.model_copy(update={"paths": [path for path in TrafficPath if path in known | {*each.paths}]})

@@ -74,7 +74,7 @@ def discover(
 ) -> Discovery:
     """The machine that these readings describe; every list of its spec is in the order of `gpus`, by NVML index.
 
-    `course`: what has happened to its GPUs until now. `held`: uuids of GPUs that Pods hold; None where nobody knows.
+    `course`: what has happened to its GPUs until now. `held`: uuids of GPUs that Pods hold; None if unknown.
     """
     located = _located(readings)
     gpus = [gpu for gpu, _ in located]

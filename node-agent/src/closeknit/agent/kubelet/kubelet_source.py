@@ -18,7 +18,7 @@ from closeknit.kube.errors import ApiError
 
 _log = logging.getLogger(__name__)
 
-# An answer counts this long where the next questions fail, so that a kubelet that starts anew, or is asked too often by
+# An answer counts this long where the next questions fail, so that a kubelet that restarts, or is asked too often by
 # somebody else for a moment, makes no writes. Two questions fit into it.
 ANSWER_COUNTS_S = 10.0
 
@@ -27,7 +27,7 @@ class Lister(Protocol):
     """PodResources, or what stands for it in a test."""
 
     async def list(self) -> Sequence[Grant] | Unanswered:
-        """The containers of all active Pods, or why nobody knows."""
+        """The containers of all active Pods, or why they are unknown."""
         ...
 
 

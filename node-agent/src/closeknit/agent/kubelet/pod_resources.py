@@ -32,7 +32,7 @@ class PodResources:
         self._channel: Channel | None = None
 
     async def list(self) -> Sequence[Grant] | Unanswered:
-        """The containers of all active Pods, or why nobody knows; never raises for what the kubelet does."""
+        """The containers of all active Pods, or why they are unknown; never raises for what the kubelet does."""
         answer = await self._answered()
         if isinstance(answer, Unanswered):
             self.close()

@@ -32,7 +32,7 @@ class NoAnswer(Exception):  # noqa: N818 -- it is no error of ours
 
 
 class Door:
-    """Starts the process when it is asked, and anew after it was given up. One question at a time, from any thread."""
+    """Starts the process on demand, and again after it was given up. One question at a time, from any thread."""
 
     def __init__(self, command: Sequence[str] = WORKER) -> None:
         self._command = command

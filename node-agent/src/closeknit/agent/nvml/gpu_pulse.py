@@ -14,7 +14,7 @@ from closeknit.agent.nvml.nvml_questions import ABSENT, Pulse
 
 BLACKWELL = (10, 0)
 RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION; the binding has it from 12.570 on
-# Of each link: how often it had to be trained anew. Blackwell has no such counter but one of the times when it failed.
+# Of each link: how often it had to be retrained. Blackwell has no such counter but one of the times when it failed.
 HOPPER_LINK_ERRORS, BLACKWELL_LINK_ERRORS = 162, 214
 OLD_LINK_ERRORS = 59  # NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, of all links
 UNCORRECTED, VOLATILE = 1, 0  # nvmlMemoryErrorType_t, nvmlEccCounterType_t: since the driver was loaded

@@ -23,7 +23,7 @@ class Identity:
 
 
 def is_due(last: Identity, survey: Survey, pulses: Mapping[int, Pulse], age_s: float) -> bool:
-    """Whether the GPUs are to be read anew: they are old, others than they were, or were read in part only."""
+    """Whether the GPUs are to be read again: they are old, others than they were, or were read in part only."""
     if survey != last.survey or age_s >= OLDEST_S:
         return True
     if any(pulses[gpu.index].uuid not in (None, gpu.uuid) for gpu in last.gpus):
@@ -63,7 +63,7 @@ def _beating(link: LinkReading, state: int | None) -> LinkReading:
 
 
 def has_failed(read: GpuReading | PairReading | Survey) -> bool:
-    """Whether NVML refused anything of which it does not say that this GPU or driver has no such thing."""
+    """Whether NVML refused anything without saying that this GPU or driver lacks it."""
     links = read.links if isinstance(read, GpuReading) else ()
     errors = (*read.errors.values(), *(error for link in links for error in link.errors.values()))
     return "handle" in read.errors or any(error not in (*ABSENT, *NOTHING_SAID) for error in errors)

@@ -28,7 +28,7 @@ from closeknit.agent.nvml.nvml_questions import (
 
 
 class NvmlSession:
-    """Opened by the first survey, and anew by the next one after the driver has failed. One thread at a time."""
+    """Opened by the first survey, and again by the next one after the driver has failed. One thread at a time."""
 
     def __init__(self) -> None:
         self._is_open = False

@@ -16,8 +16,8 @@ from closeknit.runtime.trimmed import give_back
 
 
 def main() -> None:
-    """Answers until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever asks ends first
+    """Answers until the pipe of questions ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the agent ends first
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a driver's library prints is no answer
     give_back()

@@ -41,7 +41,7 @@ SILENT_S = (60.0, 600.0)
 # GPUs that fall silent in one reading until the driver hangs rather than its GPUs; a reading that waits for each of
 # them in turn would take minutes.
 MAX_SILENCES = 2
-CLOSED = {"driver", "gpus"}  # errors of a survey after which there is nobody to be asked
+CLOSED = {"driver", "gpus"}  # errors of a survey after which no driver answers
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class HardwareSource:
         self._has_retried = False  # whether one that was silent was asked again in this reading
 
     def read(self) -> Readings:
-        """The machine as it is now; what cannot be read is part of it. A driver that failed is opened anew."""
+        """The machine as it is now; what cannot be read is part of it. A driver that failed is reopened."""
         around = self._surroundings()
         self._fallen_silent, self._has_retried = 0, False
         try:
@@ -244,7 +244,7 @@ class HardwareSource:
         return self._twice(question, answer) if is_half_read else answer
 
     def _asked(self, index: int, question: DriverQuestion[T]) -> T | str:
-        """What a GPU answers, or why it does not. Raises _Closed where nobody answers any more."""
+        """What a GPU answers, or why it does not. Raises _Closed where the driver no longer answers."""
         silence = self._silences.get(index)
         if silence is not None:
             if self._has_retried or monotonic() < silence.until:

@@ -27,7 +27,7 @@ def pci_devices(root: Path, errors: dict[str, str]) -> tuple[PciReading, ...]:
         reading = _device(name, entry)
         if reading is not None:
             found.append(reading)
-        elif entry.errors and len(errors) < MAX_ERRORS:  # it may be one of ours: nobody said that it is not
+        elif entry.errors and len(errors) < MAX_ERRORS:  # it may be one of ours: its class is unknown
             errors[f"pci/{name}"] = next(iter(entry.errors.values()))
     return tuple(found)
 

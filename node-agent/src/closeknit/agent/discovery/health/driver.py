@@ -59,7 +59,7 @@ FAILURES["InsufficientResources"] = FAILURES["Memory"]
 
 
 def load(readings: Readings) -> str | None:
-    """Which load of the driver, of which start of the machine, answers; None where either is not known."""
+    """The load of the driver, and the start of the machine, that answer; None where either is unknown."""
     kernel = readings.kernel
     known = kernel.boot_id is not None and kernel.nvidia_load is not None
     return f"{kernel.boot_id}.{kernel.nvidia_load}"[:MAX_LOAD_LENGTH] if known else None

@@ -24,7 +24,7 @@ Ailment = tuple[Health, str]
 def ailing_gpus(readings: Readings, switched: bool, course: History, held: Set[str] | None = None) -> list[GpuStatus]:
     """The GPUs that are not healthy, with reasons; also those that could not be located.
 
-    `held`: uuids that the kubelet gave to Pods; None where nobody could ask it.
+    `held`: uuids that the kubelet gave to Pods; None where it did not answer.
     """
     found = []
     for gpu in sorted(readings.gpus, key=lambda gpu: gpu.index):

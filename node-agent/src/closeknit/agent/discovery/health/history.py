@@ -1,7 +1,7 @@
 """What has happened to the GPUs of a machine, over many readings: XIDs, and what lasts or comes too often. Pure.
 
-A course is folded from one reading after the other: NVML tells an XID once, and nobody but its listener remembers it.
-So an agent that starts anew takes up the XIDs that the one before it has published.
+A course is folded from one reading after the other: NVML tells an XID once, and only its listener remembers it.
+So a restarted agent takes up the XIDs that the one before it has published.
 """
 
 from collections.abc import Mapping, Set
@@ -46,7 +46,7 @@ class GpuHistory:
 
     @property
     def has_link_errors(self) -> bool:
-        """Whether more links were trained anew than is normal."""
+        """Whether more links were retrained than is normal."""
         return bool(self.link_errors) and self.link_errors[-1][1] - self.link_errors[0][1] > MAX_LINK_ERRORS
 
 
@@ -85,7 +85,7 @@ def recalled(course: History, spec: NodeTopologySpec, status: NodeTopologyStatus
 def followed(course: History, readings: Readings, now_s: float) -> History:
     """The course after one more reading.
 
-    XIDs stay until the driver is loaded anew, by a restart of the machine too, until another driver answers, or until
+    XIDs stay until the driver is reloaded, by a restart of the machine too, until another driver answers, or until
     the driver, which wanted the GPU to be reset, no longer does.
     """
     driver_version, load = readings.driver_version, driver.load(readings)
@@ -93,7 +93,7 @@ def followed(course: History, readings: Readings, now_s: float) -> History:
         course = History()
     gpus = dict(course.gpus)
     for event in readings.xids:
-        struck = [event.uuid] if event.uuid is not None else [gpu.uuid for gpu in readings.gpus]  # which, nobody knows
+        struck = [event.uuid] if event.uuid is not None else [gpu.uuid for gpu in readings.gpus]  # it is unknown which
         for uuid in struck:
             if uuid is not None and event.xid not in APPLICATION_XIDS:
                 before = gpus.get(uuid, GpuHistory())
@@ -112,7 +112,7 @@ def is_foreign(gpu: GpuReading, held: Set[str] | None) -> bool | None:
     """Whether programs compute on a GPU that no Pod holds; None where that cannot be told: by a list of processes that
     could not be read, nor of a GPU with a MIG device that has no known uuid and may be the one that is held.
 
-    `held`: uuids of GPUs and MIG devices that the kubelet gave away; None where nobody could ask it.
+    `held`: uuids of GPUs and MIG devices that the kubelet gave away; None where it did not answer.
     """
     if held is None or gpu.uuid is None or gpu.health is None or gpu.health.pids is None:
         return None

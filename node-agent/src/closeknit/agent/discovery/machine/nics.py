@@ -107,7 +107,7 @@ def _shares_a_wire(device: RdmaReading, cards: Collection[str]) -> bool:
     """Whether this is a function of a card that has an RDMA device of its own.
 
     Of the card, and not of the function: the device of a bond is at the first function, and stands for the second, too.
-    A dump of an earlier agent tells of a virtual function, and not of which.
+    A dump of an earlier agent tells that it is a virtual function, but not which.
     """
     if device.physical_address is None:
         return device.is_virtual_function

@@ -53,7 +53,7 @@ def nvlink(
     """The NVLinks that this machine has between these GPUs, in their order, and which of them are down.
 
     `linksPerGPU` (into switches) and `pairs` (direct) count the links that are down, too, where it is known where they
-    lead: placement subtracts them. `lost`: indexes of GPUs that do not answer, of which there may be more than `gpus`.
+    lead: placement subtracts them. `lost`: indexes of GPUs that do not answer, maybe more than `gpus`.
     `has_switches`: something else than a link that is up says that there are NVSwitches.
     """
     ends = _Ends(gpus, devices)
@@ -97,7 +97,7 @@ def link_bandwidth_gb_s(gpu: GpuReading) -> float | None:
 
 
 def fabric_ready(gpu: GpuReading, pairs: Iterable[PairReading]) -> bool | None:
-    """Whether a GPU with links into switches can use them; None where nobody can say.
+    """Whether a GPU with links into switches can use them; None if unknown.
 
     Hopper and later say it themselves. An A100 without a fabric manager is seen by having no NVLink peer at all.
     """
@@ -136,7 +136,7 @@ class _Ends:
         if link.state in DOWN_STATES and remote is None and not link.was_up:
             return LinkEnd.UNKNOWN
         if link.remote_bus_id is None and link.errors.get("remote_bus_id", "NotText") != "NotText":
-            return LinkEnd.UNKNOWN  # nobody said where it leads, which is not the same as a hidden switch
+            return LinkEnd.UNKNOWN  # its remote end is unknown, which is not the same as a hidden switch
         if remote is None:  # virtual machines and NVL72 trays hide their switches
             return LinkEnd.SWITCH
         if remote in self._positions:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ByteCounters:
-    """What has moved until now, in bytes; what nobody could ask is absent.
+    """What has moved until now, in bytes; unreadable counters are absent.
 
-    A counter that is lower than before began anew.
+    A counter that is lower than before was reset.
     """
 
     nvlink: Mapping[str, int] = field(default_factory=dict)

@@ -32,7 +32,7 @@ def remembered(last: Readings | None, new: Readings) -> Readings:
     """`new`, with what failed in it as `last` has it, which may itself be remembered.
 
     Nothing of NVML is remembered over a change of the driver, nor of a GPU over one of its MIG mode, which resets it. A
-    GPU is known by its uuid, without one by its PCI address, and without either by its index, if nobody else claims it.
+    GPU is known by its uuid, without one by its PCI address, and without either by its index, unless another has it.
     """
     if last is None:
         return new

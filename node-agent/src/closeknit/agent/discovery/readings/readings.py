@@ -54,7 +54,7 @@ class HealthReading(Reading, frozen=True):
     rows_failed: bool | None = None  # a memory row could not be replaced
     uncorrected_ecc: int | None = None  # since the driver was loaded
     clocks_event_reasons: int | None = None  # bits of nvmlClocksEventReasons
-    link_errors: int | None = None  # times that any NVLink had to be trained anew; its failures from Blackwell on
+    link_errors: int | None = None  # times that any NVLink had to be retrained; its failures from Blackwell on
     pids: tuple[int, ...] | None = None  # that compute on it, of the host; None where the host's cannot be seen
     errors: dict[str, str] = {}
 
@@ -165,7 +165,7 @@ class KernelReading(Reading, frozen=True):
     """Files of the kernel, the firmware and drivers."""
 
     boot_id: str | None = None  # the kernel's, of this start of the machine
-    nvidia_load: int | None = None  # inode of /sys/module/nvidia, which the kernel gives anew with each load
+    nvidia_load: int | None = None  # inode of /sys/module/nvidia, new with each load
     nvidia_version: str | None = None  # first line of /proc/driver/nvidia/version
     nvidia_fs_version: str | None = None
     has_peer_memory: bool | None = None  # nvidia_peermem, or its predecessor

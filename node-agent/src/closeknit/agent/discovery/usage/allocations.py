@@ -83,7 +83,7 @@ def gpu_claims(grants: Sequence[Grant]) -> frozenset[DraDevice]:
 def allocations(answer: Sequence[Grant] | Unanswered, uuids: Mapping[DraDevice, str]) -> Allocations:
     """Who holds which GPUs, in the order of namespace, Pod and container, uuids sorted; not who holds none.
 
-    All or nothing: whoever reads a list takes what is not in it for free.
+    All or nothing: a reader of the list takes what is not in it as free.
     """
     if isinstance(answer, Unanswered):
         return _unknown(answer.reason, answer.message)
@@ -131,7 +131,7 @@ def allocations(answer: Sequence[Grant] | Unanswered, uuids: Mapping[DraDevice, 
 
 
 def held_lately(before: Allocations | None, now: Allocations) -> frozenset[str] | None:
-    """The devices that containers hold, or held one answer ago; None where nobody knows who holds which now.
+    """The devices that containers hold, or held one answer ago; None where the holders are unknown now.
 
     A container that ends between a reading of the GPUs and the kubelet's answer is in no other list than the last.
     """
