@@ -1,4 +1,4 @@
-"""What one node's agent reports: the machine graph of its NodeTopology, and what runs or fails on it.
+"""One node's report by its agent: the machine graph of its NodeTopology, and what runs or fails on it.
 
 A NodeTopology as pydantic models weighs ten times its graph, so the graph is made where the object is decoded and the
 models are let go.
@@ -28,7 +28,7 @@ SAID = 512  # characters of what an agent says of its node: a refusal has words 
 
 @dataclass(frozen=True, slots=True)
 class ReportedAllocation:
-    """Devices that the kubelet gave to one container."""
+    """The kubelet's devices of one container."""
 
     namespace: str
     pod: str
@@ -36,7 +36,7 @@ class ReportedAllocation:
     devices: tuple[str, ...]
     """UUIDs of GPUs and MIG devices."""
     paths: tuple[TrafficPath, ...] = ()
-    """Ways that its data has moved. With Socket among them all ways are counted, and those that are missing silent."""
+    """Paths of its data. With Socket among them all paths are counted, and missing ones are silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,17 @@ class AgentReport:
     generation: int
     machine: Machine | None
     invalid: str | None
-    """What is wrong with the object, with the field's name."""
+    """The object's fault, with the field's name."""
     unhealthy: Mapping[int, str]
-    """NVML indexes of unhealthy GPUs, with the reasons as text: `XID79, FellOffBus`; empty text where none is given."""
+    """NVML indexes of unhealthy GPUs, with the reasons as text: `XID79, FellOffBus`; empty text without any."""
     not_ready: str | None
-    """Why the agent holds the node unfit, as a clause; None where it does not."""
+    """Why the agent calls the node unfit, as a clause; None if it does not."""
     heartbeat: datetime | None
-    """Last sign of life; None where the object has none."""
+    """Last heartbeat; None without one."""
     allocations: tuple[ReportedAllocation, ...] | None
     """None where the kubelet was not asked, or did not answer."""
     memlock_bytes: int | None = None
-    """Memory that containers may lock, -1 where that is unlimited; None where it is not told."""
+    """Memory that containers may lock, -1 for unlimited; None if unknown."""
     kubelet: KubeletPolicies = UNTOLD
     hides_levels: bool = False
     """Whether its levels of PCIe are of low confidence."""
@@ -108,7 +108,7 @@ def report(topology: NodeTopology) -> AgentReport:
 
 
 def settled(new: AgentReport, old: AgentReport | None) -> AgentReport:
-    """`new`, holding the very parts of `old` that are equal, so that what was computed from them stays known."""
+    """`new`, with the equal parts of `old`, so that results computed from them stay known."""
     if old is None:
         return new
     return replace(
@@ -120,7 +120,7 @@ def settled(new: AgentReport, old: AgentReport | None) -> AgentReport:
 
 
 def moment(text: str | None) -> datetime | None:
-    """The instant in UTC that an RFC 3339 text stands for; None for no text, and for a malformed one."""
+    """The instant in UTC of an RFC 3339 text; None for no text, and for a malformed one."""
     if text is None:
         return None
     try:

@@ -1,5 +1,5 @@
-"""ResourceSlices and ResourceClaims of NVIDIA's DRA driver and of DRANET, in the few fields that are kept; and
-DeviceTaintRules, which others put on their devices."""
+"""Kept fields of ResourceSlices and ResourceClaims of NVIDIA's DRA driver and of DRANET, and of DeviceTaintRules, which
+others put on their devices."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -20,13 +20,13 @@ class Device(msgspec.Struct, frozen=True):
 
     name: str
     uuid: str | None
-    """UUID of the GPU; None where the driver does not tell."""
+    """UUID of the GPU; None if the driver does not give it."""
     whole: bool
     """A whole GPU; False for a MIG device, whose uuid is that of the GPU it is cut from."""
     unusable: Fault | None
     """Why no gang may be planned on it."""
     mig_uuid: str | None = None
-    """A MIG device's own; None for a whole GPU, and for a device that the driver makes once somebody claims it."""
+    """A MIG device's own; None for a whole GPU, and for a device that the driver makes once it is claimed."""
 
 
 class ResourceSlice(msgspec.Struct, frozen=True, dict=True):
@@ -37,13 +37,13 @@ class ResourceSlice(msgspec.Struct, frozen=True, dict=True):
     pool: str
     generation: int
     slice_count: int
-    """How many slices the pool has in this generation."""
+    """Number of slices of the pool in this generation."""
     devices: tuple[Device, ...]
 
     @cached_property
     def uuids(self) -> Mapping[str, str]:
-        """UUID of each device that the driver tells one of. Worked out once: every decision asks it of each claim of a
-        gang that starts."""
+        """UUID of each device with a known one. Computed once: every decision reads it for each claim of a starting
+        gang."""
         return {device.name: device.uuid for device in self.devices if device.uuid}
 
     @cached_property
@@ -53,7 +53,7 @@ class ResourceSlice(msgspec.Struct, frozen=True, dict=True):
 
 
 class ResourceClaim(msgspec.Struct, frozen=True):
-    """A claim that was given GPUs or NICs, or whose name a child of ours may want."""
+    """A claim with GPUs or NICs, or with a name that a child of ours may need."""
 
     namespace: str
     name: str
@@ -76,35 +76,35 @@ class ResourceClaim(msgspec.Struct, frozen=True):
 
     @property
     def is_shared(self) -> bool:
-        """Whether a Pod of another name may use it, too: a claim that a Pod uses stays as long as that Pod does."""
+        """Whether a Pod of another name may use it, too: a claim in use stays as long as its Pod."""
         return any(name != self.name for name in self.reserved_for)
 
     @property
     def job(self) -> JobKey | None:
-        """The TrainingJob that may want its name."""
+        """The TrainingJob that may need its name."""
         child = child_named(self.name)
         return JobKey(self.namespace, child.job) if child else None
 
     @property
     def attempt(self) -> int:
-        """The attempt that its name speaks of; 0 for a name of no child."""
+        """The attempt in its name; 0 for no child's name."""
         child = child_named(self.name)
         return child.attempt if child else 0
 
 
 class DeviceTaintRule(msgspec.Struct, frozen=True):
-    """A taint that somebody puts on devices which he does not own the slices of."""
+    """A taint on devices by someone other than the owner of their slices."""
 
     name: str
     driver: str | None
-    """Of these devices, like the others; None: of whatever driver."""
+    """Driver of these devices, like the other fields a selector; None: any."""
     pool: str | None
     device: str | None
     key: str
     effect: str
 
     def taints(self, driver: str, pool: str, device: str) -> bool:
-        """Whether a device bears it."""
+        """Whether it taints a device."""
         return self.driver in {None, driver} and self.pool in {None, pool} and self.device in {None, device}
 
 
@@ -199,7 +199,7 @@ class WireResourceClaim(WireStruct, frozen=True):
 
 
 def resource_slice(wire: WireResourceSlice) -> ResourceSlice | NicSlice | None:
-    """The slice that is kept; None for one that is of neither driver or not of one node."""
+    """The kept slice; None for another driver's, or one that is not of one node."""
     spec = wire.spec
     if spec.driver == NIC_DRA_DRIVER and spec.node_name:
         return NicSlice(
@@ -223,7 +223,7 @@ def resource_slice(wire: WireResourceSlice) -> ResourceSlice | NicSlice | None:
 
 
 def device_taint_rule(wire: WireDeviceTaintRule) -> DeviceTaintRule | None:
-    """The rule that is kept; None for one that keeps no claim from any device: without a selector it is of none.
+    """The kept rule; None for one that keeps no claim from any device: without a selector it selects none.
 
     Until Kubernetes 1.34 a rule could select by DeviceClass or CEL, too, which are the scheduler's to judge.
     """
@@ -237,8 +237,8 @@ def device_taint_rule(wire: WireDeviceTaintRule) -> DeviceTaintRule | None:
 
 
 def tainted(rules: Iterable[DeviceTaintRule], driver: str, pool: str, device: str) -> Fault | None:
-    """Why no gang may be planned on a device, by the first of these rules; None where none taints it. Claims of ours
-    tolerate no taint."""
+    """Why no gang may be planned on a device, by the first of these rules; None without one. Our claims tolerate no
+    taint."""
     for rule in rules:
         if rule.taints(driver, pool, device):
             return Fault(FaultKind.UNHEALTHY, f"a DeviceTaintRule taints its DRA device {rule.key}:{rule.effect}")
@@ -272,7 +272,7 @@ def _device(wire: _Device) -> Device:
 
 
 def _unusable(wire: _Device) -> Fault | None:
-    """Why no gang may be planned on a device: tainted, or one that several claims may share."""
+    """Why no gang may be planned on a device: tainted, or shareable by several claims."""
     for taint in sorted(wire.taints or (), key=lambda taint: taint.key):
         if taint.effect in _KEEP_AWAY:
             return Fault(FaultKind.UNHEALTHY, f"its DRA device is tainted {taint.key}:{taint.effect}")
@@ -284,7 +284,7 @@ def _unusable(wire: _Device) -> Fault | None:
 
 
 def resource_claim(wire: WireResourceClaim) -> ResourceClaim | None:
-    """The claim that is kept; None for one that holds neither GPU nor NIC and has no name that a child may want."""
+    """The kept claim; None for one without GPU, NIC and a name that a child may need."""
     metadata = wire.metadata
     status = wire.status or _ClaimStatus()
     owners = metadata.owners

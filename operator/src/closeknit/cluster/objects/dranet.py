@@ -1,4 +1,4 @@
-"""NICs of DRANET: what its ResourceSlices name, which DeviceClasses it can be asked by, and what of a node is held."""
+"""NICs of DRANET: those in its ResourceSlices, DeviceClasses to claim them by, and those in use on a node."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -23,7 +23,7 @@ class NicDevice(msgspec.Struct, frozen=True):
     pci_address: str
     """As the driver spells it: a claim must, too."""
     is_usable: bool
-    """Whether a claim can have it, and for itself: not tainted, and not one that several claims may share."""
+    """Whether a claim can have it for itself: not tainted, and not shareable by several claims."""
 
 
 class NicSlice(msgspec.Struct, frozen=True):
@@ -34,26 +34,26 @@ class NicSlice(msgspec.Struct, frozen=True):
     pool: str
     generation: int
     slice_count: int
-    """How many slices the pool has in this generation."""
+    """Number of slices of the pool in this generation."""
     devices: tuple[NicDevice, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NicPools:
-    """What a node's slices say of its NICs."""
+    """The NICs in a node's slices."""
 
     addresses: Mapping[str, str]
-    """PCI address as NodeTopology spells it -> as the driver does, of NICs that a claim can have: those of the newest
-    generation of complete pools, for from others the scheduler allocates nothing."""
+    """PCI address as in NodeTopology -> as the driver spells it, of claimable NICs: those of the newest generation of
+    complete pools, because the scheduler allocates nothing from others."""
     devices: Mapping[tuple[str, str], str]
-    """(pool, device) -> PCI address as NodeTopology spells it; older generations included, for claims outlive them."""
+    """(pool, device) -> PCI address as in NodeTopology; older generations included, because claims outlive them."""
 
 
 NO_NICS = NicPools({}, {})
 
 
 def nic_pools(slices: Iterable[NicSlice], is_tainted: Callable[[str, str], bool]) -> NicPools:
-    """What the slices of one node say; `is_tainted` tells by pool and device what others say of them."""
+    """The NICs in the slices of one node; `is_tainted` gives others' taints by pool and device."""
     by_pool: dict[str, list[NicSlice]] = {}
     for entry in sorted(slices, key=lambda entry: (entry.pool, entry.generation, entry.name)):
         by_pool.setdefault(entry.pool, []).append(entry)
@@ -99,24 +99,24 @@ class NicOffer:
     addresses: Mapping[int, str]
     """Row of the machine's nics -> PCI address as the driver spells it."""
     holders: Mapping[int, NicHolder]
-    """Who holds one of them, by row. A claim has a NIC for itself."""
+    """Holder of each held one, by row. A claim has a NIC for itself."""
 
     @property
     def resource(self) -> str:
-        """What stands for them where other NICs have their resource."""
+        """Its name in place of other NICs' resource."""
         return f"{CLAIMED_PREFIX}{self.device_class}"
 
     @property
     def free(self) -> int:
-        """How many a claim can have now."""
+        """Number of claimable ones now."""
         return len(self.addresses) - len(self.holders)
 
     def is_taken(self, row: int) -> bool:
-        """Whether no claim can have a NIC now."""
+        """Whether a NIC is unclaimable now."""
         return row not in self.addresses or row in self.holders
 
     def freed(self, gone: Collection[NicHolder]) -> "NicOffer":
-        """As if these held nothing."""
+        """The offer as if these held nothing."""
         holders = {row: holder for row, holder in self.holders.items() if holder not in gone}
         return NicOffer(self.device_class, self.addresses, holders)
 
@@ -128,8 +128,8 @@ def nic_offer(
     booked: Iterable[tuple[str, NicHolder]],
     claimed: Iterable[tuple[tuple[str, str], NicHolder]],
 ) -> NicOffer | None:
-    """What a node's claims can have; None where DRANET offers no RDMA NIC that the machine has, or no DeviceClass is
-    known to ask by. `booked` are (name:port of a NIC, job), `claimed` ((pool, device), claim)."""
+    """The claimable NICs of a node; None where DRANET offers no RDMA NIC of the machine, or no DeviceClass to claim by
+    is known. `booked` are (name:port of a NIC, job), `claimed` ((pool, device), claim)."""
     rows = {row: _plain(nic.pci_address) for row, nic in enumerate(machine.nics) if nic.pci_address}
     addresses = {row: pools.addresses[plain] for row, plain in rows.items() if plain in pools.addresses}
     if not addresses or device_class is None:

@@ -1,4 +1,4 @@
-"""Why a node or one of its GPUs is kept from Pods: taints and faults."""
+"""Taints and faults that keep Pods off a node or one of its GPUs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +16,7 @@ class Taint:
 
 
 class FaultKind(StrEnum):
-    """Why a GPU of a machine is not usable; each is a clause by itself."""
+    """Why a GPU of a machine is unusable; each is a clause by itself."""
 
     UNHEALTHY = "unhealthy"
     MIG = "MIG"
@@ -34,7 +34,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why one GPU is not usable. As text: `unhealthy: XID79`, `MIG`, `its pool … is incomplete (1 of 2)`."""
+    """The fault of an unusable GPU. As text: `unhealthy: XID79`, `MIG`, `its pool … is incomplete (1 of 2)`."""
 
     kind: FaultKind
     detail: str = ""
@@ -43,7 +43,7 @@ class Fault:
 
     @property
     def summary(self) -> str:
-        """The text by which faults of several GPUs are counted: of an unhealthy one without its reasons."""
+        """The text that groups faults of several GPUs: without an unhealthy GPU's reasons."""
         return str(self.kind) if self.kind is FaultKind.UNHEALTHY else str(self)
 
     def __str__(self) -> str:

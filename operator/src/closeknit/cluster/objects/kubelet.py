@@ -1,4 +1,4 @@
-"""What a node's kubelet promises of CPUs and memory, by the policies of its managers."""
+"""A node's kubelet's guarantees for CPUs and memory, by the policies of its managers."""
 
 from dataclasses import dataclass
 
@@ -20,23 +20,23 @@ class KubeletPolicies:
 
     @property
     def aligns(self) -> bool:
-        """Whether what it gives a Guaranteed Pod is from the same NUMA nodes, as far as it can be: devices of device
-        plugins, and the CPUs and memory that its managers give."""
+        """Whether a Guaranteed Pod gets everything from the same NUMA nodes, as far as possible: devices of device
+        plugins, and the CPUs and memory of its managers."""
         return self.topology_manager not in {None, NONE}
 
     @property
     def may_give_cpus(self) -> bool:
-        """Whether a Guaranteed Pod with whole CPUs has them for itself, for all that is told."""
+        """Whether a Guaranteed Pod with whole CPUs may get them for itself, as far as known."""
         return self.cpu_manager in {None, STATIC_CPUS}
 
     @property
     def pins_cpus(self) -> bool:
-        """Whether that is sure."""
+        """Whether that is certain."""
         return self.cpu_manager == STATIC_CPUS
 
     @property
     def pins_memory(self) -> bool:
-        """Whether the memory of a Guaranteed Pod is of chosen NUMA nodes."""
+        """Whether a Guaranteed Pod's memory is from chosen NUMA nodes."""
         return self.memory_manager == STATIC_MEMORY
 
 
@@ -44,5 +44,5 @@ UNTOLD = KubeletPolicies()
 
 
 def kubelet(told: Capabilities) -> KubeletPolicies:
-    """That of a NodeTopology."""
+    """The policies in a NodeTopology."""
     return KubeletPolicies(told.topology_manager_policy, told.cpu_manager_policy, told.memory_manager_policy)

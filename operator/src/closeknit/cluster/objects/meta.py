@@ -1,4 +1,4 @@
-"""What all foreign objects share: metadata, owners, conditions and quantities, in the few fields that are kept.
+"""Common parts of all foreign objects: metadata, owners, conditions and quantities, in the few kept fields.
 
 The structs of this package come out of msgspec: unknown fields are skipped, `null` reads as absent, and a shape that
 Kubernetes never prints raises msgspec.ValidationError, which the caller reports for that one object.
@@ -35,7 +35,7 @@ class Owner(WireStruct, frozen=True):
         return self.kind == TRAINING_JOB and self.api_version == API_VERSION
 
     def is_job(self, uid: str | None) -> bool:
-        """Whether the owner is the TrainingJob of this uid: the one rule by which a child is a job's own."""
+        """Whether the owner is the TrainingJob of this uid: the one rule for a job's own children."""
         return self.uid == uid and self.is_training_job
 
 
@@ -54,13 +54,13 @@ class Metadata(WireStruct, frozen=True):
 
     @property
     def our_labels(self) -> Mapping[str, str]:
-        """The labels by which a child is known."""
+        """The labels that identify a child."""
         ours = {key: self.labels[key] for key in CHILD_LABELS if key in self.labels} if self.labels else None
         return ours or _NO_LABELS
 
     @property
     def owners(self) -> tuple[Owner, ...]:
-        """Its owners; of more than anything has, the first."""
+        """Its owners, cut to a bound."""
         return tuple((self.owner_references or ())[:MOST_OWNERS])
 
 
@@ -78,5 +78,5 @@ Quantities = dict[str, str | int | float | None]
 
 
 def owner_of(owners: Sequence[Owner]) -> str:
-    """Who an object belongs to, for people."""
+    """An object's owner, for people."""
     return f"{owners[0].kind} {owners[0].name} (uid {owners[0].uid})" if owners else "nobody that it names"

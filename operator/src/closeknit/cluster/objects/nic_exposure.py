@@ -1,4 +1,4 @@
-"""How RDMA NICs come into Pods: what a node's resources say of it, and what a Pod asks for."""
+"""How RDMA NICs come into Pods: by a node's resources and a Pod's requests."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -21,7 +21,7 @@ _GKE_ADDRESSES = ".IP"  # resources of addresses, which GKE asks for itself
 
 
 class NicExposure(StrEnum):
-    """How the NICs of a node come into Pods; of several the first, for which such a node was set up."""
+    """How the NICs of a node come into Pods; the first of several, because such a node was set up for it."""
 
     DRANET = "DRANET"
     """A claim on each NIC, which then is the Pod's alone."""
@@ -36,14 +36,14 @@ class NicExposure(StrEnum):
 
     @property
     def transports(self) -> frozenset[Transport]:
-        """Transports of the NICs that a Pod gets by it."""
+        """Transports of such NICs in a Pod."""
         return frozenset({Transport.EFA}) if self is NicExposure.EFA else _VERBS
 
 
 def nic_exposure(resource: str) -> NicExposure | None:
-    """What NICs come by, where a Pod asks for this resource; None for one that brings none. A DeviceClass is that of
-    NICs: what templates ask for by the name of a DeviceClass is none of their needs. Which resources are of SR-IOV
-    functions the site has said where they bear Multus' prefix."""
+    """The way of NICs for this requested resource; None for one without NICs. A DeviceClass is one of NICs: template
+    requests by a DeviceClass' name are not among their needs. The site declares which resources are SR-IOV functions,
+    if they bear Multus' prefix."""
     if resource.startswith(CLAIMED_PREFIX):
         return NicExposure.DRANET
     if resource.startswith(FUNCTION_PREFIX):
@@ -69,12 +69,12 @@ def networks(allocatable: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def asks_for_nics(wanted: Needs) -> bool:
-    """Whether the template itself asks for NICs: then what it says holds, and nothing is added."""
+    """Whether the template itself asks for NICs: then it counts, and nothing is added."""
     return any(nic_exposure(name) is not None for name, _ in wanted)
 
 
 def is_claimed(resource: str) -> bool:
-    """Whether NICs that come by it are claimed one by one."""
+    """Whether claims bring such NICs, one by one."""
     return bool(resource) and nic_exposure(resource) is NicExposure.DRANET
 
 
@@ -87,7 +87,7 @@ def claims_itself(template: Mapping[str, Any]) -> bool:
 
 
 def asked(template: Mapping[str, Any]) -> Iterator[str]:
-    """Names of what its containers ask for; of what is no such thing nothing is said here."""
+    """Names of its containers' requests; entries of another shape are skipped."""
     for kind in ("containers", "initContainers"):
         for container in _list(template.get(kind)):
             resources = _object(_object(container).get("resources"))
@@ -104,18 +104,18 @@ def _object(value: object) -> dict[Any, Any]:
 
 
 def with_nics(wanted: Needs, resource: str, nics: int) -> Needs:
-    """The needs of a Pod that is given so many NICs by this resource, none where it is empty; functions of them, whose
-    resources the site declares, left out."""
+    """The needs of a Pod with so many NICs of this resource, none if empty; without functions, whose resources the site
+    declares."""
     if not resource or is_claimed(resource) or has_functions(resource) or asks_for_nics(wanted):
         return wanted
     return tuple(sorted((*wanted, (resource, share(resource, nics)))))
 
 
 def has_functions(resource: str) -> bool:
-    """Whether NICs that come by it come by SR-IOV functions."""
+    """Whether SR-IOV functions bring such NICs."""
     return bool(resource) and nic_exposure(resource) is NicExposure.SRIOV
 
 
 def share(resource: str, nics: int) -> int:
-    """How many of a resource bring a Pod so many NICs."""
+    """Number of a resource that brings a Pod so many NICs."""
     return nics if nic_exposure(resource) is NicExposure.EFA else 1

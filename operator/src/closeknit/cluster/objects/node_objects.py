@@ -1,4 +1,4 @@
-"""Nodes, PriorityClasses and DeviceClasses, in the few fields that are kept."""
+"""Kept fields of Nodes, PriorityClasses and DeviceClasses."""
 
 from collections.abc import Mapping
 from sys import intern
@@ -21,15 +21,15 @@ class Node(msgspec.Struct, frozen=True):
     name: str
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    """Those that keep Pods away, sorted; a cordoned node bears one in any case."""
+    """Those that keep Pods away, sorted; a cordoned node always has one."""
     not_ready: str | None = None
-    """Why the node is not Ready, as a clause; None where it is."""
+    """Why the node is not Ready, as a clause; None if it is."""
     not_ready_since: str | None = None
-    """When its Ready condition last changed; None where it is Ready, or tells no time."""
+    """When its Ready condition last changed; None if it is Ready, or without a time."""
     allocatable: Amounts = {}
-    """What Pods can have of it, of every resource that the scheduler counts."""
+    """The amounts for Pods, of every resource that the scheduler counts."""
     capacity: Amounts = {}
-    """Of a device plugin's GPUs and MIG devices alone: what it holds unhealthy is missing from what is allocatable."""
+    """Only a device plugin's GPUs and MIG devices: its unhealthy ones are missing from the allocatable amounts."""
 
 
 class PriorityClass(msgspec.Struct, frozen=True):
@@ -41,15 +41,14 @@ class PriorityClass(msgspec.Struct, frozen=True):
 
 
 class DeviceClass(msgspec.Struct, frozen=True):
-    """A DeviceClass that stands for an extended resource, too: where no Node counts that, the scheduler makes a claim
-    of what a Pod requests of it; the one that tells of NVIDIA's driver for ComputeDomains; and those of all RDMA NICs
-    of DRANET."""
+    """A relevant DeviceClass: one for an extended resource, for which the scheduler makes a claim where no Node counts
+    it; that of NVIDIA's driver for ComputeDomains; and those of all RDMA NICs of DRANET."""
 
     name: str
     resource: str = ""
-    """Empty where it stands for none."""
+    """Empty without one."""
     has_nics: bool = False
-    """Whether every RDMA NIC of DRANET is of it, and nothing of another driver."""
+    """Whether it includes every RDMA NIC of DRANET, and nothing of another driver."""
 
 
 class _WireTaint(WireStruct, frozen=True):
@@ -106,7 +105,7 @@ class WireDeviceClass(WireStruct, frozen=True):
 
 
 def node(wire: WireNode) -> Node:
-    """The Node that is kept. Label texts are interned: 5,000 nodes repeat the same few."""
+    """The kept Node. Label texts are interned: 5,000 nodes repeat the same few."""
     spec = wire.spec or _WireNodeSpec()
     status = wire.status or _WireNodeStatus()
     capacity = status.capacity or {}
@@ -139,12 +138,12 @@ def _not_ready(condition: ForeignCondition | None) -> str | None:
 
 
 def priority_class(wire: WirePriorityClass) -> PriorityClass:
-    """The PriorityClass that is kept."""
+    """The kept PriorityClass."""
     return PriorityClass(wire.metadata.name, wire.value, bool(wire.global_default))
 
 
 def device_class(wire: WireDeviceClass) -> DeviceClass | None:
-    """The DeviceClass that is kept; None where nothing follows from it."""
+    """The kept DeviceClass; None for an irrelevant one."""
     spec = wire.spec or _WireDeviceClassSpec()
     resource = spec.extended_resource_name or ""
     has_nics = selects_nics(each.cel.expression if each.cel else "" for each in spec.selectors or ())

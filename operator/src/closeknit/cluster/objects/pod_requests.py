@@ -1,4 +1,4 @@
-"""What a Pod takes of its node beside devices that are handed out by name: Kubernetes' own arithmetic.
+"""A Pod's resources on its node beside named devices: Kubernetes' own arithmetic.
 
 It is that of k8s.io/component-helpers/resource (PodRequests) and of the API server's defaults, as of 1.36, for Pods
 that run and for templates of Pods to be. Amounts are whole numbers as the scheduler compares them: of `cpu` thousandths
@@ -41,7 +41,7 @@ MOST = ((1 << 63) - 1) * 1000
 
 
 class Resources(WireStruct, frozen=True):
-    """What a container, or a Pod as a whole, asks for."""
+    """Requests and limits of a container, or of a Pod as a whole."""
 
     requests: Quantities | None = None
     limits: Quantities | None = None
@@ -56,12 +56,12 @@ class Container(WireStruct, frozen=True):
 
     @property
     def is_sidecar(self) -> bool:
-        """Of an init container: whether it runs on beside the others."""
+        """For an init container: whether it runs on beside the others."""
         return self.restart_policy == "Always"
 
 
 class ContainerGiven(WireStruct, frozen=True):
-    """What the kubelet has given to one container: it lags behind a spec that is changed while the Pod runs."""
+    """The kubelet's allocation of one container: it lags behind a spec that changes while the Pod runs."""
 
     name: str = ""
     resources: Resources | None = None
@@ -69,7 +69,7 @@ class ContainerGiven(WireStruct, frozen=True):
 
 
 class PodResourceSpec(WireStruct, frozen=True):
-    """The part of a Pod's spec that speaks of resources."""
+    """The resources in a Pod's spec."""
 
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
@@ -78,7 +78,7 @@ class PodResourceSpec(WireStruct, frozen=True):
 
 
 class Given(WireStruct, frozen=True):
-    """The part of a Pod's status that does."""
+    """The resources in a Pod's status."""
 
     resources: Resources | None = None
     allocated_resources: Quantities | None = None
@@ -90,7 +90,7 @@ _Milli = dict[str, int]
 
 
 def amounts(quantities: Quantities | None) -> dict[str, int]:
-    """What a Node says it has, by resource, sorted by name; 0 for text that is no quantity."""
+    """A Node's amounts, by resource, sorted by name; 0 for invalid quantities."""
     found = {
         intern(name): _rounded(name, _milli(amount))
         for name, amount in (quantities or {}).items()
@@ -105,7 +105,7 @@ def requests(
     containers: Sequence[ContainerGiven] = (),
     conditions: Sequence[ForeignCondition] = (),
 ) -> dict[str, int]:
-    """What the scheduler counts of a Pod, by resource, sorted by name: nothing that is zero, MOST_RESOURCES at most.
+    """The scheduler's amounts for a Pod, by resource, sorted by name: no zeros, MOST_RESOURCES at most.
 
     `containers` are what the kubelet has given to its containers, init containers among them. While a Pod is resized
     the larger of the old and the new counts, unless the kubelet says that it can never have the new.
@@ -126,7 +126,7 @@ def requests(
 
 
 def needs(template: object) -> Needs:
-    """What each Pod of this spec needs of its node, GPUs left out: they are placed one by one.
+    """Each Pod's needs of its node by this spec, without GPUs: they are placed one by one.
 
     A spec that cannot be read needs a place for one Pod: the API server will say what is wrong with it.
     """
@@ -139,7 +139,7 @@ def needs(template: object) -> Needs:
 
 
 def needs_of(template: PackedTemplate) -> Needs:
-    """The same of a job's template."""
+    """The same for a job's template."""
     return template.once(_needs_of)
 
 
@@ -148,7 +148,7 @@ def _needs_of(template: PodTemplate) -> Needs:
 
 
 def is_needed(resource: str) -> bool:
-    """Whether the nodes' amounts of it say who fits: those of GPUs do not, and change with every Pod."""
+    """Whether the nodes' amounts of it decide who fits: those of GPUs do not, and change with every Pod."""
     # Of devices that are claimed the scheduler says whether there are any, whatever the node counts.
     return not resource.startswith((_HANDED_OUT_PREFIX, CLAIMED_PREFIX))
 
@@ -192,9 +192,9 @@ def _of_one(container: Container, given: ContainerGiven | None, *, is_infeasible
 
 
 def _of_the_pod(resources: Resources, at_first: _Milli, given: Given, *, is_infeasible: bool) -> _Milli:
-    """What spec.resources puts in the place of the containers' sum. A limit alone stands for a request, but for CPU
-    and memory that containers asked for when the Pod was made: those it keeps, and their huge pages where it says
-    nothing of them."""
+    """The sum with spec.resources in place of the containers'. A limit alone counts as a request, except for CPU and
+    memory that containers requested when the Pod was made: it keeps those, and their huge pages unless it names
+    some."""
     found = _thousandths(resources.requests)
     limits = _thousandths(resources.limits)
     if resources.requests or resources.limits:
@@ -224,7 +224,7 @@ def _thousandths(quantities: Quantities | None) -> _Milli:
 
 
 def _is_counted(resource: str) -> bool:
-    """Whether the scheduler looks at it at all."""
+    """Whether the scheduler counts it at all."""
     if "/" in resource:
         return not resource.startswith(_QUOTA_PREFIX)
     return resource in _COUNTED or resource.startswith(_COUNTED_PREFIXES)
@@ -235,7 +235,7 @@ def _is_of_pods(resource: str) -> bool:
 
 
 def _milli(amount: str | int | float | None) -> int:
-    """Thousandths of a quantity, rounded up; 0 for text that is none, infinity and what is below zero among it."""
+    """Thousandths of a quantity, rounded up; 0 for an invalid one, infinity and negative ones included."""
     try:
         word = str(amount)
     except ValueError:  # a number of thousands of digits is one, too
@@ -263,7 +263,7 @@ def _add(total: _Milli, more: _Milli) -> None:
 
 
 def _raise(most: _Milli, other: _Milli) -> None:
-    """Has each be at least as large as the other."""
+    """Raises each to the other's amount."""
     for name, amount in other.items():
         if amount > most.get(name, -1):
             most[name] = amount

@@ -1,4 +1,4 @@
-"""ResourceQuotas of a namespace, in the few fields that a gang is measured by."""
+"""ResourceQuotas of a namespace, in the few fields that limit a gang."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,13 +16,13 @@ class ScopeRequirement(WireStruct, frozen=True):
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """One ResourceQuota, with the numbers that the API server goes by."""
+    """One ResourceQuota, with the API server's numbers."""
 
     name: str
     hard: Mapping[str, str | int | float] = {}
     used: Mapping[str, str | int | float] = {}
     scopes: tuple[ScopeRequirement, ...] = ()
-    """What a Pod must be like to count; other objects count only where there is none."""
+    """Conditions for a Pod to count; other objects count only without any."""
 
 
 class _Selector(WireStruct, frozen=True):
@@ -49,7 +49,7 @@ _decode = msgspec.json.Decoder(_WireQuota).decode
 
 
 def quotas(documents: Iterable[bytes]) -> tuple[Quota, ...]:
-    """The quotas of these JSON documents, by name. One that cannot be read is left out: the API server knows it."""
+    """The quotas of these JSON documents, by name. Unreadable ones are left out: the API server knows them."""
     found: list[Quota] = []
     for document in documents:
         try:

@@ -1,4 +1,4 @@
-"""PersistentVolumeClaims, PersistentVolumes and StorageClasses, in the few fields that say where a Pod can run.
+"""PersistentVolumeClaims, PersistentVolumes and StorageClasses, in the few fields that decide where a Pod can run.
 
 The rules are those of kube-scheduler's plugins VolumeBinding and VolumeZone and of k8s.io/component-helpers
 (storage/volume), as of 1.36.
@@ -45,7 +45,7 @@ _BETWEEN_ZONES = "__"  # in the value of such a label
 
 
 class ClaimRequest(NamedTuple):
-    """What a claim that is not bound yet asks of a volume."""
+    """An unbound claim's request for a volume."""
 
     size_bytes: int = 0
     modes: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ class ClaimRequest(NamedTuple):
 
 
 class Free(NamedTuple):
-    """What a volume that has no claim offers to one."""
+    """An unclaimed volume's offer to a claim."""
 
     size_bytes: int = 0
     modes: frozenset[str] = frozenset()
@@ -65,7 +65,7 @@ class Free(NamedTuple):
     labels: Mapping[str, str] = {}
 
     def suits(self, wanted: ClaimRequest) -> bool:
-        """Whether a claim may have it."""
+        """Whether a claim may get it."""
         return (
             self.size_bytes >= wanted.size_bytes
             and self.modes >= wanted.modes
@@ -76,7 +76,7 @@ class Free(NamedTuple):
 
 
 class PersistentVolumeClaim(msgspec.Struct, frozen=True):
-    """A PersistentVolumeClaim, or what an ephemeral volume of a template will have as one."""
+    """A PersistentVolumeClaim, or the future one of a template's ephemeral volume."""
 
     namespace: str
     name: str
@@ -84,17 +84,17 @@ class PersistentVolumeClaim(msgspec.Struct, frozen=True):
     storage_class: str = ""
     """Empty where it names none."""
     volume: str = ""
-    """The PersistentVolume that it names."""
+    """The name of its PersistentVolume."""
     is_bound: bool = False
-    """Whether it is bound to that for good, so that only the volume counts."""
+    """Whether it is bound for good, so that only the volume counts."""
     is_lost: bool = False
     is_going: bool = False
-    """Whether somebody has deleted it."""
+    """Whether it is being deleted."""
     selected_node: str = ""
-    """The node for which the scheduler has asked its provisioner for a volume."""
+    """The node for which the scheduler requested a volume from its provisioner."""
     modes: frozenset[str] = frozenset()
     wanted: ClaimRequest | None = None
-    """None of one that is bound."""
+    """None for a bound one."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -108,12 +108,12 @@ class PersistentVolume(msgspec.Struct, frozen=True):
     name: str
     storage_class: str = ""
     reach: NodeAffinity | None = None
-    """The nodes that Pods can have it on; None: all."""
+    """The nodes where Pods can use it; None: all."""
     modes: frozenset[str] = frozenset()
     claimed_by: tuple[str, str, str] | None = None
-    """Namespace, name and uid of the claim that it is, or is to be, bound to; the uid may be empty."""
+    """Namespace, name and uid of its bound or reserved claim; the uid may be empty."""
     free: Free | None = None
-    """What it offers to a claim; None where it is bound or gone."""
+    """Its offer to a claim; None if it is bound or gone."""
 
 
 class StorageClass(msgspec.Struct, frozen=True):
@@ -122,7 +122,7 @@ class StorageClass(msgspec.Struct, frozen=True):
     name: str
     provisioner: str = ""
     waits: bool = False
-    """Whether its claims are bound once a Pod that uses them is scheduled (WaitForFirstConsumer)."""
+    """Whether its claims are bound once a Pod with them is scheduled (WaitForFirstConsumer)."""
     allowed: NodeAffinity | None = None
     """The nodes for which it makes volumes; None: all."""
     is_default: bool = False
@@ -130,7 +130,7 @@ class StorageClass(msgspec.Struct, frozen=True):
 
     @property
     def provisions(self) -> bool:
-        """Whether somebody makes volumes for its claims."""
+        """Whether volumes are made for its claims."""
         return self.provisioner not in {"", NO_PROVISIONER}
 
 
@@ -237,7 +237,7 @@ class WireStorageClass(WireStruct, frozen=True):
 
 
 def claim(wire: WirePersistentVolumeClaim) -> PersistentVolumeClaim:
-    """The claim that is kept."""
+    """The kept claim."""
     metadata, spec = wire.metadata, wire.spec or ClaimSpec()
     annotations = metadata.annotations or _NO_ANNOTATIONS
     is_bound = bool(spec.volume_name) and annotations.bind_completed is not None
@@ -257,7 +257,7 @@ def claim(wire: WirePersistentVolumeClaim) -> PersistentVolumeClaim:
 
 
 def claim_to_be(spec: ClaimSpec) -> PersistentVolumeClaim:
-    """The claim that Kubernetes makes of an ephemeral volume for each Pod."""
+    """The claim that Kubernetes makes for each Pod's ephemeral volume."""
     return PersistentVolumeClaim(
         "", "", storage_class=spec.storage_class_name or "", modes=_modes(spec.access_modes), wanted=_wanted(spec)
     )
@@ -302,8 +302,8 @@ def storage_class(wire: WireStorageClass) -> StorageClass:
 
 
 def any_of(affinities: Iterable[NodeAffinity]) -> NodeAffinity:
-    """What a node meets that meets one of them. Values of one label become one list: a disk of each of 5,000 hosts is
-    one requirement."""
+    """The requirement to meet one of these. Values of one label become one list: a disk of each of 5,000 hosts is one
+    requirement."""
     values: dict[str, set[str]] = {}
     others: dict[Term, None] = {}
     for affinity in affinities:
@@ -317,7 +317,7 @@ def any_of(affinities: Iterable[NodeAffinity]) -> NodeAffinity:
 
 
 def _class(annotations: _Annotations, named: str | None) -> str:
-    """The old annotation counts first, as Kubernetes has it."""
+    """The class by the old annotation first, as in Kubernetes."""
     return intern(annotations.storage_class if annotations.storage_class is not None else named or "")
 
 
@@ -350,8 +350,7 @@ def _bytes(quantities: Quantities | None) -> int:
 
 
 def _selector(selector: _LabelSelector | None) -> tuple[NodeRequirement, ...]:
-    """A claim whose selector cannot be read selects nothing that we know of, and so everything: the scheduler has the
-    last word."""
+    """The selector. An unreadable one counts as selecting everything: the scheduler decides."""
     if selector is None:
         return ()
     exact = [
@@ -366,8 +365,8 @@ def _selector(selector: _LabelSelector | None) -> tuple[NodeRequirement, ...]:
 
 
 def _reach(affinity: _VolumeNodeAffinity | None, labels: Mapping[str, str]) -> NodeAffinity | None:
-    """The nodes that a volume is for: by its affinity, and by its zone's labels. None where every node is, and where it
-    says more than is looked at: then the scheduler has the last word."""
+    """The nodes of a volume: by its affinity, and by its zone's labels. None for every node, and for too large an
+    affinity: then the scheduler decides."""
     required = affinity.required if affinity else None
     both = [each for each in (_of_terms(required) if required else None, _of_zones(labels)) if each is not None]
     terms = tuple(
@@ -381,13 +380,13 @@ def _reach(affinity: _VolumeNodeAffinity | None, labels: Mapping[str, str]) -> N
 
 @lru_cache(maxsize=_KNOWN_AFFINITIES)
 def _shared(affinity: NodeAffinity) -> NodeAffinity:
-    """One object for all that say the same."""
+    """One object for all equal ones."""
     return affinity
 
 
 def _of_terms(required: _NodeSelector) -> NodeAffinity | None:
-    """The scheduler looks at the labels of a node alone: matchFields of a volume hold everywhere, a term that is empty
-    or unreadable nowhere. None where a term holds everywhere."""
+    """The nodes of these terms. The scheduler reads only a node's labels: matchFields of a volume hold everywhere, an
+    empty or unreadable term nowhere. None if a term holds everywhere."""
     terms: list[Term] = []
     for term in required.node_selector_terms or ():
         try:
@@ -402,7 +401,7 @@ def _of_terms(required: _NodeSelector) -> NodeAffinity | None:
 
 
 def _of_zones(labels: Mapping[str, str]) -> NodeAffinity | None:
-    """A volume with labels of a zone or region is for nodes with these, and for nodes without any."""
+    """The nodes of a volume's labels of zone or region: nodes with these, and nodes without any."""
     kept: list[tuple[Term, ...]] = []
     for key, modern in _ZONE_LABELS.items():
         values = frozenset(zone.strip() for zone in labels.get(key, "").split(_BETWEEN_ZONES))
@@ -421,7 +420,7 @@ def _of_zones(labels: Mapping[str, str]) -> NodeAffinity | None:
 
 
 def _allowed(topologies: list[_TopologyTerm] | None) -> NodeAffinity | None:
-    """An empty term allows nothing, as an empty list does everything. None where more is said than is looked at."""
+    """The allowed nodes. An empty term allows nothing, an empty list everything. None for too large a list."""
     if not topologies:
         return None
     terms = [
