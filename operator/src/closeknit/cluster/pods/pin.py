@@ -1,4 +1,4 @@
-"""The one node that a Pod of ours is made for, as launch writes it: every term of its required affinity names it."""
+"""The node of a Pod of ours, as launch writes it: every term of its required affinity names it."""
 
 from closeknit.cluster.objects.meta import WireStruct
 

@@ -1,4 +1,4 @@
-"""Pods, in the few fields that are kept: all of them of our own, of others only what they hold."""
+"""Pods, in the few kept fields: all of ours, and only what others hold."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -47,13 +47,13 @@ STOPPED_AFTER_S = 1
 
 
 class ContainerState(msgspec.Struct, frozen=True):
-    """What one container is doing; exactly one of exit_code, waiting_reason and running says so, or none yet."""
+    """One container's state: exactly one of exit_code, waiting_reason and running is set, or none yet."""
 
     name: str
     init: bool = False
     running: bool = False
     exit_code: int | None = None
-    """Of a terminated container."""
+    """For a terminated container."""
     reason: str = ""
     """Why it terminated, for example OOMKilled, or why it waits, for example ImagePullBackOff."""
     message: str = ""
@@ -61,11 +61,11 @@ class ContainerState(msgspec.Struct, frozen=True):
     ended: str = ""
     """When it terminated, by its node's clock."""
     began: str = ""
-    """When one that has terminated was started, by the same clock."""
+    """When a terminated one was started, by the same clock."""
 
 
 class Pod(msgspec.Struct, frozen=True, dict=True):
-    """A Pod that is ours, that holds GPUs or claims, or a name that a child of ours may want.
+    """A Pod of ours, or one that holds GPUs or claims, or a name that a child of ours may need.
 
     Of others' Pods only the first block is kept. What is read of a child's labels and owners is worked out once: every
     decision asks it of every Pod of a gang.
@@ -75,33 +75,33 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     name: str
     uid: str = ""
     node: str = ""
-    """Node it is bound to; empty before."""
+    """Its node once it is bound; empty before."""
     phase: str = ""
     requests: Amounts = {}
-    """What it takes of its node, as the scheduler counts it, GPUs of the device plugin among it."""
+    """Its use of its node, as the scheduler counts it, GPUs of the device plugin included."""
     claims: tuple[str, ...] = ()
     """Names of its ResourceClaims, those of templates included once they exist."""
     priority: int = 0
     owners: tuple[Owner, ...] = ()
     labels: Mapping[str, str] = {}  # ours only
     devices: tuple[str, ...] = ()
-    """UUIDs of the GPUs and MIG devices that a device plugin gave it, as its status has them from the kubelet,
-    ascending; all that it requests, or none."""
+    """UUIDs of its GPUs and MIG devices from a device plugin, by the kubelet in its status, ascending; all that it
+    requests, or none."""
 
     pinned: str = ""  # node that a child of ours is made for
     is_stopped: bool = False
-    """Whether its kubelet is told to end it, and to keep it with its logs: it may be active for STOPPED_AFTER_S."""
+    """Whether its kubelet must end it, and keep it with its logs: it may be active for STOPPED_AFTER_S."""
     grace_s: int = DEFAULT_GRACE_S
-    """How long its containers are given to end."""
+    """Time for its containers to end."""
     resource_version: str = ""
     created: str = ""  # by the API server's clock
     deletion_timestamp: str | None = None
     conditions: tuple[ForeignCondition, ...] = ()  # PodScheduled, Ready and DisruptionTarget, by type
     containers: tuple[ContainerState, ...] = ()  # init containers first
     reason: str = ""
-    """Why it is in its phase, where the kubelet says so of the Pod as a whole: Evicted, OutOfcpu, …"""
+    """The kubelet's reason for the phase of the whole Pod: Evicted, OutOfcpu, …"""
     message: str = ""
-    """The kubelet's words for it, their first thousand characters."""
+    """The kubelet's message about it, its first thousand characters."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -110,17 +110,17 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def place(self) -> str:
-        """The node that it is on, or is made for and may be bound to any moment, perhaps was unseen."""
+        """Its node, or the one that it is made for and may be bound to any moment, perhaps unseen."""
         return self.node or self.pinned
 
     @property
     def is_live(self) -> bool:
-        """Whether it holds what it was given; a Pod being deleted still does."""
+        """Whether it still holds resources; a Pod being deleted does."""
         return self.phase not in FINISHED_PHASES
 
     @property
     def has_begun(self) -> bool:
-        """Whether a container of it runs or has ended, so that it may have said something."""
+        """Whether one of its containers runs or has ended, so it may have written logs."""
         return any(container.running or container.exit_code is not None for container in self.containers)
 
     @property
@@ -130,7 +130,7 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def devices_asked(self) -> Amounts:
-        """What it requests of a device plugin for GPUs, by resource."""
+        """Its requests to a device plugin for GPUs, by resource."""
         return {name: amount for name, amount in self.requests.items() if _is_gpu(name)}
 
     @property
@@ -140,7 +140,7 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def job(self) -> JobKey | None:
-        """The TrainingJob that owns it; None for a Pod that only bears our label."""
+        """The TrainingJob that owns it; None for a Pod with only our label."""
         owner = self.job_owner
         return JobKey(self.namespace, owner.name) if owner else None
 
@@ -159,7 +159,7 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def child(self) -> ChildName | None:
-        """What it is to the job that owns it, by its name; None for a name that the job gives to no child."""
+        """Its role for the job that owns it, by its name; None for a name of no child."""
         owner, child = self.job_owner, child_named(self.name)
         return child if owner is not None and child is not None and child.job == owner.name else None
 
@@ -184,17 +184,17 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         return self.requests.get(mig, 0) > 0 if mig else self.gpu_count >= gpus
 
     def condition(self, kind: str) -> ForeignCondition | None:
-        """The condition of this type, None where the Pod has none."""
+        """The condition of this type, None without one."""
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
     def container(self, name: str) -> ContainerState | None:
-        """The state of one of its containers, init containers left out; None where its kubelet has told none."""
+        """The state of one of its containers, without init containers; None if its kubelet reports none."""
         return next((each for each in self.containers if each.name == name and not each.init), None)
 
     def by_trainer(self, name: str) -> "Pod":
-        """The Pod in the phase that its trainer's container is in, once that has ended for good: whatever runs on or
-        ends beside it is no rank. One that Kubernetes ends has not succeeded though its trainer says so afterwards: a
-        program that is told to stop may well end with 0. The very same where the trainer tells nothing else."""
+        """The Pod in the phase of its trainer's container, once that has ended for good: other containers are no ranks.
+        One that Kubernetes ends has not succeeded even if its trainer says so afterwards: a stopped program may end
+        with 0. The same object if the trainer says nothing else."""
         trainer = self.container(name)
         if trainer is None or trainer.exit_code is None or trainer.reason == _RESTARTED:
             return self
@@ -205,13 +205,13 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         return self if phase == self.phase else msgspec.structs.replace(self, phase=phase)
 
     def _is_disrupted(self, trainer: ContainerState) -> bool:
-        """Whether Kubernetes had marked the Pod when its trainer ended. Both are whole seconds, and of two clocks."""
+        """Whether Kubernetes had marked the Pod when its trainer ended. Both are whole seconds, by two clocks."""
         mark = self.condition("DisruptionTarget")
         return mark is not None and mark.status == "True" and not trainer.ended < (mark.last_transition_time or "")
 
 
 class Lodger(msgspec.Struct, frozen=True, gc=False):
-    """A Pod of others, bound to a node, that has neither GPUs nor claims: what it takes there is all that matters.
+    """Another's bound Pod without GPUs and claims: only its resources there matter.
 
     A cluster may have ten on every node, so that CPU and memory stand apart: pairs in tuples weigh three times as much.
     """
@@ -306,8 +306,8 @@ class WirePod(WireStruct, frozen=True):
 
 
 def pod(wire: WirePod) -> Pod | Lodger | None:
-    """The Pod that is kept. Of others' a Lodger where it has no GPU, no claim and no name of a child; None where it
-    holds nothing either: it is not bound to a node, or finished."""
+    """The kept Pod. Another's without a GPU, a claim and a child's name is a Lodger, or None if it holds nothing
+    either: it is not bound to a node, or finished."""
     metadata = wire.metadata
     spec = wire.spec or _PodSpec()
     status = wire.status or _PodStatus()
@@ -375,7 +375,7 @@ def _is_gpu(resource: str) -> bool:
 
 
 def _devices(containers: Sequence[_ContainerStatus], taken: Amounts) -> tuple[str, ...]:
-    """What the kubelet says that the device plugin gave to these containers, if that is as much as was asked for.
+    """The kubelet's devices of these containers by the device plugin, if as many as requested.
 
     Another number is a kubelet that has not told all, a plugin that does not name its devices by uuid, or a lie.
     """

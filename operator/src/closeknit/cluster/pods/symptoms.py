@@ -1,4 +1,4 @@
-"""What others say of a Pod, decoded: the one place where words of schedulers, kubelets and device drivers are read.
+"""Decoded messages about a Pod: the only code that reads words of schedulers, kubelets and device drivers.
 
 Words in, values out. Whose fault a symptom is, and what follows, says the table of `closeknit.lifecycle.status.blame`.
 """
@@ -11,7 +11,7 @@ from closeknit.cluster.pods.pod import ContainerState, Pod
 
 
 class SymptomSource(Enum):
-    """Who says it; the value is for people."""
+    """The source of a message; the value is for people."""
 
     SCHEDULER = "The scheduler"
     KUBERNETES = "Kubernetes' controllers"
@@ -24,7 +24,7 @@ class SymptomSource(Enum):
 
 
 class Symptom(Enum):
-    """The closed list of what may be said: who says it, and what it means."""
+    """The closed list of messages: their source and meaning."""
 
     VOLUME_CLAIM_NOT_THERE = (SymptomSource.SCHEDULER, "a PersistentVolumeClaim of the template is not there")
     VOLUME_CLAIM_NOT_BOUND = (SymptomSource.SCHEDULER, "a PersistentVolumeClaim of the template is not bound")
@@ -117,12 +117,12 @@ class Symptom(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One symptom, as it was said."""
+    """One symptom with its message."""
 
     symptom: Symptom
     words: str
     name: str = ""
-    """Name of the object that the words name; empty where they name none."""
+    """Name of the object in the message; empty without one."""
 
 
 # Of kube-scheduler 1.27 to 1.36, what its plugins say (pkg/scheduler/framework/plugins); <name> stands for an object's
@@ -235,7 +235,7 @@ WAITING_WORDS: tuple[str, ...] = (
 
 
 def spoken(symptom: Symptom) -> list[str]:
-    """The words by which it is known."""
+    """The words that identify it."""
     known = (*SCHEDULER_WORDS, *KUBELET_REASONS, *EVICTIONS, *CONTAINER_REASONS, *WAITING_REASONS)
     drivers = DRIVER_WORDS if symptom is Symptom.DEVICES_NOT_GIVEN else ()
     waiting = WAITING_WORDS if symptom is Symptom.RANK_NOT_STARTED else ()
@@ -243,9 +243,8 @@ def spoken(symptom: Symptom) -> list[str]:
 
 
 def of_pod(pod: Pod, trainer: str | None) -> Said | None:
-    """What is said of a Pod that has failed, that Kubernetes is about to end, or that does not get its devices; None of
-    any other. Of its containers
-    the trainer counts, and where that has not failed the first that has."""
+    """The symptom of a Pod that has failed, that Kubernetes is about to end, or that does not get its devices; None for
+    any other. The trainer counts, and if that has not failed the first failed container."""
     mark = pod.condition("DisruptionTarget")
     if mark is not None and mark.status == "True" and pod.phase != "Succeeded":
         return Said(Symptom.DISRUPTED, mark.message or mark.reason or "")
@@ -258,8 +257,8 @@ def of_pod(pod: Pod, trainer: str | None) -> Said | None:
 
 
 def without_devices(pod: Pod) -> Said | None:
-    """What is said of a Pod whose runtime makes a container again and again, as a device driver fails each time: so it
-    is of CDI devices that the runtime does not know, which no restartPolicy ends. None of any other."""
+    """The symptom of a Pod whose runtime recreates a container again and again, because a device driver fails each
+    time: so with CDI devices unknown to the runtime, which no restartPolicy ends. None for any other."""
     waiting = (each for each in pod.containers if each.waiting and each.reason in _NOT_MADE)
     container = next((each for each in waiting if are_drivers_words(each.message)), None)
     return None if container is None else _of_driver(container.message)
@@ -273,7 +272,7 @@ def failed_container(pod: Pod, trainer: str | None) -> ContainerState | None:
 
 
 def of_waiting(container: ContainerState) -> Symptom | None:
-    """What is said of a container that waits, but for devices; None of any other."""
+    """The symptom of a container that waits, except for devices; None for any other."""
     if not container.waiting:
         return None
     begins = (found for begin, found in WAITING_REASONS if container.reason.startswith(begin))
@@ -301,12 +300,12 @@ def _of_driver(message: str) -> Said:
 
 
 def are_drivers_words(message: str) -> bool:
-    """Whether what a runtime says of a container that it cannot start, or make, is said by a device driver."""
+    """Whether a device driver is the source of a runtime's message about a container that it cannot start, or make."""
     return any(words in message for words in DRIVER_WORDS)
 
 
 def are_of_one_that_waited(message: str) -> bool:
-    """Whether a program says last that it waited in vain for another one."""
+    """Whether a program's last message says that it waited in vain for another one."""
     said = message.casefold()
     return any(words in said for words in WAITING_WORDS)
 
@@ -317,8 +316,8 @@ FENCED_NAMESPACES = "the operator works neither in the namespaces of Kubernetes"
 
 
 def of_denial(message: str) -> Symptom:
-    """What admission says of a Pod. The operator sends nothing that its own policy refuses: a template was judged by
-    the same lists when its job was created."""
+    """The symptom of admission's refusal of a Pod. The operator sends nothing that its own policy refuses: the same
+    lists judged the template when its job was created."""
     if "in namespace" in message and "because it is being terminated" in message:  # NamespaceLifecycle, 1.20 to 1.36
         return Symptom.NAMESPACE_GOING
     if f"ValidatingAdmissionPolicy '{FENCE}'" not in message:
@@ -327,14 +326,13 @@ def of_denial(message: str) -> Symptom:
 
 
 def lacks_account(message: str) -> bool:
-    """Whether admission refuses a Pod because its service account is not there: a new namespace gets the one called
-    default within a second, by a controller of Kubernetes (plugin/pkg/admission/serviceaccount in 1.20 to 1.36)."""
+    """Whether admission refuses a Pod because its service account is missing: a controller of Kubernetes makes the one
+    called default within a second of a new namespace (plugin/pkg/admission/serviceaccount in 1.20 to 1.36)."""
     return "error looking up service account" in message and "not found" in message
 
 
 def of_scheduler(message: str) -> Said:
-    """What keeps a Pod off the node that it is made for, in a scheduler's words; of several things the one that
-    matters most."""
+    """The obstacle that keeps a Pod off its node, in a scheduler's message; the most important of several."""
     words = message[:_MOST_WORDS]
     for afterthought in _AFTERTHOUGHTS:
         words = words.partition(afterthought)[0]
