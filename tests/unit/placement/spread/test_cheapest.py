@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from closeknit.placement.candidates.areas import Area, Members
 from closeknit.placement.spread import cheapest
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
-from closeknit.placement.spread.cost import Cost, Scale
+from closeknit.placement.spread.cost import Cost, PackedCost, Scale
 from closeknit.placement.spread.domain_counts import Alike
 from closeknit.placement.spread.leaf import Units
 from closeknit.placement.values.budget import Budget
+from unit.placement.spread.test_cost import packed
 
 DEPTH = 3  # block, rack, host
 SCALE = Scale(DEPTH)
@@ -78,8 +79,8 @@ def filling(nodes: Nodes, offers: Offers, *, counts_free: bool = False) -> Filli
     return search
 
 
-def offered(own: int = 0) -> int:
-    return SCALE.packed(Cost((0, 0, 1), broken=own, free_gpus=(0, 0)))
+def offered(own: int = 0) -> PackedCost:
+    return PackedCost(SCALE.of_host + SCALE.unit.broken * own)
 
 
 def cost_of(nodes: Nodes, given_units: tuple[int, ...], own: dict[tuple[int, int], int]) -> int:
@@ -90,7 +91,7 @@ def cost_of(nodes: Nodes, given_units: tuple[int, ...], own: dict[tuple[int, int
         touched = {nodes[number][0][level] for number in used}
         free.append(sum(gpus for domains, gpus in nodes if domains[level] in touched))
     broken = sum(own[number, given_units[number]] for number in used)
-    return SCALE.packed(Cost(counts, broken=broken, free_gpus=tuple(free)))
+    return packed(SCALE, Cost(counts, broken=broken, free_gpus=tuple(reversed(free))))
 
 
 def brute(nodes: Nodes, own: dict[tuple[int, int], int], units: int) -> tuple[int, tuple[tuple[str, int], ...]] | None:

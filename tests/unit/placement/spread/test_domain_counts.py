@@ -14,7 +14,7 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.spread import cheapest, domain_counts
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
-from closeknit.placement.spread.cost import Cost, Scale
+from closeknit.placement.spread.cost import Scale
 from closeknit.placement.spread.domain_counts import Alike
 from closeknit.placement.spread.frontier import Counted, FrontierStep, combined
 from closeknit.placement.spread.leaf import Units
@@ -24,7 +24,7 @@ from harness.called import A_SECOND, calls_of
 from scenarios.clusters import cluster_of, graph, node, wanted
 
 SCALE = Scale(3)  # block, rack, host
-HOST = SCALE.packed(Cost((0, 0, 1), free_gpus=(0, 0)))
+HOST = SCALE.of_host
 
 Racks = Sequence[Sequence[dict[int, int]]]  # of each block, of each of its racks: offer -> nodes
 
@@ -150,7 +150,7 @@ def test_beyond_its_budget_it_says_that_there_may_be_fewer(steps: int) -> None:
 
 
 DEEP = Scale(4)  # block, pod, rack, host
-DEEP_HOST = DEEP.packed(Cost((0, 0, 0, 1), free_gpus=(0, 0, 0)))
+DEEP_HOST = DEEP.of_host
 
 Pods = Sequence[Sequence[Sequence[int]]]  # of each block, of each of its pods: the nodes of each rack
 

@@ -27,6 +27,7 @@ from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.gpusets.search_cost import MACHINE_STEPS, SearchCost, listing, too_dear
 from closeknit.placement.gpusets.unsearched import UnsearchedSets
 from closeknit.placement.spread.cheapest import Filling
+from closeknit.placement.spread.cost import PackedCost
 from closeknit.placement.spread.domain_counts import Alike
 from closeknit.placement.values.request import Request
 
@@ -52,8 +53,7 @@ class OfferShare(NamedTuple):
 
     choice: SetChoice
     seat: Seat
-    cost: int
-    """Packed, as cost.Scale has it."""
+    cost: PackedCost
 
 
 class Dear(NamedTuple):

@@ -12,7 +12,7 @@ from closeknit.placement.gang.share_sizes import ShareSize
 from closeknit.placement.gang.share_values import ShareValues
 from closeknit.placement.gpusets.criteria import Measure, Value
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
-from closeknit.placement.spread.cost import Scale
+from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.leaf import Units
 from closeknit.placement.values.budget import SEARCHES, Budget
 from closeknit.placement.values.request import Request
@@ -39,7 +39,7 @@ class Site(NamedTuple):
 class Counted(NamedTuple):
     """The fewest domains that were found to hold shares of one shape."""
 
-    cost: int
+    cost: PackedCost
     """Of domains and hosts alone."""
     shape: ShareSize
     is_proven: bool

@@ -1,11 +1,10 @@
 """Which nodes and which GPUs a gang takes: the order of merit of docs/decisions/0004-place.md, searched.
 
 A layout on one node comes first: it needs no network. Then come those in one NVLink domain, where Pods can have the
-channels that open NVLink between nodes, in equal shares of more than half of each. Of layouts on several nodes these
-are better, in this order: groups whole on their nodes; machines of one kind; RDMA between all; expert groups whole on
-their nodes; fewer domains, outermost level first, hosts last; equal shares; the better slowest group; the better
-bandwidth; expert groups inside NVLink islands; fewer free GPUs that their nodes have no CPU for; nodes that will not be
-whole again soon; fuller domains and nodes; less taken from later jobs; nearer NICs; first names.
+channels that open NVLink between nodes, in equal shares of more than half of each. Of the other ways of placing a gang
+on several nodes these are better, in this order: groups whole on their nodes; machines of one kind; RDMA between all;
+expert groups whole on their nodes. Layouts of one way compare by their Merit (layout.py), with the Cost of their spread
+(cost.py) as its last part; of equal ones the one with the first names is taken.
 """
 
 from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gang.share_sizes import ShareSize
 from closeknit.placement.gpusets.criteria import ANY, Measure, SetCriteria, Value
 from closeknit.placement.gpusets.experts import experts_on_nodes
-from closeknit.placement.spread.cost import Scale
+from closeknit.placement.spread.cost import PackedCost, Scale, mb_s
 from closeknit.placement.values.request import Request
 
 V = TypeVar("V")
@@ -149,14 +149,16 @@ class ShareValues:
         choice = terms.sets.choose(pool, terms.free, ask, floor, self._experts)
         if choice is None:
             return None
-        cost = self._scale.of_share(
-            torn=choice.torn,
-            stranded=terms.cover.stranded(terms.free_gpus, ask.gpus) if terms.cover else 0,
-            broken=int(terms.free == terms.sets.every != choice.mask),
-            vacancy=MANY_HOLDERS - terms.holders,
-            left_gpus=terms.free_gpus - ask.gpus,
-            loss_gb_s=choice.loss_gb_s,
-            nic_distance=choice.nic_distance,
-            numa_nodes=choice.numa_nodes,
+        unit = self._scale.unit
+        cost = (
+            self._scale.of_host
+            + unit.torn * choice.torn
+            + unit.stranded * (terms.cover.stranded(terms.free_gpus, ask.gpus) if terms.cover else 0)
+            + unit.broken * (terms.free == terms.sets.every != choice.mask)
+            + unit.vacancy * (MANY_HOLDERS - terms.holders)
+            + unit.left_gpus * (terms.free_gpus - ask.gpus)
+            + unit.loss_mb_s * mb_s(choice.loss_gb_s)
+            + unit.nic_distance * choice.nic_distance
+            + unit.numa_nodes * choice.numa_nodes
         )
-        return OfferShare(choice, found, cost)
+        return OfferShare(choice, found, PackedCost(cost))

@@ -20,6 +20,7 @@ from closeknit.placement.gang.share_sizes import ShareSize, ShareSizes
 from closeknit.placement.gang.share_values import ShareValues
 from closeknit.placement.gpusets.criteria import Measure, Value
 from closeknit.placement.spread.cheapest import Filling
+from closeknit.placement.spread.cost import PackedCost
 from closeknit.placement.spread.leaf import Units
 from closeknit.placement.values.budget import Budget
 
@@ -147,7 +148,7 @@ class Variant:
         hosts = self._site.scale.domains(counted.cost)[-1]
         return not counted.shape.equal and self._request.gpus > hosts * equal.unit
 
-    def _is_inside_required_level(self, cost: int) -> bool:
+    def _is_inside_required_level(self, cost: PackedCost) -> bool:
         """Fewest domains from the outside in means one domain of the required level, wherever one can do."""
         required = self._request.level
         return required is None or self._site.scale.domains(cost)[self._site.levels.index(required)] == 1
@@ -179,7 +180,7 @@ class Variant:
             is_unequal=not shape.equal,
             minus_block_gb_s=-inf,
             minus_bus_gb_s=-max(stage.worths(self._mask)),
-            cost=0,
+            cost=PackedCost(0),
         )
 
     def _sketch(self, counted: Counted) -> Sketch | None:

@@ -17,7 +17,7 @@ from functools import partial
 
 from closeknit.placement.candidates.areas import Area, numbers_of
 from closeknit.placement.spread.capacity import Capacity
-from closeknit.placement.spread.cost import Scale
+from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.domain_counts import Alike, FewestDomains
 from closeknit.placement.spread.greedy import SpreadPlans
 from closeknit.placement.spread.leaf import LeafNodes, Units
@@ -118,11 +118,11 @@ class Filling:
         """How many units there are at all."""
         return self._room.capacity(self._root)
 
-    def cost(self, units: int) -> int | None:
+    def cost(self, units: int) -> PackedCost | None:
         """What the cheapest spread of so many units costs; None where there is none."""
         cost = self._exactly(self._root, units)
         self.is_least = not self._doubts_about(units) & DOUBTED
-        return cost
+        return None if cost is None else PackedCost(cost)
 
     def picks(self, units: int) -> tuple[Pick, ...]:
         """(node, units) of the cheapest spread, by node. There is one, and its cost was asked."""

@@ -5,10 +5,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from closeknit.placement.candidates.areas import Area, Members
-from closeknit.placement.spread.cost import Scale
+from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.min_sums import Pick, SumEntry, cheapest_sums, named_sums
 
-Units = Mapping[int, int]  # how much a node can give, ascending, each with its cost
+Units = Mapping[int, PackedCost]  # how much a node can give, ascending, each with its cost
 
 LAST_RESORT_STEPS = 200_000  # combinations tried before a refusal, which may be false otherwise: 20 ms
 
@@ -158,7 +158,7 @@ class LeafNodes:
         ]
         return named_sums(tables, units)[units] or ()
 
-    def _tables(self, entry: Members) -> Iterator[list[tuple[int, int]]]:
+    def _tables(self, entry: Members) -> Iterator[Sequence[tuple[int, int]]]:
         table = list(self._units[entry.offer].items())
         yield from (table for _ in range(entry.nodes))
 
