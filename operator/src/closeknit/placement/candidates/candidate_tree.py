@@ -15,7 +15,9 @@ from closeknit.placement.candidates.resource_fit import with_room
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.values.request import NodeCriteria
 
-MANY_GROUPS = 1 << 14  # so many have been seen over the time, and twice as many as there are: start again
+# So many have been seen over the time, and twice as many as there are: begin again with all, for masks name offers by
+# their numbers.
+MANY_GROUPS = 1 << 14
 
 
 class CandidateTree:

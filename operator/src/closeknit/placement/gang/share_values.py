@@ -92,7 +92,7 @@ class ShareValues:
         """The best bus bandwidth, or other part of its value, of every share at or above a floor that the offers of
         this mask have; others may be in it."""
         key = (self.key(shape, floor), by)
-        stage = self._tables.values.get(key) or self._tables.values.put(key, OfferValues())
+        stage = self._tables.values.kept(key, OfferValues)
         if by is Measure.BUS and not self.has_blocks and floor.bus_gb_s and not floor.tree_gb_s:
             # The best of those at the floor is the best of all, or there is none.
             every = self.worth(offers, shape, ANY)
@@ -139,7 +139,7 @@ class ShareValues:
     def shares(self, offers: int, shape: ShareSize, floor: Value) -> OfferValues[OfferShare]:
         """The shares to take of the offers of this mask at or above the floor, and what each costs."""
         key = self.key(shape, floor)
-        stage = self._tables.choices.get(key) or self._tables.choices.put(key, OfferValues())
+        stage = self._tables.choices.kept(key, OfferValues)
         for number, found in self._of_new(stage, offers, shape, partial(self._share, floor)):
             stage.add(number, found, dict.fromkeys(found, 0.0))
         return stage
