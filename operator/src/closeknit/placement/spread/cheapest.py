@@ -28,6 +28,7 @@ from closeknit.placement.spread.min_sums import Pick, SumEntry, cheapest_sums, n
 EXACT_STEPS = 20_000
 EXACT_NODES = 16
 MANY_TIMES, FEW_AREAS = 2, 256  # so many areas are remembered: times those of the tree, and on top
+MANY_COSTS = 1 << 16  # are remembered beyond one decision: any user may ask for any number of GPUs
 FEW_SIZES = 4  # so many sums of a domain are worked out one by one, more of them together
 
 # What may be wrong with a cost that was found, as bits: there may be a spread over fewer domains, or one over as few
@@ -103,7 +104,8 @@ class Filling:
 
         What an offer gives is asked once, and is always the same.
         """
-        if self._room.areas > MANY_TIMES * root.areas + FEW_AREAS:  # most of what is known is gone
+        is_mostly_gone = self._room.areas > MANY_TIMES * root.areas + FEW_AREAS
+        if is_mostly_gone or len(self._costs) > MANY_COSTS:  # all at once: costs rest on the numbers of contents
             self._forget()
         for number in numbers_of(offers & ~self._seen):
             self._hosts.add(number, units_of(number))
