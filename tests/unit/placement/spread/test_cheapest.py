@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeknit.placement.candidates.areas import Area, Members
+from closeknit.placement.candidates.areas import Area, Members, OfferNumber, mask_of_offers
 from closeknit.placement.spread import cheapest
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
 from closeknit.placement.spread.cost import Cost, PackedCost, Scale
@@ -40,9 +40,10 @@ def tree(nodes: Nodes, offer_of: dict[int, int] | None = None) -> Area:
         for member in members:
             inside.setdefault(nodes[member][0][level + 1], []).append(member)
         is_leaf = level == DEPTH - 2
-        hosts: dict[int, list[str]] = {}
-        for member in members if is_leaf else ():
-            hosts.setdefault((offer_of or {}).get(member, member), []).append(name(member))
+        offers = [OfferNumber((offer_of or {}).get(member, member)) for member in members]
+        hosts: dict[OfferNumber, list[str]] = {}
+        for member, offer in zip(members, offers, strict=True) if is_leaf else ():
+            hosts.setdefault(offer, []).append(name(member))
         return Area(
             level,
             is_lone=False,
@@ -51,9 +52,9 @@ def tree(nodes: Nodes, offer_of: dict[int, int] | None = None) -> Area:
             first=name(members[0]),
             children=() if is_leaf else tuple(grow(level + 1, found) for found in inside.values()),
             members=tuple(Members(offer, len(names), (tuple(names),)) for offer, names in hosts.items()),
-            offers=sum({1 << (offer_of or {}).get(member, member) for member in members}),
+            offers=mask_of_offers(offers),
             areas=len(members),
-            counts=Counter((offer_of or {}).get(member, member) for member in members),
+            counts=Counter(offers),
         )
 
     return grow(-1, list(range(len(nodes))))
@@ -75,7 +76,7 @@ def filling(nodes: Nodes, offers: Offers, *, counts_free: bool = False) -> Filli
         counts_hosts=not is_equal,
         counts_free=counts_free,
     )
-    search.follow(root, sum(1 << number for number in offers), offers.__getitem__)
+    search.follow(root, mask_of_offers(map(OfferNumber, offers)), offers.__getitem__)
     return search
 
 

@@ -8,7 +8,7 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.forest.group import MANY_HOLDERS
-from closeknit.placement.candidates.areas import numbers_of
+from closeknit.placement.candidates.areas import OfferMask, OfferNumber, numbers_of
 from closeknit.placement.candidates.binding import Seat, seat
 from closeknit.placement.candidates.offer import Offer, Terms
 from closeknit.placement.gang.cache import OfferShare, Same, Tables
@@ -88,7 +88,7 @@ class ShareValues:
         sizes = self._sizes(shape)
         return (self._family, shape, floor, sizes.stop, self._request.gpus in sizes)
 
-    def worth(self, offers: int, shape: ShareSize, floor: Value, by: Measure = Measure.BUS) -> OfferValues[float]:
+    def worth(self, offers: OfferMask, shape: ShareSize, floor: Value, by: Measure = Measure.BUS) -> OfferValues[float]:
         """The best bus bandwidth, or other part of its value, of every share at or above a floor that the offers of
         this mask have; others may be in it."""
         key = (self.key(shape, floor), by)
@@ -112,10 +112,10 @@ class ShareValues:
     def _of_new(
         self,
         stage: OfferValues[V],
-        offers: int,
+        offers: OfferMask,
         shape: ShareSize,
         answer: Callable[[Terms, SetCriteria, Seat], V | None],
-    ) -> Iterator[tuple[int, dict[int, V]]]:
+    ) -> Iterator[tuple[OfferNumber, dict[int, V]]]:
         """By units what those offers of the mask have that have not been asked yet."""
         new = offers & ~stage.seen
         if not new:
@@ -136,7 +136,7 @@ class ShareValues:
                     found[units] = share
             yield number, found
 
-    def shares(self, offers: int, shape: ShareSize, floor: Value) -> OfferValues[OfferShare]:
+    def shares(self, offers: OfferMask, shape: ShareSize, floor: Value) -> OfferValues[OfferShare]:
         """The shares to take of the offers of this mask at or above the floor, and what each costs."""
         key = self.key(shape, floor)
         stage = self._tables.choices.kept(key, OfferValues)

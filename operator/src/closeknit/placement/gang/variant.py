@@ -9,7 +9,7 @@ from functools import partial
 from math import inf
 from operator import attrgetter
 
-from closeknit.placement.candidates.areas import numbers_of
+from closeknit.placement.candidates.areas import OfferNumber, mask_of_offers, numbers_of
 from closeknit.placement.candidates.offer import Peers
 from closeknit.placement.gang.cache import OfferShare
 from closeknit.placement.gang.layout import Draft, Layout, Merit, Part, Sketch
@@ -28,7 +28,7 @@ from closeknit.placement.values.budget import Budget
 class Variant:
     """The nodes of one way."""
 
-    def __init__(self, site: Site, peers: Peers, numbers: Sequence[int], budget: Budget, *, kept: int) -> None:
+    def __init__(self, site: Site, peers: Peers, numbers: Sequence[OfferNumber], budget: Budget, *, kept: int) -> None:
         """`numbers` are those of all offers in the ground that the peers have, less some with too few GPUs for any
         share; the budget is theirs. Of each `kept` ranks that follow each other none leaves its node."""
         self._site = site
@@ -38,7 +38,7 @@ class Variant:
         self._offers = {number: offers[number] for number in numbers if offers[number].gpus}
         self._counts = counts
         self._minimum = Value(0.0, site.request.min_bus_bandwidth_gb_s or 0.0)
-        self._mask = sum(1 << number for number in self._offers)
+        self._mask = mask_of_offers(self._offers)
         most = max((offer.gpus for offer in self._offers.values()), default=0)
         self._values = ShareValues(
             site.tables,
@@ -190,7 +190,7 @@ class Variant:
         floor = self._floor(counted, counts)
         stage = self._values.shares(self._mask, shape, floor)
 
-        def units_of(number: int) -> Units:
+        def units_of(number: OfferNumber) -> Units:
             return {given: cost for given, (_, _, cost) in stage.of[number].items()}
 
         filling = self._spreads.filling(shape, floor, stage, units_of, counts_free=True)
@@ -210,7 +210,11 @@ class Variant:
         return Sketch(merit, shape.rail, partial(self._layout, filling, total, stage.of, drawn))
 
     def _layout(
-        self, filling: Filling, total: int, shares: Mapping[int, Mapping[int, OfferShare]], counts: tuple[int, ...]
+        self,
+        filling: Filling,
+        total: int,
+        shares: Mapping[OfferNumber, Mapping[int, OfferShare]],
+        counts: tuple[int, ...],
     ) -> Layout | None:
         """The nodes of the cheapest spread; None where they may be slower than the job demands."""
         parts = tuple(

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from closeknit.placement.candidates.areas import Area, numbers_of
+from closeknit.placement.candidates.areas import Area, OfferMask, OfferNumber, numbers_of
 from closeknit.placement.spread.capacity import Capacity
 from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.domain_counts import Alike, FewestDomains
@@ -99,7 +99,7 @@ class Filling:
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
 
-    def follow(self, root: Area, offers: int, units_of: Callable[[int], Units]) -> None:
+    def follow(self, root: Area, offers: OfferMask, units_of: Callable[[OfferNumber], Units]) -> None:
         """From now on the search is in the tree below this root, where the offers of this mask give anything.
 
         What an offer gives is asked once, and is always the same.
