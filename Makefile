@@ -128,6 +128,10 @@ bench-waiting: control-plane ## The operator's event loop on a real control plan
 bench-memory: environment ## What the operator weighs, by nodes, Pods and waiting jobs: docs/sizing.md and one JSON line
 	@$(HARNESS) bench.memory --write
 
+.PHONY: bench-own-http
+bench-own-http: environment ## What our HTTP client and web server save beside aiohttp's: one JSON line
+	@$(HARNESS) bench.own_http
+
 .PHONY: bench-admission
 bench-admission: control-plane ## A gang of 512 nodes from apply to its last bound Pod beside a bare client: one JSON line
 	@$(HARNESS) bench.admission

@@ -1,5 +1,5 @@
 """What a PodSpec's fields are called and what they hold, from the models of the Kubernetes client: python -m
-harness.pod_fields writes operator/src/closeknit/cli/pod_fields.json."""
+harness.pod_fields writes operator/src/closeknit/cli/input/pod_fields.json."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 from kubernetes.aio.client import models
 
-FILE = Path(__file__).parents[2] / "operator/src/closeknit/cli/pod_fields.json"
+FILE = Path(__file__).parents[2] / "operator/src/closeknit/cli/input/pod_fields.json"
 # The client calls a quantity a text; an API server takes numbers, too.
 _QUANTITIES = {"limits", "requests", "overhead", "sizeLimit", "divisor"}
 _OURS = re.compile(r"\b(?:V\d+|Core)([A-Z]\w*)")

@@ -9,8 +9,7 @@ from closeknit.lifecycle.verdict import Book
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.policy.admit import admit
-from closeknit.scheduling.policy.allowance import readable
-from closeknit.scheduling.policy.gates import gated, put_aside
+from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import Case, Outcome, Schedule, queue_place

@@ -1,4 +1,8 @@
-"""One request and its answer on one connection of a small web server, whatever bytes come."""
+"""One request and its answer on one connection of a small web server, whatever bytes come.
+
+aiohttp.web would do, and takes 19 MB of memory: an agent of 80 MB runs on every node and needs no other part of
+aiohttp. A scrape of 100 KB costs 0.26 ms of CPU here and 0.42 there (`make bench-own-http`, 2026-11-25).
+"""
 
 import asyncio
 import logging

@@ -179,7 +179,7 @@ class SchedulingLoop:
             decision = await self._worker.run(partial(decide, cluster, self._tables, memory, now))
         self.deciding_since = None
         self._decision = replace(decision, plans=())  # they have whole gangs, and are kept by who writes them
-        self._sight.keep_templates(frozenset(decision.schedule.unread), decision.schedule.allowances.beyond.keys())
+        self._sight.keep_templates(frozenset(decision.schedule.unread), decision.schedule.templates.beyond.keys())
         self._reader.want(decision.schedule.unread)
         assumed: set[JobKey] = set()
         for plan in sorted(decision.plans, key=_is_news):

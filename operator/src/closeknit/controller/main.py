@@ -26,7 +26,7 @@ _log = logging.getLogger("closeknit.controller")
 def main(arguments: list[str] | None = None) -> int:
     """Runs the operator until it is told to end. Gives 0 then, 1 after a failure, 2 if it cannot even begin."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on it gives its Lease back first
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on it ends in order
     logs.configure(options.log_format)
     if options.kubeconfig is not None:
         if not options.kubeconfig.is_file():

@@ -11,7 +11,7 @@ from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.job import is_whole, weight_bytes, without_templates
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
-from closeknit.scheduling.policy import allowance
+from closeknit.scheduling.memo import template_memory
 
 _log = logging.getLogger(__name__)
 
@@ -35,11 +35,11 @@ class Templates:
         self.forget(job.key)
         if not is_whole(job):
             return job
-        if not allowance.needs_templates(job):
+        if not template_memory.needs_templates(job):
             return without_templates(job)
-        if not allowance.is_waiting(job):
+        if not template_memory.is_waiting(job):
             return job
-        has_room = self._sums[job.key.namespace] + weight_bytes(job) <= allowance.ALLOWANCE_BYTES
+        has_room = self._sums[job.key.namespace] + weight_bytes(job) <= template_memory.TEMPLATE_BYTES
         if not has_room and job.key not in self.wanted:
             return without_templates(job)
         self.count(job)
@@ -48,7 +48,7 @@ class Templates:
     def count(self, job: TrainingJob) -> None:
         """What is kept of it from now on."""
         self.forget(job.key)
-        if is_whole(job) and allowance.is_waiting(job):
+        if is_whole(job) and template_memory.is_waiting(job):
             self._weights[job.key] = weight_bytes(job)
             self._sums[job.key.namespace] += self._weights[job.key]
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from closeknit.api.names import INDEX_LABEL, EventAction, EventReason, PendingReason
+from closeknit.api.names import INDEX_LABEL, EventAction, EventReason
 from closeknit.api.objects import TrainingJob
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob_status import EnvironmentStatus, PlacementStatus, TrainingJobStatus
@@ -24,6 +24,7 @@ from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import moment, stated
 from closeknit.lifecycle.status.degraded import degradation, harmed
 from closeknit.lifecycle.status.pauses import is_between, lingers_from
+from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import unknown_preference
 from closeknit.lifecycle.writes.plan import Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import quota_demand
@@ -32,15 +33,6 @@ from closeknit.placement.values.sentences import count
 
 # A quota's count follows the end of a Pod within a second on a quiet control plane; on a busy one that may take longer.
 COUNTED_FOR = timedelta(seconds=30)
-# Reasons that the API server's refusals are told by.
-_REFUSED = frozenset(
-    {
-        PendingReason.TEMPLATE_INVALID,
-        PendingReason.NAME_CONFLICT,
-        PendingReason.NAMESPACE_NOT_SERVED,
-        PendingReason.ADMISSION_UNAVAILABLE,
-    }
-)
 
 
 def assumed(job: TrainingJob, placement: Placement) -> TrainingJob:
@@ -199,7 +191,7 @@ def _probes(subject: Subject, gang: Gang) -> tuple[Manifest, ...]:
     if rejection is not None and rejection.manifest is not None:
         return (_as_now(rejection.manifest, gang),)
     pending = subject.job.status.pending
-    return (pod(gang, 0),) if pending is not None and pending.reason in _REFUSED else ()
+    return (pod(gang, 0),) if pending is not None and traits(pending.reason).is_probed else ()
 
 
 def _as_now(refused: Manifest, gang: Gang) -> Manifest:

@@ -20,26 +20,13 @@ from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.degraded import FIXED
 from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import patient_until, unknown_preference
 from closeknit.lifecycle.tend import tend
 from closeknit.lifecycle.unreadable import erred
 from closeknit.lifecycle.verdict import Book, Keep, Refusal, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers, undeleted_words
 from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling
-
-# Reasons that somebody else's GPUs, objects or rights end; the words of all others advise to change the spec.
-_ENDED_BY_OTHERS = frozenset(
-    {
-        PendingReason.INSUFFICIENT_GPUS,
-        PendingReason.WAITING_FOR_PREFERRED,
-        PendingReason.VOLUME_UNAVAILABLE,
-        PendingReason.CHANGED_ON_THE_WAY,
-        PendingReason.ADMISSION_UNAVAILABLE,
-        PendingReason.NAME_CONFLICT,
-        PendingReason.NAMESPACE_NOT_SERVED,
-        PendingReason.QUOTA_EXCEEDED,
-    }
-)
 
 
 def follow(
@@ -142,7 +129,7 @@ def _with_what_an_edit_takes(job: TrainingJob, refusal: Refusal) -> Refusal:
     left = job.status.model_copy(
         update={"placement": None}
     )  # a booking that this very refusal takes back fixes nothing
-    if not left.was_booked or refusal.reason in _ENDED_BY_OTHERS:
+    if not left.was_booked or traits(refusal.reason).ends_by_others:
         return refusal
     return replace(refusal, message=f"{refusal.message}; {FIXED}")
 

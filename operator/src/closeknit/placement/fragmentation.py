@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from closeknit.api.names import JobKey
 from closeknit.api.trainingjob import MAX_GPUS, BindingPolicy
 from closeknit.cluster.cluster import Cluster
-from closeknit.placement.candidates.areas import Area, Areas
+from closeknit.placement.candidates.areas import Area, Areas, OfferNumber
 from closeknit.placement.candidates.binding import bindable
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
@@ -20,7 +20,7 @@ from closeknit.placement.values.request import Request
 
 _ANY_JOB = Request(JobKey("", ""), 1)
 _RAIL_SETS = 64  # so many different sets of free GPUs are tried on a rail-isolated fabric, the most frequent ones
-_Counts = Mapping[int, int]
+_Counts = Mapping[OfferNumber, int]
 """Nodes by the number of their offer."""
 
 
@@ -67,7 +67,7 @@ def fragmentation(cluster: Cluster, tables: Tables) -> Fragmentation:
     )
 
 
-def _largest(cluster: Cluster, ground: Areas, able: Mapping[int, int], areas: Iterable[_Counts]) -> int:
+def _largest(cluster: Cluster, ground: Areas, able: Mapping[OfferNumber, int], areas: Iterable[_Counts]) -> int:
     """GPUs of the largest gang inside one of these areas."""
     if not cluster.fabric.rail_isolated:
         found = max((sum(able[number] * nodes for number, nodes in area.items()) for area in areas), default=0)
@@ -76,7 +76,7 @@ def _largest(cluster: Cluster, ground: Areas, able: Mapping[int, int], areas: It
     return min(found, MAX_GPUS)
 
 
-def _on_rails(ground: Areas, able: Mapping[int, int], area: _Counts) -> int:
+def _on_rails(ground: Areas, able: Mapping[OfferNumber, int], area: _Counts) -> int:
     """On every node the same indexes: of a set that is all that some nodes have free, and of all that have it among
     others. A set that no node has alone may do better."""
     sets: Counter[tuple[ExhaustiveSets, int]] = Counter()
@@ -95,7 +95,7 @@ def _on_rails(ground: Areas, able: Mapping[int, int], area: _Counts) -> int:
     )
 
 
-def _sizes(able: Mapping[int, int], areas: Iterable[_Counts]) -> dict[int, int]:
+def _sizes(able: Mapping[OfferNumber, int], areas: Iterable[_Counts]) -> dict[int, int]:
     found = Counter(sum(able[number] * nodes for number, nodes in area.items()) for area in areas)
     return {gpus: found[gpus] for gpus in sorted(found) if gpus}
 
@@ -103,7 +103,7 @@ def _sizes(able: Mapping[int, int], areas: Iterable[_Counts]) -> dict[int, int]:
 def _areas_at(area: Area, at: int) -> Iterator[_Counts]:
     """The nodes of each domain of a level, by offer. A node that has none at it is a domain of its own."""
     if area.level >= at or area.is_lone:
-        counts: Counter[int] = Counter()
+        counts: Counter[OfferNumber] = Counter()
         for number, nodes in area.counted():
             counts[number] += nodes
         yield counts
@@ -115,7 +115,7 @@ def _areas_at(area: Area, at: int) -> Iterator[_Counts]:
             yield from ({entry.offer: 1} for _ in range(entry.nodes))
 
 
-def _islands(ground: Areas, able: Mapping[int, int]) -> dict[int, int]:
+def _islands(ground: Areas, able: Mapping[OfferNumber, int]) -> dict[int, int]:
     found: Counter[int] = Counter()
     for number, nodes in ground.counts.items():
         if not able[number]:

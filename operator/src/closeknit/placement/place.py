@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
@@ -48,11 +49,7 @@ def can_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
         return can_place_mig(cluster, request)
     asked = replace(request, job=NOBODY, pipeline=1, traffic=DENSE_TRAFFIC)  # which decide the order of ranks alone
     joints, ground = Interconnect.of(cluster), tables.ground(cluster, asked)
-    kept, key = tables.fits(ground.root), (joints, asked)
-    known = kept.get(key)
-    if known is None:
-        known = kept.put(key, (fits(joints, ground, asked, tables),))
-    return known[0]
+    return tables.fits(ground.root).kept((joints, asked), partial(fits, joints, ground, asked, tables))
 
 
 def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tables) -> Placement:

@@ -11,12 +11,12 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.question_budget import QuestionBudget
 from closeknit.scheduling.memo.questions import Questions
-from closeknit.scheduling.memo.refusal_words import AGAIN, advised, renewed, worded
+from closeknit.scheduling.memo.refusal_words import AGAIN, renewed
 from closeknit.scheduling.memo.standing import Standing, noted
+from closeknit.scheduling.memo.template_memory import template_memory
 from closeknit.scheduling.policy.admit import admit
-from closeknit.scheduling.policy.allowance import allowances, readable
-from closeknit.scheduling.policy.backlog import Crowd
-from closeknit.scheduling.policy.gates import gated, put_aside
+from closeknit.scheduling.policy.crowd import Crowd
+from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
@@ -35,16 +35,27 @@ def schedule(
 
     The queue is walked once. The first policy that has a verdict on a job decides, and the next job finds the room
     after it. A job whose write is under way gets what it would get otherwise. Memory changes no verdict, with two
-    exceptions: numbers in the words of a refusal may lag, and jobs over their namespace's budget keep their old answer.
+    exceptions: the words of a refusal may lag, and jobs over their namespace's budget keep their old answer.
     """
     last = memory.schedule or Schedule(cluster, cluster, cluster)
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)
     questions = Questions(last, tables, QuestionBudget(last.came_to, are_bounded=memory.is_rationed))
     crowd, probation = Crowd(cluster), Probation(cluster, memory, now)
-    kept = allowances(cluster, last)
-    walk = Walk(cluster, memory, now, questions, Patience(tables), probation, crowd, kept.beyond)
+    templates = template_memory(cluster, last)
+    walk = Walk(
+        cluster=cluster,
+        memory=memory,
+        now=now,
+        questions=questions,
+        patience=Patience(tables),
+        probation=probation,
+        crowd=crowd,
+        beyond=templates.beyond,
+    )
     scene = last.scene if is_quiet else cluster
-    standing = Standing(cluster, memory, now, questions, scene, crowd.is_behind, kept.beyond)
+    standing = Standing(
+        cluster, memory, now, questions, scene=scene, is_crowded=crowd.is_behind, beyond=templates.beyond
+    )
     room = Room(cluster, scene, scene, is_trial=probation.are_under_way())
     entries: list[QueueEntry] = []
     unread: list[JobKey] = []
@@ -53,23 +64,20 @@ def schedule(
         room = outcome.room or room
         entries.append(noted(case, outcome))
         unread += [case.key] if outcome.verdict is UNREAD else []
-    renewal = renewed(questions.refused, last, tables, now, is_quiet=is_quiet, is_trial=room.is_trial)
-    advice = advised(renewal.refused, memory.advice)
-    refused = {**renewal.refused, **advice}
-    if renewal.changed or advice:
-        entries = [worded(entry, questions.refused, refused) for entry in entries]
+    words = renewed(questions.refused, last, tables, memory, now, is_quiet=is_quiet, is_trial=room.is_trial)
+    entries = words.worded(entries)
     moments = [entry.until for entry in entries if entry.until is not None]
-    moments += [] if renewal.wake_at is None else [renewal.wake_at]
+    moments += [] if words.wake_at is None else [words.wake_at]
     moments += [now + AGAIN] if questions.budget.is_short else []
     made = Schedule(
         cluster=cluster,
         booked=room.cluster,
         scene=scene,
-        refused={**questions.left, **refused},
-        allowances=kept,
+        refused={**questions.left, **words.refused},
+        templates=templates,
         unread=tuple(unread),
         came_to=questions.budget.came_to,
-        renewed_at=renewal.renewed_at,
+        renewed_at=words.renewed_at,
         wake_at=min(moments, default=None),
     )
     return made.of(entries, last)

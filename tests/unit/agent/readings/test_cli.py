@@ -127,8 +127,8 @@ def test_without_a_node_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_agent_at_rest_has_no_general_client_of_http_in_memory() -> None:
     """12 MB of its 80; a proxy or a watch brings it."""
     modules = (
-        "agent.main agent.agent agent.hardware agent.publish agent.metrics agent.kubelet.pod_resources kube.http "
-        "kube.pod_login runtime.web runtime.access"
+        "agent.main agent.node_agent agent.sources.hardware agent.publish agent.metrics agent.kubelet.pod_resources "
+        "kube.http.http_api kube.login.pod_login runtime.web runtime.access"
     )
     imports = "".join(f"import closeknit.{module}\n" for module in modules.split())
     program = f"{imports}import sys\nprint({{'aiohttp', 'kubernetes', 'ryaml'}} & sys.modules.keys())"

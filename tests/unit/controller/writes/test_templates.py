@@ -17,7 +17,7 @@ from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import Key
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import Forbidden, Unavailable
-from closeknit.scheduling.policy import allowance
+from closeknit.scheduling.memo import template_memory
 from closeknit.scheduling.queue.entries import Schedule
 from faults import virtual_time
 from faults.fault import Delay, Fault, HoldEvents, Refuse
@@ -72,7 +72,7 @@ class Site:
 
     def weigh(self) -> None:
         shown = self.operator.sight.reflectors[Stream.TRAINING_JOBS].objects.values()
-        jobs = [each for each in shown if isinstance(each, TrainingJob) and allowance.is_waiting(each)]
+        jobs = [each for each in shown if isinstance(each, TrainingJob) and template_memory.is_waiting(each)]
         self.most = max(self.most, sum(weight_bytes(each) for each in jobs if is_whole(each)))
 
     async def settle(self, seconds: float = 5) -> None:
@@ -101,7 +101,7 @@ class Site:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allowance, "ALLOWANCE_BYTES", ALLOWED)
+    monkeypatch.setattr(template_memory, "TEMPLATE_BYTES", ALLOWED)
 
 
 @pytest.mark.parametrize("comes", ["before the operator", "one by one"])
@@ -251,9 +251,11 @@ def test_whatever_comes_and_goes_the_first_of_the_queue_are_kept_in_the_end(
         await site.settle(60)
         assert len(site.gets()) == calls, "nothing is read again and again"
         cluster = site.operator.sight.cluster
-        beyond = allowance.allowances(cluster, Schedule(cluster, cluster, cluster)).beyond
+        beyond = template_memory.template_memory(cluster, Schedule(cluster, cluster, cluster)).beyond
         wanted = {
-            job.metadata.name for key, job in cluster.jobs.items() if allowance.is_waiting(job) and key not in beyond
+            job.metadata.name
+            for key, job in cluster.jobs.items()
+            if template_memory.is_waiting(job) and key not in beyond
         }
         return site.whole(), wanted
 

@@ -472,3 +472,24 @@ def test_a_taint_that_is_tolerated_for_a_while_keeps_a_new_gang_away() -> None:
     story.objects["Node", "", "gpu-1"]["spec"]["taints"] = [{"key": "maintenance", "effect": "NoExecute"}]
     story.settle()
     assert [node.name for node in booked_nodes(story)] == ["gpu-2"]
+
+
+@pytest.mark.parametrize("key", ["", "node.kubernetes.io/unschedulable"])
+def test_a_gang_that_tolerates_all_taints_does_not_go_back_where_it_was_drained_from(key: str) -> None:
+    """Unless it says by name that a cordon is nothing to it."""
+    tolerated = {"operator": "Exists", **({"key": key} if key else {})}
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}], "tolerations": [tolerated]}}
+    job = training_job(spec={"gpus": 8, "template": template})
+    story = Story(*plugin_node("gpu-1"), *plugin_node("gpu-2"), job)
+    story.settle()
+    story.run_all()
+    story.settle()
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    story.objects["Node", "", "gpu-1"]["spec"] |= {"unschedulable": True, "taints": [taint]}
+    story.change_pod(
+        "train-a1-worker-00000", conditions=[disruption("EvictionByEvictionAPI", "Eviction API: evicting")]
+    )
+    story.settle()
+    story.remove_pod("train-a1-worker-00000")
+    story.settle()
+    assert [node.name for node in booked_nodes(story)] == ["gpu-1" if key else "gpu-2"]

@@ -15,6 +15,7 @@ from closeknit.placement.gang.cache import FEW_GROUNDS, VERSIONS, Tables
 from closeknit.placement.gpusets import exhaustive
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.place import can_place, place
+from closeknit.placement.spread import cheapest
 from closeknit.placement.spread.leaf import LeafNodes
 from closeknit.placement.values import bounded
 from scenarios.clusters import cluster_of, graph, held, node, wanted
@@ -86,6 +87,19 @@ def test_what_is_kept_of_a_machine_does_not_grow_with_what_is_asked(monkeypatch:
     for step in range(100):
         request = wanted(gpus=6, topology={"minBusBandwidthGBps": 10 + step / 7})
         assert place(cluster, request, tables) == answers[step]
+
+
+def test_what_is_kept_of_spreads_does_not_grow_with_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user may ask for any number of GPUs, and each is worked out by itself."""
+    cluster = cluster_of(
+        *(node(f"gpu-{n:02}", graph("hgx-h200"), path=(f"r{n // 4}",)) for n in range(40)), levels=("rack",)
+    )
+    requests = [wanted(gpus=gpus) for gpus in range(1, 321)]
+    known, tables = [place(cluster, request, Tables()) for request in requests[::40]], Tables()
+    monkeypatch.setattr(cheapest, "MANY_COSTS", 10)
+    answers = [place(cluster, request, tables) for request in requests]
+    assert answers[::40] == known
+    assert max(len(filling._costs) for filling in tables._fillings.values()) < 50
 
 
 def test_lists_of_sets_are_counted_by_the_sets_in_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,19 @@ from closeknit.placement.gang.layout import Draft, Layout, Merit, Sketch, best_o
 from closeknit.placement.gang.prediction import Prediction
 from closeknit.placement.gang.queries import Counted
 from closeknit.placement.place import place
+from closeknit.placement.spread.cost import PackedCost
 from closeknit.placement.values.placement import Placement
 from scenarios.clusters import cluster_of, graph, node, wanted
 
 
 def merit(racks: int, gb_s: float, cost: int) -> Merit:
     return Merit(
-        is_far=False, domains=(racks,), is_unequal=False, minus_block_gb_s=0.0, minus_bus_gb_s=-gb_s, cost=cost
+        is_far=False,
+        domains=(racks,),
+        is_unequal=False,
+        minus_block_gb_s=0.0,
+        minus_bus_gb_s=-gb_s,
+        cost=PackedCost(cost),
     )
 
 

@@ -7,13 +7,14 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closeknit.placement.candidates.areas import Area, Members
+from closeknit.placement.candidates.areas import Area, Members, OfferNumber, mask_of_offers
 from closeknit.placement.spread import cheapest
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
-from closeknit.placement.spread.cost import Cost, Scale
+from closeknit.placement.spread.cost import Cost, PackedCost, Scale
 from closeknit.placement.spread.domain_counts import Alike
 from closeknit.placement.spread.leaf import Units
 from closeknit.placement.values.budget import Budget
+from unit.placement.spread.test_cost import packed
 
 DEPTH = 3  # block, rack, host
 SCALE = Scale(DEPTH)
@@ -39,9 +40,10 @@ def tree(nodes: Nodes, offer_of: dict[int, int] | None = None) -> Area:
         for member in members:
             inside.setdefault(nodes[member][0][level + 1], []).append(member)
         is_leaf = level == DEPTH - 2
-        hosts: dict[int, list[str]] = {}
-        for member in members if is_leaf else ():
-            hosts.setdefault((offer_of or {}).get(member, member), []).append(name(member))
+        offers = [OfferNumber((offer_of or {}).get(member, member)) for member in members]
+        hosts: dict[OfferNumber, list[str]] = {}
+        for member, offer in zip(members, offers, strict=True) if is_leaf else ():
+            hosts.setdefault(offer, []).append(name(member))
         return Area(
             level,
             is_lone=False,
@@ -50,9 +52,9 @@ def tree(nodes: Nodes, offer_of: dict[int, int] | None = None) -> Area:
             first=name(members[0]),
             children=() if is_leaf else tuple(grow(level + 1, found) for found in inside.values()),
             members=tuple(Members(offer, len(names), (tuple(names),)) for offer, names in hosts.items()),
-            offers=sum({1 << (offer_of or {}).get(member, member) for member in members}),
+            offers=mask_of_offers(offers),
             areas=len(members),
-            counts=Counter((offer_of or {}).get(member, member) for member in members),
+            counts=Counter(offers),
         )
 
     return grow(-1, list(range(len(nodes))))
@@ -74,12 +76,12 @@ def filling(nodes: Nodes, offers: Offers, *, counts_free: bool = False) -> Filli
         counts_hosts=not is_equal,
         counts_free=counts_free,
     )
-    search.follow(root, sum(1 << number for number in offers), offers.__getitem__)
+    search.follow(root, mask_of_offers(map(OfferNumber, offers)), offers.__getitem__)
     return search
 
 
-def offered(own: int = 0) -> int:
-    return SCALE.packed(Cost((0, 0, 1), broken=own, free_gpus=(0, 0)))
+def offered(own: int = 0) -> PackedCost:
+    return PackedCost(SCALE.of_host + SCALE.unit.broken * own)
 
 
 def cost_of(nodes: Nodes, given_units: tuple[int, ...], own: dict[tuple[int, int], int]) -> int:
@@ -90,7 +92,7 @@ def cost_of(nodes: Nodes, given_units: tuple[int, ...], own: dict[tuple[int, int
         touched = {nodes[number][0][level] for number in used}
         free.append(sum(gpus for domains, gpus in nodes if domains[level] in touched))
     broken = sum(own[number, given_units[number]] for number in used)
-    return SCALE.packed(Cost(counts, broken=broken, free_gpus=tuple(free)))
+    return packed(SCALE, Cost(counts, broken=broken, free_gpus=tuple(reversed(free))))
 
 
 def brute(nodes: Nodes, own: dict[tuple[int, int], int], units: int) -> tuple[int, tuple[tuple[str, int], ...]] | None:

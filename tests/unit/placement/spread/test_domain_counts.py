@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from closeknit.placement.candidates.areas import Area, Members, branching
+from closeknit.placement.candidates.areas import Area, Members, OfferNumber, branching, mask_of_offers
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.spread import cheapest, domain_counts
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
-from closeknit.placement.spread.cost import Cost, Scale
+from closeknit.placement.spread.cost import Scale
 from closeknit.placement.spread.domain_counts import Alike
 from closeknit.placement.spread.frontier import Counted, FrontierStep, combined
 from closeknit.placement.spread.leaf import Units
@@ -24,19 +24,16 @@ from harness.called import A_SECOND, calls_of
 from scenarios.clusters import cluster_of, graph, node, wanted
 
 SCALE = Scale(3)  # block, rack, host
-HOST = SCALE.packed(Cost((0, 0, 1), free_gpus=(0, 0)))
+HOST = SCALE.of_host
 
 Racks = Sequence[Sequence[dict[int, int]]]  # of each block, of each of its racks: offer -> nodes
 
 
 def area(level: int, first: str, children: Sequence[Area], members: Sequence[Members]) -> Area:
-    counts: dict[int, int] = {}
+    counts: dict[OfferNumber, int] = {}
     for child in children:
         for offer, number in child.counted():
             counts[offer] = counts.get(offer, 0) + number
-    offers = 0
-    for offer in (*counts, *(entry.offer for entry in members)):
-        offers |= 1 << offer
     return Area(
         level,
         is_lone=False,
@@ -45,7 +42,7 @@ def area(level: int, first: str, children: Sequence[Area], members: Sequence[Mem
         first=first,
         children=tuple(children),
         members=tuple(members),
-        offers=offers,
+        offers=mask_of_offers([*counts, *(entry.offer for entry in members)]),
         areas=1 + sum(child.areas for child in children),
         counts=counts,
         branching=branching(children),
@@ -60,7 +57,7 @@ def tree(blocks: Racks) -> Area:
         for rack, nodes in enumerate(racks):
             first = f"{block:03}-{rack:03}"
             members = [
-                Members(offer, number, (tuple(f"{first}-{offer}-{each:03}" for each in range(number)),))
+                Members(OfferNumber(offer), number, (tuple(f"{first}-{offer}-{each:03}" for each in range(number)),))
                 for offer, number in nodes.items()
             ]
             leaves.append(area(1, first, (), members))
@@ -88,7 +85,7 @@ def search(
         counts_hosts=counts_hosts and not is_equal,
         counts_free=counts_free,
     )
-    filling.follow(root, (1 << len(offers)) - 1, lambda number: offers[number])
+    filling.follow(root, mask_of_offers(map(OfferNumber, range(len(offers)))), lambda number: offers[number])
     return filling
 
 
@@ -150,7 +147,8 @@ def test_beyond_its_budget_it_says_that_there_may_be_fewer(steps: int) -> None:
 
 
 DEEP = Scale(4)  # block, pod, rack, host
-DEEP_HOST = DEEP.packed(Cost((0, 0, 0, 1), free_gpus=(0, 0, 0)))
+DEEP_HOST = DEEP.of_host
+ONLY = OfferNumber(0)
 
 Pods = Sequence[Sequence[Sequence[int]]]  # of each block, of each of its pods: the nodes of each rack
 
@@ -166,7 +164,7 @@ def deep_search(blocks: Pods, alike: Alike, steps: int = DECISION_STEPS) -> Fill
     root = deep_tree(blocks)
     most_steps = Budget(steps).of_areas(root.branching)
     filling = Filling(DEEP, alike, most_steps, is_equal=True, is_exact=False, counts_hosts=False)
-    filling.follow(root, 1, lambda _: {1: DEEP_HOST})
+    filling.follow(root, mask_of_offers([ONLY]), lambda _: {1: DEEP_HOST})
     return filling
 
 
@@ -174,7 +172,7 @@ def deep_tree(blocks: Pods) -> Area:
     def pod(name: str, racks: Sequence[int]) -> Area:
         names = [f"{name}-{number:02}" for number in range(len(racks))]
         nodes = [tuple(f"{rack}-{each:02}" for each in range(size)) for rack, size in zip(names, racks, strict=True)]
-        leaves = [area(2, run[0], (), [Members(0, len(run), (run,))]) for run in nodes]
+        leaves = [area(2, run[0], (), [Members(ONLY, len(run), (run,))]) for run in nodes]
         return area(1, name, leaves, ())
 
     inside = [

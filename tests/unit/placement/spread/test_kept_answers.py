@@ -127,6 +127,7 @@ def remember_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(domain_counts, "MANY_PAIRS", 1)
     monkeypatch.setattr(cheapest, "MANY_TIMES", 0)
     monkeypatch.setattr(cheapest, "FEW_AREAS", 3)
+    monkeypatch.setattr(cheapest, "MANY_COSTS", 2)
 
 
 def lived(first: int, end: int) -> tuple[int, int]:

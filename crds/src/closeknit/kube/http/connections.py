@@ -1,5 +1,9 @@
-"""Connections to one server that are kept, with one request at a time on each. What a general client does beside
-(redirects, cookies, compression, hooks) takes twice the CPU of the request itself, and a gang is a thousand of them."""
+"""Connections to one server that are kept, with one request at a time on each.
+
+aiohttp's client follows redirects, keeps cookies, compresses and calls hooks. A create of 4 KB costs it 0.12 ms of CPU
+and this one 0.03 ms, and a gang is a thousand creates. aiohttp takes 16 MB of memory, this 1 MB, and an agent of 80 MB
+runs on every node (`make bench-own-http`, 2026-11-25, Python 3.11, aiohttp 3.14).
+"""
 
 import asyncio
 import ssl

@@ -21,6 +21,7 @@ from closeknit.lifecycle.attempt.launched_gang import gang
 from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.book import assumed
 from closeknit.lifecycle.status.degraded import Degradation, degradation
+from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import preference, unknown_preference
 from closeknit.lifecycle.status.statuses import is_finished
 from closeknit.lifecycle.verdict import Book
@@ -36,12 +37,10 @@ from closeknit.placement.values.request import Request, request
 from closeknit.placement.values.sentences import count
 from closeknit.scheduling.decision import decide
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.policy.backlog import FOR_ROOM, backlog, contender
+from closeknit.scheduling.policy.crowd import backlog, contender
 from closeknit.scheduling.policy.patience import patient
 from closeknit.scheduling.queue.entries import Schedule
 
-# Reasons that another question to placement may have another answer to.
-_OF_PLACEMENT = FOR_ROOM | {PendingReason.UNKNOWN_LEVEL, PendingReason.NO_MATCHING_GPU}
 _STORAGE = (PersistentVolumeClaim, PersistentVolume, StorageClass)
 NOT_ASKED = (
     "what quotas, Pod Security and other admission say to its Pods, and whether what they name is there; without "
@@ -265,7 +264,7 @@ def _scene(cluster: Cluster, schedule: Schedule, key: JobKey) -> Cluster:
 def _refused(job: TrainingJob, pending: Pending, cluster: Cluster, tables: Tables) -> PlanRefused:
     """With the changes that would make it fit, each of them placed again."""
     asked = _request(job, cluster)
-    if pending.reason in _OF_PLACEMENT:
+    if traits(pending.reason).is_of_placement:
         if can_place(cluster, asked, tables):  # so that it is its patience that it waits for
             asked = patient(asked, cluster, tables) or asked
         told = [str(change) for change in nearest_changes(cluster, asked, tables)]

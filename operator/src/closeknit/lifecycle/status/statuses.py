@@ -28,6 +28,7 @@ from closeknit.lifecycle.status.conditions import (
     timestamp,
 )
 from closeknit.lifecycle.status.degraded import NO_IPC_LOCK, Degradation
+from closeknit.lifecycle.status.pending import traits
 from closeknit.placement.values.sentences import count
 
 
@@ -53,10 +54,6 @@ class StoredJob(Protocol):
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
 BEING_STARTED = "its Pods are being started"
-# Reasons that say the job itself is not acceptable, not that the cluster has no place for it.
-_NOT_ADMITTED = frozenset(
-    {PendingReason.NOT_SUPPORTED, PendingReason.TEMPLATE_INVALID, PendingReason.NAMESPACE_NOT_SERVED}
-)
 
 
 def waiting(
@@ -75,7 +72,7 @@ def waiting(
     since = before.since if before else timestamp(now)
     is_same_spec = job.status.observed_generation == job.metadata.generation
     told = before.nearest if before and is_same_spec else []
-    admitted = reason not in _NOT_ADMITTED
+    admitted = traits(reason).is_admitted
     return _next(
         job,
         now,

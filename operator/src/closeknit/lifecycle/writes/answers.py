@@ -1,4 +1,4 @@
-"""The API server's answers to the writes for one job, as far as the next decision needs them.
+"""What the API server answered to the writes for one job, as far as the next decision needs it.
 
 Answers are held in the process's memory only and are never the truth: after a restart they are empty, the same things
 are asked again, and the same is decided. `after` is the one place that learns.
@@ -17,6 +17,7 @@ from closeknit.launch.gang import Manifest
 from closeknit.lifecycle.status.blame import TABLE, pending_reason
 from closeknit.lifecycle.status.conditions import is_true
 from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.status.pending import PENDING
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
 from closeknit.lifecycle.writes.plan import Addition, Create, Delete, Plan, Stop
 from closeknit.lifecycle.writes.quota_shortfall import CPUS, shortfalls, words
@@ -46,26 +47,6 @@ TOLD_AGAIN = timedelta(minutes=1)
 # For so long a reason was told lately: the Event that told it is still there (--event-ttl of the API server).
 TOLD_LATELY = timedelta(hours=1)
 
-# Pauses before a refused write is tried again. The holder frees a name, an admin changes a policy or a quota, and no
-# event says so: ask again, soon at first, then at the pace of people.
-_FIRST_PAUSE_S = {
-    PendingReason.NAME_CONFLICT: 2,
-    PendingReason.QUOTA_EXCEEDED: 2,
-    PendingReason.TEMPLATE_INVALID: 15,
-    PendingReason.CHANGED_ON_THE_WAY: 15,
-    PendingReason.ADMISSION_UNAVAILABLE: 15,
-    PendingReason.NAMESPACE_NOT_SERVED: 15,
-}
-_LONGEST_PAUSE_S = {
-    PendingReason.NAME_CONFLICT: 60,
-    PendingReason.QUOTA_EXCEEDED: 60,
-    PendingReason.TEMPLATE_INVALID: 300,
-    PendingReason.CHANGED_ON_THE_WAY: 300,
-    PendingReason.ADMISSION_UNAVAILABLE: 60,
-    PendingReason.NAMESPACE_NOT_SERVED: 300,
-}
-
-
 _COUNTED = "count/pods"  # of a quota: whatever their phase, while `pods` and the rest count those that are not over
 
 _Refusal = ChildRefused | Exists | Quotas | ServiceAccount
@@ -81,13 +62,13 @@ class Refusing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A lasting refusal: it stands until something changes."""
+    """What was refused for good: until somebody changes something."""
 
     reason: PendingReason  # of a row of the table of blame that speaks of the API server
     message: str
     of: Refusing
     manifest: Manifest | None  # what was refused, a Pod without its spec; None where it was the gang as a whole
-    generation: int  # of the job then; another one is asked about again
+    generation: int  # of the job then; another one is asked about anew
     attempt: int
     at: datetime
     tries: int  # rejections in a row, this one included
@@ -95,13 +76,14 @@ class Rejection:
     @property
     def retry_at(self) -> datetime:
         """When to try again: the pause doubles with each rejection in a row."""
-        pause_s = min(_LONGEST_PAUSE_S[self.reason], _FIRST_PAUSE_S[self.reason] * 2 ** min(self.tries - 1, 16))
+        trait = PENDING[self.reason]
+        pause_s = min(trait.longest_pause_s, trait.first_pause_s * 2 ** min(self.tries - 1, 16))
         return self.at + timedelta(seconds=pause_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Undeleted:
-    """Pods whose deletion the API server forbids."""
+    """Pods that were to be deleted, and that the API server forbids to delete."""
 
     names: tuple[str, ...]
     denial: Denial
@@ -109,43 +91,43 @@ class Undeleted:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The memory of one job. Attempts are numbers, 0 for none."""
+    """What is remembered of one job. Attempt numbers; 0 for none."""
 
     rejection: Rejection | None = None
     """The newest one, until a booking is stored after it."""
     rejections: int = 0
-    """Rejections in a row; a running gang resets them."""
+    """Rejections in a row; a gang that runs starts anew."""
     failing_since: datetime | None = None
-    """Since when each try at its children has failed at the API server."""
+    """Since when the API server has failed at its children each time that they were tried."""
     service_of: int = 0
-    """The attempt whose Service, and other children beside Pods, are known to exist, and the last attempt's to be
+    """The attempt whose Service is known to exist, with all that it has beside its Pods, and the one before to be
     gone."""
     made: int = 0
-    """The attempt whose requested Pods were all made."""
+    """The attempt of which Pods were made, all that were asked for."""
     made_at: datetime | None = None
-    """When that was last."""
+    """When that was, the last time."""
     swept: int = 0
-    """The attempt that a quota refused, and for which the job's older Services are known to be gone."""
+    """The attempt that a quota refused, and for which the job's Services of before are known to be gone."""
     ipc_lock_refused: bool = False
     """Whether the namespace's policy does not admit IPC_LOCK."""
     cpus_refused: bool = False
-    """Whether its quotas or limits refuse the CPUs that trainers get beyond their template. A restart forgets this, and
-    finds it again by reading the quotas before any write, or by one refused Pod."""
+    """Whether its quotas or limits do not admit the CPUs that trainers are given beyond their template. After a restart
+    that is found out anew: by reading the quotas, before anything is written, or by one Pod that is refused."""
     are_pods_counted: bool = False
-    """Whether a quota of its namespace counts finished Pods, too."""
+    """Whether a quota of its namespace counts Pods that are over, too."""
     stop_refused: bool = False
-    """Whether the API server refuses to stop a Pod, so that Pods are deleted instead."""
+    """Whether the API server does not let us have a Pod stopped, so that Pods are deleted instead."""
     undeleted: Undeleted | None = None
-    """Its Pods that the API server does not delete."""
+    """Pods of it that the API server does not let go."""
     told_at: datetime | None = None
-    """When its status was last written; for a waiting job, when its reason was."""
+    """When its status was last written; of a job that waits, when it was last told why."""
     noticed_at: datetime | None = None
-    """When an Event alone was last sent about it."""
+    """When an Event alone last told of it."""
     told: tuple[tuple[str, datetime], ...] = ()
-    """The written reasons of its wait since it last held anything, each with its last time."""
+    """The reasons why it waits that it was told since it last held anything, each with when it was told last."""
 
     def was_told(self, reason: str, now: datetime) -> bool:
-        """Whether this reason was written lately."""
+        """Whether this reason was told lately."""
         return any(told == reason and is_between(at, now, at + TOLD_LATELY) for told, at in self.told)
 
 
@@ -153,7 +135,7 @@ NOTHING = Answers()
 
 
 def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
-    """What these results of the Plan's writes teach. Of several refused children the first counts, as one."""
+    """What is known after these results of the Plan's writes. Of several refused children the first counts, as one."""
     refused = next((result for result in results if judged(result, plan.uid) is Judgement.REFUSED), None)
     for result in results:
         if isinstance(result, Quotas) or judged(result, plan.uid) is not Judgement.REFUSED:
@@ -226,7 +208,7 @@ def _told(answers: Answers, status: TrainingJobStatus, now: datetime) -> tuple[t
 
 
 def _is_unseen_and_unmade(result: Result, uid: str) -> bool:
-    """Whether it is a child that may still be made, of a kind known only by our writes' answers."""
+    """Whether it is a child that may yet be made, of a kind of which nothing but our writes' answers tells."""
     match result:
         case ChildRefused(manifest) | Exists(manifest) | Failed(Create(manifest)):
             is_unseen = CHILD_KINDS[manifest["kind"]].stream is None
@@ -271,7 +253,7 @@ def _is_made_pod(result: Result) -> bool:
 
 
 def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]) -> bool:
-    """Whether the capability that we added may be the cause of the refusal: then the next try omits it.
+    """Whether what was refused may be the capability that we added: then the same is asked without it.
 
     A policy says no more than Forbidden. Where that is said of the same Pod without IPC_LOCK, too, it was something
     else, and the capability is asked for again the next time. Once a Pod was taken with it, it is no matter.
@@ -287,8 +269,8 @@ def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]
 
 
 def _speaks_of_cpus(refused: _Refusal) -> bool:
-    """Whether the CPUs that we added may be the cause of the refusal: then the next try omits them. A LimitRange and a
-    quota both name the resource, after the name of the Pod."""
+    """Whether what was refused may be the CPUs that we added: then the same is asked without them. A LimitRange and a
+    quota both name the resource, behind the name of the Pod."""
     if isinstance(refused, Quotas):
         return any(each.resource in CPUS for each in shortfalls(refused.demand, refused.found))
     if not isinstance(refused, ChildRefused) or refused.manifest["kind"] != "Pod":
@@ -302,7 +284,7 @@ def _rejected(answers: Answers, plan: Plan, refused: _Refusal, now: datetime) ->
     manifest = refused.manifest if isinstance(refused, ChildRefused | Exists) else None
     of = Refusing.PROBE if isinstance(refused, ChildRefused | Exists) and refused.is_probe else Refusing.CHILD
     tries = answers.rejections + 1
-    if manifest is not None and manifest["kind"] == "Pod":  # it is made again to be asked for, and waits for long
+    if manifest is not None and manifest["kind"] == "Pod":  # it is made anew to be asked for, and waits for long
         manifest = {name: value for name, value in manifest.items() if name != "spec"}
     rejection = Rejection(reason, message, of, manifest, plan.generation, plan.attempt, now, tries)
     answers = replace(answers, rejection=rejection, rejections=tries)
@@ -359,7 +341,7 @@ _DENIED: Mapping[Symptom, str] = {
 
 
 def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
-    """The message about a refusal: what was refused, why, and what to do."""
+    """What to tell of a refusal: what was refused, why, and what to do."""
     namespace = plan.job.namespace
     if isinstance(refused, Quotas):
         return words(shortfalls(refused.demand, refused.found), namespace)
@@ -400,7 +382,7 @@ def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
 
 
 def unknown_class_words(name: str, there: Collection[str] = ()) -> str:
-    """The message about a missing PriorityClass; `there` are the existing ones, if known."""
+    """What to tell of a PriorityClass that does not exist; `there` are those that do, where they are known."""
     known = listed(sorted(there), "and") if there else "none of that name"
     other = "one of these" if there else "another one"
     return (
@@ -416,7 +398,7 @@ SYSTEM_NAMESPACE = (
 
 
 def not_served_words(manifest: Manifest) -> str:
-    """The message about a namespace in which the operator may not make this."""
+    """What to tell of a namespace in which the operator may not make this."""
     namespace = manifest["metadata"]["namespace"]
     return (
         f"the operator has no right to create a {manifest['kind']} in namespace {namespace}; have an administrator add "
@@ -425,7 +407,7 @@ def not_served_words(manifest: Manifest) -> str:
 
 
 def unusable_words(account: str, namespace: str) -> str:
-    """The message about a service account that the operator may not use."""
+    """What to tell of a service account that the operator may not use."""
     return (
         f"spec.template.spec.serviceAccountName is {account}, which the operator has no right to use in namespace "
         f"{namespace}; have an administrator give ServiceAccount closeknit-operator the verb use on it, or leave the "
@@ -434,7 +416,7 @@ def unusable_words(account: str, namespace: str) -> str:
 
 
 def undeleted_words(undeleted: Undeleted, namespace: str) -> str:
-    """The message about Pods that stay though the job gives up its GPUs."""
+    """What to tell of Pods that stay though the job gives up its GPUs."""
     first, *others = undeleted.names
     more = f" and {len(others)} more could" if others else " could"
     found = f"Pod {first}{more} not be deleted, and may run on and keep GPUs: "
@@ -447,5 +429,5 @@ def undeleted_words(undeleted: Undeleted, namespace: str) -> str:
 
 
 def taken_words(title: str, owner: str) -> str:
-    """The message about a name with another owner."""
+    """What to tell of a name that somebody else has."""
     return f"{title} exists and belongs to {owner}; delete it, or delete this job and give it another name"

@@ -7,10 +7,10 @@ the very same area, so that what was searched there stays known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import NamedTuple, NewType
 
 from closeknit.cluster.forest.domain import Domain
 from closeknit.cluster.forest.group import Group
@@ -18,20 +18,29 @@ from closeknit.cluster.objects.pod_requests import Needs
 from closeknit.placement.candidates.offer import Offer
 from closeknit.placement.candidates.resource_fit import lacking
 
+OfferNumber = NewType("OfferNumber", int)
+"""The place of an offer among the Areas.offers of one kind of request."""
+OfferMask = NewType("OfferMask", int)
+"""A set of offers: bit n for number n."""
 
-def numbers_of(mask: int) -> Iterator[int]:
+
+def numbers_of(mask: int) -> Iterator[OfferNumber]:
     """The numbers of the offers in a mask, ascending."""
     while mask:
         low = mask & -mask
-        yield low.bit_length() - 1
+        yield OfferNumber(low.bit_length() - 1)
         mask ^= low
+
+
+def mask_of_offers(numbers: Iterable[OfferNumber]) -> OfferMask:
+    """These offers as a mask."""
+    return OfferMask(sum({1 << number for number in numbers}))
 
 
 class Members(NamedTuple):
     """Nodes of one offer in one domain."""
 
-    offer: int
-    """Its number in Ground.offers."""
+    offer: OfferNumber
     nodes: int
     names: tuple[tuple[str, ...], ...]
     """Their names, as ascending runs."""
@@ -58,16 +67,16 @@ class Area:
     """By their first nodes."""
     members: tuple[Members, ...]
     """Its nodes, where the next level is the host or the area is lone."""
-    offers: int
-    """Mask of the offers in it, by number."""
+    offers: OfferMask
+    """Those in it."""
     areas: int
     """How many areas are in it, itself included."""
-    counts: Mapping[int, int]
-    """Where it has children: how many nodes have each offer, by its number."""
+    counts: Mapping[OfferNumber, int]
+    """Where it has children: how many nodes have each offer."""
     branching: tuple[int, ...] = ()
     """Of its level and each inside it, how many areas have children; without levels of none."""
 
-    def counted(self) -> Iterator[tuple[int, int]]:
+    def counted(self) -> Iterator[tuple[OfferNumber, int]]:
         """(offer, nodes), an offer more than once where nodes of it stand apart."""
         return iter(self.counts.items()) if self.children else ((entry.offer, entry.nodes) for entry in self.members)
 
@@ -97,24 +106,24 @@ class Areas:
     root: Area
     offers: Sequence[Offer]
     """By number; there may be more than this version has."""
-    counts: Mapping[int, int]
+    counts: Mapping[OfferNumber, int]
     """How many nodes have each offer."""
-    numbers: Mapping[Group, int | None]
+    numbers: Mapping[Group, OfferNumber | None]
     """The number of each group's offer where there is CPU for all of its GPUs; None where the job may not use its nodes
     at all. There may be more groups than this version has."""
     needs: Needs
     """What the job's Pods need besides GPUs; empty where every node that it may use otherwise has room."""
-    roomy: Callable[[Domain], Iterator[tuple[Group, int, tuple[str, ...]]]]
+    roomy: Callable[[Domain], Iterator[tuple[Group, OfferNumber, tuple[str, ...]]]]
     """(group, its offer, nodes of it that stand together) of those right below a domain that the job may use."""
     _most: dict[int, int] = field(default_factory=dict)
-    _groups: dict[tuple[Group, int], int] = field(default_factory=dict)
+    _groups: dict[tuple[Group, OfferNumber], int] = field(default_factory=dict)
 
-    def members(self) -> Iterator[tuple[Group, int, tuple[str, ...]]]:
+    def members(self) -> Iterator[tuple[Group, OfferNumber, tuple[str, ...]]]:
         """(group, its offer, nodes of it that stand together) of all nodes that the job may use, in no order."""
         for domain in self.domain.walk():
             yield from self.roomy(domain)
 
-    def cramped(self) -> Iterator[tuple[Group, int, tuple[tuple[str, Needs], ...]]]:
+    def cramped(self) -> Iterator[tuple[Group, OfferNumber, tuple[tuple[str, Needs], ...]]]:
         """(group, its offer, nodes that have no room with what they lack) of all that the job may use otherwise."""
         for domain in self.domain.walk() if self.needs else ():
             for group, names in domain.hosts.items():
@@ -130,7 +139,7 @@ class Areas:
         for group, number, names in self.members():
             yield from ((group, self.offers[number], name) for name in names)
 
-    def groups(self) -> Iterator[tuple[Group, int, int]]:
+    def groups(self) -> Iterator[tuple[Group, OfferNumber, int]]:
         """(group, its offer, nodes) of every group that the job may use, in no order."""
         if not self._groups:
             for group, number, names in self.members():

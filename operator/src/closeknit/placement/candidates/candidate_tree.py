@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from closeknit.cluster.forest.domain import Domain
 from closeknit.cluster.forest.group import Group, MachineKind
 from closeknit.cluster.objects.nic_exposure import asks_for_nics
-from closeknit.placement.candidates.areas import Area, Areas, Members, branching
+from closeknit.placement.candidates.areas import Area, Areas, Members, OfferMask, OfferNumber, branching, mask_of_offers
 from closeknit.placement.candidates.cpu_cover import CpuCover, cpu_cover, cpu_milli
 from closeknit.placement.candidates.node_filter import untolerated
 from closeknit.placement.candidates.offer import Offer, Terms, matching, terms
@@ -15,7 +15,9 @@ from closeknit.placement.candidates.resource_fit import with_room
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.values.request import NodeCriteria
 
-MANY_GROUPS = 1 << 14  # so many have been seen over the time, and twice as many as there are: start again
+# So many have been seen over the time, and twice as many as there are: begin again with all, for masks name offers by
+# their numbers.
+MANY_GROUPS = 1 << 14
 
 
 class CandidateTree:
@@ -29,10 +31,10 @@ class CandidateTree:
         self._sets_of = sets_of
         self._offer_of = offer_of
         self._offers: list[Offer] = []
-        self._numbers: dict[Offer, int] = {}
-        self._groups: dict[Group, int | None] = {}
+        self._numbers: dict[Offer, OfferNumber] = {}
+        self._groups: dict[Group, OfferNumber | None] = {}
         self._cpu_milli = cpu_milli(sight.needs)
-        self._covers: dict[tuple[int, CpuCover], int] = {}
+        self._covers: dict[tuple[OfferNumber, CpuCover], OfferNumber] = {}
         self._matches: dict[object, int] = {}
         self._areas: dict[int, tuple[Domain, Area | None]] = {}
         self._ground: tuple[Domain, Areas] | None = None
@@ -57,7 +59,7 @@ class CandidateTree:
         self._ground = (domain, ground)
         return ground
 
-    def _number(self, group: Group) -> int | None:
+    def _number(self, group: Group) -> OfferNumber | None:
         """The number of a group's offer; None for one that the job may not use."""
         try:
             return self._groups[group]
@@ -65,7 +67,7 @@ class CandidateTree:
             found = self._groups[group] = self._translated(group)
             return found
 
-    def _translated(self, group: Group) -> int | None:
+    def _translated(self, group: Group) -> OfferNumber | None:
         if group.kind is None or not group.kind.products or group.excluded is not None:
             return None
         if untolerated(group.taints, self._request):
@@ -75,9 +77,9 @@ class CandidateTree:
         sets, matches = self._sets_of(kind), self._matching(kind)
         return self._number_of(terms(group, kind, sets, self._request, matches, asks_for_nics=nics))
 
-    def _number_of(self, found: Terms) -> int:
+    def _number_of(self, found: Terms) -> OfferNumber:
         offer = self._offer_of(found)
-        number = self._numbers.setdefault(offer, len(self._offers))
+        number = self._numbers.setdefault(offer, OfferNumber(len(self._offers)))
         if number == len(self._offers):
             self._offers.append(offer)
         return number
@@ -127,7 +129,7 @@ class CandidateTree:
         )
         return _around([*filter(None, inside), *self._lone(domain, level + 1)], level)
 
-    def _roomy(self, domain: Domain) -> Iterator[tuple[Group, int, tuple[str, ...]]]:
+    def _roomy(self, domain: Domain) -> Iterator[tuple[Group, OfferNumber, tuple[str, ...]]]:
         """(group, offer, nodes) of those right below a domain that the job may use."""
         needs = self._request.needs
         for group, names in domain.hosts.items():
@@ -145,7 +147,7 @@ class CandidateTree:
             for found, alike in by_cover.items():
                 yield group, self._covered(number, found), tuple(alike)
 
-    def _covered(self, number: int, found: CpuCover | None) -> int:
+    def _covered(self, number: OfferNumber, found: CpuCover | None) -> OfferNumber:
         """The number of the offer of nodes whose CPUs do for fewer GPUs."""
         if found is None:
             return number
@@ -155,7 +157,7 @@ class CandidateTree:
         return self._covers[key]
 
     def _leaf(self, domain: Domain, level: int) -> Area | None:
-        runs: dict[int, list[tuple[str, ...]]] = {}
+        runs: dict[OfferNumber, list[tuple[str, ...]]] = {}
         free_gpus = gpus = 0
         first: str | None = None
         for _, number, names in self._roomy(domain):
@@ -176,7 +178,7 @@ class CandidateTree:
             first=first,
             children=(),
             members=tuple([Members(number, sum(map(len, names)), tuple(names)) for number, names in runs.items()]),
-            offers=sum([1 << number for number in runs]),
+            offers=mask_of_offers(runs),
             areas=1,
             counts={},
         )
@@ -193,17 +195,19 @@ class CandidateTree:
                     first=name,
                     children=(),
                     members=(Members(number, 1, ((name,),)),),
-                    offers=1 << number,
+                    offers=OfferMask(1 << number),
                     areas=1,
                     counts={},
                 )
 
 
-_NOWHERE = Area(-1, is_lone=False, free_gpus=0, gpus=0, first="", children=(), members=(), offers=0, areas=1, counts={})
+_NOWHERE = Area(
+    -1, is_lone=False, free_gpus=0, gpus=0, first="", children=(), members=(), offers=OfferMask(0), areas=1, counts={}
+)
 
 
-def _counts(areas: Iterable[Area]) -> dict[int, int]:
-    counts: dict[int, int] = {}
+def _counts(areas: Iterable[Area]) -> dict[OfferNumber, int]:
+    counts: dict[OfferNumber, int] = {}
     for area in areas:
         for number, nodes in area.counted():
             counts[number] = counts.get(number, 0) + nodes
@@ -225,7 +229,7 @@ def _around(children: list[Area], level: int) -> Area | None:
         first=children[0].first,
         children=tuple(children),
         members=(),
-        offers=offers,
+        offers=OfferMask(offers),
         areas=1 + sum(child.areas for child in children),
         counts=_counts(children),
         branching=branching(children),

@@ -9,6 +9,8 @@ from closeknit.cluster.objects.fault import Taint
 from closeknit.placement.values.request import Request, Toleration, toleration
 
 _USUAL = toleration(GPU_TOLERATION)
+# What Kubernetes itself says of a node's state: cordoned, short of disk or memory, out of service.
+_OF_STATE = "node.kubernetes.io/"
 
 
 def admits(view: NodeView, request: Request) -> bool:
@@ -61,11 +63,13 @@ def meets(name: str, labels: Mapping[str, str], affinity: NodeAffinity) -> bool:
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """The rule of Kubernetes: an empty key with Exists tolerates everything, an empty effect every effect."""
+    """The rule of Kubernetes: an empty key with Exists tolerates everything, an empty effect every effect. But for what
+    it says of a node's state: who tolerates all taints means those of administrators, and a gang that goes where it was
+    drained from is evicted, placed there, and evicted again."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if not toleration.key:
-        return toleration.operator == "Exists"
+        return toleration.operator == "Exists" and not taint.key.startswith(_OF_STATE)
     if toleration.key != taint.key:
         return False
     return toleration.operator == "Exists" or toleration.value == taint.value

@@ -6,7 +6,7 @@ Everything in it can be thrown away at any moment. One decision at a time uses i
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
@@ -27,11 +27,10 @@ from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.gpusets.search_cost import MACHINE_STEPS, SearchCost, listing, too_dear
 from closeknit.placement.gpusets.unsearched import UnsearchedSets
 from closeknit.placement.spread.cheapest import Filling
+from closeknit.placement.spread.cost import PackedCost
 from closeknit.placement.spread.domain_counts import Alike
+from closeknit.placement.values.bounded import Bounded
 from closeknit.placement.values.request import Request
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 KINDS = 1024  # of machines
 SETS = 1 << 16  # of GPUs whose rings are known
@@ -52,8 +51,7 @@ class OfferShare(NamedTuple):
 
     choice: SetChoice
     seat: Seat
-    cost: int
-    """Packed, as cost.Scale has it."""
+    cost: PackedCost
 
 
 class Dear(NamedTuple):
@@ -98,68 +96,43 @@ class Selection(NamedTuple):
         return self.labels is forest.labels and self.now is forest.now and self.empty is forest.empty
 
 
-class Kept(Generic[K, V]):
-    """A mapping of bounded size: what was used least recently goes first."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._values: dict[K, V] = {}
-
-    def get(self, key: K) -> V | None:
-        """The value of a key, None where it is not known."""
-        value = self._values.pop(key, None)
-        if value is not None:
-            self._values[key] = value
-        return value
-
-    def put(self, key: K, value: V) -> V:
-        """Keeps a value, and gives it back."""
-        self._values[key] = value
-        while len(self._values) > self.most:
-            del self._values[next(iter(self._values))]
-        return value
-
-
 class Tables:
     """Kept per kind of machine, per offer, and per kind of request."""
 
     def __init__(self) -> None:
-        self._sets: Kept[tuple[str, int | None], ExhaustiveSets] = Kept(KINDS)
-        self._efforts: Kept[str, SearchCost] = Kept(KINDS)
+        self._sets: Bounded[tuple[str, int | None], ExhaustiveSets] = Bounded(KINDS)
+        self._efforts: Bounded[str, SearchCost] = Bounded(KINDS)
         self._dear: tuple[Domain, Dear] | None = None
         """Of the version of the empty cluster that was seen last."""
-        self._rings: Kept[tuple[bytes, int, int], Rings] = Kept(SETS)
+        self._rings: Bounded[tuple[bytes, int, int], Rings] = Bounded(SETS)
         """By the digest of their paths, what the searches might take, and how often each might extend a ring."""
-        self._offers: Kept[Terms, Offer] = Kept(OFFERS)
-        self.values: Kept[Hashable, OfferValues[float]] = Kept(STAGES)
+        self._offers: Bounded[Terms, Offer] = Bounded(OFFERS)
+        self.values: Bounded[Hashable, OfferValues[float]] = Bounded(STAGES)
         """(offers, what of a share, floor) -> the best that an offer has."""
-        self.choices: Kept[Hashable, OfferValues[OfferShare]] = Kept(STAGES)
+        self.choices: Bounded[Hashable, OfferValues[OfferShare]] = Bounded(STAGES)
         """(offers, share, floor) -> the set to take of an offer, how it is bound, and what that costs."""
         self.alike = Alike()
-        self._fillings: Kept[Hashable, Filling] = Kept(FILLINGS)
-        self._translations: Kept[Hashable, CandidateTree] = Kept(FEW_GROUNDS)
-        self._selections: Kept[Hashable, Selection] = Kept(SELECTIONS)
-        self._ideals: Kept[Same, Kept[Hashable, tuple[float | None]]] = Kept(VERSIONS)
-        self._fits: Kept[Same, Kept[Hashable, tuple[bool]]] = Kept(VERSIONS)
+        self._fillings: Bounded[Hashable, Filling] = Bounded(FILLINGS)
+        self._translations: Bounded[Hashable, CandidateTree] = Bounded(FEW_GROUNDS)
+        self._selections: Bounded[Hashable, Selection] = Bounded(SELECTIONS)
+        self._ideals: Bounded[Same, Bounded[Hashable, float | None]] = Bounded(VERSIONS)
+        self._fits: Bounded[Same, Bounded[Hashable, bool]] = Bounded(VERSIONS)
         """On those versions as every kind of request sees them."""
 
-    def ideals(self, empty: Domain) -> Kept[Hashable, tuple[float | None]]:
+    def ideals(self, empty: Domain) -> Bounded[Hashable, float | None]:
         """On one version of the empty cluster: a request, labels that it selects by, and the cluster's joints -> its
         best bandwidth."""
-        version = Same(empty)
-        return self._ideals.get(version) or self._ideals.put(version, Kept(ANSWERS))
+        return self._ideals.kept(Same(empty), lambda: Bounded(ANSWERS))
 
-    def fits(self, root: Area) -> Kept[Hashable, tuple[bool]]:
+    def fits(self, root: Area) -> Bounded[Hashable, bool]:
         """On what requests of one kind may use: a request and the cluster's joints -> whether it fits."""
-        version = Same(root)
-        self._fits.most = VERSIONS * self._translations.most
-        return self._fits.get(version) or self._fits.put(version, Kept(ANSWERS))
+        return self._fits.kept(Same(root), lambda: Bounded(ANSWERS))
 
     def filling(self, key: Hashable, make: Callable[[], Filling], areas: int) -> Filling:
         """The search that has seen the last versions of a tree of so many areas, by (offers, share, floor, way of
         counting)."""
-        self._fillings.most = max(FEW_FILLINGS, min(FILLINGS, AREAS // areas))
-        return self._fillings.get(key) or self._fillings.put(key, make())
+        self._fillings.limit(max(FEW_FILLINGS, min(FILLINGS, AREAS // areas)))
+        return self._fillings.kept(key, make)
 
     def learn(self, machine: Machine) -> None:
         """Works out what jobs ask of a machine, so that none of them waits for it; of one too dear nothing."""
@@ -182,9 +155,9 @@ class Tables:
 
     def sets_of(self, machine: Machine) -> ExhaustiveSets:
         """The sets of a machine, shared by all machines of its topology class."""
-        return self._sets.get((machine.topology_class, None)) or self._put_sets(machine, None)
+        return self._sets.kept((machine.topology_class, None), partial(self._new_sets, machine, None))
 
-    def _put_sets(self, machine: Machine, among: int | None) -> ExhaustiveSets:
+    def _new_sets(self, machine: Machine, among: int | None) -> ExhaustiveSets:
         """`among`: None where all is searched; else of how many nodes that are searched where a job asks, or 0."""
         effort, sets = self.effort_of(machine), ExhaustiveSets(machine, self._rings_of)
         if among is None:
@@ -193,7 +166,7 @@ class Tables:
             sets = (
                 BestFirstSets(machine, self._few_rings_of, among) if among else UnsearchedSets(machine, self._rings_of)
             )
-        return self._sets.put((machine.topology_class, among), sets)
+        return sets
 
     def ground(self, cluster: Cluster, request: Request, *, empty: bool = False) -> Areas:
         """What there is for a request in a cluster, or in an empty, healthy copy of it."""
@@ -203,14 +176,16 @@ class Tables:
             now, emptied = self._selection(cluster, request)
         sight, dear = request.sight, self.dear_in(forest.empty)
         key = (empty, _selected(request), sight, dear)
-        translation = self._translations.get(key)
+        translation = self._translations.use(key)
         if translation is None or translation.is_full:
             translation = CandidateTree(sight, partial(self._sets_of_kind, dear), self._offer_of)
         ground = translation.ground(emptied if empty else now, len(cluster.levels))
         # The names of some sixteen nodes weigh what an area does.
         most = AREAS // (ground.root.areas + len(cluster.nodes) // 16)
-        self._translations.most = max(FEW_GROUNDS, min(GROUNDS, most))
-        self._translations.put(key, translation)
+        few = max(FEW_GROUNDS, min(GROUNDS, most))
+        self._translations.limit(few)
+        self._translations[key] = translation
+        self._fits.limit(VERSIONS * few)
         return ground
 
     def knows_selection(self, cluster: Cluster, request: Request) -> bool:
@@ -223,7 +198,7 @@ class Tables:
     def _selection(self, cluster: Cluster, request: Request) -> tuple[Domain, Domain]:
         """The trees of the nodes that a request selects and does not avoid, now and empty."""
         forest, key = cluster.forest, _selected(request)
-        found = self._selections.get(key)
+        found = self._selections.use(key)
         if found is not None and found.is_of(forest):
             return found.selected_now, found.selected_empty
         is_labelled_alike = found is not None and found.labels is forest.labels
@@ -233,7 +208,7 @@ class Tables:
         only = only.after((view, None) for view in left)
         is_empty_alike = found is not None and is_labelled_alike and found.empty is forest.empty
         empty = found.selected_empty if found is not None and is_empty_alike else only.empty
-        self._selections.put(key, Selection(forest.labels, names, forest.now, forest.empty, only.now, empty))
+        self._selections[key] = Selection(forest.labels, names, forest.now, forest.empty, only.now, empty)
         return only.now, empty
 
     def dear_in(self, empty: Domain) -> Dear:
@@ -254,19 +229,17 @@ class Tables:
     def effort_of(self, machine: Machine) -> SearchCost:
         """The search of a machine's rings, as far as it has come."""
         name = machine.topology_class
-        return self._efforts.get(name) or self._efforts.put(name, SearchCost(machine, listing(machine), self._rings_of))
+        return self._efforts.kept(name, lambda: SearchCost(machine, listing(machine), self._rings_of))
 
     def _sets_of_kind(self, dear: Dear, kind: MachineKind) -> ExhaustiveSets:
         name = kind.topology_class
         if name not in dear.kinds:
             return self.sets_of(kind.machine)
         among = dear.nodes if name in dear.asked else 0
-        return self._sets.get((name, among)) or self._put_sets(kind.machine, among)
+        return self._sets.kept((name, among), partial(self._new_sets, kind.machine, among))
 
     def _offer_of(self, terms: Terms) -> Offer:
-        return self._offers.get(terms) or self._offers.put(
-            terms, Offer(terms, max(0, terms.pool.bit_count() - terms.unnamed))
-        )
+        return self._offers.kept(terms, lambda: Offer(terms, max(0, terms.pool.bit_count() - terms.unnamed)))
 
     def _rings_of(self, paths: Paths) -> Rings:
         return self._rings_within(paths, SET_STEPS, STEPS)
@@ -276,7 +249,7 @@ class Tables:
 
     def _rings_within(self, paths: Paths, most_steps: int, times: int) -> Rings:
         key = paths.digest(), most_steps, times
-        return self._rings.get(key) or self._rings.put(key, rings(paths, most_steps, times))
+        return self._rings.kept(key, lambda: rings(paths, most_steps, times))
 
 
 def _names(cluster: Cluster, request: Request) -> frozenset[str] | None:

@@ -8,6 +8,7 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob_status import Binding
 from closeknit.placement.candidates.offer import Offer
 from closeknit.placement.gang.prediction import Prediction
+from closeknit.placement.spread.cost import PackedCost
 
 
 class Part(NamedTuple):
@@ -44,7 +45,7 @@ class Layout:
 
 
 class Merit(NamedTuple):
-    """Smaller is better, among layouts of one way."""
+    """The order of merit of layouts of one way: the fields, the most important first. Each is better when lower."""
 
     is_far: bool
     """Whether its shares are unequal, or need many hosts."""
@@ -52,7 +53,7 @@ class Merit(NamedTuple):
     is_unequal: bool
     minus_block_gb_s: float
     minus_bus_gb_s: float
-    cost: int
+    cost: PackedCost
 
 
 class Sketch:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from closeknit.placement.candidates.areas import Areas, numbers_of
+from closeknit.placement.candidates.areas import Areas, OfferMask, OfferNumber, numbers_of
 from closeknit.placement.candidates.offer import Peers
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.offer_values import OfferValues
@@ -12,7 +12,7 @@ from closeknit.placement.gang.share_sizes import ShareSize
 from closeknit.placement.gang.share_values import ShareValues
 from closeknit.placement.gpusets.criteria import Measure, Value
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
-from closeknit.placement.spread.cost import Scale
+from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.leaf import Units
 from closeknit.placement.values.budget import SEARCHES, Budget
 from closeknit.placement.values.request import Request
@@ -39,7 +39,7 @@ class Site(NamedTuple):
 class Counted(NamedTuple):
     """The fewest domains that were found to hold shares of one shape."""
 
-    cost: int
+    cost: PackedCost
     """Of domains and hosts alone."""
     shape: ShareSize
     is_proven: bool
@@ -49,7 +49,7 @@ class Counted(NamedTuple):
 class SpreadQueries:
     """The spreads of one way's nodes."""
 
-    def __init__(self, site: Site, values: ShareValues, peers: Peers, mask: int, budget: Budget) -> None:
+    def __init__(self, site: Site, values: ShareValues, peers: Peers, mask: OfferMask, budget: Budget) -> None:
         """`mask` is that of the peers' offers that are there; the budget is that of the way."""
         self._budget = budget.among(SEARCHES)
         self._site = site
@@ -67,7 +67,7 @@ class SpreadQueries:
         shape: ShareSize,
         floor: Value,
         stage: OfferValues[V],
-        units_of: Callable[[int], Units],
+        units_of: Callable[[OfferNumber], Units],
         *,
         at_least: float = 0.0,
         by: Measure = Measure.BUS,
@@ -144,7 +144,7 @@ class SpreadQueries:
         """The search for the fewest domains, with shares that are worth this."""
         host = self._site.scale.of_host
 
-        def units_of(number: int) -> Units:
+        def units_of(number: OfferNumber) -> Units:
             return {given: host for given, value in stage.of[number].items() if value >= at_least}
 
         return self.filling(shape, floor, stage, units_of, at_least=at_least, by=by, counts_free=False)

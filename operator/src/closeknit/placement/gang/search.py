@@ -1,11 +1,10 @@
 """Which nodes and which GPUs a gang takes: the order of merit of docs/decisions/0004-place.md, searched.
 
 A layout on one node comes first: it needs no network. Then come those in one NVLink domain, where Pods can have the
-channels that open NVLink between nodes, in equal shares of more than half of each. Of layouts on several nodes these
-are better, in this order: groups whole on their nodes; machines of one kind; RDMA between all; expert groups whole on
-their nodes; fewer domains, outermost level first, hosts last; equal shares; the better slowest group; the better
-bandwidth; expert groups inside NVLink islands; fewer free GPUs that their nodes have no CPU for; nodes that will not be
-whole again soon; fuller domains and nodes; less taken from later jobs; nearer NICs; first names.
+channels that open NVLink between nodes, in equal shares of more than half of each. Of the other ways of placing a gang
+on several nodes these are better, in this order: groups whole on their nodes; machines of one kind; RDMA between all;
+expert groups whole on their nodes. Layouts of one way compare by their Merit (layout.py), with the Cost of their spread
+(cost.py) as its last part; of equal ones the one with the first names is taken.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from closeknit.api.trainingjob import NvlinkPolicy, RdmaPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.placement.allreduce.bandwidth import RDMA_TRANSPORTS
 from closeknit.placement.allreduce.paths import nvlink_generation
-from closeknit.placement.candidates.areas import Areas
+from closeknit.placement.candidates.areas import Areas, OfferNumber
 from closeknit.placement.candidates.offer import Peers
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.interconnect import Interconnect
@@ -28,7 +27,7 @@ from closeknit.placement.spread.cost import Scale
 from closeknit.placement.values.budget import Budget
 from closeknit.placement.values.request import Request
 
-_Side = tuple[Peers, Sequence[int]]
+_Side = tuple[Peers, Sequence[OfferNumber]]
 """Peers as their machines tell them, and the offers of those by number."""
 
 
@@ -105,7 +104,7 @@ def _ways(joints: Interconnect, site: Site) -> Iterator[Iterator[Variant]]:
 def _ways_over(site: Site, every: _Side, *, whole: bool) -> Iterator[Iterator[Variant]]:
     """Those over these offers, with groups whole on their nodes or not."""
     ground, (peers, numbers) = site.ground, every
-    by_kind: dict[tuple[str, ...], list[int]] = {}
+    by_kind: dict[tuple[str, ...], list[OfferNumber]] = {}
     for number in numbers:
         by_kind.setdefault(ground.offers[number].terms.kind, []).append(number)
     kinds: list[_Side] = [(peers._replace(kind=kind), by_kind[kind]) for kind in sorted(by_kind)]
@@ -131,7 +130,7 @@ def _of_one_generation(site: Site, side: _Side) -> Sequence[_Side]:
     if site.request.nvlink is NvlinkPolicy.IGNORED:
         return [side]
     peers, numbers = side
-    found: dict[int, list[int]] = {}
+    found: dict[int, list[OfferNumber]] = {}
     for number in numbers:
         found.setdefault(nvlink_generation(site.ground.offers[number].terms.sets.machine), []).append(number)
     return [(peers._replace(nvlink_generation=generation), found[generation]) for generation in sorted(found)]
@@ -158,7 +157,7 @@ def _by_exposure(site: Site, side: _Side, transport: Transport | None) -> Sequen
     return [peers._replace(transport=transport, exposure=exposure) for exposure in sorted(found)]
 
 
-def _able(site: Site, side: _Side, peers: Peers) -> Sequence[int]:
+def _able(site: Site, side: _Side, peers: Peers) -> Sequence[OfferNumber]:
     """Those offers that are among peers; none where they are too few for the gang."""
     offers, counts = site.ground.offers, site.ground.counts
     able = [number for number in side[1] if peers.has(offers[number].terms)]

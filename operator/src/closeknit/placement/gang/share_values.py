@@ -8,7 +8,7 @@ from closeknit.api.nodetopology import Transport
 from closeknit.api.trainingjob import NvlinkPolicy
 from closeknit.api.trainingjob_status import Binding
 from closeknit.cluster.forest.group import MANY_HOLDERS
-from closeknit.placement.candidates.areas import numbers_of
+from closeknit.placement.candidates.areas import OfferMask, OfferNumber, numbers_of
 from closeknit.placement.candidates.binding import Seat, seat
 from closeknit.placement.candidates.offer import Offer, Terms
 from closeknit.placement.gang.cache import OfferShare, Same, Tables
@@ -16,7 +16,7 @@ from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gang.share_sizes import ShareSize
 from closeknit.placement.gpusets.criteria import ANY, Measure, SetCriteria, Value
 from closeknit.placement.gpusets.experts import experts_on_nodes
-from closeknit.placement.spread.cost import Scale
+from closeknit.placement.spread.cost import PackedCost, Scale, mb_s
 from closeknit.placement.values.request import Request
 
 V = TypeVar("V")
@@ -88,11 +88,11 @@ class ShareValues:
         sizes = self._sizes(shape)
         return (self._family, shape, floor, sizes.stop, self._request.gpus in sizes)
 
-    def worth(self, offers: int, shape: ShareSize, floor: Value, by: Measure = Measure.BUS) -> OfferValues[float]:
+    def worth(self, offers: OfferMask, shape: ShareSize, floor: Value, by: Measure = Measure.BUS) -> OfferValues[float]:
         """The best bus bandwidth, or other part of its value, of every share at or above a floor that the offers of
         this mask have; others may be in it."""
         key = (self.key(shape, floor), by)
-        stage = self._tables.values.get(key) or self._tables.values.put(key, OfferValues())
+        stage = self._tables.values.kept(key, OfferValues)
         if by is Measure.BUS and not self.has_blocks and floor.bus_gb_s and not floor.tree_gb_s:
             # The best of those at the floor is the best of all, or there is none.
             every = self.worth(offers, shape, ANY)
@@ -112,10 +112,10 @@ class ShareValues:
     def _of_new(
         self,
         stage: OfferValues[V],
-        offers: int,
+        offers: OfferMask,
         shape: ShareSize,
         answer: Callable[[Terms, SetCriteria, Seat], V | None],
-    ) -> Iterator[tuple[int, dict[int, V]]]:
+    ) -> Iterator[tuple[OfferNumber, dict[int, V]]]:
         """By units what those offers of the mask have that have not been asked yet."""
         new = offers & ~stage.seen
         if not new:
@@ -136,10 +136,10 @@ class ShareValues:
                     found[units] = share
             yield number, found
 
-    def shares(self, offers: int, shape: ShareSize, floor: Value) -> OfferValues[OfferShare]:
+    def shares(self, offers: OfferMask, shape: ShareSize, floor: Value) -> OfferValues[OfferShare]:
         """The shares to take of the offers of this mask at or above the floor, and what each costs."""
         key = self.key(shape, floor)
-        stage = self._tables.choices.get(key) or self._tables.choices.put(key, OfferValues())
+        stage = self._tables.choices.kept(key, OfferValues)
         for number, found in self._of_new(stage, offers, shape, partial(self._share, floor)):
             stage.add(number, found, dict.fromkeys(found, 0.0))
         return stage
@@ -149,14 +149,16 @@ class ShareValues:
         choice = terms.sets.choose(pool, terms.free, ask, floor, self._experts)
         if choice is None:
             return None
-        cost = self._scale.of_share(
-            torn=choice.torn,
-            stranded=terms.cover.stranded(terms.free_gpus, ask.gpus) if terms.cover else 0,
-            broken=int(terms.free == terms.sets.every != choice.mask),
-            vacancy=MANY_HOLDERS - terms.holders,
-            left_gpus=terms.free_gpus - ask.gpus,
-            loss_gb_s=choice.loss_gb_s,
-            nic_distance=choice.nic_distance,
-            numa_nodes=choice.numa_nodes,
+        unit = self._scale.unit
+        cost = (
+            self._scale.of_host
+            + unit.torn * choice.torn
+            + unit.stranded * (terms.cover.stranded(terms.free_gpus, ask.gpus) if terms.cover else 0)
+            + unit.broken * (terms.free == terms.sets.every != choice.mask)
+            + unit.vacancy * (MANY_HOLDERS - terms.holders)
+            + unit.left_gpus * (terms.free_gpus - ask.gpus)
+            + unit.loss_mb_s * mb_s(choice.loss_gb_s)
+            + unit.nic_distance * choice.nic_distance
+            + unit.numa_nodes * choice.numa_nodes
         )
-        return OfferShare(choice, found, cost)
+        return OfferShare(choice, found, PackedCost(cost))

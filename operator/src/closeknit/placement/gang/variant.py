@@ -9,7 +9,7 @@ from functools import partial
 from math import inf
 from operator import attrgetter
 
-from closeknit.placement.candidates.areas import numbers_of
+from closeknit.placement.candidates.areas import OfferNumber, mask_of_offers, numbers_of
 from closeknit.placement.candidates.offer import Peers
 from closeknit.placement.gang.cache import OfferShare
 from closeknit.placement.gang.layout import Draft, Layout, Merit, Part, Sketch
@@ -20,6 +20,7 @@ from closeknit.placement.gang.share_sizes import ShareSize, ShareSizes
 from closeknit.placement.gang.share_values import ShareValues
 from closeknit.placement.gpusets.criteria import Measure, Value
 from closeknit.placement.spread.cheapest import Filling
+from closeknit.placement.spread.cost import PackedCost
 from closeknit.placement.spread.leaf import Units
 from closeknit.placement.values.budget import Budget
 
@@ -27,7 +28,7 @@ from closeknit.placement.values.budget import Budget
 class Variant:
     """The nodes of one way."""
 
-    def __init__(self, site: Site, peers: Peers, numbers: Sequence[int], budget: Budget, *, kept: int) -> None:
+    def __init__(self, site: Site, peers: Peers, numbers: Sequence[OfferNumber], budget: Budget, *, kept: int) -> None:
         """`numbers` are those of all offers in the ground that the peers have, less some with too few GPUs for any
         share; the budget is theirs. Of each `kept` ranks that follow each other none leaves its node."""
         self._site = site
@@ -37,7 +38,7 @@ class Variant:
         self._offers = {number: offers[number] for number in numbers if offers[number].gpus}
         self._counts = counts
         self._minimum = Value(0.0, site.request.min_bus_bandwidth_gb_s or 0.0)
-        self._mask = sum(1 << number for number in self._offers)
+        self._mask = mask_of_offers(self._offers)
         most = max((offer.gpus for offer in self._offers.values()), default=0)
         self._values = ShareValues(
             site.tables,
@@ -147,7 +148,7 @@ class Variant:
         hosts = self._site.scale.domains(counted.cost)[-1]
         return not counted.shape.equal and self._request.gpus > hosts * equal.unit
 
-    def _is_inside_required_level(self, cost: int) -> bool:
+    def _is_inside_required_level(self, cost: PackedCost) -> bool:
         """Fewest domains from the outside in means one domain of the required level, wherever one can do."""
         required = self._request.level
         return required is None or self._site.scale.domains(cost)[self._site.levels.index(required)] == 1
@@ -179,7 +180,7 @@ class Variant:
             is_unequal=not shape.equal,
             minus_block_gb_s=-inf,
             minus_bus_gb_s=-max(stage.worths(self._mask)),
-            cost=0,
+            cost=PackedCost(0),
         )
 
     def _sketch(self, counted: Counted) -> Sketch | None:
@@ -189,7 +190,7 @@ class Variant:
         floor = self._floor(counted, counts)
         stage = self._values.shares(self._mask, shape, floor)
 
-        def units_of(number: int) -> Units:
+        def units_of(number: OfferNumber) -> Units:
             return {given: cost for given, (_, _, cost) in stage.of[number].items()}
 
         filling = self._spreads.filling(shape, floor, stage, units_of, counts_free=True)
@@ -209,7 +210,11 @@ class Variant:
         return Sketch(merit, shape.rail, partial(self._layout, filling, total, stage.of, drawn))
 
     def _layout(
-        self, filling: Filling, total: int, shares: Mapping[int, Mapping[int, OfferShare]], counts: tuple[int, ...]
+        self,
+        filling: Filling,
+        total: int,
+        shares: Mapping[OfferNumber, Mapping[int, OfferShare]],
+        counts: tuple[int, ...],
     ) -> Layout | None:
         """The nodes of the cheapest spread; None where they may be slower than the job demands."""
         parts = tuple(

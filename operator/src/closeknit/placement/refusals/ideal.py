@@ -1,6 +1,7 @@
 """What a gang could have if the cluster were empty and healthy: nothing of it changes while jobs come and go."""
 
 from dataclasses import replace
+from functools import partial
 
 from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.cluster import Cluster
@@ -23,11 +24,7 @@ def could_place(cluster: Cluster, request: Request, tables: Tables) -> bool:
         avoided=frozenset(),
     )
     joints, ground = Interconnect.of(cluster), tables.ground(cluster, free, empty=True)
-    kept, key = tables.fits(ground.root), (joints, free)
-    known = kept.get(key)
-    if known is None:
-        known = kept.put(key, (fits(joints, ground, free, tables),))
-    return known[0]
+    return tables.fits(ground.root).kept((joints, free), partial(fits, joints, ground, free, tables))
 
 
 def ideal_gb_s(cluster: Cluster, request: Request, tables: Tables) -> float | None:
@@ -48,9 +45,10 @@ def ideal_gb_s(cluster: Cluster, request: Request, tables: Tables) -> float | No
         avoided=frozenset(),
     )
     joints, forest = Interconnect.of(cluster), cluster.forest
-    kept, key = tables.ideals(forest.empty), (joints, Same(forest.labels) if free.selects else None, free)
-    known = kept.get(key)
-    if known is None:
+
+    def found() -> float | None:
         layout = best_layout(joints, tables.ground(cluster, free, empty=True), free, tables)
-        known = kept.put(key, (layout.prediction.gb_s if layout else None,))
-    return known[0]
+        return layout.prediction.gb_s if layout else None
+
+    key = (joints, Same(forest.labels) if free.selects else None, free)
+    return tables.ideals(forest.empty).kept(key, found)

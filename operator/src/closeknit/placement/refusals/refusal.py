@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from closeknit.api.names import PendingReason
 from closeknit.cluster.cluster import Cluster
@@ -9,7 +10,7 @@ from closeknit.placement.candidates.offer import matching
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.search import best_layout, fits
-from closeknit.placement.refusals.demands import DEMANDS
+from closeknit.placement.refusals.demands import DEMANDS, Demand
 from closeknit.placement.refusals.reasons import RefusalCase, no_match
 from closeknit.placement.values.placement import NoFit
 from closeknit.placement.values.request import Request
@@ -36,10 +37,26 @@ def unknown(cluster: Cluster, request: Request) -> NoFit | None:
     return None
 
 
+class Unmet(NamedTuple):
+    """A refusal before its words: the first demand that cannot be met together with those before it."""
+
+    demand: Demand
+    case: RefusalCase
+
+    def told(self) -> NoFit:
+        """The refusal in words."""
+        return NoFit(self.demand.reason, self.demand.words(self.case))
+
+
 def refusal(cluster: Cluster, request: Request, tables: Tables) -> NoFit:
     """Why there is no layout for a request."""
     if (request.products or request.min_memory_bytes is not None) and not _any_match(cluster, request):
         return NoFit(PendingReason.NO_MATCHING_GPU, no_match(cluster, request, tables.ground(cluster, request)))
+    return unmet(cluster, request, tables).told()
+
+
+def unmet(cluster: Cluster, request: Request, tables: Tables) -> Unmet:
+    """The demand that refuses a request for which there is no layout."""
     tried: Request | None = None
     met: Request | None = None
     for number, demand in enumerate(DEMANDS):
@@ -54,7 +71,7 @@ def refusal(cluster: Cluster, request: Request, tables: Tables) -> NoFit:
             continue
         best = best_layout(Interconnect.of(cluster), tables.ground(cluster, met), met, tables) if met else None
         but_for = partial(_but_for, cluster, request, number, tables)
-        return NoFit(demand.reason, demand.words(RefusalCase(cluster, request, ground, tables, best, but_for)))
+        return Unmet(demand, RefusalCase(cluster, request, ground, tables, best, but_for))
     raise AssertionError("the last demand stands for the request itself, which does not fit")
 
 

@@ -15,9 +15,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from closeknit.placement.candidates.areas import Area, numbers_of
+from closeknit.placement.candidates.areas import Area, OfferMask, OfferNumber, numbers_of
 from closeknit.placement.spread.capacity import Capacity
-from closeknit.placement.spread.cost import Scale
+from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.domain_counts import Alike, FewestDomains
 from closeknit.placement.spread.greedy import SpreadPlans
 from closeknit.placement.spread.leaf import LeafNodes, Units
@@ -28,6 +28,7 @@ from closeknit.placement.spread.min_sums import Pick, SumEntry, cheapest_sums, n
 EXACT_STEPS = 20_000
 EXACT_NODES = 16
 MANY_TIMES, FEW_AREAS = 2, 256  # so many areas are remembered: times those of the tree, and on top
+MANY_COSTS = 1 << 16  # are remembered beyond one decision: any user may ask for any number of GPUs
 FEW_SIZES = 4  # so many sums of a domain are worked out one by one, more of them together
 
 # What may be wrong with a cost that was found, as bits: there may be a spread over fewer domains, or one over as few
@@ -98,12 +99,13 @@ class Filling:
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
 
-    def follow(self, root: Area, offers: int, units_of: Callable[[int], Units]) -> None:
+    def follow(self, root: Area, offers: OfferMask, units_of: Callable[[OfferNumber], Units]) -> None:
         """From now on the search is in the tree below this root, where the offers of this mask give anything.
 
         What an offer gives is asked once, and is always the same.
         """
-        if self._room.areas > MANY_TIMES * root.areas + FEW_AREAS:  # most of what is known is gone
+        is_mostly_gone = self._room.areas > MANY_TIMES * root.areas + FEW_AREAS
+        if is_mostly_gone or len(self._costs) > MANY_COSTS:  # all at once: costs rest on the numbers of contents
             self._forget()
         for number in numbers_of(offers & ~self._seen):
             self._hosts.add(number, units_of(number))
@@ -118,11 +120,11 @@ class Filling:
         """How many units there are at all."""
         return self._room.capacity(self._root)
 
-    def cost(self, units: int) -> int | None:
+    def cost(self, units: int) -> PackedCost | None:
         """What the cheapest spread of so many units costs; None where there is none."""
         cost = self._exactly(self._root, units)
         self.is_least = not self._doubts_about(units) & DOUBTED
-        return cost
+        return None if cost is None else PackedCost(cost)
 
     def picks(self, units: int) -> tuple[Pick, ...]:
         """(node, units) of the cheapest spread, by node. There is one, and its cost was asked."""

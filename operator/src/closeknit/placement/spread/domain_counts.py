@@ -14,8 +14,9 @@ from closeknit.placement.candidates.areas import Area
 from closeknit.placement.spread.capacity import Capacity
 from closeknit.placement.spread.frontier import COUNT_BITS, Counted, FrontierStep, Menu, combined
 from closeknit.placement.spread.knapsack import Knapsack, Pairs, cost_of
+from closeknit.placement.values.bounded import Bounded
 
-MANY_MENUS = 1 << 15  # are remembered, of a few steps each mostly
+MANY_MENUS = 1 << 14  # are remembered with their use, and as many without, of a few steps each mostly
 MANY_PAIRS = 1 << 18  # of a child and its step are remembered, in choices of two children or of thousands
 
 
@@ -36,16 +37,13 @@ class Alike:
     def __init__(self) -> None:
         self._menus: WeakValueDictionary[tuple[FrontierStep, ...], Menu] = WeakValueDictionary()
         """As long as any search has a menu, equal steps are that very one: what is alike is found by identity."""
-        self._used: dict[tuple[Menu, int], Menu] = {}
-        self._inside: dict[tuple[Counted, int], tuple[Menu, bool]] = {}
-        self._tried: dict[tuple[Counted, int], tuple[Pairs, bool]] = {}
-        self._found: dict[tuple[Counted, int, int], tuple[Pairs, bool]] = {}
-        self._pairs = 0
+        self._used: Bounded[tuple[Menu, int], Menu] = Bounded(MANY_MENUS)
+        self._inside: Bounded[tuple[Counted, int], tuple[Menu, bool]] = Bounded(MANY_MENUS)
+        self._found: Bounded[tuple[Counted, int, int | None], tuple[Pairs, bool]] = Bounded(MANY_PAIRS, _pairs)
+        """By the steps that may be taken, None for the choice that is mostly the best."""
 
     def menu(self, steps: tuple[FrontierStep, ...]) -> Menu:
         """The one menu of these steps."""
-        if len(self._used) + len(self._inside) > MANY_MENUS:
-            self._used, self._inside = {}, {}
         found = self._menus.get(steps)
         if found is None:
             found = self._menus[steps] = Menu(steps)
@@ -53,10 +51,10 @@ class Alike:
 
     def with_use(self, menu: Menu, use: int) -> Menu:
         """A menu of which every step costs so much more."""
-        found = self._used.get((menu, use))
+        key = (menu, use)
+        found = self._used.get(key)
         if found is None:
-            found = self.menu(tuple([FrontierStep(cost + use, units) for cost, units in menu.steps]))
-            self._used[menu, use] = found
+            found = self._used[key] = self.menu(tuple([FrontierStep(cost + use, units) for cost, units in menu.steps]))
         return found
 
     def inside(self, children: Counted, most_steps: int) -> tuple[Menu, bool]:
@@ -70,11 +68,7 @@ class Alike:
 
     def tried(self, children: Counted, units: int) -> tuple[Pairs, bool]:
         """What is mostly the best choice of these children, and whether there is none better for certain."""
-        key = (children, units)
-        found = self._tried.get(key)
-        if found is None:
-            found = self._tried[key] = self._counting(Knapsack(children, units).tried())
-        return found
+        return self._found.kept((children, units, None), lambda: Knapsack(children, units).tried())
 
     def gone_through(self, children: Counted, units: int, most_steps: int) -> tuple[Pairs, bool]:
         """The best choice that is found when all are gone through, and whether there is none better."""
@@ -82,15 +76,12 @@ class Alike:
         found = self._found.get(key)
         if found is None:
             known, _ = self.tried(children, units)
-            found = self._found[key] = self._counting(Knapsack(children, units).gone_through(known, most_steps))
+            found = self._found[key] = Knapsack(children, units).gone_through(known, most_steps)
         return found
 
-    def _counting(self, found: tuple[Pairs, bool]) -> tuple[Pairs, bool]:
-        """A choice that is to be remembered: where it would be too many, those before it are not."""
-        self._pairs += len(found[0])
-        if self._pairs > MANY_PAIRS:
-            self._tried, self._found, self._pairs = {}, {}, len(found[0])
-        return found
+
+def _pairs(found: tuple[Pairs, bool]) -> int:
+    return len(found[0])
 
 
 class FewestDomains:

@@ -67,7 +67,7 @@ class SpreadPlans:
         """What the use of all domains in an area costs."""
 
     def forget(self) -> None:
-        """Throws plans away where there are many."""
+        """Throws plans away where there are many: between decisions, for each reads all of its plans twice."""
         if len(self._planned) > MANY_PLANS:
             self._planned, self._ordered = {}, {}
 

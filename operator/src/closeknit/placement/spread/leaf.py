@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from closeknit.placement.candidates.areas import Area, Members
-from closeknit.placement.spread.cost import Scale
+from closeknit.placement.candidates.areas import Area, Members, OfferNumber
+from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.min_sums import Pick, SumEntry, cheapest_sums, named_sums
 
-Units = Mapping[int, int]  # how much a node can give, ascending, each with its cost
+Units = Mapping[int, PackedCost]  # how much a node can give, ascending, each with its cost
 
 LAST_RESORT_STEPS = 200_000  # combinations tried before a refusal, which may be false otherwise: 20 ms
 
@@ -31,7 +31,7 @@ class LeafNodes:
 
     def __init__(self, scale: Scale, *, is_equal: bool, is_exact: bool, is_uniform: bool) -> None:
         """Where they are uniform, a node costs what a host costs, and no more."""
-        self._units: dict[int, Units] = {}
+        self._units: dict[OfferNumber, Units] = {}
         self.is_equal = is_equal
         self.is_uniform = is_uniform
         self.offers = 0
@@ -39,19 +39,19 @@ class LeafNodes:
         self._gaps = 0
         """Of those that give only some of the numbers up to their most."""
         self._is_exact = is_exact
-        self._most: dict[int, int] = {}
-        self._ranks: dict[int, tuple[int, int]] = {}
-        """Number of an offer -> (minus the most that a node gives, its cost): the order in which nodes are filled."""
-        self._prices: dict[int, int] = {}
+        self._most: dict[OfferNumber, int] = {}
+        self._ranks: dict[OfferNumber, tuple[int, int]] = {}
+        """Offer -> (minus the most that a node gives, its cost): the order in which nodes are filled."""
+        self._prices: dict[OfferNumber, int] = {}
         self._different: dict[object, int] = {}
-        self._tables_of: dict[int, int] = {}
-        """Number of an offer -> a number that is equal for offers that give the same for the same."""
+        self._tables_of: dict[OfferNumber, int] = {}
+        """Offer -> a number that is equal for offers that give the same for the same."""
         self.uniform = scale.of_host if is_equal and is_uniform else None
         """What one unit costs, where each node gives one and all cost the same."""
         self._ranked: dict[Area, tuple[NodeClass, ...]] = {}
         self._fullest: dict[tuple[Area, int], tuple[int, tuple[Pick, ...]] | None] = {}
 
-    def add(self, offer: int, units: Units) -> None:
+    def add(self, offer: OfferNumber, units: Units) -> None:
         """Has nodes of an offer give these units."""
         self._units[offer] = units
         self.offers |= 1 << offer
@@ -70,7 +70,7 @@ class LeafNodes:
     def _able(self, area: Area) -> list[Members]:
         return [entry for entry in area.members if entry.offer in self._units]
 
-    def units(self, offer: int) -> Units:
+    def units(self, offer: OfferNumber) -> Units:
         """What each node of an offer gives, and for what; nothing where it gives nothing."""
         return self._units.get(offer, {})
 
@@ -158,7 +158,7 @@ class LeafNodes:
         ]
         return named_sums(tables, units)[units] or ()
 
-    def _tables(self, entry: Members) -> Iterator[list[tuple[int, int]]]:
+    def _tables(self, entry: Members) -> Iterator[Sequence[tuple[int, int]]]:
         table = list(self._units[entry.offer].items())
         yield from (table for _ in range(entry.nodes))
 
@@ -293,10 +293,10 @@ class LeafNodes:
         return None
 
     def _last(
-        self, nodes: Sequence[tuple[str, int]], later: Sequence[Members], units: int
-    ) -> tuple[int, str, int] | None:
+        self, nodes: Sequence[tuple[str, OfferNumber]], later: Sequence[Members], units: int
+    ) -> tuple[int, str, OfferNumber] | None:
         """The cheapest node that gives exactly so many units, of equal cost the first, as (cost, name, offer)."""
-        found: list[tuple[int, str, int]] = []
+        found: list[tuple[int, str, OfferNumber]] = []
         seen: set[int] = set()
         for name, offer in nodes:
             if offer not in seen:
@@ -309,6 +309,6 @@ class LeafNodes:
         return min(found, default=None)
 
 
-def _nodes(entries: Sequence[Members]) -> list[tuple[str, int]]:
+def _nodes(entries: Sequence[Members]) -> list[tuple[str, OfferNumber]]:
     """(name, offer) of all these nodes, ascending."""
     return sorted((name, entry.offer) for entry in entries for name in entry.ascending())

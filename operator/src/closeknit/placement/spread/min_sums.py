@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-Pick = tuple[str, int, int]  # (node, units, number of its offer); a node is picked once
+from closeknit.placement.candidates.areas import OfferNumber
+
+Pick = tuple[str, int, OfferNumber]  # (node, units, its offer); a node is picked once
 
 
 class SumEntry(NamedTuple):

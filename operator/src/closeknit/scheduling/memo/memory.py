@@ -1,4 +1,4 @@
-"""The process's knowledge besides the Cluster."""
+"""What the process knows besides the Cluster when it decides."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,24 +13,24 @@ from closeknit.scheduling.queue.entries import QueueEntry, RequestShape, Schedul
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """An empty one costs time and changes no verdict."""
+    """What it has of the last decision (`schedule`, `followed`, `advice`) saves time and changes no verdict."""
 
     answers: Mapping[str, Answers] = field(default_factory=dict)
     """By the job's uid."""
     busy: frozenset[JobKey] = frozenset()
     """Jobs whose last Plan is still being written, or not yet seen in the Cluster: they get no Plan, and keep their
-    turn."""
+    turn: what they would get is kept for them."""
     put_aside: frozenset[JobKey] = frozenset()
-    """Jobs of `busy` that lost their turn, because their obstacle may last: they get nothing new."""
+    """Jobs of `busy` that lost their turn, because what stopped them may last: they get nothing new."""
     epoch: int = 1
     """Of this leader; written with every booking."""
     schedule: Schedule | None = None
     """The last one."""
     is_rationed: bool = True
-    """Whether the jobs of one namespace share a ration of questions; not for a single answer."""
+    """Whether the jobs of one namespace share a ration of questions; not where one answer is all that is wanted."""
     advice: Mapping[RequestShape, Advice] = field(default_factory=dict)
-    """Nearest changes of waiting jobs."""
+    """What would make jobs fit that wait."""
     followed: Mapping[QueueEntry, Unchanged] = field(default_factory=dict)
-    """Jobs without a write, or with a later message, and the inputs of that result."""
+    """Jobs that needed no write, or are to be told something later, and what that was found with."""
     told: tuple[ToldWords, ...] = ()
-    """Messages of jobs within the last minute."""
+    """Words that jobs were told within the last minute."""

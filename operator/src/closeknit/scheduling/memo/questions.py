@@ -12,7 +12,6 @@ from closeknit.scheduling.queue.entries import (
     NOT_ASKED,
     Case,
     Outcome,
-    QueueEntry,
     QueuePlace,
     RequestShape,
     Schedule,
@@ -65,11 +64,11 @@ class Questions:
         """The shape fits into this room, and its job does not take it."""
         self._fits[shape] = room.scene
 
-    def may_select(self, asked: Request, place: QueuePlace, cluster: Cluster) -> bool:
+    def take_selection(self, asked: Request, place: QueuePlace, cluster: Cluster) -> bool:
         """Whether the budget allows one question of an empty cluster."""
         return self.budget.take(place, 1 + self._steps_of_selection(cluster, asked))
 
-    def may_ask(self, shape: RequestShape, place: QueuePlace, room: Room, alone: Cluster) -> bool:
+    def take_question(self, shape: RequestShape, place: QueuePlace, room: Room, alone: Cluster) -> bool:
         """Whether the shape is known, or may be asked on the cluster `alone` within the budget of the job's
         namespace."""
         is_alone = alone is not room.cluster
@@ -104,10 +103,11 @@ class Questions:
 
         On a large cluster the words of a refusal are kept while it stays one: such Pods are gone soon.
         """
-        if isinstance(case, QueueEntry) and isinstance(case.verdict, Wait) and len(alone.nodes) > MANY_NODES:
-            is_known = case.scene is not None and case.shape is shape and case.is_refused
+        known = case.known
+        if known is not None and isinstance(known.verdict, Wait) and len(alone.nodes) > MANY_NODES:
+            is_known = known.scene is not None and known.shape is shape and known.is_refused
             if is_known and not can_place(alone, shape.request, self._tables):
-                return case.verdict
+                return known.verdict
         answer = place(alone, shape.request, self._tables)
         return answer if isinstance(answer, Placement) else wait_for(answer)
 

@@ -1,4 +1,5 @@
-"""Messages of refusals, renewed at a bounded rate: they cost many times more than the refusal."""
+"""The words of refusals, found anew at a bounded rate: they cost many times what it costs to see that a gang does not
+fit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,9 +11,10 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import NoFit
 from closeknit.scheduling.memo.advice import Advice
+from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.queue.entries import QueueEntry, RequestShape, Schedule, ShapeRefusal
 
-# One decision renews words that walk so many nodes in all: every refusal of a small cluster, one of a large one.
+# One decision finds words anew that walk so many nodes in all: every refusal of a small cluster, one of a large one.
 NODES_PER_DECISION = 4096
 # The others follow second by second while nothing changes, and every ten seconds while something always does.
 AGAIN = timedelta(seconds=1)
@@ -21,26 +23,69 @@ OVERDUE = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The renewed messages."""
+    """The refusals of a walk in their newest words."""
 
     refused: dict[RequestShape, ShapeRefusal]
-    """The refusals of a walk, the longest unrenewed first."""
-    changed: bool
-    """Whether one message differs."""
+    """The longest unrenewed first."""
+    told: Mapping[RequestShape, ShapeRefusal]
+    """As the walk left them; the very same where no words are others."""
     renewed_at: datetime | None
     wake_at: datetime | None
-    """When the next messages are due; None where all describe the current Cluster."""
+    """When the next words are due; None where all speak of the Cluster as it is."""
+
+    def worded(self, entries: list[QueueEntry]) -> list[QueueEntry]:
+        """The entries of the walk with their refusals in these words."""
+        return entries if self.told is self.refused else [self._worded(entry) for entry in entries]
+
+    def _worded(self, entry: QueueEntry) -> QueueEntry:
+        if entry.shape is None or entry.shape not in self.told or entry.verdict is not self.told[entry.shape].wait:
+            return entry
+        wait = self.refused[entry.shape].wait
+        return entry if wait is entry.verdict else replace(entry, verdict=wait)
 
 
 def wait_for(answer: NoFit) -> Wait:
-    """The verdict for placement's refusal."""
+    """The verdict that placement's refusal means."""
     return Wait(Refusal(WaitCause.NO_FIT, answer.reason, answer.message))
 
 
-def advised(
+def renewed(
+    told: Mapping[RequestShape, ShapeRefusal],
+    last: Schedule,
+    tables: Tables,
+    memory: Memory,
+    now: datetime,
+    *,
+    is_quiet: bool,
+    is_trial: bool,
+) -> Renewal:
+    """The refusals of a walk with as many words found again as one decision may, and with the advice there is.
+
+    None is found while a booking is on trial: every job that waits would be told of it, and a moment later of its end.
+    """
+    refused = {**{shape: told[shape] for shape in last.refused if shape in told}, **told}
+    stale = [shape for shape, answer in refused.items() if answer.told_of is not answer.scene]
+    affordable = 0 if is_trial or not stale else NODES_PER_DECISION // max(1, len(refused[stale[0]].scene.nodes))
+    if not is_trial and affordable < len(stale):
+        is_due = is_quiet or last.renewed_at is None or now - last.renewed_at >= OVERDUE
+        affordable = max(1, affordable) if is_due else 0
+    for shape in stale[:affordable]:
+        answer = refused.pop(shape)
+        refused[shape] = replace(answer, told_of=answer.scene, wait=_asked(answer, shape, tables))
+    refused |= _advised(refused, memory.advice)
+    is_same = all(refused[shape].wait is answer.wait for shape, answer in told.items())
+    return Renewal(
+        refused,
+        refused if is_same else told,
+        now if affordable and stale else last.renewed_at,
+        now + AGAIN if affordable < len(stale) else None,
+    )
+
+
+def _advised(
     refused: Mapping[RequestShape, ShapeRefusal], advice: Mapping[RequestShape, Advice]
 ) -> dict[RequestShape, ShapeRefusal]:
-    """The refusals with other nearest changes than before: those found for this reason."""
+    """The refusals that are told with other nearest changes than before: those that were found for this reason."""
     found: dict[RequestShape, ShapeRefusal] = {}
     for shape, known in advice.items():
         answer = refused.get(shape)
@@ -50,43 +95,8 @@ def advised(
     return found
 
 
-def renewed(
-    refused: Mapping[RequestShape, ShapeRefusal],
-    last: Schedule,
-    tables: Tables,
-    now: datetime,
-    *,
-    is_quiet: bool,
-    is_trial: bool,
-) -> Renewal:
-    """The refusals of a walk, the longest unrenewed first, with as many new messages as one decision may find.
-
-    None while a booking is on trial: every job that waits would be told of it, and a moment later of its end.
-    """
-    known = {shape: refused[shape] for shape in last.refused if shape in refused}
-    found = {**known, **refused}
-    stale = [shape for shape, answer in found.items() if answer.told_of is not answer.scene]
-    if not stale:
-        return Renewal(found, False, last.renewed_at, None)
-    if is_trial:
-        return Renewal(found, False, last.renewed_at, now + AGAIN)
-    affordable = NODES_PER_DECISION // max(1, len(found[stale[0]].scene.nodes))
-    if affordable < len(stale):
-        is_due = is_quiet or last.renewed_at is None or now - last.renewed_at >= OVERDUE
-        affordable = max(1, affordable) if is_due else 0
-    changed = False
-    for shape in stale[:affordable]:
-        answer = found.pop(shape)
-        wait = _asked(answer, shape, tables)
-        changed = changed or wait is not answer.wait
-        found[shape] = replace(answer, told_of=answer.scene, wait=wait)
-    return Renewal(
-        found, changed, now if affordable else last.renewed_at, now + AGAIN if affordable < len(stale) else None
-    )
-
-
 def _asked(answer: ShapeRefusal, shape: RequestShape, tables: Tables) -> Wait:
-    """The refusal of the shape now; the same object without news."""
+    """What is said of the shape now; the very same where that is no news."""
     fresh = guarded(place, answer.scene, shape.request, tables)
     if isinstance(fresh, OwnMistake):
         return Wait(Refusal(WaitCause.MISTAKE, error=fresh.error))
@@ -95,13 +105,3 @@ def _asked(answer: ShapeRefusal, shape: RequestShape, tables: Tables) -> Wait:
         return answer.wait
     found = wait_for(fresh)
     return Wait(replace(found.refusal, nearest=before.nearest)) if fresh.reason == before.reason else found
-
-
-def worded(
-    entry: QueueEntry, told: dict[RequestShape, ShapeRefusal], refused: dict[RequestShape, ShapeRefusal]
-) -> QueueEntry:
-    """The entry with its refusal in the newest message."""
-    if entry.shape is None or entry.shape not in told or entry.verdict is not told[entry.shape].wait:
-        return entry
-    wait = refused[entry.shape].wait
-    return entry if wait is entry.verdict else replace(entry, verdict=wait)

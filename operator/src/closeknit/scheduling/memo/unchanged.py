@@ -1,5 +1,6 @@
-"""A followed job without a write, with the inputs of that result, so that it is not followed again in vain."""
+"""A job that was followed and needs no write: with what that was found, so that it is not looked at for nothing."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,35 +15,35 @@ from closeknit.scheduling.queue.entries import QueueEntry
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unchanged:
-    """The inputs that `follow` read for one job besides its entry, which stands for job, Pods, answers and verdict."""
+    """What `follow` read of one job besides its QueueEntry, which stands for job, Pods, answers and verdict."""
 
     claims: tuple[ResourceClaim, ...] = ()
     views: tuple[NodeView | None, ...] = ()
-    """Of the booked nodes."""
+    """Of the booked nodes, or of the nodes of Pods that are left of a job that waits."""
     is_unverified: bool = False
-    """Whether claims and kubelets may report news of its Pods' GPUs."""
+    """Whether what claims and kubelets tell of its Pods' GPUs may be news."""
     is_watched: bool = False
-    """Whether the paths of its data may be news."""
+    """Whether the ways that its data moves may be news."""
     wake_at: datetime | None = None
-    """When to follow it again though nothing has changed."""
+    """When it is to be looked at again though nothing has changed."""
     is_quiet: bool = False
-    """Whether it certainly stands while no claim, no node and no report of GPUs has changed."""
+    """Whether it stands for sure while no claim, no node and nothing that is told of GPUs has changed."""
     since: datetime | None = None
-    """For a waiting job: since when its message is the same, written or not."""
+    """Of a job that waits: since when the words for it are the same, whether they are told yet or not."""
 
     def stands(self, entry: QueueEntry, cluster: Cluster, before: Cluster | None, now: datetime) -> bool:
-        """Whether following the job now would read the same. `before` is the Cluster that it was read from, with the
-        same joining the nodes."""
+        """Whether following the job now would read the very same. `before` is the Cluster that it was read from, in
+        which the same joined the nodes."""
         if self.wake_at is not None and self.wake_at <= now:
             return False
+        if before is None or cluster.nodes is not before.nodes:
+            nodes = cluster.nodes
+            if any(nodes.get(name) is not view for name, view in zip(_nodes(entry), self.views, strict=True)):
+                return False
         if not isinstance(entry.verdict, Keep):
             return True
         if (before is None or cluster.claims is not before.claims) and cluster.claims_of(entry.key) != self.claims:
             return False
-        if before is None or cluster.nodes is not before.nodes:
-            nodes, shares = cluster.nodes, entry.verdict.booking.shares
-            if any(nodes.get(share.node) is not view for share, view in zip(shares, self.views, strict=True)):
-                return False
         if _waits_for_volumes(entry) and (before is None or not cluster.has_volumes_like(before)):
             return False
         if not (self.is_unverified or self.is_watched):
@@ -58,6 +59,13 @@ class Unchanged:
         )
 
 
+def _nodes(entry: QueueEntry) -> Iterator[str]:
+    """Names of the nodes that matter to it."""
+    if isinstance(entry.verdict, Keep):
+        return (share.node for share in entry.verdict.booking.shares)
+    return (pod.node for pod in entry.pods)
+
+
 def _waits_for_volumes(entry: QueueEntry) -> bool:
     """Whether claims may yet be bound for its Pods."""
     return entry.volumes is not NO_VOLUMES and any(not pod.node for pod in entry.pods)
@@ -66,18 +74,18 @@ def _waits_for_volumes(entry: QueueEntry) -> bool:
 def unchanged(
     entry: QueueEntry, cluster: Cluster, wake_at: datetime | None, since: datetime | None = None
 ) -> Unchanged:
-    """The job's inputs now."""
+    """What was read of the job now."""
+    views = tuple(map(cluster.nodes.get, _nodes(entry)))
     if not isinstance(entry.verdict, Keep):
-        return Unchanged(wake_at=wake_at, is_quiet=wake_at is None, since=since)
+        return Unchanged(views=views, wake_at=wake_at, is_quiet=wake_at is None, since=since)
     shares = entry.verdict.booking.shares
-    views = tuple(cluster.nodes.get(share.node) for share in shares)
     is_unverified = bool(entry.pods) and not all(share.is_verified for share in shares)
     is_watched = bool(entry.pods) and may_detour(entry.job.spec, shares)
     return Unchanged(cluster.claims_of(entry.key), views, is_unverified, is_watched, wake_at, is_quiet=wake_at is None)
 
 
 def _told(entry: QueueEntry, cluster: Cluster) -> tuple[tuple[str | None, ...] | None, ...]:
-    """What claims and kubelets report of the Pods' GPUs."""
+    """What claims and kubelets tell of the Pods' GPUs."""
     claims = {claim.key: claim for claim in cluster.claims_of(entry.key)}
     found: list[tuple[str | None, ...] | None] = []
     for pod in entry.pods:

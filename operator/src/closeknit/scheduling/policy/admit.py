@@ -19,7 +19,7 @@ from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.walk import Walk
-from closeknit.scheduling.queue.entries import NOT_ASKED, Case, Outcome, QueueEntry, RequestShape
+from closeknit.scheduling.queue.entries import NOT_ASKED, Case, Outcome, RequestShape
 from closeknit.scheduling.queue.room import Room
 
 
@@ -30,9 +30,9 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
     away = avoided_nodes(job, room.cluster, walk.now)
     patience = patient_until(job, walk.now)
     is_kept_whole = patience is not None and job.spec.topology.fabric.preferred is None
-    known = case.shape if isinstance(case, QueueEntry) else None
-    shape = known
-    if shape is None or shape.request.avoided != away.nodes or patience is not None:
+    known = case.known.shape if case.known is not None else None
+    shape = known if patience is None else None
+    if shape is None or shape.request.avoided != away.nodes or shape.request.patient_level is not None:
         shape = _shape(case, room, walk, away, is_patient=patience is not None and not is_kept_whole)
     if shape is None:
         return questions.not_asked(known)
@@ -42,7 +42,7 @@ def admit(case: Case, room: Room, walk: Walk) -> Outcome:
     answer = _answer(case, room, walk, shape, alone)
     if is_kept_whole and isinstance(answer, Placement) and len(answer.shares) > 1:  # only then it is a question
         shape = _shape(case, room, walk, away, is_patient=True)
-        if shape is None or not questions.may_ask(shape, case.place, room, alone):
+        if shape is None or not questions.take_question(shape, case.place, room, alone):
             return questions.not_asked(shape)
         answer = _answer(case, room, walk, shape, alone)
     if isinstance(answer, Wait):
@@ -72,8 +72,8 @@ def _shape(case: Case, room: Room, walk: Walk, away: AvoidedNodes, *, is_patient
     asked now."""
     asked: Request = replace(request(NOBODY, case.job.spec, case.volumes.required), avoided=away.nodes)
     if is_patient:
-        may_ask = walk.questions.may_select
-        waiting = walk.patience.asked(asked, room.cluster, lambda: may_ask(asked, case.place, room.cluster))
+        take = walk.questions.take_selection
+        waiting = walk.patience.asked(asked, room.cluster, lambda: take(asked, case.place, room.cluster))
         if waiting is None:
             return None
         if not waiting.gives_way or walk.crowd.is_behind(case.job):
@@ -87,7 +87,7 @@ def _put_off(
     """The outcome without a question to placement; None to ask. Probation's refusal, if the shape is known to fit, or
     has neither budget nor a message yet; else `not_asked` without budget."""
     questions, job = walk.questions, case.job
-    may_be_asked = questions.may_ask(shape, case.place, room, alone)
+    may_be_asked = questions.take_question(shape, case.place, room, alone)
     is_fitting = questions.fits(shape, room)
     if alone is room.cluster and (is_fitting or not (may_be_asked or job.status.pending)):
         refusal = walk.probation.refusal(job, case.answers, is_trial=is_trial)

@@ -1,10 +1,11 @@
-"""Checks before placement, in order; the first that fails is the reason to wait."""
+"""What a job waits for that is no matter of placement, each thing in one place, in the order in which it counts."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 from closeknit.api.names import PendingReason
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking.job import is_whole
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.job_volumes import Volumes
 from closeknit.cluster.pods.pod import Pod
@@ -14,9 +15,10 @@ from closeknit.lifecycle.status.pauses import is_between, lingers_from, restart_
 from closeknit.lifecycle.status.statuses import is_finished
 from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import SYSTEM_NAMESPACE, Answers, Refusing, Rejection
+from closeknit.scheduling.memo.template_memory import needs_templates
 from closeknit.scheduling.policy import supported
 from closeknit.scheduling.policy.walk import Walk
-from closeknit.scheduling.queue.entries import Case, Outcome, QueueEntry
+from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome
 from closeknit.scheduling.queue.room import Room
 
 _SYSTEM_NAMESPACES = "kube-"  # how their names begin; in the operator's own its policy refuses
@@ -32,7 +34,7 @@ def gate(
     *,
     is_booked: bool,
 ) -> Refusal | None:
-    """Why the job may not have GPUs now, or must give up those it has; None to let placement decide.
+    """Why the job may not have GPUs now, or is to give up those it has; None where placement has the word.
 
     `pods` are those that a TrainingJob of its name owns. Of the cluster it looks at their nodes alone.
     """
@@ -69,9 +71,9 @@ def gate(
 
 
 def in_the_way(job: TrainingJob, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Own Pods with a name that the next attempt needs, and those of later attempts that are not deleted yet.
+    """Own Pods that have a name that the next attempt needs, and those of attempts to come that nobody deletes yet.
 
-    Other older Pods block nothing here: what they hold is theirs until they are gone, and so free for this job.
+    Others of before keep nobody waiting here: what they hold is theirs until they are gone, and so free for this job.
     """
     attempt = job.status.attempt or 1
     return tuple(
@@ -83,14 +85,14 @@ def in_the_way(job: TrainingJob, pods: Sequence[Pod]) -> tuple[Pod, ...]:
 
 
 def _never_confirmed_from(pod: Pod, cluster: Cluster, now: datetime) -> datetime:
-    """When a Pod that is being deleted counts as stuck: at once where its node's kubelet may never confirm it."""
+    """From when a Pod that is being deleted may never go: at once where its node's kubelet may never say so."""
     view = cluster.nodes.get(pod.node)
     is_silent = bool(pod.node) and (view is None or view.exclusion is not None)
     return now if is_silent else lingers_from(pod.deletion_timestamp, now)
 
 
 def _rejected_child(job: TrainingJob, answers: Answers) -> Refusal | None:
-    """The refusal of a child of the current attempt: all of it is removed."""
+    """A child of the current attempt was refused: all of it is taken back."""
     rejection = answers.rejection
     if rejection is None or rejection.of is not Refusing.CHILD or rejection.attempt != (job.status.attempt or 1):
         return None
@@ -98,14 +100,14 @@ def _rejected_child(job: TrainingJob, answers: Answers) -> Refusal | None:
 
 
 def _standing(job: TrainingJob, answers: Answers) -> Rejection | None:
-    """The rejection of this spec; after a change of the job the API server is asked again at once."""
+    """The rejection of this very spec; after a change of the job it is asked again at once."""
     rejection = answers.rejection
     return rejection if rejection is not None and rejection.generation == job.metadata.generation else None
 
 
 def gated(case: Case, room: Room, walk: Walk) -> Outcome | None:
-    """The wait of a job that may have nothing now, or must give up what it has."""
-    if isinstance(case, QueueEntry) and case.shape is not None:
+    """A job that may have nothing now, or is to give up what it has."""
+    if case.known is not None and case.known.shape is not None:
         return None  # it was asked with the very same, and came past this
     is_booked = room.cluster.booking_of(case.key) is not None
     refusal = gate(case.job, case.pods, case.answers, room.cluster, walk.now, case.volumes, is_booked=is_booked)
@@ -116,7 +118,14 @@ def gated(case: Case, room: Room, walk: Walk) -> Outcome | None:
 
 
 def put_aside(case: Case, _room: Room, walk: Walk) -> Outcome | None:
-    """The wait of a job that has lost its turn: the obstacle to its last write may last."""
+    """A job that has lost its turn: what stopped its last write may last."""
     if case.key not in walk.memory.put_aside:
         return None
     return Outcome(Wait(Refusal(WaitCause.PUT_ASIDE)), is_settled=False)
+
+
+def readable(case: Case, _room: Room, walk: Walk) -> Outcome | None:
+    """A job whose templates are not kept: it waits behind those of its namespace that are, or is read again."""
+    if (words := walk.beyond.get(case.key)) is not None:
+        return Outcome(Wait(Refusal(WaitCause.REFUSED, PendingReason.QUOTA_EXCEEDED, words)))
+    return None if is_whole(case.job) or not needs_templates(case.job) else Outcome(UNREAD, is_settled=False)

@@ -14,6 +14,7 @@ from closeknit.api.names import PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.verdict import Refusal, WaitCause
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, Rejection
 from closeknit.scheduling.memo.memory import Memory
@@ -26,18 +27,6 @@ REST = timedelta(seconds=1)
 # their statuses, but those of hundreds are written one after the other: 300 took 20 s on a busy control plane, and
 # meanwhile jobs that were not told yet took turns on all GPUs.
 TOLD_WITHIN = timedelta(seconds=30)
-# What is refused for these is refused to the namespace rather than to the one job.
-_OF_NAMESPACE = frozenset({PendingReason.QUOTA_EXCEEDED, PendingReason.NAMESPACE_NOT_SERVED})
-# What another job's try does not change: what the job itself lacks, and a wait that has an end.
-_STAYS_TOLD = frozenset(
-    {
-        PendingReason.NAME_CONFLICT,
-        PendingReason.TEMPLATE_INVALID,
-        PendingReason.CHANGED_ON_THE_WAY,
-        PendingReason.ADMISSION_UNAVAILABLE,
-        PendingReason.WAITING_FOR_PREFERRED,
-    }
-)
 
 
 class Probation:
@@ -57,7 +46,9 @@ class Probation:
             return True
         here = self._newest_by_namespace().get(job.key.namespace)
         return (
-            here is not None and here.reason in _OF_NAMESPACE and is_between(here.at, self._now, here.at + TOLD_WITHIN)
+            here is not None
+            and traits(here.reason).is_of_namespace
+            and is_between(here.at, self._now, here.at + TOLD_WITHIN)
         )
 
     def refusal(self, job: TrainingJob, answers: Answers, *, is_trial: bool) -> Refusal | None:
@@ -74,7 +65,7 @@ class Probation:
             return Refusal(WaitCause.NOT_ASKED, until=until)  # nothing is known of the spec as it is now
         if answers.rejection is not None:
             return Refusal(WaitCause.REFUSED, answers.rejection.reason, answers.rejection.message, until=until)
-        if here is not None and here.reason in _OF_NAMESPACE and not _stays_told(job):
+        if here is not None and traits(here.reason).is_of_namespace and not _stays_told(job):
             return Refusal(WaitCause.REFUSED, here.reason, behind_words(job.key.namespace, here.reason), until=until)
         return Refusal(WaitCause.NOT_ASKED, until=until)
 
@@ -100,14 +91,14 @@ class Probation:
 def _is_behind(job: TrainingJob) -> bool:
     """Whether its status says that its namespace as a whole was refused, or it itself was."""
     pending = job.status.pending
-    return pending is not None and pending.reason in _OF_NAMESPACE
+    return pending is not None and traits(pending.reason).is_of_namespace
 
 
 def _stays_told(job: TrainingJob) -> bool:
     """Whether its status says something that no try of another job changes. The namespace's message in between would be
     two writes with each try."""
     pending = job.status.pending
-    return pending is not None and pending.reason in _STAYS_TOLD
+    return pending is not None and traits(pending.reason).stays_told
 
 
 def behind_words(namespace: str, reason: PendingReason) -> str:

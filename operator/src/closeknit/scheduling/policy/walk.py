@@ -8,7 +8,7 @@ from closeknit.api.names import JobKey
 from closeknit.cluster.cluster import Cluster
 from closeknit.scheduling.memo.memory import Memory
 from closeknit.scheduling.memo.questions import Questions
-from closeknit.scheduling.policy.backlog import Crowd
+from closeknit.scheduling.policy.crowd import Crowd
 from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
 from closeknit.scheduling.queue.entries import Case, Outcome

@@ -10,8 +10,9 @@ from closeknit.cluster.cluster import Cluster
 class Room:
     """The cluster for the next job of the queue: with this walk's bookings and releases.
 
-    Invariant: placement answers alike in two Rooms of one `scene`. What it refused in one Room it refuses in every
-    later one of the same `freed`, since the verdicts between them only took.
+    Invariant: placement answers alike in two Rooms of one `scene`. What it refused in one Room is not asked again in a
+    later one of the same `freed`: the verdicts between them only took. A device plugin may choose better once a GPU is
+    taken, which the next decision sees.
     """
 
     cluster: Cluster

@@ -1,37 +1,31 @@
-"""Bounded memory for the templates of one namespace's waiting jobs, so that no tenant takes all of it.
+"""How much memory the templates of one namespace's waiting jobs may take, so that no tenant takes all of it.
 
-A tenant needs no GPU and no quota to let thousands of TrainingJobs wait, each with a template of up to 256 KiB.
-Templates that fit are kept in the order of the queue; the others stay only at the API server until their turn comes. A
-finished job, or a suspended one that holds nothing, needs none.
+Whoever may make TrainingJobs needs no GPU and no quota to have thousands of them wait, each with a template of up to
+256 KiB. In the order of the queue those are kept that fit; of the others the API server alone has the template, until
+their turn comes. Of a job that is over, or suspended without holding anything, nobody needs it.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 
-from closeknit.api.names import JobKey, PendingReason
+from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.booking.job import is_whole, weight_bytes
+from closeknit.cluster.booking.job import weight_bytes
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.status.statuses import is_finished
-from closeknit.lifecycle.verdict import Refusal, Wait, WaitCause
-from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import (
     NOTHING_WAITS,
-    UNREAD,
-    Allowances,
-    Case,
-    Outcome,
     Schedule,
+    TemplateMemory,
     Weighed,
     is_same_order,
     queue_place,
 )
-from closeknit.scheduling.queue.room import Room
 
 # 128 of the largest templates that no compression makes smaller, or 10,000 of usual ones; a sixteenth of the memory
 # that the chart gives the operator.
-ALLOWANCE_BYTES = 32 << 20
+TEMPLATE_BYTES = 32 << 20
 _MIB = 1 << 20
 
 
@@ -46,21 +40,14 @@ def is_waiting(job: TrainingJob) -> bool:
 
 
 def needs_templates(job: TrainingJob) -> bool:
-    """Whether its templates may have to be read in its present state."""
+    """Whether somebody may have to read its templates as it is now."""
     return is_waiting(job) or (job.status.placement is not None and not is_finished(job))
 
 
-def readable(case: Case, _room: Room, walk: Walk) -> Outcome | None:
-    """A job whose templates are not kept: it waits behind those of its namespace that are, or is read again."""
-    if (words := walk.beyond.get(case.key)) is not None:
-        return Outcome(Wait(Refusal(WaitCause.REFUSED, PendingReason.QUOTA_EXCEEDED, words)))
-    return None if is_whole(case.job) or not needs_templates(case.job) else Outcome(UNREAD, is_settled=False)
-
-
-def allowances(cluster: Cluster, made: Schedule) -> Allowances:
-    """The jobs whose templates fit. Unchanged parts of the decision `made` before cost little."""
+def template_memory(cluster: Cluster, made: Schedule) -> TemplateMemory:
+    """Whose templates fit. What stands of the decision `made` before costs little."""
     is_known = is_same_order(cluster, made.cluster)
-    last = made.allowances if is_known else NOTHING_WAITS
+    last = made.templates if is_known else NOTHING_WAITS
     if is_known and cluster.jobs is made.cluster.jobs and len(cluster.jobs) == len(last.weighed):
         return last
     known = last.weighed.get
@@ -81,10 +68,10 @@ def allowances(cluster: Cluster, made: Schedule) -> Allowances:
             touched.add(key.namespace)
     beyond = {key: words for key, words in last.beyond.items() if key.namespace not in touched}
     for namespace in touched:
-        if sums[namespace] > ALLOWANCE_BYTES:
+        if sums[namespace] > TEMPLATE_BYTES:
             waiting = [each for key, each in weighed.items() if key.namespace == namespace and each.weight_bytes]
             beyond |= _beyond(namespace, waiting, sums[namespace])
-    return Allowances(last.beyond if beyond == last.beyond else beyond, weighed, +sums)
+    return TemplateMemory(last.beyond if beyond == last.beyond else beyond, weighed, +sums)
 
 
 def _weighed(cluster: Cluster, job: TrainingJob) -> Weighed:
@@ -94,11 +81,11 @@ def _weighed(cluster: Cluster, job: TrainingJob) -> Weighed:
 
 
 def _beyond(namespace: str, waiting: Iterable[Weighed], wanted_bytes: int) -> dict[JobKey, str]:
-    """Jobs that do not fit beside the earlier ones in the queue."""
+    """Those that do not fit beside who comes before them in the queue."""
     kept, words = 0, _words(namespace, wanted_bytes)
     found: dict[JobKey, str] = {}
     for each in sorted(waiting, key=attrgetter("place")):
-        if kept + each.weight_bytes <= ALLOWANCE_BYTES:
+        if kept + each.weight_bytes <= TEMPLATE_BYTES:
             kept += each.weight_bytes
         else:
             found[each.job.key] = words
@@ -108,7 +95,7 @@ def _beyond(namespace: str, waiting: Iterable[Weighed], wanted_bytes: int) -> di
 def _words(namespace: str, wanted_bytes: int) -> str:
     return (
         f"the Pod templates of the jobs of namespace {namespace} that wait take {-(-wanted_bytes // _MIB)} MiB of the "
-        f"operator's memory, more than the {ALLOWANCE_BYTES // _MIB} MiB that one namespace has, and jobs before this "
+        f"operator's memory, more than the {TEMPLATE_BYTES // _MIB} MiB that one namespace has, and jobs before this "
         "one in the queue take them; it is looked at once enough of them have started or are gone: delete some, or "
         "move what is large in their templates into ConfigMaps"
     )

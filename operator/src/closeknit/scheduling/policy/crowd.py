@@ -1,30 +1,18 @@
-"""The number of jobs that wait for room that a large gang could leave to them, by their status."""
+"""How many jobs wait for room that a large gang could leave to them, as their status says."""
 
 from collections import Counter
 from functools import cached_property
 from typing import NamedTuple, Self
 
-from closeknit.api.names import PendingReason
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.status.pending import traits
 
 CROWD = 4  # jobs; by a simulation: docs/decisions/0004-place.md
-FOR_ROOM = frozenset(
-    {
-        PendingReason.INSUFFICIENT_GPUS,
-        PendingReason.INSUFFICIENT_RESOURCES,
-        PendingReason.NO_NVLINK_ISLAND,
-        PendingReason.NO_DOMAIN,
-        PendingReason.WAITING_FOR_PREFERRED,
-        PendingReason.BANDWIDTH_BELOW_MINIMUM,
-        PendingReason.RDMA_UNAVAILABLE,
-    }
-)
-"""Reasons of jobs that wait until others free GPUs."""
 
 
 class Contender(NamedTuple):
-    """The facts that decide whether a job could use the room that another leaves."""
+    """What tells whether a job would have the room that another one leaves."""
 
     priority: int
     gpus: int
@@ -32,8 +20,8 @@ class Contender(NamedTuple):
     """Of GPUs; none: any."""
 
     def gains_from(self, other: Self) -> bool:
-        """Whether it might take the other's room: it is smaller, so that no two wait for each other, of its priority or
-        a higher one, and takes GPUs of a product that the other takes."""
+        """Whether it might take what the other one leaves: it is smaller, so that no two wait for each other, of its
+        priority or a higher one, and takes GPUs of a product that the other one takes."""
         return (
             self.gpus < other.gpus
             and self.priority >= other.priority
@@ -42,7 +30,7 @@ class Contender(NamedTuple):
 
 
 def contender(cluster: Cluster, job: TrainingJob) -> Contender:
-    """The job as a contender."""
+    """A job as one among those that wait."""
     return Contender(cluster.priority(job), job.spec.gpus, tuple(job.spec.gpu.products))
 
 
@@ -57,20 +45,20 @@ class Backlog(NamedTuple):
 
 
 def backlog(cluster: Cluster) -> Backlog:
-    """All waiting jobs but those that are being deleted, whose status is stale."""
+    """Of all jobs but those that are being deleted, whose status keeps their last word."""
     return Backlog(
         Counter(
             contender(cluster, job)
             for job in cluster.jobs.values()
             if job.status.pending is not None
-            and job.status.pending.reason in FOR_ROOM
+            and traits(job.status.pending.reason).is_for_room
             and job.metadata.deletion_timestamp is None
         )
     )
 
 
 class Crowd:
-    """The backlog of one cluster, counted on first use."""
+    """The backlog of one cluster, counted when it is first asked for."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -81,7 +69,7 @@ class Crowd:
         return backlog(self._cluster)
 
     def is_behind(self, job: TrainingJob) -> bool:
-        """Whether enough jobs wait for this one's room, so that it gives way to them."""
+        """Whether so many jobs wait for what this one would leave that it gives way to them."""
         gang = contender(self._cluster, job)
         known = self._known.get(gang)
         if known is None:

@@ -14,8 +14,8 @@ from closeknit.cluster.store.kinds import ObjectChange, Stream, change, from_doc
 from closeknit.lifecycle.verdict import Book, Refusal, Wait, WaitCause
 from closeknit.placement.gang.cache import Tables
 from closeknit.scheduling.decision import Decision, decide
+from closeknit.scheduling.memo import template_memory
 from closeknit.scheduling.memo.memory import Memory
-from closeknit.scheduling.policy import allowance
 from closeknit.scheduling.queue.entries import NOTHING_WAITS, Schedule
 from scenarios.manifests import Manifest, booked, condition, priority_class, training_job
 from scenarios.story import NOW, plugin_node
@@ -38,7 +38,7 @@ def job(
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allowance, "ALLOWANCE_BYTES", 100 * KIB)
+    monkeypatch.setattr(template_memory, "TEMPLATE_BYTES", 100 * KIB)
 
 
 def decided(*manifests: Manifest, nodes: int = 0, last: Decision | None = None) -> Decision:
@@ -62,7 +62,7 @@ def kept_out(decision: Decision) -> list[str]:
 
 
 def test_those_that_come_first_in_the_queue_get_in_and_the_others_are_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allowance, "ALLOWANCE_BYTES", 1024 * KIB)
+    monkeypatch.setattr(template_memory, "TEMPLATE_BYTES", 1024 * KIB)
     found = refusals(decided(*(job(f"j{number}", 150, minute=9 - number) for number in range(8))))
     assert [name for name, why in found.items() if why.reason is PendingReason.QUOTA_EXCEEDED] == ["j1", "j0"]
     assert found["j0"].message == (
@@ -137,8 +137,8 @@ def test_the_same_does_not_fit_whatever_was_found_before(seed: int) -> None:
             for value in chance.sample(made, chance.randrange(1, 4))
         ]
         before, cluster = cluster, cluster.after(changes)
-        last = allowance.allowances(cluster, Schedule(before, before, before, allowances=last))
-        fresh = allowance.allowances(cluster, Schedule(cluster, cluster, cluster))
+        last = template_memory.template_memory(cluster, Schedule(before, before, before, templates=last))
+        fresh = template_memory.template_memory(cluster, Schedule(cluster, cluster, cluster))
         assert (last.beyond, last.sums, last.weighed) == (fresh.beyond, fresh.sums, fresh.weighed)
 
 
