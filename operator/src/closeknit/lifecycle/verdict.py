@@ -1,4 +1,4 @@
-"""What becomes of one job in one decision over all of them."""
+"""The result for one job in one decision over all of them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,18 +27,18 @@ class WaitCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job gets nothing, and until when nothing but a change can alter that."""
+    """Why a job gets nothing, and until when only a change can alter that."""
 
     cause: WaitCause
     reason: PendingReason | None = None
-    """Of WaitCause.NO_FIT and WaitCause.REFUSED, like the words."""
+    """For WaitCause.NO_FIT and WaitCause.REFUSED, like the message."""
     message: str = ""
     nearest: tuple[str, ...] | None = None
-    """The nearest changes; None where they are not known yet, so that what was told of them stays."""
+    """The nearest changes; None where they are not known yet, so that the written ones stay."""
     until: datetime | None = None
-    """When it is to be asked again though nothing has changed."""
+    """When to ask again though nothing has changed."""
     error: Exception | None = None
-    """Of Cause.MISTAKE."""
+    """For WaitCause.MISTAKE."""
 
     @property
     def ends(self) -> bool:
@@ -52,7 +52,7 @@ class Keep:
 
     booking: Booking
     is_fit: bool = True
-    """Whether another attempt could be given the same GPUs; looked at only where a Pod of it is missing or going."""
+    """Whether another attempt could get the same GPUs; checked only where one of its Pods is missing or going."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """It holds nothing, or is to give up what it holds."""
+    """It holds nothing, or must give up what it holds."""
 
     refusal: Refusal
 

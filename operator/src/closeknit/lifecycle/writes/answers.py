@@ -1,4 +1,4 @@
-"""What the API server answered to the writes for one job, as far as the next decision needs it.
+"""The API server's answers to the writes for one job, as far as the next decision needs them.
 
 Answers are held in the process's memory only and are never the truth: after a restart they are empty, the same things
 are asked again, and the same is decided. `after` is the one place that learns.
@@ -62,7 +62,7 @@ class Refusing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """What was refused for good: until somebody changes something."""
+    """A lasting refusal: it stands until something changes."""
 
     reason: PendingReason  # of a row of the table of blame that speaks of the API server
     message: str
@@ -83,7 +83,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Undeleted:
-    """Pods that were to be deleted, and that the API server forbids to delete."""
+    """Pods whose deletion the API server forbids."""
 
     names: tuple[str, ...]
     denial: Denial
@@ -91,43 +91,43 @@ class Undeleted:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What is remembered of one job. Attempt numbers; 0 for none."""
+    """The memory of one job. Attempts are numbers, 0 for none."""
 
     rejection: Rejection | None = None
     """The newest one, until a booking is stored after it."""
     rejections: int = 0
-    """Rejections in a row; a gang that runs starts anew."""
+    """Rejections in a row; a running gang resets them."""
     failing_since: datetime | None = None
-    """Since when the API server has failed at its children each time that they were tried."""
+    """Since when each try at its children has failed at the API server."""
     service_of: int = 0
-    """The attempt whose Service is known to exist, with all that it has beside its Pods, and the one before to be
+    """The attempt whose Service, and other children beside Pods, are known to exist, and the last attempt's to be
     gone."""
     made: int = 0
-    """The attempt of which Pods were made, all that were asked for."""
+    """The attempt whose requested Pods were all made."""
     made_at: datetime | None = None
-    """When that was, the last time."""
+    """When that was last."""
     swept: int = 0
-    """The attempt that a quota refused, and for which the job's Services of before are known to be gone."""
+    """The attempt that a quota refused, and for which the job's older Services are known to be gone."""
     ipc_lock_refused: bool = False
     """Whether the namespace's policy does not admit IPC_LOCK."""
     cpus_refused: bool = False
-    """Whether its quotas or limits do not admit the CPUs that trainers are given beyond their template. After a restart
-    that is found out anew: by reading the quotas, before anything is written, or by one Pod that is refused."""
+    """Whether its quotas or limits refuse the CPUs that trainers get beyond their template. A restart forgets this, and
+    finds it again by reading the quotas before any write, or by one refused Pod."""
     are_pods_counted: bool = False
-    """Whether a quota of its namespace counts Pods that are over, too."""
+    """Whether a quota of its namespace counts finished Pods, too."""
     stop_refused: bool = False
-    """Whether the API server does not let us have a Pod stopped, so that Pods are deleted instead."""
+    """Whether the API server refuses to stop a Pod, so that Pods are deleted instead."""
     undeleted: Undeleted | None = None
-    """Pods of it that the API server does not let go."""
+    """Its Pods that the API server does not delete."""
     told_at: datetime | None = None
-    """When its status was last written; of a job that waits, when it was last told why."""
+    """When its status was last written; for a waiting job, when its reason was."""
     noticed_at: datetime | None = None
-    """When an Event alone last told of it."""
+    """When an Event alone was last sent about it."""
     told: tuple[tuple[str, datetime], ...] = ()
-    """The reasons why it waits that it was told since it last held anything, each with when it was told last."""
+    """The written reasons of its wait since it last held anything, each with its last time."""
 
     def was_told(self, reason: str, now: datetime) -> bool:
-        """Whether this reason was told lately."""
+        """Whether this reason was written lately."""
         return any(told == reason and is_between(at, now, at + TOLD_LATELY) for told, at in self.told)
 
 
@@ -135,7 +135,7 @@ NOTHING = Answers()
 
 
 def after(answers: Answers, plan: Plan, results: Sequence[Result], now: datetime) -> Answers:
-    """What is known after these results of the Plan's writes. Of several refused children the first counts, as one."""
+    """What these results of the Plan's writes teach. Of several refused children the first counts, as one."""
     refused = next((result for result in results if judged(result, plan.uid) is Judgement.REFUSED), None)
     for result in results:
         if isinstance(result, Quotas) or judged(result, plan.uid) is not Judgement.REFUSED:
@@ -208,7 +208,7 @@ def _told(answers: Answers, status: TrainingJobStatus, now: datetime) -> tuple[t
 
 
 def _is_unseen_and_unmade(result: Result, uid: str) -> bool:
-    """Whether it is a child that may yet be made, of a kind of which nothing but our writes' answers tells."""
+    """Whether it is a child that may still be made, of a kind known only by our writes' answers."""
     match result:
         case ChildRefused(manifest) | Exists(manifest) | Failed(Create(manifest)):
             is_unseen = CHILD_KINDS[manifest["kind"]].stream is None
@@ -253,7 +253,7 @@ def _is_made_pod(result: Result) -> bool:
 
 
 def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]) -> bool:
-    """Whether what was refused may be the capability that we added: then the same is asked without it.
+    """Whether the capability that we added may be the cause of the refusal: then the next try omits it.
 
     A policy says no more than Forbidden. Where that is said of the same Pod without IPC_LOCK, too, it was something
     else, and the capability is asked for again the next time. Once a Pod was taken with it, it is no matter.
@@ -269,8 +269,8 @@ def _speaks_of_ipc_lock(plan: Plan, refused: _Refusal, results: Sequence[Result]
 
 
 def _speaks_of_cpus(refused: _Refusal) -> bool:
-    """Whether what was refused may be the CPUs that we added: then the same is asked without them. A LimitRange and a
-    quota both name the resource, behind the name of the Pod."""
+    """Whether the CPUs that we added may be the cause of the refusal: then the next try omits them. A LimitRange and a
+    quota both name the resource, after the name of the Pod."""
     if isinstance(refused, Quotas):
         return any(each.resource in CPUS for each in shortfalls(refused.demand, refused.found))
     if not isinstance(refused, ChildRefused) or refused.manifest["kind"] != "Pod":
@@ -341,7 +341,7 @@ _DENIED: Mapping[Symptom, str] = {
 
 
 def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
-    """What to tell of a refusal: what was refused, why, and what to do."""
+    """The message about a refusal: what was refused, why, and what to do."""
     namespace = plan.job.namespace
     if isinstance(refused, Quotas):
         return words(shortfalls(refused.demand, refused.found), namespace)
@@ -382,7 +382,7 @@ def _words(plan: Plan, refused: _Refusal, symptom: Symptom) -> str:
 
 
 def unknown_class_words(name: str, there: Collection[str] = ()) -> str:
-    """What to tell of a PriorityClass that does not exist; `there` are those that do, where they are known."""
+    """The message about a missing PriorityClass; `there` are the existing ones, if known."""
     known = listed(sorted(there), "and") if there else "none of that name"
     other = "one of these" if there else "another one"
     return (
@@ -398,7 +398,7 @@ SYSTEM_NAMESPACE = (
 
 
 def not_served_words(manifest: Manifest) -> str:
-    """What to tell of a namespace in which the operator may not make this."""
+    """The message about a namespace in which the operator may not make this."""
     namespace = manifest["metadata"]["namespace"]
     return (
         f"the operator has no right to create a {manifest['kind']} in namespace {namespace}; have an administrator add "
@@ -407,7 +407,7 @@ def not_served_words(manifest: Manifest) -> str:
 
 
 def unusable_words(account: str, namespace: str) -> str:
-    """What to tell of a service account that the operator may not use."""
+    """The message about a service account that the operator may not use."""
     return (
         f"spec.template.spec.serviceAccountName is {account}, which the operator has no right to use in namespace "
         f"{namespace}; have an administrator give ServiceAccount closeknit-operator the verb use on it, or leave the "
@@ -416,7 +416,7 @@ def unusable_words(account: str, namespace: str) -> str:
 
 
 def undeleted_words(undeleted: Undeleted, namespace: str) -> str:
-    """What to tell of Pods that stay though the job gives up its GPUs."""
+    """The message about Pods that stay though the job gives up its GPUs."""
     first, *others = undeleted.names
     more = f" and {len(others)} more could" if others else " could"
     found = f"Pod {first}{more} not be deleted, and may run on and keep GPUs: "
@@ -429,5 +429,5 @@ def undeleted_words(undeleted: Undeleted, namespace: str) -> str:
 
 
 def taken_words(title: str, owner: str) -> str:
-    """What to tell of a name that somebody else has."""
+    """The message about a name with another owner."""
     return f"{title} exists and belongs to {owner}; delete it, or delete this job and give it another name"

@@ -1,4 +1,4 @@
-"""What the process knows besides the Cluster when it decides."""
+"""The process's knowledge besides the Cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,18 +19,18 @@ class Memory:
     """By the job's uid."""
     busy: frozenset[JobKey] = frozenset()
     """Jobs whose last Plan is still being written, or not yet seen in the Cluster: they get no Plan, and keep their
-    turn: what they would get is kept for them."""
+    turn."""
     put_aside: frozenset[JobKey] = frozenset()
-    """Jobs of `busy` that lost their turn, because what stopped them may last: they get nothing new."""
+    """Jobs of `busy` that lost their turn, because their obstacle may last: they get nothing new."""
     epoch: int = 1
     """Of this leader; written with every booking."""
     schedule: Schedule | None = None
     """The last one."""
     is_rationed: bool = True
-    """Whether the jobs of one namespace share a ration of questions; not where one answer is all that is wanted."""
+    """Whether the jobs of one namespace share a ration of questions; not for a single answer."""
     advice: Mapping[RequestShape, Advice] = field(default_factory=dict)
-    """What would make jobs fit that wait."""
+    """Nearest changes of waiting jobs."""
     followed: Mapping[QueueEntry, Unchanged] = field(default_factory=dict)
-    """Jobs that needed no write, or are to be told something later, and what that was found with."""
+    """Jobs without a write, or with a later message, and the inputs of that result."""
     told: tuple[ToldWords, ...] = ()
-    """Words that jobs were told within the last minute."""
+    """Messages of jobs within the last minute."""

@@ -1,5 +1,4 @@
-"""The words of refusals, found anew at a bounded rate: they cost many times what it costs to see that a gang does not
-fit."""
+"""Messages of refusals, renewed at a bounded rate: they cost many times more than the refusal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,10 +30,10 @@ class Renewal:
     """As the walk left them; the very same where no words are others."""
     renewed_at: datetime | None
     wake_at: datetime | None
-    """When the next words are due; None where all speak of the Cluster as it is."""
+    """When the next messages are due; None where all describe the current Cluster."""
 
     def worded(self, entries: list[QueueEntry]) -> list[QueueEntry]:
-        """The entries of the walk with their refusals in these words."""
+        """The walk's entries with their refusals in these words."""
         return entries if self.told is self.refused else [self._worded(entry) for entry in entries]
 
     def _worded(self, entry: QueueEntry) -> QueueEntry:
@@ -45,7 +44,7 @@ class Renewal:
 
 
 def wait_for(answer: NoFit) -> Wait:
-    """The verdict that placement's refusal means."""
+    """The verdict for placement's refusal."""
     return Wait(Refusal(WaitCause.NO_FIT, answer.reason, answer.message))
 
 
@@ -59,7 +58,7 @@ def renewed(
     is_quiet: bool,
     is_trial: bool,
 ) -> Renewal:
-    """The refusals of a walk with as many words found again as one decision may, and with the advice there is.
+    """The refusals of a walk with as many renewed words as one decision may find, and with the present advice.
 
     None is found while a booking is on trial: every job that waits would be told of it, and a moment later of its end.
     """
@@ -96,7 +95,7 @@ def _advised(
 
 
 def _asked(answer: ShapeRefusal, shape: RequestShape, tables: Tables) -> Wait:
-    """What is said of the shape now; the very same where that is no news."""
+    """The refusal of the shape now; the same object without news."""
     fresh = guarded(place, answer.scene, shape.request, tables)
     if isinstance(fresh, OwnMistake):
         return Wait(Refusal(WaitCause.MISTAKE, error=fresh.error))

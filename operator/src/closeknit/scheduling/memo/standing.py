@@ -1,4 +1,4 @@
-"""Which verdicts of the last decision stand: those whose inputs and whose answer of placement are what they were."""
+"""Verdicts of the last decision that stand: their inputs, and placement's answer, have not changed."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ from closeknit.scheduling.queue.room import Room
 
 
 class Standing:
-    """The jobs in queue order, and what the last decision said of those that are asked with the very same.
+    """The jobs in queue order, with the last verdicts of those with the same inputs.
 
     `scene` is that of the first room: while `Room.freed` is the same, no verdict of this walk has freed anything.
     """
@@ -62,8 +62,8 @@ class Standing:
         self._queue = iter(self._in_order())
 
     def next_case(self, room: Room, passed: list[QueueEntry]) -> Case | None:
-        """The next job that is to be decided in this room; None where there is none. Those before it, whose verdicts
-        stand, are added to `passed`. A QueueEntry is a job that is asked with what it was asked with the last time."""
+        """The next job to decide in this room; None without any. Earlier jobs, whose verdicts stand, are added to
+        `passed`. A QueueEntry is a job with the same inputs as last time."""
         # Hardly anything changes between two decisions: what stands is passed over at a third of a microsecond each.
         answers_of, pods_of = self._memory.answers.get, self._cluster.pods_by_job.get
         busy, put_aside, now = self._memory.busy, self._memory.put_aside, self._now
@@ -107,13 +107,13 @@ class Standing:
         return Case(key, uid, job, place, pods, self._memory.answers.get(uid, NOTHING), volumes)
 
     def _has_same_volumes(self, known: QueueEntry) -> bool:
-        """Whether the volumes of a job that has not changed come to what they did; a job without any costs nothing."""
+        """Whether the volumes of an unchanged job have the same state; a job without any costs nothing."""
         if known.volumes is NO_VOLUMES or self._cluster.volumes_stand(known.volumes):
             return True
         return self._cluster.volumes_of(known.job) == known.volumes
 
     def _in_order(self) -> Iterable[Case]:
-        """All jobs in queue order: the entry of the last decision of each that has not changed, nor its place."""
+        """All jobs in queue order: the last decision's entry for each unchanged job with the same place."""
         cluster, last = self._cluster, self._last
         are_priorities_same = is_same_order(cluster, last.cluster)
         if are_priorities_same and cluster.jobs is last.cluster.jobs and len(cluster.jobs) == len(last.entries):
@@ -140,7 +140,7 @@ def _place(case: Case) -> QueuePlace:
 
 
 def noted(case: Case, outcome: Outcome) -> QueueEntry:
-    """The outcome as it is remembered: the very entry of the last decision where it is no news."""
+    """The outcome for the memory: the last decision's own entry if nothing is new."""
     known = case.known
     if known is not None:
         if (outcome.verdict is NOT_ASKED or outcome.verdict is UNREAD) and known.is_refused:

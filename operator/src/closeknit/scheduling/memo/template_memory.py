@@ -1,8 +1,8 @@
-"""How much memory the templates of one namespace's waiting jobs may take, so that no tenant takes all of it.
+"""Bounded memory for the templates of one namespace's waiting jobs, so that no tenant takes all of it.
 
-Whoever may make TrainingJobs needs no GPU and no quota to have thousands of them wait, each with a template of up to
-256 KiB. In the order of the queue those are kept that fit; of the others the API server alone has the template, until
-their turn comes. Of a job that is over, or suspended without holding anything, nobody needs it.
+A tenant needs no GPU and no quota to let thousands of TrainingJobs wait, each with a template of up to 256 KiB.
+Templates that fit are kept in the order of the queue; the others stay only at the API server until their turn comes. A
+finished job, or a suspended one that holds nothing, needs none.
 """
 
 from collections import Counter
@@ -40,12 +40,12 @@ def is_waiting(job: TrainingJob) -> bool:
 
 
 def needs_templates(job: TrainingJob) -> bool:
-    """Whether somebody may have to read its templates as it is now."""
+    """Whether its templates may have to be read in its present state."""
     return is_waiting(job) or (job.status.placement is not None and not is_finished(job))
 
 
 def template_memory(cluster: Cluster, made: Schedule) -> TemplateMemory:
-    """Whose templates fit. What stands of the decision `made` before costs little."""
+    """The jobs whose templates fit. Unchanged parts of the decision `made` before cost little."""
     is_known = is_same_order(cluster, made.cluster)
     last = made.templates if is_known else NOTHING_WAITS
     if is_known and cluster.jobs is made.cluster.jobs and len(cluster.jobs) == len(last.weighed):
@@ -81,7 +81,7 @@ def _weighed(cluster: Cluster, job: TrainingJob) -> Weighed:
 
 
 def _beyond(namespace: str, waiting: Iterable[Weighed], wanted_bytes: int) -> dict[JobKey, str]:
-    """Those that do not fit beside who comes before them in the queue."""
+    """Jobs that do not fit beside the earlier ones in the queue."""
     kept, words = 0, _words(namespace, wanted_bytes)
     found: dict[JobKey, str] = {}
     for each in sorted(waiting, key=attrgetter("place")):

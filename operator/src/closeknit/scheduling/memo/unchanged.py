@@ -1,4 +1,4 @@
-"""A job that was followed and needs no write: with what that was found, so that it is not looked at for nothing."""
+"""A followed job without a write, with the inputs of that result, so that it is not followed again in vain."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,25 +15,26 @@ from closeknit.scheduling.queue.entries import QueueEntry
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unchanged:
-    """What `follow` read of one job besides its QueueEntry, which stands for job, Pods, answers and verdict."""
+    """The inputs that `follow` read for one job besides its QueueEntry, which stands for job, Pods, answers and
+    verdict."""
 
     claims: tuple[ResourceClaim, ...] = ()
     views: tuple[NodeView | None, ...] = ()
     """Of the booked nodes, or of the nodes of Pods that are left of a job that waits."""
     is_unverified: bool = False
-    """Whether what claims and kubelets tell of its Pods' GPUs may be news."""
+    """Whether claims and kubelets may report news of its Pods' GPUs."""
     is_watched: bool = False
-    """Whether the ways that its data moves may be news."""
+    """Whether the paths of its data may be news."""
     wake_at: datetime | None = None
-    """When it is to be looked at again though nothing has changed."""
+    """When to follow it again though nothing has changed."""
     is_quiet: bool = False
-    """Whether it stands for sure while no claim, no node and nothing that is told of GPUs has changed."""
+    """Whether it certainly stands while no claim, no node and no report of GPUs has changed."""
     since: datetime | None = None
-    """Of a job that waits: since when the words for it are the same, whether they are told yet or not."""
+    """For a waiting job: since when its message is the same, written or not."""
 
     def stands(self, entry: QueueEntry, cluster: Cluster, before: Cluster | None, now: datetime) -> bool:
-        """Whether following the job now would read the very same. `before` is the Cluster that it was read from, in
-        which the same joined the nodes."""
+        """Whether following the job now would read the same. `before` is the Cluster that it was read from, with the
+        same joining the nodes."""
         if self.wake_at is not None and self.wake_at <= now:
             return False
         if before is None or cluster.nodes is not before.nodes:
@@ -74,7 +75,7 @@ def _waits_for_volumes(entry: QueueEntry) -> bool:
 def unchanged(
     entry: QueueEntry, cluster: Cluster, wake_at: datetime | None, since: datetime | None = None
 ) -> Unchanged:
-    """What was read of the job now."""
+    """The job's inputs now."""
     views = tuple(map(cluster.nodes.get, _nodes(entry)))
     if not isinstance(entry.verdict, Keep):
         return Unchanged(views=views, wake_at=wake_at, is_quiet=wake_at is None, since=since)
@@ -85,7 +86,7 @@ def unchanged(
 
 
 def _told(entry: QueueEntry, cluster: Cluster) -> tuple[tuple[str | None, ...] | None, ...]:
-    """What claims and kubelets tell of the Pods' GPUs."""
+    """What claims and kubelets report of the Pods' GPUs."""
     claims = {claim.key: claim for claim in cluster.claims_of(entry.key)}
     found: list[tuple[str | None, ...] | None] = []
     for pod in entry.pods:

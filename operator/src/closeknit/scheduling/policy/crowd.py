@@ -1,4 +1,4 @@
-"""How many jobs wait for room that a large gang could leave to them, as their status says."""
+"""The number of jobs that wait for room that a large gang could leave to them, by their status."""
 
 from collections import Counter
 from functools import cached_property
@@ -12,7 +12,7 @@ CROWD = 4  # jobs; by a simulation: docs/decisions/0004-place.md
 
 
 class Contender(NamedTuple):
-    """What tells whether a job would have the room that another one leaves."""
+    """The facts that decide whether a job could use the room that another leaves."""
 
     priority: int
     gpus: int
@@ -20,8 +20,8 @@ class Contender(NamedTuple):
     """Of GPUs; none: any."""
 
     def gains_from(self, other: Self) -> bool:
-        """Whether it might take what the other one leaves: it is smaller, so that no two wait for each other, of its
-        priority or a higher one, and takes GPUs of a product that the other one takes."""
+        """Whether it might take the other's room: it is smaller, so that no two wait for each other, of its priority or
+        a higher one, and takes GPUs of a product that the other takes."""
         return (
             self.gpus < other.gpus
             and self.priority >= other.priority
@@ -30,7 +30,7 @@ class Contender(NamedTuple):
 
 
 def contender(cluster: Cluster, job: TrainingJob) -> Contender:
-    """A job as one among those that wait."""
+    """The job as a contender."""
     return Contender(cluster.priority(job), job.spec.gpus, tuple(job.spec.gpu.products))
 
 
@@ -45,7 +45,7 @@ class Backlog(NamedTuple):
 
 
 def backlog(cluster: Cluster) -> Backlog:
-    """Of all jobs but those that are being deleted, whose status keeps their last word."""
+    """All waiting jobs but those that are being deleted, whose status is stale."""
     return Backlog(
         Counter(
             contender(cluster, job)
@@ -58,7 +58,7 @@ def backlog(cluster: Cluster) -> Backlog:
 
 
 class Crowd:
-    """The backlog of one cluster, counted when it is first asked for."""
+    """The backlog of one cluster, counted on first use."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -69,7 +69,7 @@ class Crowd:
         return backlog(self._cluster)
 
     def is_behind(self, job: TrainingJob) -> bool:
-        """Whether so many jobs wait for what this one would leave that it gives way to them."""
+        """Whether enough jobs wait for this one's room, so that it gives way to them."""
         gang = contender(self._cluster, job)
         known = self._known.get(gang)
         if known is None:

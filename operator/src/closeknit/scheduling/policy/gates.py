@@ -1,4 +1,4 @@
-"""What a job waits for that is no matter of placement, each thing in one place, in the order in which it counts."""
+"""Checks before placement, in order; the first that fails is the reason to wait."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -34,7 +34,7 @@ def gate(
     *,
     is_booked: bool,
 ) -> Refusal | None:
-    """Why the job may not have GPUs now, or is to give up those it has; None where placement has the word.
+    """Why the job may not have GPUs now, or must give up those it has; None to let placement decide.
 
     `pods` are those that a TrainingJob of its name owns. Of the cluster it looks at their nodes alone.
     """
@@ -71,9 +71,9 @@ def gate(
 
 
 def in_the_way(job: TrainingJob, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Own Pods that have a name that the next attempt needs, and those of attempts to come that nobody deletes yet.
+    """Own Pods with a name that the next attempt needs, and those of later attempts that are not deleted yet.
 
-    Others of before keep nobody waiting here: what they hold is theirs until they are gone, and so free for this job.
+    Other older Pods block nothing here: what they hold is theirs until they are gone, and so free for this job.
     """
     attempt = job.status.attempt or 1
     return tuple(
@@ -85,14 +85,14 @@ def in_the_way(job: TrainingJob, pods: Sequence[Pod]) -> tuple[Pod, ...]:
 
 
 def _never_confirmed_from(pod: Pod, cluster: Cluster, now: datetime) -> datetime:
-    """From when a Pod that is being deleted may never go: at once where its node's kubelet may never say so."""
+    """When a Pod that is being deleted counts as stuck: at once where its node's kubelet may never confirm it."""
     view = cluster.nodes.get(pod.node)
     is_silent = bool(pod.node) and (view is None or view.exclusion is not None)
     return now if is_silent else lingers_from(pod.deletion_timestamp, now)
 
 
 def _rejected_child(job: TrainingJob, answers: Answers) -> Refusal | None:
-    """A child of the current attempt was refused: all of it is taken back."""
+    """The refusal of a child of the current attempt: all of it is removed."""
     rejection = answers.rejection
     if rejection is None or rejection.of is not Refusing.CHILD or rejection.attempt != (job.status.attempt or 1):
         return None
@@ -100,13 +100,13 @@ def _rejected_child(job: TrainingJob, answers: Answers) -> Refusal | None:
 
 
 def _standing(job: TrainingJob, answers: Answers) -> Rejection | None:
-    """The rejection of this very spec; after a change of the job it is asked again at once."""
+    """The rejection of this spec; after a change of the job the API server is asked again at once."""
     rejection = answers.rejection
     return rejection if rejection is not None and rejection.generation == job.metadata.generation else None
 
 
 def gated(case: Case, room: Room, walk: Walk) -> Outcome | None:
-    """A job that may have nothing now, or is to give up what it has."""
+    """The wait of a job that may have nothing now, or must give up what it has."""
     if case.known is not None and case.known.shape is not None:
         return None  # it was asked with the very same, and came past this
     is_booked = room.cluster.booking_of(case.key) is not None
@@ -118,7 +118,7 @@ def gated(case: Case, room: Room, walk: Walk) -> Outcome | None:
 
 
 def put_aside(case: Case, _room: Room, walk: Walk) -> Outcome | None:
-    """A job that has lost its turn: what stopped its last write may last."""
+    """The wait of a job that has lost its turn: the obstacle to its last write may last."""
     if case.key not in walk.memory.put_aside:
         return None
     return Outcome(Wait(Refusal(WaitCause.PUT_ASIDE)), is_settled=False)

@@ -1,4 +1,4 @@
-"""How long a job waits for the level that it prefers, though it would fit elsewhere.
+"""The wait of a job for the level that it prefers, though it would fit elsewhere.
 
 One that prefers none is kept in one machine where that has room for it: for a while it waits for one.
 """
@@ -17,9 +17,8 @@ _LITTLE = 0.1  # of the bandwidth in one machine
 
 
 def patient(asked: Request, cluster: Cluster, tables: Tables) -> Request | None:
-    """What a job with a preference asks while it is patient: that level as if it were required; None where that is
-    nothing else, where it would not fit there if the cluster were empty, or where tearing a job that prefers no level
-    costs little.
+    """The request of a job while it is patient: its preferred level as if required; None where that is the same
+    request, where it would not fit even in the empty cluster, or where tearing a job without a preference costs little.
 
     One that is too large for any domain of the level that it prefers asks for the next one outwards that could hold it.
     It `gives_way`: it is to wait so only while many others do.
@@ -46,7 +45,7 @@ def _is_torn_at_a_loss(asked: Request, cluster: Cluster, tables: Tables) -> bool
 
     Both are of an empty cluster, so that the answer does not depend on what is free this second. The even halves, or
     for an odd number the even parts, are what a torn gang can do best. Where nothing is predicted for one machine
-    nobody can tell what waiting gains; where nothing is predicted between machines, that network is not described.
+    the gain of a wait is unknown; where nothing is predicted between machines, that network is not described.
     """
     whole = ideal_gb_s(cluster, replace(asked, gpus_per_node=asked.gpus), tables)
     if whole is None:
@@ -57,20 +56,20 @@ def _is_torn_at_a_loss(asked: Request, cluster: Cluster, tables: Tables) -> bool
 
 
 def asked_again_at(until: datetime | None, away: datetime | None) -> datetime | None:
-    """When a refused job is to be asked again though nothing has changed: the patience that it waits for or an avoided
-    node's time is over, whichever is sooner."""
+    """When to ask again for a refused job though nothing has changed: the end of its patience or of an avoided node's
+    time, whichever is sooner."""
     return min((moment for moment in (until, away) if moment is not None), default=None)
 
 
 class Patience:
-    """What jobs ask while they are patient, found once for each request of a walk."""
+    """Requests of patient jobs, found once for each request of a walk."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._known: dict[Request, Request] = {}
 
     def asked(self, asked: Request, cluster: Cluster, take: Callable[[], bool]) -> Request | None:
-        """What the job asks while it is patient; None where that is not known, and `take` says no."""
+        """The job's request while it is patient; None where that is unknown and `take` says no."""
         known = self._known.get(asked)
         if known is None:
             if not take():

@@ -1,4 +1,4 @@
-"""The values of one decision that the next one remembers: a job and its verdict, a shape and its refusal.
+"""Values of one decision that the next one remembers: a job and its verdict, a shape and its refusal.
 
 All of them are compared by identity: the Cluster shares what has not changed, so that the same object is asked once.
 """
@@ -23,7 +23,7 @@ QueuePlace = tuple[int, bool, str, str, str]
 """Sorts as the queue: highest priority first, then age, namespace and name."""
 NOT_ASKED = Wait(Refusal(WaitCause.NOT_ASKED))
 UNREAD = Wait(Refusal(WaitCause.NOT_ASKED))
-"""Not asked, since the job's templates are to be read first."""
+"""No decision yet: the job's templates must be read first."""
 
 
 def queue_place(cluster: Cluster, job: TrainingJob) -> QueuePlace:
@@ -37,14 +37,14 @@ def queue_place(cluster: Cluster, job: TrainingJob) -> QueuePlace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestShape:
-    """What some jobs ask alike, one object for all of them."""
+    """One request that several jobs share, as one object."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """One job, and what it is asked with beside the room."""
+    """One job and its inputs beside the room."""
 
     key: JobKey
     uid: str
@@ -53,7 +53,7 @@ class Case:
     pods: tuple[Pod, ...]
     answers: Answers
     volumes: Volumes
-    """What its volumes come to."""
+    """The state of its volumes."""
 
     @property
     def known(self) -> "QueueEntry | None":
@@ -63,17 +63,17 @@ class Case:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueEntry(Case):
-    """A case, and what came of it."""
+    """A case and its outcome."""
 
     verdict: Verdict
     shape: RequestShape | None = None
-    """What it asks of placement; None where placement was not asked."""
+    """Its request to placement; None where placement was not asked."""
     until: datetime | None = None
-    """When the verdict may be another though nothing has changed."""
+    """When the verdict may change though nothing has changed."""
     is_settled: bool = True
-    """Whether the verdict depends on nothing but what is here, or on the answer to its shape."""
+    """Whether the verdict depends only on these fields, or on the answer to its shape."""
     scene: Cluster | None = None
-    """Where it was refused by what nobody else is asked with: its own Pods of before as gone, or its Pods' size."""
+    """The cluster for which only this job was refused: its old Pods were counted as gone, or its Pods are too large."""
 
     @property
     def known(self) -> "QueueEntry":
@@ -86,7 +86,7 @@ class QueueEntry(Case):
         return isinstance(self.verdict, Wait) and self.verdict.refusal.cause is WaitCause.NO_FIT
 
     def says_like(self, other: "QueueEntry") -> bool:
-        """Whether both jobs wait and are told the same words of it."""
+        """Whether both jobs wait with the same message."""
         if not (isinstance(self.verdict, Wait) and isinstance(other.verdict, Wait)):
             return False
         one, two = self.verdict.refusal, other.verdict.refusal
@@ -94,7 +94,7 @@ class QueueEntry(Case):
 
 
 class Outcome:
-    """What a policy makes of one job; `room` is what is left for the next one, None where that is the same."""
+    """A policy's result for one job; `room` is left for the next one, None where it is the same."""
 
     __slots__ = ("is_settled", "room", "scene", "shape", "until", "verdict")
 
@@ -116,7 +116,7 @@ class Outcome:
         self.scene = scene
 
     def is_as(self, known: QueueEntry) -> bool:
-        """Whether it is no news."""
+        """Whether both are equal."""
         return (
             (self.verdict is known.verdict or self.verdict == known.verdict)
             and self.is_settled == known.is_settled
@@ -128,25 +128,25 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShapeRefusal:
-    """A shape that did not fit, and the words for it."""
+    """A shape that did not fit, with the message."""
 
     scene: Cluster
     """Where it was last asked; the same scene gives the same answer."""
     freed: Cluster
     """`Room.freed` where it was asked: on this walk each room of the same gives the same answer."""
     told_of: Cluster
-    """The scene that the words speak of."""
+    """The scene that the message describes."""
     wait: Wait
 
 
 class Weighed(NamedTuple):
-    """A job, and what its templates take of memory while it waits."""
+    """A job, and the memory of its templates while it waits."""
 
     job: TrainingJob
     weight_bytes: int
-    """0 of one that does not wait."""
+    """0 for a job that does not wait."""
     place: QueuePlace | None
-    """None of one that does not wait."""
+    """None for a job that does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,31 +169,31 @@ class Schedule(Mapping[JobKey, Verdict]):
     """The verdicts on all jobs, in queue order."""
 
     cluster: Cluster
-    """The one they were made on."""
+    """The Cluster of these verdicts."""
     booked: Cluster
-    """That one with all that was booked on it; the very same where nothing was."""
+    """That Cluster with all new bookings; the same object without any."""
     scene: Cluster
-    """The first Cluster of those that placement cannot tell from it."""
+    """The first Cluster that is equal to it for placement."""
     entries: tuple[QueueEntry, ...] = ()
     by_key: Mapping[JobKey, QueueEntry] = field(default_factory=dict)
     shapes: Mapping[Request, RequestShape] = field(default_factory=dict)
     giving_way: frozenset[RequestShape] = frozenset()
     """Shapes of jobs that wait only while many others do."""
     refused: Mapping[RequestShape, ShapeRefusal] = field(default_factory=dict)
-    """In the order in which their words were found, the oldest first."""
+    """In the order of their messages, the oldest first."""
     renewed_at: datetime | None = None
     """When old words were last renewed."""
     templates: TemplateMemory = NOTHING_WAITS
     unread: tuple[JobKey, ...] = ()
-    """Jobs whose templates are to be read before they can be asked, in queue order."""
+    """Jobs whose templates must be read first, in queue order."""
     came_to: Mapping[str, QueuePlace] = field(default_factory=dict)
-    """How far the jobs of a namespace were asked that has more of them than its ration."""
+    """The last job with a question, for each namespace with more jobs than its ration."""
     wake_at: datetime | None = None
-    """When a verdict, or the words of one, may be others though nothing has changed."""
+    """When a verdict, or its message, may change though nothing has changed."""
 
     @property
     def given(self) -> Iterator[JobKey]:
-        """Jobs that were given something."""
+        """Jobs that got something."""
         return (entry.key for entry in self.entries if isinstance(entry.verdict, Book))
 
     def of(self, entries: Sequence[QueueEntry], last: "Schedule") -> "Schedule":
@@ -221,11 +221,11 @@ class Schedule(Mapping[JobKey, Verdict]):
 
 
 def is_same_scene(one: Cluster, other: Cluster) -> bool:
-    """Whether placement answers every request alike in both. It reads the forest and what joins the nodes; what else it
-    reads of a node are words."""
+    """Whether placement answers every request alike in both. It decides by the forest and by what joins the nodes; what
+    else it reads of a node only fills messages."""
     return one is other or (one.forest is other.forest and one.joins_like(other))
 
 
 def is_same_order(one: Cluster, other: Cluster) -> bool:
-    """Whether a job that is the same has the same place in the queues of both."""
+    """Whether an unchanged job has the same place in both queues."""
     return one.priorities is other.priorities and one.default_priority == other.default_priority
