@@ -1,4 +1,4 @@
-"""The nodes that one kind of request may use, as offers in the tree of domains: the first look at a cluster.
+"""The nodes that one kind of request may use, as offers in the tree of domains.
 
 Requests that select, tolerate, filter and need alike see the same ground, and from one version of a forest to the next
 only the domains on the way to what changed are looked at again. What of them has changed nothing for the request stays
@@ -70,18 +70,18 @@ class Area:
     offers: OfferMask
     """Those in it."""
     areas: int
-    """How many areas are in it, itself included."""
+    """Number of areas in it, itself included."""
     counts: Mapping[OfferNumber, int]
-    """Where it has children: how many nodes have each offer."""
+    """With children: number of nodes of each offer, by its number."""
     branching: tuple[int, ...] = ()
-    """Of its level and each inside it, how many areas have children; without levels of none."""
+    """For its level and each inside it: number of areas with children; empty without levels."""
 
     def counted(self) -> Iterator[tuple[OfferNumber, int]]:
         """(offer, nodes), an offer more than once where nodes of it stand apart."""
         return iter(self.counts.items()) if self.children else ((entry.offer, entry.nodes) for entry in self.members)
 
     def is_like(self, other: Area) -> bool:
-        """Whether both say the same."""
+        """Whether both are equal."""
         if self is other:
             return True
         if (self.level, self.is_lone) != (other.level, other.is_lone) or len(self.children) != len(other.children):
@@ -99,20 +99,20 @@ def branching(children: Sequence[Area]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Areas:
-    """What there is for a kind of request in one version of a forest."""
+    """The nodes for a kind of request in one version of a forest."""
 
     domain: Domain
-    """The root of the tree that it was made from: all nodes that the job selects."""
+    """The root of its tree: all nodes that the job selects."""
     root: Area
     offers: Sequence[Offer]
     """By number; there may be more than this version has."""
     counts: Mapping[OfferNumber, int]
-    """How many nodes have each offer."""
+    """Number of nodes of each offer."""
     numbers: Mapping[Group, OfferNumber | None]
-    """The number of each group's offer where there is CPU for all of its GPUs; None where the job may not use its nodes
-    at all. There may be more groups than this version has."""
+    """The number of each group's offer with CPU for all of its GPUs; None where the job may not use its nodes at all.
+    There may be more groups than this version has."""
     needs: Needs
-    """What the job's Pods need besides GPUs; empty where every node that it may use otherwise has room."""
+    """The Pods' needs besides GPUs; empty where every otherwise usable node has room."""
     roomy: Callable[[Domain], Iterator[tuple[Group, OfferNumber, tuple[str, ...]]]]
     """(group, its offer, nodes of it that stand together) of those right below a domain that the job may use."""
     _most: dict[int, int] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Areas:
             yield from self.roomy(domain)
 
     def cramped(self) -> Iterator[tuple[Group, OfferNumber, tuple[tuple[str, Needs], ...]]]:
-        """(group, its offer, nodes that have no room with what they lack) of all that the job may use otherwise."""
+        """(group, its offer, nodes without room with their shortage) of all otherwise usable nodes."""
         for domain in self.domain.walk() if self.needs else ():
             for group, names in domain.hosts.items():
                 number = self.numbers[group]
@@ -135,19 +135,19 @@ class Areas:
                     yield group, number, found
 
     def nodes(self) -> Iterator[tuple[Group, Offer, str]]:
-        """(group, offer, name) of every node that the job may use, in no order."""
+        """(group, offer, name) of every node that the job may use, without order."""
         for group, number, names in self.members():
             yield from ((group, self.offers[number], name) for name in names)
 
     def groups(self) -> Iterator[tuple[Group, OfferNumber, int]]:
-        """(group, its offer, nodes) of every group that the job may use, in no order."""
+        """(group, its offer, nodes) of every group that the job may use, without order."""
         if not self._groups:
             for group, number, names in self.members():
                 self._groups[group, number] = self._groups.get((group, number), 0) + len(names)
         return ((group, number, nodes) for (group, number), nodes in self._groups.items())
 
     def most_gpus(self, level: int) -> int:
-        """GPUs that the job may take in the domain of a level that has the most."""
+        """The most GPUs that the job may take in one domain of a level."""
         if level not in self._most:
             self._most[level] = max(self._gpus_at(self.root, level), default=0)
         return self._most[level]

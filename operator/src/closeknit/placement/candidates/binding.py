@@ -1,4 +1,4 @@
-"""How GPUs of a node can be bound to a Pod, and why not."""
+"""Ways to bind a node's GPUs to a Pod, and why not."""
 
 from typing import NamedTuple
 
@@ -11,11 +11,11 @@ from closeknit.placement.gpusets.masks import mask_of, positions_of
 
 
 class Seat(NamedTuple):
-    """How a share of one size is bound on a node."""
+    """The binding of a share of one size on a node."""
 
     binding: Binding
     only: int | None
-    """The one set that it can be; None where any set of the pool can be bound."""
+    """The one possible set; None where any set of the pool can be bound."""
 
 
 UNTOLD = "free where nobody knows which GPUs other Pods hold"
@@ -23,7 +23,7 @@ BY_DRA = Seat(Binding.DRA, None)
 
 
 def seat(terms: Terms, ask: SetCriteria, policy: BindingPolicy) -> Seat | None:
-    """How a share is bound; None where it cannot be, whatever is free."""
+    """The binding of a share; None where it cannot be bound, whatever is free."""
     if ask.gpus > terms.pool.bit_count() - terms.unnamed:
         return None
     if terms.dra:
@@ -65,12 +65,12 @@ def _is_sure(terms: Terms, ask: SetCriteria) -> bool:
 
 
 def bindable(offer: Offer, policy: BindingPolicy) -> int:
-    """The most GPUs of a node that could be bound to one Pod now."""
+    """The most GPUs of a node for one Pod now."""
     return next((size for size in range(offer.gpus, 0, -1) if seat(offer.terms, SetCriteria(size), policy)), 0)
 
 
 def is_left_to_plugin(offer: Offer, policy: BindingPolicy, gpus: int) -> bool:
-    """Whether a node has GPUs for a Pod of so many, but leaves it to a device plugin which, and it could pick badly."""
+    """Whether a node has GPUs for a Pod of so many, but a device plugin chooses, and could choose badly."""
     terms = offer.terms
     return (
         policy is BindingPolicy.AUTO

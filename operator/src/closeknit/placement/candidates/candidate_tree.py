@@ -1,4 +1,4 @@
-"""How a kind of request sees the forest: groups become offers, and domains areas, version by version."""
+"""The forest for one kind of request: groups become offers, and domains areas, version by version."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MANY_GROUPS = 1 << 14
 
 
 class CandidateTree:
-    """What a kind of request makes of groups and domains; remembers the version that it has seen last."""
+    """Offers and areas for one kind of request; it remembers its last version."""
 
     def __init__(
         self, sight: NodeCriteria, sets_of: Callable[[MachineKind], ExhaustiveSets], offer_of: Callable[[Terms], Offer]
     ) -> None:
-        """`sight` is what requests of this kind have in common: nothing else of any is seen."""
+        """`sight` is the common part of requests of this kind: nothing else of them is read."""
         self._request = sight.alone
         self._sets_of = sets_of
         self._offer_of = offer_of
@@ -41,12 +41,12 @@ class CandidateTree:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has seen so much that is gone that a new one is better."""
+        """Whether it remembers so much that is gone that a new one is better."""
         now = len(self._ground[0].counts) if self._ground else 0
         return len(self._groups) > max(MANY_GROUPS, 2 * now)
 
     def ground(self, domain: Domain, levels: int) -> Areas:
-        """The ground of the tree below this root, with so many levels, host included."""
+        """The areas of the tree below this root, with so many levels, host included."""
         if self._ground is not None and self._ground[0] is domain:
             return self._ground[1]
         kept: dict[int, tuple[Domain, Area | None]] = {}
@@ -60,7 +60,7 @@ class CandidateTree:
         return ground
 
     def _number(self, group: Group) -> OfferNumber | None:
-        """The number of a group's offer; None for one that the job may not use."""
+        """The number of a group's offer; None for an unusable one."""
         try:
             return self._groups[group]
         except KeyError:
@@ -99,7 +99,7 @@ class CandidateTree:
         innermost: int,
         kept: dict[int, tuple[Domain, Area | None]],
     ) -> Area | None:
-        """`before` is the domain in its place in the version that was seen last."""
+        """The area of a domain; `before` is the domain in its place in the last version."""
         known = self._areas.get(id(domain))
         if known is not None and known[0] is domain:
             area = known[1]
@@ -148,7 +148,7 @@ class CandidateTree:
                 yield group, self._covered(number, found), tuple(alike)
 
     def _covered(self, number: OfferNumber, found: CpuCover | None) -> OfferNumber:
-        """The number of the offer of nodes whose CPUs do for fewer GPUs."""
+        """The number of the offer of nodes with CPUs for fewer GPUs."""
         if found is None:
             return number
         key = number, found

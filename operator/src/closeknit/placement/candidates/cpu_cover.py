@@ -1,4 +1,4 @@
-"""GPUs that their node has no CPU for: a job that leaves some has them stay free for long.
+"""Free GPUs without CPU on their node: a job that leaves some strands them for long.
 
 With each GPU go as many CPUs as the node has for one (cluster/node/cpu_share.py). What a Pod takes beyond that is
 lacking beside the GPUs that it leaves.
@@ -15,14 +15,14 @@ _MILLI = 1000  # amounts of CPU are in thousandths
 
 
 class CpuCover(NamedTuple):
-    """For how many of a node's free GPUs its CPUs do."""
+    """Number of a node's free GPUs with CPUs."""
 
     now: int
     then: int
-    """Once a Pod has those that it asks for; of the GPUs that are left at most."""
+    """After a Pod takes its CPUs; at most the remaining GPUs."""
 
     def stranded(self, free: int, gpus: int) -> int:
-        """How many more of the node's free GPUs have no CPU once a Pod takes so many; below zero for fewer."""
+        """Number of further free GPUs without CPU once a Pod takes so many; below zero for fewer."""
         return max(0, free - gpus - self.then) - (free - self.now)
 
 
@@ -32,8 +32,8 @@ def cpu_milli(needs: Needs) -> int:
 
 
 def cpu_cover(spare: Amounts | None, asked_milli: int, cpus_per_gpu: int, free: int) -> CpuCover | None:
-    """That of a node with so many free GPUs that has room for a Pod; None where the CPUs do for all of them, before and
-    after, and if unknown."""
+    """The cover of a node with so many free GPUs and room for a Pod; None where the CPUs are enough for all, before and
+    after, or unknown."""
     if spare is None or not (asked_milli and cpus_per_gpu and free):
         return None
     left, of_one = spare.get(CPU, 0), cpus_per_gpu * _MILLI

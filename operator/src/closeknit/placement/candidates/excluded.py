@@ -1,4 +1,4 @@
-"""What a search had to leave out, counted: GPUs that are held, unhealthy or unbindable, and whole nodes."""
+"""Counts of what a search left out: GPUs that are held, unhealthy or unbindable, and whole nodes."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -40,14 +40,14 @@ def excluded(cluster: Cluster, request: Request, ground: Areas) -> str:
 
 
 def ranked(counts: Counter[str]) -> list[str]:
-    """The most frequent first; of equals what is broken before what is held."""
+    """The most frequent first; of equals broken before held."""
     order = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0].startswith("held by"), entry[0]))
     return [f"{number} {why}" for why, number in order]
 
 
 def unhealthy(faults: Mapping[Fault, int]) -> Counter[str]:
-    """How many are unhealthy, with the reasons that most of them have: `unhealthy (XID79)`, `unhealthy (2 XID79,
-    1 FabricNotReady)`; nothing where none is."""
+    """The number of unhealthy ones, with their most frequent reasons: `unhealthy (XID79)`, `unhealthy (2 XID79, 1
+    FabricNotReady)`; empty without any."""
     found = Counter({each.detail: number for each, number in faults.items() if each.kind is FaultKind.UNHEALTHY})
     told = sorted(
         ((number, detail) for detail, number in found.items() if detail), key=lambda each: (-each[0], each[1])
@@ -59,7 +59,7 @@ def unhealthy(faults: Mapping[Fault, int]) -> Counter[str]:
 
 
 def _gpus(cluster: Cluster, request: Request, ground: Areas) -> Counter[str]:
-    """GPUs of the nodes that the job may use, but cannot have, by reason."""
+    """GPUs on usable nodes that the job cannot have, by reason."""
     why: Counter[str] = Counter()
     for group, number, nodes in ground.groups():
         offer = ground.offers[number]
@@ -87,7 +87,7 @@ def _gpus(cluster: Cluster, request: Request, ground: Areas) -> Counter[str]:
 
 
 def remedy(cluster: Cluster, ground: Areas, offers: Collection[Offer]) -> str:
-    """What to do where GPUs of these offers are free by count and not given because it is unknown which they are."""
+    """Advice where GPUs of these offers are free by count and not given because it is unknown which they are."""
     names = sorted(
         name
         for group, number, run in ground.members()
@@ -104,7 +104,7 @@ def remedy(cluster: Cluster, ground: Areas, offers: Collection[Offer]) -> str:
 
 
 def _holders(cluster: Cluster, ground: Areas) -> dict[Holder, int]:
-    """GPUs of the nodes that the job may use by who holds them, but for those that are not usable anyway."""
+    """GPUs on usable nodes by holder, without unusable ones."""
     found: dict[Holder, int] = {}
     nodes, seen = cluster.nodes, found.get
     for group, number, names in ground.members():
@@ -152,12 +152,12 @@ def _nodes(cluster: Cluster, request: Request, ground: Areas) -> Counter[str]:
 
 
 def unselected(view: NodeView, request: Request) -> str:
-    """Why a node is not one that the job selects, in the words of its template."""
+    """Why the job does not select a node, in the words of its template."""
     return OUT_OF_REACH if is_chosen(view.name, view.labels, request) else _unchosen(request)
 
 
 def _is_far(view: NodeView, request: Request) -> bool:
-    """Whether nothing but its volumes keeps the job from a node."""
+    """Whether only its volumes keep the job from a node."""
     return (
         view.exclusion is None
         and is_chosen(view.name, view.labels, request)
@@ -172,7 +172,7 @@ def _unchosen(request: Request) -> str:
 
 
 def _is_avoided(cluster: Cluster, request: Request, name: str) -> bool:
-    """Whether nothing but what the job has seen there keeps it from a node."""
+    """Whether only the job's own experience keeps it from a node."""
     view = cluster.nodes.get(name)
     return (
         name in request.avoided and view is not None and view.exclusion is None and selected(name, view.labels, request)

@@ -1,4 +1,4 @@
-"""Whether the Pods of a job may run on a node at all, by the rules of kube-scheduler."""
+"""kube-scheduler's rules for whether a job's Pods may run on a node at all."""
 
 from collections.abc import Mapping
 
@@ -23,12 +23,12 @@ def admits(view: NodeView, request: Request) -> bool:
 
 
 def selected(name: str, labels: Mapping[str, str], request: Request) -> bool:
-    """Whether a node of this name and these labels is one that the job selects, and has all its volumes."""
+    """Whether the job selects a node of this name and these labels, with all its volumes."""
     return is_chosen(name, labels, request) and in_reach(name, labels, request)
 
 
 def is_chosen(name: str, labels: Mapping[str, str], request: Request) -> bool:
-    """Whether it is one that the job's template selects: node selector and node affinity."""
+    """Whether the job's template selects it: by node selector and node affinity."""
     if any(labels.get(key) != value for key, value in request.node_selector):
         return False
     return request.affinity is None or meets(name, labels, request.affinity)
@@ -46,12 +46,12 @@ def untolerated(taints: tuple[Taint, ...], request: Request) -> tuple[Taint, ...
 
 
 def tolerated(request: Request) -> tuple[Toleration, ...]:
-    """What the job's Pods tolerate: the place of every toleration that is not the user's own."""
+    """The Pods' tolerations: the one place for those that are not the user's own."""
     return (*request.tolerations, _USUAL)
 
 
 def meets(name: str, labels: Mapping[str, str], affinity: NodeAffinity) -> bool:
-    """Whether a node of this name and these labels is one that an affinity takes."""
+    """Whether an affinity accepts a node of this name and these labels."""
     for term in affinity.terms:
         for each in term.labels:
             if not holds(each, labels.get(each.key)):

@@ -1,4 +1,4 @@
-"""What the nodes of one group have for one job."""
+"""The nodes of one group for one job."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from closeknit.placement.values.request import Request
 
 
 class Terms(NamedTuple):
-    """Everything that the choice of a node's GPUs depends on; a cluster's many nodes have few of them."""
+    """All facts that the choice of a node's GPUs depends on; a cluster's many nodes have few different ones."""
 
     sets: ExhaustiveSets
     kind: tuple[str, ...]
@@ -27,30 +27,30 @@ class Terms(NamedTuple):
     pool: int
     """Mask of those that the job may take."""
     holders: int
-    """How many hold GPUs of the node, group.MANY_HOLDERS at most."""
+    """Number of holders of the node's GPUs, group.MANY_HOLDERS at most."""
     dra: bool
     whole: bool
     """Whether a device plugin can give all GPUs of the node at once."""
     part: int
-    """How many GPUs a device plugin can give."""
+    """Number of GPUs that a device plugin can give."""
     transports: tuple[Transport, ...]
     """RDMA transports that a Pod can get here."""
     exposure: NicExposure | None
-    """How it gets them; None where it gets none."""
+    """How it gets them; None without any."""
     nics: NicAccess
-    """Which NICs it can get."""
+    """The NICs that it can get."""
     is_foreseen: bool
-    """Whether it is known what the device plugin picks from: all that is free, and that alone."""
+    """Whether the device plugin's choice is known: exactly all that is free."""
     beyond: bool
-    """Whether the device plugin could also hand out GPUs that are not free: it does not know that they are broken."""
+    """Whether the device plugin could also give GPUs that are not free: it does not know that they are broken."""
     is_shared: bool
-    """Whether the job is given a replica of a GPU: one, for of several two may be of the same."""
+    """Whether the job gets a replica of a GPU: only one, because two may be of the same."""
     cover: CpuCover | None
-    """For how many of the free GPUs there is CPU; None for all, or if unknown."""
+    """Number of the free GPUs with CPU; None for all, or if unknown."""
     unnamed: int = 0
-    """How many of `free` Pods have; it is unknown which."""
+    """Number of `free` GPUs that Pods have, unknown which."""
     guessed: tuple[int, ...] = ()
-    """Masks of GPUs that others were foreseen to be given, share by share: each may have others of the machine."""
+    """Masks of GPUs predicted for others, share by share: each may have others of the machine."""
 
     @property
     def free_gpus(self) -> int:
@@ -59,7 +59,7 @@ class Terms(NamedTuple):
 
     @property
     def given_from(self) -> int:
-        """Mask of the GPUs that the device plugin may give, as far as anybody knows."""
+        """Mask of the GPUs that the device plugin may give, as far as known."""
         found = self.free
         for share in self.guessed:
             found |= share
@@ -75,22 +75,21 @@ class Terms(NamedTuple):
 
 
 class Peers(NamedTuple):
-    """Which offers may be in one gang together: all that it has, and no others. What a search over the tree finds rests
-    on them, so that a search that is kept is known by them."""
+    """The offers that may be in one gang together. A search over the tree depends on them, so they are in its key."""
 
     kind: tuple[str, ...] | None = None
-    """On machines of this kind; None for any."""
+    """Machines of this kind; None for any."""
     nvlink_generation: int | None = None
-    """Of machines whose NVLink is of this generation; None for any."""
+    """Machines with NVLink of this generation; None for any."""
     transport: Transport | None = None
-    """Whose Pods can get this RDMA transport; None for sockets, which all have."""
+    """Nodes whose Pods can get this RDMA transport; None for sockets, which all have."""
     exposure: NicExposure | None = None
-    """That give it in this way: all Pods of a gang get theirs in the same one, or their networks differ, too."""
+    """Nodes that give it in this way: all Pods of a gang get theirs in the same one, or their networks differ, too."""
     is_by_claim: bool = False
-    """Whose GPUs are bound by claims."""
+    """Nodes whose GPUs are bound by claims."""
 
     def has(self, terms: Terms) -> bool:
-        """Whether an offer of these terms is among them."""
+        """Whether they include an offer of these terms."""
         return (
             (self.kind is None or terms.kind == self.kind)
             and (self.transport is None or (self.transport in terms.transports and terms.exposure is self.exposure))
@@ -101,11 +100,11 @@ class Peers(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """One object for equal terms, found by identity: cache.py sees to that."""
+    """One object for equal terms, found by identity: cache.py makes it so."""
 
     terms: Terms
     gpus: int
-    """How many the job may take."""
+    """Number that the job may take."""
 
     @property
     def majority(self) -> int:
@@ -117,8 +116,8 @@ class Offer:
 def terms(
     group: Group, kind: MachineKind, sets: ExhaustiveSets, request: Request, matches: int, *, asks_for_nics: bool
 ) -> Terms:
-    """What nodes of a group, of this kind, have for a job, which takes the GPUs of this mask, and whose Pods ask for
-    NICs themselves or are given them."""
+    """The terms of a group's nodes, of this kind, for a job that takes the GPUs of this mask, and whose Pods request
+    NICs themselves or get them."""
     count, allow_shared = len(kind.products), request.allow_shared
     exposed = group.exposure.transports if group.exposure and (asks_for_nics or group.is_rdma_free) else ()
     nics = EVERY_NIC

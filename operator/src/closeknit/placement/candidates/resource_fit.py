@@ -1,4 +1,4 @@
-"""Which nodes have room for a Pod, by the rule of kube-scheduler: of each resource that it needs as much is left."""
+"""Room for a Pod on nodes, by kube-scheduler's rule: enough is left of each resource that it needs."""
 
 from collections.abc import Mapping
 
@@ -20,14 +20,14 @@ def fits(has: Amounts | None, needs: Needs) -> bool:
 
 
 def lacking(has: Amounts | None, needs: Needs) -> Needs:
-    """Those needs that a node cannot meet, by name, each with what it has instead."""
+    """The needs that a node cannot meet, by name, each with the node's amount."""
     if has is None:
         return ()
     return tuple((resource, has.get(resource, 0)) for resource, amount in needs if has.get(resource, 0) < amount)
 
 
 def with_room(names: tuple[str, ...], spare: Mapping[str, Amounts], needs: Needs) -> tuple[str, ...]:
-    """Those of the nodes that have room, in their order."""
+    """The nodes with room, in their order."""
     if not needs:
         return names
     kept = [name for name in names if fits(spare.get(name), needs)]
@@ -35,7 +35,7 @@ def with_room(names: tuple[str, ...], spare: Mapping[str, Amounts], needs: Needs
 
 
 def told(resource: str, amount: int) -> str:
-    """An amount as a template would have it: `1500m`, `24`, `256Gi`, `100.2Gi`; rounded down."""
+    """An amount in a template's form: `1500m`, `24`, `256Gi`, `100.2Gi`; rounded down."""
     if resource == CPU:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if not resource.startswith(_BYTES):
@@ -53,7 +53,7 @@ def rounded(resource: str, amount: int) -> int:
 
 
 def rounded_up(resource: str, amount: int) -> int:
-    """The least that is told as it is and is not less than this."""
+    """The least amount with an exact printed form that is not less than this."""
     if rounded(resource, amount) == amount:
         return amount
     tenths, unit = _in_tenths(amount)
@@ -71,5 +71,5 @@ def _in_tenths(size_bytes: int) -> tuple[int, int]:
 
 
 def shortage(resource: str) -> str:
-    """What a node has too much or too little of."""
+    """The node's surplus or shortage, in words."""
     return "too many Pods" if resource == POD_COUNT else f"too little {resource}"

@@ -1,4 +1,4 @@
-"""What joins the nodes of a cluster, as placement needs to know it."""
+"""The links between a cluster's nodes, as placement needs them."""
 
 from typing import NamedTuple, Self
 
@@ -11,17 +11,17 @@ from closeknit.placement.values.request import Request
 
 
 class Interconnect(NamedTuple):
-    """Of one version of a cluster: all that a search reads of it beside its trees, so that answers are kept by it."""
+    """All inputs of a search beside the trees, for one version of a cluster, so that answers are kept by it."""
 
     levels: tuple[str, ...]
     level_bandwidth_gb_s: Map[str, float]
     rail_isolated: bool
     imex_with: frozenset[Binding]
-    """Of which bindings Pods can have an IMEX channel, too, which opens NVLink between the nodes of a domain."""
+    """Bindings with which Pods can also have an IMEX channel, for NVLink between the nodes of a domain."""
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
-        """Those of a cluster."""
+        """The interconnect of a cluster."""
         fabric = cluster.fabric
         return cls(cluster.levels, Map(fabric.level_bandwidth_gb_s), fabric.rail_isolated, cluster.imex_with)
 

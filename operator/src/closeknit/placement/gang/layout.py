@@ -1,4 +1,4 @@
-"""Where a gang would lie: its nodes and GPUs, before ranks and NICs are written down."""
+"""A gang's nodes and GPUs, before its ranks and NICs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ class Layout:
     transport: Transport | None
     """RDMA transport between nodes; None on one node, and for sockets."""
     counts: tuple[int, ...]
-    """How many domains of each level it uses, host last."""
+    """Number of domains of each level that it uses, host last."""
     prediction: Prediction
     is_fewest: bool = True
-    """Whether it is certain that no other uses fewer domains, or as many and fewer nodes."""
+    """Whether it is proven that no other uses fewer domains, or as many and fewer nodes."""
 
     @property
     def is_cut(self) -> bool:
@@ -45,7 +45,7 @@ class Layout:
 
 
 class Merit(NamedTuple):
-    """The order of merit of layouts of one way: the fields, the most important first. Each is better when lower."""
+    """Order of layouts of one variant: smaller is better."""
 
     is_far: bool
     """Whether its shares are unequal, or need many hosts."""
@@ -57,7 +57,7 @@ class Merit(NamedTuple):
 
 
 class Sketch:
-    """A layout whose merit is known before its nodes are."""
+    """A layout with known merit and nodes still to be named."""
 
     def __init__(self, merit: Merit, rail: tuple[int, ...], draw: Callable[[], Layout | None]) -> None:
         """`rail` decides last, after the names of the nodes."""
@@ -83,9 +83,9 @@ class Draft(NamedTuple):
     """Layouts with only the fewest domains known."""
 
     at_best: Merit
-    """None of them is better than this."""
+    """A bound: none of them is better."""
     sketches: Callable[[], Sequence[Sketch]]
-    """None where all of them turn out to be too slow."""
+    """None if all are too slow."""
 
 
 def best_of_drafts(drafts: Iterable[Draft]) -> Layout | None:

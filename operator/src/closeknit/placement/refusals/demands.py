@@ -1,4 +1,4 @@
-"""What a gang demands, as one ordered table: the most basic first, each with how it is relaxed and what is said.
+"""A gang's demands as one ordered table, the most basic first, each with its relaxation and message.
 
 A refusal relaxes all of them and takes them back one by one; the first that cannot be met together with those before
 it is the reason.
@@ -23,11 +23,11 @@ class Demand(NamedTuple):
     relaxed: Callable[[Request], Request]
     """The request without it."""
     reason: PendingReason
-    """Of a refusal that it stands for."""
+    """The reason of its refusal."""
     words: Callable[[RefusalCase], str]
-    """What such a refusal says."""
+    """The message of its refusal."""
     field: str = ""
-    """The field of the job that makes it, as a refusal of another demand names it."""
+    """The job's field for it, as another demand's refusal names it."""
 
 
 def _any_gpus(request: Request) -> Request:

@@ -1,4 +1,4 @@
-"""What a gang could have if the cluster were empty and healthy: nothing of it changes while jobs come and go."""
+"""A gang's best in an empty, healthy cluster: it does not change while jobs come and go."""
 
 from dataclasses import replace
 from functools import partial

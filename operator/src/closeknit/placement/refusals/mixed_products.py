@@ -1,4 +1,4 @@
-"""The words for a gang that fits only over several kinds of machines, and does not take them."""
+"""The message for a gang that fits only over several kinds of machines, and does not take them."""
 
 from collections import Counter
 

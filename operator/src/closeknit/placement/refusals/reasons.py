@@ -1,4 +1,4 @@
-"""The words of each reason. Every number in them comes from a search or a count of this very cluster."""
+"""The message of each reason. Every number in it comes from a search or a count of this cluster."""
 
 import re
 from collections import Counter
@@ -28,17 +28,17 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class RefusalCase:
-    """A request that does not fit, and what is known of it."""
+    """A request that does not fit, with the search's results."""
 
     cluster: Cluster
     request: Request
     ground: Areas
-    """Of the request without the demands after this one."""
+    """For the request without the demands after this one."""
     tables: Tables
     best: Layout | None
     """The best layout without this demand and those after it; None for the first demand."""
     but_for: Callable[[], str]
-    """What else would have to go, where it does not fit without this demand alone; empty where it does."""
+    """The other demands that would have to go if it does not fit without this one alone; empty if it does."""
 
     def layout(self, wanted: Request) -> Layout | None:
         """The best layout of another request."""
@@ -50,7 +50,7 @@ UNMEASURED = "no node agent has measured a GPU here"
 
 
 def no_match(cluster: Cluster, request: Request, ground: Areas) -> str:
-    """No GPU of the cluster is of a product and size that the job takes."""
+    """The message: no GPU of the cluster has a product and size that the job takes."""
     asked = []
     if request.products:
         asked.append(f"of product {listed(request.products, 'or')}")
@@ -92,7 +92,7 @@ def _words(product: str) -> frozenset[str]:
 
 
 def insufficient(case: RefusalCase) -> str:
-    """The cluster has too few GPUs that are free and can be bound."""
+    """The message: the cluster has too few free, bindable GPUs."""
     request, ground = case.request, case.ground
     able = [
         (bindable(ground.offers[number], request.binding), number, nodes) for number, nodes in ground.counts.items()
@@ -179,7 +179,7 @@ def _of_one_generation(case: RefusalCase) -> int:
 
 
 def no_island(case: RefusalCase) -> str:
-    """NVLink does not join what it must."""
+    """The message: NVLink does not join what it must."""
     cluster, request, ground = case.cluster, case.request, case.ground
     sizes = {offer: offer.terms.islands() for offer in (ground.offers[number] for number in ground.counts)}
     largest = max((max(found, default=0) for found in sizes.values()), default=0)
@@ -224,13 +224,14 @@ def _apart(case: RefusalCase) -> str:
 
 
 def no_domain(case: RefusalCase) -> str:
-    """No domain of the required level has room."""
+    """The message: no domain of the required level has room."""
     level = case.request.required_level or HOST_LEVEL
     return _over_domains(case, level, "needs", "it would fit", f" (topology.fabric.preferred: {level}){case.but_for()}")
 
 
 def patient(case: RefusalCase) -> str:
-    """No domain of the preferred level has room, and the job waits for one: what it would have instead, and lose."""
+    """The message: no domain of the preferred level has room, and the job waits for one; with what it would have
+    instead, and lose."""
     request, loose = case.request, _known(case)
     level = request.patient_level or HOST_LEVEL
     got, best = loose.prediction.gb_s, ideal_gb_s(case.cluster, replace(request, required_level=level), case.tables)
@@ -276,7 +277,7 @@ def _over_domains(case: RefusalCase, level: str, verb: str, loosely: str, until:
 
 
 def no_rdma(case: RefusalCase) -> str:
-    """RDMA between all nodes is not to be had."""
+    """The message: there is no RDMA between all nodes."""
     request, ground = case.request, case.ground
     able = [
         (offer.terms.transports, gpus, nodes)
@@ -297,7 +298,7 @@ def no_rdma(case: RefusalCase) -> str:
 
 
 def too_slow(case: RefusalCase) -> str:
-    """No placement reaches the least bandwidth."""
+    """The message: no placement reaches the least bandwidth."""
     request, best = replace(case.request, min_bus_bandwidth_gb_s=None, patient_level=None), _known(case)
     while best.prediction.gb_s is not None:  # each time strictly faster
         faster = case.layout(replace(request, min_bus_bandwidth_gb_s=best.prediction.gb_s + 1e-6))

@@ -1,4 +1,5 @@
-"""Why a gang does not fit: the first demand, from the most basic on, that cannot be met with those before it."""
+"""The reason why a gang does not fit: the first demand, from the most basic on, that cannot be met with those before
+it."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,8 +19,8 @@ from closeknit.placement.values.sentences import listed
 
 
 def unknown(cluster: Cluster, request: Request) -> NoFit | None:
-    """The refusal of a level, or of a traffic class, that this cluster does not have. A level that is only preferred
-    keeps no gang from fitting."""
+    """The refusal of a level, or of a traffic class, that this cluster does not have. A preferred level blocks no
+    gang."""
     level = request.required_level
     if level is not None and level not in cluster.levels:
         return NoFit(
@@ -76,8 +77,7 @@ def unmet(cluster: Cluster, request: Request, tables: Tables) -> Unmet:
 
 
 def _but_for(cluster: Cluster, request: Request, number: int, tables: Tables) -> str:
-    """What else keeps it from fitting once this demand is gone, of those after it: ` but for network.rdma: Required`.
-    Patience is not among them: a job without any left has what would fit."""
+    """The later demands that still block it without this one: ` but for network.rdma: Required`."""
     without = replace(DEMANDS[number].relaxed(request), patient_level=None)
     fields = [each.field for each in DEMANDS[number + 1 :] if each.field and each.relaxed(without) != without]
     if not fields or fits(Interconnect.of(cluster), tables.ground(cluster, without), without, tables):

@@ -1,4 +1,4 @@
-"""The words for a gang whose GPUs are free on nodes that have too little of something else."""
+"""The message for a gang whose GPUs are free on nodes with too little of another resource."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ from closeknit.placement.values.sentences import count, listed
 
 @dataclass(slots=True)
 class _Found:
-    """What the nodes have that the job could use otherwise."""
+    """Counts over the otherwise usable nodes."""
 
     nodes: int = 0
     """With free GPUs."""
@@ -47,7 +47,8 @@ class _Found:
 
 
 def short_of_resources(case: RefusalCase) -> str:
-    """Too few nodes with free GPUs have room for what else a Pod needs; counted by resource, as kube-scheduler does."""
+    """The message: too few nodes with free GPUs have room for a Pod's other needs; counted by resource, like
+    kube-scheduler."""
     request, cluster = replace(case.request, needs=()), case.cluster
     needs = case.request.needs
     ground = case.tables.ground(cluster, request)

@@ -1,4 +1,4 @@
-"""How many steps towards a freer cluster, in their order, it takes until a gang fits: by doubling and then halving."""
+"""The least number of steps towards a freer cluster, in order, until a gang fits: by doubling and then halving."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -15,22 +15,22 @@ T = TypeVar("T")
 
 
 class Freed(NamedTuple):
-    """What would be free, by node."""
+    """What becomes free, by node."""
 
     gpus: Mapping[str, tuple[int, ...]]
     room: Mapping[str, Amounts]
     """Besides GPUs."""
 
     def of(self, cluster: Cluster) -> Cluster:
-        """The cluster in which it is."""
+        """The cluster with it."""
         return cluster.freed(self.gpus, self.room)
 
 
 def until_it_fits(
     steps: Sequence[T], freed: Callable[[Sequence[T]], Freed], cluster: Cluster, request: Request, tables: Tables
 ) -> Generator[None, None, int]:
-    """The least number of steps, from the first on, after which the gang fits; 0 where it does after none. `freed` has
-    what becomes free by some of them. Gives others a turn in between."""
+    """The least number of steps, from the first on, after which the gang fits; 0 for none. `freed` is what some of them
+    free. Yields to others in between."""
     short, now, beyond, by = 0, cluster, 0, 1
     while beyond == short:
         if short == len(steps):

@@ -1,4 +1,4 @@
-"""The nearest changes that make a gang fit that does not: each is one field of the job, and each was placed again.
+"""The nearest changes that make a refused gang fit: each is one field of the job, and each was placed again.
 
 Less of what its Pods need besides GPUs comes first, then changes to what the job asks of placement, one at a time and,
 where none of them alone is enough, two at a time or one with less; then the GPUs that would have to become free, and
@@ -37,14 +37,14 @@ class Alternative:
     """A change that makes the gang fit now."""
 
     what: str
-    """The fields as they would be, in the words of the spec."""
+    """The changed fields, in the words of the spec."""
     request: Request
     """With the change."""
     placement: Placement
     ideal_gb_s: float | None
     """The best bandwidth that the unchanged job could have in an empty copy of the cluster; None where unknown."""
     freed: Freed | None = None
-    """What is held now, where the change is that it becomes free."""
+    """What must become free, if that is the change."""
 
     def __str__(self) -> str:
         gpus = sum(len(share.gpus) for share in self.placement.shares)
@@ -70,7 +70,7 @@ Inquiry = Generator[None, None, tuple[Alternative, ...]]
 
 
 def nearest_changes(cluster: Cluster, request: Request, tables: Tables) -> tuple[Alternative, ...]:
-    """The changes that make a refused request fit, what changes least first; empty where none was found."""
+    """The changes that make a refused request fit, the smallest first; empty without any."""
     asked = inquiry(cluster, request, tables)
     while True:
         try:
@@ -120,7 +120,7 @@ def _told(
 def _placeable(
     cluster: Cluster, request: Request, tables: Tables, choices: Iterator[tuple[_Change, ...]]
 ) -> Generator[None, None, list[tuple[str, Request]]]:
-    """The choices that fit, of changes to one field the first alone."""
+    """The choices that fit; only the first of changes to one field."""
     found: dict[tuple[str, ...], tuple[str, Request]] = {}
     for chosen in choices:
         fields = tuple(change.what.partition(":")[0] for change in chosen)
@@ -138,7 +138,7 @@ def _placeable(
 def _with_less(
     cluster: Cluster, request: Request, tables: Tables, changes: Sequence[_Change]
 ) -> Generator[None, None, list[tuple[str, Request]]]:
-    """Changes that fit where the Pods also ask for less; of one field the first alone."""
+    """Changes that fit if the Pods also request less; only the first for one field."""
     found: dict[str, tuple[str, Request]] = {}
     for change in changes:
         name = change.what.partition(":")[0]
@@ -149,7 +149,7 @@ def _with_less(
 
 
 def _changes(cluster: Cluster, request: Request) -> Iterator[_Change]:
-    """What could be asked otherwise; of one field what changes least first."""
+    """Possible changes; for one field the smallest first."""
     if request.patient_level is not None:
         what = "topology.fabric.patience: 0s" if request.preferred_level else "topology.nvlink: Ignored"
         yield _Change(what, _without_patience)
@@ -224,7 +224,7 @@ def _on_each(number: int | None) -> Callable[[Request], Request]:
 
 
 def _fewer(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, tuple[str, Request] | None]:
-    """The most GPUs that fit: more may where fewer do not, of nodes given whole or shares that rails make equal.
+    """The most GPUs that fit: more may fit where fewer do not, if nodes are given whole or rails make shares equal.
 
     So each number is asked, the largest first; of more than EACH_ASKED by halving, which may miss some: 16 questions.
     """
@@ -244,8 +244,8 @@ def _fewer(cluster: Cluster, request: Request, tables: Tables) -> Generator[None
 
 
 def _step(cluster: Cluster, request: Request, tables: Tables) -> int:
-    """Only multiples of so many GPUs can be had: degrees and shares divide them, and a node that can only be bound
-    whole gives all it has or nothing, so that of fewer GPUs more may fit."""
+    """The step between possible GPU counts: degrees and shares divide them, and a node bound whole gives all it has or
+    nothing, so that more GPUs may fit than fewer."""
     step = request.pipeline * request.expert_block
     if request.gpus_per_node is not None:
         return lcm(step, request.gpus_per_node)

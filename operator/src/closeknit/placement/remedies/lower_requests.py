@@ -1,4 +1,4 @@
-"""What the Pods of a gang that does not fit could ask of a node instead: the most with which it would fit.
+"""Lower requests of a refused gang's Pods: the most with which it would fit.
 
 Of one resource less, all others as they are; where that is never enough, of all that are short in one proportion, and
 then of each as much more as the others leave. A question more than a guess by count, as a rule.
@@ -23,7 +23,7 @@ T = TypeVar("T", int, Fraction)
 
 
 class _Room(NamedTuple):
-    """What a node has left."""
+    """A node's free resources."""
 
     spare: Amounts | None
     """None if unknown."""
@@ -34,7 +34,7 @@ class _Room(NamedTuple):
 
 
 class _Left(NamedTuple, Generic[T]):
-    """So much is left where so many GPUs are free."""
+    """The rest beside so many free GPUs."""
 
     amount: T
     gpus: int
@@ -44,8 +44,8 @@ class _Left(NamedTuple, Generic[T]):
 def lower_requests(
     cluster: Cluster, request: Request, tables: Tables
 ) -> Generator[None, None, list[tuple[str, Request]]]:
-    """Requests that fit, each with what it asks of a node in words; empty where CPU and the like are not the reason.
-    Gives others a turn after each question."""
+    """Requests that fit, each with its words; empty where CPU and the like are not the reason. Yields to others after
+    each question."""
     rooms = _rooms(cluster, request)
     short = [
         resource
@@ -84,7 +84,7 @@ def _asked(cluster: Cluster, request: Request, tables: Tables) -> Generator[None
 def _one(
     cluster: Cluster, request: Request, tables: Tables, rooms: Sequence[_Room], resource: str
 ) -> Generator[None, None, Request | None]:
-    """With as much of one resource as fits, less than it asks for now; None where none of it is too much."""
+    """The request with the most of one resource that fits; None where none of it is too much."""
     asked, others, left = dict(request.needs)[resource], _with(request, {resource: 0}).needs, list[_Left[int]]()
     for room in rooms:
         if fits(room.spare, others):
@@ -103,7 +103,7 @@ def _one(
 def _all(
     cluster: Cluster, request: Request, tables: Tables, rooms: Sequence[_Room], short: Sequence[str]
 ) -> Generator[None, None, Request]:
-    """With as much of all that are short as fits; without any of them it does."""
+    """The request with the most of all short resources that fits; without any of them it does."""
     needs = dict(request.needs)
 
     def cut(by: Fraction) -> Request:
@@ -127,8 +127,8 @@ def _all(
 def _most(
     cluster: Cluster, tables: Tables, left: Sequence[_Left[T]], full: T, cut: Callable[[T], Request]
 ) -> Generator[None, None, T | None]:
-    """The most below all that is asked for with which it fits, by halving; None where nothing does. The first guess is
-    the most that leaves enough free GPUs."""
+    """The most below the request with which it fits, by halving; None without any. The first guess is the most that
+    leaves enough free GPUs."""
     request = cut(full)
     most = _guess(left, request.gpus if request.mig is None else 0)
     order = sorted({each.amount for each in left if each.amount < full and each.amount <= most} | {full * 0})
@@ -144,7 +144,7 @@ def _most(
 
 
 def _guess(left: Sequence[_Left[T]], gpus: int) -> T:
-    """The most that so many GPUs of one domain have beside them; else the least."""
+    """The most beside so many GPUs of one domain; else the least."""
     counted = Counter[str]()
     for each in sorted(left, reverse=True):
         counted[each.domain] += each.gpus

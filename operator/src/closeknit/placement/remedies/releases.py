@@ -1,4 +1,4 @@
-"""Which GPUs would have to become free for a gang to fit: of as few holders as a count finds, and placed again.
+"""GPUs that would have to become free for a gang to fit, of as few holders as a count finds, and placed again.
 
 Where no count finds any, holders go one after the other, those of few GPUs first, until it fits.
 
@@ -32,7 +32,7 @@ NAMED = 3  # so many nodes are named; more are counted
 
 
 class Release(NamedTuple):
-    """GPUs that would have to become free, and where the gang would be then."""
+    """GPUs that would have to become free, and the gang's placement then."""
 
     gpus: Mapping[str, tuple[int, ...]]
     """By node."""
@@ -60,7 +60,7 @@ class _Node(NamedTuple):
     domain: str | None
     """Of the level that it is kept to."""
     kind: tuple[str, ...]
-    """Of its machine: a gang may have to be on one kind."""
+    """Its machine's: a gang may need one kind."""
     free: int
     held: Mapping[Holder, tuple[int, ...]]
     has_room: bool
@@ -71,7 +71,7 @@ _Holders = tuple[Holder, ...]
 
 
 def release(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, Release | None]:
-    """The GPUs that would have to become free; None where nothing was found. Gives others a turn in between."""
+    """The GPUs that would have to become free; None without any. Yields to others in between."""
     is_possible = could_place(cluster, request, tables)
     yield
     if not is_possible:
@@ -110,7 +110,7 @@ def release(cluster: Cluster, request: Request, tables: Tables) -> Generator[Non
 
 
 def _given(nodes: Sequence[_Node], holders: _Holders) -> dict[str, tuple[int, ...]]:
-    """What holders have of these nodes."""
+    """The holders' parts of these nodes."""
     gone = frozenset(holders)
     return {node.name: _of(node, gone) for node in nodes if not gone.isdisjoint(node.held)}
 
@@ -118,9 +118,8 @@ def _given(nodes: Sequence[_Node], holders: _Holders) -> dict[str, tuple[int, ..
 def _without(
     holders: _Holders, nodes: Sequence[_Node], cluster: Cluster, request: Request, tables: Tables
 ) -> Generator[None, None, Release | None]:
-    """Where the gang would be if these holders had gone, and what of theirs it would take; where that alone is not
-    enough (a device plugin picks among all that is free, or it is their CPU that it needs), all that they have of its
-    nodes."""
+    """The gang's placement without these holders, and its part of theirs; or all that they have on its nodes, if that
+    part alone is not enough (a device plugin picks among all that is free, or it needs their CPU)."""
     given = _given(nodes, holders)
     freed = cluster.freed(given)
     is_enough = can_place(freed, request, tables)
@@ -187,7 +186,7 @@ def _regions(nodes: Sequence[_Node], *, mixes_kinds: bool) -> Iterator[Sequence[
 
 
 def _targets(request: Request, nodes: Sequence[_Node]) -> tuple[int, ...]:
-    """How many GPUs each node would give; 0 where they are only counted in all."""
+    """Number of GPUs for each node to give; 0 where only the sum counts."""
     if request.gpus_per_node is not None:
         return (request.gpus_per_node,)
     widest = max((node.free + sum(map(len, node.held.values())) for node in nodes), default=0)
@@ -200,7 +199,7 @@ def _targets(request: Request, nodes: Sequence[_Node]) -> tuple[int, ...]:
 def _of_each(
     region: Sequence[_Node], each: int, wanted: int, totals: Mapping[Holder, int]
 ) -> Generator[None, None, _Holders]:
-    """The holders to go so that so many nodes have so many free GPUs each; empty where that cannot be."""
+    """The holders to go so that so many nodes have so many free GPUs each; empty if impossible."""
     costs = list[tuple[int, str, _Holders]]()
     for number, node in enumerate(region, 1):
         if number % MANY_NODES == 0:
@@ -224,7 +223,7 @@ def _of_all(region: Sequence[_Node], request: Request, totals: Mapping[Holder, i
 
 
 def _cheapest(held: Mapping[Holder, int], wanted: int, totals: Mapping[Holder, int]) -> _Holders:
-    """Holders that have so many GPUs, and few in all: small ones together, or the smallest that has as many alone."""
+    """Holders of so many GPUs, and few in all: small ones together, or the smallest with as many alone."""
     order = sorted(held, key=lambda holder: (totals[holder], holder))
     taken, gained = list[Holder](), 0
     for holder in order:

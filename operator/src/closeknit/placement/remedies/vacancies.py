@@ -27,7 +27,7 @@ NAMED = 3  # so many nodes are named; more are counted
 
 
 class Vacancy(NamedTuple):
-    """What would have to become free, and where the gang would be then."""
+    """What would have to become free, and the gang's placement then."""
 
     room: Mapping[str, Amounts]
     """By node."""
@@ -44,7 +44,7 @@ class Vacancy(NamedTuple):
 
 
 class _Lack(NamedTuple):
-    """What one node has too little of."""
+    """One node's shortage."""
 
     part: float
     """The largest part of a need that is missing."""
@@ -55,8 +55,8 @@ class _Lack(NamedTuple):
 
 
 def vacate(cluster: Cluster, request: Request, tables: Tables) -> Generator[None, None, Vacancy | None]:
-    """What would have to become free of CPU and the like; None where that would not do, or where it takes more than
-    256 nodes. Gives others a turn in between."""
+    """The CPU and the like that would have to become free; None where that is not enough, or takes more than 256 nodes.
+    Yields to others in between."""
     fits_without = can_place(cluster, replace(request, needs=()), tables)
     yield
     if not (request.needs and fits_without):
@@ -75,8 +75,7 @@ def vacate(cluster: Cluster, request: Request, tables: Tables) -> Generator[None
 
 
 def _lacks(cluster: Cluster, request: Request, tables: Tables) -> list[_Lack]:
-    """Of the nodes that could have room; domain by domain of the level that the gang is kept to, where least is missing
-    in all first."""
+    """Shortages of nodes that could have room; domain by domain of the gang's level, the smallest sum first."""
     at = None if request.level is None else cluster.levels.index(request.level)
     ground = tables.ground(cluster, request)
 
@@ -107,7 +106,7 @@ def _lack(name: str, view: NodeView, needs: Needs, gpus: int) -> _Lack | None:
 
 
 def _cost(lacks: Sequence[_Lack], gpus: int) -> float:
-    """What is missing on the nodes that give so many GPUs."""
+    """The sum of shortages on the nodes that give so many GPUs."""
     cost = 0.0
     for lack in lacks:
         if gpus <= 0:
@@ -133,7 +132,7 @@ def _amounts(amounts: Amounts) -> str:
 
 
 def _held(cluster: Cluster, room: Mapping[str, Amounts]) -> str:
-    """Who could leave as much: `2 jobs, 1 Pod and Pods without GPUs`."""
+    """Holders of as much: `2 jobs, 1 Pod and Pods without GPUs`."""
     whose, is_enough = set[Holder](), True
     for name, amounts in room.items():
         left = dict(amounts)
