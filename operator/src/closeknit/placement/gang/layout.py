@@ -45,7 +45,7 @@ class Layout:
 
 
 class Merit(NamedTuple):
-    """Order of layouts of one variant: smaller is better."""
+    """Order of layouts of one way: smaller is better."""
 
     is_far: bool
     """Whether its shares are unequal, or need many hosts."""
