@@ -1,4 +1,4 @@
-"""One decision: the verdicts on all jobs, and what is to be written for each."""
+"""One decision: the verdicts on all jobs, and their Plans."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ from closeknit.scheduling.schedule import schedule
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided, and what to remember of it for the next one."""
+    """The results of a decision, and its memory for the next one."""
 
     schedule: Schedule
     plans: tuple[Plan, ...]
-    """Of the jobs that were looked at and have something to write or to wait for, in queue order; then of those that
-    are told other words than before, as many as may be."""
+    """Of the jobs with something to write or to wait for, in queue order; then of those with new messages, as many as
+    may be."""
     followed: Mapping[QueueEntry, Unchanged]
-    """Those that have nothing to write now."""
+    """Those with nothing to write now."""
     told: tuple[ToldWords, ...]
-    """Other words than before that jobs were told within the last minute, now included."""
+    """New messages of jobs within the last minute, now included."""
     wake_at: datetime | None
     """When to decide again though nothing has changed."""
 

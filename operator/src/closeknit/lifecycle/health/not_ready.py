@@ -1,8 +1,8 @@
 """Pods of a running gang that their kubelet calls not ready: a readiness or startup probe that never passes, or a
 container beside the trainer that has ended with an error.
 
-It is told and nothing ends by it: ranks find each other whether they are ready or not, and only the user knows what the
-probe, or the container, stands for.
+The status says so, and nothing ends: ranks find each other ready or not, and only the user knows the meaning of the
+probe, or the container.
 """
 
 from datetime import datetime

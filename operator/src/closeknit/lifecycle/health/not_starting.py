@@ -1,7 +1,7 @@
 """Bound Pods whose containers do not start: an image that cannot be pulled, a missing ConfigMap, a driver that does not
 prepare a claim.
 
-It is told and nothing ends by it: a registry comes back, a ConfigMap is made, and no other placement would be better.
+The status says so, and nothing ends: a registry comes back, a ConfigMap is made, and no other placement is better.
 """
 
 from datetime import datetime

@@ -1,6 +1,6 @@
 """A gang whose Pods do not all run: a node or the scheduler blocks one, and the attempt is to end by that.
 
-Nothing is remembered for it: since when it is so is told by the objects themselves.
+Nothing is remembered for it: the objects themselves say since when.
 """
 
 from collections.abc import Sequence

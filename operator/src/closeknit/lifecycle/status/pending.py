@@ -1,4 +1,4 @@
-"""What each reason why a job waits is like: one closed table. A new reason gets its row here, and a test demands it."""
+"""Traits of each reason to wait: one closed table. A new reason needs its row here, and a test checks that."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,10 +8,10 @@ from closeknit.api.names import PendingReason
 
 
 class Trait(NamedTuple):
-    """What of a reason others decide by."""
+    """Facts about a reason that decisions use."""
 
     is_for_room: bool = False
-    """GPUs of others that come free may end it."""
+    """GPUs freed by others may end it."""
     is_of_placement: bool = False
     """Placement finds it: another question may have another answer."""
     ends_by_others: bool = False
@@ -19,9 +19,9 @@ class Trait(NamedTuple):
     is_admitted: bool = True
     """The job is acceptable; the cluster has no place for it yet."""
     is_probed: bool = False
-    """The API server refused a Pod: it is asked by a dry run first."""
+    """The API server refused a Pod: a dry run comes first."""
     is_of_namespace: bool = False
-    """What is refused is refused to the namespace rather than to the one job."""
+    """The refusal concerns the whole namespace, not only the job."""
     stays_told: bool = False
     """Another job's try does not change it: the job itself lacks something, or the wait has an end."""
     first_pause_s: int = 0

@@ -1,7 +1,7 @@
 """The API server's answers to the writes for one job, as far as the next decision needs them.
 
-Answers are held in the process's memory only and are never the truth: after a restart they are empty, the same things
-are asked again, and the same is decided. `after` is the one place that learns.
+Answers are held in the process's memory only and are never the truth: after a restart they are empty; the operator asks
+the same again and decides the same. `after` is the one place that learns.
 """
 
 from collections.abc import Collection, Mapping, Sequence

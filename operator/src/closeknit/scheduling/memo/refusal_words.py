@@ -84,7 +84,7 @@ def renewed(
 def _advised(
     refused: Mapping[RequestShape, ShapeRefusal], advice: Mapping[RequestShape, Advice]
 ) -> dict[RequestShape, ShapeRefusal]:
-    """The refusals that are told with other nearest changes than before: those that were found for this reason."""
+    """The refusals with other nearest changes than before: those found for this reason."""
     found: dict[RequestShape, ShapeRefusal] = {}
     for shape, known in advice.items():
         answer = refused.get(shape)

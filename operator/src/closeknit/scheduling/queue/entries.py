@@ -154,7 +154,7 @@ class TemplateMemory:
     """What the templates of all jobs that wait come to."""
 
     beyond: Mapping[JobKey, str] = field(default_factory=dict)
-    """Jobs whose templates are not to be kept, with what is told of it."""
+    """Jobs whose templates are not kept, with the message."""
     weighed: Mapping[JobKey, Weighed] = field(default_factory=dict)
     """All jobs."""
     sums: Mapping[str, int] = field(default_factory=dict)
