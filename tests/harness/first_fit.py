@@ -24,7 +24,7 @@ def first_fit(cluster: Cluster, request: Request, tables: Tables) -> Placement |
     nodes = sorted(
         ((name, offer) for _, offer, name in tables.ground(cluster, request).nodes()), key=lambda node: node[0]
     )
-    largest = max((len(offer.terms.sets.machine.gpus) for _, offer in nodes), default=0)
+    largest = max((len(offer.terms.sets.facts.machine.gpus) for _, offer in nodes), default=0)
     for size in range(min(largest, request.gpus), 0, -1):
         if request.gpus % size or request.gpus_per_node not in (None, size):
             continue

@@ -15,7 +15,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.placement.candidates.areas import Area, Areas, OfferNumber
 from closeknit.placement.candidates.binding import bindable
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.gpu_sets import GpuSets
 from closeknit.placement.values.request import Request
 
 _ANY_JOB = Request(JobKey("", ""), 1)
@@ -58,7 +58,7 @@ def fragmentation(cluster: Cluster, tables: Tables) -> Fragmentation:
         broken_gpus=sum(
             able[number] * nodes
             for number, nodes in ground.counts.items()
-            if able[number] < len(ground.offers[number].terms.sets.machine.gpus)
+            if able[number] < len(ground.offers[number].terms.sets.facts.machine.gpus)
         ),
         largest_gang=_largest(cluster, ground, able, [ground.counts]),
         largest_inside={level: _largest(cluster, ground, able, inside) for level, inside in areas.items()},
@@ -79,7 +79,7 @@ def _largest(cluster: Cluster, ground: Areas, able: Mapping[OfferNumber, int], a
 def _on_rails(ground: Areas, able: Mapping[OfferNumber, int], area: _Counts) -> int:
     """On every node the same indexes: of a set that is all that some nodes have free, and of all that have it among
     others. A set that no node has alone may do better."""
-    sets: Counter[tuple[ExhaustiveSets, int]] = Counter()
+    sets: Counter[tuple[GpuSets, int]] = Counter()
     for number, nodes in area.items():
         terms = ground.offers[number].terms
         if able[number] == terms.pool.bit_count():

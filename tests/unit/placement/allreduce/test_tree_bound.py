@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from closeknit.placement.allreduce.rings import rings
 from closeknit.placement.allreduce.tree_bound import MANY_GPUS, TreeBound
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.gpusets.masks import positions_of
+from closeknit.placement.gpusets.set_facts import SetFacts
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement
 from scenarios.clusters import cluster_of, graph, node, wanted
@@ -50,12 +50,12 @@ def test_no_division_is_worse_than_the_bound(drawn: list[int]) -> None:
 def test_of_sets_with_equal_rings_the_one_with_more_room_is_taken() -> None:
     """Any three of a quad have rings of 40 GB/s; 0 2 3 and 1 2 3 have five links in all, 0 1 2 and 0 1 3 four."""
     whole = graph("dgx-1v")
-    sets = ExhaustiveSets(whole, rings)
-    assert {sets.bandwidth(mask).order_gb_s for mask in (0b0111, 0b1011, 0b1101, 0b1110)} == {40}
+    facts = SetFacts(whole, rings)
+    assert {facts.bandwidth(mask).order_gb_s for mask in (0b0111, 0b1011, 0b1101, 0b1110)} == {40}
     held = node("gpu-0", whole, gpus="0 1 2 3 a a a a")
     answer = place(cluster_of(held), wanted(gpus=3), Tables())
     assert isinstance(answer, Placement)
-    assert TreeBound(whole.links).most(sets.mask_of_indexes(answer.shares[0].gpus)) == 2.5
+    assert TreeBound(whole.links).most(facts.mask_of_indexes(answer.shares[0].gpus)) == 2.5
 
 
 def test_a_set_that_is_too_large_has_no_bound() -> None:

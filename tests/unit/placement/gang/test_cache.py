@@ -12,8 +12,8 @@ from closeknit.placement.allreduce.rings import rings
 from closeknit.placement.candidates.areas import Area
 from closeknit.placement.gang import cache
 from closeknit.placement.gang.cache import FEW_GROUNDS, VERSIONS, Tables
-from closeknit.placement.gpusets import exhaustive
-from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets import set_facts
+from closeknit.placement.gpusets.set_facts import SetFacts
 from closeknit.placement.place import can_place, place
 from closeknit.placement.spread import cheapest
 from closeknit.placement.spread.leaf import LeafNodes
@@ -74,15 +74,17 @@ def test_jobs_that_all_need_another_amount_of_cpu_see_their_grounds_again(monkey
 def test_what_is_kept_of_a_machine_does_not_grow_with_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any user may ask for any least bandwidth, and each is worked out by itself."""
     monkeypatch.setattr(bounded, "MANY_KEPT", 200)
-    monkeypatch.setattr(exhaustive, "MANY_LISTED", 200)
+    monkeypatch.setattr(set_facts, "MANY_LISTED", 200)
     small, tables = Tables(), Tables()
     cluster = cluster_of(*(held(view, number) for number, view in enumerate(fleet(machine="dgx-1v").nodes.values())))
     answers = []
     for step in range(100):
         request = wanted(gpus=6, topology={"minBusBandwidthGBps": 10 + step / 7})
         answers.append(place(cluster, request, small))
-    kept = small.sets_of(graph("dgx-1v"))
-    assert all(len(found) <= 200 for found in vars(kept).values() if isinstance(found, dict))
+    sets = small.sets_of(graph("dgx-1v"))
+    kept = [found for one in (sets, sets.facts) for found in vars(one).values() if isinstance(found, bounded.Bounded)]
+    assert max(map(len, kept)) > 100
+    assert all(len(found) <= 200 for found in kept)
     monkeypatch.undo()
     for step in range(100):
         request = wanted(gpus=6, topology={"minBusBandwidthGBps": 10 + step / 7})
@@ -103,8 +105,8 @@ def test_what_is_kept_of_spreads_does_not_grow_with_what_is_asked(monkeypatch: p
 
 
 def test_lists_of_sets_are_counted_by_the_sets_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exhaustive, "MANY_LISTED", 100)
-    of_machine = ExhaustiveSets(graph("dgx-1v"), rings)
+    monkeypatch.setattr(set_facts, "MANY_LISTED", 100)
+    of_machine = SetFacts(graph("dgx-1v"), rings)
     for pool in range(1, 256):
         assert len(of_machine.of_count(pool, 1)) == pool.bit_count()
         of_machine.of_count(pool, pool.bit_count() // 2 + 1)

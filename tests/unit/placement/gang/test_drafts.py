@@ -65,7 +65,7 @@ def test_a_kind_of_machine_that_cannot_win_is_left_at_its_domains(
     sketch = variant.Variant._sketch
 
     def noted(self: variant.Variant, counted: Counted) -> Sketch | None:
-        kinds.update(offer.terms.sets.machine.topology_class for offer in self._offers.values())
+        kinds.update(offer.terms.sets.facts.machine.topology_class for offer in self._offers.values())
         return sketch(self, counted)
 
     monkeypatch.setattr(variant.Variant, "_sketch", noted)

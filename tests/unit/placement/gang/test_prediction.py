@@ -8,6 +8,7 @@ from closeknit.placement.allreduce.bandwidth import EVERY_NIC
 from closeknit.placement.allreduce.rings import rings
 from closeknit.placement.gang.prediction import LevelCap, level_cap, level_floor, predict, undescribed
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.set_facts import SetFacts
 from scenarios.machines import hgx_a100
 
 LEVELS = ("block", "rack", "host")
@@ -55,6 +56,6 @@ def test_no_field_is_advised_that_is_set(speeds: dict[str, float], counts: tuple
 )
 def test_a_gang_has_what_its_slowest_part_has(cap: LevelCap | None, expected: float) -> None:
     """Eight A100 over NVSwitches plan 240 GB/s of rings and 192 of eight NICs of 200 Gb/s."""
-    sets = ExhaustiveSets(machine(hgx_a100()), rings)
-    parts = [(name, sets, sets.every, EVERY_NIC) for name in ("n0", "n1")]
+    sets = ExhaustiveSets(SetFacts(machine(hgx_a100()), rings))
+    parts = [(name, sets, sets.facts.every, EVERY_NIC) for name in ("n0", "n1")]
     assert predict(parts, Transport.INFINIBAND, cap, None).gb_s == expected

@@ -12,6 +12,7 @@ from closeknit.placement.gpusets import search_cost
 from closeknit.placement.gpusets.best_first import ASKED_NODES, BestFirstSets
 from closeknit.placement.gpusets.criteria import ANY, Measure, SetCriteria, Value, reaches
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.set_facts import SetFacts
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement
 from harness.called import calls_of
@@ -49,8 +50,8 @@ MACHINES = {
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_question_has_the_answer_of_an_exhaustive_search(name: str) -> None:
     machine = MACHINES[name]
-    every, asked = ExhaustiveSets(machine, rings), BestFirstSets(machine, rings, 1)
-    for pool in (every.every, every.every & 0b110111):
+    every, asked = ExhaustiveSets(SetFacts(machine, rings)), BestFirstSets(SetFacts(machine, rings), 1)
+    for pool in (every.facts.every, every.facts.every & 0b110111):
         for ask in (ask for ask in ASKS if ask.gpus <= pool.bit_count()):
             floor = ANY
             for by in (Measure.BLOCK, Measure.BUS, Measure.TREE):
@@ -60,21 +61,21 @@ def test_every_question_has_the_answer_of_an_exhaustive_search(name: str) -> Non
             choice = asked.choose(pool, pool, ask, floor)
             assert (choice is None) == (every.choose(pool, pool, ask, floor) is None)
             if choice is not None:
-                assert reaches(every.value(choice.mask, ask), floor)
+                assert reaches(every.facts.value(choice.mask, ask), floor)
                 assert choice.mask & ~pool == 0
                 assert not choice.is_cut
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_no_set_has_more_than_its_bound(name: str) -> None:
-    asked = BestFirstSets(MACHINES[name], rings, 1)
-    for gpus in range(2, len(asked.machine.gpus) + 1):
-        for positions in combinations(range(len(asked.machine.gpus)), gpus):
+    asked = BestFirstSets(SetFacts(MACHINES[name], rings), 1)
+    for gpus in range(2, len(asked.facts.machine.gpus) + 1):
+        for positions in combinations(range(len(asked.facts.machine.gpus)), gpus):
             mask = sum(1 << position for position in positions)
             ask = SetCriteria(gpus, block=2 if gpus % 2 == 0 else 1, alone=True)
-            value = asked.value(mask, ask)
+            value = asked.facts.value(mask, ask)
             assert value is not None
-            assert asked._room(mask) >= value.bus_gb_s
+            assert asked.facts.room_gb_s(mask) >= value.bus_gb_s
             for by in Measure:
                 assert asked._bounds([mask], ask, by)[0] >= value[by] or (by is Measure.BLOCK and ask.block == 1)
 

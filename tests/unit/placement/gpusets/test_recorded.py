@@ -20,6 +20,7 @@ from closeknit.placement.gang.prediction import predict
 from closeknit.placement.gpusets.criteria import ANY, Measure, SetCriteria
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.gpusets.masks import mask_of
+from closeknit.placement.gpusets.set_facts import SetFacts
 from scenarios.machines import dgx1v, hgx_a100, hgx_h200
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -32,7 +33,7 @@ Measured = tuple[str, tuple[int, ...], float]
 
 def sets_of(machine_name: str) -> ExhaustiveSets:
     readings = RecordedSource(FIXTURES / "dumps" / f"{machine_name}.json").read()
-    return ExhaustiveSets(machine(discover(readings, Method.RECORDED).spec), rings)
+    return ExhaustiveSets(SetFacts(machine(discover(readings, Method.RECORDED).spec), rings))
 
 
 def recorded(machine_name: str) -> dict[str, object]:
@@ -89,18 +90,18 @@ def test_what_was_not_measured_is_not_calibrated(planned: float, worst: PathType
 
 
 def test_one_gpu_has_nothing_to_reach() -> None:
-    assert sets_of("hgx-h200-2gpu-vm").reached(1) == float("inf")
+    assert sets_of("hgx-h200-2gpu-vm").reached_gb_s(1) == float("inf")
 
 
 @pytest.mark.parametrize("spec", [hgx_h200(), hgx_a100(), dgx1v()])
 def test_calibration_changes_no_choice(spec: object) -> None:
     """Of two sets of one size the one with the better plan is the better one, and the best of a pool is such a one."""
     graph = machine(spec)  # type: ignore[arg-type]
-    sets = ExhaustiveSets(graph, rings)
+    sets = ExhaustiveSets(SetFacts(graph, rings))
     for size in range(2, 9):
         ask = SetCriteria(size, alone=True)
         every = [mask_of(chosen) for chosen in combinations(range(8), size)]
         by_plan = sorted(every, key=lambda mask: sets.bandwidth(mask).order_gb_s)
-        values = [sets.reached(mask) for mask in by_plan]
+        values = [sets.reached_gb_s(mask) for mask in by_plan]
         assert values == sorted(values)
-        assert sets.best(sets.every, ask, ANY, Measure.BUS) == values[-1]
+        assert sets.best(sets.facts.every, ask, ANY, Measure.BUS) == values[-1]

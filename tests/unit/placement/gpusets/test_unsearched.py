@@ -11,6 +11,7 @@ from closeknit.placement.allreduce.rings import rings
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gpusets.criteria import ANY, Measure, SetCriteria
 from closeknit.placement.gpusets.masks import mask_of, positions_of
+from closeknit.placement.gpusets.set_facts import SetFacts
 from closeknit.placement.gpusets.unsearched import UnsearchedSets
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import Placement
@@ -37,7 +38,7 @@ def test_a_set_that_keeps_to_islands_is_found_wherever_there_is_one(seed: int) -
     rng = random.Random(seed)  # noqa: S311 - to be repeated
     gpus = rng.randint(3, 8)
     there = linked("a", gpus, [pair for pair in combinations(range(gpus), 2) if rng.random() < rng.choice((0.2, 0.5))])
-    sets = UnsearchedSets(there, rings)
+    sets = UnsearchedSets(SetFacts(there, rings))
     pool = mask_of(gpu for gpu in range(gpus) if rng.random() < 0.9)
     for count in range(1, pool.bit_count() + 1):
         for block in (each for each in range(1, count + 1) if count % each == 0):

@@ -14,8 +14,8 @@ from closeknit.cluster.node.node import NodeView
 from closeknit.machine.islands import islands
 from closeknit.placement.allreduce.rings import rings
 from closeknit.placement.gang.cache import Tables
-from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
 from closeknit.placement.gpusets.masks import mask_of
+from closeknit.placement.gpusets.set_facts import SetFacts
 from closeknit.placement.place import can_place, place
 from closeknit.placement.values.placement import NoFit, Placement, TransportChoice
 from closeknit.placement.values.request import Request
@@ -254,8 +254,8 @@ def test_the_ideal_is_not_below_what_merit_now_gives_over_more_nodes() -> None:
 def fastest_gb_s(machine: str, count: int) -> float:
     """Of all sets of so many GPUs of a machine, what the best reaches."""
     whole = graph(machine)
-    sets = ExhaustiveSets(whole, rings)
-    return max(sets.reached(mask_of(positions)) for positions in combinations(range(len(whole.gpus)), count))
+    facts = SetFacts(whole, rings)
+    return max(facts.reached_gb_s(mask_of(positions)) for positions in combinations(range(len(whole.gpus)), count))
 
 
 @settings(max_examples=60, deadline=None)

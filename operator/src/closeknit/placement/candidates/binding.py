@@ -28,7 +28,7 @@ def seat(terms: Terms, ask: SetCriteria, policy: BindingPolicy) -> Seat | None:
         return None
     if terms.dra:
         return BY_DRA if policy in (BindingPolicy.AUTO, BindingPolicy.DRA) else None
-    every = terms.sets.every
+    every = terms.sets.facts.every
     if (
         policy in (BindingPolicy.AUTO, BindingPolicy.WHOLE_NODE)
         and terms.whole
@@ -47,7 +47,7 @@ def seat(terms: Terms, ask: SetCriteria, policy: BindingPolicy) -> Seat | None:
     if (policy is BindingPolicy.AUTO or terms.unnamed) and not _is_sure(terms, ask):
         return None
     free = mask_of(positions_of(terms.free)[: terms.free_gpus])
-    picks = terms.sets.picks if terms.is_foreseen else None
+    picks = terms.sets.facts.picks if terms.is_foreseen else None
     picked = None if picks is None else picks.pick(free, ask.gpus)
     first = mask_of(positions_of(free)[: ask.gpus]) if picked is None else picked.first
     return Seat(Binding.BEST_EFFORT, first)

@@ -12,7 +12,7 @@ from closeknit.placement.candidates.cpu_cover import CpuCover, cpu_cover, cpu_mi
 from closeknit.placement.candidates.node_filter import untolerated
 from closeknit.placement.candidates.offer import Offer, Terms, matching, terms
 from closeknit.placement.candidates.resource_fit import with_room
-from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.gpu_sets import GpuSets
 from closeknit.placement.values.request import NodeCriteria
 
 # So many have been seen over the time, and twice as many as there are: begin again with all, for masks name offers by
@@ -24,7 +24,7 @@ class CandidateTree:
     """Offers and areas for one kind of request; it remembers its last version."""
 
     def __init__(
-        self, sight: NodeCriteria, sets_of: Callable[[MachineKind], ExhaustiveSets], offer_of: Callable[[Terms], Offer]
+        self, sight: NodeCriteria, sets_of: Callable[[MachineKind], GpuSets], offer_of: Callable[[Terms], Offer]
     ) -> None:
         """`sight` is the common part of requests of this kind: nothing else of them is read."""
         self._request = sight.alone

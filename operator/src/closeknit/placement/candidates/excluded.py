@@ -109,7 +109,7 @@ def _holders(cluster: Cluster, ground: Areas) -> dict[Holder, int]:
     nodes, seen = cluster.nodes, found.get
     for group, number, names in ground.members():
         is_counted = group.plugin is not None and group.plugin.unnamed > 0
-        if group.free == ground.offers[number].terms.sets.every and not is_counted:
+        if group.free == ground.offers[number].terms.sets.facts.every and not is_counted:
             continue
         broken = {index for index, _ in group.faults}
         for name in names:

@@ -11,7 +11,7 @@ from closeknit.machine.islands import islands
 from closeknit.placement.allreduce.bandwidth import EVERY_NIC, NicAccess
 from closeknit.placement.allreduce.paths import nvlink_generation
 from closeknit.placement.candidates.cpu_cover import CpuCover
-from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.gpu_sets import GpuSets
 from closeknit.placement.gpusets.masks import mask_of, positions_of
 from closeknit.placement.values.request import Request
 
@@ -19,7 +19,7 @@ from closeknit.placement.values.request import Request
 class Terms(NamedTuple):
     """All facts that the choice of a node's GPUs depends on; a cluster's many nodes have few different ones."""
 
-    sets: ExhaustiveSets
+    sets: GpuSets
     kind: tuple[str, ...]
     """Machines of equal kind are as good as each other in one gang: the products of the GPUs that the job takes."""
     free: int
@@ -68,7 +68,7 @@ class Terms(NamedTuple):
     def islands(self) -> list[int]:
         """Sizes of the NVLink islands of free GPUs that the job may take, as small as they may be if it is unknown
         which are free."""
-        sizes = [len(island) for island in islands(self.sets.machine, positions_of(self.pool))]
+        sizes = [len(island) for island in islands(self.sets.facts.machine, positions_of(self.pool))]
         for _ in range(min(self.unnamed, sum(sizes))):
             sizes[sizes.index(max(sizes))] -= 1
         return [size for size in sizes if size]
@@ -94,7 +94,9 @@ class Peers(NamedTuple):
             (self.kind is None or terms.kind == self.kind)
             and (self.transport is None or (self.transport in terms.transports and terms.exposure is self.exposure))
             and (terms.dra or not self.is_by_claim)
-            and (self.nvlink_generation is None or nvlink_generation(terms.sets.machine) == self.nvlink_generation)
+            and (
+                self.nvlink_generation is None or nvlink_generation(terms.sets.facts.machine) == self.nvlink_generation
+            )
         )
 
 
@@ -110,11 +112,11 @@ class Offer:
     def majority(self) -> int:
         """The fewest GPUs that are more than half of its node's: a node can be in one ComputeDomain at a time, and no
         second gang can have so many."""
-        return len(self.terms.sets.machine.gpus) // 2 + 1
+        return len(self.terms.sets.facts.machine.gpus) // 2 + 1
 
 
 def terms(
-    group: Group, kind: MachineKind, sets: ExhaustiveSets, request: Request, matches: int, *, asks_for_nics: bool
+    group: Group, kind: MachineKind, sets: GpuSets, request: Request, matches: int, *, asks_for_nics: bool
 ) -> Terms:
     """The terms of a group's nodes, of this kind, for a job that takes the GPUs of this mask, and whose Pods request
     NICs themselves or get them."""
@@ -126,8 +128,8 @@ def terms(
         exposed = () if request.claims_itself else exposed
     transports = tuple(
         transport
-        for transport in sets.transports
-        if transport in exposed and (not nics.taken or sets.nics(sets.every, transport, nics).rows)
+        for transport in sets.facts.transports
+        if transport in exposed and (not nics.taken or sets.nics(sets.facts.every, transport, nics).rows)
     )
     plugin = group.plugin if group.plugin and not group.plugin.shared else None
     shared = group.plugin if allow_shared and group.plugin and group.plugin.is_replicated else None
@@ -146,7 +148,7 @@ def terms(
         whole=plugin is not None
         and plugin.requested == 0
         and plugin.allocatable == plugin.capacity == count
-        and group.free == sets.every,
+        and group.free == sets.facts.every,
         part=min(1, shared.free, group.free) if shared else part,
         transports=transports,
         exposure=group.exposure if transports else None,

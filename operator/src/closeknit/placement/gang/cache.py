@@ -24,7 +24,9 @@ from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gpusets.best_first import ASKED_GPUS, ASKED_NODES, FEW_STEPS, FEW_TIMES, BestFirstSets
 from closeknit.placement.gpusets.criteria import SetChoice
 from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.gpu_sets import GpuSets
 from closeknit.placement.gpusets.search_cost import MACHINE_STEPS, SearchCost, listing, too_dear
+from closeknit.placement.gpusets.set_facts import SetFacts
 from closeknit.placement.gpusets.unsearched import UnsearchedSets
 from closeknit.placement.spread.cheapest import Filling
 from closeknit.placement.spread.cost import PackedCost
@@ -100,7 +102,7 @@ class Tables:
     """Kept per kind of machine, per offer, and per kind of request."""
 
     def __init__(self) -> None:
-        self._sets: Bounded[tuple[str, int | None], ExhaustiveSets] = Bounded(KINDS)
+        self._sets: Bounded[tuple[str, int | None], GpuSets] = Bounded(KINDS)
         self._efforts: Bounded[str, SearchCost] = Bounded(KINDS)
         self._dear: tuple[Domain, Dear] | None = None
         """Of the version of the empty cluster that was seen last."""
@@ -153,20 +155,17 @@ class Tables:
         of_kinds = [self._sets_of_kind(dear, kind) for kind in sorted(kinds, key=attrgetter("topology_class"))]
         return any(sets.learn() for sets in of_kinds)  # of the others it is not asked
 
-    def sets_of(self, machine: Machine) -> ExhaustiveSets:
+    def sets_of(self, machine: Machine) -> GpuSets:
         """The sets of a machine, shared by all machines of its topology class."""
         return self._sets.kept((machine.topology_class, None), partial(self._new_sets, machine, None))
 
-    def _new_sets(self, machine: Machine, among: int | None) -> ExhaustiveSets:
+    def _new_sets(self, machine: Machine, among: int | None) -> GpuSets:
         """`among`: None where all is searched; else of how many nodes that are searched where a job asks, or 0."""
-        effort, sets = self.effort_of(machine), ExhaustiveSets(machine, self._rings_of)
         if among is None:
-            sets = effort.sets if effort.is_all else sets
-        else:
-            sets = (
-                BestFirstSets(machine, self._few_rings_of, among) if among else UnsearchedSets(machine, self._rings_of)
-            )
-        return sets
+            effort = self.effort_of(machine)
+            return effort.sets if effort.is_all else ExhaustiveSets(SetFacts(machine, self._rings_of))
+        facts = SetFacts(machine, self._few_rings_of)
+        return BestFirstSets(facts, among) if among else UnsearchedSets(facts)
 
     def ground(self, cluster: Cluster, request: Request, *, empty: bool = False) -> Areas:
         """What there is for a request in a cluster, or in an empty, healthy copy of it."""
@@ -231,7 +230,7 @@ class Tables:
         name = machine.topology_class
         return self._efforts.kept(name, lambda: SearchCost(machine, listing(machine), self._rings_of))
 
-    def _sets_of_kind(self, dear: Dear, kind: MachineKind) -> ExhaustiveSets:
+    def _sets_of_kind(self, dear: Dear, kind: MachineKind) -> GpuSets:
         name = kind.topology_class
         if name not in dear.kinds:
             return self.sets_of(kind.machine)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from closeknit.api.nodetopology import Transport
 from closeknit.placement.allreduce.bandwidth import NicAccess
 from closeknit.placement.allreduce.paths import PathType
-from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.gpu_sets import GpuSets
 
 _UNDESCRIBED = "network between nodes is not described: set fabric.levelBandwidthGBps in ClusterTopology default"
 
@@ -68,7 +68,7 @@ def undescribed(levels: Sequence[str], level_bandwidth_gb_s: Mapping[str, float]
     )
 
 
-def predict_over_nvlink(parts: Sequence[tuple[str, ExhaustiveSets, int, NicAccess]]) -> Prediction:
+def predict_over_nvlink(parts: Sequence[tuple[str, GpuSets, int, NicAccess]]) -> Prediction:
     """The same for a gang whose nodes NVLink joins, all in one NVLink domain: its switches are one for NCCL, and a ring
     over them is as fast as its slowest GPU's links."""
     limits: list[tuple[float, str]] = []
@@ -85,7 +85,7 @@ def predict_over_nvlink(parts: Sequence[tuple[str, ExhaustiveSets, int, NicAcces
 
 
 def predict(
-    parts: Sequence[tuple[str, ExhaustiveSets, int, NicAccess]],
+    parts: Sequence[tuple[str, GpuSets, int, NicAccess]],
     transport: Transport | None,
     cap: LevelCap | None,
     floor_gb_s: float | None,
@@ -101,9 +101,7 @@ def predict(
     limits: list[tuple[float, str]] = []
     if len(parts) == 1 and parts[0][2].bit_count() == 1:
         return Prediction(None, ONE_GPU)
-    different: dict[
-        tuple[ExhaustiveSets, int, NicAccess], str
-    ] = {}  # equal shares limit alike; the first node is named
+    different: dict[tuple[GpuSets, int, NicAccess], str] = {}  # equal shares limit alike; the first node is named
     for node, sets, mask, access in parts:
         different.setdefault((sets, mask, access), node)
     for (sets, mask, _), node in different.items():
@@ -114,7 +112,7 @@ def predict(
             return Prediction(None, f"the compute capability of GPUs of {node} is unknown")
         if rings.worst is not None:
             kind = "NVLink" if rings.worst <= PathType.NVB else f"PCIe ({rings.worst.name})"
-            inside = sets.reached(mask) if len(parts) == 1 else rings.order_gb_s
+            inside = sets.reached_gb_s(mask) if len(parts) == 1 else rings.order_gb_s
             limits.append((inside, f"{kind} ring inside {node}"))
     if len(parts) > 1:
         nics = [

@@ -132,7 +132,7 @@ def _of_one_generation(site: Site, side: _Side) -> Sequence[_Side]:
     peers, numbers = side
     found: dict[int, list[OfferNumber]] = {}
     for number in numbers:
-        found.setdefault(nvlink_generation(site.ground.offers[number].terms.sets.machine), []).append(number)
+        found.setdefault(nvlink_generation(site.ground.offers[number].terms.sets.facts.machine), []).append(number)
     return [(peers._replace(nvlink_generation=generation), found[generation]) for generation in sorted(found)]
 
 
@@ -181,7 +181,7 @@ def _whole(site: Site) -> tuple[bool, ...]:
 
 def _widest(site: Site) -> int:
     """GPUs of the largest machine."""
-    return max(len(site.ground.offers[number].terms.sets.machine.gpus) for number in site.ground.counts)
+    return max(len(site.ground.offers[number].terms.sets.facts.machine.gpus) for number in site.ground.counts)
 
 
 def _transports(request: Request) -> tuple[tuple[Transport | None, ...], ...]:

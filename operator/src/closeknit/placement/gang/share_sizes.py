@@ -73,7 +73,7 @@ class ShareSizes(NamedTuple):
         """Sets of NVML indexes that enough nodes have free."""
         holders: dict[int, int] = {}
         for offer, count in self.offers.items():
-            for position, gpu in enumerate(offer.terms.sets.machine.gpus):
+            for position, gpu in enumerate(offer.terms.sets.facts.machine.gpus):
                 if offer.terms.pool >> position & 1:
                     holders[gpu.index] = holders.get(gpu.index, 0) + count
         indexes = sorted(index for index, number in holders.items() if number >= nodes)

@@ -76,7 +76,7 @@ class ShareValues:
             return found
         if found.binding is Binding.BEST_EFFORT and (terms.unnamed or terms.guessed):
             return None  # it is unknown which indexes they will be
-        only = terms.sets.mask_of_indexes(shape.rail)
+        only = terms.sets.facts.mask_of_indexes(shape.rail)
         if only.bit_count() < ask.gpus or only & ~terms.pool or found.only not in (None, only):
             return None
         return Seat(found.binding, only)
@@ -154,7 +154,7 @@ class ShareValues:
             self._scale.of_host
             + unit.torn * choice.torn
             + unit.stranded * (terms.cover.stranded(terms.free_gpus, ask.gpus) if terms.cover else 0)
-            + unit.broken * (terms.free == terms.sets.every != choice.mask)
+            + unit.broken * (terms.free == terms.sets.facts.every != choice.mask)
             + unit.vacancy * (MANY_HOLDERS - terms.holders)
             + unit.left_gpus * (terms.free_gpus - ask.gpus)
             + unit.loss_mb_s * mb_s(choice.loss_gb_s)

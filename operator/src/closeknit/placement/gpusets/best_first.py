@@ -10,24 +10,20 @@ Each question has a budget of steps, of which what is known already takes as muc
 equal answers. Beyond it, it is the best set so far. Shares of gangs over several machines are those of unsearched.py.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf, nextafter
 from typing import NamedTuple
 
 from closeknit.api.nodetopology import Transport
-from closeknit.machine.graph import Machine
 from closeknit.placement.allreduce import constants
-from closeknit.placement.allreduce.bandwidth import ASSUMED_SM, EVERY_NIC, NicAccess, Nics, most_bandwidth
+from closeknit.placement.allreduce.bandwidth import ASSUMED_SM, EVERY_NIC, NicAccess, Nics, SetBandwidth
 from closeknit.placement.allreduce.link_bounds import Direct, LinkBounds
-from closeknit.placement.allreduce.paths import Paths
-from closeknit.placement.allreduce.rings import Rings
 from closeknit.placement.allreduce.tree_bound import MANY_GPUS
-from closeknit.placement.gpusets.criteria import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches
-from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.gpusets.criteria import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches, unblocked
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
 from closeknit.placement.gpusets.masks import mask_of, positions_of
+from closeknit.placement.gpusets.set_facts import FactTable, SetFacts
 from closeknit.placement.gpusets.unsearched import UnsearchedSets
-from closeknit.placement.values.bounded import Bounded
 
 ASKED_GPUS = 16  # of a machine: so many have 65,535 sets
 ASKED_NODES = 8  # of a cluster; each may have other GPUs free, which is another question
@@ -54,18 +50,17 @@ class BestSet(NamedTuple):
     """Whether it ended at its budget, so that there may be a better one."""
 
 
-class BestFirstSets(ExhaustiveSets):
-    """The sets of one topology class."""
+class BestFirstSets:
+    """The sets of a topology class that is searched where a job asks."""
 
-    is_rough = True
-
-    def __init__(self, machine: Machine, search: Callable[[Paths], Rings], among: int) -> None:
+    def __init__(self, facts: SetFacts, among: int) -> None:
         """`among`: how many nodes of the cluster are searched where a job asks."""
-        super().__init__(machine, search)
-        self._rough = UnsearchedSets(machine, search)
+        self.facts = facts
+        machine = facts.machine
+        self._of_shares = UnsearchedSets(facts)
         self._whole_steps, self._more_steps = WHOLE_STEPS // among, MORE_STEPS // among
-        self._found: Bounded[tuple[int, SetCriteria, Value, Measure], BestSet] = Bounded()
-        self._rooms: Bounded[int, float] = Bounded()
+        self._found = FactTable(self._searched)
+        self._choices = FactTable(self._chosen)
         self._slowest: dict[int, dict[int, float]] = {}
         """By GPUs of a tensor x context group; it has no more than all sets."""
         self._bits_in_bus_order = [1 << position for position in machine.bus_order]
@@ -88,93 +83,105 @@ class BestFirstSets(ExhaustiveSets):
             gpus, block = self._learns.pop()
             ask, floor = SetCriteria(gpus, block, alone=True), list(ANY)
             for by in Measure:  # in the order of merit
-                floor[by] = self.best(self.every, ask, Value(*floor), by) or floor[by]
-            self.choose(self.every, self.every, ask, Value(*floor))
+                floor[by] = self.best(self.facts.every, ask, Value(*floor), by) or floor[by]
+            self.choose(self.facts.every, self.facts.every, ask, Value(*floor))
         return bool(self._learns)
 
     def is_predicted(self, *, alone: bool) -> bool:
-        """Where one of its sets is all of a job."""
+        """Where a set is all of a job."""
         return alone
 
+    def bandwidth(self, mask: int) -> SetBandwidth:
+        """Ring bandwidth inside a set."""
+        return self.facts.bandwidth(mask)
+
+    def reached_gb_s(self, mask: int) -> float:
+        """Bus bandwidth that a job on this set alone gets."""
+        return self.facts.reached_gb_s(mask)
+
     def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
-        """Of shares of gangs alone."""
-        return self._rough.nics(mask, transport, access)
+        """Those of a share of a gang: a job on this set alone uses none."""
+        return self._of_shares.nics(mask, transport, access)
 
     def is_indifferent(self, pool: int, ask: SetCriteria) -> bool:
         """Only where there is nothing to choose."""
-        return self._rough.is_indifferent(pool, ask)
+        return self._of_shares.is_indifferent(pool, ask)
+
+    def is_foreseen(self, free: int, guessed: tuple[int, ...], unnamed: int, ask: SetCriteria) -> bool:  # noqa: ARG002 - of all alike
+        """Never: it would take the values of all sets."""
+        return False
 
     def best(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> float | None:
-        """As of any machine, where the set is all that the job asks for."""
+        """The most of one measure among the sets out of `pool`, where a set is all of the job."""
         if not ask.alone:
-            return self._rough.best(pool, ask, floor, by)
-        found = self._asked(pool, ask, floor, by).value
+            return self._of_shares.best(pool, ask, floor, by)
+        found = self._best(pool, _without_nics(ask), floor, by).value
         return found[by] if found else None
 
     def choose(
         self, pool: int, free: int, ask: SetCriteria, floor: Value, experts: Experts = NO_EXPERTS
     ) -> SetChoice | None:
-        """As of any machine, where the set is all that the job asks for, but for its expert groups, which are not
-        looked at; what later jobs lose are NVLinks."""
-        if not ask.alone:
-            return self._rough.choose(pool, free, ask, floor, experts)
-        key = (pool, free, ask, floor, NO_EXPERTS)
-        if key not in self._choices:
-            self._choices[key] = self._chosen(pool, free, ask, floor)
-        return self._choices[key]
+        """The set to take from the free GPUs, where a set is all of the job.
 
-    def _chosen(self, pool: int, free: int, ask: SetCriteria, floor: Value) -> SetChoice | None:
-        sure = self._asked(pool, ask, floor, Measure.TREE)
+        Expert groups are not looked at, and what later jobs lose are NVLinks.
+        """
+        if not ask.alone:
+            return self._of_shares.choose(pool, free, ask, floor, experts)
+        return self._choices[pool, free, _without_nics(ask), floor]
+
+    def _chosen(self, question: tuple[int, int, SetCriteria, Value]) -> SetChoice | None:
+        (pool, free, ask, floor), facts = question, self.facts
+        sure, whole = self._best(pool, ask, floor, Measure.TREE), self._best(facts.every, ask, ANY, Measure.BUS)
         if sure.value is None:
             return None
-        is_cut = sure.is_cut or self._asked(pool, ask, ANY, Measure.BUS).is_cut
-        known = sure.searched | self._asked(self.every, ask, ANY, Measure.BUS).searched
+        is_cut = sure.is_cut or self._best(pool, ask, ANY, Measure.BUS).is_cut
+        known = sure.searched | whole.searched
         left = self._more(pool)
         for choice in self._least_loss_first(self._able(pool, ask, floor), free):
             if choice.mask == sure.mask:
                 return choice._replace(is_cut=is_cut)
             if left <= 0:
                 break
-            mask, like = choice.mask, self._alike(choice.mask)
-            if self._is_candidate(mask, ask) and self._has_room(like, floor.bus_gb_s):
+            mask, like = choice.mask, facts.alike(choice.mask)
+            if facts.is_candidate(mask, ask) and self._has_room(like, floor.bus_gb_s):
                 left -= 0 if like in known else self._steps(mask, ask, is_tree=True)
-                if reaches(self.value(mask, ask), floor):
+                if reaches(facts.value(mask, ask), floor):
                     return choice._replace(is_cut=is_cut)
             left -= 0 if like in known else ROOM_STEPS * ask.gpus**2
-        return self.judge(sure.mask, free)._replace(is_cut=True)
+        return self._choice(sure.mask, self._loss_gb_s(sure.mask, free))._replace(is_cut=True)
 
     def _least_loss_first(self, masks: Sequence[int], free: int) -> Iterator[SetChoice]:
-        """As rank has them; few are asked for."""
+        """The choices in the order of `rank`; few of them are looked at."""
         of_loss: dict[float, list[int]] = {}
         for mask in masks:
-            of_loss.setdefault(self._loss(mask, free), []).append(mask)
-        for loss in sorted(of_loss):
-            yield from sorted([self.judge(mask, free) for mask in of_loss[loss]], key=rank)
+            of_loss.setdefault(self._loss_gb_s(mask, free), []).append(mask)
+        for loss_gb_s in sorted(of_loss):
+            yield from sorted([self._choice(mask, loss_gb_s) for mask in of_loss[loss_gb_s]], key=rank)
+
+    def _choice(self, mask: int, loss_gb_s: float) -> SetChoice:
+        return SetChoice(mask, loss_gb_s, *self.facts.fit(mask))
+
+    def _loss_gb_s(self, mask: int, free: int) -> float:
+        return self.facts.loss_gb_s(mask, free, self._nvlinks_gb_s)
 
     def _more(self, pool: int) -> int:
         """What a question takes beyond the first one on its kind: with every GPU free it is asked once, else often."""
-        return self._whole_steps // 2 if pool == self.every else self._more_steps
+        return self._whole_steps // 2 if pool == self.facts.every else self._more_steps
 
-    def _asked(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> BestSet:
-        if ask.block == 1:  # and its slowest block is as fast as any
-            floor = floor._replace(block_gb_s=ANY.block_gb_s)
-            by = Measure.BUS if by is Measure.BLOCK else by
-        key = (pool, ask, floor, by)
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = self._searched_for(pool, ask, floor, by)
-        return found
+    def _best(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> BestSet:
+        return self._found[pool, ask, *((floor, by) if ask.block > 1 else unblocked(floor, by))]
 
-    def _searched_for(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> BestSet:
+    def _searched(self, question: tuple[int, SetCriteria, Value, Measure]) -> BestSet:
         """Best bound first, until no bound is above the best set."""
-        is_whole = (pool, floor, by) == (self.every, ANY, Measure.BUS)
-        known = frozenset[int]() if is_whole else self._asked(self.every, ask, ANY, Measure.BUS).searched
+        (pool, ask, floor, by), facts = question, self.facts
+        is_whole = (pool, floor, by) == (facts.every, ANY, Measure.BUS)
+        known = frozenset[int]() if is_whole else self._best(facts.every, ask, ANY, Measure.BUS).searched
         left = self._whole_steps if is_whole else self._more(pool)
         is_tree = by is Measure.TREE or floor.tree_gb_s > 0
         best, best_mask, is_cut, searched, doubted = None, 0, False, set[int](), set[int]()
         before = None if is_whole else _before(ask, floor, by)
         if before is not None:  # what was found for less may do
-            found = self._asked(pool, ask, *before)
+            found = self._best(pool, ask, *before)
             value = self._worth(found.mask, ask, is_tree=is_tree) if found.value else None
             if value is not None and reaches(value, floor):
                 best, best_mask = value, found.mask
@@ -184,9 +191,9 @@ class BestFirstSets(ExhaustiveSets):
             if left <= 0 and (best is not None or left <= -LAST_TIMES * self._more(pool)):
                 is_cut = True
                 break
-            if not self._is_candidate(mask, ask):
+            if not facts.is_candidate(mask, ask):
                 continue
-            like = self._alike(mask)
+            like = facts.alike(mask)
             if like in searched and by is Measure.BUS and ask.block == 1:  # its rings are those of another set
                 continue
             left -= 0 if like in known else ROOM_STEPS * ask.gpus**2
@@ -196,7 +203,7 @@ class BestFirstSets(ExhaustiveSets):
             value = self._worth(mask, ask, is_tree=is_tree)
             searched.add(like)
             left -= 0 if like in known else self._steps(mask, ask, is_tree=is_tree)
-            if self.bandwidth(mask).is_cut:
+            if facts.bandwidth(mask).is_cut:
                 doubted.add(like)
             if value is not None and reaches(value, floor) and (best is None or value[by] > best[by]):
                 best, best_mask = value, mask
@@ -204,11 +211,11 @@ class BestFirstSets(ExhaustiveSets):
         return BestSet(best, best_mask, frozenset(searched), is_cut)
 
     def _worth(self, mask: int, ask: SetCriteria, *, is_tree: bool) -> Value | None:
-        """The value of a set; where nobody asks for its trees, which cost as much as its rings, without them."""
+        """The value of a set; without its trees, which cost as much as its rings, where these do not count."""
         if is_tree:
-            return self.value(mask, ask)
-        value = self.value(mask, ask._replace(alone=False))
-        return value and value._replace(bus_gb_s=min(value.bus_gb_s, self.reached(mask)))
+            return self.facts.value(mask, ask)
+        value = self.facts.value(mask, ask._replace(alone=False))
+        return value and value._replace(bus_gb_s=min(value.bus_gb_s, self.facts.reached_gb_s(mask)))
 
     def _best_first(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> Iterator[tuple[float, int]]:
         """The sets that may reach a floor, and their bounds: the highest first, of equal ones the most links."""
@@ -217,12 +224,12 @@ class BestFirstSets(ExhaustiveSets):
         for bound, mask in zip(self._bounds(able, ask, by), able, strict=True):
             of_bound.setdefault(bound, []).append(mask)
         for bound in sorted(of_bound, reverse=True):  # few are asked for
-            for mask in sorted(of_bound[bound], key=self._kept, reverse=True):
+            for mask in sorted(of_bound[bound], key=self._nvlinks_gb_s, reverse=True):
                 yield bound, mask
 
     def _able(self, pool: int, ask: SetCriteria, floor: Value) -> Sequence[int]:
         """The sets that may reach a floor, by what links alone tell."""
-        masks: Sequence[int] = self.of_count(pool, ask.gpus)
+        masks: Sequence[int] = self.facts.of_count(pool, ask.gpus)
         for by in Measure:
             least = floor[by]
             if least > 0 and (by is not Measure.BLOCK or ask.block > 1):
@@ -237,8 +244,8 @@ class BestFirstSets(ExhaustiveSets):
             return [sent[mask] for mask in masks]
         if by is Measure.BLOCK:
             return self._slowest_blocks(masks, ask.block)
-        if self.machine.switched:
-            return [self._tree(mask) for mask in masks]
+        if self.facts.machine.switched:
+            return [self.facts.tree_gb_s(mask) for mask in masks]
         if not 1 < ask.gpus <= MANY_GPUS:
             return [0.0] * len(masks)
         link_gb_s, least, ends = self._link_gb_s, self._linked.least, self._linked.ends
@@ -258,25 +265,23 @@ class BestFirstSets(ExhaustiveSets):
         """Whether a set has room for rings of so much; mostly its NVLinks alone say so, thirty times cheaper."""
         if self._direct is not None and gb_s < inf and self._direct.has_room(positions_of(mask), gb_s):
             return True
-        return self._room(mask) >= gb_s
-
-    def _room(self, mask: int) -> float:
-        """An upper limit of the rings of a set."""
-        found = self._rooms.get(mask)
-        if found is None:
-            found = self._rooms[mask] = most_bandwidth(self.machine, self.tree, positions_of(mask))
-        return found
+        return self.facts.room_gb_s(mask) >= gb_s
 
     def _steps(self, mask: int, ask: SetCriteria, *, is_tree: bool) -> int:
         """What the value of a set takes, whether it is known or not."""
-        masks = [mask, *map(mask_of, self.blocks(mask, ask) if ask.block > 1 else ())]
-        rings = sum(self.bandwidth(each).steps for each in masks)
+        masks = [mask, *map(mask_of, self.facts.blocks(mask, ask) if ask.block > 1 else ())]
+        rings = sum(self.facts.bandwidth(each).steps for each in masks)
         return rings + (TREE_STEPS * 3**ask.gpus if is_tree and ask.gpus <= MANY_GPUS else 0)
 
-    def _kept(self, pool: int) -> float:
-        """NVLinks in a pool, in GB/s."""
+    def _nvlinks_gb_s(self, pool: int) -> float:
+        """NVLinks in a pool."""
         ends = self._linked.ends[pool]
-        return self._link_gb_s * ends if self.machine.switched else self._link_gb_s * ends / 2
+        return self._link_gb_s * ends if self.facts.machine.switched else self._link_gb_s * ends / 2
+
+
+def _without_nics(ask: SetCriteria) -> SetCriteria:
+    """A job on this set alone sends nothing over NICs."""
+    return ask._replace(transport=None, nics=EVERY_NIC)
 
 
 def _above(best: Value | None) -> float:

@@ -56,6 +56,13 @@ def reaches(value: Value | None, floor: Value) -> bool:
     )
 
 
+def unblocked(floor: Value, by: Measure) -> tuple[Value, Measure]:
+    """The floor and the measure of a question about sets without blocks: their slowest block is as fast as any."""
+    if floor.block_gb_s != ANY.block_gb_s:
+        floor = floor._replace(block_gb_s=ANY.block_gb_s)
+    return floor, Measure.BUS if by is Measure.BLOCK else by
+
+
 class SetChoice(NamedTuple):
     """The set to take. Every cost is better when lower."""
 

@@ -14,6 +14,7 @@ from closeknit.placement.allreduce.paths import Paths
 from closeknit.placement.allreduce.rings import Rings
 from closeknit.placement.gpusets.exhaustive import KEPT_SIZES, MANY_SEARCHES, ExhaustiveSets
 from closeknit.placement.gpusets.masks import twins, ways_of
+from closeknit.placement.gpusets.set_facts import SetFacts
 
 MANY_SETS = 1 << 16  # that are listed, of all sizes: any sixteen GPUs
 # Of real machines sixteen GPUs behind switches of which one has lost a link take the most, 2,798,445 steps.
@@ -33,7 +34,7 @@ class SearchCost:
         """`listed` is what `listing` says of it; `search` finds the rings of a set."""
         self.listed = listed
         """Steps for the lists of its sets."""
-        self.sets = ExhaustiveSets(machine, self._rings_of)
+        self.sets = ExhaustiveSets(SetFacts(machine, self._rings_of))
         """What has been found; to be used where `is_all`."""
         self.rings: list[tuple[bytes, int]] = []
         """Steps for the rings of each set, in the order of the search, by the digest of its paths."""
@@ -41,7 +42,7 @@ class SearchCost:
         """Whether it was searched to the end, no set of it was cut, and it did not take too much."""
         self._search = search
         self._seen = set[bytes]()
-        self._left = self.sets.all_rings()
+        self._left = self.sets.facts.all_rings()
         self._sums: list[int] = []
         self._is_over = listed > MACHINE_STEPS
 
@@ -60,7 +61,7 @@ class SearchCost:
             self.is_all = found is None
             self._is_over = found is None or found.is_cut or self.steps > limit
             if self._is_over and not self.is_all:
-                self.sets, self._left = ExhaustiveSets(self.sets.machine, self._search), iter(())
+                self.sets, self._left = ExhaustiveSets(SetFacts(self.sets.facts.machine, self._search)), iter(())
         number = min(len(self._sums), bisect_right(self._sums, within) + 1)
         is_within = not self._sums or self._sums[-1] <= within
         return number, self._is_over and number == len(self._sums) and (is_within or not self.is_all)

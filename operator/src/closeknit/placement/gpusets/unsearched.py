@@ -1,91 +1,96 @@
 """The sets of a machine that is too dear to search: one set of each size, and nothing said of its bandwidth."""
 
-from collections.abc import Callable
+from math import inf
 
 from closeknit.api.nodetopology import Transport
-from closeknit.machine.graph import Machine
 from closeknit.machine.islands import islands, joined
 from closeknit.placement.allreduce.bandwidth import ALONE, EVERY_NIC, NicAccess, Nics, SetBandwidth, active_nics, dealt
-from closeknit.placement.allreduce.paths import UNIT, Paths, PathType
-from closeknit.placement.allreduce.rings import NO_RING, Rings
-from closeknit.placement.gpusets.criteria import Measure, SetChoice, SetCriteria, Value, reaches
-from closeknit.placement.gpusets.exhaustive import ExhaustiveSets
+from closeknit.placement.allreduce.paths import UNIT, PathType
+from closeknit.placement.allreduce.rings import NO_RING
+from closeknit.placement.gpusets.criteria import ANY, Measure, SetChoice, SetCriteria, Value, reaches
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
 from closeknit.placement.gpusets.masks import mask_of, positions_of
-from closeknit.placement.values.bounded import Bounded
+from closeknit.placement.gpusets.set_facts import FactTable, SetFacts
 
 _UNKNOWN = SetBandwidth(NO_RING / UNIT, known=False, worst=PathType.SYS)
 
 
-class UnsearchedSets(ExhaustiveSets):
-    """Of each size the lowest GPUs are the set, those of the largest NVLink island first; where those would tear a
-    group, the first ones that tear none. Worth what NCCL assumes where it finds no ring, so that every machine that
-    could be searched comes before it."""
+class UnsearchedSets:
+    """The sets of a topology class that is not searched.
 
-    is_rough = True
+    The set of each size is the lowest GPUs, those of the largest NVLink island first. Where these would tear a group,
+    it is the first ones that tear none. It is worth what NCCL assumes where it finds no ring, so that every machine
+    that could be searched comes before it.
+    """
 
-    def __init__(self, machine: Machine, search: Callable[[Paths], Rings]) -> None:
-        """`search` is not asked."""
-        super().__init__(machine, search)
-        self._grown: Bounded[int, tuple[int, ...]] = Bounded()
-        self._taken: Bounded[tuple[int, SetCriteria], int | None] = Bounded()
+    def __init__(self, facts: SetFacts) -> None:
+        self.facts = facts
+        self._orders = FactTable(self._order)
+        self._taken = FactTable(self._one)
+        self._nics = FactTable(self._nics_of)
 
     def learn(self) -> bool:
-        """There is nothing to learn."""
+        """Nothing: there is no search."""
+        return False
+
+    def is_predicted(self, *, alone: bool) -> bool:  # noqa: ARG002 - of all sets alike
+        """Never."""
         return False
 
     def bandwidth(self, mask: int) -> SetBandwidth:
         """Unknown."""
         return ALONE if mask.bit_count() < 2 else _UNKNOWN
 
+    def reached_gb_s(self, mask: int) -> float:
+        """As NCCL assumes it."""
+        return self.bandwidth(mask).order_gb_s
+
     def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
         """Every active NIC that it can be given: which are near is not looked for."""
-        key = (mask if access.is_dealt else self.every, transport, access)
-        found = self._nics.get(key)
-        if found is None:
-            rows = frozenset(active_nics(self.machine, transport, access.taken))
-            if access.is_dealt:
-                rows = dealt(self.machine, transport, [rows], mask.bit_count())
-            found = self._nics[key] = Nics(tuple(sorted(rows)), None)
-        return found
+        return self._nics[mask.bit_count() if access.is_dealt else 0, transport, access]
 
-    def of_count(self, pool: int, count: int) -> tuple[int, ...]:
-        """The one set of `count` GPUs out of the pool, or none."""
-        order = self._order(pool)
-        return (mask_of(order[:count]),) if count <= len(order) else ()
+    def _nics_of(self, key: tuple[int, Transport, NicAccess]) -> Nics:
+        gpus, transport, access = key
+        rows = frozenset(active_nics(self.facts.machine, transport, access.taken))
+        if access.is_dealt:
+            rows = dealt(self.facts.machine, transport, [rows], gpus)
+        return Nics(tuple(sorted(rows)), None)
+
+    def best(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> float | None:
+        """What the one set for the ask is worth, if it reaches the floor."""
+        mask = self._taken[pool, ask]
+        value = None if mask is None else self._value(mask, ask)
+        return value[by] if value and reaches(value, floor) else None
 
     def choose(
-        self, pool: int, free: int, ask: SetCriteria, floor: Value, experts: Experts = NO_EXPERTS
+        self, pool: int, _free: int, ask: SetCriteria, floor: Value, experts: Experts = NO_EXPERTS
     ) -> SetChoice | None:
-        """The one set for the ask, if it reaches the floor."""
-        mask = self._one(pool, ask)
-        if mask is None or not reaches(self.value(mask, ask), floor):
+        """The one set for the ask, if it reaches the floor. As if it cost nothing: no other is compared with it."""
+        mask = self._taken[pool, ask]
+        if mask is None or not reaches(self._value(mask, ask), floor):
             return None
-        return self._with(experts, self.judge(mask, free))
-
-    def judge(self, mask: int, free: int) -> SetChoice:  # noqa: ARG002 - whatever else is free
-        """As if it cost nothing: there is no other to compare with."""
-        return SetChoice(mask, 0.0, 0, 1)
+        return self.facts.with_torn(SetChoice(mask, 0.0, 0, 1), experts)
 
     def is_indifferent(self, pool: int, ask: SetCriteria) -> bool:
         """Only where there is nothing to choose, or of GPUs one by one: nothing is known of how any two are joined."""
-        if ask.gpus == pool.bit_count():
-            return self.value(pool, ask) is not None
-        return ask.gpus == 1
+        return self.facts.is_candidate(pool, ask) if ask.gpus == pool.bit_count() else ask.gpus == 1
 
-    def _searched(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> Value | None:  # noqa: ARG002 - of one set
-        mask = self._one(pool, ask)
-        value = None if mask is None else self.value(mask, ask)
-        return value if reaches(value, floor) else None
+    def is_foreseen(self, free: int, guessed: tuple[int, ...], unnamed: int, ask: SetCriteria) -> bool:  # noqa: ARG002 - of all alike
+        """Never."""
+        return False
 
-    def _one(self, pool: int, ask: SetCriteria) -> int | None:
+    def _value(self, mask: int, ask: SetCriteria) -> Value:
+        """What a set is worth whose blocks are joined as the job asks for."""
+        gb_s = self.reached_gb_s(mask)
+        return Value(gb_s if ask.block > 1 else inf, gb_s, self.facts.tree_gb_s(mask) if ask.alone else ANY.tree_gb_s)
+
+    def _one(self, question: tuple[int, SetCriteria]) -> int | None:
         """The set for the ask; None where the pool has too few GPUs, or too few that keep to islands."""
-        key = (pool, ask)
-        if key not in self._taken:
-            lowest = next(iter(self.of_count(pool, ask.gpus)), None)
-            is_wrong = lowest is not None and not self._is_candidate(lowest, ask)
-            self._taken[key] = self._joined(pool, ask) if is_wrong else lowest
-        return self._taken[key]
+        pool, ask = question
+        if ask.gpus > pool.bit_count():
+            return None
+        lowest = mask_of(self._orders[pool][: ask.gpus])
+        return lowest if self.facts.is_candidate(lowest, ask) else self._joined(pool, ask)
 
     def _joined(self, pool: int, ask: SetCriteria) -> int | None:
         """A set whose every block is joined, where there is one.
@@ -95,9 +100,9 @@ class UnsearchedSets(ExhaustiveSets):
         """
         block = ask.block if ask.block > 1 else ask.gpus
         taken, window = 0, list[int]()
-        for position in self.in_bus_order(pool):
+        for position in self.facts.in_bus_order(pool):
             window.append(position)
-            part = next(part for part in islands(self.machine, window) if position in part)
+            part = next(part for part in islands(self.facts.machine, window) if position in part)
             if len(part) >= block:
                 taken |= mask_of(self._grow(position, part, block))
                 window.clear()
@@ -109,12 +114,9 @@ class UnsearchedSets(ExhaustiveSets):
         """So many GPUs of an island, each joined to one before it."""
         grown = [first]
         for reached in grown:  # grows while it is walked
-            grown += [other for other in part if other not in grown and joined(self.machine, reached, other)]
+            grown += [other for other in part if other not in grown and joined(self.facts.machine, reached, other)]
         return grown[:count]
 
     def _order(self, pool: int) -> tuple[int, ...]:
-        found = self._grown.get(pool)
-        if found is None:
-            parts = sorted(islands(self.machine, positions_of(pool)), key=len, reverse=True)
-            found = self._grown[pool] = tuple(position for part in parts for position in part)
-        return found
+        parts = sorted(islands(self.facts.machine, positions_of(pool)), key=len, reverse=True)
+        return tuple(position for part in parts for position in part)

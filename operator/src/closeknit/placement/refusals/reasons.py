@@ -143,7 +143,7 @@ def insufficient(case: RefusalCase) -> str:
             f"could give the wrong ones ({remedy(case.cluster, ground, untold)}){tail}"
         )
     if request.group > 1 and request.nvlink is not NvlinkPolicy.IGNORED:
-        widest = max(len(ground.offers[number].terms.sets.machine.gpus) for _, number, _ in able)
+        widest = max(len(ground.offers[number].terms.sets.facts.machine.gpus) for _, number, _ in able)
         if request.group > widest and (alike := _of_one_generation(case)) < request.gpus:
             return (
                 f"{found}, but at most {alike} on machines of one NVLink generation, and no group mixes them "
@@ -174,7 +174,7 @@ def _of_one_generation(case: RefusalCase) -> int:
     found: Counter[int] = Counter()
     for number, nodes in case.ground.counts.items():
         offer = case.ground.offers[number]
-        found[nvlink_generation(offer.terms.sets.machine)] += bindable(offer, case.request.binding) * nodes
+        found[nvlink_generation(offer.terms.sets.facts.machine)] += bindable(offer, case.request.binding) * nodes
     return max(found.values(), default=0)
 
 

@@ -1,0 +1,268 @@
+"""Facts of the sets of GPUs in one machine: what is true of a set in every search, for every job.
+
+A set is a bit mask over positions.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import cached_property
+from math import inf
+from typing import TypeVar
+
+from closeknit.api.nodetopology import Transport
+from closeknit.machine.graph import Machine
+from closeknit.machine.islands import islands
+from closeknit.placement.allreduce import constants
+from closeknit.placement.allreduce.bandwidth import (
+    ASSUMED_SM,
+    EVERY_NIC,
+    NicAccess,
+    Nics,
+    SetBandwidth,
+    dealt,
+    most_bandwidth,
+    nearest_nics,
+    nic_bandwidth,
+    nic_distance,
+    rdma_transports,
+    set_bandwidth,
+)
+from closeknit.placement.allreduce.calibration import reached
+from closeknit.placement.allreduce.paths import Paths, PcieTree, compute_capability, pcie_tree
+from closeknit.placement.allreduce.rings import Rings
+from closeknit.placement.allreduce.tree_bound import TreeBound
+from closeknit.placement.gpusets.criteria import ANY, SetChoice, SetCriteria, Value
+from closeknit.placement.gpusets.experts import Experts
+from closeknit.placement.gpusets.masks import mask_of, positions_of, sets_of_count, twins
+from closeknit.placement.gpusets.plugin_pick import Picks, scores
+from closeknit.placement.values.bounded import Bounded
+
+MANY_LISTED = 1 << 20  # sets in lists, 40 MB
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class FactTable(Bounded[K, V]):
+    """Facts by key. Each is worked out when it is first looked up, and remembered, which changes no answer."""
+
+    __slots__ = ("_fact_of",)
+
+    def __init__(self, fact_of: Callable[[K], V]) -> None:
+        """`fact_of` works out the fact of a key."""
+        super().__init__()
+        self._fact_of = fact_of
+
+    def __missing__(self, key: K) -> V:
+        found = self[key] = self._fact_of(key)
+        return found
+
+
+class SetFacts:
+    """The facts of the sets of one machine."""
+
+    def __init__(self, machine: Machine, search: Callable[[Paths], Rings]) -> None:
+        """`search` finds the rings of a set."""
+        self.machine = machine
+        self.every = (1 << len(machine.gpus)) - 1
+        """The set of all GPUs."""
+        self.transports = rdma_transports(machine)
+        """RDMA transports of its NICs."""
+        self._search = search
+        self._trees = TreeBound(machine.links)
+        self._bits = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)}
+        self._listed = 0
+        self._of_count: Bounded[tuple[int, int], tuple[int, ...]] = Bounded()
+        self._orders = FactTable[int, tuple[int, ...]](lambda mask: machine.in_bus_order(positions_of(mask)))
+        self._indexes = FactTable(self._indexes_of)
+        self._likes = FactTable(self._first_alike)
+        self._bandwidths = FactTable(self._bandwidth_of)
+        self._rooms = FactTable(self._room_of)
+        self._near = FactTable(self._near_of)
+        self._nics = FactTable(self._nics_of)
+        self._values = FactTable(self._value_of)
+        self._fits = FactTable(self._fit_of)
+        self._torn = FactTable(self._torn_of)
+
+    @cached_property
+    def picks(self) -> Picks | None:
+        """What a device plugin would give out of the machine; None where PCIe levels are unknown."""
+        return None if (pairs := scores(self.machine)) is None else Picks(pairs)
+
+    @cached_property
+    def _tree(self) -> PcieTree:
+        return pcie_tree(self.machine)
+
+    @cached_property
+    def _twins(self) -> tuple[tuple[int, ...], ...]:
+        return twins(self.machine)
+
+    @cached_property
+    def _far(self) -> list[int]:
+        """How far the nearest NIC of each GPU is."""
+        return [nic_distance(self.machine, (position,)) for position in range(len(self.machine.gpus))]
+
+    # Which sets there are.
+
+    def mask_of_indexes(self, indexes: Iterable[int]) -> int:
+        """The set of GPUs given by NVML index, less those that the machine does not have."""
+        bits = self._bits
+        return sum(bits.get(index, 0) for index in indexes)
+
+    def in_bus_order(self, mask: int) -> tuple[int, ...]:
+        """The positions of a set as local ranks 0, 1, 2, …"""
+        return self._orders[mask]
+
+    def indexes(self, mask: int) -> tuple[int, ...]:
+        """The NVML indexes of a set, as local ranks."""
+        return self._indexes[mask]
+
+    def _indexes_of(self, mask: int) -> tuple[int, ...]:
+        return tuple(self.machine.gpus[position].index for position in self._orders[mask])
+
+    def of_count(self, pool: int, count: int) -> tuple[int, ...]:
+        """The sets of `count` GPUs out of the pool, by positions; of sets that differ in twins only the lowest."""
+        key = (pool, count)
+        found = self._of_count.get(key)
+        if found is None:
+            found = sets_of_count(self.machine, self._twins, pool, count)
+            if self._listed + len(found) > MANY_LISTED:
+                self._of_count.clear()
+                self._listed = 0
+            self._of_count[key] = found
+            self._listed += len(found)
+        return found
+
+    def alike(self, mask: int) -> int:
+        """One mask for all sets of equal rings: behind switches only the number of links of each GPU counts."""
+        return self._likes[mask] if self.machine.switched else mask
+
+    def _first_alike(self, mask: int) -> int:
+        machine = self.machine
+        links = [machine.switch_links[position] for position in positions_of(mask)]
+        if not links or not all(links):
+            return mask
+        like = 0
+        for count in sorted(set(links)):
+            peers = [position for position, other in enumerate(machine.switch_links) if other == count]
+            like |= mask_of(tuple(peers[: links.count(count)]))
+        return like
+
+    # How fast a set is.
+
+    def bandwidth(self, mask: int) -> SetBandwidth:
+        """Ring bandwidth inside a set."""
+        return self._bandwidths[self.alike(mask)]
+
+    def _bandwidth_of(self, mask: int) -> SetBandwidth:
+        return set_bandwidth(self.machine, self._tree, positions_of(mask), self._search)
+
+    def all_rings(self) -> Iterator[SetBandwidth]:
+        """Ring bandwidth of every set, the largest first; of sets that are alike that of one."""
+        seen = set[int]()
+        for size in range(len(self.machine.gpus), 1, -1):
+            for mask in self.of_count(self.every, size):
+                like = self.alike(mask)
+                if like not in seen:
+                    seen.add(like)
+                    yield self._bandwidths[like]
+
+    def room_gb_s(self, mask: int) -> float:
+        """An upper limit of the ring bandwidth of a set, without a search."""
+        return self._rooms[mask]
+
+    def _room_of(self, mask: int) -> float:
+        return most_bandwidth(self.machine, self._tree, positions_of(mask))
+
+    def most_gb_s(self, mask: int) -> float:
+        """The ring bandwidth of a set where it is known already; else an upper limit."""
+        like = self.alike(mask)
+        known = self._bandwidths.get(like)
+        return self._rooms[like] if known is None else known.order_gb_s
+
+    def reached_gb_s(self, mask: int) -> float:
+        """Bus bandwidth that a job on this set alone gets: what all-reduces reach of its rings."""
+        ring = self.bandwidth(mask)
+        if not ring.known:
+            return ring.order_gb_s
+        positions = positions_of(mask)
+        return reached(ring.order_gb_s, ring.worst, compute_capability(self.machine, positions), len(positions))
+
+    def tree_gb_s(self, mask: int) -> float:
+        """What no way of using the NVLinks of a set can exceed."""
+        machine, positions = self.machine, positions_of(mask)
+        link_gb_s = constants.nvlink_gb_s(compute_capability(machine, positions) or ASSUMED_SM)
+        if machine.switched:
+            return link_gb_s * min(machine.switch_links[position] for position in positions)
+        return link_gb_s * self._trees.most(mask)
+
+    def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
+        """The NICs nearest to a set, among those that it can be given."""
+        return self._nics[mask, transport, access]
+
+    def _nics_of(self, key: tuple[int, Transport, NicAccess]) -> Nics:
+        mask, transport, access = key
+        positions, near_each = positions_of(mask), self._near[transport, access.taken]
+        near = [near_each[position] for position in positions]
+        rows = frozenset[int]().union(*near)
+        if access.is_dealt:
+            rows = dealt(self.machine, transport, near, len(positions))
+        return Nics(tuple(sorted(rows)), nic_bandwidth(self.machine, rows, positions))
+
+    def _near_of(self, key: tuple[Transport, int]) -> list[frozenset[int]]:
+        """The nearest NICs of each GPU."""
+        transport, taken = key
+        return [nearest_nics(self.machine, transport, (at,), taken) for at in range(len(self.machine.gpus))]
+
+    # What a set is worth to a job, and what it costs.
+
+    def value(self, mask: int, ask: SetCriteria) -> Value | None:
+        """What a set is worth to a job; None where it is no candidate."""
+        return self._values[mask, ask]
+
+    def _value_of(self, key: tuple[int, SetCriteria]) -> Value | None:
+        mask, ask = key
+        if not self.is_candidate(mask, ask):
+            return None
+        blocks = self.blocks(mask, ask) if ask.block > 1 else []
+        bus = self.reached_gb_s(mask) if ask.alone else self.bandwidth(mask).order_gb_s
+        if ask.transport:
+            nics = self.nics(mask, ask.transport, ask.nics).gb_s
+            bus = bus if nics is None else min(bus, nics)
+        block = min((self.bandwidth(mask_of(block)).order_gb_s for block in blocks), default=inf)
+        return Value(block, bus, self.tree_gb_s(mask) if ask.alone else ANY.tree_gb_s)
+
+    def is_candidate(self, mask: int, ask: SetCriteria) -> bool:
+        """Whether every block of a set lies in one NVLink island, where the job asks for that."""
+        if not ask.joined:
+            return True
+        blocks = self.blocks(mask, ask) if ask.block > 1 else [positions_of(mask)]
+        return all(len(islands(self.machine, block)) == 1 for block in blocks)
+
+    def blocks(self, mask: int, ask: SetCriteria) -> list[tuple[int, ...]]:
+        """The tensor x context groups that local ranks in bus order make of a set."""
+        ranks = self.machine.in_bus_order(positions_of(mask))
+        return [ranks[first : first + ask.block] for first in range(0, len(ranks), ask.block)]
+
+    def loss_gb_s(self, mask: int, free: int, best_of: Callable[[int], float]) -> float:
+        """By how much later jobs get slower once a set is taken: among the free GPUs, and among all of the machine.
+
+        `best_of` says how fast they are in a pool.
+        """
+        return best_of(free) - best_of(free & ~mask) + (best_of(self.every) - best_of(self.every & ~mask))
+
+    def fit(self, mask: int) -> tuple[int, int]:
+        """How far the NICs of a set are, and over how many NUMA nodes it is spread."""
+        return self._fits[mask]
+
+    def _fit_of(self, mask: int) -> tuple[int, int]:
+        positions = positions_of(mask)
+        cpus = {self._tree.cpu[position] for position in positions}
+        return sum([self._far[position] for position in positions]), len(cpus)
+
+    def with_torn(self, choice: SetChoice, experts: Experts) -> SetChoice:
+        """The choice, with how many expert groups it tears."""
+        return choice if experts.ranks == 1 else choice._replace(torn=self._torn[choice.mask, experts])
+
+    def _torn_of(self, key: tuple[int, Experts]) -> int:
+        mask, experts = key
+        return experts.torn(self.machine, self._orders[mask])
