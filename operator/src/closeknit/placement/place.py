@@ -107,7 +107,7 @@ def _share(
     machine = view.machine
     if machine is None:
         raise AssertionError(f"{part.node} has GPUs and no machine")
-    positions = terms.sets.facts.in_bus_order(part.mask)
+    positions = terms.sets.facts.in_bus_order[part.mask]
     nics: tuple[str, ...] = ()
     if transport:
         # The device plugin may hand out other GPUs than predicted, so that any NIC near a free one can be the nearest.
@@ -120,7 +120,7 @@ def _share(
         nics = named[key]
     return Share(
         node=part.node,
-        gpus=terms.sets.facts.indexes(part.mask),
+        gpus=terms.sets.facts.indexes[part.mask],
         uuids=tuple([machine.gpus[position].uuid or "" for position in positions]),
         first_rank=first_rank,
         binding=part.binding,

@@ -51,7 +51,7 @@ def test_of_sets_with_equal_rings_the_one_with_more_room_is_taken() -> None:
     """Any three of a quad have rings of 40 GB/s; 0 2 3 and 1 2 3 have five links in all, 0 1 2 and 0 1 3 four."""
     whole = graph("dgx-1v")
     facts = SetFacts(whole, rings)
-    assert {facts.bandwidth(mask).order_gb_s for mask in (0b0111, 0b1011, 0b1101, 0b1110)} == {40}
+    assert {facts.bandwidth[mask].order_gb_s for mask in (0b0111, 0b1011, 0b1101, 0b1110)} == {40}
     held = node("gpu-0", whole, gpus="0 1 2 3 a a a a")
     answer = place(cluster_of(held), wanted(gpus=3), Tables())
     assert isinstance(answer, Placement)

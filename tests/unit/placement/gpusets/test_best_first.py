@@ -61,7 +61,7 @@ def test_every_question_has_the_answer_of_an_exhaustive_search(name: str) -> Non
             choice = asked.choose(pool, pool, ask, floor)
             assert (choice is None) == (every.choose(pool, pool, ask, floor) is None)
             if choice is not None:
-                assert reaches(every.facts.value(choice.mask, ask), floor)
+                assert reaches(every.facts.value[choice.mask, ask], floor)
                 assert choice.mask & ~pool == 0
                 assert not choice.is_cut
 
@@ -73,9 +73,9 @@ def test_no_set_has_more_than_its_bound(name: str) -> None:
         for positions in combinations(range(len(asked.facts.machine.gpus)), gpus):
             mask = sum(1 << position for position in positions)
             ask = SetCriteria(gpus, block=2 if gpus % 2 == 0 else 1, alone=True)
-            value = asked.facts.value(mask, ask)
+            value = asked.facts.value[mask, ask]
             assert value is not None
-            assert asked.facts.room_gb_s(mask) >= value.bus_gb_s
+            assert asked.facts.room_gb_s[mask] >= value.bus_gb_s
             for by in Measure:
                 assert asked._bounds([mask], ask, by)[0] >= value[by] or (by is Measure.BLOCK and ask.block == 1)
 

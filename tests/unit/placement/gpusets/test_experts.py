@@ -75,7 +75,7 @@ def test_of_the_fastest_sets_the_one_that_tears_the_fewest_is_taken(
         if isinstance(decision, Placement):
             ground = TABLES.ground(there, request)
             sets = ground.offers[min(ground.counts)].terms.sets
-            worth = {mask: sets.facts.value(mask, ask) or ANY for mask in every if mask & free == mask}
+            worth = {mask: sets.facts.value[mask, ask] or ANY for mask in every if mask & free == mask}
             best = max(worth.values())
             taken = mask_of(machine.positions(decision.shares[0].gpus))
             assert worth[taken] == best

@@ -77,7 +77,7 @@ def test_all_that_was_recorded_is_held_against_it() -> None:
 
 
 def test_the_bar_could_not_be_met_by_the_plan_alone() -> None:
-    planned = sets_of("hgx-h200-8gpu-vm").bandwidth(0b11).order_gb_s
+    planned = sets_of("hgx-h200-8gpu-vm").facts.bandwidth[0b11].order_gb_s
     assert planned == 360 > 326.4 * (1 + BAR)
 
 
@@ -90,7 +90,7 @@ def test_what_was_not_measured_is_not_calibrated(planned: float, worst: PathType
 
 
 def test_one_gpu_has_nothing_to_reach() -> None:
-    assert sets_of("hgx-h200-2gpu-vm").reached_gb_s(1) == float("inf")
+    assert sets_of("hgx-h200-2gpu-vm").facts.reached_gb_s(1) == float("inf")
 
 
 @pytest.mark.parametrize("spec", [hgx_h200(), hgx_a100(), dgx1v()])
@@ -101,7 +101,7 @@ def test_calibration_changes_no_choice(spec: object) -> None:
     for size in range(2, 9):
         ask = SetCriteria(size, alone=True)
         every = [mask_of(chosen) for chosen in combinations(range(8), size)]
-        by_plan = sorted(every, key=lambda mask: sets.bandwidth(mask).order_gb_s)
-        values = [sets.reached_gb_s(mask) for mask in by_plan]
+        by_plan = sorted(every, key=lambda mask: sets.facts.bandwidth[mask].order_gb_s)
+        values = [sets.facts.reached_gb_s(mask) for mask in by_plan]
         assert values == sorted(values)
         assert sets.best(sets.facts.every, ask, ANY, Measure.BUS) == values[-1]

@@ -41,7 +41,8 @@ class Layout:
         if not self.is_fewest or any(part.is_cut for part in self.parts):
             return True
         alone, different = len(self.parts) == 1, {(part.offer.terms.sets, part.mask) for part in self.parts}
-        return any(not sets.is_predicted(alone=alone) or sets.bandwidth(mask).is_cut for sets, mask in different)
+        rings = (sets.bandwidth(mask, alone=alone) for sets, mask in different)
+        return any(each is None or each.is_cut for each in rings)
 
 
 class Merit(NamedTuple):

@@ -73,8 +73,8 @@ def predict_over_nvlink(parts: Sequence[tuple[str, GpuSets, int, NicAccess]]) ->
     over them is as fast as its slowest GPU's links."""
     limits: list[tuple[float, str]] = []
     for node, sets, mask, _ in parts:
-        rings = sets.bandwidth(mask)
-        if not sets.is_predicted(alone=False):
+        rings = sets.bandwidth(mask, alone=False)
+        if rings is None:
             return Prediction(None, f"nothing is predicted for {node}: {UNSEARCHED}")
         if rings.worst is None:
             return Prediction(None, f"{node} has one GPU, without a ring that tells how fast its NVLinks are")
@@ -105,14 +105,14 @@ def predict(
     for node, sets, mask, access in parts:
         different.setdefault((sets, mask, access), node)
     for (sets, mask, _), node in different.items():
-        rings = sets.bandwidth(mask)
-        if not sets.is_predicted(alone=len(parts) == 1):
+        rings = sets.bandwidth(mask, alone=len(parts) == 1)
+        if rings is None:
             return Prediction(None, f"nothing is predicted for {node}: {UNSEARCHED}")
         if not rings.known:
             return Prediction(None, f"the compute capability of GPUs of {node} is unknown")
         if rings.worst is not None:
             kind = "NVLink" if rings.worst <= PathType.NVB else f"PCIe ({rings.worst.name})"
-            inside = sets.reached_gb_s(mask) if len(parts) == 1 else rings.order_gb_s
+            inside = sets.facts.reached_gb_s(mask) if len(parts) == 1 else rings.order_gb_s
             limits.append((inside, f"{kind} ring inside {node}"))
     if len(parts) > 1:
         nics = [

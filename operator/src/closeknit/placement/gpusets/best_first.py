@@ -87,19 +87,11 @@ class BestFirstSets:
             self.choose(self.facts.every, self.facts.every, ask, Value(*floor))
         return bool(self._learns)
 
-    def is_predicted(self, *, alone: bool) -> bool:
-        """Where a set is all of a job."""
-        return alone
+    def bandwidth(self, mask: int, *, alone: bool) -> SetBandwidth | None:
+        """Predicted where a set is all of a job."""
+        return self.facts.bandwidth[mask] if alone else None
 
-    def bandwidth(self, mask: int) -> SetBandwidth:
-        """Ring bandwidth inside a set."""
-        return self.facts.bandwidth(mask)
-
-    def reached_gb_s(self, mask: int) -> float:
-        """Bus bandwidth that a job on this set alone gets."""
-        return self.facts.reached_gb_s(mask)
-
-    def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
+    def nics(self, mask: int, transport: Transport, access: NicAccess) -> Nics:
         """Those of a share of a gang: a job on this set alone uses none."""
         return self._of_shares.nics(mask, transport, access)
 
@@ -145,7 +137,7 @@ class BestFirstSets:
             mask, like = choice.mask, facts.alike(choice.mask)
             if facts.is_candidate(mask, ask) and self._has_room(like, floor.bus_gb_s):
                 left -= 0 if like in known else self._steps(mask, ask, is_tree=True)
-                if reaches(facts.value(mask, ask), floor):
+                if reaches(facts.value[mask, ask], floor):
                     return choice._replace(is_cut=is_cut)
             left -= 0 if like in known else ROOM_STEPS * ask.gpus**2
         return self._choice(sure.mask, self._loss_gb_s(sure.mask, free))._replace(is_cut=True)
@@ -159,7 +151,7 @@ class BestFirstSets:
             yield from sorted([self._choice(mask, loss_gb_s) for mask in of_loss[loss_gb_s]], key=rank)
 
     def _choice(self, mask: int, loss_gb_s: float) -> SetChoice:
-        return SetChoice(mask, loss_gb_s, *self.facts.fit(mask))
+        return SetChoice(mask, loss_gb_s, *self.facts.fit[mask])
 
     def _loss_gb_s(self, mask: int, free: int) -> float:
         return self.facts.loss_gb_s(mask, free, self._nvlinks_gb_s)
@@ -203,7 +195,7 @@ class BestFirstSets:
             value = self._worth(mask, ask, is_tree=is_tree)
             searched.add(like)
             left -= 0 if like in known else self._steps(mask, ask, is_tree=is_tree)
-            if facts.bandwidth(mask).is_cut:
+            if facts.bandwidth[mask].is_cut:
                 doubted.add(like)
             if value is not None and reaches(value, floor) and (best is None or value[by] > best[by]):
                 best, best_mask = value, mask
@@ -213,8 +205,8 @@ class BestFirstSets:
     def _worth(self, mask: int, ask: SetCriteria, *, is_tree: bool) -> Value | None:
         """The value of a set; without its trees, which cost as much as its rings, where these do not count."""
         if is_tree:
-            return self.facts.value(mask, ask)
-        value = self.facts.value(mask, ask._replace(alone=False))
+            return self.facts.value[mask, ask]
+        value = self.facts.value[mask, ask._replace(alone=False)]
         return value and value._replace(bus_gb_s=min(value.bus_gb_s, self.facts.reached_gb_s(mask)))
 
     def _best_first(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> Iterator[tuple[float, int]]:
@@ -265,12 +257,12 @@ class BestFirstSets:
         """Whether a set has room for rings of so much; mostly its NVLinks alone say so, thirty times cheaper."""
         if self._direct is not None and gb_s < inf and self._direct.has_room(positions_of(mask), gb_s):
             return True
-        return self.facts.room_gb_s(mask) >= gb_s
+        return self.facts.room_gb_s[mask] >= gb_s
 
     def _steps(self, mask: int, ask: SetCriteria, *, is_tree: bool) -> int:
         """What the value of a set takes, whether it is known or not."""
-        masks = [mask, *map(mask_of, self.facts.blocks(mask, ask) if ask.block > 1 else ())]
-        rings = sum(self.facts.bandwidth(each).steps for each in masks)
+        masks = [mask, *map(mask_of, self.facts.blocks(mask, ask))]
+        rings = sum(self.facts.bandwidth[each].steps for each in masks)
         return rings + (TREE_STEPS * 3**ask.gpus if is_tree and ask.gpus <= MANY_GPUS else 0)
 
     def _nvlinks_gb_s(self, pool: int) -> float:

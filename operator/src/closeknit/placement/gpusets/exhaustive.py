@@ -10,7 +10,7 @@ from math import comb, inf
 from operator import attrgetter
 
 from closeknit.api.nodetopology import Transport
-from closeknit.placement.allreduce.bandwidth import EVERY_NIC, NicAccess, Nics, SetBandwidth
+from closeknit.placement.allreduce.bandwidth import NicAccess, Nics, SetBandwidth
 from closeknit.placement.gpusets.criteria import ANY, Measure, SetChoice, SetCriteria, Value, rank, reaches, unblocked
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
 from closeknit.placement.gpusets.masks import mask_of, positions_of
@@ -35,21 +35,13 @@ class ExhaustiveSets:
         self._best_rings = FactTable(self._best_ring_of)
         self._foreseen = FactTable(self._is_foreseen)
 
-    def is_predicted(self, *, alone: bool) -> bool:  # noqa: ARG002 - of all sets alike
-        """Always."""
-        return True
-
-    def bandwidth(self, mask: int) -> SetBandwidth:
+    def bandwidth(self, mask: int, *, alone: bool) -> SetBandwidth:  # noqa: ARG002 - of all sets alike
         """Ring bandwidth inside a set."""
-        return self.facts.bandwidth(mask)
+        return self.facts.bandwidth[mask]
 
-    def reached_gb_s(self, mask: int) -> float:
-        """Bus bandwidth that a job on this set alone gets."""
-        return self.facts.reached_gb_s(mask)
-
-    def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
-        """The nearest ones."""
-        return self.facts.nics(mask, transport, access)
+    def nics(self, mask: int, transport: Transport, access: NicAccess) -> Nics:
+        """The NICs nearest to a set."""
+        return self.facts.nics[mask, transport, access]
 
     def learn(self) -> bool:
         """Works out all that jobs ask of an empty machine, and of every pool of a small one."""
@@ -60,7 +52,7 @@ class ExhaustiveSets:
                 self.choose(facts.every, facts.every, ask, ANY)
         for pool in range(1, facts.every + 1) if self._is_small else ():  # every part of a pool comes before it
             facts.most_gb_s(pool)
-            facts.indexes(pool)
+            facts.indexes[pool]
             for gpus in range(1, pool.bit_count() + 1):
                 self._ranked[pool, gpus]
             for transport in (None, *facts.transports):
@@ -71,7 +63,7 @@ class ExhaustiveSets:
         """The best of a pool whose parts are known: that of all of it, or of a part that is one smaller."""
         count, alone = pool.bit_count(), transport is None
         ask = SetCriteria(count, transport=transport, alone=alone)
-        self._best[pool, ask, ANY, Measure.BUS] = self.facts.value(pool, ask)
+        self._best[pool, ask, ANY, Measure.BUS] = self.facts.value[pool, ask]
         parts = [pool & ~(1 << position) for position in positions_of(pool)]
         for gpus in range(1, count):
             ask = SetCriteria(gpus, transport=transport, alone=alone)
@@ -92,7 +84,7 @@ class ExhaustiveSets:
                 break
             if facts.most_gb_s(mask) < floor.bus_gb_s:
                 continue
-            value = facts.value(mask, ask)
+            value = facts.value[mask, ask]
             if reaches(value, floor) and value and (best is None or value[by] > best[by]):
                 best = value
         return best
@@ -100,23 +92,23 @@ class ExhaustiveSets:
     def is_indifferent(self, pool: int, ask: SetCriteria) -> bool:
         """Whether every set out of `pool` is a candidate and all are worth the same."""
         ask = ask._replace(alone=False)  # what trees could use beyond the rings is not worth waiting for
-        values = {self.facts.value(mask, ask) for mask in self.facts.of_count(pool, ask.gpus)}
+        values = {self.facts.value[mask, ask] for mask in self.facts.of_count(pool, ask.gpus)}
         return len(values) == 1 and None not in values
 
     def is_foreseen(self, free: int, guessed: tuple[int, ...], unnamed: int, ask: SetCriteria) -> bool:
         """Whether all sets that NVIDIA's device plugin may give are candidates and worth the same."""
-        if self.facts.picks is None or len(self.facts.machine.gpus) > MOST_GPUS:
-            return False
         return self._foreseen[free, guessed, unnamed, ask]
 
     def _is_foreseen(self, question: tuple[int, tuple[int, ...], int, SetCriteria]) -> bool:
         free, guessed, unnamed, ask = question
         values, picks = set[Value | None](), self.facts.picks
+        if picks is None or len(self.facts.machine.gpus) > MOST_GPUS:
+            return False
         for pool in self._pools(free, guessed, unnamed):
-            picked = picks.pick(pool, ask.gpus) if picks else None
+            picked = picks.pick(pool, ask.gpus)
             if picked is None:
                 return False
-            values.update(self.facts.value(mask, ask) for mask in picked.all)
+            values.update(self.facts.value[mask, ask] for mask in picked.all)
             if len(values) > 1 or None in values:
                 return False
         return bool(values)
@@ -137,7 +129,7 @@ class ExhaustiveSets:
         A Pod that was foreseen to have this set has one of them: all that the plugin could give it was worth the same.
         """
         ask, value = SetCriteria(mask.bit_count()), self.facts.value
-        return [other for other in _parts(pool, ask.gpus) if value(other, ask) == value(mask, ask)]
+        return [other for other in _parts(pool, ask.gpus) if value[other, ask] == value[mask, ask]]
 
     def choose(
         self, pool: int, free: int, ask: SetCriteria, floor: Value, experts: Experts = NO_EXPERTS
@@ -147,7 +139,7 @@ class ExhaustiveSets:
         order."""
         if pool == free and self._is_small:
             facts = self.facts
-            able = (choice for choice in self._ranked[pool, ask.gpus] if reaches(facts.value(choice.mask, ask), floor))
+            able = (choice for choice in self._ranked[pool, ask.gpus] if reaches(facts.value[choice.mask, ask], floor))
             if experts.ranks == 1:
                 return next(able, None)
             return min((facts.with_torn(choice, experts) for choice in able), key=attrgetter("torn"), default=None)
@@ -158,7 +150,7 @@ class ExhaustiveSets:
         choices = (
             facts.with_torn(self._choice(mask, free), experts)
             for mask in facts.of_count(pool, ask.gpus)
-            if facts.most_gb_s(mask) >= floor.bus_gb_s and reaches(facts.value(mask, ask), floor)
+            if facts.most_gb_s(mask) >= floor.bus_gb_s and reaches(facts.value[mask, ask], floor)
         )
         return min(choices, key=rank, default=None)
 
@@ -170,7 +162,7 @@ class ExhaustiveSets:
     def _choice(self, mask: int, free: int) -> SetChoice:
         """What it costs to take a set from the free GPUs; later jobs want the best sets of KEPT_SIZES."""
         loss_gb_s = self.facts.loss_gb_s(mask, free, self._kept.__getitem__)
-        return SetChoice(mask, loss_gb_s, *self.facts.fit(mask))
+        return SetChoice(mask, loss_gb_s, *self.facts.fit[mask])
 
     def _best_ring(self, pool: int, count: int) -> float:
         """Bandwidth of the best set of `count` GPUs in the pool; 0 where it has fewer.
@@ -192,7 +184,7 @@ class ExhaustiveSets:
         for mask in sorted(facts.of_count(pool, count), key=facts.most_gb_s, reverse=True):
             if best >= min(most, facts.most_gb_s(mask)):
                 break
-            best = max(best, facts.bandwidth(mask).order_gb_s)
+            best = max(best, facts.bandwidth[mask].order_gb_s)
         return best
 
 

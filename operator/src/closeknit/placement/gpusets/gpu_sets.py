@@ -6,7 +6,7 @@ exhaustive.py, best_first.py and unsearched.py answer them, each with another ef
 from typing import Protocol
 
 from closeknit.api.nodetopology import Transport
-from closeknit.placement.allreduce.bandwidth import EVERY_NIC, NicAccess, Nics, SetBandwidth
+from closeknit.placement.allreduce.bandwidth import NicAccess, Nics, SetBandwidth
 from closeknit.placement.gpusets.criteria import Measure, SetChoice, SetCriteria, Value
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
 from closeknit.placement.gpusets.set_facts import SetFacts
@@ -20,37 +20,23 @@ class GpuSets(Protocol):
 
     def learn(self) -> bool:
         """Works out, ahead of the jobs, a part of what they ask of an empty machine. Whether there is more."""
-        ...
 
-    def is_predicted(self, *, alone: bool) -> bool:
-        """Whether the bandwidth of a set is predicted, where it is all of a job or a share of it."""
-        ...
+    def bandwidth(self, mask: int, *, alone: bool) -> SetBandwidth | None:
+        """Ring bandwidth inside a set that is all of a job, or a share of it; None where it is not predicted."""
 
-    def bandwidth(self, mask: int) -> SetBandwidth:
-        """Ring bandwidth inside a set."""
-        ...
-
-    def reached_gb_s(self, mask: int) -> float:
-        """Bus bandwidth that a job on this set alone gets."""
-        ...
-
-    def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
+    def nics(self, mask: int, transport: Transport, access: NicAccess) -> Nics:
         """The NICs that the GPUs of a set use, among those that it can be given."""
-        ...
 
     def best(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> float | None:
         """The most of one measure among the sets out of `pool` that reach the floor; None where none does."""
-        ...
 
     def choose(
         self, pool: int, free: int, ask: SetCriteria, floor: Value, experts: Experts = NO_EXPERTS
     ) -> SetChoice | None:
         """The set out of `pool` to take from the `free` GPUs; None where none reaches the floor."""
-        ...
 
     def is_indifferent(self, pool: int, ask: SetCriteria) -> bool:
         """Whether every set out of `pool` is a candidate and all are worth the same."""
-        ...
 
     def is_foreseen(self, free: int, guessed: tuple[int, ...], unnamed: int, ask: SetCriteria) -> bool:
         """Whether all sets that NVIDIA's device plugin may give are candidates and worth the same.
@@ -58,4 +44,3 @@ class GpuSets(Protocol):
         `unnamed` of the `free` GPUs have holders, and which these are is unknown. The holders of the `guessed` sets may
         have others instead that are joined as well.
         """
-        ...

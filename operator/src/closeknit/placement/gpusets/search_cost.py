@@ -6,10 +6,11 @@ what their rings take is not, so that they are searched until it is too much. Th
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import comb, prod
 
 from closeknit.machine.graph import Machine
+from closeknit.placement.allreduce.bandwidth import SetBandwidth
 from closeknit.placement.allreduce.paths import Paths
 from closeknit.placement.allreduce.rings import Rings
 from closeknit.placement.gpusets.exhaustive import KEPT_SIZES, MANY_SEARCHES, ExhaustiveSets
@@ -42,7 +43,7 @@ class SearchCost:
         """Whether it was searched to the end, no set of it was cut, and it did not take too much."""
         self._search = search
         self._seen = set[bytes]()
-        self._left = self.sets.facts.all_rings()
+        self._left = _all_rings(self.sets.facts)
         self._sums: list[int] = []
         self._is_over = listed > MACHINE_STEPS
 
@@ -73,6 +74,13 @@ class SearchCost:
             self.rings.append((key, found.steps))
             self._sums.append(found.steps + (self._sums[-1] if self._sums else 0))
         return found
+
+
+def _all_rings(facts: SetFacts) -> Iterator[SetBandwidth]:
+    """Ring bandwidth of every set, the largest first; of sets that are alike that of one."""
+    for size in range(len(facts.machine.gpus), 1, -1):
+        for like in dict.fromkeys(map(facts.alike, facts.of_count(facts.every, size))):
+            yield facts.bandwidth[like]
 
 
 def listing(machine: Machine) -> int:

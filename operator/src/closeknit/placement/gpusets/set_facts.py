@@ -3,7 +3,7 @@
 A set is a bit mask over positions.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property
 from math import inf
 from typing import TypeVar
@@ -14,7 +14,6 @@ from closeknit.machine.islands import islands
 from closeknit.placement.allreduce import constants
 from closeknit.placement.allreduce.bandwidth import (
     ASSUMED_SM,
-    EVERY_NIC,
     NicAccess,
     Nics,
     SetBandwidth,
@@ -62,26 +61,38 @@ class SetFacts:
 
     def __init__(self, machine: Machine, search: Callable[[Paths], Rings]) -> None:
         """`search` finds the rings of a set."""
+        every = range(len(machine.gpus))
         self.machine = machine
-        self.every = (1 << len(machine.gpus)) - 1
+        self.every = (1 << len(every)) - 1
         """The set of all GPUs."""
         self.transports = rdma_transports(machine)
         """RDMA transports of its NICs."""
+        self.in_bus_order = FactTable[int, tuple[int, ...]](lambda mask: machine.in_bus_order(positions_of(mask)))
+        """The positions of a set as local ranks 0, 1, 2, …"""
+        self.indexes = FactTable[int, tuple[int, ...]](
+            lambda mask: tuple([machine.gpus[position].index for position in self.in_bus_order[mask]])
+        )
+        """The NVML indexes of a set, as local ranks."""
+        self.bandwidth = FactTable(self._bandwidth_of)
+        """Ring bandwidth inside a set."""
+        self.room_gb_s = FactTable[int, float](lambda mask: most_bandwidth(machine, self._tree, positions_of(mask)))
+        """An upper limit of that, without a search."""
+        self.nics = FactTable(self._nics_of)
+        """The NICs nearest to a set, by transport, among those that it can be given."""
+        self.value = FactTable(self._value_of)
+        """What a set is worth to a job; None where it is no candidate."""
+        self.fit = FactTable(self._fit_of)
+        """How far the NICs of a set are, and over how many NUMA nodes it is spread."""
+        self._torn = FactTable[tuple[int, Experts], int](lambda key: key[1].torn(machine, self.in_bus_order[key[0]]))
+        self._nearest = FactTable[tuple[Transport, int], list[frozenset[int]]](
+            lambda key: [nearest_nics(machine, key[0], (position,), key[1]) for position in every]
+        )
+        self._likes = FactTable(self._first_alike)
+        self._of_count: Bounded[tuple[int, int], tuple[int, ...]] = Bounded()
+        self._listed = 0
         self._search = search
         self._trees = TreeBound(machine.links)
         self._bits = {gpu.index: 1 << position for position, gpu in enumerate(machine.gpus)}
-        self._listed = 0
-        self._of_count: Bounded[tuple[int, int], tuple[int, ...]] = Bounded()
-        self._orders = FactTable[int, tuple[int, ...]](lambda mask: machine.in_bus_order(positions_of(mask)))
-        self._indexes = FactTable(self._indexes_of)
-        self._likes = FactTable(self._first_alike)
-        self._bandwidths = FactTable(self._bandwidth_of)
-        self._rooms = FactTable(self._room_of)
-        self._near = FactTable(self._near_of)
-        self._nics = FactTable(self._nics_of)
-        self._values = FactTable(self._value_of)
-        self._fits = FactTable(self._fit_of)
-        self._torn = FactTable(self._torn_of)
 
     @cached_property
     def picks(self) -> Picks | None:
@@ -97,27 +108,14 @@ class SetFacts:
         return twins(self.machine)
 
     @cached_property
-    def _far(self) -> list[int]:
+    def _distances(self) -> list[int]:
         """How far the nearest NIC of each GPU is."""
         return [nic_distance(self.machine, (position,)) for position in range(len(self.machine.gpus))]
-
-    # Which sets there are.
 
     def mask_of_indexes(self, indexes: Iterable[int]) -> int:
         """The set of GPUs given by NVML index, less those that the machine does not have."""
         bits = self._bits
         return sum(bits.get(index, 0) for index in indexes)
-
-    def in_bus_order(self, mask: int) -> tuple[int, ...]:
-        """The positions of a set as local ranks 0, 1, 2, …"""
-        return self._orders[mask]
-
-    def indexes(self, mask: int) -> tuple[int, ...]:
-        """The NVML indexes of a set, as local ranks."""
-        return self._indexes[mask]
-
-    def _indexes_of(self, mask: int) -> tuple[int, ...]:
-        return tuple(self.machine.gpus[position].index for position in self._orders[mask])
 
     def of_count(self, pool: int, count: int) -> tuple[int, ...]:
         """The sets of `count` GPUs out of the pool, by positions; of sets that differ in twins only the lowest."""
@@ -147,41 +145,21 @@ class SetFacts:
             like |= mask_of(tuple(peers[: links.count(count)]))
         return like
 
-    # How fast a set is.
-
-    def bandwidth(self, mask: int) -> SetBandwidth:
-        """Ring bandwidth inside a set."""
-        return self._bandwidths[self.alike(mask)]
-
     def _bandwidth_of(self, mask: int) -> SetBandwidth:
+        like = self.alike(mask)
+        if like != mask:
+            return self.bandwidth[like]
         return set_bandwidth(self.machine, self._tree, positions_of(mask), self._search)
-
-    def all_rings(self) -> Iterator[SetBandwidth]:
-        """Ring bandwidth of every set, the largest first; of sets that are alike that of one."""
-        seen = set[int]()
-        for size in range(len(self.machine.gpus), 1, -1):
-            for mask in self.of_count(self.every, size):
-                like = self.alike(mask)
-                if like not in seen:
-                    seen.add(like)
-                    yield self._bandwidths[like]
-
-    def room_gb_s(self, mask: int) -> float:
-        """An upper limit of the ring bandwidth of a set, without a search."""
-        return self._rooms[mask]
-
-    def _room_of(self, mask: int) -> float:
-        return most_bandwidth(self.machine, self._tree, positions_of(mask))
 
     def most_gb_s(self, mask: int) -> float:
         """The ring bandwidth of a set where it is known already; else an upper limit."""
         like = self.alike(mask)
-        known = self._bandwidths.get(like)
-        return self._rooms[like] if known is None else known.order_gb_s
+        known = self.bandwidth.get(like)
+        return self.room_gb_s[like] if known is None else known.order_gb_s
 
     def reached_gb_s(self, mask: int) -> float:
         """Bus bandwidth that a job on this set alone gets: what all-reduces reach of its rings."""
-        ring = self.bandwidth(mask)
+        ring = self.bandwidth[mask]
         if not ring.known:
             return ring.order_gb_s
         positions = positions_of(mask)
@@ -195,52 +173,35 @@ class SetFacts:
             return link_gb_s * min(machine.switch_links[position] for position in positions)
         return link_gb_s * self._trees.most(mask)
 
-    def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
-        """The NICs nearest to a set, among those that it can be given."""
-        return self._nics[mask, transport, access]
-
     def _nics_of(self, key: tuple[int, Transport, NicAccess]) -> Nics:
         mask, transport, access = key
-        positions, near_each = positions_of(mask), self._near[transport, access.taken]
-        near = [near_each[position] for position in positions]
+        positions, nearest = positions_of(mask), self._nearest[transport, access.taken]
+        near = [nearest[position] for position in positions]
         rows = frozenset[int]().union(*near)
         if access.is_dealt:
             rows = dealt(self.machine, transport, near, len(positions))
         return Nics(tuple(sorted(rows)), nic_bandwidth(self.machine, rows, positions))
 
-    def _near_of(self, key: tuple[Transport, int]) -> list[frozenset[int]]:
-        """The nearest NICs of each GPU."""
-        transport, taken = key
-        return [nearest_nics(self.machine, transport, (at,), taken) for at in range(len(self.machine.gpus))]
-
-    # What a set is worth to a job, and what it costs.
-
-    def value(self, mask: int, ask: SetCriteria) -> Value | None:
-        """What a set is worth to a job; None where it is no candidate."""
-        return self._values[mask, ask]
-
     def _value_of(self, key: tuple[int, SetCriteria]) -> Value | None:
         mask, ask = key
         if not self.is_candidate(mask, ask):
             return None
-        blocks = self.blocks(mask, ask) if ask.block > 1 else []
-        bus = self.reached_gb_s(mask) if ask.alone else self.bandwidth(mask).order_gb_s
+        bus = self.reached_gb_s(mask) if ask.alone else self.bandwidth[mask].order_gb_s
         if ask.transport:
-            nics = self.nics(mask, ask.transport, ask.nics).gb_s
+            nics = self.nics[mask, ask.transport, ask.nics].gb_s
             bus = bus if nics is None else min(bus, nics)
-        block = min((self.bandwidth(mask_of(block)).order_gb_s for block in blocks), default=inf)
+        block = min((self.bandwidth[mask_of(block)].order_gb_s for block in self.blocks(mask, ask)), default=inf)
         return Value(block, bus, self.tree_gb_s(mask) if ask.alone else ANY.tree_gb_s)
 
     def is_candidate(self, mask: int, ask: SetCriteria) -> bool:
         """Whether every block of a set lies in one NVLink island, where the job asks for that."""
         if not ask.joined:
             return True
-        blocks = self.blocks(mask, ask) if ask.block > 1 else [positions_of(mask)]
-        return all(len(islands(self.machine, block)) == 1 for block in blocks)
+        return all(len(islands(self.machine, block)) == 1 for block in self.blocks(mask, ask) or [positions_of(mask)])
 
     def blocks(self, mask: int, ask: SetCriteria) -> list[tuple[int, ...]]:
-        """The tensor x context groups that local ranks in bus order make of a set."""
-        ranks = self.machine.in_bus_order(positions_of(mask))
+        """The tensor x context groups that local ranks in bus order make of a set; none where a group is one GPU."""
+        ranks = self.machine.in_bus_order(positions_of(mask)) if ask.block > 1 else ()
         return [ranks[first : first + ask.block] for first in range(0, len(ranks), ask.block)]
 
     def loss_gb_s(self, mask: int, free: int, best_of: Callable[[int], float]) -> float:
@@ -250,19 +211,11 @@ class SetFacts:
         """
         return best_of(free) - best_of(free & ~mask) + (best_of(self.every) - best_of(self.every & ~mask))
 
-    def fit(self, mask: int) -> tuple[int, int]:
-        """How far the NICs of a set are, and over how many NUMA nodes it is spread."""
-        return self._fits[mask]
-
     def _fit_of(self, mask: int) -> tuple[int, int]:
         positions = positions_of(mask)
         cpus = {self._tree.cpu[position] for position in positions}
-        return sum([self._far[position] for position in positions]), len(cpus)
+        return sum([self._distances[position] for position in positions]), len(cpus)
 
     def with_torn(self, choice: SetChoice, experts: Experts) -> SetChoice:
         """The choice, with how many expert groups it tears."""
         return choice if experts.ranks == 1 else choice._replace(torn=self._torn[choice.mask, experts])
-
-    def _torn_of(self, key: tuple[int, Experts]) -> int:
-        mask, experts = key
-        return experts.torn(self.machine, self._orders[mask])

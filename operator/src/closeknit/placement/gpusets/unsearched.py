@@ -4,15 +4,13 @@ from math import inf
 
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.islands import islands, joined
-from closeknit.placement.allreduce.bandwidth import ALONE, EVERY_NIC, NicAccess, Nics, SetBandwidth, active_nics, dealt
-from closeknit.placement.allreduce.paths import UNIT, PathType
+from closeknit.placement.allreduce.bandwidth import NicAccess, Nics, active_nics, dealt
+from closeknit.placement.allreduce.paths import UNIT
 from closeknit.placement.allreduce.rings import NO_RING
 from closeknit.placement.gpusets.criteria import ANY, Measure, SetChoice, SetCriteria, Value, reaches
 from closeknit.placement.gpusets.experts import NO_EXPERTS, Experts
 from closeknit.placement.gpusets.masks import mask_of, positions_of
 from closeknit.placement.gpusets.set_facts import FactTable, SetFacts
-
-_UNKNOWN = SetBandwidth(NO_RING / UNIT, known=False, worst=PathType.SYS)
 
 
 class UnsearchedSets:
@@ -33,19 +31,10 @@ class UnsearchedSets:
         """Nothing: there is no search."""
         return False
 
-    def is_predicted(self, *, alone: bool) -> bool:  # noqa: ARG002 - of all sets alike
-        """Never."""
-        return False
+    def bandwidth(self, mask: int, *, alone: bool) -> None:
+        """Never predicted."""
 
-    def bandwidth(self, mask: int) -> SetBandwidth:
-        """Unknown."""
-        return ALONE if mask.bit_count() < 2 else _UNKNOWN
-
-    def reached_gb_s(self, mask: int) -> float:
-        """As NCCL assumes it."""
-        return self.bandwidth(mask).order_gb_s
-
-    def nics(self, mask: int, transport: Transport, access: NicAccess = EVERY_NIC) -> Nics:
+    def nics(self, mask: int, transport: Transport, access: NicAccess) -> Nics:
         """Every active NIC that it can be given: which are near is not looked for."""
         return self._nics[mask.bit_count() if access.is_dealt else 0, transport, access]
 
@@ -81,7 +70,7 @@ class UnsearchedSets:
 
     def _value(self, mask: int, ask: SetCriteria) -> Value:
         """What a set is worth whose blocks are joined as the job asks for."""
-        gb_s = self.reached_gb_s(mask)
+        gb_s = inf if mask.bit_count() < 2 else NO_RING / UNIT
         return Value(gb_s if ask.block > 1 else inf, gb_s, self.facts.tree_gb_s(mask) if ask.alone else ANY.tree_gb_s)
 
     def _one(self, question: tuple[int, SetCriteria]) -> int | None:
@@ -100,7 +89,7 @@ class UnsearchedSets:
         """
         block = ask.block if ask.block > 1 else ask.gpus
         taken, window = 0, list[int]()
-        for position in self.facts.in_bus_order(pool):
+        for position in self.facts.in_bus_order[pool]:
             window.append(position)
             part = next(part for part in islands(self.facts.machine, window) if position in part)
             if len(part) >= block:
