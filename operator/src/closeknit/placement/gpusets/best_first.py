@@ -1,13 +1,14 @@
-"""The sets of a machine that is too dear to search whole, searched where a job asks: up to sixteen GPUs, any links.
+"""Branch and bound over the sets of a machine that is too dear to search whole: up to sixteen GPUs, any links.
 
-A job that lies on such a machine alone gets its best set by branch and bound. What the tightest GPU of a set could send
-is told from links alone, for all sets; how many rings each GPU has room for is counted for those that could win; and
-rings are searched where that is still above the best set so far:
+A job that lies on such a machine alone gets its best set. Links alone bound what the tightest GPU of a set can send,
+for all sets. The room for rings at each GPU is counted for the sets that could still win. Rings are searched where that
+room is above the best set so far:
 
     12,870 sets of 8 out of 16, random links:   links of all   room of 1 to 40   rings of 1 to 7
 
-Each question has a budget of steps, of which what is known already takes as much as what is not: equal questions have
-equal answers. Beyond it, it is the best set so far. Shares of gangs over several machines are those of unsearched.py.
+Each question has a budget of steps. What is known already takes as many as what is not, so that equal questions have
+equal answers. Where the budget ends, the answer is the best set so far. Shares of gangs over several machines are those
+of unsearched.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,9 +46,9 @@ class BestSet(NamedTuple):
     """None where no set is good enough."""
     mask: int
     searched: frozenset[int]
-    """The sets whose rings were searched, of those that are alike one."""
+    """The sets whose rings were searched; one of those that are alike."""
     is_cut: bool
-    """Whether it ended at its budget, so that there may be a better one."""
+    """Whether the search ended at its budget, so that there may be a better set."""
 
 
 class BestFirstSets:
@@ -59,44 +60,44 @@ class BestFirstSets:
         machine = facts.machine
         self._of_shares = UnsearchedSets(facts)
         self._whole_steps, self._more_steps = WHOLE_STEPS // among, MORE_STEPS // among
-        self._found = FactTable(self._searched)
-        self._choices = FactTable(self._chosen)
+        self._found = FactTable(self._best_of)
+        self._choices = FactTable(self._choice_of)
         self._slowest: dict[int, dict[int, float]] = {}
         """By GPUs of a tensor x context group; it has no more than all sets."""
         self._bits_in_bus_order = [1 << position for position in machine.bus_order]
         sizes = range(1, len(machine.gpus) + 1)
-        self._learns = [(gpus, block) for block in LEARNED_BLOCKS for gpus in sizes if gpus % block == 0][::-1]
-        """What is left to learn: GPUs, and how many of them form a group."""
+        self._unlearned = [(gpus, block) for block in LEARNED_BLOCKS for gpus in sizes if gpus % block == 0][::-1]
+        """(GPUs, GPUs of a group) of the jobs that are left to learn."""
         known = {gpu.compute_capability for gpu in machine.gpus}
         kinds = [ASSUMED_SM if each is None else each[0] * 10 + each[1] for each in known]
         self._link_gb_s = max(map(constants.nvlink_gb_s, kinds))
         pcie_gb_s = [
             max(constants.pcie_gb_s(sm, gpu.pcie_generation, gpu.pcie_width) for sm in kinds) for gpu in machine.gpus
         ]
-        # A set of GPUs of which some are older is planned for these.
+        # Of one kind of GPU alone: NCCL plans a mixed set for its oldest.
         self._direct = Direct(machine, kinds[0]) if len(kinds) == 1 and not machine.switched else None
         self._linked = LinkBounds(machine, self._link_gb_s, pcie_gb_s)
 
     def learn(self) -> bool:
-        """One question more, of the smallest job first, for each takes up to half a second. Whether there is more."""
-        if self._learns:
-            gpus, block = self._learns.pop()
+        """Works out the answers for one more size of job, which takes up to half a second, the smallest first."""
+        if self._unlearned:
+            gpus, block = self._unlearned.pop()
             ask, floor = SetCriteria(gpus, block, alone=True), list(ANY)
             for by in Measure:  # in the order of merit
                 floor[by] = self.best(self.facts.every, ask, Value(*floor), by) or floor[by]
             self.choose(self.facts.every, self.facts.every, ask, Value(*floor))
-        return bool(self._learns)
+        return bool(self._unlearned)
 
     def bandwidth(self, mask: int, *, alone: bool) -> SetBandwidth | None:
-        """Predicted where a set is all of a job."""
+        """Ring bandwidth inside a set that is all of a job; None for a share of it."""
         return self.facts.bandwidth[mask] if alone else None
 
     def nics(self, mask: int, transport: Transport, access: NicAccess) -> Nics:
-        """Those of a share of a gang: a job on this set alone uses none."""
+        """The NICs of a share of a gang; a job on this set alone uses none."""
         return self._of_shares.nics(mask, transport, access)
 
     def is_indifferent(self, pool: int, ask: SetCriteria) -> bool:
-        """Only where there is nothing to choose."""
+        """Whether there is nothing to choose."""
         return self._of_shares.is_indifferent(pool, ask)
 
     def is_foreseen(self, free: int, guessed: tuple[int, ...], unnamed: int, ask: SetCriteria) -> bool:  # noqa: ARG002 - of all alike
@@ -121,7 +122,7 @@ class BestFirstSets:
             return self._of_shares.choose(pool, free, ask, floor, experts)
         return self._choices[pool, free, _without_nics(ask), floor]
 
-    def _chosen(self, question: tuple[int, int, SetCriteria, Value]) -> SetChoice | None:
+    def _choice_of(self, question: tuple[int, int, SetCriteria, Value]) -> SetChoice | None:
         (pool, free, ask, floor), facts = question, self.facts
         sure, whole = self._best(pool, ask, floor, Measure.TREE), self._best(facts.every, ask, ANY, Measure.BUS)
         if sure.value is None:
@@ -157,13 +158,13 @@ class BestFirstSets:
         return self.facts.loss_gb_s(mask, free, self._nvlinks_gb_s)
 
     def _more(self, pool: int) -> int:
-        """What a question takes beyond the first one on its kind: with every GPU free it is asked once, else often."""
+        """The budget of a question after the first one: with every GPU free it comes once, else often."""
         return self._whole_steps // 2 if pool == self.facts.every else self._more_steps
 
     def _best(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> BestSet:
         return self._found[pool, ask, *((floor, by) if ask.block > 1 else unblocked(floor, by))]
 
-    def _searched(self, question: tuple[int, SetCriteria, Value, Measure]) -> BestSet:
+    def _best_of(self, question: tuple[int, SetCriteria, Value, Measure]) -> BestSet:
         """Best bound first, until no bound is above the best set."""
         (pool, ask, floor, by), facts = question, self.facts
         is_whole = (pool, floor, by) == (facts.every, ANY, Measure.BUS)
@@ -215,7 +216,7 @@ class BestFirstSets:
         able = self._able(pool, ask, floor)
         for bound, mask in zip(self._bounds(able, ask, by), able, strict=True):
             of_bound.setdefault(bound, []).append(mask)
-        for bound in sorted(of_bound, reverse=True):  # few are asked for
+        for bound in sorted(of_bound, reverse=True):  # the walk ends early
             for mask in sorted(of_bound[bound], key=self._nvlinks_gb_s, reverse=True):
                 yield bound, mask
 

@@ -32,7 +32,7 @@ class Value(NamedTuple):
     bus_gb_s: float
     """What the gang gets through this node: its rings and, where they are known, its NICs."""
     tree_gb_s: float = 0.0
-    """What no way of using its NVLinks can exceed (tree_bound.py); 0 where that is not asked."""
+    """What no way of using its NVLinks can exceed (tree_bound.py); 0 where that does not count."""
 
 
 ANY = Value(0.0, 0.0)
@@ -68,8 +68,8 @@ class SetChoice(NamedTuple):
 
     mask: int
     loss_gb_s: float
-    """By how much the best sets of later jobs get slower: among what is left free, and among what is left of the
-    machine once those that hold the rest have gone."""
+    """By how much the best sets of later jobs get slower: among the GPUs left free, and among those left of the machine
+    once the jobs that hold the rest have gone."""
     nic_distance: int
     numa_nodes: int
     torn: int = 0
@@ -79,5 +79,6 @@ class SetChoice(NamedTuple):
 
 
 def rank(choice: SetChoice) -> tuple[object, ...]:
-    """Of choices the lowest is the one to take."""
+    """The order of choices: the fewest torn expert groups first, then the least loss for later jobs, the nearest NICs,
+    the fewest NUMA nodes, and the lowest GPUs."""
     return (choice.torn, choice.loss_gb_s, choice.nic_distance, choice.numa_nodes, positions_of(choice.mask))

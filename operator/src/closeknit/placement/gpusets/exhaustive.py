@@ -1,7 +1,6 @@
-"""The search of all sets of a machine, which is exact.
+"""The exact search of a machine's sets: each is looked at, or its upper limit is below the best one.
 
-Every set of the asked size is either looked at or beaten by its upper limit, up to masks.MANY_SETS of them, which
-covers every machine of 16 GPUs.
+It is exact up to masks.MANY_SETS sets of one size, which covers every machine of 16 GPUs.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from closeknit.placement.gpusets.set_facts import FactTable, SetFacts
 
 MANY_SEARCHES = 500  # ring searches, at up to 10 ms each; 8 over 4 is 70, 16 over 2 is 120
 LEARNED_GPUS = 8  # every pool of so many is learned: 256 at most
-KEPT_SIZES = (2, 3, 4, 5)  # of later jobs on part of a machine
+LATER_SIZES = (2, 3, 4, 5)  # GPUs of later jobs on part of a machine
 
 
 class ExhaustiveSets:
@@ -28,11 +27,12 @@ class ExhaustiveSets:
     def __init__(self, facts: SetFacts) -> None:
         self.facts = facts
         self._is_small = len(facts.machine.gpus) <= LEARNED_GPUS
-        self._best = FactTable(self._searched)
-        self._choices = FactTable(self._chosen)
-        self._ranked = FactTable(self._by_rank)
-        self._kept = FactTable[int, float](lambda pool: sum(self._best_ring(pool, size) for size in KEPT_SIZES))
-        self._best_rings = FactTable(self._best_ring_of)
+        self._best = FactTable(self._best_of)
+        self._choices = FactTable(self._choice_of)
+        self._ranked = FactTable(self._ranked_of)
+        self._later_gb_s = FactTable[int, float](lambda pool: sum(self._best_ring(pool, size) for size in LATER_SIZES))
+        """Ring bandwidth that jobs of LATER_SIZES can have in a pool, summed."""
+        self._best_rings = FactTable(self._best_ring_out_of)
         self._foreseen = FactTable(self._is_foreseen)
 
     def bandwidth(self, mask: int, *, alone: bool) -> SetBandwidth:  # noqa: ARG002 - of all sets alike
@@ -60,7 +60,7 @@ class ExhaustiveSets:
         return False
 
     def _learn_best(self, pool: int, transport: Transport | None) -> None:
-        """The best of a pool whose parts are known: that of all of it, or of a part that is one smaller."""
+        """Learns the best sets of a pool whose parts are known: all of it, or the best of a part with one GPU less."""
         count, alone = pool.bit_count(), transport is None
         ask = SetCriteria(count, transport=transport, alone=alone)
         self._best[pool, ask, ANY, Measure.BUS] = self.facts.value[pool, ask]
@@ -75,7 +75,7 @@ class ExhaustiveSets:
         question = (floor, by) if ask.block > 1 else unblocked(floor, by)
         return best[by] if (best := self._best[pool, ask, *question]) else None
 
-    def _searched(self, question: tuple[int, SetCriteria, Value, Measure]) -> Value | None:
+    def _best_of(self, question: tuple[int, SetCriteria, Value, Measure]) -> Value | None:
         pool, ask, floor, by = question
         facts, best = self.facts, None
         most = facts.most_gb_s if by is Measure.BUS else lambda _: inf
@@ -114,7 +114,7 @@ class ExhaustiveSets:
         return bool(values)
 
     def _pools(self, free: int, guessed: tuple[int, ...], unnamed: int) -> Iterator[int]:
-        """All that may be free."""
+        """The sets of GPUs that may be free."""
         found = {free | sum(guessed)}
         for share in guessed:
             alike = self._joined_like(share, free | sum(guessed))
@@ -134,9 +134,7 @@ class ExhaustiveSets:
     def choose(
         self, pool: int, free: int, ask: SetCriteria, floor: Value, experts: Experts = NO_EXPERTS
     ) -> SetChoice | None:
-        """The set out of `pool` to take from the free GPUs: it reaches the floor, tears the fewest expert groups,
-        hurts later jobs least, lies nearest to NICs and in the fewest NUMA nodes, and has the lowest indexes, in this
-        order."""
+        """The set out of `pool` to take from the free GPUs: the first in the order of `rank` that reaches the floor."""
         if pool == free and self._is_small:
             facts = self.facts
             able = (choice for choice in self._ranked[pool, ask.gpus] if reaches(facts.value[choice.mask, ask], floor))
@@ -145,7 +143,7 @@ class ExhaustiveSets:
             return min((facts.with_torn(choice, experts) for choice in able), key=attrgetter("torn"), default=None)
         return self._choices[pool, free, ask, floor, experts]
 
-    def _chosen(self, question: tuple[int, int, SetCriteria, Value, Experts]) -> SetChoice | None:
+    def _choice_of(self, question: tuple[int, int, SetCriteria, Value, Experts]) -> SetChoice | None:
         (pool, free, ask, floor, experts), facts = question, self.facts
         choices = (
             facts.with_torn(self._choice(mask, free), experts)
@@ -154,15 +152,14 @@ class ExhaustiveSets:
         )
         return min(choices, key=rank, default=None)
 
-    def _by_rank(self, key: tuple[int, int]) -> tuple[SetChoice, ...]:
+    def _ranked_of(self, key: tuple[int, int]) -> tuple[SetChoice, ...]:
         """The sets of so many GPUs out of a pool, where all of it is free, the one to take first."""
         pool, count = key
         return tuple(sorted([self._choice(mask, pool) for mask in self.facts.of_count(pool, count)], key=rank))
 
     def _choice(self, mask: int, free: int) -> SetChoice:
-        """What it costs to take a set from the free GPUs; later jobs want the best sets of KEPT_SIZES."""
-        loss_gb_s = self.facts.loss_gb_s(mask, free, self._kept.__getitem__)
-        return SetChoice(mask, loss_gb_s, *self.facts.fit[mask])
+        """What it costs to take a set from the free GPUs."""
+        return SetChoice(mask, self.facts.loss_gb_s(mask, free, self._later_gb_s.__getitem__), *self.facts.fit[mask])
 
     def _best_ring(self, pool: int, count: int) -> float:
         """Bandwidth of the best set of `count` GPUs in the pool; 0 where it has fewer.
@@ -172,7 +169,7 @@ class ExhaustiveSets:
         """
         return self._best_rings[self.facts.alike(pool), count] if pool.bit_count() >= count else 0.0
 
-    def _best_ring_of(self, key: tuple[int, int]) -> float:
+    def _best_ring_out_of(self, key: tuple[int, int]) -> float:
         (pool, count), facts = key, self.facts
         machine = facts.machine
         if not machine.switched and comb(len(machine.gpus), count) > MANY_SEARCHES:

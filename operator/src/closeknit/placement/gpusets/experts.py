@@ -14,7 +14,7 @@ class Experts(NamedTuple):
 
     tensor: int = 1
     ranks: int = 1
-    """Of one expert group; 1 where there is none that could lie in one NVLink island."""
+    """Ranks of one expert group; 1 where no group could lie in one NVLink island."""
 
     @property
     def span(self) -> int:
@@ -22,7 +22,7 @@ class Experts(NamedTuple):
         return self.tensor * self.ranks
 
     def torn(self, machine: Machine, positions: Sequence[int]) -> int:
-        """How many of them lie on several NVLink islands; positions by local rank, whole spans of them."""
+        """How many groups lie on several NVLink islands; positions by local rank, whole spans of them."""
         return sum(len(islands(machine, group)) > 1 for group in self._of(positions))
 
     def _of(self, positions: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -35,8 +35,10 @@ NO_EXPERTS = Experts()
 
 
 def experts_on_nodes(request: Request, kept: int) -> Experts:
-    """The expert groups of a gang of which each so many ranks that follow each other stay on one node, where they are
-    whole there and NVLink matters."""
+    """The expert groups of a gang, where they are whole on one node and NVLink matters; else NO_EXPERTS.
+
+    Each `kept` ranks that follow each other stay on one node.
+    """
     experts = Experts(request.tensor, request.expert)
     if request.expert == 1 or kept % experts.span or request.nvlink is NvlinkPolicy.IGNORED:
         return NO_EXPERTS

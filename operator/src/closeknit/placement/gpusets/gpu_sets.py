@@ -1,6 +1,6 @@
-"""The questions that placement has about the sets of GPUs in one machine.
+"""The search for sets of GPUs in one machine, as placement sees it.
 
-exhaustive.py, best_first.py and unsearched.py answer them, each with another effort.
+exhaustive.py looks at every set, best_first.py at those that a job needs, and unsearched.py at none.
 """
 
 from typing import Protocol
@@ -13,13 +13,13 @@ from closeknit.placement.gpusets.set_facts import SetFacts
 
 
 class GpuSets(Protocol):
-    """The sets of GPUs of one topology class, as bit masks over positions, and how they are searched."""
+    """The sets of GPUs of one topology class, as bit masks over positions. Memory changes no answer."""
 
     facts: SetFacts
-    """What is true of them in every search."""
+    """What is true of a set in every search."""
 
     def learn(self) -> bool:
-        """Works out, ahead of the jobs, a part of what they ask of an empty machine. Whether there is more."""
+        """Works out a part of what jobs will ask of an empty machine. Whether there is more."""
 
     def bandwidth(self, mask: int, *, alone: bool) -> SetBandwidth | None:
         """Ring bandwidth inside a set that is all of a job, or a share of it; None where it is not predicted."""

@@ -1,4 +1,4 @@
-"""Which sets of GPUs of a machine there are to look at, as bit masks over positions."""
+"""The sets of GPUs of a machine that a search looks at, as bit masks over positions."""
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -23,18 +23,18 @@ def positions_of(mask: int) -> tuple[int, ...]:
 
 
 def sets_of_count(machine: Machine, runs: tuple[tuple[int, ...], ...], pool: int, count: int) -> tuple[int, ...]:
-    """The sets of `count` GPUs out of the pool, by positions; of sets that differ in twins only the lowest.
+    """The sets of `count` GPUs out of the pool, ascending by positions; only the lowest of those that differ in twins.
 
     `runs` are the machine's twins. Beyond MANY_SETS one set is grown from each GPU.
     """
     inside = [here for run in runs if (here := tuple(p for p in run if pool >> p & 1))]
-    if comb(pool.bit_count(), count) > MANY_SETS and ways_of(tuple(map(len, inside)))[count] > MANY_SETS:
-        masks = {grown(machine, pool, start, count) for start in positions_of(pool)}
+    if comb(pool.bit_count(), count) > MANY_SETS and set_counts(tuple(map(len, inside)))[count] > MANY_SETS:
+        masks = {grown_from(machine, pool, start, count) for start in positions_of(pool)}
     else:
         if all(len(run) == 1 for run in inside):
             bits = [1 << position for position in positions_of(pool)]
             return tuple(map(sum, combinations_of(bits, count)))  # ascending by positions already
-        masks = set(taken(inside, count))
+        masks = set(lowest_of_runs(inside, count))
     return tuple(sorted(masks, key=positions_of))
 
 
@@ -62,26 +62,26 @@ def twins(machine: Machine) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(run) for run in runs)
 
 
-def taken(runs: list[tuple[int, ...]], count: int) -> Iterator[int]:
+def lowest_of_runs(runs: list[tuple[int, ...]], count: int) -> Iterator[int]:
     """Masks of `count` GPUs that take the lowest of each run."""
     if count == 0:
         yield 0
     elif runs:
         for some in range(min(len(runs[0]), count) + 1):
-            for rest in taken(runs[1:], count - some):
+            for rest in lowest_of_runs(runs[1:], count - some):
                 yield mask_of(runs[0][:some]) | rest
 
 
 @lru_cache(maxsize=1024)
-def ways_of(runs: tuple[int, ...]) -> tuple[int, ...]:
-    """How many masks `taken` gives of 0, 1, 2, … GPUs, from how many GPUs each run has."""
-    ways = [1]
+def set_counts(runs: tuple[int, ...]) -> tuple[int, ...]:
+    """How many masks `lowest_of_runs` gives of 0, 1, 2, … GPUs, from how many GPUs each run has."""
+    counts = [1]
     for run in runs:
-        ways = [sum(ways[max(0, total - run) : total + 1]) for total in range(len(ways) + run)]
-    return tuple(ways)
+        counts = [sum(counts[max(0, total - run) : total + 1]) for total in range(len(counts) + run)]
+    return tuple(counts)
 
 
-def grown(machine: Machine, pool: int, start: int, count: int) -> int:
+def grown_from(machine: Machine, pool: int, start: int, count: int) -> int:
     """A set grown from one GPU, by the nearest to those in it each time: for machines too large to be exact."""
     levels, chosen = machine.pcie_levels, [start]
     left = [position for position in positions_of(pool) if position != start]

@@ -13,14 +13,14 @@ from closeknit.machine.graph import Machine
 from closeknit.placement.allreduce.bandwidth import SetBandwidth
 from closeknit.placement.allreduce.paths import Paths
 from closeknit.placement.allreduce.rings import Rings
-from closeknit.placement.gpusets.exhaustive import KEPT_SIZES, MANY_SEARCHES, ExhaustiveSets
-from closeknit.placement.gpusets.masks import twins, ways_of
+from closeknit.placement.gpusets.exhaustive import LATER_SIZES, MANY_SEARCHES, ExhaustiveSets
+from closeknit.placement.gpusets.masks import set_counts, twins
 from closeknit.placement.gpusets.set_facts import SetFacts
 
 MANY_SETS = 1 << 16  # that are listed, of all sizes: any sixteen GPUs
-# Of real machines sixteen GPUs behind switches of which one has lost a link take the most, 2,798,445 steps.
+# The most of a real machine is 2,798,445 steps: sixteen GPUs behind switches, and one has lost a link.
 MACHINE_STEPS = 11 << 18  # of one kind of machine, 0.5 to 0.9 s
-# Of these for its rings: a DGX-1V of which two GPUs are out of the mesh takes 1,126,773.
+# Of these for its rings: a DGX-1V with two GPUs out of the mesh takes 1,126,773.
 RING_STEPS = 5 << 18
 CLUSTER_STEPS = 37 << 18  # of all kinds of one cluster, 2.4 s; the last one may go beyond
 FIRST_STEPS = 1 << 14  # that each node brings its kind at first, doubled until all kinds are searched or too dear
@@ -29,14 +29,14 @@ SET_STEPS, PATH_STEPS, NIC_STEPS, REST_STEPS = 100, 16, 2, 3
 
 
 class SearchCost:
-    """The search of one machine's rings, as far as it has come; goes on where it stopped, and equal sets count once."""
+    """The search of one machine's rings, and its cost so far. It goes on where it stopped; equal sets count once."""
 
     def __init__(self, machine: Machine, listed: int, search: Callable[[Paths], Rings]) -> None:
-        """`listed` is what `listing` says of it; `search` finds the rings of a set."""
+        """`listed`: the steps that `listing` gives for the machine; `search` finds the rings of a set."""
         self.listed = listed
         """Steps for the lists of its sets."""
         self.sets = ExhaustiveSets(SetFacts(machine, self._rings_of))
-        """What has been found; to be used where `is_all`."""
+        """What was found; complete where `is_all`."""
         self.rings: list[tuple[bytes, int]] = []
         """Steps for the rings of each set, in the order of the search, by the digest of its paths."""
         self.is_all = False
@@ -89,17 +89,17 @@ def listing(machine: Machine) -> int:
     pools = prod(run + 1 for run in every)
     if pools > MANY_SETS:
         return MACHINE_STEPS + 1
-    count, sets = len(machine.gpus), ways_of(every)
+    count, sets = len(machine.gpus), set_counts(every)
     per_gpu = NIC_STEPS * (1 + len(machine.nics))
     listed = sum(sets[size] * (SET_STEPS + size * per_gpu) for size in range(1, count + 1))
     alike = sets
     if machine.switched and all(machine.switch_links):  # only the number of links of each GPU counts
         same = tuple(sorted(Counter(machine.switch_links).values()))
-        alike, pools = ways_of(same), prod(run + 1 for run in same)
+        alike, pools = set_counts(same), prod(run + 1 for run in same)
     paths = sum(number * size**2 for size, number in enumerate(alike))
     left = sum(
         min(sets[size] * pools, comb(count, size) << (count - size))
-        for size in KEPT_SIZES
+        for size in LATER_SIZES
         if size <= count and (machine.switched or comb(count, size) <= MANY_SEARCHES)
     )
     return listed + PATH_STEPS * paths + REST_STEPS * left
@@ -109,10 +109,10 @@ def too_dear(nodes: Mapping[str, int], effort_of: Callable[[str], SearchCost]) -
     """Those topology classes of a cluster that are not searched, from how many nodes have each.
 
     All are searched at once, in rounds: each node brings its class so many steps, and in the next round twice as many,
-    until the steps of the cluster are spent. So what takes little is searched before anything takes much, what many
-    nodes have may take more, and whoever claims a graph that is too dear costs the others no more than they take
-    themselves. Once half is spent the other half is for one after the other, so that of very many some are searched.
-    What one class has in common with another, as two meshes with different links down have, counts once.
+    until the steps of the cluster are spent. So what takes little is searched before anything takes much, and what many
+    nodes have may take more. A claimed graph that is too dear costs the others no more than they take themselves. Once
+    half of the steps is spent, the classes take the other half one after another, so that some of very many are
+    searched. What one class has in common with another, as two meshes with different links down have, counts once.
     """
     left, each = CLUSTER_STEPS, FIRST_STEPS
     efforts = {name: effort_of(name) for name in nodes}

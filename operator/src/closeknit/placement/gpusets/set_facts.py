@@ -3,10 +3,9 @@
 A set is a bit mask over positions.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from math import inf
-from typing import TypeVar
 
 from closeknit.api.nodetopology import Transport
 from closeknit.machine.graph import Machine
@@ -33,16 +32,13 @@ from closeknit.placement.gpusets.criteria import ANY, SetChoice, SetCriteria, Va
 from closeknit.placement.gpusets.experts import Experts
 from closeknit.placement.gpusets.masks import mask_of, positions_of, sets_of_count, twins
 from closeknit.placement.gpusets.plugin_pick import Picks, scores
-from closeknit.placement.values.bounded import Bounded
+from closeknit.placement.values.bounded import Bounded, K, V
 
 MANY_LISTED = 1 << 20  # sets in lists, 40 MB
 
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
 
 class FactTable(Bounded[K, V]):
-    """Facts by key. Each is worked out when it is first looked up, and remembered, which changes no answer."""
+    """Facts by key. The first lookup of a fact works it out."""
 
     __slots__ = ("_fact_of",)
 
@@ -57,7 +53,7 @@ class FactTable(Bounded[K, V]):
 
 
 class SetFacts:
-    """The facts of the sets of one machine."""
+    """The facts of the sets of GPUs of one topology class. The key of each table is the mask, and what else counts."""
 
     def __init__(self, machine: Machine, search: Callable[[Paths], Rings]) -> None:
         """`search` finds the rings of a set."""
@@ -78,9 +74,9 @@ class SetFacts:
         self.room_gb_s = FactTable[int, float](lambda mask: most_bandwidth(machine, self._tree, positions_of(mask)))
         """An upper limit of that, without a search."""
         self.nics = FactTable(self._nics_of)
-        """The NICs nearest to a set, by transport, among those that it can be given."""
+        """(mask, transport, access) -> the NICs nearest to a set, among those that it can be given."""
         self.value = FactTable(self._value_of)
-        """What a set is worth to a job; None where it is no candidate."""
+        """(mask, ask) -> what a set is worth to a job; None where it is no candidate."""
         self.fit = FactTable(self._fit_of)
         """How far the NICs of a set are, and over how many NUMA nodes it is spread."""
         self._torn = FactTable[tuple[int, Experts], int](lambda key: key[1].torn(machine, self.in_bus_order[key[0]]))

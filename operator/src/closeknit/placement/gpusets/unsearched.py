@@ -1,4 +1,4 @@
-"""The sets of a machine that is too dear to search: one set of each size, and nothing said of its bandwidth."""
+"""One set of each size, for a machine that is too dear to search. Its bandwidth is not predicted."""
 
 from math import inf
 
@@ -16,26 +16,26 @@ from closeknit.placement.gpusets.set_facts import FactTable, SetFacts
 class UnsearchedSets:
     """The sets of a topology class that is not searched.
 
-    The set of each size is the lowest GPUs, those of the largest NVLink island first. Where these would tear a group,
-    it is the first ones that tear none. It is worth what NCCL assumes where it finds no ring, so that every machine
-    that could be searched comes before it.
+    Each size has one set: the lowest GPUs, those of the largest NVLink island first. Where these would tear a group, it
+    is the first set that tears none. It is worth what NCCL assumes where it finds no ring, so that every machine that
+    is searched comes before it.
     """
 
     def __init__(self, facts: SetFacts) -> None:
         self.facts = facts
-        self._orders = FactTable(self._order)
-        self._taken = FactTable(self._one)
+        self._orders = FactTable(self._order_of)
+        self._sets = FactTable(self._set_of)
         self._nics = FactTable(self._nics_of)
 
     def learn(self) -> bool:
-        """Nothing: there is no search."""
+        """Nothing to work out."""
         return False
 
     def bandwidth(self, mask: int, *, alone: bool) -> None:
         """Never predicted."""
 
     def nics(self, mask: int, transport: Transport, access: NicAccess) -> Nics:
-        """Every active NIC that it can be given: which are near is not looked for."""
+        """Every active NIC that a set can be given, near or not."""
         return self._nics[mask.bit_count() if access.is_dealt else 0, transport, access]
 
     def _nics_of(self, key: tuple[int, Transport, NicAccess]) -> Nics:
@@ -46,22 +46,22 @@ class UnsearchedSets:
         return Nics(tuple(sorted(rows)), None)
 
     def best(self, pool: int, ask: SetCriteria, floor: Value, by: Measure) -> float | None:
-        """What the one set for the ask is worth, if it reaches the floor."""
-        mask = self._taken[pool, ask]
+        """One measure of the set for the ask; None where it does not reach the floor."""
+        mask = self._sets[pool, ask]
         value = None if mask is None else self._value(mask, ask)
         return value[by] if value and reaches(value, floor) else None
 
     def choose(
         self, pool: int, _free: int, ask: SetCriteria, floor: Value, experts: Experts = NO_EXPERTS
     ) -> SetChoice | None:
-        """The one set for the ask, if it reaches the floor. As if it cost nothing: no other is compared with it."""
-        mask = self._taken[pool, ask]
+        """The set for the ask, if it reaches the floor. It costs nothing: there is no other to compare it with."""
+        mask = self._sets[pool, ask]
         if mask is None or not reaches(self._value(mask, ask), floor):
             return None
         return self.facts.with_torn(SetChoice(mask, 0.0, 0, 1), experts)
 
     def is_indifferent(self, pool: int, ask: SetCriteria) -> bool:
-        """Only where there is nothing to choose, or of GPUs one by one: nothing is known of how any two are joined."""
+        """Whether there is nothing to choose, or one GPU is asked for: how any two are joined is unknown."""
         return self.facts.is_candidate(pool, ask) if ask.gpus == pool.bit_count() else ask.gpus == 1
 
     def is_foreseen(self, free: int, guessed: tuple[int, ...], unnamed: int, ask: SetCriteria) -> bool:  # noqa: ARG002 - of all alike
@@ -69,11 +69,11 @@ class UnsearchedSets:
         return False
 
     def _value(self, mask: int, ask: SetCriteria) -> Value:
-        """What a set is worth whose blocks are joined as the job asks for."""
+        """What a candidate is worth."""
         gb_s = inf if mask.bit_count() < 2 else NO_RING / UNIT
         return Value(gb_s if ask.block > 1 else inf, gb_s, self.facts.tree_gb_s(mask) if ask.alone else ANY.tree_gb_s)
 
-    def _one(self, question: tuple[int, SetCriteria]) -> int | None:
+    def _set_of(self, question: tuple[int, SetCriteria]) -> int | None:
         """The set for the ask; None where the pool has too few GPUs, or too few that keep to islands."""
         pool, ask = question
         if ask.gpus > pool.bit_count():
@@ -106,6 +106,7 @@ class UnsearchedSets:
             grown += [other for other in part if other not in grown and joined(self.facts.machine, reached, other)]
         return grown[:count]
 
-    def _order(self, pool: int) -> tuple[int, ...]:
+    def _order_of(self, pool: int) -> tuple[int, ...]:
+        """The GPUs of a pool, those of the largest NVLink island first."""
         parts = sorted(islands(self.facts.machine, positions_of(pool)), key=len, reverse=True)
         return tuple(position for part in parts for position in part)
