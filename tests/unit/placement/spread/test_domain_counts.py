@@ -14,10 +14,11 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.spread import cheapest, domain_counts
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
+from closeknit.placement.spread.coin_sums import CoinSums
 from closeknit.placement.spread.cost import Scale
 from closeknit.placement.spread.domain_counts import Alike
 from closeknit.placement.spread.frontier import Counted, FrontierStep, combined
-from closeknit.placement.spread.leaf import Units
+from closeknit.placement.spread.leaf import LeafNodes, Units
 from closeknit.placement.values.budget import DECISION_STEPS, Budget
 from closeknit.placement.values.placement import Placement
 from harness.called import A_SECOND, calls_of
@@ -389,3 +390,33 @@ def test_twenty_gpus_of_whole_nodes_are_two_of_eight_and_one_of_four(nodes: int,
     decision = place(cluster_of(*views, levels=levels), wanted(gpus=20, gpu={"binding": "WholeNode"}), Tables())
     assert isinstance(decision, Placement)
     assert sorted(len(share.gpus) for share in decision.shares) == [4, 8, 8]
+
+
+@pytest.mark.parametrize(
+    "racks", [[{0: 2}, {0: 2}], [{0: EXACT_NODES}, {0: 1}]], ids=["all combinations are tried", "not all are"]
+)
+def test_a_spread_that_there_is_not_is_no_empty_one(racks: list[dict[int, int]]) -> None:
+    """Seven units of nodes that give two or none."""
+    filling = search([racks], [{2: HOST}])
+    assert filling.cost(7) is None
+    with pytest.raises(AssertionError, match="nothing gives 7 units"):
+        filling.picks(7)
+
+
+def test_nor_is_it_one_inside_a_domain() -> None:
+    hosts = LeafNodes(SCALE, is_equal=False, is_exact=True, is_uniform=True)
+    hosts.add(OfferNumber(0), {2: HOST})
+    rack = tree([[{0: 2}]]).children[0].children[0]
+    assert hosts.cost(rack, 3) is None
+    with pytest.raises(AssertionError, match="nothing gives 3 units"):
+        hosts.picks(rack, 3)
+
+
+def test_nodes_of_which_a_heap_was_made_are_still_there_when_they_are_picked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten units are one node that gives four and two that give three: the fullest first leave a rest of two."""
+    filling = search([[{0: EXACT_NODES}, {1: 2}]], [{4: HOST}, {3: HOST}])
+    assert filling.cost(10) is not None
+    assert filling._heaped
+    monkeypatch.setattr(CoinSums, "heap", lambda *_: None)
+    with pytest.raises(AssertionError, match="nothing gives 10 units"):
+        filling.picks(10)

@@ -222,6 +222,9 @@ class Variant:
             for name, given, number in filling.picks(total)
             for choice, seat, _ in (shares[number][given],)
         )
+        gpus = sum(part.mask.bit_count() for part in parts)
+        if gpus != self._request.gpus:
+            raise AssertionError(f"a spread of {self._request.gpus} GPUs has {gpus}")
         is_fewest = filling.is_proven
         network = (self._site.levels, self._site.level_bandwidth_gb_s, counts)
         placed = [(part.node, part.offer.terms.sets, part.mask, part.offer.terms.nics) for part in parts]

@@ -21,7 +21,7 @@ from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.domain_counts import Alike, FewestDomains
 from closeknit.placement.spread.greedy import SpreadPlans
 from closeknit.placement.spread.leaf import LeafNodes, Units
-from closeknit.placement.spread.min_sums import Pick, SumEntry, cheapest_sums, named_sums, of_cheapest
+from closeknit.placement.spread.min_sums import Pick, SumEntry, certain, cheapest_sums, named_sums, of_cheapest
 
 # Beyond these sizes it is the fewest of each (domain_counts.py), or the fullest first, which need not be the cheapest:
 # combinations tried for one domain (about 2 ms), and nodes that may give unequal shares.
@@ -271,8 +271,7 @@ class Filling:
         """The nodes of the cheapest spread of exactly these units inside one area, by name."""
         if (self._room.content(area), units) in self._heaped:
             self.is_proven = False
-            heap = self._plans.change.heap(area, units)
-            return heap.picks if heap else ()
+            return certain(self._plans.change.heap(area, units), units).picks
         if not area.children:
             return self._hosts.picks(area, units)
         if units == self._room.capacity(area):
@@ -282,10 +281,8 @@ class Filling:
         if alone is not None:
             return self._picks_of_one(area.children, units, alone)
         if self._is_combined(area, units):
-            return self._named_over(area, units, self._least(area, units))[units] or ()
-        plan = self._plans.plan(area, units)
-        if plan is None:
-            return ()
+            return certain(self._named_over(area, units, self._least(area, units))[units], units)
+        plan = certain(self._plans.plan(area, units), units)
         self.is_proven = self.is_proven and plan.is_proven
         found = [pick for child, given in plan.parts for pick in self._picks(child, given)]
         if plan.rest:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from closeknit.placement.candidates.areas import Area, Members, OfferNumber
 from closeknit.placement.spread.cost import PackedCost, Scale
-from closeknit.placement.spread.min_sums import Pick, SumEntry, cheapest_sums, named_sums
+from closeknit.placement.spread.min_sums import Pick, SumEntry, certain, cheapest_sums, named_sums
 
 Units = Mapping[int, PackedCost]  # how much a node can give, ascending, each with its cost
 
@@ -156,7 +156,7 @@ class LeafNodes:
             for entry in self._able(area)
             for name in entry.ascending()
         ]
-        return named_sums(tables, units)[units] or ()
+        return certain(named_sums(tables, units)[units], units)
 
     def _tables(self, entry: Members) -> Iterator[Sequence[tuple[int, int]]]:
         table = list(self._units[entry.offer].items())

@@ -1,10 +1,11 @@
 """The cheapest sums of at most one entry of each of several tables, by dynamic programming over whole numbers."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from closeknit.placement.candidates.areas import OfferNumber
 
+V = TypeVar("V")
 Pick = tuple[str, int, OfferNumber]  # (node, units, its offer); a node is picked once
 
 
@@ -14,6 +15,13 @@ class SumEntry(NamedTuple):
     units: int
     cost: int
     picks: tuple[Pick, ...]
+
+
+def certain(found: V | None, units: int) -> V:
+    """What there must be, for its cost was told: without it a gang would be booked with ranks missing."""
+    if found is None:
+        raise AssertionError(f"nothing gives {units} units, though a cost was told for them")
+    return found
 
 
 def cheapest_sums(tables: Sequence[Sequence[tuple[int, int]]], units: int, nothing: int = 0) -> list[int | None]:
