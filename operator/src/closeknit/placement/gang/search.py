@@ -80,10 +80,15 @@ def _on_one_node(site: Site) -> Variant | None:
 
 
 def _on_several_nodes(joints: Interconnect, site: Site) -> Layout | None:
+    pools: list[Variant] = []
     for way in _ways(joints, site):
-        layout = best_of_drafts(draft for pool in way if (draft := pool.draft()))
+        now = list(way)
+        pools += now
+        layout = best_of_drafts(draft for pool in now if (draft := pool.draft()))
         if layout:
-            return layout
+            unit = layout.parts[0].mask.bit_count()
+            is_cut = any(pool.has_untried(unit, layout.counts) for pool in pools)
+            return replace(layout, is_fewest=False) if is_cut else layout
     return None
 
 

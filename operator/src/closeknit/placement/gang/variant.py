@@ -5,7 +5,7 @@ which shares. Nodes of one offer are worked out once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from operator import attrgetter
 
@@ -16,7 +16,7 @@ from closeknit.placement.gang.layout import Draft, Layout, Merit, Part, Sketch
 from closeknit.placement.gang.offer_values import OfferValues
 from closeknit.placement.gang.prediction import level_cap, level_floor, predict, predict_over_nvlink, undescribed
 from closeknit.placement.gang.queries import Counted, Site, SpreadQueries
-from closeknit.placement.gang.share_sizes import ShareSize, ShareSizes
+from closeknit.placement.gang.share_sizes import EqualShares, ShareSize, ShareSizes
 from closeknit.placement.gang.share_values import ShareValues
 from closeknit.placement.gpusets.criteria import Measure, Value
 from closeknit.placement.spread.cheapest import Filling
@@ -100,6 +100,17 @@ class Variant:
         """Whether there is a layout on several nodes."""
         return not self._is_too_slow() and any(self.can(shapes) for shapes in self._turns())
 
+    @cached_property
+    def _equal(self) -> EqualShares:
+        return self._shapes.equal()
+
+    def has_untried(self, unit: int, domains: Sequence[int]) -> bool:
+        """Whether a layout that was not tried may be better than one of shares of so many GPUs, over so many domains:
+        smaller shares need more hosts, and are better where they need fewer of the others."""
+        if self._is_too_slow():
+            return False
+        return any(each >= unit or any(number > 1 for number in domains[:-1]) for each in self._equal.cut)
+
     def _is_too_slow(self) -> bool:
         """Whether sockets between nodes cannot be known to be as fast as the job demands: they are no faster than what
         is described of any level, and nothing is known of them where none is."""
@@ -109,9 +120,9 @@ class Variant:
 
     def _turns(self) -> Iterator[list[ShareSize]]:
         """Shapes that are tried together; the next ones only when none of those before can be had."""
-        shapes = list(self._shapes.equal())
+        shapes = self._equal.shapes
         if self._request.gpus_per_node is not None or self._site.rail_isolated or self._site.joined:
-            yield shapes  # unequal shares could be too small for what joins the nodes
+            yield [*shapes]  # unequal shares could be too small for what joins the nodes
             return
         near = [shape for shape in shapes if self._shapes.is_near(shape)]
         yield near

@@ -11,6 +11,7 @@ from closeknit.placement.candidates.offer import matching
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.interconnect import Interconnect
 from closeknit.placement.gang.search import best_layout, fits
+from closeknit.placement.gang.share_sizes import ShareSizes
 from closeknit.placement.refusals.demands import DEMANDS, Demand
 from closeknit.placement.refusals.reasons import RefusalCase, no_match
 from closeknit.placement.values.placement import NoFit
@@ -46,7 +47,7 @@ class Unmet(NamedTuple):
 
     def told(self) -> NoFit:
         """The refusal in words."""
-        return NoFit(self.demand.reason, self.demand.words(self.case))
+        return NoFit(self.demand.reason, self.demand.words(self.case) + _untried(self.case))
 
 
 def refusal(cluster: Cluster, request: Request, tables: Tables) -> NoFit:
@@ -83,6 +84,21 @@ def _but_for(cluster: Cluster, request: Request, number: int, tables: Tables) ->
     if not fields or fits(Interconnect.of(cluster), tables.ground(cluster, without), without, tables):
         return ""
     return f" but for {listed(fields, 'and')}"
+
+
+def _untried(case: RefusalCase) -> str:
+    """That the refusal may be false: nodes must give the same indexes, and not all sets of these are tried."""
+    request, ground = case.request, case.ground
+    offers = {ground.offers[number]: nodes for number, nodes in ground.counts.items()}
+    most = max((offer.gpus for offer in offers), default=0)
+    sizes = ShareSizes(request, offers, most, 1, case.cluster.fabric.rail_isolated, joined=False)
+    units = listed([str(unit) for unit in sizes.equal().cut], "or")
+    if not units:
+        return ""
+    return (
+        f"; not all sets of {units} GPU indexes were tried (fabric.railIsolated), so that there may be room: "
+        "ask for another topology.gpusPerNode"
+    )
 
 
 def _any_match(cluster: Cluster, request: Request) -> bool:
