@@ -91,13 +91,13 @@ class ExhaustiveSets:
 
     def is_indifferent(self, pool: int, ask: SetCriteria) -> bool:
         """Whether every set out of `pool` is a candidate and all are worth the same."""
-        ask = ask._replace(alone=False)  # what trees could use beyond the rings is not worth waiting for
+        ask = _worth_waiting_for(ask)
         values = {self.facts.value[mask, ask] for mask in self.facts.of_count(pool, ask.gpus)}
         return len(values) == 1 and None not in values
 
     def is_foreseen(self, free: int, guessed: tuple[int, ...], unnamed: int, ask: SetCriteria) -> bool:
         """Whether all sets that NVIDIA's device plugin may give are candidates and worth the same."""
-        return self._foreseen[free, guessed, unnamed, ask]
+        return self._foreseen[free, guessed, unnamed, _worth_waiting_for(ask)]
 
     def _is_foreseen(self, question: tuple[int, tuple[int, ...], int, SetCriteria]) -> bool:
         free, guessed, unnamed, ask = question
@@ -188,3 +188,8 @@ class ExhaustiveSets:
 def _parts(pool: int, count: int) -> Iterator[int]:
     """All sets of so many GPUs out of a pool."""
     return (mask_of(chosen) for chosen in combinations(positions_of(pool), count))
+
+
+def _worth_waiting_for(ask: SetCriteria) -> SetCriteria:
+    """The criteria of sets that a plugin chooses: what trees could use beyond the rings is not worth waiting for."""
+    return ask._replace(alone=False)
