@@ -89,6 +89,14 @@ def test_whichever_nodes_have_indexes_enough_in_common_some_of_them_are_tried(
         assert any(all(set(tried) <= indexes for indexes in having) for tried in rails)
 
 
+def test_of_few_choices_all_are_tried_however_different_nodes_are() -> None:
+    chance = Random(1)  # noqa: S311 - the same nodes every time
+    free = {tuple(index for index in range(16) if chance.random() > 0.3): 1 for _ in range(2000)}
+    pairs = [pair for pair in combinations(range(16), 2) if sum(set(pair) <= set(indexes) for indexes in free) >= 64]
+    assert len(pairs) == comb(16, 2)
+    assert share_sizes._rails(free, 2, 64) == (pairs, False)
+
+
 def test_what_is_looked_at_for_them_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     free = {tuple(index for index in range(16) if index != left): 1 for left in range(16)}
     whole, _ = share_sizes._rails(free, 8, 2)
