@@ -9,6 +9,7 @@ from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.layout import Draft, Layout, Merit, Sketch, best_of_drafts
 from closeknit.placement.gang.prediction import Prediction
 from closeknit.placement.gang.queries import Counted
+from closeknit.placement.gpusets.criteria import Value
 from closeknit.placement.place import place
 from closeknit.placement.spread.cheapest import Filling
 from closeknit.placement.spread.cost import PackedCost
@@ -65,9 +66,9 @@ def test_a_kind_of_machine_that_cannot_win_is_left_at_its_domains(
     kinds: set[str] = set()
     sketch = variant.Variant._sketch
 
-    def noted(self: variant.Variant, counted: Counted) -> Sketch | None:
+    def noted(self: variant.Variant, counted: Counted, floor: Value, at_best: Merit) -> Sketch | None:
         kinds.update(offer.terms.sets.facts.machine.topology_class for offer in self._offers.values())
-        return sketch(self, counted)
+        return sketch(self, counted, floor, at_best)
 
     monkeypatch.setattr(variant.Variant, "_sketch", noted)
     found = place(cluster_of(*views, levels=("rack",)), wanted(gpus=16), Tables())

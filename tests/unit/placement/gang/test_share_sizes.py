@@ -1,17 +1,23 @@
 """On rails that are joined nowhere: which sets of indexes are tried, and what is said where not all are."""
 
+from collections.abc import Callable
 from itertools import combinations
 from math import comb
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from closeknit.placement.candidates.areas import Area, OfferMask, OfferNumber
 from closeknit.placement.gang import share_sizes
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.share_sizes import MANY_RAILS
 from closeknit.placement.place import can_place, place
+from closeknit.placement.spread.cheapest import Filling
+from closeknit.placement.spread.leaf import Units
+from closeknit.placement.values.budget import DECISION_STEPS
 from closeknit.placement.values.placement import NoFit, Placement
 from scenarios.clusters import cluster_of, graph, node, wanted
 
@@ -104,3 +110,50 @@ def test_what_is_looked_at_for_them_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     looked_at, is_cut = share_sizes._rails(free, 8, 2)
     assert is_cut
     assert 0 < len(looked_at) <= len(whole) <= MANY_RAILS
+
+
+class Searched(NamedTuple):
+    searches: int
+    steps: int
+    """That the root of the tree may take, in all of them."""
+
+
+def searched(monkeypatch: pytest.MonkeyPatch, held: float, **job: Any) -> Searched:
+    """What a decision on isolated rails searches, that on an empty cluster for its ideal included, where so much is
+    held."""
+    chance, follow, steps = Random(1), Filling.follow, list[int]()  # noqa: S311 - the same nodes every time
+
+    def counted(self: Filling, root: Area, offers: OfferMask, units_of: Callable[[OfferNumber], Units]) -> None:
+        steps.append(self._most_steps[0])
+        follow(self, root, offers, units_of)
+
+    monkeypatch.setattr(Filling, "follow", counted)
+    views = [
+        node(
+            f"gpu-{number:02}",
+            graph("hgx-h200"),
+            gpus=" ".join("a" if chance.random() < held else str(index) for index in range(8)),
+            path=(f"r{number // 8}",),
+        )
+        for number in range(48)
+    ]
+    cluster = cluster_of(*views, levels=("rack",), fabric={"railIsolated": True})
+    assert isinstance(place(cluster, wanted(**job), Tables()), Placement)
+    return Searched(len(steps), sum(steps))
+
+
+@pytest.mark.parametrize("held", [0.0, 0.2])
+def test_all_sets_of_indexes_have_one_budget(held: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = searched(monkeypatch, held, gpus=64, topology={"gpusPerNode": 4})
+    assert found.searches >= comb(8, 4)
+    assert found.steps <= 2 * DECISION_STEPS
+
+
+def test_sets_of_indexes_that_the_same_nodes_have_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = searched(monkeypatch, 0.0, gpus=64, topology={"gpusPerNode": 4})
+    assert found.searches <= 2 * (comb(8, 4) + 1)
+
+
+def test_sets_of_indexes_that_cannot_win_are_left_at_their_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole nodes need as few racks as parts of them, and fewer hosts."""
+    assert searched(monkeypatch, 0.0, gpus=128).searches <= 2 * (4 + 4)

@@ -14,7 +14,7 @@ from closeknit.placement.gpusets.criteria import Measure, Value
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
 from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.leaf import Units
-from closeknit.placement.values.budget import SEARCHES, Budget
+from closeknit.placement.values.budget import Budget
 from closeknit.placement.values.request import Request
 
 # Of a gang: to look for fewer in as few domains takes as long as all the rest, and finds some hundredths fewer.
@@ -50,13 +50,15 @@ class SpreadQueries:
     """The spreads of one way's nodes."""
 
     def __init__(self, site: Site, values: ShareValues, peers: Peers, mask: OfferMask, budget: Budget) -> None:
-        """`mask` is that of the peers' offers that are there; the budget is that of the way."""
-        self._budget = budget.among(SEARCHES)
+        """`mask` is that of the peers' offers that are there; the budget is that of one search."""
+        self._budget = budget
         self._site = site
         self._values = values
         self._peers = peers
         self._mask = mask
         self._counts = site.ground.counts
+        self._known: dict[tuple[int, OfferMask] | None, Counted | None] = {}
+        """(GPUs of equal shares, mask of the offers that have them) -> the fewest domains."""
 
     def is_alone(self, shape: ShareSize) -> bool:
         """Whether one share is all of the gang."""
@@ -107,10 +109,7 @@ class SpreadQueries:
 
     def counted(self, shape: ShareSize, floor: Value, stage: OfferValues[float]) -> Counted | None:
         """The fewest domains of each level; None where there are too few shares."""
-        filling = self._counting(shape, floor, stage)
-        units = self._site.request.gpus // shape.unit
-        cost = filling.cost(units) if filling else None
-        return None if filling is None or cost is None else Counted(cost, shape, filling.is_least)
+        return self._counted(shape, floor, stage)
 
     def highest(self, counted: Counted, floor: Value, by: Measure) -> float:
         """The highest worth that every share can have with no more domains."""
@@ -126,25 +125,34 @@ class SpreadQueries:
             middle = (low + high + 1) // 2
             fewest = stage.fewest(units, self._mask, self._counts, values[middle])
             is_enough = fewest is not None and fewest <= nodes  # else nothing of it need be searched
-            filling = self._counting(shape, floor, stage, values[middle], by) if is_enough else None
-            if filling and filling.cost(units) == counted.cost:
+            found = self._counted(shape, floor, stage, values[middle], by) if is_enough else None
+            if found and found.cost == counted.cost:
                 low = middle
             else:
                 high = middle - 1
         return values[low]
 
-    def _counting(
+    def _counted(
         self,
         shape: ShareSize,
         floor: Value,
         stage: OfferValues[float],
         at_least: float = 0.0,
         by: Measure = Measure.BUS,
-    ) -> Filling | None:
-        """The search for the fewest domains, with shares that are worth this."""
+    ) -> Counted | None:
+        """The fewest domains, with shares that are worth this. Equal shares that the same nodes have need the same."""
+        key = (shape.unit, stage.able(self._mask, at_least)) if shape.equal else None
+        if key in self._known:
+            found = self._known[key]
+            return found and found._replace(shape=shape)
         host = self._site.scale.of_host
 
         def units_of(number: OfferNumber) -> Units:
             return {given: host for given, value in stage.of[number].items() if value >= at_least}
 
-        return self.filling(shape, floor, stage, units_of, at_least=at_least, by=by, counts_free=False)
+        filling = self.filling(shape, floor, stage, units_of, at_least=at_least, by=by, counts_free=False)
+        cost = filling.cost(self._site.request.gpus // shape.unit) if filling else None
+        found = None if filling is None or cost is None else Counted(cost, shape, filling.is_least)
+        if key is not None:
+            self._known[key] = found
+        return found

@@ -76,7 +76,8 @@ def _on_one_node(site: Site) -> Variant | None:
     if request.gpus_per_node not in (None, request.gpus):
         return None
     able = [number for number in ground.counts if ground.offers[number].gpus >= request.gpus]
-    return Variant(site, Peers(), able, Budget(), kept=request.gpus) if able else None
+    whole = site._replace(rail_isolated=False)  # one node has the same indexes as all of them
+    return Variant(whole, Peers(), able, Budget(), kept=request.gpus) if able else None
 
 
 def _on_several_nodes(joints: Interconnect, site: Site) -> Layout | None:

@@ -22,7 +22,7 @@ from closeknit.placement.gpusets.criteria import Measure, Value
 from closeknit.placement.spread.cheapest import Filling
 from closeknit.placement.spread.cost import PackedCost
 from closeknit.placement.spread.leaf import Units
-from closeknit.placement.values.budget import Budget
+from closeknit.placement.values.budget import SEARCHES, SEARCHES_OF_RAIL, Budget
 
 
 class Variant:
@@ -50,7 +50,8 @@ class Variant:
             kept=kept,
             joined=site.joined,
         )
-        self._spreads = SpreadQueries(site, self._values, peers, self._mask, budget)
+        self._peers = peers
+        self._budget = budget
         self._shapes = ShareSizes(
             site.request,
             {offer: counts[number] for number, offer in self._offers.items()},
@@ -65,10 +66,16 @@ class Variant:
         return self._sketches(self._fewest(shapes))
 
     def _sketches(self, counted: Sequence[Counted]) -> list[Sketch]:
-        sketches = [sketch for entry in counted if (sketch := self._sketch(entry))]
-        if self._minimum.bus_gb_s == 0:
-            return sketches
-        return [sketch for sketch in sketches if sketch.layout()]
+        """Those of what is counted, which needs as many domains, less the equal shares that cannot be the best."""
+        sketches: list[Sketch] = []
+        for at_best, floor, entry in sorted(map(self._floored, counted), key=lambda found: found[0]):
+            is_bound = entry.is_proven and entry.shape.equal
+            if is_bound and any(sketch.merit < at_best for sketch in sketches):
+                continue
+            sketch = self._sketch(entry, floor, at_best)
+            if sketch and (self._minimum.bus_gb_s == 0 or sketch.layout()):
+                sketches.append(sketch)
+        return sketches
 
     def draft(self) -> Draft | None:
         """The best layouts on several nodes, as far as the fewest domains tell; None where there are none.
@@ -103,6 +110,12 @@ class Variant:
     @cached_property
     def _equal(self) -> EqualShares:
         return self._shapes.equal()
+
+    @cached_property
+    def _spreads(self) -> SpreadQueries:
+        rails = sum(1 for shape in self._equal.shapes if shape.rail)
+        budget = self._budget.among(max(SEARCHES, SEARCHES_OF_RAIL * rails))
+        return SpreadQueries(self._site, self._values, self._peers, self._mask, budget)
 
     def has_untried(self, unit: int, domains: Sequence[int]) -> bool:
         """Whether a layout that was not tried may be better than one of shares of so many GPUs, over so many domains:
@@ -194,11 +207,23 @@ class Variant:
             cost=PackedCost(0),
         )
 
-    def _sketch(self, counted: Counted) -> Sketch | None:
+    def _floored(self, counted: Counted) -> tuple[Merit, Value, Counted]:
+        """With the floor of its shares, and what no layout of as many domains is better than."""
+        shape, counts = counted.shape, self._site.scale.domains(counted.cost)
+        floor = self._floor(counted, counts)
+        at_best = Merit(
+            is_far=not self._shapes.is_near(shape),
+            domains=counts,
+            is_unequal=not shape.equal,
+            minus_block_gb_s=-floor.block_gb_s,
+            minus_bus_gb_s=-floor.bus_gb_s,
+            cost=PackedCost(0),
+        )
+        return at_best, floor, counted
+
+    def _sketch(self, counted: Counted, floor: Value, at_best: Merit) -> Sketch | None:
         """The best layout of one shape, as far as it has to be known to compare it."""
         shape = counted.shape
-        counts = self._site.scale.domains(counted.cost)
-        floor = self._floor(counted, counts)
         stage = self._values.shares(self._mask, shape, floor)
 
         def units_of(number: OfferNumber) -> Units:
@@ -210,14 +235,7 @@ class Variant:
         if filling is None or cost is None:
             return None
         drawn = self._site.scale.domains(cost)
-        merit = Merit(
-            is_far=not self._shapes.is_near(shape),
-            domains=drawn,
-            is_unequal=not shape.equal,
-            minus_block_gb_s=-floor.block_gb_s,
-            minus_bus_gb_s=-floor.bus_gb_s,
-            cost=cost,
-        )
+        merit = at_best._replace(domains=drawn, cost=cost)
         return Sketch(merit, shape.rail, partial(self._layout, filling, total, stage.of, drawn))
 
     def _layout(
