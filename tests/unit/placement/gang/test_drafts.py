@@ -11,7 +11,7 @@ from closeknit.placement.gang.prediction import Prediction
 from closeknit.placement.gang.queries import Counted
 from closeknit.placement.gpusets.criteria import Value
 from closeknit.placement.place import place
-from closeknit.placement.spread.cheapest import Filling
+from closeknit.placement.spread.cheapest import Filling, Spread
 from closeknit.placement.spread.cost import PackedCost
 from closeknit.placement.values.placement import Placement
 from scenarios.clusters import cluster_of, graph, node, wanted
@@ -80,7 +80,7 @@ def test_a_kind_of_machine_that_cannot_win_is_left_at_its_domains(
 def test_a_spread_with_ranks_missing_is_not_booked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen GPUs of which the picks have eight."""
     views = [node(f"h200-{number}", graph("hgx-h200"), path=("r0",)) for number in range(2)]
-    picks = Filling.picks
-    monkeypatch.setattr(Filling, "picks", lambda *asked: picks(*asked)[:1])
+    spread = Filling.spread
+    monkeypatch.setattr(Filling, "spread", lambda *asked: Spread(spread(*asked).picks[:1], is_proven=True))
     with pytest.raises(AssertionError, match="16 GPUs has 8"):
         place(cluster_of(*views, levels=("rack",)), wanted(gpus=16), Tables())

@@ -127,7 +127,7 @@ def test_no_spread_is_cheaper(nodes: Nodes, data: st.DataObject, equal: bool) ->
     expected = brute(nodes, own, units)
     assert search.cost(units) == (expected and expected[0])
     if expected:
-        assert tuple((node, taken) for node, taken, _ in search.picks(units)) == expected[1]
+        assert tuple((node, taken) for node, taken, _ in search.spread(units).picks) == expected[1]
 
 
 def test_large_clusters_fill_the_fullest_domains_first() -> None:
@@ -142,7 +142,7 @@ def test_large_clusters_fill_the_fullest_domains_first() -> None:
     cost = search.cost(needed)
     assert cost is not None
     assert SCALE.domains(cost) == (1, 5, needed)
-    assert len(search.picks(needed)) == needed
+    assert len(search.spread(needed).picks) == needed
 
 
 def test_many_nodes_of_unequal_shares_give_their_most() -> None:
@@ -154,4 +154,4 @@ def test_many_nodes_of_unequal_shares_give_their_most() -> None:
     cost = search.cost(29)
     assert cost is not None
     assert SCALE.domains(cost) == (1, 1, 4)
-    assert sum(units for _, units, _ in search.picks(29)) == 29
+    assert sum(units for _, units, _ in search.spread(29).picks) == 29

@@ -116,13 +116,13 @@ def test_no_spread_of_a_large_gang_needs_fewer_racks(
     filling = search([[{0: number} for number in racks] for racks in capacities], [{1: HOST}], counts_free=counts_free)
     cost = filling.cost(units)
     assert cost is not None
-    picks = filling.picks(units)
+    picks = filling.spread(units).picks
     used = {name.rsplit("-", 2)[0] for name, *_ in picks}
     assert (len({rack.split("-")[0] for rack in used}), len(used)) == fewest_domains(capacities, units)
     assert SCALE.domains(cost)[:2] == fewest_domains(capacities, units)
     assert len({name for name, *_ in picks}) == units
-    assert filling.is_proven
-    assert filling.is_least
+    assert filling.spread(units).is_proven
+    assert filling.is_least(units)
 
 
 def test_a_hundred_and_one_nodes_over_two_blocks_need_seven_racks() -> None:
@@ -132,7 +132,7 @@ def test_a_hundred_and_one_nodes_over_two_blocks_need_seven_racks() -> None:
     cost = filling.cost(101)
     assert cost is not None
     assert SCALE.domains(cost) == (2, 7, 101)
-    assert len({name.rsplit("-", 2)[0] for name, *_ in filling.picks(101)}) == 7
+    assert len({name.rsplit("-", 2)[0] for name, *_ in filling.spread(101).picks}) == 7
 
 
 @pytest.mark.parametrize("steps", [DECISION_STEPS, 0], ids=["all gone through", "nothing gone through"])
@@ -143,8 +143,13 @@ def test_beyond_its_budget_it_says_that_there_may_be_fewer(steps: int) -> None:
     cost = filling.cost(104)
     assert cost is not None
     assert SCALE.domains(cost) == (3, 11, 104)
-    assert len(filling.picks(104)) == 104
-    assert filling.is_proven == filling.is_least == (steps > 0)
+    picks, is_proven = filling.spread(104)
+    assert len(picks) == 104
+    assert is_proven == filling.is_least(104) == (steps > 0)
+    assert filling.cost(1) is not None
+    assert filling.spread(1).is_proven
+    assert filling.is_least(1)
+    assert filling.is_least(104) == (steps > 0), "whatever was asked since"
 
 
 DEEP = Scale(4)  # block, pod, rack, host
@@ -203,7 +208,7 @@ def fewest_of_three_levels(blocks: Pods, units: int) -> tuple[int, ...]:
 
 
 def racks_of(filling: Filling, units: int) -> int:
-    return len({name.rsplit("-", 1)[0] for name, *_ in filling.picks(units)})
+    return len({name.rsplit("-", 1)[0] for name, *_ in filling.spread(units).picks})
 
 
 def test_what_costs_more_than_what_is_known_is_no_proof() -> None:
@@ -229,7 +234,7 @@ def test_no_spread_over_three_levels_needs_fewer_domains(blocks: list[list[list[
     assert cost is not None
     assert DEEP.domains(cost)[:3] == fewest_of_three_levels(blocks, units)
     assert racks_of(filling, units) == DEEP.domains(cost)[2]
-    assert filling.is_proven
+    assert filling.spread(units).is_proven
 
 
 @settings(max_examples=40, deadline=None)
@@ -242,8 +247,8 @@ def test_when_the_budget_ends_neither_names_nor_order_matter_and_nothing_is_refu
     cost = filling.cost(units)
     assert cost is not None
     assert DEEP.domains(cost) >= (*fewest_of_three_levels(blocks, units), units)
-    assert not filling.is_least or DEEP.domains(cost)[:3] == fewest_of_three_levels(blocks, units)
-    assert len({name for name, *_ in filling.picks(units)}) == units
+    assert not filling.is_least(units) or DEEP.domains(cost)[:3] == fewest_of_three_levels(blocks, units)
+    assert len({name for name, *_ in filling.spread(units).picks}) == units
     assert racks_of(filling, units) == DEEP.domains(cost)[2]
     for pods in blocks:
         random.shuffle(pods)
@@ -252,7 +257,7 @@ def test_when_the_budget_ends_neither_names_nor_order_matter_and_nothing_is_refu
     random.shuffle(blocks)
     other = deep_search(blocks, Alike(), steps)
     assert other.cost(units) == cost
-    assert other.is_least == filling.is_least
+    assert other.is_least(units) == filling.is_least(units)
 
 
 @settings(max_examples=20, deadline=None)
@@ -266,8 +271,8 @@ def test_what_was_searched_before_with_another_budget_does_not_matter(
     for each in (DECISION_STEPS, steps):
         known = deep_search(blocks, alike, each)
         fresh = deep_search(blocks, Alike(), each)
-        assert (known.cost(units), known.is_least) == (fresh.cost(units), fresh.is_least)
-        assert known.picks(units) == fresh.picks(units)
+        assert (known.cost(units), known.is_least(units)) == (fresh.cost(units), fresh.is_least(units))
+        assert known.spread(units) == fresh.spread(units)
 
 
 @pytest.mark.parametrize("seed", [112, 287, 331])
@@ -287,7 +292,7 @@ def test_what_is_forgotten_of_areas_that_are_alike_changes_no_names(seed: int, m
     for most in (domain_counts.MANY_MENUS, 8, 4, 2):
         monkeypatch.setattr(domain_counts, "MANY_MENUS", most)
         filling = search(blocks, kinds)
-        answers.append((filling.cost(units), filling.picks(units)))
+        answers.append((filling.cost(units), filling.spread(units).picks))
     assert all(answer == answers[0] for answer in answers)
 
 
@@ -308,7 +313,7 @@ def test_the_more_domains_are_uneven_the_less_is_looked_at_in_each(monkeypatch: 
     of_levels = Counter(looked_at)
     assert sorted(of_levels.values()) == [len(blocks), sum(map(len, blocks))]
     assert all(steps * number <= DECISION_STEPS for steps, number in of_levels.items())
-    assert not filling.is_least
+    assert not filling.is_least(150_000)
 
 
 def test_what_areas_have_in_common_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +360,7 @@ def test_units_are_refused_only_where_no_nodes_add_up_to_them(
     cost = filling.cost(units)
     assert (cost is not None) == can_add_up(nodes, units)
     if cost is not None:
-        picks = filling.picks(units)
+        picks = filling.spread(units).picks
         assert sum(given_units for _, given_units, _ in picks) == units
         assert len({name for name, *_ in picks}) == len(picks) == SCALE.domains(cost)[2]
         assert all(given_units in offers[offer] for _, given_units, offer in picks)
@@ -369,7 +374,7 @@ def test_change_of_many_nodes_is_made_in_bounded_time() -> None:
     costs, calls = calls_of(lambda: (filling.cost(50_001), filling.cost(50_002)))
     assert costs[0] is None
     assert costs[1] is not None
-    picks, more = calls_of(lambda: filling.picks(50_002))
+    picks, more = calls_of(lambda: filling.spread(50_002).picks)
     assert sum(units for _, units, _ in picks) == 50_002
     assert calls + more < A_SECOND
 
@@ -400,7 +405,7 @@ def test_a_spread_that_there_is_not_is_no_empty_one(racks: list[dict[int, int]])
     filling = search([racks], [{2: HOST}])
     assert filling.cost(7) is None
     with pytest.raises(AssertionError, match="nothing gives 7 units"):
-        filling.picks(7)
+        filling.spread(7)
 
 
 def test_nor_is_it_one_inside_a_domain() -> None:
@@ -419,4 +424,4 @@ def test_nodes_of_which_a_heap_was_made_are_still_there_when_they_are_picked(mon
     assert filling._heaped
     monkeypatch.setattr(CoinSums, "heap", lambda *_: None)
     with pytest.raises(AssertionError, match="nothing gives 10 units"):
-        filling.picks(10)
+        filling.spread(10)

@@ -41,8 +41,9 @@ def test_of_racks_that_hold_as_much_those_of_larger_nodes_are_taken() -> None:
     cost = filling.cost(32)
     assert cost is not None
     assert SCALE.domains(cost) == (1, 2, 4)
-    assert len(filling.picks(32)) == 4
-    assert filling.is_proven
+    picks, is_proven = filling.spread(32)
+    assert len(picks) == 4
+    assert is_proven
 
 
 def test_where_nodes_are_not_counted_it_says_that_fewer_might_do() -> None:
@@ -51,9 +52,10 @@ def test_where_nodes_are_not_counted_it_says_that_fewer_might_do() -> None:
     cost = filling.cost(32)
     assert cost is not None
     assert SCALE.domains(cost)[:2] == (1, 2)
-    assert filling.is_least
-    assert len(filling.picks(32)) > 4
-    assert not filling.is_proven
+    assert filling.is_least(32)
+    picks, is_proven = filling.spread(32)
+    assert len(picks) > 4
+    assert not is_proven
 
 
 @settings(max_examples=60, deadline=None)
@@ -83,19 +85,19 @@ def test_no_spread_over_as_few_domains_needs_fewer_nodes_or_it_says_that_one_mig
     filling = search(offers, KINDS, counts_free=counts_free, steps=steps)
     cost = filling.cost(units)
     assert cost is not None
-    picks = filling.picks(units)
+    picks, is_proven = filling.spread(units)
     assert sum(given_units for _, given_units, _ in picks) == units
     assert len({name for name, *_ in picks}) == len(picks) == SCALE.domains(cost)[2]
     assert SCALE.domains(cost) >= fewest_hosts(blocks, units)
-    if filling.is_proven:
+    if is_proven:
         assert SCALE.domains(cost) == fewest_hosts(blocks, units)
-    assert filling.is_proven or steps < DECISION_STEPS
+    assert is_proven or steps < DECISION_STEPS
 
 
 def said(filling: Filling, units: int) -> tuple[object, ...]:
     """All that a search says of so many units."""
     cost = filling.cost(units)
-    return cost, filling.is_least, filling.picks(units) if cost is not None else (), filling.is_proven
+    return cost, filling.is_least(units), filling.spread(units) if cost is not None else ()
 
 
 @settings(max_examples=60, deadline=None)

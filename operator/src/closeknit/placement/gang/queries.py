@@ -151,8 +151,9 @@ class SpreadQueries:
             return {given: host for given, value in stage.of[number].items() if value >= at_least}
 
         filling = self.filling(shape, floor, stage, units_of, at_least=at_least, by=by, counts_free=False)
-        cost = filling.cost(self._site.request.gpus // shape.unit) if filling else None
-        found = None if filling is None or cost is None else Counted(cost, shape, filling.is_least)
+        units = self._site.request.gpus // shape.unit
+        cost = filling.cost(units) if filling else None
+        found = None if filling is None or cost is None else Counted(cost, shape, filling.is_least(units))
         if key is not None:
             self._known[key] = found
         return found

@@ -246,15 +246,15 @@ class Variant:
         counts: tuple[int, ...],
     ) -> Layout | None:
         """The nodes of the cheapest spread; None where they may be slower than the job demands."""
+        picks, is_fewest = filling.spread(total)
         parts = tuple(
             Part(name, self._offers[number], choice.mask, seat.binding, choice.is_cut)
-            for name, given, number in filling.picks(total)
+            for name, given, number in picks
             for choice, seat, _ in (shares[number][given],)
         )
         gpus = sum(part.mask.bit_count() for part in parts)
         if gpus != self._request.gpus:
             raise AssertionError(f"a spread of {self._request.gpus} GPUs has {gpus}")
-        is_fewest = filling.is_proven
         network = (self._site.levels, self._site.level_bandwidth_gb_s, counts)
         placed = [(part.node, part.offer.terms.sets, part.mask, part.offer.terms.nics) for part in parts]
         if self._site.joined and len(parts) > 1:

@@ -14,6 +14,7 @@ win. Of spreads that cost the same the one with the first nodes is taken, and of
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from closeknit.placement.candidates.areas import Area, OfferMask, OfferNumber, numbers_of
 from closeknit.placement.spread.capacity import Capacity
@@ -34,6 +35,15 @@ FEW_SIZES = 4  # so many sums of a domain are worked out one by one, more of the
 # What may be wrong with a cost that was found, as bits: there may be a spread over fewer domains, or one over as few
 # and fewer nodes.
 DOUBTED, LAVISH = 1, 2
+
+
+class Spread(NamedTuple):
+    """Which nodes give how much."""
+
+    picks: tuple[Pick, ...]
+    """By node."""
+    is_proven: bool
+    """Whether they need the fewest domains, and in these the fewest nodes, for certain."""
 
 
 class Filling:
@@ -83,11 +93,6 @@ class Filling:
             is_count=self._hosts.uniform is not None,
         )
         self._seen = 0
-        self.is_least = True
-        """Whether for certain no spread needs fewer domains than what was asked for last costs; hosts it may."""
-        self.is_proven = True
-        """Whether the picks that were asked for last need the fewest domains, and in these the fewest nodes, for
-        certain."""
         self._costs: dict[tuple[int, int], int | None] = {}
         self._heaped: set[tuple[int, int]] = set()
         """Which of them are what a heap costs that was made up of all nodes."""
@@ -96,6 +101,8 @@ class Filling:
         made up of, whatever was asked before."""
         self._doubts = 0
         """Of what is being worked out, so far."""
+        self._is_proven = True
+        """Of what is being picked, so far: whether it needs the fewest for certain."""
         self._sums: dict[int, list[int | None]] = {}
         self._named: dict[Area, list[tuple[Pick, ...] | None]] = {}
 
@@ -123,16 +130,19 @@ class Filling:
     def cost(self, units: int) -> PackedCost | None:
         """What the cheapest spread of so many units costs; None where there is none."""
         cost = self._exactly(self._root, units)
-        self.is_least = not self._doubts_about(units) & DOUBTED
         return None if cost is None else PackedCost(cost)
 
-    def picks(self, units: int) -> tuple[Pick, ...]:
-        """(node, units) of the cheapest spread, by node. There is one, and its cost was asked."""
-        self.is_proven = True
+    def is_least(self, units: int) -> bool:
+        """Whether for certain no spread needs fewer domains than what this many cost; hosts it may. Their cost was
+        asked."""
+        return not self._doubts_about(units) & DOUBTED
+
+    def spread(self, units: int) -> Spread:
+        """The cheapest spread of so many units. There is one, and its cost was asked."""
+        self._is_proven = True
         picks = self._picks(self._root, units)
-        if self._doubts_about(units) & LAVISH and len(picks) > self._hosts.fewest(self._root, units):
-            self.is_proven = False
-        return picks
+        is_lavish = self._doubts_about(units) & LAVISH and len(picks) > self._hosts.fewest(self._root, units)
+        return Spread(picks, self._is_proven and not is_lavish)
 
     def _doubts_about(self, units: int) -> int:
         return self._doubts_of.get((self._room.content(self._root), units), 0)
@@ -270,7 +280,7 @@ class Filling:
     def _picks(self, area: Area, units: int) -> tuple[Pick, ...]:
         """The nodes of the cheapest spread of exactly these units inside one area, by name."""
         if (self._room.content(area), units) in self._heaped:
-            self.is_proven = False
+            self._is_proven = False
             return certain(self._plans.change.heap(area, units), units).picks
         if not area.children:
             return self._hosts.picks(area, units)
@@ -283,7 +293,7 @@ class Filling:
         if self._is_combined(area, units):
             return certain(self._named_over(area, units, self._least(area, units))[units], units)
         plan = certain(self._plans.plan(area, units), units)
-        self.is_proven = self.is_proven and plan.is_proven
+        self._is_proven = self._is_proven and plan.is_proven
         found = [pick for child, given in plan.parts for pick in self._picks(child, given)]
         if plan.rest:
             found += self._picks_of_one(plan.rest.room, plan.rest.units, plan.rest.cost)
