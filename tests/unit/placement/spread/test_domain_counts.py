@@ -425,3 +425,21 @@ def test_nodes_of_which_a_heap_was_made_are_still_there_when_they_are_picked(mon
     monkeypatch.setattr(CoinSums, "heap", lambda *_: None)
     with pytest.raises(AssertionError, match="nothing gives 10 units"):
         filling.spread(10)
+
+
+def test_what_is_remembered_of_areas_that_are_alike_is_bounded_by_what_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Blocks of which no two racks are alike, so that the question takes more than its answer of one rack."""
+    monkeypatch.setattr(domain_counts, "MANY_PAIRS", 300)
+    random, alike = Random(1), Alike()  # noqa: S311 - the same blocks every time
+    most = 0
+    for _ in range(60):
+        children = tuple((alike.menu((FrontierStep(1, size),)), 1) for size in sorted(random.sample(range(1, 99), 40)))
+        alike.inside(children, 1000)
+        alike.tried(children, 1)
+        alike.gone_through(children, 1, 1000)
+        inside = sum(len(children) for children, _ in alike._inside)
+        chosen = sum(len(key[0]) + len(pairs) for key, (pairs, _) in alike._found.items())
+        most = max(most, inside, chosen)
+    assert 100 < most <= 300

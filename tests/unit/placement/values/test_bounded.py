@@ -35,7 +35,7 @@ def test_what_is_false_is_made_once() -> None:
 def test_values_are_counted_by_what_they_weigh() -> None:
     """One that weighs too much by itself is kept as long as it is the newest."""
     chance = Random(1)  # noqa: S311 - the same values every time
-    kept: Bounded[int, str] = Bounded(100, len)
+    kept: Bounded[int, str] = Bounded(100, lambda _, value: len(value))
     for number in range(101):
         kept[number] = ""
     assert 98 < len(kept) <= 100

@@ -17,7 +17,7 @@ from closeknit.placement.spread.knapsack import Knapsack, Pairs, cost_of
 from closeknit.placement.values.bounded import Bounded
 
 MANY_MENUS = 1 << 14  # are remembered with their use, and as many without, of a few steps each mostly
-MANY_PAIRS = 1 << 18  # of a child and its step are remembered, in choices of two children or of thousands
+MANY_PAIRS = 1 << 18  # of children are remembered, as they are asked about and as they are chosen: some 20 MB
 
 
 class Split(NamedTuple):
@@ -38,7 +38,7 @@ class Alike:
         self._menus: WeakValueDictionary[tuple[FrontierStep, ...], Menu] = WeakValueDictionary()
         """As long as any search has a menu, equal steps are that very one: what is alike is found by identity."""
         self._used: Bounded[tuple[Menu, int], Menu] = Bounded(MANY_MENUS)
-        self._inside: Bounded[tuple[Counted, int], tuple[Menu, bool]] = Bounded(MANY_MENUS)
+        self._inside: Bounded[tuple[Counted, int], tuple[Menu, bool]] = Bounded(MANY_PAIRS, _children)
         self._found: Bounded[tuple[Counted, int, int | None], tuple[Pairs, bool]] = Bounded(MANY_PAIRS, _pairs)
         """By the steps that may be taken, None for the choice that is mostly the best."""
 
@@ -80,8 +80,12 @@ class Alike:
         return found
 
 
-def _pairs(found: tuple[Pairs, bool]) -> int:
-    return len(found[0])
+def _children(key: tuple[Counted, int], _: object) -> int:
+    return len(key[0])
+
+
+def _pairs(key: tuple[Counted, int, int | None], found: tuple[Pairs, bool]) -> int:
+    return len(key[0]) + len(found[0])
 
 
 class FewestDomains:

@@ -20,7 +20,7 @@ class Bounded(dict[K, V]):
 
     __slots__ = ("_most", "_weigh", "_weight")
 
-    def __init__(self, most: int | None = None, weigh: Callable[[V], int] | None = None) -> None:
+    def __init__(self, most: int | None = None, weigh: Callable[[K, V], int] | None = None) -> None:
         """So many values, MANY_KEPT where nothing is said, that together weigh no more than that."""
         super().__init__()
         self._most = MANY_KEPT if most is None else most
@@ -29,7 +29,7 @@ class Bounded(dict[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         if self._weigh is not None:
-            self._weight += self._weigh(value) - (self._weigh(self[key]) if key in self else 0)
+            self._weight += self._weigh(key, value) - (self._weigh(key, self[key]) if key in self else 0)
         super().__setitem__(key, value)
         self._forget()
 
@@ -61,7 +61,7 @@ class Bounded(dict[K, V]):
         for key in [*self][:-1]:
             value = self.pop(key)
             if self._weigh is not None:
-                self._weight -= self._weigh(value)
+                self._weight -= self._weigh(key, value)
             if self._size() <= self._most - self._most // AT_ONCE:
                 break
 
