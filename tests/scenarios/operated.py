@@ -1,9 +1,9 @@
 """The very loop and writes of the operator over the in-memory API server, and the hands of everybody else."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from closeknit.controller.loop import SchedulingLoop
 from closeknit.controller.metrics import Metrics
@@ -12,10 +12,13 @@ from closeknit.controller.worker import InlineWorker, Worker
 from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, TRAINING_JOBS
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.api import JsonObject, Key, Resource
+from faults import virtual_time
 from faults.fault import Call, Fault
 from faults.kinds import NODES
 from faults.memory_api import MemoryApi
 from faults.store import Store
+
+T = TypeVar("T")
 
 CLUSTER_TOPOLOGIES = Resource("closeknit.dev", "v1alpha1", "clustertopologies", namespaced=False)
 NODE_TOPOLOGIES = Resource("closeknit.dev", "v1alpha1", "nodetopologies", namespaced=False)
@@ -110,6 +113,28 @@ def set_status(store: Store, resource: Resource, key: Key, **status: Any) -> Non
     stored = store.get(resource, key)
     stored["status"] = {**stored.get("status", {}), **status}
     store.update(resource, key, stored, subresource="status")
+
+
+def end_job(store: Store, job: Key) -> None:
+    """A job is deleted, and the garbage collector takes its Pods."""
+    store.delete(TRAINING_JOBS, job)
+    for pod in store.objects(PODS):
+        if pod["metadata"]["labels"]["closeknit.dev/job"] == job.name:
+            store.delete(PODS, Key(job.namespace, pod["metadata"]["name"]))
+
+
+def lived(operator: Operator, story: Callable[[], Awaitable[T]]) -> T:
+    """What a story gives while the operator runs, on a virtual clock."""
+
+    async def told() -> T:
+        running = asyncio.create_task(operator.run())
+        try:
+            return await story()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    return virtual_time.run(told())
 
 
 def run_pods(store: Store) -> None:

@@ -34,8 +34,9 @@ def schedule(
     """The verdict on every job: the one place that decides who gets, keeps and waits.
 
     The queue is walked once. The first policy that has a verdict on a job decides, and the next job finds the room
-    after it. A job whose write is under way gets what it would get otherwise. Memory changes no verdict, with two
-    exceptions: the words of a refusal may lag, and jobs over their namespace's budget keep their old answer.
+    after it. A job whose write is under way gets what it would get otherwise. Memory changes no verdict, with three
+    exceptions: the words of a refusal may lag, jobs over their namespace's budget keep their old answer, and so do
+    refused jobs while a booking is on trial.
     """
     last = memory.schedule or Schedule(cluster, cluster, cluster)
     is_quiet = memory.schedule is not None and is_same_scene(last.cluster, cluster)

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from closeknit.controller.writes.resources import EVENTS, PODS, RESOURCE_QUOTAS, TRAINING_JOBS
+from closeknit.controller.writes.resources import EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS
 from closeknit.kube.api import Key
-from faults import virtual_time
 from faults.fault import Call
 from faults.store import Store
 from scenarios.manifests import CREATED, training_job
-from scenarios.operated import MortalApi, Operator, add, run_pods, set_status
+from scenarios.operated import MortalApi, Operator, add, end_job, lived, run_pods, set_status
 from scenarios.story import plugin_node
 
 WAITING = 120
@@ -83,21 +82,10 @@ class Site:
 
     def end(self, name: str) -> None:
         """Somebody deletes it, and the garbage collector its Pods."""
-        self.store.delete(TRAINING_JOBS, Key("team-b", name))
-        for each in self.store.objects(PODS):
-            if each["metadata"]["labels"]["closeknit.dev/job"] == name:
-                self.store.delete(PODS, Key("team-b", each["metadata"]["name"]))
+        end_job(self.store, Key("team-b", name))
 
     def live(self, story: Callable[["Site"], Any]) -> Any:
-        async def told() -> Any:
-            running = asyncio.create_task(self.operator.run())
-            try:
-                return await story(self)
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
-
-        return virtual_time.run(told())
+        return lived(self.operator, lambda: story(self))
 
 
 def behind_a_quota(site: Site) -> tuple[str, ...]:

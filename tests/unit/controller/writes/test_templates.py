@@ -23,7 +23,7 @@ from faults import virtual_time
 from faults.fault import Delay, Fault, HoldEvents, Refuse
 from faults.store import Store
 from scenarios.manifests import CREATED, priority_class, training_job
-from scenarios.operated import MortalApi, Operator, add, run_pods
+from scenarios.operated import MortalApi, Operator, add, end_job, lived, run_pods
 from scenarios.story import plugin_node
 
 KIB = 1024
@@ -82,21 +82,10 @@ class Site:
             run_pods(self.store)
 
     def end(self, name: str) -> None:
-        self.store.delete(TRAINING_JOBS, Key("team-b", name))
-        for pod in self.store.objects(PODS):
-            if pod["metadata"]["labels"]["closeknit.dev/job"] == name:
-                self.store.delete(PODS, Key("team-b", pod["metadata"]["name"]))
+        end_job(self.store, Key("team-b", name))
 
     def live(self, story: Callable[["Site"], Any]) -> Any:
-        async def told() -> Any:
-            running = asyncio.create_task(self.operator.run())
-            try:
-                return await story(self)
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
-
-        return virtual_time.run(told())
+        return lived(self.operator, lambda: story(self))
 
 
 @pytest.fixture(autouse=True)
