@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeknit.sidecar.hang import BEHIND_FOR_S, SILENT_FOR_S, STILL_FOR_S, Hang, Witness, hang
-from closeknit.sidecar.ras import Communicator, NoAnswer, RankId, Report, asked, parsed
+from closeknit.sidecar.ras import Communicator, NoReport, RankId, Report, asked, parsed
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "ras"
 
@@ -166,10 +166,10 @@ def test_the_protocol_is_spoken_and_a_silent_process_is_told_from_none() -> None
     with _server([b"SERVER PROTOCOL 2\n", b"OK\n", b"OK\n", text.encode()]) as (address, heard):
         assert [each.size for each in asked(2.0, address)] == [2]
     assert heard == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 2\n", b"SET FORMAT json\n", b"VERBOSE STATUS\n"]
-    with _server([]) as (address, _), pytest.raises(NoAnswer) as silent:
+    with _server([]) as (address, _), pytest.raises(NoReport) as silent:
         asked(0.2, address)
     assert silent.value.is_silent
-    with pytest.raises(NoAnswer) as nobody:
+    with pytest.raises(NoReport) as nobody:
         asked(0.2, address)
     assert not nobody.value.is_silent
 

@@ -76,7 +76,7 @@ def _rank(entry: Mapping[str, Any]) -> RankId:
     return RankId(int(entry["rank"]), str(entry["host"]), int(entry["pid"]), int(entry["cuda_dev"]))
 
 
-class NoAnswer(Exception):  # noqa: N818 - a fact, and mostly no error
+class NoReport(Exception):  # noqa: N818 - a fact, and mostly no error
     """RAS gave no report. `is_silent`: a process took the connection and said nothing."""
 
     def __init__(self, is_silent: bool) -> None:
@@ -85,7 +85,7 @@ class NoAnswer(Exception):  # noqa: N818 - a fact, and mostly no error
 
 
 def asked(timeout_s: float, address: tuple[str, int] = ("127.0.0.1", PORT)) -> Report:
-    """One answer. All processes of a Pod share the port, so chance decides which one answers. Raises NoAnswer."""
+    """One answer. All processes of a Pod share the port, so chance decides which one answers. Raises NoReport."""
     is_connected = False
     try:
         with socket.create_connection(address, timeout_s) as connection, connection.makefile("rb") as answers:
@@ -93,12 +93,12 @@ def asked(timeout_s: float, address: tuple[str, int] = ("127.0.0.1", PORT)) -> R
             for line in _HELLO:
                 connection.sendall(line)
                 if not answers.readline(_MAX_LINE_BYTES).endswith(b"\n"):
-                    raise NoAnswer(is_silent=False)
+                    raise NoReport(is_silent=False)
             connection.sendall(b"VERBOSE STATUS\n")
             text = answers.read(MAX_REPORT_BYTES + 1)
     except OSError:  # time-outs are among them
-        raise NoAnswer(is_silent=is_connected) from None
+        raise NoReport(is_silent=is_connected) from None
     report = parsed(text.decode(errors="replace")) if len(text) <= MAX_REPORT_BYTES else None
     if report is None:
-        raise NoAnswer(is_silent=False)
+        raise NoReport(is_silent=False)
     return report
