@@ -224,6 +224,9 @@ class EndReason(StrEnum):
     PREFLIGHT_FAILED = "PreflightFailed"
     PREFLIGHT_SKIPPED = "PreflightSkipped"
     MISPLACED = "Misplaced"
+    RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
+    NO_PROGRESS = "NoProgress"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
 
 
 class ConditionReason(StrEnum):
@@ -266,6 +269,7 @@ class EventReason(StrEnum):
     PLACED = "Placed"
     NOT_STARTING = "NotStarting"
     PODS_NOT_READY = "PodsNotReady"
+    RESTARTED = "Restarted"
 
 
 class EventAction(StrEnum):
