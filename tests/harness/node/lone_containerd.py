@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -121,7 +121,8 @@ class LoneContainerd:
             yield container
         finally:
             if process.poll() is None:
-                container.signal(signal.SIGKILL)
+                with suppress(RuntimeError):  # it has just ended
+                    container.signal(signal.SIGKILL)
                 process.wait(START_TIMEOUT_S)
 
     def run(self, image: str, *arguments: str, user: str = "", mounts: Mapping[str, Path] | None = None) -> Ended:
@@ -177,8 +178,11 @@ class Container:
         return self.log.read_text(errors="replace")
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends it to the container's first process, as a kubelet does."""
-        subprocess.run([*self.client, "tasks", "kill", f"--signal={number.name}", self.name], check=False)
+        """Sends it to the container's first process, as a kubelet does. Raises RuntimeError if it does not run."""
+        kill = [*self.client, "tasks", "kill", f"--signal={number.name}", self.name]
+        done = subprocess.run(kill, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{self.name} got no {number.name}: {done.stderr.strip()[-500:]}\n{self.output}")
 
     def end(self, timeout_s: float = START_TIMEOUT_S) -> Ended:
         """Waits for its end. Raises subprocess.TimeoutExpired."""
