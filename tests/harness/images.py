@@ -95,11 +95,11 @@ def layers(archive: Path) -> list[BuiltLayer]:
     return found
 
 
-def context_files(root: Path = ROOT) -> Iterator[Path]:
+def context_files() -> Iterator[Path]:
     """What a builder is sent: the files that .dockerignore lets through, in order."""
-    for line in (root / ".dockerignore").read_text().splitlines():
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
         if line.startswith("!"):
-            path = root / line[1:]
+            path = ROOT / line[1:]
             found = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
             yield from (each for each in found if "__pycache__" not in each.parts)
 
