@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from closeknit.controller.leader.leadership import Unopposed
 from closeknit.controller.loop import SchedulingLoop
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.sight import Sight
@@ -70,11 +71,14 @@ class Operator:
         self.sight = Sight(api, self._wake)
         writes = Writes(api, self.metrics.count_write, self._now, "test")
         decides = worker or InlineWorker()
-        self.loop = SchedulingLoop(self.sight, writes, self.metrics, self._now, decides, jitter=lambda: 0.5)
+        self.leadership = Unopposed(self.sight)
+        self.loop = SchedulingLoop(
+            self.sight, self.leadership, writes, self.metrics, self._now, decides, jitter=lambda: 0.5
+        )
 
     async def run(self) -> None:
         """Until its API answers nobody any more, or a part of it fails."""
-        parts = [asyncio.create_task(self.sight.run()), asyncio.create_task(self.loop.run())]
+        parts = [asyncio.create_task(each.run()) for each in (self.sight, self.leadership, self.loop)]
         died = asyncio.create_task(self._api.dead.wait())
         try:
             done, _ = await asyncio.wait([*parts, died], return_when=asyncio.FIRST_COMPLETED)

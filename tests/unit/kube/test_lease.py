@@ -9,9 +9,9 @@ from closeknit.kube.lease import (
     LEASE_S,
     LONGEST_S,
     RENEW_DEADLINE_S,
+    Abdicate,
     Candidate,
-    Lost,
-    Wait,
+    StandBy,
     Write,
     lease,
 )
@@ -32,10 +32,10 @@ def test_a_lease_that_is_not_there_is_created_and_a_released_one_taken_at_once()
 def test_a_held_one_runs_out_by_the_clock_of_who_looks_from_when_he_saw_it_first() -> None:
     first = Candidate(ME).looked(stored(OTHER), 100.0)
     again = first.looked(stored(OTHER, version="9", leaseTransitions=3), 114.0)  # another label, no other claim
-    assert first.next(100.0, 0) == Wait(100.0 + LEASE_S)
-    assert again.next(114.9, 0) == Wait(115.0)
+    assert first.next(100.0, 0) == StandBy(100.0 + LEASE_S)
+    assert again.next(114.9, 0) == StandBy(115.0)
     assert again.next(115.0, 0) == Write("9", 4)
-    assert again.looked(stored(OTHER, renewTime="2"), 114.95).next(115.0, 0) == Wait(114.95 + LEASE_S)
+    assert again.looked(stored(OTHER, renewTime="2"), 114.95).next(115.0, 0) == StandBy(114.95 + LEASE_S)
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_a_held_one_runs_out_by_the_clock_of_who_looks_from_when_he_saw_it_first
     [(1, LEASE_S), (-4, LEASE_S), (30, 30.0), (10**9, LONGEST_S), ("15", LEASE_S), (None, LEASE_S), ([], LEASE_S)],
 )
 def test_what_a_lease_says_of_its_duration_counts_within_bounds(duration: object, length_s: float) -> None:
-    assert Candidate(ME).looked(stored(OTHER, leaseDurationSeconds=duration), 0.0).next(0.0, 0) == Wait(length_s)
+    assert Candidate(ME).looked(stored(OTHER, leaseDurationSeconds=duration), 0.0).next(0.0, 0) == StandBy(length_s)
 
 
 def test_a_deleted_one_counts_as_held_by_who_had_it_until_it_would_have_run_out() -> None:
     gone = Candidate(ME).looked(stored(OTHER), 0.0).looked(None, 1.0)
-    assert gone.next(1.0, 0) == Wait(LEASE_S)
+    assert gone.next(1.0, 0) == StandBy(LEASE_S)
     assert gone.next(LEASE_S, 0) == Write("", 1)
 
 
@@ -75,14 +75,14 @@ def test_it_leads_from_the_begin_of_an_answered_write_to_the_deadline() -> None:
     leader = Candidate(ME).looked(stored(""), 0.0).wrote(stored(ME, "8"), 4, began=1.0, now=3.0)
     assert leader.next(5.0, 0) == Write("8", 4)
     assert [leader.leads(moment) for moment in (10.9, 11.0)] == [True, False]
-    assert isinstance(leader.next(1.0 + RENEW_DEADLINE_S, 0), Lost)
+    assert isinstance(leader.next(1.0 + RENEW_DEADLINE_S, 0), Abdicate)
     assert leader.next(5.0, 12) == Write("8", 12)  # what somebody else has booked with
 
 
 @pytest.mark.parametrize("holder", [OTHER, ""])
 def test_one_that_another_holds_is_lost(holder: str) -> None:
     leader = Candidate(ME).wrote(stored(ME, "8"), 4, began=0.0, now=0.0).looked(stored(holder, "9"), 2.0)
-    assert isinstance(leader.next(2.0, 0), Lost)
+    assert isinstance(leader.next(2.0, 0), Abdicate)
 
 
 def test_a_deleted_one_is_made_again_by_who_leads() -> None:

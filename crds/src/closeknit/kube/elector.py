@@ -13,7 +13,18 @@ from typing import Any
 
 from closeknit.kube.api import Api, JsonObject
 from closeknit.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
-from closeknit.kube.lease import LEASE_S, LEASES, RENEW_DEADLINE_S, RETRY_S, Candidate, Lease, Lost, Wait, Write, lease
+from closeknit.kube.lease import (
+    LEASE_S,
+    LEASES,
+    RENEW_DEADLINE_S,
+    RETRY_S,
+    Abdicate,
+    Candidate,
+    Lease,
+    StandBy,
+    Write,
+    lease,
+)
 
 # A standby looks so often, and who leads tries so soon after a failure. A Lease that was released is seen after this at
 # most; it costs the API server two reads of one small object a second.
@@ -136,9 +147,9 @@ class Elector:
             if not self.leads.is_set():
                 await self._look()
             step = self._next()
-            if isinstance(step, Wait):
+            if isinstance(step, StandBy):
                 return min(POLL_S, max(0.0, step.until - self._clock()))
-            if isinstance(step, Lost):
+            if isinstance(step, Abdicate):
                 self._lose(step.reason)
                 return 0.0
             try:
@@ -146,7 +157,7 @@ class Elector:
             except (Invalid, Conflict, AlreadyExists, NotFound):
                 # It is not what we saw: who has it now is known by a look, and only a loss is acted on at once.
                 await self._look()
-                if isinstance(step := self._next(), Lost):
+                if isinstance(step := self._next(), Abdicate):
                     self._lose(step.reason)
                     return 0.0
                 return POLL_S
@@ -157,7 +168,7 @@ class Elector:
             return POLL_S
         return max(0.0, began + RETRY_S - self._clock())
 
-    def _next(self) -> Wait | Write | Lost:
+    def _next(self) -> StandBy | Write | Abdicate:
         return self._candidate.next(self._clock(), self._wanted_epoch if self.leads.is_set() else self._highest_epoch())
 
     async def _look(self) -> None:
@@ -201,7 +212,7 @@ class Elector:
             metadata = {"name": self._name, "namespace": self._namespace}
             body = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
             return await self._api.create(LEASES, body, namespace=self._namespace)
-        patch = [
+        patch: list[JsonObject] = [
             {"op": "test", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/spec", "value": spec},  # also where there is none yet
         ]

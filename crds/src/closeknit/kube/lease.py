@@ -72,7 +72,7 @@ def _text(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class StandBy:
     """Another one leads; nothing to write before this moment."""
 
     until: float
@@ -88,7 +88,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class Abdicate:
     """We led, and do so no longer."""
 
     reason: str
@@ -129,17 +129,17 @@ class Candidate:
         """After a write of ours that was begun then, and was answered with what is stored."""
         return replace(self.looked(stored, now), renewed_at=began, epoch=epoch)
 
-    def next(self, now: float, highest_epoch: int) -> Wait | Write | Lost:
+    def next(self, now: float, highest_epoch: int) -> StandBy | Write | Abdicate:
         """What to do now. `highest_epoch` is that of all that is known to be booked."""
         version = "" if self.seen is None else self.seen.version
         if self.renewed_at is not None:
             if not self.leads(now):
-                return Lost(f"the Lease was not renewed within {RENEW_DEADLINE_S:g} s")
+                return Abdicate(f"the Lease was not renewed within {RENEW_DEADLINE_S:g} s")
             if self.seen is not None and self.seen.holder != self.identity:
-                return Lost(f"{self.seen.holder or 'nobody'} holds the Lease")
+                return Abdicate(f"{self.seen.holder or 'nobody'} holds the Lease")
             return Write(version, max(self.epoch, highest_epoch))
         if self.holder not in {"", self.identity} and now < self.runs_out_at:
-            return Wait(self.runs_out_at)
+            return StandBy(self.runs_out_at)
         transitions = 0 if self.seen is None else self.seen.transitions
         return Write(version, max(counted(transitions), counted(highest_epoch), self.epoch) + 1)
 
