@@ -9,7 +9,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from closeknit.kube.api import Api
-from closeknit.kube.elector import Elector
+from closeknit.kube.elector import Elector, boot_time
 
 LEASE_NAME = "closeknit-operator"
 # So long the streams of what is written may take to be read once more: 50,000 Pods take some ten seconds. Who cannot
@@ -133,13 +133,26 @@ class Elected:
     lists that begin after the Lease was taken: what its predecessor wrote a moment before is in them.
     """
 
-    def __init__(self, api: Api, sight: Follower, election: Election, on_lost: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        sight: Follower,
+        election: Election,
+        on_lost: Callable[[str], None],
+        clock: Callable[[], float] = boot_time,
+    ) -> None:
         """`on_lost` is called at once when another one may lead, and is to end the process."""
         self.begun = asyncio.Event()
         self._sight = sight
         self._on_lost = on_lost
         self._elector = Elector(
-            api, election.namespace, LEASE_NAME, election.identity, lambda: sight.highest_epoch, on_lost
+            api,
+            election.namespace,
+            LEASE_NAME,
+            election.identity,
+            lambda: sight.highest_epoch,
+            on_lost,
+            clock=clock,
         )
 
     @property
