@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.chart import NAMESPACE
-from harness.images import AGENT, IMAGES, OPERATOR, BuiltLayer, Image, NoImages, image_archive, layers
+from harness.images import AGENT, IMAGES, OPERATOR, BuiltLayer, Image, NoImages, image_archive, layers, manifest_digest
 from harness.install import OPERATOR as OPERATOR_ACCOUNT
 from harness.install import free_port, install, is_ready
 from harness.local_cluster import LocalCluster
@@ -67,6 +67,16 @@ def test_what_is_ours_is_small(
 def test_both_images_share_what_is_not_their_own(built: dict[Image, list[BuiltLayer]]) -> None:
     operator, agent = (built[image] for image in IMAGES)
     assert [layer.digest for layer in operator[:2]] == [layer.digest for layer in agent[:2]]
+
+
+@pytest.mark.long
+def test_the_same_sources_make_the_same_image(
+    archives: dict[Image, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where no layer is kept
+    again = image_archive(AGENT)
+    assert again != archives[AGENT]
+    assert manifest_digest(again) == manifest_digest(archives[AGENT])
 
 
 @pytest.mark.parametrize(
