@@ -21,7 +21,7 @@ from typing import Any
 
 from harness.build import cache_folder
 from harness.progress import Progress
-from harness.python_base import NAME, NoBase, base_digest, write_base
+from harness.python_base import NAME, VERSION, NoBase, base_digest, write_base
 
 ROOT = Path(__file__).parents[2]
 _KEPT = 3  # archives of one image; each is 55 MB, and every change of a source makes a new one
@@ -70,6 +70,8 @@ def image_archive(image: Image) -> Path:
     if not archive.exists():
         if os.geteuid() != 0 or shutil.which("buildah") is None:
             raise NoImages("images need root and buildah (Debian: apt-get install --no-install-recommends buildah)")
+        if f"python:{VERSION}-" not in image.dockerfile.read_text():
+            raise NoImages(f"{image.dockerfile} is for another Python than this machine's {VERSION}")
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -93,6 +95,13 @@ def layers(archive: Path) -> list[BuiltLayer]:
                 BuiltLayer(layer["digest"], unpacked, step["created_by"].removeprefix("/bin/sh -c #(nop) ").strip())
             )
     return found
+
+
+def manifest_digest(archive: Path) -> str:
+    """What an image is called by where its name counts for nothing: `repository@sha256:...`."""
+    with tarfile.open(archive) as tar:
+        (named,) = _json(tar, "index.json")["manifests"]
+    return str(named["digest"])
 
 
 def context_files() -> Iterator[Path]:
@@ -157,7 +166,7 @@ class _Buildah:
         self._policy = work / "policy.json"
         self._policy.write_text(json.dumps(_POLICY))
         self._call("rm", "--all")  # of a build that was ended
-        if len(list((store / "overlay-layers").glob("*.tar-split.gz"))) > _LAYERS_AT_MOST:
+        if len(list(store.glob("*-layers/*.tar-split.gz"))) > _LAYERS_AT_MOST:
             self._call("rmi", "--all", "--force")
 
     def run(self, command: str, *arguments: str) -> None:
@@ -197,7 +206,7 @@ def main() -> int:
     try:
         for image in IMAGES:
             archive = image_archive(image)
-            print(f"{image.name}  {archive}")
+            print(f"{image.name}  {manifest_digest(archive)}\n{archive}")
             for layer in layers(archive):
                 print(f"  {layer.unpacked_bytes / 1e6:5.1f} MB  {layer.digest[7:19]}  {layer.made_by[:80]}")
     except NoImages as reason:

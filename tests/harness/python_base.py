@@ -115,7 +115,7 @@ def _program(name: str) -> Path:
     return Path(found).resolve()
 
 
-def _shared_libraries(programs: Sequence[Path]) -> dict[str, Path | bytes | str]:
+def _shared_libraries(programs: Sequence[Path]) -> dict[str, Path]:
     """What these are linked against. All of it lies where the C library does, for the loader looks there first."""
     said = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout
     found = dict(_linked(said.splitlines()))

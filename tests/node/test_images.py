@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.chart import NAMESPACE
-from harness.images import AGENT, IMAGES, OPERATOR, BuiltLayer, Image, NoImages, image_archive, layers
+from harness.images import AGENT, IMAGES, OPERATOR, BuiltLayer, Image, NoImages, image_archive, layers, manifest_digest
 from harness.install import OPERATOR as OPERATOR_ACCOUNT
 from harness.install import free_port, install, is_ready
 from harness.local_cluster import LocalCluster
@@ -69,11 +69,23 @@ def test_both_images_share_what_is_not_their_own(built: dict[Image, list[BuiltLa
     assert [layer.digest for layer in operator[:2]] == [layer.digest for layer in agent[:2]]
 
 
-@pytest.mark.parametrize(("image", "program"), [(OPERATOR, "closeknit-operator"), (AGENT, "closeknit-agent")])
-def test_help_is_what_the_image_runs(containerd: LoneContainerd, image: Image, program: str) -> None:
+@pytest.mark.long
+def test_the_same_sources_make_the_same_image(
+    archives: dict[Image, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where no layer is kept
+    again = image_archive(AGENT)
+    assert again != archives[AGENT]
+    assert manifest_digest(again) == manifest_digest(archives[AGENT])
+
+
+@pytest.mark.parametrize(
+    ("image", "program"), [(OPERATOR, "closeknit-operator"), (AGENT, "closeknit-agent")], ids=["operator", "agent"]
+)
+def test_its_program_helps_without_a_shell(containerd: LoneContainerd, image: Image, program: str) -> None:
     # ctr gives an image's own entrypoint no arguments, so that it is named here as the chart names it.
-    ended = containerd.run(image.name, program, "--help")
-    assert ended.code == 0
+    ended = containerd.run(image.name, program, "--help", mounts={"/bin/sh": Path("/dev/null")})
+    assert ended.code == 0, ended.output
     assert program in ended.output
 
 
@@ -105,9 +117,17 @@ print("\\n".join(line for line in open("/proc/self/status") if line.startswith((
     assert "NoNewPrivs:\t1" in said
 
 
-def test_no_shell_is_needed(containerd: LoneContainerd) -> None:
-    ended = containerd.run(OPERATOR.name, "closeknit-operator", "--help", mounts={"/bin/sh": Path("/dev/null")})
-    assert ended.code == 0
+def test_the_client_that_is_cut_down_still_logs_in(containerd: LoneContainerd) -> None:
+    look = """
+import importlib, pkgutil
+import kopf, kubernetes.aio.config, kubernetes.config
+for package in (kubernetes.aio.config, kubernetes.config):
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+from kubernetes.aio.client.rest import RESTClientObject
+print("imported", kopf.login_with_kubeconfig.__name__)
+"""
+    assert "imported login_with_kubeconfig" in containerd.run(OPERATOR.name, "python", "-c", look).output
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from harness import images, python_base
 from harness.images import AGENT, IMAGES, OPERATOR, BuiltLayer, Image, NoImages, context_files, image_archive, layers
 from harness.node.image import Layer, write_image
-from harness.python_base import VERSION, base_digest, base_files, write_base
+from harness.python_base import VERSION, NoBase, base_digest, base_files, write_base
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = {OPERATOR: "closeknit-operator", AGENT: "closeknit-agent"}
@@ -44,7 +44,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "uv.lock": "a",
         "src/one.py": "b",
         "README.md": "c",
-        "Dockerfile": "d",
+        "Dockerfile": f"FROM python:{VERSION}-slim",
     }
     for name, text in files.items():
         (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def small_image(tree: Path) -> Image:
 def test_both_stand_on_one_base_that_is_pinned_by_digest() -> None:
     bases = {image: instructions(image)[0] for image in IMAGES}
     assert len(set(bases.values())) == 1
-    assert re.fullmatch(rf"ARG PYTHON=python:{VERSION}-slim-bookworm@sha256:[0-9a-f]{{64}}", bases[OPERATOR])
+    assert re.fullmatch(r"ARG PYTHON=python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", bases[OPERATOR])
     for image in IMAGES:
         assert [line for line in instructions(image) if line.startswith("FROM ")] == [
             "FROM ${PYTHON} AS build",
@@ -176,6 +176,9 @@ def test_what_is_missing_is_named(tree: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(NoImages, match="need root and buildah"):
         image_archive(small_image(tree))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(images, "VERSION", "3.9")
+    with pytest.raises(NoImages, match=r"Dockerfile is for another Python than this machine's 3\.9$"):
+        image_archive(small_image(tree))
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(NoImages, match="need root and buildah"):
         image_archive(small_image(tree))
@@ -195,7 +198,10 @@ def test_a_base_is_the_same_each_time(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_base_has_what_the_official_one_has() -> None:
-    files = base_files()
+    try:
+        files = base_files()
+    except NoBase as reason:
+        pytest.skip(str(reason))
     library = f"usr/local/lib/python{VERSION}"
     assert {f"{library}/os.py", f"{library}/site-packages/pip/__main__.py", "usr/local/bin/python", "bin/sh"} <= set(
         files
