@@ -5,9 +5,9 @@
 Each of `PARTS` gives some of its keys:
     takeovers   two operators with the chart's rights on a real control plane with a gang that runs. `takeover_kill_…`
                 and `takeover_term_…` are seconds from SIGKILL, or SIGTERM, to the leader until its successor has
-                written why a job waits that is submitted with the signal: the Lease, what was written before, a decision
-                and its write. The one that ended is replaced each time, and the signal comes at any moment between two
-                renewals.
+                written why a job waits that is submitted with the signal: the Lease, what was written before, a
+                decision and its write. The one that ended is replaced each time, and the signal comes at any moment
+                between two renewals.
 """
 
 import argparse

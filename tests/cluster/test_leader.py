@@ -122,7 +122,7 @@ def test_gangs_come_through_whatever_happens_to_their_leader(bed: Replicas, mome
     bed.wait_for_state("Succeeded", "train-0")
     bed.delete("trainingjob", "train-0")
     for name in ("train-1", "train-2"):
-        bed.cluster.wait_for(lambda name=name: bed.job(name)["status"].get("state") == "Running", f"{name} to run", 40)
+        bed.wait_for_state("Running", name)
     bed.submit("last", gpus=8000)
     bed.wait_for_reason("InsufficientGPUs", "last")
     bed.cluster.wait_for(lambda: any(event.name == "last" for event in bed.writes()), "the audit log")

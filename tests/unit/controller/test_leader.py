@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from closeknit.cluster.store.kinds import Stream
 from closeknit.controller.leader.fenced_api import DRAIN_S, FencedApi
 from closeknit.controller.leader.leadership import LEASE_NAME, Election
 from closeknit.controller.process import Process, ended
@@ -25,7 +26,7 @@ from faults.fault import Call, Delay, Fault, HoldEvents, Refuse
 from faults.kinds import CONFIG_MAPS
 from faults.memory_api import MemoryApi
 from faults.store import Store
-from scenarios.manifests import training_job
+from scenarios.manifests import node, training_job
 from scenarios.operated import MortalApi, Operator, add, run_pods, set_status
 from scenarios.story import plugin_node
 
@@ -255,17 +256,27 @@ def test_a_pod_that_an_old_leader_makes_too_late_is_removed() -> None:
     virtual_time.run(story())
 
 
-async def led(store: Store, lost: list[str], *, is_told: bool) -> float:
-    """A process leads, and then is told to end, or its Lease is seized. What its metric says in the end."""
+def broken(_: object) -> None:
+    raise RuntimeError("a mistake of ours")
+
+
+async def led(store: Store, lost: list[str], how: str) -> float:
+    """A process leads, and then is told to end, breaks, or its Lease is seized. What its metric says in the end."""
     address = Address.parse("127.0.0.1:0")
     process = Process(MemoryApi(store), address, None, Election(NAMESPACE, "first"), on_lost=lost.append)
     task = asyncio.create_task(process.run())
     async with asyncio.timeout(30):
         await process.loop.begun.wait()
     assert process.metrics.registry.get_sample_value("closeknit_leader_status") == 1
-    if is_told:
+    if how == "told":
         await process.drain()
         await ended(task)
+    elif how == "broken":
+        process.sight.reflectors[Stream.NODES]._on_events = broken
+        add(store, node("gpu-9"))
+        async with asyncio.timeout(30):
+            await asyncio.wait({task})
+        assert task.exception() is not None
     else:
         store.json_patch(LEASES, LEASE, [{"op": "replace", "path": "/spec/holderIdentity", "value": "other"}])
         async with asyncio.timeout(30):
@@ -277,15 +288,16 @@ async def led(store: Store, lost: list[str], *, is_told: bool) -> float:
 
 
 @pytest.mark.parametrize(
-    ("is_told", "holder", "lost"), [(True, "", []), (False, "other", ["other holds the Lease"])], ids=["told", "seized"]
+    ("how", "holder", "lost"),
+    [("told", "", []), ("broken", "", []), ("seized", "other", ["other holds the Lease"])],
 )
-def test_a_process_that_is_told_to_end_gives_the_lease_back_and_one_that_lost_it_ends(
-    is_told: bool, holder: str, lost: list[str]
+def test_a_process_that_ends_gives_the_lease_back_and_one_that_lost_it_ends(
+    how: str, holder: str, lost: list[str]
 ) -> None:
     store, found = a_store("a"), list[str]()
     thresholds, switch_s = gc.get_threshold(), sys.getswitchinterval()
     try:
-        assert asyncio.run(led(store, found, is_told=is_told)) == 0
+        assert asyncio.run(led(store, found, how)) == 0
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)

@@ -86,14 +86,15 @@ class Process:
         await self._fence.drain()
 
     async def run(self) -> None:
-        """Runs until cancelled, or until a part of it fails. `drain` before that lets writes end; the Lease is given
-        back where none is under way any more."""
+        """Runs until cancelled, or until a part of it fails. The Lease is given back where no write is under way any
+        more; `drain` before a cancellation lets those of every part end."""
         interpreter.share_the_interpreter()
         async with AsyncExitStack() as ends:
             await self.web.start()
             ends.push_async_callback(self.web.stop)
             ends.push_async_callback(self._release)
             ends.push_async_callback(self.loop.stop)
+            ends.push_async_callback(self.drain)  # also where a mistake of ours has ended a part
             async with asyncio.TaskGroup() as parts:
                 parts.create_task(self.sight.run(), name="sight")
                 parts.create_task(self.leadership.run(), name="leadership")

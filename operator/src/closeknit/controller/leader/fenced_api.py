@@ -40,109 +40,43 @@ class FencedApi:
         except TimeoutError:
             return
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> JsonObject:
+    async def get(self, resource: Resource, name: str, **options: Any) -> JsonObject:
         """See `Api.get`."""
-        return await self._api.get(resource, name, namespace=namespace)
+        return await self._api.get(resource, name, **options)
 
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        limit: int = 500,
-        continue_token: str | None = None,
-        field_selector: str | None = None,
-        label_selector: str | None = None,
-    ) -> ListPage:
+    async def list(self, resource: Resource, **options: Any) -> ListPage:
         """See `Api.list`."""
-        return await self._api.list(
-            resource,
-            namespace=namespace,
-            limit=limit,
-            continue_token=continue_token,
-            field_selector=field_selector,
-            label_selector=label_selector,
-        )
+        return await self._api.list(resource, **options)
 
-    def watch(
-        self,
-        resource: Resource,
-        *,
-        resource_version: str,
-        timeout_s: int,
-        namespace: str | None = None,
-        field_selector: str | None = None,
-        label_selector: str | None = None,
-    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+    def watch(self, resource: Resource, **options: Any) -> AsyncGenerator[Sequence[WatchEvent], None]:
         """See `Api.watch`."""
-        return self._api.watch(
-            resource,
-            resource_version=resource_version,
-            timeout_s=timeout_s,
-            namespace=namespace,
-            field_selector=field_selector,
-            label_selector=label_selector,
-        )
+        return self._api.watch(resource, **options)
 
-    async def create(
-        self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
-    ) -> JsonObject:
+    async def create(self, resource: Resource, body: JsonObject, **options: Any) -> JsonObject:
         """See `Api.create`."""
-        return await self._sent(lambda: self._api.create(resource, body, namespace=namespace, dry_run=dry_run))
+        return await self._sent(lambda: self._api.create(resource, body, **options))
 
-    async def make(
-        self, resource: Resource, body: JsonObject, *, namespace: str | None = None, dry_run: bool = False
-    ) -> Head:
+    async def make(self, resource: Resource, body: JsonObject, **options: Any) -> Head:
         """See `Api.make`."""
-        return await self._sent(lambda: self._api.make(resource, body, namespace=namespace, dry_run=dry_run))
+        return await self._sent(lambda: self._api.make(resource, body, **options))
 
     async def json_patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Sequence[Mapping[str, Any]],
-        *,
-        namespace: str | None = None,
-        subresource: str | None = None,
+        self, resource: Resource, name: str, patch: Sequence[Mapping[str, Any]], **options: Any
     ) -> JsonObject:
         """See `Api.json_patch`."""
-        return await self._sent(
-            lambda: self._api.json_patch(resource, name, patch, namespace=namespace, subresource=subresource)
-        )
+        return await self._sent(lambda: self._api.json_patch(resource, name, patch, **options))
 
-    async def apply(
-        self,
-        resource: Resource,
-        name: str,
-        body: JsonObject,
-        *,
-        field_manager: str,
-        namespace: str | None = None,
-        subresource: str | None = None,
-        force: bool = True,
-    ) -> JsonObject:
+    async def apply(self, resource: Resource, name: str, body: JsonObject, **options: Any) -> JsonObject:
         """See `Api.apply`."""
-        return await self._sent(
-            lambda: self._api.apply(
-                resource,
-                name,
-                body,
-                field_manager=field_manager,
-                namespace=namespace,
-                subresource=subresource,
-                force=force,
-            )
-        )
+        return await self._sent(lambda: self._api.apply(resource, name, body, **options))
 
-    async def put_status(
-        self, resource: Resource, name: str, body: JsonObject, *, namespace: str | None = None
-    ) -> Head:
+    async def put_status(self, resource: Resource, name: str, body: JsonObject, **options: Any) -> Head:
         """See `Api.put_status`."""
-        return await self._sent(lambda: self._api.put_status(resource, name, body, namespace=namespace))
+        return await self._sent(lambda: self._api.put_status(resource, name, body, **options))
 
-    async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str | None = None) -> None:
+    async def delete(self, resource: Resource, name: str, **options: Any) -> None:
         """See `Api.delete`."""
-        await self._sent(lambda: self._api.delete(resource, name, uid=uid, namespace=namespace))
+        await self._sent(lambda: self._api.delete(resource, name, **options))
 
     async def _sent(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._is_closed or not self._may_write():
