@@ -60,8 +60,8 @@ def later(began: str, begun: datetime | None, now: datetime) -> datetime | None:
 
 
 def deleted_at(deleted: str | None, grace_s: int) -> datetime | None:
-    """When a Pod with this deletion timestamp was deleted, if it was given its own grace period of `grace_s`; None where
-    that cannot be read."""
+    """When a Pod with this deletion timestamp was deleted, given its own grace period of `grace_s`; None where that
+    cannot be read."""
     grace_ends = _read(deleted)
     return None if grace_ends is None else max(grace_ends, _LONG_AGO) - timedelta(seconds=grace_s)
 
