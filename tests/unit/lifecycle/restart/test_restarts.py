@@ -200,6 +200,17 @@ def test_a_launcher_decides_over_those_whom_it_launches() -> None:
     assert over(story) == (State.FAILED, "PodFailed")
 
 
+def test_the_exit_code_of_another_container_matches_no_rule() -> None:
+    story = started(restart={"limit": 1, "rules": [{"exitCodes": [42], "action": "Fail"}]})
+    state = {"terminated": {"exitCode": 42, "reason": "Error", "finishedAt": timestamp(story.now)}}
+    statuses = [{"name": "prepare", "state": state}]
+    story.change_pod("train-a1-worker-00001", phase="Failed", initContainerStatuses=statuses)
+    story.settle()
+    assert ended(story) == [(1, "PodFailed", True)]
+    assert story.status().state is State.STARTING
+    assert [(each.pod, each.exit_code) for each in last(story).exits or ()] == [("train-a1-worker-00001", 42)]
+
+
 def test_want_of_memory_is_told_in_the_last_words() -> None:
     story = started(restart={"limit": 1})
     crash(story, 137, reason="OOMKilled")
@@ -254,9 +265,16 @@ def test_a_restart_tells_how_long_each_phase_took() -> None:
     assert phases(story) == {"detect": "4s", "decide": "0s", "free": "0s", "bind": "9s", "start": "0s"}
     notice = story.notices[-1]
     assert (notice.reason, notice.action, notice.warning) == ("Restarted", "Restart", False)
-    assert notice.note == (
-        "runs again 13 s after the fault (PodFailed): detect 4 s, decide 0 s, free 0 s, bind 9 s, start 0 s"
-    )
+    assert notice.note == ("runs again after 13 s (PodFailed): detect 4 s, decide 0 s, free 0 s, bind 9 s, start 0 s")
+
+
+def test_a_pod_that_somebody_deletes_is_missed_from_when_that_was_asked() -> None:
+    story = started()
+    story.mark_deleted("train-a1-worker-00001", grace_s=30)
+    story.pass_time(2)
+    story.settle()
+    assert ended(story) == [(1, "ChildDeleted", False)]
+    assert phases(story) == {"detect": "2s", "decide": "0s"}
 
 
 def test_the_phases_of_a_job_that_waits_for_room_add_up() -> None:

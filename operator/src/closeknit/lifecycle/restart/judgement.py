@@ -28,7 +28,8 @@ class EndOfRun:
     row: Row
     """Whose fault it is."""
     exit_code: int | None
-    """Of the rank that is the cause; None where it is unknown, as of a container that was started again."""
+    """Of the trainer that is the cause; None where it is unknown, as of a container that was started again, or where
+    another container has failed."""
     ran: timedelta | None
     """How long all ranks ran before; None where they never ran all at once."""
     has_progressed: bool | None = None
@@ -127,7 +128,8 @@ def _no_progress(end: EndOfRun, row: int, attempts: Sequence[EndedAttempt]) -> s
 
 def _unknown(end: EndOfRun, restart: Restart) -> str:
     """The message that rules could not be asked; empty where they were, or there are none."""
-    return "its exit code is unknown, so that no rule matches it; " if end.exit_code is None and restart.rules else ""
+    is_unknown = end.exit_code is None and bool(restart.rules)
+    return "no exit code of its trainer is known, so that no rule matches; " if is_unknown else ""
 
 
 def _exits(attempts: Sequence[EndedAttempt]) -> str:
