@@ -24,7 +24,7 @@ from harness.progress import Progress
 from harness.python_base import NAME, VERSION, NoBase, base_digest, write_base
 
 ROOT = Path(__file__).parents[2]
-_KEPT = 3  # archives of one image; each is 55 MB, and every change of a source makes a new one
+_KEPT = 6  # archives of one image, those used last; each is 58 MB, and every change of a source makes a new one
 _LAYERS_AT_MOST = 200  # in the store that builds share: both images have some 40, a change of a source makes 16 more
 _POLICY = {"default": [{"type": "insecureAcceptAnything"}]}  # a distribution's own may be missing, and we pull nothing
 
@@ -78,6 +78,7 @@ def image_archive(image: Image) -> Path:
             if not archive.exists():  # nobody else has built it while we waited
                 _build(image, folder, archive)
                 _forget(folder, image)
+    archive.touch()  # it is in use: others that build now leave it
     return archive
 
 
@@ -185,7 +186,7 @@ class _Buildah:
 
 
 def _forget(folder: Path, image: Image) -> None:
-    """Removes archives that no source of today makes."""
+    """Removes the archives that have not been used for longest."""
     archives = sorted(folder.glob(f"{image.program}-*.tar"), key=lambda path: path.stat().st_mtime)
     for old in archives[:-_KEPT]:
         old.unlink()

@@ -154,14 +154,17 @@ def test_an_image_of_another_base_is_another(tree: Path, monkeypatch: pytest.Mon
     assert image_archive(small_image(tree)) != first
 
 
-def test_few_archives_are_kept(tree: Path) -> None:
-    for number in range(5):
+def test_the_archives_that_were_used_last_are_kept(tree: Path) -> None:
+    def built(number: int) -> Path:
         (tree / "project" / "uv.lock").write_text(str(number))
-        newest = image_archive(small_image(tree))
-        os.utime(newest, (number, number))
-    kept = sorted((tree / "cache" / "closeknit" / "images").glob("*.tar"), key=lambda path: path.stat().st_mtime)
-    assert len(kept) == 3
-    assert kept[-1] == newest
+        return image_archive(small_image(tree))
+
+    archives = [built(number) for number in range(6)]
+    for age_s, archive in enumerate(reversed(archives)):
+        os.utime(archive, (1000 - age_s, 1000 - age_s))
+    assert built(0) == archives[0]  # used again
+    newest = built(6)
+    assert set((tree / "cache" / "closeknit" / "images").glob("*.tar")) == {archives[0], *archives[2:], newest}
 
 
 def test_a_build_that_fails_says_why_and_leaves_no_archive(tree: Path) -> None:
