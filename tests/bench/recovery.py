@@ -52,7 +52,7 @@ def _taken_over(bed: Replicas, how: signal.Signals, kills: int) -> list[float]:
     for number in range(kills):
         time.sleep(chance.uniform(0.0, RETRY_S))
         epoch = bed.lease()["leaseTransitions"]
-        took_s.append(bed.takeover_s(how, f"waits-{how.name.lower()}-{number}"))
+        took_s.append(bed.takeover_s(bed.leader(), how, f"waits-{how.name.lower()}-{number}"))
         assert bed.lease()["leaseTransitions"] == epoch + 1, "it was the old leader that wrote"
         print(f"{how.name} {number + 1} of {kills}: {took_s[-1]:.2f} s", file=sys.stderr, flush=True)
     return took_s

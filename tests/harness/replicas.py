@@ -76,10 +76,9 @@ class Replicas(Bed):
         spec: dict[str, Any] = self.cluster.get("leases.coordination.k8s.io", LEASE_NAME, NAMESPACE)["spec"]
         return spec
 
-    def takeover_s(self, how: signal.Signals, job: str) -> float:
-        """Seconds from a signal to the leader until its successor has written what a job waits for, which is submitted
-        with the signal. The one that ended is replaced then."""
-        port = self.leader()
+    def takeover_s(self, port: int, how: signal.Signals, job: str) -> float:
+        """Seconds from a signal to the leader, there, until its successor has written what a job waits for, which is
+        submitted with the signal. The one that ended is replaced then."""
         began = time.monotonic()
         os.kill(self.others[port], how)
         self.submit(job, gpus=8 * 1000)
