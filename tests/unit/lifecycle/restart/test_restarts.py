@@ -6,6 +6,7 @@ import pytest
 
 from closeknit.api.trainingjob_status import EndedAttempt, LostTime, State
 from closeknit.lifecycle.status.conditions import timestamp
+from closeknit.scheduling.policy import hold
 from scenarios.manifests import node
 from scenarios.stories import booked_nodes, disruption, end_trainer, ended, two_plugin_nodes
 from scenarios.story import Story, plugin_node
@@ -233,6 +234,15 @@ def test_last_words_are_bounded() -> None:
     assert all(len(each.message or "") <= 256 and len(each.reason or "") <= 64 for each in exits)
 
 
+@pytest.mark.parametrize("word", ["lost tea ", "茶がない "])
+def test_a_long_last_word_does_not_hide_what_follows(word: str) -> None:
+    story = started(restart={"limit": 1})
+    end_trainer(story, 1, message=word * 500)
+    story.settle()
+    for told in (last(story).message or "", story.notices[-1].note):
+        assert told.endswith("; the job starts again, charged: 1 of 1 within 24h")
+
+
 def test_what_the_job_has_not_caused_is_not_charged() -> None:
     story = started(restart={"limit": 0})
     mark = {**disruption("EvictionByEvictionAPI", "a drain"), "lastTransitionTime": timestamp(story.now)}
@@ -253,6 +263,18 @@ def test_a_gang_whose_node_is_no_longer_fit_starts_again_elsewhere() -> None:
     crash(story)
     assert ended(story) == [(1, "PodFailed", True)]
     assert sorted(each.name for each in booked_nodes(story)) == ["gpu-1", "gpu-3"]
+
+
+def test_what_is_left_of_the_attempt_before_costs_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Pods stay for their logs, failed as they are."""
+    story = started(restart={"limit": 1})
+    crash(story)
+    run(story)
+    assert "train-a1-worker-00001" in story.pods()
+    asked: list[object] = []
+    monkeypatch.setattr(hold, "is_fit_again", lambda *of: asked.append(of))
+    story.decide()
+    assert asked == []
 
 
 def test_a_restart_tells_how_long_each_phase_took() -> None:
