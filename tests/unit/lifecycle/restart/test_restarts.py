@@ -8,7 +8,7 @@ from closeknit.api.trainingjob_status import EndedAttempt, LostTime, State
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.scheduling.policy import hold
 from scenarios.manifests import node
-from scenarios.stories import booked_nodes, disruption, end_trainer, ended, two_plugin_nodes
+from scenarios.stories import booked_nodes, disruption, end_trainer, ended, two_plugin_nodes, unschedulable
 from scenarios.story import Story, plugin_node
 
 FIRST, SECOND = 0, 1
@@ -297,6 +297,24 @@ def test_a_pod_that_somebody_deletes_is_missed_from_when_that_was_asked() -> Non
     story.settle()
     assert ended(story) == [(1, "ChildDeleted", False)]
     assert phases(story) == {"detect": "2s", "decide": "0s"}
+
+
+def test_what_the_scheduler_refuses_is_a_fault_from_its_first_word_on() -> None:
+    story = two_plugin_nodes()
+    for part in plugin_node("gpu-3"):
+        story.add(part)
+    story.settle()
+    story.pass_time(10)
+    refused = unschedulable("1 node(s) didn't have free ports", since=timestamp(story.now))
+    story.change_pod("train-a1-worker-00001", conditions=[refused])
+    story.settle()
+    story.pass_time(30)
+    story.settle()
+    assert ended(story) == [(1, "Unschedulable", False)]
+    assert phases(story)["detect"] == "30s"
+    assert cost(story).lost_gpu_seconds == {"Starting": 16 * 10}
+    run(story)
+    assert cost(story).lost_gpu_seconds == {"Starting": 16 * 10, "Unschedulable": 16 * 30}
 
 
 def test_the_phases_of_a_job_that_waits_for_room_add_up() -> None:
