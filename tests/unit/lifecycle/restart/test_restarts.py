@@ -6,8 +6,9 @@ import pytest
 
 from closeknit.api.trainingjob_status import EndedAttempt, LostTime, State
 from closeknit.lifecycle.status.conditions import timestamp
+from closeknit.scheduling.policy import hold
 from scenarios.manifests import node
-from scenarios.stories import booked_nodes, disruption, end_trainer, ended, two_plugin_nodes
+from scenarios.stories import booked_nodes, disruption, end_trainer, ended, two_plugin_nodes, unschedulable
 from scenarios.story import Story, plugin_node
 
 FIRST, SECOND = 0, 1
@@ -233,6 +234,15 @@ def test_last_words_are_bounded() -> None:
     assert all(len(each.message or "") <= 256 and len(each.reason or "") <= 64 for each in exits)
 
 
+@pytest.mark.parametrize("word", ["lost tea ", "茶がない "])
+def test_a_long_last_word_does_not_hide_what_follows(word: str) -> None:
+    story = started(restart={"limit": 1})
+    end_trainer(story, 1, message=word * 500)
+    story.settle()
+    for told in (last(story).message or "", story.notices[-1].note):
+        assert told.endswith("; the job starts again, charged: 1 of 1 within 24h")
+
+
 def test_what_the_job_has_not_caused_is_not_charged() -> None:
     story = started(restart={"limit": 0})
     mark = {**disruption("EvictionByEvictionAPI", "a drain"), "lastTransitionTime": timestamp(story.now)}
@@ -255,6 +265,18 @@ def test_a_gang_whose_node_is_no_longer_fit_starts_again_elsewhere() -> None:
     assert sorted(each.name for each in booked_nodes(story)) == ["gpu-1", "gpu-3"]
 
 
+def test_what_is_left_of_the_attempt_before_costs_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Pods stay for their logs, failed as they are."""
+    story = started(restart={"limit": 1})
+    crash(story)
+    run(story)
+    assert "train-a1-worker-00001" in story.pods()
+    asked: list[object] = []
+    monkeypatch.setattr(hold, "is_fit_again", lambda *of: asked.append(of))
+    story.decide()
+    assert asked == []
+
+
 def test_a_restart_tells_how_long_each_phase_took() -> None:
     story = started(restart={"limit": 1})
     end_trainer(story, SECOND, ago_s=4)
@@ -275,6 +297,24 @@ def test_a_pod_that_somebody_deletes_is_missed_from_when_that_was_asked() -> Non
     story.settle()
     assert ended(story) == [(1, "ChildDeleted", False)]
     assert phases(story) == {"detect": "2s", "decide": "0s"}
+
+
+def test_what_the_scheduler_refuses_is_a_fault_from_its_first_word_on() -> None:
+    story = two_plugin_nodes()
+    for part in plugin_node("gpu-3"):
+        story.add(part)
+    story.settle()
+    story.pass_time(10)
+    refused = unschedulable("1 node(s) didn't have free ports", since=timestamp(story.now))
+    story.change_pod("train-a1-worker-00001", conditions=[refused])
+    story.settle()
+    story.pass_time(30)
+    story.settle()
+    assert ended(story) == [(1, "Unschedulable", False)]
+    assert phases(story)["detect"] == "30s"
+    assert cost(story).lost_gpu_seconds == {"Starting": 16 * 10}
+    run(story)
+    assert cost(story).lost_gpu_seconds == {"Starting": 16 * 10, "Unschedulable": 16 * 30}
 
 
 def test_the_phases_of_a_job_that_waits_for_room_add_up() -> None:

@@ -29,7 +29,7 @@ from closeknit.lifecycle.attempt.launched_gang import Lost, uuids
 from closeknit.lifecycle.attempt.leftovers import Leftover, told
 from closeknit.lifecycle.attempt.remains import remains
 from closeknit.lifecycle.attempt.remedies import called_for
-from closeknit.lifecycle.attempt.subject import Subject, deletions
+from closeknit.lifecycle.attempt.subject import NOTE_MAX_LENGTH, Subject, deletions
 from closeknit.lifecycle.health import device_health
 from closeknit.lifecycle.health.device_health import ill_devices, words
 from closeknit.lifecycle.restart.judgement import EndOfRun, Fails, charges, judge
@@ -352,12 +352,19 @@ def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
     ran = lost_time.ran(status, lost_time.fault_at(status, facts.fault, now))
     length = None if ran is None else timedelta(seconds=duration_s(ran))
     judged = judge(EndOfRun(found[0].row, _exit_code(attempt, found[0]), length), policy, status, now)
-    told = f"{message}; {judged.words}" if judged.words else message
+    told = f"{_cut(message, NOTE_MAX_LENGTH - len(judged.words) - 2)}; {judged.words}" if judged.words else message
     if isinstance(judged, Fails):
         return over(subject, judged.reason, told, charged=True, facts=facts)
     if judged.charged:
         facts = replace(facts, charges=(*charges(policy, status, now), now))
     return end(attempt, EndReason.POD_FAILED, told, again=_again(attempt, is_fit=is_fit), facts=facts)
+
+
+def _cut(message: str, most: int) -> str:
+    """The message in so many bytes: what a program says last may be longer than an Event, and the verdict behind it is
+    to be read all the same."""
+    whole = stated(message).encode()
+    return whole.decode() if len(whole) <= most else f"{whole[: most - 3].decode(errors='ignore')}…"
 
 
 def _exit_code(attempt: Attempt, failure: Failure) -> int | None:
