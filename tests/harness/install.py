@@ -45,7 +45,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def start_operator(cluster: LocalCluster, port: int) -> int:
+def start_operator(cluster: LocalCluster, port: int, *options: str) -> int:
     """Process id of an operator that is ready; its metrics and health are served on 127.0.0.1:port."""
     kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, OPERATOR)
     pid = cluster.start_program(
@@ -53,6 +53,7 @@ def start_operator(cluster: LocalCluster, port: int) -> int:
         str(Path(sys.executable).parent / "closeknit-operator"),
         f"--kubeconfig={kubeconfig}",
         f"--metrics-address=127.0.0.1:{port}",
+        *options,
     )
     cluster.wait_for(lambda: is_ready(port), "the operator to be ready")
     return pid

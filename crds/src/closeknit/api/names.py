@@ -48,6 +48,8 @@ FUNCTION_PREFIX = "k8s.v1.cni.cncf.io/"  # of Multus: and a resource of SR-IOV f
 GKE_RDMA_NETWORK = "rdma-"  # how the names of those begin that are RDMA NICs
 POD_COUNT = "pods"  # the resource of a Node: every Pod takes one
 TRAINER_CONTAINER = "trainer"
+SIDECAR_CONTAINER = "closeknit-sidecar"  # the native sidecar that tells the gang of a failure
+BARRIER_CONTAINER = "closeknit-barrier"  # the init container that holds a start until the gang has left its last run
 
 
 _CHILD_NAME = re.compile(r"(.+)-a([1-9][0-9]*)-(worker|ps)-([0-9]{5})")

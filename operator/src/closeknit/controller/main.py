@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         os.environ["KUBECONFIG"] = str(options.kubeconfig)  # where kopf and the kubernetes library look
     try:
-        asyncio.run(_run(options.metrics_address))
+        asyncio.run(_run(options.metrics_address, options.sidecar_image))
     except (LoginError, OSError) as error:
         print(f"closeknit-operator: {error}", file=sys.stderr)
         return 2
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-async def _run(metrics_address: Address) -> None:
+async def _run(metrics_address: Address, sidecar_image: str) -> None:
     user_agent = f"closeknit-operator/{version('closeknit')}"
     async with AsyncExitStack() as ends:
         api = await ends.enter_async_context(await HttpApi.connect(user_agent=user_agent))
@@ -52,7 +52,7 @@ async def _run(metrics_address: Address) -> None:
             # Connections of its own: requests for metrics take none from those that write Pods.
             reviews = await HttpApi.connect(user_agent=user_agent, request_timeout_s=REVIEW_TIMEOUT_S)
             access = Access(await ends.enter_async_context(reviews))
-        await shell.run(Process(api, metrics_address, access))
+        await shell.run(Process(api, metrics_address, access, sidecar_image=sidecar_image))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,6 +65,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="where to serve /healthz, /readyz and /metrics (default %(default)s); beyond localhost, /metrics needs a "
         "token that may get it",
+    )
+    parser.add_argument(
+        "--sidecar-image",
+        default="",
+        metavar="IMAGE",
+        help="image with closeknit-sidecar, by which gangs restart in place; default: none, they restart in new Pods",
     )
     parser.add_argument("--log-format", choices=sorted(logs.FORMATTERS), default="plain", help="default %(default)s")
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('closeknit')}")

@@ -41,11 +41,17 @@ class Process:
     """Reflectors, the scheduling loop and the web server over one Api."""
 
     def __init__(
-        self, api: Api, metrics_address: Address, access: Access | None, now: Callable[[], datetime] = utc_now
+        self,
+        api: Api,
+        metrics_address: Address,
+        access: Access | None,
+        now: Callable[[], datetime] = utc_now,
+        sidecar_image: str = "",
     ) -> None:
-        """`access` None: everyone who reaches the address may read the metrics."""
+        """`access` None: everyone who reaches the address may read the metrics. `sidecar_image` empty: no gang restarts
+        in place."""
         self.metrics = Metrics()
-        self.sight = Sight(api, self.wake)
+        self.sight = Sight(api, self.wake, sidecar_image)
         self.metrics.watch(self.sight)
         self._worker = ThreadWorker()
         self._now = now

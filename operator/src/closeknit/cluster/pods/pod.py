@@ -10,6 +10,7 @@ from closeknit.api.names import (
     GPU_RESOURCE,
     JOB_LABEL,
     MIG_RESOURCE_PREFIX,
+    SIDECAR_CONTAINER,
     SHARED_GPU_RESOURCE,
     ChildName,
     JobKey,
@@ -191,12 +192,20 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         """The state of one of its containers, without init containers; None if its kubelet reports none."""
         return next((each for each in self.containers if each.name == name and not each.init), None)
 
+    @property
+    def restarts_in_place(self) -> bool:
+        """Whether its containers start again after an error of its trainer: it has the gang's sidecar."""
+        return any(container.init and container.name == SIDECAR_CONTAINER for container in self.containers)
+
     def by_trainer(self, name: str) -> "Pod":
         """The Pod in the phase of its trainer's container, once that has ended for good: other containers are no ranks.
         One that Kubernetes ends has not succeeded even if its trainer says so afterwards: a stopped program may end
-        with 0. The same object if the trainer says nothing else."""
+        with 0. An error is no end where all containers may start again after it: that is the Pod's phase to say. The
+        same object if the trainer says nothing else."""
         trainer = self.container(name)
         if trainer is None or trainer.exit_code is None or trainer.reason == _RESTARTED:
+            return self
+        if trainer.exit_code != 0 and self.restarts_in_place:
             return self
         phase = "Failed"
         if trainer.exit_code == 0:

@@ -1,0 +1,100 @@
+"""What stays of a Pod's runs when all its containers start again: small files in an emptyDir.
+
+The trainer's own program can write there, too: what is read is bounded, and what is no word of ours counts as missing.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+_LONGEST = 4096  # bytes that are read of a file
+_WORDS = 1024  # characters of a trainer's last words that are kept
+
+
+class End(NamedTuple):
+    """How a trainer ended."""
+
+    code: int
+    at: float
+    """When, in seconds of Unix time."""
+    was_told: bool = False
+    """Whether it had been told to end before."""
+    words: str = ""
+    """Its termination message."""
+
+
+class RunFolder:
+    """The files of one Pod. Those that must not be half there are written beside and moved."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def socket(self) -> str:
+        """Path of the socket at which the barrier asks."""
+        return str(self._folder / "barrier.sock")
+
+    def run(self) -> int | None:
+        """The last run that the Pod was let go for; None for a new Pod."""
+        text = self._read("run")
+        return int(text) if text.isdigit() else None
+
+    def begin(self, run: int) -> None:
+        """Keeps that the Pod is let go for this run."""
+        self._write("run", str(run))
+
+    def last_run(self) -> tuple[float | None, int]:
+        """When the gang's last run began, and how many quick ones there were in a row: of the meeting point."""
+        try:
+            began, quick = json.loads(self._read("gang"))
+            return float(began), int(quick)
+        except (ValueError, TypeError, RecursionError, OverflowError):
+            return None, 0
+
+    def keep_last_run(self, began: float | None, quick: int) -> None:
+        """Keeps that."""
+        self._write("gang", json.dumps([began, quick]))
+
+    def was_told(self) -> bool:
+        """Whether the trainer was told to end: its wrapper says so before it passes the signal on."""
+        return (self._folder / "told").exists()
+
+    def is_wrapped(self) -> bool:
+        """Whether a wrapper started the trainer of this run, and will say how it ended."""
+        return (self._folder / "wrapped").exists()
+
+    def end(self) -> End | None:
+        """How the trainer of this run ended, by its wrapper; None while it runs, or without a wrapper."""
+        try:
+            at = (self._folder / "exit").stat().st_mtime
+        except OSError:
+            return None
+        text = self._read("exit").strip()
+        if not text.isdigit() or len(text) > 3:
+            return None
+        return End(int(text), at, self.was_told(), self._read("words")[:_WORDS])
+
+    def take_end(self) -> End | None:
+        """The same once the trainer is gone: the files of its run are removed."""
+        end = self.end()
+        for name in ("exit", "told", "words", "wrapped"):
+            (self._folder / name).unlink(missing_ok=True)
+        return end
+
+    def _read(self, name: str) -> str:
+        try:
+            handle = os.open(self._folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            return ""
+        try:
+            return os.read(handle, _LONGEST).decode(errors="replace").strip()
+        except OSError:
+            return ""
+        finally:
+            os.close(handle)
+
+    def _write(self, name: str, text: str) -> None:
+        beside = self._folder / f".{name}"
+        beside.write_text(text)
+        beside.replace(self._folder / name)

@@ -1,0 +1,158 @@
+"""What a gang that restarts in place has in each of its Pods: the native sidecar, the barrier, the rules by which all
+containers start again, and a wrapper that keeps the trainer's exit code, which Kubernetes loses on the way.
+
+How they work together: docs/decisions/0016-restart-in-place.md.
+"""
+
+import json
+from hashlib import sha256
+
+from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
+from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.cluster.booking.restarting import SIDECAR_RESOURCES, reset_codes
+from closeknit.launch.gang import Gang, Manifest
+from closeknit.launch.template import GANG_VOLUME
+
+PORT = 29_200  # the sidecars' own; below the preflight's, and 64 apart from it as the ports of a gang are
+# The three that the sidecar has as well (closeknit.sidecar.settings); tests compare them.
+VARIABLE = "CLOSEKNIT_GANG"
+FOLDER = "/run/closeknit-gang"
+RESET_CODE = 77
+_PROGRAM = "closeknit-sidecar"
+_SIDECAR_USER = 1000  # as of the agent
+SHELL = "/bin/sh"
+
+# The image's own python becomes process 1, starts the trainer as its child, passes on every signal, and takes the place
+# of an init for orphans. An image without python runs the trainer as before, and its exit code stays unknown. Without
+# `site`, and with nothing of the working directory in its path.
+WRAPPER = """\
+import sys
+sys.path[:1]=[]
+import os,signal
+d=sys.argv[1];a=sys.argv[3:]
+def put(n,t):
+ try:
+  m=os.umask(18);f=open(d+"/."+n,"w");f.write(t);f.close();os.replace(d+"/."+n,d+"/"+n)
+ except OSError:pass
+ finally:os.umask(m)
+put("wrapped","")
+e=set(range(1,signal.NSIG))-{4,5,7,8,9,11,17,19,21,22,32,33}
+signal.pthread_sigmask(0,e)
+c=os.fork()
+if not c:
+ for s in(13,25):signal.signal(s,signal.SIG_DFL)
+ signal.pthread_sigmask(1,e)
+ try:os.execvp(a[0],a)
+ except OSError as x:sys.stderr.write("closeknit: cannot start %s: %s\\n"%(a[0],x.strerror));os._exit(126+(x.errno==2))
+def on(s,_):
+ if s==15:put("told","")
+ try:os.kill(c,s)
+ except OSError:pass
+for s in e:signal.signal(s,on)
+signal.pthread_sigmask(1,e)
+while 1:
+ p,w=os.wait()
+ if p==c:break
+r=os.WEXITSTATUS(w)if os.WIFEXITED(w)else 128+os.WTERMSIG(w)
+try:put("words",open(sys.argv[2],errors="replace").read(1024))
+except OSError:pass
+put("exit",str(r))
+os._exit(r)
+"""
+_LAUNCH = (
+    "for p in python3 python; do command -v $p >/dev/null 2>&1 && $p -S -c pass 2>/dev/null && "
+    'exec $p -S -c "$0" "$@"; done; shift 2; exec "$@"'
+)
+
+
+def with_sidecar(gang: Gang, index: int, trainer: int, spec: Manifest) -> Manifest:
+    """The finished spec of gang.members[index] with all that; `trainer` is the index of its trainer's container."""
+    mount = {"name": GANG_VOLUME, "mountPath": FOLDER}
+    containers = list(spec["containers"])
+    containers[trainer] = _trainer(gang.job.spec, containers[trainer], mount)
+    begin = [_sidecar(gang, index, mount), _barrier(gang, mount)]
+    return {
+        **spec,
+        # First of all: an init container of the template may meet others, too.
+        "initContainers": [*begin, *(spec.get("initContainers") or [])],
+        "containers": containers,
+        # In memory: a full disk must not keep a gang from starting again.
+        "volumes": [
+            *(spec.get("volumes") or []),
+            {"name": GANG_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        ],
+    }
+
+
+def _trainer(spec: TrainingJobSpec, trainer: Manifest, mount: Manifest) -> Manifest:
+    codes = reset_codes(spec)
+    operator, values = ("In", codes.codes) if codes.are_named else ("NotIn", (0, *codes.codes))
+    changed = {
+        **trainer,
+        "restartPolicy": "Never",
+        "restartPolicyRules": [_rule(operator, values)],
+    }
+    if trainer.get("command"):
+        words = trainer.get("terminationMessagePath") or "/dev/termination-log"
+        changed["command"] = [SHELL, "-c", _LAUNCH, WRAPPER, FOLDER, words, *trainer["command"]]
+        changed["volumeMounts"] = [*(trainer.get("volumeMounts") or []), mount]
+    return changed
+
+
+def _sidecar(gang: Gang, index: int, mount: Manifest) -> Manifest:
+    codes = reset_codes(gang.job.spec)
+    told = {
+        "index": index,
+        "size": len(gang.members),
+        "host": gang.coordinator,
+        "port": gang.port(gang.members[0], PORT),
+        "key": key(gang),
+        "resetCodes" if codes.are_named else "finalCodes": codes.codes,
+    }
+    return {
+        "name": SIDECAR_CONTAINER,
+        "restartPolicy": "Always",
+        "restartPolicyRules": [_rule("In", (RESET_CODE,))],
+        **_container(gang, "watch", mount),
+        "env": [
+            {"name": VARIABLE, "value": json.dumps(told, separators=(",", ":"))},
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},  # an image may ask NVIDIA's runtime for all GPUs
+        ],
+    }
+
+
+def _barrier(gang: Gang, mount: Manifest) -> Manifest:
+    return {
+        "name": BARRIER_CONTAINER,
+        **_container(gang, "barrier", mount),
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+    }
+
+
+def _container(gang: Gang, command: str, mount: Manifest) -> Manifest:
+    """As the strictest level of Pod Security wants a container."""
+    return {
+        "image": gang.sidecar_image,
+        "command": [_PROGRAM, command],
+        "resources": {"requests": dict(SIDECAR_RESOURCES), "limits": dict(SIDECAR_RESOURCES)},
+        "volumeMounts": [mount],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _SIDECAR_USER,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+
+
+def _rule(operator: str, codes: tuple[int, ...]) -> Manifest:
+    return {"action": "RestartAllContainers", "exitCodes": {"operator": operator, "values": list(codes)}}
+
+
+def key(gang: Gang) -> str:
+    """The key that the Pods of one attempt share, in hex. The job's uid has 122 random bits, and only who may read jobs
+    or Pods of the namespace knows it: it keeps out every Pod of other namespaces. Who may read those of this one may
+    delete or end them by other ways."""
+    return sha256(f"closeknit-gang {gang.job.metadata.uid} {gang.attempt}".encode()).hexdigest()
