@@ -21,6 +21,7 @@ def spec(**fields: Any) -> TrainingJobSpec:
     ("fields", "path"),
     [
         ({"expectedDuration": "6h"}, "expectedDuration"),
+        ({"spares": 1}, "spares"),
         ({"restart": {"limit": 3}}, "restart"),
         ({"defragment": "OnRestart"}, "defragment"),
         ({"ttlSecondsAfterFinished": 60}, "ttlSecondsAfterFinished"),
@@ -108,8 +109,8 @@ def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
     """Whoever adds a field decides here whether it is built."""
     assert set(TrainingJobSpec.model_fields) == {
         "gpus", "framework", "parallelism", "topology", "gpu", "network", "storage", "parameter_servers", "queue",
-        "priority_class_name", "expected_duration", "elastic", "restart", "defragment", "preflight", "suspend",
-        "ttl_seconds_after_finished", "active_deadline_seconds", "template",
+        "priority_class_name", "expected_duration", "elastic", "spares", "restart", "defragment", "preflight",
+        "suspend", "ttl_seconds_after_finished", "active_deadline_seconds", "template",
     }  # fmt: skip
 
 

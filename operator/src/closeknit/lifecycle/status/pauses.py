@@ -28,7 +28,7 @@ _FIRST_PAUSE_FOR_OBJECT_S = 15
 # A deletion's timestamp is the end of its grace period: what is there so long after it may stay for ever.
 LINGERS_AFTER = timedelta(seconds=30)
 _FAR = datetime(9000, 1, 1, tzinfo=UTC)
-_SKEW = timedelta(seconds=5)  # two machines of one cluster may be so far apart
+CLOCK_SKEW = timedelta(seconds=5)  # two machines of one cluster may be so far apart
 
 
 def is_between(since: datetime, now: datetime, until: datetime) -> bool:
@@ -40,7 +40,7 @@ def over_at(began: str | None, length: timedelta, now: datetime) -> datetime:
     """When something dated by another machine's clock has lasted so long; now if the date is missing, or further in the
     future than clocks differ."""
     since = _read(began)
-    return now if since is None or since > now + _SKEW else since + length
+    return now if since is None or since > now + CLOCK_SKEW else since + length
 
 
 def lasted(began: str, ended: str) -> timedelta | None:
@@ -52,7 +52,7 @@ def lasted(began: str, ended: str) -> timedelta | None:
 def later(began: str, begun: datetime | None, now: datetime) -> datetime | None:
     """The later of a moment by another machine's clock and one by ours; a moment further in the future than clocks
     differ does not count. None without any."""
-    told = (each for each in (_read(began), begun) if each is not None and each <= now + _SKEW)
+    told = (each for each in (_read(began), begun) if each is not None and each <= now + CLOCK_SKEW)
     return max(told, default=None)
 
 
