@@ -70,6 +70,7 @@ ROOMS = {
     "cluster": Room(0, 4, 215, True, (2,)),
     "kube": Room(350, 3, 170, False, (1,)),
     "machine": Room(0, 5, 215, True),
+    "sidecar": Room(446, 5, 74, False),
     "api": Room(0, 6, 520, True),
 }
 ENDS = {

@@ -217,6 +217,9 @@ class EndReason(StrEnum):
     NODE_REFUSED = "NodeRefused"
     DISRUPTED = "Disrupted"
     NODE_LOST = "NodeLost"
+    GPU_LOST = "GPULost"
+    GPU_UNHEALTHY = "GPUUnhealthy"
+    NIC_DOWN = "NICDown"
     RANK_NOT_STARTED = "RankNotStarted"
     MULTICAST_FAILED = "MulticastFailed"
     RDMA_FAILED = "RDMAFailed"
@@ -258,6 +261,7 @@ class ConditionReason(StrEnum):
     FELL_BACK_TO_SOCKETS = "FellBackToSockets"
     NVLINK_SILENT = "NVLinkSilent"
     PODS_NOT_READY = "PodsNotReady"
+    DEVICE_UNHEALTHY = "DeviceUnhealthy"
     AS_PLANNED = "AsPlanned"
 
 

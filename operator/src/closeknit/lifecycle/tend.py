@@ -20,11 +20,12 @@ from closeknit.lifecycle.attempt.shared_claims import shared_claims
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.attempt.verification import is_mismatched, verified
 from closeknit.lifecycle.book import may_be_counted, placed
-from closeknit.lifecycle.health import not_ready, not_starting, preflight_result, unscheduled
+from closeknit.lifecycle.health import device_health, not_ready, not_starting, preflight_result, unscheduled
 from closeknit.lifecycle.health.ending import (
     blameless,
     child_deleted,
     claim_stays,
+    device_died,
     failed,
     left_behind,
     node_changed,
@@ -35,7 +36,7 @@ from closeknit.lifecycle.health.misplaced import misplaced
 from closeknit.lifecycle.health.slow_path import counts_from, slow_path
 from closeknit.lifecycle.health.unschedulable import unschedulable
 from closeknit.lifecycle.status import statuses
-from closeknit.lifecycle.status.conditions import found, is_true, stated
+from closeknit.lifecycle.status.conditions import found, stated
 from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed, together
 from closeknit.lifecycle.status.pauses import is_between, restart_at
 from closeknit.lifecycle.writes.answers import TOLD_AGAIN
@@ -157,6 +158,8 @@ def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
     if subject.cluster.claims and any(_is_unseen_yet(subject.cluster, pod) for pod in attempt.present):
         return subject.plan(actions=old)
     is_running = attempt.phases <= _STARTED
+    if is_running and (dead := device_died(attempt)) is not None:
+        return dead
     if is_running or is_mismatched(subject.cluster, attempt.shares, attempt.pods):
         if (elsewhere := misplaced(attempt)) is not None:
             return elsewhere
@@ -185,21 +188,24 @@ class _Seen:
 
 
 def _seen(attempt: Attempt) -> _Seen:
-    subject, shown, slower = attempt.subject, preflight_result.shown(attempt), slow_path(attempt)
+    subject, slower = attempt.subject, slow_path(attempt)
+    shown, ill = preflight_result.shown(attempt), device_health.told(attempt)
     ready, more = counts_from(attempt), not_ready.ripens_at(attempt)
     is_early = ready is None or subject.now < ready
     idle = None if is_early else not_ready.not_ready(attempt)
     if is_early:
         more, slower = (None if slower is None and more is None else ready), None
     pause_s = None if more is None else seconds_until(more, subject.now)
-    is_told = not is_early and is_true(subject.job.status.conditions, ConditionType.DEGRADED)
-    found = [each for each in (slower, idle, shown) if each is not None]
-    if not found and not is_told:
+    degraded = found(subject.job.status.conditions, ConditionType.DEGRADED)
+    was_ill = degraded is not None and degraded.reason == ConditionReason.DEVICE_UNHEALTHY
+    is_told = degraded is not None and degraded.status == "True" and (was_ill or not is_early)
+    lacks = [each for each in (ill, slower, idle, shown) if each is not None]
+    if not lacks and not is_told:
         return _Seen(pause_s=pause_s)
     gang = attempt.gang()
     if isinstance(gang, Lost):  # what it lacked cannot be told again
         return _Seen(pause_s=pause_s)
-    return _Seen((together(degradation(gang, subject.cluster), found),), idle is not None, pause_s)
+    return _Seen((together(degradation(gang, subject.cluster), lacks),), idle is not None, pause_s)
 
 
 def _told(attempt: Attempt) -> Notice | None:

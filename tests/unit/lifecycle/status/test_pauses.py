@@ -18,6 +18,9 @@ BAD_LUCK = (
     EndReason.NODE_REFUSED,
     EndReason.DISRUPTED,
     EndReason.NODE_LOST,
+    EndReason.GPU_LOST,
+    EndReason.GPU_UNHEALTHY,
+    EndReason.NIC_DOWN,
     EndReason.RANK_NOT_STARTED,
     EndReason.MISPLACED,
 )

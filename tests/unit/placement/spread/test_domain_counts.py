@@ -15,7 +15,7 @@ from closeknit.placement.place import place
 from closeknit.placement.spread import cheapest, domain_counts
 from closeknit.placement.spread.cheapest import EXACT_NODES, Filling
 from closeknit.placement.spread.coin_sums import CoinSums
-from closeknit.placement.spread.cost import Scale
+from closeknit.placement.spread.cost import PackedCost, Scale
 from closeknit.placement.spread.domain_counts import Alike
 from closeknit.placement.spread.frontier import Counted, FrontierStep, combined
 from closeknit.placement.spread.leaf import LeafNodes, Units
@@ -235,6 +235,8 @@ def test_no_spread_over_three_levels_needs_fewer_domains(blocks: list[list[list[
     assert DEEP.domains(cost)[:3] == fewest_of_three_levels(blocks, units)
     assert racks_of(filling, units) == DEEP.domains(cost)[2]
     assert filling.spread(units).is_proven
+    assert filling.may_cost(units, cost)
+    assert not filling.may_cost(units, PackedCost(cost - DEEP.of_domain[0])), "one block less"
 
 
 @settings(max_examples=40, deadline=None)

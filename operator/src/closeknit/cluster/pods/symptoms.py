@@ -19,6 +19,7 @@ class SymptomSource(Enum):
     CONTAINER = "The kubelet, of a container"
     DRIVER = "Device drivers"
     TRAINER = "NCCL and the preflight, as containers say last"
+    AGENT = "The node's agent, and taints of devices"
     API_SERVER = "The API server, of what is to be made"
     CLOSEKNIT = "closeknit itself"
 
@@ -87,6 +88,13 @@ class Symptom(Enum):
         "the preflight found a slow node or link, or failed, where it is enforced",
     )
     PREFLIGHT_NOT_RUN = (SymptomSource.TRAINER, "the preflight could not run in this image")
+    GPU_DEAD = (
+        SymptomSource.AGENT,
+        "a GPU of the gang runs nothing until it is reset: `GPULost`, XID 46, 48, 62, 79, 95, 119, 120, 140 or 143",
+    )
+    GPU_ILL_AT_EXIT = (SymptomSource.AGENT, "a rank ends with an error, and a GPU of the gang is not healthy")
+    NIC_DOWN_AT_EXIT = (SymptomSource.AGENT, "a rank ends with an error, and the port of a NIC of the gang is down")
+    DEVICE_ILL = (SymptomSource.AGENT, "a GPU is not healthy in any other way, or a port is down, and the ranks go on")
     POD_DENIED = (SymptomSource.API_SERVER, "a policy, a webhook or the namespace's Pod Security refuses the Pod")
     CHANGED_ON_THE_WAY = (
         SymptomSource.API_SERVER,

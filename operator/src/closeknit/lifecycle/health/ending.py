@@ -26,12 +26,16 @@ from closeknit.lifecycle.attempt.leftovers import Leftover, told
 from closeknit.lifecycle.attempt.remains import remains
 from closeknit.lifecycle.attempt.remedies import called_for
 from closeknit.lifecycle.attempt.subject import deletions
+from closeknit.lifecycle.health import device_health
+from closeknit.lifecycle.health.device_health import ill_devices, words
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
 from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
 from closeknit.lifecycle.status.pauses import lasted
 from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.placement.values.sentences import count
+
+_ILL = frozenset({Symptom.GPU_DEAD, Symptom.GPU_ILL_AT_EXIT, Symptom.NIC_DOWN_AT_EXIT})  # `end` knows which devices
 
 
 def end(
@@ -44,8 +48,11 @@ def end(
     lacks: Degradation | None = None,
 ) -> Plan:
     """The attempt ends uncharged, its Pods go, and the next one follows: on the shares of `again` if there are any,
-    avoiding for a while the nodes, or only the GPUs, of `unfit`."""
+    avoiding for a while the nodes, or only the GPUs, of `unfit`, and all devices of the gang that are not well."""
     subject = attempt.subject
+    ill = ill_devices(attempt)
+    again = None if ill else again
+    unfit = {**device_health.unfit(ill), **unfit}
     seen = avoided_nodes.unfit(unfit, subject.job, subject.cluster, subject.now)
     status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen, lacks=lacks)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
@@ -129,6 +136,8 @@ def failures(attempt: Attempt) -> list[Failure]:
     if found and all(each.row.blame is Blame.JOB for each in found):
         if (silent := _silent_node(attempt)) is not None:
             found = [replace(each, said=Said(Symptom.NODE_NOT_READY, silent)) for each in found]
+        elif (ill := _ill_at_exit(attempt, found)) is not None:
+            found = [ill]
         elif (late := _not_started(attempt)) is not None and all(map(_has_waited, found)):
             found = [replace(each, said=Said(Symptom.RANK_NOT_STARTED, late)) for each in found]
     return sorted(found, key=_weight)
@@ -157,6 +166,18 @@ def _silent_node(attempt: Attempt) -> str | None:
     return None
 
 
+def _ill_at_exit(attempt: Attempt, found: Sequence[Failure]) -> Failure | None:
+    """The failure by a device of the gang that is not well, where its ranks ended with mere exit codes."""
+    ill = ill_devices(attempt) if all(each.said.symptom is Symptom.EXITED for each in found) else ()
+    if not ill:
+        return None
+    failed = {each.share.node for each in found}
+    worst = min(ill, key=lambda each: (not each.is_dead, each.share.node not in failed, not each.is_gpu))
+    symptom = Symptom.GPU_ILL_AT_EXIT if worst.is_gpu else Symptom.NIC_DOWN_AT_EXIT
+    near = next((each for each in found if each.share.node == worst.share.node), found[0])
+    return replace(near, share=worst.share, said=Said(Symptom.GPU_DEAD if worst.is_dead else symptom, words(ill)))
+
+
 def _not_started(attempt: Attempt) -> str | None:
     """The message that a Pod of the gang has not started: the started ones wait for it in vain."""
     late = [pod for pod in attempt.present if pod.phase in {"", "Pending"}]
@@ -177,6 +198,15 @@ def _has_waited(failure: Failure) -> bool:
     return are_of_one_that_waited(container.message) or (ran is not None and ran >= WAITED_AT_LEAST)
 
 
+def device_died(attempt: Attempt) -> Plan | None:
+    """The end of a run on a GPU that computes no more; None without one."""
+    ill = [each for each in ill_devices(attempt) if each.is_dead]
+    if not ill:
+        return None
+    message = f"{words(ill)} computes no more until it is reset; the job starts again without it"
+    return end(attempt, end_reason(Symptom.GPU_DEAD), message)
+
+
 def blameless(attempt: Attempt) -> Plan | None:
     """The end of an attempt by a fault that is not the job's; None where no other cause is known to have ended its
     Pods."""
@@ -194,14 +224,14 @@ def blameless(attempt: Attempt) -> Plan | None:
 def _unfit(attempt: Attempt, found: Sequence[Failure]) -> Unfit:
     """The nodes that mishandled Pods, or only the GPU that a node's driver names."""
     nodes = whole(each.share.node for each in found if each.row.follows is Follows.ELSEWHERE)
-    shares = [each.share for each in found if each.row.follows is Follows.OTHER_GPUS]
+    shares = [each.share for each in found if each.row.follows is Follows.OTHER_GPUS and each.said.symptom not in _ILL]
     return {**{share.node: gpus_or_node(attempt, share) for share in shares}, **nodes}
 
 
 def _told(failure: Failure) -> str:
     """The message about the cause that ended a Pod and is not the job's fault."""
-    pod, words = failure.pod, failure.said.words
-    said = f": {words}" if words else ""
+    pod, told = failure.pod, failure.said.words
+    said = f": {told}" if told else ""
     match failure.said.symptom:
         case Symptom.DISRUPTED:
             where = f" of node {pod.node}" if pod.node else ""
@@ -211,9 +241,11 @@ def _told(failure: Failure) -> str:
         case Symptom.CONTAINER_LOST:
             return f"node {pod.node} lost a container of Pod {pod.name}, as it does when it is restarted{said}"
         case Symptom.RANK_NOT_STARTED:
-            return f"Pod {pod.name} on node {pod.node} gave up while {words}"
+            return f"Pod {pod.name} on node {pod.node} gave up while {told}"
         case Symptom.NODE_NOT_READY:
-            return f"Pod {pod.name} on node {pod.node} failed while {words}"
+            return f"Pod {pod.name} on node {pod.node} failed while {told}"
+        case Symptom.GPU_DEAD | Symptom.GPU_ILL_AT_EXIT | Symptom.NIC_DOWN_AT_EXIT:
+            return f"Pod {pod.name} on node {pod.node} failed beside {told}"
         case Symptom.DEVICES_NOT_GIVEN | Symptom.GPU_NOT_GIVEN:
             return f"node {pod.node} cannot give Pod {pod.name} its devices{said}"
         case _:

@@ -17,6 +17,9 @@ _BAD_LUCK = frozenset(
         EndReason.NODE_REFUSED,
         EndReason.DISRUPTED,
         EndReason.NODE_LOST,
+        EndReason.GPU_LOST,
+        EndReason.GPU_UNHEALTHY,
+        EndReason.NIC_DOWN,
         EndReason.RANK_NOT_STARTED,
         EndReason.MISPLACED,
     }

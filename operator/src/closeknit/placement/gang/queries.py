@@ -125,7 +125,7 @@ class SpreadQueries:
             middle = (low + high + 1) // 2
             fewest = stage.fewest(units, self._mask, self._counts, values[middle])
             is_enough = fewest is not None and fewest <= nodes  # else nothing of it need be searched
-            found = self._counted(shape, floor, stage, values[middle], by) if is_enough else None
+            found = self._counted(shape, floor, stage, values[middle], by, counted.cost) if is_enough else None
             if found and found.cost == counted.cost:
                 low = middle
             else:
@@ -139,8 +139,10 @@ class SpreadQueries:
         stage: OfferValues[float],
         at_least: float = 0.0,
         by: Measure = Measure.BUS,
+        most: PackedCost | None = None,
     ) -> Counted | None:
-        """The fewest domains, with shares that are worth this. Equal shares that the same nodes have need the same."""
+        """The fewest domains, with shares that are worth this; None where they are certainly not as few as `most`.
+        Equal shares that the same nodes have need the same."""
         key = (shape.unit, stage.able(self._mask, at_least)) if shape.equal else None
         if key in self._known:
             found = self._known[key]
@@ -152,6 +154,8 @@ class SpreadQueries:
 
         filling = self.filling(shape, floor, stage, units_of, at_least=at_least, by=by, counts_free=False)
         units = self._site.request.gpus // shape.unit
+        if filling is not None and most is not None and not filling.may_cost(units, most):
+            return None
         cost = filling.cost(units) if filling else None
         found = None if filling is None or cost is None else Counted(cost, shape, filling.is_least(units))
         if key is not None:

@@ -132,6 +132,16 @@ class Filling:
         cost = self._exactly(self._root, units)
         return None if cost is None else PackedCost(cost)
 
+    def may_cost(self, units: int, cost: PackedCost) -> bool:
+        """Whether so few domains may hold so many units: at each level the largest of them do. It costs a hundredth of
+        the search for what they really cost."""
+        areas: Sequence[Area] = (self._root,)
+        for fewest in self._scale.domains(cost):
+            areas = [child for area in areas for child in area.children or (area,)]
+            if sum(sorted(map(self._room.capacity, areas), reverse=True)[:fewest]) < units:
+                return False
+        return True
+
     def is_least(self, units: int) -> bool:
         """Whether for certain no spread needs fewer domains than what this many cost; hosts it may. Their cost was
         asked."""

@@ -1,0 +1,104 @@
+"""NCCL's RAS as a witness: the protocol of its client, and its report as values.
+
+RAS runs in every process that uses NCCL 2.24 or newer; it answers in JSON from 2.28 on. The protocol is that of
+`client.cc` in NCCL's sources: lines of text over TCP. One answer tells of all ranks that the answering process knows.
+"""
+
+import json
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PORT = 28028  # NCCL's default (NCCL_RAS_ADDR), on localhost: the network namespace of the Pod
+# A communicator has some 400 bytes a rank: room for 4,096 ranks in ten communicators each.
+MAX_REPORT_BYTES = 16 << 20
+_MAX_LINE_BYTES = 256
+_HELLO = (b"CLIENT PROTOCOL 2\n", b"TIMEOUT 2\n", b"SET FORMAT json\n")
+# In missing_ranks NCCL 2.28.9 leaves out the comma before "status": a value, the end of its line, and then a key.
+_NO_COMMA = re.compile(r'([\d"}\]el])([ \t]*\r?\n\s*"[^"\n]*"\s*:)')
+
+
+@dataclass(frozen=True, slots=True)
+class RankId:
+    """A rank of one communicator, and the process that runs it."""
+
+    rank: int
+    host: str
+    """Address of its host as NCCL sees it: of its Pod."""
+    pid: int
+    cuda_dev: int
+    """The GPU by CUDA's number in its container: its local rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """One communicator in one report."""
+
+    key: str
+    """Its hashes: the same in each report."""
+    size: int
+    counts: Mapping[RankId, Mapping[str, int]]
+    """Collectives called so far by each rank that answered, by kind."""
+    unresponsive: frozenset[RankId]
+    """Ranks that did not answer, dead ones among them."""
+
+
+Report = tuple[Communicator, ...]
+
+
+def parsed(text: str) -> Report | None:
+    """The report in an answer; None for anything else. A comma that NCCL leaves out is put in."""
+    for each in (text, _NO_COMMA.sub(r"\1,\2", text)):
+        try:
+            document = json.loads(each)
+            return tuple(_communicator(entry) for entry in document["communicators"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            continue
+    return None
+
+
+def _communicator(entry: Mapping[str, Any]) -> Communicator:
+    missing = entry.get("missing_ranks") or ()
+    return Communicator(
+        key=f"{entry['hash']}/{entry.get('secondary_hash', '')}",
+        size=int(entry["size"]),
+        counts={
+            _rank(each): {str(kind): int(count) for kind, count in each["collective_counts"].items()}
+            for each in entry["ranks"]
+        },
+        unresponsive=frozenset(_rank(each) for each in missing),
+    )
+
+
+def _rank(entry: Mapping[str, Any]) -> RankId:
+    return RankId(int(entry["rank"]), str(entry["host"]), int(entry["pid"]), int(entry["cuda_dev"]))
+
+
+class NoReport(Exception):  # noqa: N818 - a fact, and mostly no error
+    """RAS gave no report. `is_silent`: a process took the connection and said nothing."""
+
+    def __init__(self, is_silent: bool) -> None:
+        super().__init__()
+        self.is_silent = is_silent
+
+
+def asked(timeout_s: float, address: tuple[str, int] = ("127.0.0.1", PORT)) -> Report:
+    """One answer. All processes of a Pod share the port, so chance decides which one answers. Raises NoReport."""
+    is_connected = False
+    try:
+        with socket.create_connection(address, timeout_s) as connection, connection.makefile("rb") as answers:
+            is_connected = True
+            for line in _HELLO:
+                connection.sendall(line)
+                if not answers.readline(_MAX_LINE_BYTES).endswith(b"\n"):
+                    raise NoReport(is_silent=False)
+            connection.sendall(b"VERBOSE STATUS\n")
+            text = answers.read(MAX_REPORT_BYTES + 1)
+    except OSError:  # time-outs are among them
+        raise NoReport(is_silent=is_connected) from None
+    report = parsed(text.decode(errors="replace")) if len(text) <= MAX_REPORT_BYTES else None
+    if report is None:
+        raise NoReport(is_silent=False)
+    return report

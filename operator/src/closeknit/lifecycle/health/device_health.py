@@ -1,0 +1,110 @@
+"""GPUs and NICs of a running gang that their node's agent, or a device's taint, calls ill: what ends the run at once,
+what waits for the next restart, and what is only told.
+
+A GPU that computes no more ends the run: its process has died, or hangs in its driver. Any other illness may leave the
+training as it is, and a restart would cost more than it gains: it is told, and the next attempt takes other devices.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from closeknit.api.names import ConditionReason, GpuReason
+from closeknit.api.nodetopology import PortState
+from closeknit.api.trainingjob_status import Binding
+from closeknit.cluster.booking.booking import BookingShare
+from closeknit.cluster.node.node import NodeView
+from closeknit.cluster.objects.fault import FaultKind
+from closeknit.lifecycle.attempt.attempt import Attempt
+from closeknit.lifecycle.attempt.avoided_nodes import Unfit
+from closeknit.lifecycle.attempt.launched_gang import uuids
+from closeknit.lifecycle.attempt.verification import got
+from closeknit.lifecycle.status.degraded import Degradation
+from closeknit.placement.values.sentences import count
+
+# After these a GPU runs nothing until it is reset, by NVIDIA's XID catalog (46 and 62: it stopped; 48 and 140: a double
+# bit error; 79: it fell off its bus; 95: an uncontained error; 119, 120: its system processor; 143: it does not start).
+DEAD = frozenset({f"XID{number}" for number in (46, 48, 62, 79, 95, 119, 120, 140, 143)}) | {GpuReason.GPU_LOST}
+_TOLD = 4  # devices in a message
+
+
+@dataclass(frozen=True, slots=True)
+class IllDevice:
+    """One GPU or NIC of a gang that is not well."""
+
+    share: BookingShare
+    device: str
+    """`GPU 3` or `NIC mlx5_0:1`."""
+    uuid: str
+    """Of a GPU; empty for a NIC, and for a GPU without one."""
+    why: str
+    """The reasons given."""
+    is_dead: bool
+    """Whether it works no more, so that the run ends."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a GPU."""
+        return not self.device.startswith("NIC")
+
+    def __str__(self) -> str:
+        return f"{self.device} of node {self.share.node} ({self.why})"
+
+
+def ill_devices(attempt: Attempt) -> tuple[IllDevice, ...]:
+    """Those of the gang, dead ones first, then in rank order."""
+    found: list[IllDevice] = []
+    for share, pod in zip(attempt.booking.shares, attempt.pods, strict=True):
+        view = attempt.subject.cluster.nodes.get(share.node)
+        if view is None or view.machine is None or share.server is not None or share.succeeded:
+            continue
+        given = None if pod is None else got(attempt.subject.cluster, share, pod)
+        found += _gpus(view, share, given if given is not None else uuids(view, share) or ())
+        down = {f"{nic.name}:{nic.port}" for nic in view.machine.nics if nic.state is PortState.DOWN}
+        found += [IllDevice(share, f"NIC {nic}", "", "its port is down", False) for nic in share.nics if nic in down]
+    return tuple(sorted(found, key=lambda each: not each.is_dead))
+
+
+def _gpus(view: NodeView, share: BookingShare, held: Iterable[str]) -> list[IllDevice]:
+    if view.machine is None or not view.unusable:
+        return []
+    indexes = {gpu.uuid: gpu.index for gpu in view.machine.gpus}
+    on = {device.uuid: device.gpu for device in view.mig}
+    found = []
+    for uuid in held:
+        index = on.get(uuid, indexes.get(uuid))
+        fault = None if index is None else view.unusable.get(index)
+        if fault is not None and fault.kind is FaultKind.UNHEALTHY:
+            is_dead = not DEAD.isdisjoint(fault.detail.split(", "))
+            found.append(IllDevice(share, f"GPU {index}", uuid, fault.detail or "unhealthy", is_dead))
+    return found
+
+
+def unfit(ill: Iterable[IllDevice]) -> Unfit:
+    """What the next attempt avoids: an ill GPU where claims choose GPUs, else its node, and the node of a NIC."""
+    devices: dict[str, tuple[str, ...]] = {}
+    whole: set[str] = set()
+    for each in ill:
+        node = each.share.node
+        if each.uuid and each.share.binding is Binding.DRA:
+            devices[node] = (*devices.get(node, ()), each.uuid)
+        else:
+            whole.add(node)
+    return MappingProxyType({**devices, **dict.fromkeys(sorted(whole), ())})
+
+
+def words(ill: Sequence[IllDevice]) -> str:
+    """`GPU 3 of node gpu-7 (XID79), and 2 more devices`."""
+    more = f", and {count(len(ill) - _TOLD, 'more device')}" if len(ill) > _TOLD else ""
+    return f"{', '.join(map(str, ill[:_TOLD]))}{more}"
+
+
+def told(attempt: Attempt) -> Degradation | None:
+    """What a running gang is told of its ill devices; None where all are well."""
+    ill = ill_devices(attempt)
+    if not ill:
+        return None
+    return Degradation(
+        ConditionReason.DEVICE_UNHEALTHY,
+        f"{words(ill)}; the run goes on, and a restart takes other devices",
+    )
