@@ -56,31 +56,24 @@ class RunFolder:
         """Keeps that."""
         self._write("gang", json.dumps([began, quick]))
 
-    def was_told(self) -> bool:
-        """Whether the trainer was told to end: its wrapper says so before it passes the signal on."""
-        return (self._folder / "told").exists()
-
-    def is_wrapped(self) -> bool:
+    def is_wrapped(self, run: int) -> bool:
         """Whether a wrapper started the trainer of this run, and will say how it ended."""
-        return (self._folder / "wrapped").exists()
+        return (self._folder / f"wrapped-{run}").exists()
 
-    def end(self) -> End | None:
+    def was_told(self, run: int) -> bool:
+        """Whether the trainer was told to end: its wrapper says so before it passes the signal on."""
+        return (self._folder / f"told-{run}").exists()
+
+    def end(self, run: int) -> End | None:
         """How the trainer of this run ended, by its wrapper; None while it runs, or without a wrapper."""
         try:
-            at = (self._folder / "exit").stat().st_mtime
+            at = (self._folder / f"exit-{run}").stat().st_mtime
         except OSError:
             return None
-        text = self._read("exit").strip()
+        text = self._read(f"exit-{run}")
         if not text.isdigit() or len(text) > 3:
             return None
-        return End(int(text), at, self.was_told(), self._read("words")[:_WORDS])
-
-    def take_end(self) -> End | None:
-        """The same once the trainer is gone: the files of its run are removed."""
-        end = self.end()
-        for name in ("exit", "told", "words", "wrapped"):
-            (self._folder / name).unlink(missing_ok=True)
-        return end
+        return End(int(text), at, self.was_told(run), self._read(f"words-{run}")[:_WORDS])
 
     def _read(self, name: str) -> str:
         try:

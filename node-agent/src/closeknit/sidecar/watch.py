@@ -102,10 +102,11 @@ class Watch:
         """Sees whether the trainer has ended."""
         if self._member.phase is not Phase.RUNNING:
             return
-        end = self._folder.end()
+        run = self._member.run
+        end = self._folder.end(run)
         if end is None:
             # Killed from outside, with its wrapper: for want of memory, say.
-            if self._is_told_to_end and self._folder.is_wrapped() and not self._folder.was_told():
+            if self._is_told_to_end and self._folder.is_wrapped(run) and not self._folder.was_told(run):
                 self._member.trainer_ended(is_for_good=False)
         elif self._settings.is_final(end.code):
             self._member.trainer_ended(is_for_good=True)
@@ -164,7 +165,7 @@ class Watch:
             self._selector.register(channel.socket, EVENT_READ, lambda _: self._hear(channel))
 
     def _hear(self, channel: Channel) -> None:
-        """The barrier asks to be let go. What the last run has left is taken, for the trainer of that is gone."""
+        """The barrier asks to be let go."""
         try:
             lines = channel.lines()
         except OSError:
@@ -173,8 +174,7 @@ class Watch:
         if b"wait" not in lines or self._is_told_to_end:
             return
         self._is_settled = True
-        if self._member.phase is not Phase.WAITING:
-            self._ended = self._folder.take_end()
+        self._ended = self._folder.end(self._member.run)
         if self._member.barrier() is Act.LET_GO:
             self._let_go()
         self._speak()

@@ -69,6 +69,8 @@ class Order(NamedTuple):
 
 
 STAY = Order(Command.STAY)
+_PHASES = {each.value: each for each in Phase}
+_COMMANDS = {each.value: each for each in Command}
 
 
 def nonce() -> str:
@@ -122,16 +124,16 @@ def to_client(key: bytes, session: str) -> Seals:
 def report(values: list[object]) -> Report:
     """The report with these values. Raises ForgedError."""
     match values:
-        case [int(index), str(phase), int(run), str(own)] if phase in Phase and _is_run(run) and len(own) <= 64:
-            return Report(index, Phase(phase), run, own)
+        case [int(index), str(phase), int(run), str(own)] if phase in _PHASES and _is_run(run) and len(own) <= 64:
+            return Report(index, _PHASES[phase], run, own)
     raise ForgedError("no report")
 
 
 def order(values: list[object]) -> Order:
     """The order with these values. Raises ForgedError."""
     match values:
-        case [str(command), int(run), str(own)] if command in Command and _is_run(run) and len(own) <= 64:
-            return Order(Command(command), run, own)
+        case [str(command), int(run), str(own)] if command in _COMMANDS and _is_run(run) and len(own) <= 64:
+            return Order(_COMMANDS[command], run, own)
     raise ForgedError("no order")
 
 

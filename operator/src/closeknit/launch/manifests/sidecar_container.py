@@ -32,9 +32,14 @@ import os,signal
 d=sys.argv[1];a=sys.argv[3:]
 def put(n,t):
  try:
-  m=os.umask(18);f=open(d+"/."+n,"w");f.write(t);f.close();os.replace(d+"/."+n,d+"/"+n)
+  with open(d+"/."+n,"w")as f:f.write(t);os.chmod(f.name,420)
+  os.replace(f.name,d+"/"+n+"-"+r)
  except OSError:pass
- finally:os.umask(m)
+try:r=open(d+"/run").read(20)
+except OSError:r=""
+for n in os.listdir(d):
+ try:n[:4]in("wrap","told","exit","word")and os.remove(d+"/"+n)
+ except OSError:pass
 put("wrapped","")
 e=set(range(1,signal.NSIG))-{4,5,7,8,9,11,17,19,21,22,32,33}
 signal.pthread_sigmask(0,e)
@@ -53,11 +58,11 @@ signal.pthread_sigmask(1,e)
 while 1:
  p,w=os.wait()
  if p==c:break
-r=os.WEXITSTATUS(w)if os.WIFEXITED(w)else 128+os.WTERMSIG(w)
+x=os.WEXITSTATUS(w)if os.WIFEXITED(w)else 128+os.WTERMSIG(w)
 try:put("words",open(sys.argv[2],errors="replace").read(1024))
 except OSError:pass
-put("exit",str(r))
-os._exit(r)
+put("exit",str(x))
+os._exit(x)
 """
 _LAUNCH = (
     "for p in python3 python; do command -v $p >/dev/null 2>&1 && $p -S -c pass 2>/dev/null && "

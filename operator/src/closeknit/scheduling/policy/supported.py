@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from closeknit.api.trainingjob import Defragment, Framework, Restart, TrainingJobSpec
+from closeknit.api.trainingjob import Defragment, Framework, TrainingJobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,6 @@ class _Field:
 _NOT_BUILT = (
     _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
     _Field("spares", lambda spec: spec.spares > 0),
-    _Field("restart", lambda spec: spec.restart is not None and spec.restart != Restart()),
     _Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),
     _Field("ttlSecondsAfterFinished", lambda spec: spec.ttl_seconds_after_finished is not None),
     _Field("activeDeadlineSeconds", lambda spec: spec.active_deadline_seconds is not None),
