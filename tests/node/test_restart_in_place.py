@@ -70,5 +70,8 @@ def wait_for_run(jobs: Jobs, number: int, ranks: int, what: str = "ran") -> floa
 
 def torchrun(jobs: Jobs, gpus: int = 4, **restart: Any) -> None:
     jobs.train(
-        ["torchrun", "--no_python", "python", "-c", SCRIPT], gpus=gpus, topology={"gpusPerNode": gpus // 2}, restart=restart
+        ["torchrun", "--no_python", "python", "-c", SCRIPT],
+        gpus=gpus,
+        topology={"gpusPerNode": gpus // 2},
+        restart=restart,
     )

@@ -182,6 +182,9 @@ class Watch:
     def _let_go(self) -> None:
         run = self._member.run
         self._folder.begin(run)
+        if self._hub is not None and self._hub.began is None:  # the first run, which begins without it
+            self._hub.began = time.time()
+            self._folder.keep_last_run(self._hub.began, 0)
         said: dict[str, object] = {"run": run}
         if self._ended is not None:
             said["ended"] = self._ended._asdict()

@@ -86,6 +86,7 @@ class Hub:
         self._released = {index: report.nonce for index, report in self._reports.items()}
         self._waiting.clear()
         self._calling.clear()
+        self._ready_since = None
         return True
 
     def is_whole(self, now: float) -> bool:

@@ -10,7 +10,17 @@ from contextlib import suppress
 from selectors import EVENT_READ, EVENT_WRITE, BaseSelector
 
 from closeknit.sidecar.gang.channel import Channel
-from closeknit.sidecar.gang.protocol import GREETING, ForgedError, Order, Report, Seals, nonce, order, to_client, to_server
+from closeknit.sidecar.gang.protocol import (
+    GREETING,
+    ForgedError,
+    Order,
+    Report,
+    Seals,
+    nonce,
+    order,
+    to_client,
+    to_server,
+)
 from closeknit.sidecar.settings import Settings
 
 CONNECTS_WITHIN_S = 3.0

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from closeknit.api.names import TRAINER_CONTAINER
 from closeknit.api.trainingjob import PackedTemplate, PodTemplate, RestartAction, TrainingJobSpec
 from closeknit.cluster.objects.pod_requests import Needs, needs, needs_of
 
@@ -44,9 +45,23 @@ def asks_for_restarts(spec: TrainingJobSpec) -> bool:
     return bool(codes.codes) or not codes.are_named
 
 
+def may_restart_in_place(spec: TrainingJobSpec) -> bool:
+    """Whether its Pods can have a sidecar for it: it asks for restarts, and no template has restart rules of its own for
+    its trainer."""
+    servers = spec.parameter_servers
+    templates = [spec.template, *([servers.template] if servers else [])]
+    return asks_for_restarts(spec) and all(template.once(_leaves_restarts_open) for template in templates)
+
+
+def _leaves_restarts_open(template: PodTemplate) -> bool:
+    containers = template.spec.get("containers") or []
+    own = [each for each in containers if len(containers) == 1 or each.get("name") == TRAINER_CONTAINER]
+    return not any(each.get("restartPolicyRules") or each.get("restartPolicy") not in (None, "Never") for each in own)
+
+
 def worker_needs(spec: TrainingJobSpec) -> Needs:
     """Each worker's needs of its node besides GPUs, those of the sidecar included."""
-    return _with_sidecar(spec.template) if asks_for_restarts(spec) else needs_of(spec.template)
+    return _with_sidecar(spec.template) if may_restart_in_place(spec) else needs_of(spec.template)
 
 
 def server_needs(spec: TrainingJobSpec) -> Needs:
@@ -54,7 +69,7 @@ def server_needs(spec: TrainingJobSpec) -> Needs:
     if spec.parameter_servers is None:
         return ()
     template = spec.parameter_servers.template
-    return _with_sidecar(template) if asks_for_restarts(spec) else needs_of(template)
+    return _with_sidecar(template) if may_restart_in_place(spec) else needs_of(template)
 
 
 def _with_sidecar(template: PackedTemplate) -> Needs:

@@ -64,7 +64,7 @@ except OSError:pass
 put("exit",str(x))
 os._exit(x)
 """
-_LAUNCH = (
+LAUNCH = (
     "for p in python3 python; do command -v $p >/dev/null 2>&1 && $p -S -c pass 2>/dev/null && "
     'exec $p -S -c "$0" "$@"; done; shift 2; exec "$@"'
 )
@@ -97,9 +97,10 @@ def _trainer(spec: TrainingJobSpec, trainer: Manifest, mount: Manifest) -> Manif
         "restartPolicy": "Never",
         "restartPolicyRules": [_rule(operator, values)],
     }
-    if trainer.get("command"):
+    command = trainer.get("command")
+    if isinstance(command, list) and command:
         words = trainer.get("terminationMessagePath") or "/dev/termination-log"
-        changed["command"] = [SHELL, "-c", _LAUNCH, WRAPPER, FOLDER, words, *trainer["command"]]
+        changed["command"] = [SHELL, "-c", LAUNCH, WRAPPER, FOLDER, words, *command]
         changed["volumeMounts"] = [*(trainer.get("volumeMounts") or []), mount]
     return changed
 

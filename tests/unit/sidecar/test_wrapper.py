@@ -1,0 +1,104 @@
+"""The wrapper around a trainer: it tells how that ended, and is otherwise not there."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from closeknit.launch.manifests.sidecar_container import LAUNCH, SHELL, WRAPPER
+from closeknit.sidecar.run_folder import RunFolder
+
+PYTHON = sys.executable
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "run").write_text("2")
+    (tmp_path / "exit-1").write_text("9")
+    (tmp_path / "wrapped-1").touch()
+    (tmp_path / "words").write_text("out of tea\n")
+    return tmp_path
+
+
+def start(folder: Path, *command: str, path: str | None = None, **options: object) -> "subprocess.Popen[str]":
+    words = [SHELL, "-c", LAUNCH, WRAPPER, str(folder), str(folder / "words"), *command]
+    found = f"{Path(PYTHON).parent}:/usr/bin:/bin" if path is None else path
+    return subprocess.Popen(
+        words, env={"PATH": found, "HERE": "yes"}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+    )  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -9 $$", 137), ("kill -11 $$", 139)]
+)
+def test_the_exit_code_is_told_and_kept(folder: Path, script: str, code: int) -> None:
+    assert start(folder, "sh", "-c", script).wait(20) == code
+    ended = RunFolder(folder).end(2)
+    assert ended is not None
+    assert (ended.code, ended.was_told, ended.words) == (code, False, "out of tea")
+    assert RunFolder(folder).end(1) is None and not RunFolder(folder).is_wrapped(1), (
+        "what was of the run before is gone"
+    )
+
+
+def test_input_words_and_variables_are_as_they_were(folder: Path) -> None:
+    program = (
+        "import os,sys;print(sys.stdin.read(),sys.argv[1:],os.environ['HERE'],sorted(os.listdir('/proc/self/fd')))"
+    )
+    ran = start(folder, PYTHON, "-c", program, "a b", "$(x)", "'", stdin=subprocess.PIPE)
+    out, _ = ran.communicate("input", 20)
+    assert out == "input ['a b', '$(x)', \"'\"] yes ['0', '1', '2', '3']\n"
+
+
+def test_signals_are_as_a_program_expects_them(folder: Path) -> None:
+    """None is blocked or ignored that was not: a shell's background would ignore SIGINT, and Python ignores SIGPIPE."""
+    program = "grep -E 'Sig(Blk|Ign)' /proc/self/status"
+    inside, _ = start(folder, "sh", "-c", program).communicate(timeout=20)
+    outside = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=True, restore_signals=True)
+    assert inside == outside.stdout
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "USR1", "USR2", "QUIT"])
+def test_signals_are_passed_on(folder: Path, name: str) -> None:
+    program = f"trap 'echo got; exit 5' {name}; echo ready; while :; do sleep 0.05; done"
+    ran = start(folder, "bash", "-c", program)
+    assert ran.stdout is not None and ran.stdout.readline() == "ready\n"
+    ran.send_signal(signal.Signals[f"SIG{name}"])
+    assert ran.wait(20) == 5 and ran.stdout.read() == "got\n"
+    ended = RunFolder(folder).end(2)
+    assert ended is not None and ended.was_told is (name == "TERM")
+
+
+def test_who_is_told_to_end_is_known_before_it_ends(folder: Path) -> None:
+    ran = start(folder, "bash", "-c", "trap '' TERM; echo ready; sleep 30 & wait")
+    assert ran.stdout is not None and ran.stdout.readline() == "ready\n"
+    ran.terminate()
+    until = time.monotonic() + 10
+    while not RunFolder(folder).was_told(2):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    ran.kill()
+    ran.wait()
+
+
+def test_an_image_without_python_runs_as_before(folder: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    ran = start(folder, "/bin/sh", "-c", "exit 4", path=str(tools))
+    assert ran.wait(20) == 4
+    assert RunFolder(folder).end(2) is None and not RunFolder(folder).is_wrapped(2)
+
+
+def test_a_program_that_is_not_there_is_named(folder: Path) -> None:
+    ran = start(folder, "no-such-program")
+    _, said = ran.communicate(timeout=20)
+    assert ran.returncode == 127
+    assert said == "closeknit: cannot start no-such-program: No such file or directory\n"
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing_from_running(tmp_path: Path) -> None:
+    ran = start(tmp_path / "gone", "sh", "-c", "exit 6")
+    assert ran.wait(20) == 6
