@@ -19,23 +19,28 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "run").write_text("2")
     (tmp_path / "exit-1").write_text("9")
     (tmp_path / "wrapped-1").touch()
-    (tmp_path / "words").write_text("out of tea\n")
+    (tmp_path / "termination-log").write_text("out of tea\n")
     return tmp_path
 
 
 def start(folder: Path, *command: str, path: str | None = None, **options: object) -> "subprocess.Popen[str]":
-    words = [SHELL, "-c", LAUNCH, WRAPPER, str(folder), str(folder / "words"), *command]
+    words = [SHELL, "-c", LAUNCH, WRAPPER, str(folder), str(folder / "termination-log"), *command]
     found = f"{Path(PYTHON).parent}:/usr/bin:/bin" if path is None else path
     return subprocess.Popen(
         words, env={"PATH": found, "HERE": "yes"}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
     )  # type: ignore[call-overload, no-any-return]
 
 
+def end(ran: "subprocess.Popen[str]") -> int:
+    ran.communicate(timeout=20)
+    return ran.returncode
+
+
 @pytest.mark.parametrize(
     ("script", "code"), [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -9 $$", 137), ("kill -11 $$", 139)]
 )
 def test_the_exit_code_is_told_and_kept(folder: Path, script: str, code: int) -> None:
-    assert start(folder, "sh", "-c", script).wait(20) == code
+    assert end(start(folder, "sh", "-c", script)) == code
     ended = RunFolder(folder).end(2)
     assert ended is not None
     assert (ended.code, ended.was_told, ended.words) == (code, False, "out of tea")
@@ -67,7 +72,8 @@ def test_signals_are_passed_on(folder: Path, name: str) -> None:
     ran = start(folder, "bash", "-c", program)
     assert ran.stdout is not None and ran.stdout.readline() == "ready\n"
     ran.send_signal(signal.Signals[f"SIG{name}"])
-    assert ran.wait(20) == 5 and ran.stdout.read() == "got\n"
+    out, _ = ran.communicate(timeout=20)
+    assert (ran.returncode, out) == (5, "got\n")
     ended = RunFolder(folder).end(2)
     assert ended is not None and ended.was_told is (name == "TERM")
 
@@ -81,14 +87,13 @@ def test_who_is_told_to_end_is_known_before_it_ends(folder: Path) -> None:
         assert time.monotonic() < until
         time.sleep(0.02)
     ran.kill()
-    ran.wait()
+    end(ran)
 
 
 def test_an_image_without_python_runs_as_before(folder: Path, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
-    ran = start(folder, "/bin/sh", "-c", "exit 4", path=str(tools))
-    assert ran.wait(20) == 4
+    assert end(start(folder, "/bin/sh", "-c", "exit 4", path=str(tools))) == 4
     assert RunFolder(folder).end(2) is None and not RunFolder(folder).is_wrapped(2)
 
 
@@ -100,5 +105,4 @@ def test_a_program_that_is_not_there_is_named(folder: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing_from_running(tmp_path: Path) -> None:
-    ran = start(tmp_path / "gone", "sh", "-c", "exit 6")
-    assert ran.wait(20) == 6
+    assert end(start(tmp_path / "gone", "sh", "-c", "exit 6")) == 6

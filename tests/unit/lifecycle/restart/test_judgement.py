@@ -9,7 +9,7 @@ from closeknit.api.names import EndReason
 from closeknit.api.trainingjob import Restart
 from closeknit.api.trainingjob_status import EndedAttempt, Exit, TrainingJobStatus
 from closeknit.cluster.pods.symptoms import Symptom
-from closeknit.lifecycle.restart.judgement import EndOfRun, Fails, Judgement, StartsAgain, judge
+from closeknit.lifecycle.restart.judgement import EndOfRun, Fails, StartsAgain, judge
 from closeknit.lifecycle.status.blame import TABLE, Blame, Follows
 from closeknit.lifecycle.status.conditions import timestamp
 
@@ -41,16 +41,16 @@ def status(*attempts: EndedAttempt, charges: tuple[timedelta, ...] = ()) -> Trai
 
 def judged(
     made: EndOfRun, stored: TrainingJobStatus | None = None, *, now: datetime = NOW, **restart: Any
-) -> Judgement:
+) -> StartsAgain | Fails:
     return judge(made, Restart.parse(restart), stored or status(), now)
 
 
-def reason(made: Judgement) -> EndReason:
+def reason(made: StartsAgain | Fails) -> EndReason:
     assert isinstance(made, Fails)
     return made.reason
 
 
-def is_charged(made: Judgement) -> bool:
+def is_charged(made: StartsAgain | Fails) -> bool:
     assert isinstance(made, StartsAgain)
     return made.charged
 

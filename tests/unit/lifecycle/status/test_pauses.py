@@ -23,6 +23,7 @@ BAD_LUCK = (
     EndReason.NIC_DOWN,
     EndReason.RANK_NOT_STARTED,
     EndReason.MISPLACED,
+    EndReason.POD_FAILED,
 )
 
 

@@ -35,11 +35,11 @@ def put(n,t):
   with open(d+"/."+n,"w")as f:f.write(t);os.chmod(f.name,420)
   os.replace(f.name,d+"/"+n+"-"+r)
  except OSError:pass
-try:r=open(d+"/run").read(20)
-except OSError:r=""
-for n in os.listdir(d):
- try:n[:4]in("wrap","told","exit","word")and os.remove(d+"/"+n)
- except OSError:pass
+r=""
+try:
+ with open(d+"/run")as f:r=f.read(20)
+ for n in os.listdir(d):n[:5]in("wrapp","told-","exit-","words")and os.remove(d+"/"+n)
+except OSError:pass
 put("wrapped","")
 e=set(range(1,signal.NSIG))-{4,5,7,8,9,11,17,19,21,22,32,33}
 signal.pthread_sigmask(0,e)
@@ -59,7 +59,8 @@ while 1:
  p,w=os.wait()
  if p==c:break
 x=os.WEXITSTATUS(w)if os.WIFEXITED(w)else 128+os.WTERMSIG(w)
-try:put("words",open(sys.argv[2],errors="replace").read(1024))
+try:
+ with open(sys.argv[2],errors="replace")as f:put("words",f.read(1024))
 except OSError:pass
 put("exit",str(x))
 os._exit(x)

@@ -58,10 +58,7 @@ class Fails:
     """What made it so; empty where a failure of its own ends every job of this spec."""
 
 
-Judgement = StartsAgain | Fails
-
-
-def judge(end: EndOfRun, restart: Restart | None, status: TrainingJobStatus, now: datetime) -> Judgement:
+def judge(end: EndOfRun, restart: Restart | None, status: TrainingJobStatus, now: datetime) -> StartsAgain | Fails:
     """What follows from this end, by the job's restart policy and its ends before.
 
     Only what the job itself has caused is judged by rules and charged; after anything else it starts again. Of rules

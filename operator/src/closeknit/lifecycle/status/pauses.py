@@ -1,4 +1,4 @@
-"""Pauses after attempts that others have ended, and comparison of clocks that may be wrong."""
+"""Pauses between attempts, and comparison of clocks that may be wrong."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,8 @@ from closeknit.api.names import EndReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.lifecycle.status.conditions import moment
 
-# Attempts that others ended. One is taken for bad luck; of several in a row each waits twice as long as the one before.
+# Ends that the same attempt again may not meet. One is taken for bad luck; of several in a row each waits twice as long
+# as the one before.
 _BAD_LUCK = frozenset(
     {
         EndReason.CHILD_DELETED,
@@ -22,6 +23,7 @@ _BAD_LUCK = frozenset(
         EndReason.NIC_DOWN,
         EndReason.RANK_NOT_STARTED,
         EndReason.MISPLACED,
+        EndReason.POD_FAILED,
     }
 )
 _IN_A_ROW = timedelta(minutes=10)  # an attempt that ends so long after the one before has had its chance
