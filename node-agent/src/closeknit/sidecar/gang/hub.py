@@ -1,8 +1,8 @@
 """The meeting point of a gang, in node rank 0's Pod, without sockets and files.
 
 A run begins when every member waits: then nothing of the old run is left anywhere. What a member is ordered follows
-from the last report of each. A member that has gone silent keeps its last report: who waits goes on waiting until it is let
-go, and one that runs may still run.
+from the last report of each. A member that has gone silent keeps its last report: who waits goes on waiting until it is
+let go, and one that runs may still run.
 """
 
 from closeknit.sidecar.gang.protocol import STAY, Command, Order, Phase, Report

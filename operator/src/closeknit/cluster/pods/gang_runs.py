@@ -1,0 +1,61 @@
+"""What the sidecars of a gang that restarts in place tell, in the statuses of their Pods."""
+
+import msgspec
+
+from closeknit.api.names import BARRIER_CONTAINER
+from closeknit.cluster.pods.pod import Pod
+
+_LARGEST_RUN = 1 << 53
+_LARGEST_CODE = 255
+_LATEST = 1e11  # seconds of Unix time, in the year 5138
+
+
+class EndOfTrainer(msgspec.Struct, frozen=True):
+    """How the trainer of a Pod ended in its last run, by the wrapper around it."""
+
+    code: int
+    at: float
+    """When, in seconds of Unix time by its node's clock."""
+    was_told: bool = False
+    """Whether it had been told to end before: then that is no cause of anything."""
+    words: str = ""
+    """Its termination message."""
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    """A Pod's barrier that has ended."""
+
+    run: int | None = None
+    """The run that it let its Pod go for, from 0: how often the gang has started again in these Pods. None where it
+    gave up."""
+    why: str = ""
+    """Why it gave up."""
+    ended: EndOfTrainer | None = None
+    """Of the run before; None without one, or where nothing is known of it."""
+
+
+_decode = msgspec.json.Decoder(RunReport).decode
+
+
+def run_report(pod: Pod) -> RunReport | None:
+    """What the Pod's barrier said last; None while it waits, and where it has said nothing that can be read."""
+    for container in pod.containers:
+        if container.init and container.name == BARRIER_CONTAINER and container.exit_code is not None:
+            try:
+                report = _decode(container.message)
+            except (msgspec.DecodeError, ValueError, RecursionError):
+                return None
+            return report if _is_possible(report) else None
+    return None
+
+
+def let_go_at(pod: Pod) -> str:
+    """When its barrier ended, by its node's clock; empty before."""
+    return next((each.ended for each in pod.containers if each.init and each.name == BARRIER_CONTAINER), "")
+
+
+def _is_possible(report: RunReport) -> bool:
+    ended = report.ended
+    return (report.run is None or 0 <= report.run < _LARGEST_RUN) and (
+        ended is None or (0 <= ended.code <= _LARGEST_CODE and 0 <= ended.at < _LATEST)
+    )
