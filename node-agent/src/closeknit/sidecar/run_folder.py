@@ -60,6 +60,30 @@ class RunFolder:
         """Whether a wrapper started the trainer of this run, and will say how it ended."""
         return (self._folder / f"wrapped-{run}").exists()
 
+    def began(self) -> float:
+        """When the run began that the Pod was let go for last, in seconds of Unix time; infinity without one."""
+        try:
+            return (self._folder / "run").stat().st_mtime
+        except OSError:
+            return float("inf")
+
+    @property
+    def progress(self) -> Path:
+        """The file that the trainer may touch when it makes progress."""
+        return self._folder / "progress"
+
+    def keep_hang(self, words: dict[str, object] | None) -> None:
+        """Keeps what was told of a hang in this run; None: that it is over."""
+        self._write("hang", json.dumps(words))
+
+    def hang(self) -> dict[str, object] | None:
+        """What was told of it last; None without a hang that lasts."""
+        try:
+            words = json.loads(self._read("hang"))
+        except (ValueError, RecursionError):
+            return None
+        return words if isinstance(words, dict) else None
+
     def was_told(self, run: int) -> bool:
         """Whether the trainer was told to end: its wrapper says so before it passes the signal on."""
         return (self._folder / f"told-{run}").exists()

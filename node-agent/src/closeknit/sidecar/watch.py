@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
+from closeknit.sidecar.ears import Ears, stall, words
 from closeknit.sidecar.gang.channel import Channel
 from closeknit.sidecar.gang.hub import Hub
 from closeknit.sidecar.gang.link import Link
@@ -19,7 +20,8 @@ from closeknit.sidecar.gang.member import Act, Member
 from closeknit.sidecar.gang.protocol import Order, Phase
 from closeknit.sidecar.gang.server import Server
 from closeknit.sidecar.run_folder import End, RunFolder
-from closeknit.sidecar.settings import RESET_CODE, Settings
+from closeknit.sidecar.hang import BEHIND_FOR_S
+from closeknit.sidecar.settings import RESET_CODE, TOLD_CODE, Settings
 
 TICK_S = 0.2  # how late an exit of the trainer is seen
 BEAT_S = 2.0  # between two reports that say the same
@@ -27,6 +29,7 @@ BEAT_S = 2.0  # between two reports that say the same
 # restarted, and the trainer runs on.
 BARRIER_WITHIN_S = 5.0
 FAREWELL_S = 0.5  # of the 2 s that a kubelet gives where all containers start again
+MESSAGE_PATH = Path("/dev/termination-log")
 _MOST_BARRIERS = 8  # connections of the Pod's own
 
 
@@ -49,6 +52,9 @@ class Watch:
         self._server: Server | None = None
         self._link: Link | None = None
         self._ordered: tuple[int, bool] | None = None
+        self._ears: Ears | None = None
+        self._hung: dict[str, object] | None = None
+        """What the last run was ended for, until the next begins."""
 
     def run(self) -> int:
         """Runs until the Pod's containers are to start again, or it is told to end. Gives the exit code."""
@@ -74,6 +80,9 @@ class Watch:
             began, quick = self._folder.last_run()
             self._hub = Hub(settings.size, self._member.run, began, quick)
             self._server = Server(settings, self._hub, self._selector, self._decide)
+            if settings.hears_ras:
+                self._ears = Ears(settings.behind_s or BEHIND_FOR_S)
+                self._ears.listen()
         else:
             self._link = Link(settings, self._selector, self._obey, self._speak)
 
@@ -97,6 +106,38 @@ class Watch:
             self._decide()
         if self._link is not None and self._is_settled:
             self._link.tend()
+        if self._is_settled and self._member.phase is Phase.RUNNING and self._code is None:
+            self._heed()
+
+    def _heed(self) -> None:
+        """Sees whether the gang hangs, or no longer does."""
+        settings, folder, ears = self._settings, self._folder, self._ears
+        found = None if ears is None else ears.found
+        stalled = None
+        if settings.behind_s is not None:
+            last_s = None if ears is None else ears.last_progress_s
+            stalled = stall(folder.progress, settings.behind_s, folder.began(), last_s)
+        told = folder.hang()
+        if (news := found or stalled) is not None:
+            if told is None:
+                indexes = {} if self._server is None else self._server.addresses()
+                self._tell(words(news, indexes, settings.index))
+        elif told is not None and (("stalled" in told) or (ears is not None and ears.is_moving)):
+            self._tell(None)
+
+    def _tell(self, told: dict[str, object] | None) -> None:
+        """Has the gang start again, or leaves words for the operator: these end the sidecar alone, which is started
+        again at once."""
+        self._folder.keep_hang(told)
+        if told is not None and self._settings.restarts_hung:
+            if self._hub is not None:
+                self._hub.call()
+            else:
+                self._member.trainer_ended(is_for_good=False)
+            return
+        with suppress(OSError):
+            MESSAGE_PATH.write_text(json.dumps({"run": self._member.run, "hang": told}, separators=(",", ":")))
+        self._code = TOLD_CODE
 
     def _look(self) -> None:
         """Sees whether the trainer has ended."""
@@ -175,6 +216,9 @@ class Watch:
             return
         self._is_settled = True
         self._ended = self._folder.end(self._member.run)
+        self._hung = self._folder.hang() or self._hung
+        if self._hung is not None:
+            self._folder.keep_hang(None)
         if self._member.barrier() is Act.LET_GO:
             self._let_go()
         self._speak()
@@ -188,6 +232,9 @@ class Watch:
         said: dict[str, object] = {"run": run}
         if self._ended is not None:
             said["ended"] = self._ended._asdict()
+        if self._hung is not None and self._settings.restarts_hung:
+            said["hang"] = self._hung
+        self._hung = None
         self._answer(said)
         self._says_at = 0.0
 

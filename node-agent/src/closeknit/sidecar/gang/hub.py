@@ -31,6 +31,11 @@ class Hub:
         self._waiting: set[int] = set()
         self._over: set[int] = set()
         self._ready_since: float | None = None
+        self._is_hung = False
+
+    def call(self) -> None:
+        """Calls for a new run: the gang hangs in this one."""
+        self._is_hung = True
 
     def hear(self, report: Report, now: float) -> None:
         """Takes a member's report."""
@@ -52,7 +57,7 @@ class Hub:
     @property
     def is_called(self) -> bool:
         """Whether a new run is called for: a member has failed, or its containers have started again."""
-        return bool(self._calling)
+        return bool(self._calling) or self._is_hung
 
     @property
     def is_lost(self) -> bool:
@@ -86,6 +91,7 @@ class Hub:
         self._released = {index: report.nonce for index, report in self._reports.items()}
         self._waiting.clear()
         self._calling.clear()
+        self._is_hung = False
         self._ready_since = None
         return True
 

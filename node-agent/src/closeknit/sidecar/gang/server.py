@@ -45,6 +45,15 @@ class Server:
         """Whether a member is connected."""
         return bool(self._members)
 
+    def addresses(self) -> dict[str, int]:
+        """The members that are connected, and node rank 0 itself, by the addresses of their Pods."""
+        found: dict[str, int] = {}
+        for index, guest in self._members.items():
+            with suppress(OSError):
+                found[_address(guest.channel.socket.getsockname())] = self._settings.index
+                found[_address(guest.channel.socket.getpeername())] = index
+        return found
+
     def order_all(self) -> None:
         """Tells each connected member its order, if it is to do anything."""
         for index, guest in list(self._members.items()):
@@ -143,6 +152,11 @@ class Server:
         with suppress(OSError):
             guest.channel.socket.shutdown(socket.SHUT_WR)
         guest.channel.socket.close()
+
+
+def _address(name: tuple[object, ...]) -> str:
+    """As NCCL writes it: an IPv4 address without what an IPv6 socket puts before it."""
+    return str(name[0]).removeprefix("::ffff:")
 
 
 def _listening(port: int) -> socket.socket:

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from closeknit.api.names import EndReason
 from closeknit.cluster.pods.gang_runs import EndOfTrainer, RunReport, let_go_at, run_report
 from closeknit.cluster.pods.pod import ContainerState, Pod
 from closeknit.cluster.pods.symptoms import Said, Symptom
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.subject import seconds_until
+from closeknit.lifecycle.health import hang
 from closeknit.lifecycle.health.device_health import ill_devices
 from closeknit.lifecycle.health.ending import (
     Failure,
@@ -28,7 +28,7 @@ from closeknit.lifecycle.health.ending import (
 )
 from closeknit.lifecycle.restart.judgement import Fails
 from closeknit.lifecycle.status import statuses
-from closeknit.lifecycle.status.blame import TABLE, Blame
+from closeknit.lifecycle.status.blame import TABLE, Blame, end_reason
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.status.statuses import NO_FACTS
@@ -54,14 +54,19 @@ def restarted(attempt: Attempt) -> Plan | None:
     failed = by_others(attempt, [failure for _, failure in found])
     if failed and failed[0].row.blame is not Blame.JOB and (made := blameless(attempt, failed)) is not None:
         return made
+    hung = next((report.hang for report in reports.values() if report.run == run and report.hang is not None), None)
+    if hung is not None:
+        failed = []
+    symptom = Symptom.EXITED if hung is None else Symptom.HUNG
+    said = hang.words(attempt, hung) if hung is not None else own_end(attempt, failed) if failed else _UNKNOWN
     if ill_devices(attempt):  # in new Pods it gets others
-        return end(attempt, EndReason.POD_FAILED, own_end(attempt, failed) if failed else _UNKNOWN)
+        return end(attempt, end_reason(symptom), said)
     facts = end_facts(attempt, failed) if failed else NO_FACTS
-    message = own_end(attempt, failed) if failed else _UNKNOWN
-    judged, told, facts = judged_end(attempt, TABLE[Symptom.EXITED], message, facts, runs=run - counted)
+    judged, told, facts = judged_end(attempt, TABLE[symptom], said, facts, runs=run - counted)
     if isinstance(judged, Fails):
         return over(subject, judged.reason, told, charged=True, facts=facts)
-    return subject.plan(statuses.restarted_in_place(subject.job, subject.now, told, run=run, facts=facts))
+    reason = end_reason(symptom)
+    return subject.plan(statuses.restarted_in_place(subject.job, subject.now, reason, told, run=run, facts=facts))
 
 
 def _all_told_at(attempt: Attempt, reports: dict[str, RunReport], run: int) -> datetime | None:

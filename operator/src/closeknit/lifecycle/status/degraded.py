@@ -47,6 +47,12 @@ NO_IPC_LOCK = Degradation(
 )
 
 
+_STALL_UNSEEN = (
+    "no signal of progress can be seen, so that restart.stallDeadline means nothing: the gang has no sidecar, which needs "
+    "Kubernetes 1.36, the operator's --sidecar-image, and a template without restart rules of its own"
+)
+
+
 def degradation(gang: Gang, cluster: Cluster) -> Degradation | None:
     """All that a gang lacks, under the most important reason; None where it lacks nothing."""
     return _joined(tuple(_found(gang, cluster)))
@@ -88,6 +94,9 @@ def _found(gang: Gang, cluster: Cluster) -> Iterator[Degradation]:
         yield Degradation(ConditionReason.VOLUME_ON_ONE_NODE, words, is_mended_by_spec=True)
     if gang.uses_rdma and not gang.ipc_lock:
         yield NO_IPC_LOCK
+    restart = gang.job.spec.restart
+    if restart is not None and restart.stall_deadline is not None and not gang.sidecar_image:
+        yield Degradation(ConditionReason.STALL_UNSEEN, _STALL_UNSEEN)
     if (words := harmed(environment(gang, 0))) is not None:
         yield Degradation(ConditionReason.HARMFUL_SETTINGS, words, is_mended_by_spec=True)
 
