@@ -225,6 +225,7 @@ class EndReason(StrEnum):
     RDMA_FAILED = "RDMAFailed"
     PREFLIGHT_FAILED = "PreflightFailed"
     PREFLIGHT_SKIPPED = "PreflightSkipped"
+    SIDECAR_REFUSED = "SidecarRefused"
     MISPLACED = "Misplaced"
     RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
     NO_PROGRESS = "NoProgress"
@@ -262,6 +263,7 @@ class ConditionReason(StrEnum):
     NVLINK_SILENT = "NVLinkSilent"
     PODS_NOT_READY = "PodsNotReady"
     DEVICE_UNHEALTHY = "DeviceUnhealthy"
+    RESTARTS_IN_NEW_PODS = "RestartsInNewPods"
     AS_PLANNED = "AsPlanned"
 
 

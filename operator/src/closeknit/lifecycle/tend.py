@@ -69,7 +69,7 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
     held_up = None if attempt.has_run else unschedulable(attempt)
     if isinstance(held_up, Plan):
         return held_up
-    if (again := in_place.restarted(attempt)) is not None:
+    if (again := in_place.refused(attempt, is_fit=is_fit) or in_place.restarted(attempt)) is not None:
         return again
     left = remains(subject, attempt.booking.attempt - 1)
     plan = _complete(attempt, left.actions) if is_gone or attempt.unclaimed else _watch(attempt, left.actions)
