@@ -226,6 +226,7 @@ class EndReason(StrEnum):
     RDMA_FAILED = "RDMAFailed"
     PREFLIGHT_FAILED = "PreflightFailed"
     PREFLIGHT_SKIPPED = "PreflightSkipped"
+    SIDECAR_REFUSED = "SidecarRefused"
     MISPLACED = "Misplaced"
     RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
     NO_PROGRESS = "NoProgress"
@@ -265,6 +266,7 @@ class ConditionReason(StrEnum):
     DEVICE_UNHEALTHY = "DeviceUnhealthy"
     HANGS = "Hangs"
     STALL_UNSEEN = "StallUnseen"
+    RESTARTS_IN_NEW_PODS = "RestartsInNewPods"
     AS_PLANNED = "AsPlanned"
 
 

@@ -383,7 +383,8 @@ def _imex_with(classes: Mapping[str, DeviceClass]) -> frozenset[Binding]:
     return frozenset({Binding.DRA}) if is_twofold else frozenset(Binding)
 
 
-def build(objects: Iterable[ClusterObject], *, volumes_are_known: bool = True) -> Cluster:
+def build(objects: Iterable[ClusterObject], *, volumes_are_known: bool = True, sidecar_image: str = "") -> Cluster:
     """The cluster of these objects; of two with one kind and name the later counts. `volumes_are_known` is whether they
     include every claim; otherwise claims are unknown."""
-    return Cluster(_tables=ObjectTables(volumes_are_known=volumes_are_known)).after(map(change, objects))
+    tables = ObjectTables(volumes_are_known=volumes_are_known)
+    return Cluster(sidecar_image=sidecar_image, _tables=tables).after(map(change, objects))

@@ -21,7 +21,15 @@ from closeknit.lifecycle.attempt.shared_claims import shared_claims
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.attempt.verification import is_mismatched, verified
 from closeknit.lifecycle.book import may_be_counted, placed
-from closeknit.lifecycle.health import device_health, hang, in_place, not_ready, not_starting, preflight_result, unscheduled
+from closeknit.lifecycle.health import (
+    device_health,
+    hang,
+    in_place,
+    not_ready,
+    not_starting,
+    preflight_result,
+    unscheduled,
+)
 from closeknit.lifecycle.health.ending import (
     blameless,
     child_deleted,
@@ -70,7 +78,7 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
     held_up = None if attempt.has_run else unschedulable(attempt)
     if isinstance(held_up, Plan):
         return held_up
-    if (again := in_place.restarted(attempt)) is not None:
+    if (again := in_place.refused(attempt, is_fit=is_fit) or in_place.restarted(attempt)) is not None:
         return again
     left = remains(subject, attempt.booking.attempt - 1)
     plan = _complete(attempt, left.actions) if is_gone or attempt.unclaimed else _watch(attempt, left.actions)

@@ -10,7 +10,7 @@ from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, Role
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.booking.restarting import may_restart_in_place, worker_needs
+from closeknit.cluster.booking.restarting import may_have_sidecar, worker_needs
 from closeknit.cluster.objects.pod_requests import needs
 from closeknit.launch.gang import Gang
 from closeknit.launch.manifests.pod_manifest import pods
@@ -125,4 +125,4 @@ def test_a_trainer_whose_image_says_what_it_runs_is_not_wrapped() -> None:
     ],
 )
 def test_who_restarts_in_place(restart: dict[str, Any] | None, trainer: dict[str, Any], expected: bool) -> None:
-    assert may_restart_in_place(gang(restart, **trainer).job.spec) is expected
+    assert may_have_sidecar(gang(restart, **trainer).job.spec) is expected

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from closeknit.api.names import TRAINER_CONTAINER
+from closeknit.api.names import TRAINER_CONTAINER, EndReason
 from closeknit.api.trainingjob import PackedTemplate, PodTemplate, RestartAction, TrainingJobSpec
+from closeknit.api.trainingjob_status import EndedAttempt, TrainingJobStatus
 from closeknit.cluster.objects.pod_requests import Needs, needs, needs_of
 
 # Of the sidecar and of the barrier. Requests equal limits, or a Guaranteed Pod would lose its own CPUs. The sidecar has
@@ -59,6 +60,12 @@ def _leaves_restarts_open(template: PodTemplate) -> bool:
     containers = template.spec.get("containers") or []
     own = [each for each in containers if len(containers) == 1 or each.get("name") == TRAINER_CONTAINER]
     return not any(each.get("restartPolicyRules") or each.get("restartPolicy") not in (None, "Never") for each in own)
+
+
+def refused_since(status: TrainingJobStatus) -> EndedAttempt | None:
+    """The attempt by which is known that the job's Pods cannot have the sidecar; None where they may."""
+    ended = reversed(status.attempts)
+    return next((attempt for attempt in ended if attempt.reason == EndReason.SIDECAR_REFUSED), None)
 
 
 def worker_needs(spec: TrainingJobSpec) -> Needs:

@@ -14,7 +14,7 @@ from closeknit.cluster.objects.pod_requests import Amounts, amounts
 _OF_PLUGIN = (GPU_RESOURCE, MIG_RESOURCE_PREFIX)
 # What a kubelet with this gate declares (KEP-5532; beta and on in Kubernetes 1.36). Kubelets are never newer than their
 # API server, so that it knows the rules, too.
-_RESTARTS_IN_PLACE = "RestartAllContainersOnContainerExits"
+RESTARTS_IN_PLACE = "RestartAllContainersOnContainerExits"
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")  # what `kubectl cordon` adds
 
 
@@ -132,7 +132,7 @@ def node(wire: WireNode) -> Node:
         not_ready_since=ready.last_transition_time if ready is not None and not_ready is not None else None,
         allocatable=amounts(status.allocatable),
         capacity=amounts({name: amount for name, amount in capacity.items() if name.startswith(_OF_PLUGIN)}),
-        restarts_in_place=_RESTARTS_IN_PLACE in (status.declared_features or ()),
+        restarts_in_place=RESTARTS_IN_PLACE in (status.declared_features or ()),
     )
 
 

@@ -9,6 +9,9 @@ from enum import Enum
 
 from closeknit.cluster.pods.pod import ContainerState, Pod
 
+# What kubelets say of a container that its runtime could not start.
+NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
+
 
 class SymptomSource(Enum):
     """The source of a message; the value is for people."""

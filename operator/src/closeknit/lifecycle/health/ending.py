@@ -309,10 +309,10 @@ def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
         message = f"{who} was evicted from node {drained[0]}, which is cordoned as for a drain; the job starts again"
         return end(attempt, end_reason(Symptom.DRAINED), message)
     message = f"{who} was deleted before it was over; the job starts again"
-    return end(attempt, EndReason.CHILD_DELETED, message, again=_again(attempt, is_fit=is_fit))
+    return end(attempt, EndReason.CHILD_DELETED, message, again=again_on(attempt, is_fit=is_fit))
 
 
-def _again(attempt: Attempt, *, is_fit: bool) -> Sequence[BookingShare] | None:
+def again_on(attempt: Attempt, *, is_fit: bool) -> Sequence[BookingShare] | None:
     """The same shares for the next attempt, if they fit it; else None, and it is placed anew."""
     if not is_fit or isinstance(attempt.gang(), Lost):
         return None
@@ -353,7 +353,7 @@ def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
     judged, told, facts = judged_end(attempt, found[0].row, message, end_facts(attempt, found))
     if isinstance(judged, Fails):
         return over(subject, judged.reason, told, charged=True, facts=facts)
-    return end(attempt, EndReason.POD_FAILED, told, again=_again(attempt, is_fit=is_fit), facts=facts)
+    return end(attempt, EndReason.POD_FAILED, told, again=again_on(attempt, is_fit=is_fit), facts=facts)
 
 
 def own_end(attempt: Attempt, found: Sequence[Failure]) -> str:
@@ -425,7 +425,7 @@ def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | 
     message = f"Pod {pod.name} of node {pod.node}: {made.value}"
     if made is Remedy.ELSEWHERE:
         return end(attempt, remedies.end_reason(made), message, unfit=whole(each.node for each in pods))
-    again = _again(attempt, is_fit=is_fit)
+    again = again_on(attempt, is_fit=is_fit)
     lacks = degradation(replace(gang, remedies=gang.remedies | {made}), subject.cluster)
     return end(attempt, remedies.end_reason(made), message, again=again, lacks=lacks)
 

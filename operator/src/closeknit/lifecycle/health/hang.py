@@ -28,11 +28,15 @@ def told(attempt: Attempt) -> Degradation | None:
 def words(attempt: Attempt, found: HangReport) -> str:
     """`the gang hangs: rank 5 (GPU 1 of node gpu-7) does not answer, and no rank called a collective for 41 s`."""
     if found.stalled is not None:
-        return f"the gang hangs: {_pod(attempt, found.stalled)} made no progress for {found.still_seconds} s by its file"
+        return (
+            f"the gang hangs: {_pod(attempt, found.stalled)} made no progress for {found.still_seconds} s by its file"
+        )
     ranks = ", ".join(_rank(attempt, rank) for rank in found.ranks[:_TOLD])
     more = f" and {len(found.ranks) - _TOLD} more" if len(found.ranks) > _TOLD else ""
     is_one = len(found.ranks) == 1
-    silent, behind = ("does not answer", "is behind the others") if is_one else ("do not answer", "are behind the others")
+    silent, behind = (
+        ("does not answer", "is behind the others") if is_one else ("do not answer", "are behind the others")
+    )
     why = silent if found.silent else behind
     return f"the gang hangs: {ranks}{more} {why}, and no rank called a collective for {found.still_seconds} s"
 

@@ -9,15 +9,19 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, EndReason
+from closeknit.api.text.printable import printable
 from closeknit.cluster.pods.gang_runs import EndOfTrainer, RunReport, let_go_at, run_report
 from closeknit.cluster.pods.pod import ContainerState, Pod
-from closeknit.cluster.pods.symptoms import Said, Symptom
+from closeknit.cluster.pods.symptoms import NOT_STARTED, Said, Symptom, of_waiting
+from closeknit.launch.manifests.sidecar_container import SHELL
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.health import hang
 from closeknit.lifecycle.health.device_health import ill_devices
 from closeknit.lifecycle.health.ending import (
     Failure,
+    again_on,
     blameless,
     by_others,
     end,
@@ -36,7 +40,33 @@ from closeknit.lifecycle.writes.plan import Plan
 
 # All barriers of a gang end within a second, and a kubelet tells of it within one more.
 TOLD_WITHIN = timedelta(seconds=5)
+# The operator's own image is small, and most nodes have it; a registry that is away for a moment is not refused by it.
+PULLED_WITHIN = timedelta(seconds=60)
+_OURS = frozenset({SIDECAR_CONTAINER, BARRIER_CONTAINER})
 _UNKNOWN = "its containers were started again in place, and no exit code is known"
+
+
+def refused(attempt: Attempt, *, is_fit: bool) -> Plan | None:
+    """The end of an attempt whose Pods cannot have what restarts in place need: the next one goes without. None where
+    nothing is known against it."""
+    found = [(pod, words) for pod in attempt.present if pod.restarts_in_place and (words := _refused(attempt, pod))]
+    if not found:
+        return None
+    pod, words = found[0]
+    message = f"Pod {pod.name} on node {pod.node} cannot restart in place: {words}; the job starts again without that"
+    return end(attempt, EndReason.SIDECAR_REFUSED, message, again=again_on(attempt, is_fit=is_fit))
+
+
+def _refused(attempt: Attempt, pod: Pod) -> str:
+    for container in pod.containers:
+        if container.init and container.name in _OURS and of_waiting(container) is Symptom.IMAGE_NOT_THERE:
+            scheduled = pod.condition("PodScheduled")
+            since = None if scheduled is None else scheduled.last_transition_time
+            if over_at(since, PULLED_WITHIN, attempt.subject.now) <= attempt.subject.now:
+                return f"the image of its sidecar is not there ({container.reason}: {printable(container.message)})"
+        if not container.init and container.reason in NOT_STARTED and SHELL in container.message:
+            return f"its image has no {SHELL} for what keeps the trainer's exit code"
+    return ""
 
 
 def restarted(attempt: Attempt) -> Plan | None:
