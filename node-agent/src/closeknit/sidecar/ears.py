@@ -66,7 +66,7 @@ class Stall(NamedTuple):
 
 
 def stall(progress: Path, deadline_s: float, began: float, last_progress_s: float | None) -> Stall | None:
-    """Whether the trainer of a run, which began at that second of Unix time, has stalled by its file. A file that it has
+    """Whether the trainer of a run, which began at that second of Unix time, has stalled by its file. One that it has
     not touched since, and one beside which collectives are called, says nothing."""
     try:
         touched = progress.stat(follow_symlinks=False).st_mtime

@@ -19,8 +19,8 @@ from closeknit.sidecar.gang.link import Link
 from closeknit.sidecar.gang.member import Act, Member
 from closeknit.sidecar.gang.protocol import Order, Phase
 from closeknit.sidecar.gang.server import Server
-from closeknit.sidecar.run_folder import End, RunFolder
 from closeknit.sidecar.hang import BEHIND_FOR_S
+from closeknit.sidecar.run_folder import End, RunFolder
 from closeknit.sidecar.settings import RESET_CODE, TOLD_CODE, Settings
 
 TICK_S = 0.2  # how late an exit of the trainer is seen

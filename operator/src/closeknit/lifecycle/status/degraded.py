@@ -93,7 +93,9 @@ def _found(gang: Gang, cluster: Cluster) -> Iterator[Degradation]:
     restart = gang.job.spec.restart
     if restart is not None and restart.stall_deadline is not None and not gang.sidecar_image:
         why = _why_no_sidecar(gang, cluster)
-        yield Degradation(ConditionReason.STALL_UNSEEN, f"restart.stallDeadline means nothing: no progress is seen, {why}")
+        yield Degradation(
+            ConditionReason.STALL_UNSEEN, f"restart.stallDeadline means nothing: no progress is seen, {why}"
+        )
     if (words := harmed(environment(gang, 0))) is not None:
         yield Degradation(ConditionReason.HARMFUL_SETTINGS, words, is_mended_by_spec=True)
     if asks_for_restarts(gang.job.spec) and not gang.sidecar_image:
