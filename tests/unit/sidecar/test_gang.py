@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeknit.sidecar.gang.hub import PAUSES_S, QUICK_S, Hub
-from closeknit.sidecar.gang.member import Act, Member
+from closeknit.sidecar.gang.member_state import Act, MemberState
 from closeknit.sidecar.gang.protocol import Command, Order, Phase, Report
 
 TICK_S = 0.2
@@ -27,7 +27,7 @@ class Pod:
     """The last run that it was let go for, which outlives its containers."""
     trainer: int | None = None
     """The run of its trainer, while that runs."""
-    watch: Member | None = None
+    watch: MemberState | None = None
     barrier: bool = False
     connection: int = 0
     reports: list[Report] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Gang:
     def step(self, pod: Pod) -> None:
         """One of the things that may happen next to this Pod happens."""
         if pod.watch is None:
-            pod.watch = Member(pod.index, pod.folder)
+            pod.watch = MemberState(pod.index, pod.folder)
             if pod.index == 0:
                 began, quick = self.kept
                 self.hub = Hub(len(self.pods), pod.watch.run, began, quick)
@@ -157,7 +157,7 @@ def test_no_run_begins_beside_an_older_one_and_in_the_end_all_run(size: int, see
 
 
 def test_a_gang_that_starts_waits_for_nobody() -> None:
-    pod = Member(1, None)
+    pod = MemberState(1, None)
     assert pod.barrier() is Act.LET_GO
     assert pod.report == Report(1, Phase.RUNNING, 0)
 
@@ -165,7 +165,7 @@ def test_a_gang_that_starts_waits_for_nobody() -> None:
 def test_who_is_late_by_a_whole_run_leaves_it() -> None:
     """A Pod that starts when the others have crashed already."""
     hub = Hub(2, run=1)
-    late = Member(1, None)
+    late = MemberState(1, None)
     late.barrier()
     hub.hear(late.report, 0.0)
     assert late.obey(hub.order(1)) is Act.RESET
@@ -173,7 +173,7 @@ def test_who_is_late_by_a_whole_run_leaves_it() -> None:
 
 def test_silence_resets_nobody() -> None:
     hub = Hub(2)
-    members = [Member(index, None) for index in range(2)]
+    members = [MemberState(index, None) for index in range(2)]
     for member in members:
         member.barrier()
         hub.hear(member.report, 0.0)
@@ -201,7 +201,7 @@ def test_beside_one_that_is_over_no_run_can_begin() -> None:
     hub.hear(Report(2, Phase.WAITING, 0, "x"), 0.0)
     assert hub.order(0).command is Command.STAY, "the operator decides what becomes of it"
     assert hub.order(2).command is Command.GIVE_UP
-    waiting = Member(2, 0)
+    waiting = MemberState(2, 0)
     waiting.barrier()
     assert waiting.obey(hub.order(2)) is Act.GIVE_UP
 
@@ -230,7 +230,7 @@ def test_a_clock_that_is_set_back_holds_nobody_back() -> None:
 
 def test_an_order_that_comes_late_lets_nobody_go() -> None:
     """Let go for run 1, which is over before that was heard."""
-    member = Member(1, 0)
+    member = MemberState(1, 0)
     member.barrier()
     old = Order(Command.GO, 1, member.report.nonce)
     assert member.obey(Order(Command.RESET, 1)) is None

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from closeknit.launch.manifests import sidecar_container
-from closeknit.sidecar import settings
+from closeknit.sidecar.gang import settings
 from closeknit.sidecar.gang.protocol import LONGEST_LINE
-from closeknit.sidecar.settings import RESET_CODE
+from closeknit.sidecar.gang.settings import RESET_CODE
 from harness.install import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from closeknit.sidecar import barrier, watch
 from closeknit.sidecar.run_folder import RunFolder
-from closeknit.sidecar.settings import Settings
+from closeknit.sidecar.gang.settings import Settings
 watch.BARRIER_WITHIN_S = 0.5
 folder = RunFolder(Path(sys.argv[2]))
 if sys.argv[1] == "barrier":

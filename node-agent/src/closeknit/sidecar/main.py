@@ -4,8 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+from closeknit.sidecar.gang.settings import FOLDER, VARIABLE, Settings
 from closeknit.sidecar.run_folder import RunFolder
-from closeknit.sidecar.settings import FOLDER, VARIABLE, Settings
 
 _USAGE = "usage: closeknit-sidecar barrier | watch, in a Pod that closeknit's operator made"
 

@@ -15,11 +15,11 @@ from selectors import EVENT_READ, DefaultSelector
 from closeknit.sidecar.gang.channel import Channel
 from closeknit.sidecar.gang.hub import Hub
 from closeknit.sidecar.gang.link import Link
-from closeknit.sidecar.gang.member import Act, Member
+from closeknit.sidecar.gang.member_state import Act, MemberState
 from closeknit.sidecar.gang.protocol import Order, Phase
 from closeknit.sidecar.gang.server import Server
+from closeknit.sidecar.gang.settings import RESET_CODE, Settings
 from closeknit.sidecar.run_folder import End, RunFolder
-from closeknit.sidecar.settings import RESET_CODE, Settings
 
 TICK_S = 0.2  # how late an exit of the trainer is seen
 BEAT_S = 2.0  # between two reports that say the same
@@ -36,7 +36,7 @@ class Watch:
     def __init__(self, settings: Settings, folder: RunFolder) -> None:
         self._settings, self._folder = settings, folder
         self._selector = DefaultSelector()
-        self._member = Member(settings.index, folder.run())
+        self._member = MemberState(settings.index, folder.run())
         self._barriers: list[Channel] = []
         self._is_settled = False
         self._settles_at = time.monotonic() + BARRIER_WITHIN_S

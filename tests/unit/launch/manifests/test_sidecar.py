@@ -16,7 +16,7 @@ from closeknit.launch.gang import Gang
 from closeknit.launch.manifests.pod_manifest import pods
 from closeknit.launch.manifests.sidecar_container import PORT, with_sidecar
 from closeknit.launch.member import Member
-from closeknit.sidecar.settings import Settings
+from closeknit.sidecar.gang.settings import Settings
 
 IMAGE = "closeknit/agent:1"
 INIT = {"name": "init", "image": "init"}

@@ -95,7 +95,7 @@ def test_a_restart_in_place_is_counted_once_and_nothing_is_made() -> None:
         "container trainer of Pod train-a1-worker-00001 on node gpu-2 ended with exit code 3; the job starts again, "
         "charged: 1 of 2 within 24h"
     )
-    assert story.written == ["status Restarting", "status Running"]
+    assert story.written == ["status Starting", "status Running"]
     assert [notice.reason for notice in story.notices] == ["Restarted"]
     before = list(story.written)
     story.pass_time(60)

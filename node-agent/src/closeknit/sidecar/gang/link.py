@@ -21,7 +21,7 @@ from closeknit.sidecar.gang.protocol import (
     to_client,
     to_server,
 )
-from closeknit.sidecar.settings import Settings
+from closeknit.sidecar.gang.settings import Settings
 
 CONNECTS_WITHIN_S = 3.0
 SILENT_FOR_S = 10.0  # every report is answered at once

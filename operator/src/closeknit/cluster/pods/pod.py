@@ -63,6 +63,8 @@ class ContainerState(msgspec.Struct, frozen=True):
     """When it terminated, by its node's clock."""
     began: str = ""
     """When a terminated one was started, by the same clock."""
+    is_ready: bool = False
+    """Of the gang's sidecar alone: whether its probe passes."""
 
 
 class Pod(msgspec.Struct, frozen=True, dict=True):
@@ -289,6 +291,7 @@ class _ResourceStatus(WireStruct, frozen=True):
 class _ContainerStatus(ContainerGiven, frozen=True):
     state: _State | None = None
     allocated_resources_status: list[_ResourceStatus] | None = None
+    ready: bool | None = None
 
 
 class _ExtendedResourceClaim(WireStruct, frozen=True):
@@ -431,4 +434,5 @@ def _state(status: _ContainerStatus, *, init: bool) -> ContainerState:
         return ContainerState(
             status.name, init, waiting=True, reason=waiting.reason or "", message=waiting.message or ""
         )
-    return ContainerState(status.name, init, running=state.running is not None)
+    is_ready = init and status.name == SIDECAR_CONTAINER and status.ready is True
+    return ContainerState(status.name, init, running=state.running is not None, is_ready=is_ready)

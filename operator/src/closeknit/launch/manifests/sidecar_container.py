@@ -14,7 +14,7 @@ from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.template import GANG_VOLUME
 
 PORT = 29_200  # the sidecars' own; below the preflight's, and 64 apart from it as the ports of a gang are
-# The three that the sidecar has as well (closeknit.sidecar.settings); tests compare them.
+# The three that the sidecar has as well (closeknit.sidecar.gang.settings); tests compare them.
 VARIABLE = "CLOSEKNIT_GANG"
 FOLDER = "/run/closeknit-gang"
 RESET_CODE = 77
@@ -116,9 +116,12 @@ def _sidecar(gang: Gang, index: int, mount: Manifest) -> Manifest:
         "key": key(gang),
         "resetCodes" if codes.are_named else "finalCodes": codes.codes,
     }
+    # Only for who looks at the Pod's status: ready is who hears the whole gang. Its Service names Pods that are not, too.
+    probe = {"httpGet": {"path": "/whole", "port": told["port"]}, "periodSeconds": 5, "failureThreshold": 1}
     return {
         "name": SIDECAR_CONTAINER,
         "restartPolicy": "Always",
+        **({"readinessProbe": probe} if index == 0 else {}),
         "restartPolicyRules": [_rule("In", (RESET_CODE,))],
         **_container(gang, "watch", mount),
         "env": [
