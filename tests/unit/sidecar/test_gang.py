@@ -28,8 +28,10 @@ class Pod:
     trainer: int | None = None
     """The run of its trainer, while that runs."""
     watch: MemberState | None = None
-    barrier: bool = False
-    connection: int = 0
+    is_let_go: bool = False
+    """Whether its barrier has ended."""
+    is_barrier: bool = False
+    """Whether its sidecar is still the barrier that has let it go."""
     reports: list[Report] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
 
@@ -42,7 +44,7 @@ class Gang:
         self.random = random
         self.now = 0.0
         self.hub: Hub | None = None
-        self.kept: tuple[float | None, int] = (None, 0)
+        self.kept: tuple[float | None, int, int, dict[int, str]] = (None, 0, -1, {})
         self.starts = 0
 
     def fault(self) -> None:
@@ -67,7 +69,7 @@ class Gang:
 
     def reset(self, pod: Pod) -> None:
         """All its containers end, and start again later."""
-        pod.trainer, pod.barrier = None, False
+        pod.trainer, pod.is_let_go = None, False
         self.kill_watch(pod)
 
     def kill_watch(self, pod: Pod) -> None:
@@ -87,14 +89,14 @@ class Gang:
         if pod.watch is None:
             pod.watch = MemberState(pod.index, pod.folder)
             if pod.index == 0:
-                began, quick = self.kept
-                self.hub = Hub(len(self.pods), pod.watch.run, began, quick)
+                began, quick, run, released = self.kept
+                self.hub = Hub(len(self.pods), max(run, pod.watch.run), began, quick, released)
+            if not pod.is_let_go:
+                self.act(pod, pod.watch.barrier())
             return
-        if pod.trainer is None and not pod.barrier:
-            pod.barrier = True
-        if pod.barrier:
-            self.act(pod, pod.watch.barrier())
-        if pod.watch is None:
+        if pod.is_let_go and pod.is_barrier and (pod.index > 0 or self.random.random() < 0.3):
+            self.kill_watch(pod)  # the barrier ends, and the watch follows
+            pod.is_barrier = False
             return
         if self.hub is not None:
             if pod.index == 0:
@@ -113,14 +115,14 @@ class Gang:
     def decide(self) -> None:
         assert self.hub is not None
         if self.hub.release(self.now):
-            self.kept = self.hub.began, self.hub.quick
+            self.kept = self.hub.began, self.hub.quick, self.hub.run, dict(self.hub.released)
 
     def act(self, pod: Pod, act: Act | None) -> None:
         assert pod.watch is not None
         if act is Act.LET_GO:
             assert pod.trainer is None
             pod.folder = pod.trainer = pod.watch.run
-            pod.barrier = False
+            pod.is_let_go = pod.is_barrier = True
             self.starts += 1
             older = [other.trainer for other in self.pods if other.trainer is not None and other.trainer < pod.trainer]
             assert not older, f"run {pod.trainer} begins beside run {older[0]}"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -24,14 +23,14 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
 from pathlib import Path
-from closeknit.sidecar import barrier, watch
-from closeknit.sidecar.run_folder import RunFolder
+from closeknit.sidecar.barrier import Barrier
+from closeknit.sidecar.gang.run_folder import RunFolder
 from closeknit.sidecar.gang.settings import Settings
-watch.BARRIER_WITHIN_S = 0.5
-folder = RunFolder(Path(sys.argv[2]))
+from closeknit.sidecar.watch import Watch
+folder, settings = RunFolder(Path(sys.argv[2])), Settings.parse(sys.argv[3])
 if sys.argv[1] == "barrier":
-    sys.exit(barrier.wait(folder, Path(sys.argv[2]) / "message", gives_up_s=20))
-sys.exit(watch.Watch(Settings.parse(sys.argv[3]), folder).run())
+    sys.exit(Barrier(settings, folder, Path(sys.argv[2]) / "message", gives_up_s=20).run())
+sys.exit(Watch(settings, folder).run())
 """
 KEY = "ab" * 32
 
@@ -48,9 +47,8 @@ class Pod:
         self.barrier: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """The sidecar, then the barrier."""
-        self.start_watch()
-        self.barrier = self._program("barrier", str(self.folder))
+        """The barrier, which the watch follows."""
+        self.barrier = self._program("barrier", str(self.folder), self.settings)
 
     def start_watch(self) -> None:
         self.watch = self._program("watch", str(self.folder), self.settings)
@@ -61,9 +59,10 @@ class Pod:
 
     @property
     def run(self) -> int:
-        """The run that it is let go for; waits for that."""
+        """The run that it is let go for; waits for that, and starts its watch."""
         assert self.barrier is not None
         assert self.barrier.wait(20) == 0
+        self.start_watch()
         return int(self.message["run"])
 
     @property
@@ -94,7 +93,7 @@ class Pod:
         """The exit code of its watch after SIGTERM, which it heeds at once."""
         assert self.watch is not None
         began = time.monotonic()
-        self.watch.send_signal(signal.SIGTERM)
+        self.watch.terminate()
         code = self.watch.wait(10)
         assert time.monotonic() - began < 2
         return code
@@ -176,6 +175,12 @@ def test_a_watch_that_is_started_again_alone_resets_nobody(gang: list[Pod]) -> N
     is_whole(gang)
     time.sleep(0.5)
     assert all(pod.runs_on for pod in gang)
+
+
+def test_a_watch_ends_with_its_trainer(gang: list[Pod]) -> None:
+    """Else its Pod would never be over."""
+    gang[1].trainer_ends(0)
+    assert gang[1].watch is not None and gang[1].watch.wait(10) == 0
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from closeknit.launch.manifests.sidecar_container import LAUNCH, SHELL, WRAPPER
-from closeknit.sidecar.run_folder import RunFolder
+from closeknit.launch.manifests.sidecar_container import LAUNCH, NO_PYTHON, SHELL, WRAPPER
+from closeknit.sidecar.gang.run_folder import RunFolder
 
 PYTHON = sys.executable
 
@@ -89,11 +89,12 @@ def test_who_is_told_to_end_is_known_before_it_ends(folder: Path) -> None:
     assert end(ran) == 0
 
 
-def test_an_image_without_python_runs_as_before(folder: Path, tmp_path: Path) -> None:
+def test_an_image_without_python_is_told_by_words_that_the_operator_knows(folder: Path, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
-    assert end(start(folder, "/bin/sh", "-c", "exit 4", path=str(tools))) == 4
-    assert RunFolder(folder).end(2) is None and not RunFolder(folder).is_wrapped(2)
+    assert end(start(folder, "/bin/sh", "-c", "exit 4", path=str(tools))) == 126
+    ended = RunFolder(folder).end(2)
+    assert ended is not None and (ended.code, ended.words) == (126, NO_PYTHON)
 
 
 def test_a_program_that_is_not_there_is_named(folder: Path) -> None:

@@ -4,8 +4,10 @@ import os
 import sys
 from pathlib import Path
 
+from closeknit.sidecar.barrier import Barrier
+from closeknit.sidecar.gang.run_folder import RunFolder
 from closeknit.sidecar.gang.settings import FOLDER, VARIABLE, Settings
-from closeknit.sidecar.run_folder import RunFolder
+from closeknit.sidecar.watch import Watch
 
 _USAGE = "usage: closeknit-sidecar barrier | watch, in a Pod that closeknit's operator made"
 
@@ -13,19 +15,15 @@ _USAGE = "usage: closeknit-sidecar barrier | watch, in a Pod that closeknit's op
 def main() -> int:
     """Runs one of them. Gives 2 where that cannot begin."""
     folder = RunFolder(Path(FOLDER))
+    try:
+        settings = Settings.parse(os.environ.get(VARIABLE, ""))
+    except ValueError as error:
+        print(f"closeknit-sidecar: {error}", file=sys.stderr)
+        return 2
     match sys.argv[1:]:
         case ["barrier"]:
-            from closeknit.sidecar import barrier  # noqa: PLC0415 - each needs little, and not what the other needs
-
-            return barrier.wait(folder)
+            return Barrier(settings, folder).run()
         case ["watch"]:
-            try:
-                settings = Settings.parse(os.environ.get(VARIABLE, ""))
-            except ValueError as error:
-                print(f"closeknit-sidecar: {error}", file=sys.stderr)
-                return 2
-            from closeknit.sidecar.watch import Watch  # noqa: PLC0415 - likewise
-
             return Watch(settings, folder).run()
     print(_USAGE, file=sys.stderr)
     return 2

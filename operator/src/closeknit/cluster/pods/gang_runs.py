@@ -70,7 +70,7 @@ def gang_link(pods: Iterable[Pod]) -> GangLink:
     """That of the Pods of one attempt."""
     for pod in pods:
         if pod.child is not None and (pod.child.role, pod.child.index) == (Role.WORKER, 0):
-            sidecar = next((each for each in pod.containers if each.init and each.name == SIDECAR_CONTAINER), None)
+            sidecar = next((each for each in pod.containers if each.name == SIDECAR_CONTAINER), None)
             if sidecar is not None and sidecar.running:
                 return GangLink.WHOLE if sidecar.is_ready else GangLink.BROKEN
     return GangLink.UNKNOWN

@@ -7,6 +7,7 @@ from sys import intern
 import msgspec
 
 from closeknit.api.names import (
+    BARRIER_CONTAINER,
     GPU_RESOURCE,
     JOB_LABEL,
     MIG_RESOURCE_PREFIX,
@@ -197,7 +198,7 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     @property
     def restarts_in_place(self) -> bool:
         """Whether its containers start again after an error of its trainer: it has the gang's sidecar."""
-        return any(container.init and container.name == SIDECAR_CONTAINER for container in self.containers)
+        return any(container.init and container.name == BARRIER_CONTAINER for container in self.containers)
 
     def by_trainer(self, name: str) -> "Pod":
         """The Pod in the phase of its trainer's container, once that has ended for good: other containers are no ranks.
@@ -434,5 +435,5 @@ def _state(status: _ContainerStatus, *, init: bool) -> ContainerState:
         return ContainerState(
             status.name, init, waiting=True, reason=waiting.reason or "", message=waiting.message or ""
         )
-    is_ready = init and status.name == SIDECAR_CONTAINER and status.ready is True
+    is_ready = status.name == SIDECAR_CONTAINER and status.ready is True
     return ContainerState(status.name, init, running=state.running is not None, is_ready=is_ready)

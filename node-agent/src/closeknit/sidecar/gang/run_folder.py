@@ -8,7 +8,10 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from closeknit.sidecar.gang.hub import Hub
+
 _LONGEST = 4096  # bytes that are read of a file
+_LONGEST_GANG = 1 << 22  # of some 45 for each of 65,536 members
 _WORDS = 1024  # characters of a trainer's last words that are kept
 
 
@@ -30,11 +33,6 @@ class RunFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    @property
-    def socket(self) -> str:
-        """Path of the socket at which the barrier asks."""
-        return str(self._folder / "barrier.sock")
-
     def run(self) -> int | None:
         """The last run that the Pod was let go for; None for a new Pod."""
         text = self._read("run")
@@ -44,17 +42,18 @@ class RunFolder:
         """Keeps that the Pod is let go for this run."""
         self._write("run", str(run))
 
-    def last_run(self) -> tuple[float | None, int]:
-        """When the gang's last run began, and how many quick ones there were in a row: of the meeting point."""
+    def hub(self, size: int, run: int) -> Hub:
+        """The meeting point as it was kept: an order that somebody has not heard yet is given again."""
         try:
-            began, quick = json.loads(self._read("gang"))
-            return float(began), int(quick)
-        except (ValueError, TypeError, RecursionError, OverflowError):
-            return None, 0
+            began, quick, last, released = json.loads(self._read("gang", _LONGEST_GANG))
+            found = {int(index): str(word) for index, word in released.items()}
+            return Hub(size, max(run, int(last)), float(began), int(quick), found)
+        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+            return Hub(size, run)
 
-    def keep_last_run(self, began: float | None, quick: int) -> None:
-        """Keeps that."""
-        self._write("gang", json.dumps([began, quick]))
+    def keep(self, hub: Hub) -> None:
+        """Keeps it."""
+        self._write("gang", json.dumps([hub.began, hub.quick, hub.run, hub.released]))
 
     def is_wrapped(self, run: int) -> bool:
         """Whether a wrapper started the trainer of this run, and will say how it ended."""
@@ -75,13 +74,13 @@ class RunFolder:
             return None
         return End(int(text), at, self.was_told(run), self._read(f"words-{run}")[:_WORDS])
 
-    def _read(self, name: str) -> str:
+    def _read(self, name: str, longest: int = _LONGEST) -> str:
         try:
             handle = os.open(self._folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
             return ""
         try:
-            return os.read(handle, _LONGEST).decode(errors="replace").strip()
+            return os.read(handle, longest).decode(errors="replace").strip()
         except OSError:
             return ""
         finally:
