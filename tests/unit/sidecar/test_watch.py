@@ -1,5 +1,6 @@
 """The sidecar's programs as they run in Pods, on loopback: what each says, and how it ends."""
 
+import inspect
 import json
 import os
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from closeknit.launch.manifests import sidecar_container
+from closeknit.sidecar import main
 from closeknit.sidecar.gang import settings
 from closeknit.sidecar.gang.protocol import LONGEST_LINE
 from closeknit.sidecar.gang.settings import RESET_CODE
@@ -22,14 +24,13 @@ from harness.install import free_port
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
-from pathlib import Path
 from closeknit.sidecar.barrier import Barrier
 from closeknit.sidecar.gang.run_folder import RunFolder
 from closeknit.sidecar.gang.settings import Settings
 from closeknit.sidecar.watch import Watch
-folder, settings = RunFolder(Path(sys.argv[2])), Settings.parse(sys.argv[3])
+folder, settings = RunFolder(sys.argv[2]), Settings.parse(sys.argv[3])
 if sys.argv[1] == "barrier":
-    sys.exit(Barrier(settings, folder, Path(sys.argv[2]) / "message", gives_up_s=20).run())
+    sys.exit(Barrier(settings, folder, sys.argv[2] + "/message", gives_up_s=20).run())
 sys.exit(Watch(settings, folder).run())
 """
 KEY = "ab" * 32
@@ -241,9 +242,25 @@ def test_a_watch_is_small(gang: list[Pod]) -> None:
         status = Path(f"/proc/{pod.watch.pid}/status").read_text()
         (rss,) = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")]
         print(f"a watch has {int(rss) / 1024:.1f} MiB")
-        assert int(rss) < 24 * 1024
+        assert int(rss) < 18 * 1024
 
 
 def test_the_operator_and_the_sidecar_agree() -> None:
     for name in ("VARIABLE", "FOLDER", "RESET_CODE"):
         assert getattr(sidecar_container, name) == getattr(settings, name)
+    assert inspect.signature(main.main).parameters["folder"].default == settings.FOLDER
+
+
+def test_a_new_pod_waits_for_nobody_and_imports_next_to_nothing(tmp_path: Path) -> None:
+    program = (
+        "import sys; from closeknit.sidecar import main; sys.argv = ['x', 'barrier']; "
+        f"code = main.main({str(tmp_path)!r}, {str(tmp_path / 'message')!r}); "
+        "print(code, sorted({'json', 'socket', 'pathlib', 'typing', 'enum', 're'} & sys.modules.keys()))"
+    )
+    path = str(ROOT / "node-agent/src")
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", program], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("0 []\n", "")
+    assert json.loads((tmp_path / "message").read_text()) == {"run": 0}
+    assert (tmp_path / "run").read_text() == "0"

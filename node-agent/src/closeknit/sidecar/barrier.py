@@ -7,14 +7,13 @@ hears it of the watch that follows.
 
 import json
 import time
-from pathlib import Path
 
 from closeknit.sidecar.gang.member_state import Act
 from closeknit.sidecar.gang.participant import Participant
 from closeknit.sidecar.gang.run_folder import RunFolder
 from closeknit.sidecar.gang.settings import Settings
 
-MESSAGE_PATH = Path("/dev/termination-log")
+MESSAGE_PATH = "/dev/termination-log"
 # Longer than any reset takes, and than the operator waits for a dead node. A Pod that then fails is made again.
 GIVES_UP_S = 600.0
 STAYS_S = 1.0  # for the others to hear
@@ -27,7 +26,7 @@ class Barrier(Participant):
         self,
         settings: Settings,
         folder: RunFolder,
-        message_path: Path = MESSAGE_PATH,
+        message_path: str = MESSAGE_PATH,
         gives_up_s: float = GIVES_UP_S,
     ) -> None:
         super().__init__(settings, folder)
@@ -40,12 +39,8 @@ class Barrier(Participant):
     def run(self) -> int:
         """Waits. Gives 0 to go on, 1 where no next run can begin here."""
         self._ended = self.folder.end(self.member.run)
-        if self.member.barrier() is Act.LET_GO:  # a new Pod, which waits for nobody
+        if self.member.barrier() is Act.LET_GO:  # a new Pod
             self._let_go()
-            if self.settings.is_meeting_point:
-                hub = self.folder.hub(self.settings.size, self.member.run)
-                hub.began = time.time()
-                self.folder.keep(hub)
             return 0
         return super().run()
 
@@ -68,6 +63,8 @@ class Barrier(Participant):
             self._let_go()
             self._leave(0)
             self.speak()
+            if self.hub is None:
+                self.code = 0
         elif act is Act.GIVE_UP:
             self._give_up("a Pod of the gang is over, so that the others cannot begin again")
 
@@ -77,11 +74,15 @@ class Barrier(Participant):
         said: dict[str, object] = {"run": run}
         if self._ended is not None:
             said["ended"] = self._ended._asdict()
-        self._message_path.write_text(json.dumps(said, separators=(",", ":")))
+        self._tell(said)
 
     def _give_up(self, why: str) -> None:
-        self._message_path.write_text(json.dumps({"run": None, "why": why}))
+        self._tell({"run": None, "why": why})
         self._leave(1)
+
+    def _tell(self, said: dict[str, object]) -> None:
+        with open(self._message_path, "w") as message:
+            message.write(json.dumps(said, separators=(",", ":")))
 
     def _leave(self, code: int) -> None:
         if self._leaves_at is None:

@@ -56,6 +56,9 @@ class Participant:
         self._selector.register(woken, EVENT_READ, lambda _: woken.recv(64))
         if self.settings.is_meeting_point:
             self.hub = self.folder.hub(self.settings.size, self.member.run)
+            if self.hub.began is None:  # the first run begins without it
+                self.hub.began = time.time()
+                self.folder.keep(self.hub)
             self.server = Server(self.settings, self.hub, self._selector, self._decide)
         else:
             self._link = Link(self.settings, self._selector, self._obey, self.speak)

@@ -5,7 +5,6 @@ The trainer's own program can write there, too: what is read is bounded, and wha
 
 import json
 import os
-from pathlib import Path
 from typing import NamedTuple
 
 from closeknit.sidecar.gang.hub import Hub
@@ -30,7 +29,7 @@ class End(NamedTuple):
 class RunFolder:
     """The files of one Pod. Those that must not be half there are written beside and moved."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: str) -> None:
         self._folder = folder
 
     def run(self) -> int | None:
@@ -57,16 +56,16 @@ class RunFolder:
 
     def is_wrapped(self, run: int) -> bool:
         """Whether a wrapper started the trainer of this run, and will say how it ended."""
-        return (self._folder / f"wrapped-{run}").exists()
+        return os.path.exists(self._path(f"wrapped-{run}"))
 
     def was_told(self, run: int) -> bool:
         """Whether the trainer was told to end: its wrapper says so before it passes the signal on."""
-        return (self._folder / f"told-{run}").exists()
+        return os.path.exists(self._path(f"told-{run}"))
 
     def end(self, run: int) -> End | None:
         """How the trainer of this run ended, by its wrapper; None while it runs, or without a wrapper."""
         try:
-            at = (self._folder / f"exit-{run}").stat().st_mtime
+            at = os.stat(self._path(f"exit-{run}")).st_mtime
         except OSError:
             return None
         text = self._read(f"exit-{run}")
@@ -74,9 +73,12 @@ class RunFolder:
             return None
         return End(int(text), at, self.was_told(run), self._read(f"words-{run}")[:_WORDS])
 
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
     def _read(self, name: str, longest: int = _LONGEST) -> str:
         try:
-            handle = os.open(self._folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            handle = os.open(self._path(name), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
             return ""
         try:
@@ -87,6 +89,6 @@ class RunFolder:
             os.close(handle)
 
     def _write(self, name: str, text: str) -> None:
-        beside = self._folder / f".{name}"
-        beside.write_text(text)
-        beside.replace(self._folder / name)
+        with open(self._path(f".{name}"), "w") as beside:
+            beside.write(text)
+        os.replace(beside.name, self._path(name))

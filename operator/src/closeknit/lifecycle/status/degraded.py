@@ -104,7 +104,7 @@ def _why_new_pods(gang: Gang, cluster: Cluster) -> str:
         return f"because in attempt {before.number} {before.message or 'its sidecar did not start'}"
     if not may_restart_in_place(gang.job.spec):
         return (
-            "because its template leaves the trainer's command to the image, so that nobody could tell how it ended, or "
+            "because its template leaves the trainer's command to the image, so that nothing tells how it ended, or "
             "has restart rules of its own for it"
         )
     if not cluster.sidecar_image:
