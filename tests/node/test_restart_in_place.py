@@ -47,7 +47,7 @@ while :; do
     [ -e /reports/exit-$code-$me ] && rm /reports/exit-$code-$me && date +%s.%N >> /reports/ended-$me && {
       echo "out of tea" > /dev/termination-log; exit $code; }
   done
-  [ -e /reports/kill-$me ] && rm /reports/kill-$me && date +%s.%N >> /reports/ended-$me && kill -9 $$
+  [ -e /reports/kill-$me ] && rm /reports/kill-$me && date +%s.%N >> /reports/ended-$me && kill -9 $$$$
   sleep 0.1
 done
 """

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeknit.sidecar.gang.hub import PAUSES_S, QUICK_S, Hub
-from closeknit.sidecar.gang.member import Act, Member
+from closeknit.sidecar.gang.member_state import Act, MemberState
 from closeknit.sidecar.gang.protocol import Command, Order, Phase, Report
 
 TICK_S = 0.2
@@ -27,9 +27,11 @@ class Pod:
     """The last run that it was let go for, which outlives its containers."""
     trainer: int | None = None
     """The run of its trainer, while that runs."""
-    watch: Member | None = None
-    barrier: bool = False
-    connection: int = 0
+    watch: MemberState | None = None
+    is_let_go: bool = False
+    """Whether its barrier has ended."""
+    is_barrier: bool = False
+    """Whether its sidecar is still the barrier that has let it go."""
     reports: list[Report] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
 
@@ -42,7 +44,7 @@ class Gang:
         self.random = random
         self.now = 0.0
         self.hub: Hub | None = None
-        self.kept: tuple[float | None, int] = (None, 0)
+        self.kept: tuple[float | None, int, int, dict[int, str]] = (None, 0, -1, {})
         self.starts = 0
 
     def fault(self) -> None:
@@ -67,7 +69,7 @@ class Gang:
 
     def reset(self, pod: Pod) -> None:
         """All its containers end, and start again later."""
-        pod.trainer, pod.barrier = None, False
+        pod.trainer, pod.is_let_go = None, False
         self.kill_watch(pod)
 
     def kill_watch(self, pod: Pod) -> None:
@@ -85,16 +87,16 @@ class Gang:
     def step(self, pod: Pod) -> None:
         """One of the things that may happen next to this Pod happens."""
         if pod.watch is None:
-            pod.watch = Member(pod.index, pod.folder)
+            pod.watch = MemberState(pod.index, pod.folder)
             if pod.index == 0:
-                began, quick = self.kept
-                self.hub = Hub(len(self.pods), pod.watch.run, began, quick)
+                began, quick, run, released = self.kept
+                self.hub = Hub(len(self.pods), max(run, pod.watch.run), began, quick, released)
+            if not pod.is_let_go:
+                self.act(pod, pod.watch.barrier())
             return
-        if pod.trainer is None and not pod.barrier:
-            pod.barrier = True
-        if pod.barrier:
-            self.act(pod, pod.watch.barrier())
-        if pod.watch is None:
+        if pod.is_let_go and pod.is_barrier and (pod.index > 0 or self.random.random() < 0.3):
+            self.kill_watch(pod)  # the barrier ends, and the watch follows
+            pod.is_barrier = False
             return
         if self.hub is not None:
             if pod.index == 0:
@@ -113,14 +115,14 @@ class Gang:
     def decide(self) -> None:
         assert self.hub is not None
         if self.hub.release(self.now):
-            self.kept = self.hub.began, self.hub.quick
+            self.kept = self.hub.began, self.hub.quick, self.hub.run, dict(self.hub.released)
 
     def act(self, pod: Pod, act: Act | None) -> None:
         assert pod.watch is not None
         if act is Act.LET_GO:
             assert pod.trainer is None
             pod.folder = pod.trainer = pod.watch.run
-            pod.barrier = False
+            pod.is_let_go = pod.is_barrier = True
             self.starts += 1
             older = [other.trainer for other in self.pods if other.trainer is not None and other.trainer < pod.trainer]
             assert not older, f"run {pod.trainer} begins beside run {older[0]}"
@@ -157,7 +159,7 @@ def test_no_run_begins_beside_an_older_one_and_in_the_end_all_run(size: int, see
 
 
 def test_a_gang_that_starts_waits_for_nobody() -> None:
-    pod = Member(1, None)
+    pod = MemberState(1, None)
     assert pod.barrier() is Act.LET_GO
     assert pod.report == Report(1, Phase.RUNNING, 0)
 
@@ -165,7 +167,7 @@ def test_a_gang_that_starts_waits_for_nobody() -> None:
 def test_who_is_late_by_a_whole_run_leaves_it() -> None:
     """A Pod that starts when the others have crashed already."""
     hub = Hub(2, run=1)
-    late = Member(1, None)
+    late = MemberState(1, None)
     late.barrier()
     hub.hear(late.report, 0.0)
     assert late.obey(hub.order(1)) is Act.RESET
@@ -173,7 +175,7 @@ def test_who_is_late_by_a_whole_run_leaves_it() -> None:
 
 def test_silence_resets_nobody() -> None:
     hub = Hub(2)
-    members = [Member(index, None) for index in range(2)]
+    members = [MemberState(index, None) for index in range(2)]
     for member in members:
         member.barrier()
         hub.hear(member.report, 0.0)
@@ -201,7 +203,7 @@ def test_beside_one_that_is_over_no_run_can_begin() -> None:
     hub.hear(Report(2, Phase.WAITING, 0, "x"), 0.0)
     assert hub.order(0).command is Command.STAY, "the operator decides what becomes of it"
     assert hub.order(2).command is Command.GIVE_UP
-    waiting = Member(2, 0)
+    waiting = MemberState(2, 0)
     waiting.barrier()
     assert waiting.obey(hub.order(2)) is Act.GIVE_UP
 
@@ -230,7 +232,7 @@ def test_a_clock_that_is_set_back_holds_nobody_back() -> None:
 
 def test_an_order_that_comes_late_lets_nobody_go() -> None:
     """Let go for run 1, which is over before that was heard."""
-    member = Member(1, 0)
+    member = MemberState(1, 0)
     member.barrier()
     old = Order(Command.GO, 1, member.report.nonce)
     assert member.obey(Order(Command.RESET, 1)) is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from closeknit.sidecar.gang import protocol
 from closeknit.sidecar.gang.protocol import Command, ForgedError, Order, Phase, Report
-from closeknit.sidecar.settings import Settings
+from closeknit.sidecar.gang.settings import Settings
 
 KEY = bytes(range(32))
 REPORT = Report(3, Phase.WAITING, 7, "a" * 32)

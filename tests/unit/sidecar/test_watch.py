@@ -1,8 +1,8 @@
 """The sidecar's programs as they run in Pods, on loopback: what each says, and how it ends."""
 
+import inspect
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from closeknit.launch.manifests import sidecar_container
-from closeknit.sidecar import settings
+from closeknit.sidecar import main
+from closeknit.sidecar.gang import settings
 from closeknit.sidecar.gang.protocol import LONGEST_LINE
-from closeknit.sidecar.settings import RESET_CODE, TOLD_CODE
+from closeknit.sidecar.gang.settings import RESET_CODE, TOLD_CODE
 from harness.install import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -26,19 +27,18 @@ PROGRAM = """
 import os
 import sys
 from functools import partial
-from pathlib import Path
-from closeknit.sidecar import barrier, ears, hang, ras, watch
-from closeknit.sidecar.run_folder import RunFolder
-from closeknit.sidecar.settings import Settings
-watch.BARRIER_WITHIN_S = 0.5
-watch.MESSAGE_PATH = Path(sys.argv[2]) / "watch-message"
+from closeknit.sidecar import ears, hang, ras, watch
+from closeknit.sidecar.barrier import Barrier
+from closeknit.sidecar.gang.run_folder import RunFolder
+from closeknit.sidecar.gang.settings import Settings
+watch.MESSAGE_PATH = sys.argv[2] + "/watch-message"
 address = "127.0.0.1", int(os.environ["RAS_PORT"])
 watch.Ears = partial(ears.Ears, ask=lambda timeout_s: ras.asked(timeout_s, address))
 ears.TICK_S, hang.SILENT_FOR_S, hang.STILL_FOR_S = 0.2, 1.0, 0.8
-folder = RunFolder(Path(sys.argv[2]))
+folder, settings = RunFolder(sys.argv[2]), Settings.parse(sys.argv[3])
 if sys.argv[1] == "barrier":
-    sys.exit(barrier.wait(folder, Path(sys.argv[2]) / "message", gives_up_s=20))
-sys.exit(watch.Watch(Settings.parse(sys.argv[3]), folder).run())
+    sys.exit(Barrier(settings, folder, sys.argv[2] + "/message", gives_up_s=20).run())
+sys.exit(watch.Watch(settings, folder).run())
 """
 KEY = "ab" * 32
 
@@ -56,9 +56,8 @@ class Pod:
         self.barrier: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """The sidecar, then the barrier."""
-        self.start_watch()
-        self.barrier = self._program("barrier", str(self.folder))
+        """The barrier, which the watch follows."""
+        self.barrier = self._program("barrier", str(self.folder), self.settings)
 
     def start_watch(self) -> None:
         self.watch = self._program("watch", str(self.folder), self.settings)
@@ -69,9 +68,10 @@ class Pod:
 
     @property
     def run(self) -> int:
-        """The run that it is let go for; waits for that."""
+        """The run that it is let go for; waits for that, and starts its watch."""
         assert self.barrier is not None
         assert self.barrier.wait(20) == 0
+        self.start_watch()
         return int(self.message["run"])
 
     @property
@@ -102,7 +102,7 @@ class Pod:
         """The exit code of its watch after SIGTERM, which it heeds at once."""
         assert self.watch is not None
         began = time.monotonic()
-        self.watch.send_signal(signal.SIGTERM)
+        self.watch.terminate()
         code = self.watch.wait(10)
         assert time.monotonic() - began < 2
         return code
@@ -186,6 +186,12 @@ def test_a_watch_that_is_started_again_alone_resets_nobody(gang: list[Pod]) -> N
     assert all(pod.runs_on for pod in gang)
 
 
+def test_a_watch_ends_with_its_trainer(gang: list[Pod]) -> None:
+    """Else its Pod would never be over."""
+    gang[1].trainer_ends(0)
+    assert gang[1].watch is not None and gang[1].watch.wait(10) == 0
+
+
 @pytest.mark.parametrize(
     ("code", "is_told"),
     [pytest.param(0, False, id="well"), pytest.param(9, False, id="for good"), pytest.param(143, True, id="told")],
@@ -244,12 +250,28 @@ def test_a_watch_is_small(gang: list[Pod]) -> None:
         status = Path(f"/proc/{pod.watch.pid}/status").read_text()
         (rss,) = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")]
         print(f"a watch has {int(rss) / 1024:.1f} MiB")
-        assert int(rss) < 24 * 1024
+        assert int(rss) < 18 * 1024
 
 
 def test_the_operator_and_the_sidecar_agree() -> None:
     for name in ("VARIABLE", "FOLDER", "RESET_CODE"):
         assert getattr(sidecar_container, name) == getattr(settings, name)
+    assert inspect.signature(main.main).parameters["folder"].default == settings.FOLDER
+
+
+def test_a_new_pod_waits_for_nobody_and_imports_next_to_nothing(tmp_path: Path) -> None:
+    program = (
+        "import sys; from closeknit.sidecar import main; sys.argv = ['x', 'barrier']; "
+        f"code = main.main({str(tmp_path)!r}, {str(tmp_path / 'message')!r}); "
+        "print(code, sorted({'json', 'socket', 'pathlib', 'typing', 'enum', 're'} & sys.modules.keys()))"
+    )
+    path = str(ROOT / "node-agent/src")
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", program], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("0 []\n", "")
+    assert json.loads((tmp_path / "message").read_text()) == {"run": 0}
+    assert (tmp_path / "run").read_text() == "0"
 
 
 class Ras:

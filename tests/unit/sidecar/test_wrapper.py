@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from closeknit.launch.manifests.sidecar_container import LAUNCH, SHELL, WRAPPER
-from closeknit.sidecar.run_folder import RunFolder
+from closeknit.launch.manifests.sidecar_container import LAUNCH, NO_PYTHON, SHELL, WRAPPER
+from closeknit.sidecar.gang.run_folder import RunFolder
 
 PYTHON = sys.executable
 
@@ -41,10 +41,10 @@ def end(ran: "subprocess.Popen[str]") -> int:
 )
 def test_the_exit_code_is_told_and_kept(folder: Path, script: str, code: int) -> None:
     assert end(start(folder, "sh", "-c", script)) == code
-    ended = RunFolder(folder).end(2)
+    ended = RunFolder(str(folder)).end(2)
     assert ended is not None
     assert (ended.code, ended.was_told, ended.words) == (code, False, "out of tea")
-    assert RunFolder(folder).end(1) is None and not RunFolder(folder).is_wrapped(1), (
+    assert RunFolder(str(folder)).end(1) is None and not RunFolder(str(folder)).is_wrapped(1), (
         "what was of the run before is gone"
     )
 
@@ -74,7 +74,7 @@ def test_signals_are_passed_on(folder: Path, name: str) -> None:
     ran.send_signal(signal.Signals[f"SIG{name}"])
     out, _ = ran.communicate(timeout=20)
     assert (ran.returncode, out) == (5, "got\n")
-    ended = RunFolder(folder).end(2)
+    ended = RunFolder(str(folder)).end(2)
     assert ended is not None and ended.was_told is (name == "TERM")
 
 
@@ -83,17 +83,18 @@ def test_who_is_told_to_end_is_known_before_it_ends(folder: Path) -> None:
     assert ran.stdout is not None and ran.stdout.readline() == "ready\n"
     ran.terminate()
     until = time.monotonic() + 10
-    while not RunFolder(folder).was_told(2):
+    while not RunFolder(str(folder)).was_told(2):
         assert time.monotonic() < until
         time.sleep(0.02)
     assert end(ran) == 0
 
 
-def test_an_image_without_python_runs_as_before(folder: Path, tmp_path: Path) -> None:
+def test_an_image_without_python_is_told_by_words_that_the_operator_knows(folder: Path, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
-    assert end(start(folder, "/bin/sh", "-c", "exit 4", path=str(tools))) == 4
-    assert RunFolder(folder).end(2) is None and not RunFolder(folder).is_wrapped(2)
+    assert end(start(folder, "/bin/sh", "-c", "exit 4", path=str(tools))) == 126
+    ended = RunFolder(str(folder)).end(2)
+    assert ended is not None and (ended.code, ended.words) == (126, NO_PYTHON)
 
 
 def test_a_program_that_is_not_there_is_named(folder: Path) -> None:

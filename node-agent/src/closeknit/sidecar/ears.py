@@ -2,10 +2,10 @@
 file that the trainer may touch.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from closeknit.sidecar.hang import BEHIND_FOR_S, Hang, Witness, hang
@@ -65,11 +65,11 @@ class Stall(NamedTuple):
     still_s: float
 
 
-def stall(progress: Path, deadline_s: float, began: float, last_progress_s: float | None) -> Stall | None:
+def stall(progress: str, deadline_s: float, began: float, last_progress_s: float | None) -> Stall | None:
     """Whether the trainer of a run, which began at that second of Unix time, has stalled by its file. One that it has
     not touched since, and one beside which collectives are called, says nothing."""
     try:
-        touched = progress.stat(follow_symlinks=False).st_mtime
+        touched = os.stat(progress, follow_symlinks=False).st_mtime
     except OSError:
         return None
     still_s = time.time() - touched

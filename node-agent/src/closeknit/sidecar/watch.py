@@ -1,261 +1,90 @@
-"""The native sidecar of a Pod: it ends with RESET_CODE when the gang begins again, and has the barrier wait until then.
+"""The sidecar beside a trainer: it tells the gang when that fails, and ends with RESET_CODE when the gang begins again.
 
-One thread and one selector. Nothing here waits for anybody for longer than a tick, so that a signal is heeded at once.
+It ends with 0 when the trainer is over, so that its Pod is.
 """
 
 import json
-import os
-import signal
-import socket
-import time
 from contextlib import suppress
-from pathlib import Path
-from selectors import EVENT_READ, DefaultSelector
 
 from closeknit.sidecar.ears import Ears, stall, words
-from closeknit.sidecar.gang.channel import Channel
-from closeknit.sidecar.gang.hub import Hub
-from closeknit.sidecar.gang.link import Link
-from closeknit.sidecar.gang.member import Act, Member
-from closeknit.sidecar.gang.protocol import Order, Phase
-from closeknit.sidecar.gang.server import Server
+from closeknit.sidecar.gang.member_state import Act
+from closeknit.sidecar.gang.participant import Participant
+from closeknit.sidecar.gang.protocol import Phase
+from closeknit.sidecar.gang.run_folder import RunFolder
+from closeknit.sidecar.gang.settings import RESET_CODE, TOLD_CODE, Settings
 from closeknit.sidecar.hang import BEHIND_FOR_S
-from closeknit.sidecar.run_folder import End, RunFolder
-from closeknit.sidecar.settings import RESET_CODE, TOLD_CODE, Settings
 
-TICK_S = 0.2  # how late an exit of the trainer is seen
-BEAT_S = 2.0  # between two reports that say the same
-# A barrier follows its watch within a second where all containers start again. Without one the watch alone was
-# restarted, and the trainer runs on.
-BARRIER_WITHIN_S = 5.0
-FAREWELL_S = 0.5  # of the 2 s that a kubelet gives where all containers start again
-MESSAGE_PATH = Path("/dev/termination-log")
-_MOST_BARRIERS = 8  # connections of the Pod's own
+MESSAGE_PATH = "/dev/termination-log"
 
 
-class Watch:
-    """The sidecar of one Pod."""
+class Watch(Participant):
+    """The watch of one Pod, which was let go before it began."""
 
     def __init__(self, settings: Settings, folder: RunFolder) -> None:
-        self._settings, self._folder = settings, folder
-        self._selector = DefaultSelector()
-        self._member = Member(settings.index, folder.run())
-        self._barriers: list[Channel] = []
-        self._is_settled = False
-        self._settles_at = time.monotonic() + BARRIER_WITHIN_S
-        self._is_told_to_end = False
-        self._code: int | None = None
-        self._said: tuple[Phase, str] | None = None
-        self._says_at = 0.0
-        self._ended: End | None = None
-        self._hub: Hub | None = None
-        self._server: Server | None = None
-        self._link: Link | None = None
-        self._ordered: tuple[int, bool] | None = None
-        self._ears: Ears | None = None
-        self._hung: dict[str, object] | None = None
-        """What the last run was ended for, until the next begins."""
+        super().__init__(settings, folder)
+        is_heard = settings.hears_ras and settings.is_meeting_point
+        self._ears = Ears(settings.behind_s or BEHIND_FOR_S) if is_heard else None
 
     def run(self) -> int:
-        """Runs until the Pod's containers are to start again, or it is told to end. Gives the exit code."""
-        waker, woken = socket.socketpair()
-        for end in (waker, woken):
-            end.setblocking(False)
-        signal.set_wakeup_fd(waker.fileno())
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, self._end)
-        self._selector.register(woken, EVENT_READ, lambda _: woken.recv(64))
-        self._open_barrier()
-        self._join()
-        while self._code is None:
-            for key, mask in self._selector.select(TICK_S):
-                key.data(mask)
-            self._tick()
-        self._farewell()
-        return self._code
+        """See Participant.run."""
+        if self._ears is not None:
+            self._ears.listen()
+        return super().run()
 
-    def _join(self) -> None:
-        settings = self._settings
-        if settings.is_meeting_point:
-            began, quick = self._folder.last_run()
-            self._hub = Hub(settings.size, self._member.run, began, quick)
-            self._server = Server(settings, self._hub, self._selector, self._decide)
-            if settings.hears_ras:
-                self._ears = Ears(settings.behind_s or BEHIND_FOR_S)
-                self._ears.listen()
-        else:
-            self._link = Link(settings, self._selector, self._obey, self._speak)
-
-    def _end(self, *_: object) -> None:
-        self._is_told_to_end = True
-
-    def _tick(self) -> None:
-        now = time.monotonic()
-        self._is_settled = self._is_settled or now >= self._settles_at
-        if self._is_settled:
-            self._look()
-        if self._is_told_to_end:
-            self._member.leaves()
-            if self._code is None:
-                self._code = 0
-        report = self._member.report
-        if self._is_settled and ((report.phase, report.nonce) != self._said or now >= self._says_at):
-            self._speak()
-        if self._server is not None:
-            self._server.tidy()
-            self._decide()
-        if self._link is not None and self._is_settled:
-            self._link.tend()
-        if self._is_settled and self._member.phase is Phase.RUNNING and self._code is None:
+    def look(self) -> None:
+        """Sees whether the trainer has ended, or the Pod is to end."""
+        if self.member.phase is Phase.RUNNING:
+            self._see_trainer()
+        if self.member.phase is Phase.OVER:
+            self.code = 0
+        elif self.is_told_to_end:
+            self.member.leaves()
+            self.code = 0
+        elif self.member.phase is Phase.RUNNING:
             self._heed()
+
+    def act(self, act: Act) -> None:
+        """Has the Pod's containers start again."""
+        if act is Act.RESET:
+            self.code = RESET_CODE
+
+    def _see_trainer(self) -> None:
+        run = self.member.run
+        end = self.folder.end(run)
+        if end is None:
+            # Killed from outside, with its wrapper: for want of memory, say.
+            if self.is_told_to_end and self.folder.is_wrapped(run) and not self.folder.was_told(run):
+                self.member.trainer_ended(is_for_good=False)
+        elif self.settings.is_final(end.code):
+            self.member.trainer_ended(is_for_good=True)
+        elif not end.was_told:
+            self.member.trainer_ended(is_for_good=False)
 
     def _heed(self) -> None:
         """Sees whether the gang hangs, or no longer does."""
-        settings, folder, ears = self._settings, self._folder, self._ears
+        settings, folder, ears = self.settings, self.folder, self._ears
         found = None if ears is None else ears.found
         stalled = None
         if settings.behind_s is not None:
             last_s = None if ears is None else ears.last_progress_s
             stalled = stall(folder.progress, settings.behind_s, folder.began(), last_s)
-        told = folder.hang()
-        if (news := found or stalled) is not None:
-            if told is None:
-                indexes = {} if self._server is None else self._server.addresses()
-                self._tell(words(news, indexes, settings.index))
-        elif told is not None and (("stalled" in told) or (ears is not None and ears.is_moving)):
+        told, news = folder.hang(), found or stalled
+        if news is not None and told is None:
+            indexes = {} if self.server is None else self.server.addresses()
+            self._tell(words(news, indexes, settings.index))
+        elif news is None and told is not None and ("stalled" in told or (ears is not None and ears.is_moving)):
             self._tell(None)
 
     def _tell(self, told: dict[str, object] | None) -> None:
         """Has the gang start again, or leaves words for the operator: these end the sidecar alone, which is started
         again at once."""
-        self._folder.keep_hang(told)
-        if told is not None and self._settings.restarts_hung:
-            if self._hub is not None:
-                self._hub.call()
+        self.folder.keep_hang(told)
+        if told is not None and self.settings.restarts_hung:
+            if self.hub is not None:
+                self.hub.call()
             else:
-                self._member.trainer_ended(is_for_good=False)
+                self.member.trainer_ended(is_for_good=False)
             return
-        with suppress(OSError):
-            MESSAGE_PATH.write_text(json.dumps({"run": self._member.run, "hang": told}, separators=(",", ":")))
-        self._code = TOLD_CODE
-
-    def _look(self) -> None:
-        """Sees whether the trainer has ended."""
-        if self._member.phase is not Phase.RUNNING:
-            return
-        run = self._member.run
-        end = self._folder.end(run)
-        if end is None:
-            # Killed from outside, with its wrapper: for want of memory, say.
-            if self._is_told_to_end and self._folder.is_wrapped(run) and not self._folder.was_told(run):
-                self._member.trainer_ended(is_for_good=False)
-        elif self._settings.is_final(end.code):
-            self._member.trainer_ended(is_for_good=True)
-        elif not end.was_told:
-            self._member.trainer_ended(is_for_good=False)
-
-    def _speak(self) -> None:
-        report = self._member.report
-        self._said, self._says_at = (report.phase, report.nonce), time.monotonic() + BEAT_S
-        if self._hub is not None:
-            self._hub.hear(report, time.time())
-            self._decide()
-        elif self._link is not None:
-            self._link.send(report)
-
-    def _decide(self) -> None:
-        """At the meeting point: begins a run where that may be, and orders what is new."""
-        hub, server = self._hub, self._server
-        if hub is None or server is None:
-            return
-        if hub.release(time.time()):
-            self._folder.keep_last_run(hub.began, hub.quick)
-        state = hub.run, hub.is_called
-        if state != self._ordered:
-            self._ordered = state
-            server.order_all()
-        if self._said is not None:
-            self._obey(hub.order(self._settings.index))
-
-    def _obey(self, order: Order) -> None:
-        match self._member.obey(order):
-            case Act.LET_GO:
-                self._let_go()
-            case Act.RESET:
-                self._code = RESET_CODE
-            case Act.GIVE_UP:
-                self._answer({"run": None, "why": "a Pod of the gang is over, so that the others cannot begin again"})
-
-    def _open_barrier(self) -> None:
-        with suppress(OSError):
-            Path(self._folder.socket).unlink()
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
-        listening.bind(self._folder.socket)
-        os.umask(before)
-        listening.listen(_MOST_BARRIERS)
-        listening.setblocking(False)
-        self._selector.register(listening, EVENT_READ, lambda _: self._admit(listening))
-
-    def _admit(self, listening: socket.socket) -> None:
-        with suppress(OSError):
-            channel = Channel(listening.accept()[0])
-            if len(self._barriers) >= _MOST_BARRIERS:
-                self._dismiss(self._barriers[0])
-            self._barriers.append(channel)
-            self._selector.register(channel.socket, EVENT_READ, lambda _: self._hear(channel))
-
-    def _hear(self, channel: Channel) -> None:
-        """The barrier asks to be let go."""
-        try:
-            lines = channel.lines()
-        except OSError:
-            self._dismiss(channel)
-            return
-        if b"wait" not in lines or self._is_told_to_end:
-            return
-        self._is_settled = True
-        self._ended = self._folder.end(self._member.run)
-        self._hung = self._folder.hang() or self._hung
-        if self._hung is not None:
-            self._folder.keep_hang(None)
-        if self._member.barrier() is Act.LET_GO:
-            self._let_go()
-        self._speak()
-
-    def _let_go(self) -> None:
-        run = self._member.run
-        self._folder.begin(run)
-        if self._hub is not None and self._hub.began is None:  # the first run, which begins without it
-            self._hub.began = time.time()
-            self._folder.keep_last_run(self._hub.began, 0)
-        said: dict[str, object] = {"run": run}
-        if self._ended is not None:
-            said["ended"] = self._ended._asdict()
-        if self._hung is not None and self._settings.restarts_hung:
-            said["hang"] = self._hung
-        self._hung = None
-        self._answer(said)
-        self._says_at = 0.0
-
-    def _answer(self, said: dict[str, object]) -> None:
-        for channel in list(self._barriers):
-            with suppress(OSError):
-                channel.send(json.dumps(said, separators=(",", ":")).encode() + b"\n")
-            self._dismiss(channel)
-
-    def _dismiss(self, channel: Channel) -> None:
-        if channel in self._barriers:
-            self._barriers.remove(channel)
-            self._selector.unregister(channel.socket)
-            channel.socket.close()
-
-    def _farewell(self) -> None:
-        """Has what was said arrive. Node rank 0 waits until the others are gone that it has told to go."""
-        self._speak()
-        if self._link is not None:
-            self._link.end(FAREWELL_S)
-        until = time.monotonic() + FAREWELL_S
-        while self._server is not None and self._server.has_members and time.monotonic() < until:
-            for key, mask in self._selector.select(0.05):
-                key.data(mask)
+        with suppress(OSError), open(MESSAGE_PATH, "w") as message:
+            message.write(json.dumps({"run": self.member.run, "hang": told}, separators=(",", ":")))
+        self.code = TOLD_CODE

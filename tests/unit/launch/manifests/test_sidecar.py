@@ -14,9 +14,9 @@ from closeknit.cluster.booking.restarting import may_have_sidecar, worker_needs
 from closeknit.cluster.objects.pod_requests import needs
 from closeknit.launch.gang import Gang
 from closeknit.launch.manifests.pod_manifest import pods
-from closeknit.launch.manifests.sidecar_container import PORT, with_sidecar
+from closeknit.launch.manifests.sidecar_container import PORT
 from closeknit.launch.member import Member
-from closeknit.sidecar.settings import Settings
+from closeknit.sidecar.gang.settings import Settings
 
 IMAGE = "closeknit/agent:1"
 INIT = {"name": "init", "image": "init"}
@@ -41,7 +41,9 @@ def of(gang: Gang, index: int = 0) -> dict[str, Any]:
 
 
 def told(spec: dict[str, Any]) -> Settings:
-    return Settings.parse(spec["initContainers"][0]["env"][0]["value"])
+    barrier, sidecar = spec["initContainers"][0], spec["containers"][-1]
+    assert barrier["env"] == sidecar["env"]
+    return Settings.parse(sidecar["env"][0]["value"])
 
 
 def test_without_its_image_a_pod_has_nothing_of_it() -> None:
@@ -50,15 +52,15 @@ def test_without_its_image_a_pod_has_nothing_of_it() -> None:
     assert spec == of(gang(None, image=""))
 
 
-def test_the_sidecar_and_the_barrier_come_before_whatever_may_meet_another_rank() -> None:
+def test_the_barrier_comes_before_whatever_may_meet_another_rank_and_the_sidecar_beside_the_trainer() -> None:
     spec = of(gang({"limit": 3}))
-    assert [each["name"] for each in spec["initContainers"]] == [SIDECAR_CONTAINER, BARRIER_CONTAINER, "init"]
-    sidecar = spec["initContainers"][0]
+    assert [each["name"] for each in spec["initContainers"]] == [BARRIER_CONTAINER, "init"]
+    trainer, sidecar = spec["containers"]
+    assert (trainer["name"], sidecar["name"]) == ("trainer", SIDECAR_CONTAINER)
     assert (sidecar["restartPolicy"], sidecar["restartPolicyRules"]) == (
-        "Always",
+        "OnFailure",
         [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [77]}}],
     )
-    (trainer,) = spec["containers"]
     assert trainer["restartPolicy"] == "Never"
     assert trainer["command"][-2:] == ["torchrun", "train.py"]
     assert "$(" not in json.dumps(trainer["command"]), "Kubernetes would expand it"
@@ -101,14 +103,10 @@ def test_what_placement_counts_is_what_the_pod_asks_for() -> None:
 
 def test_a_guaranteed_pod_stays_one() -> None:
     """Else the kubelet's CPU manager would give its trainer no CPUs of its own."""
-    for each in of(gang({"limit": 3}))["initContainers"][:2]:
+    spec = of(gang({"limit": 3}))
+    for each in (spec["initContainers"][0], spec["containers"][-1]):
         assert each["resources"]["requests"] == each["resources"]["limits"]
         assert {"cpu", "memory"} == each["resources"]["limits"].keys()
-
-
-def test_a_trainer_whose_image_says_what_it_runs_is_not_wrapped() -> None:
-    made = with_sidecar(gang({"limit": 3}), 0, 0, {"containers": [{"name": "trainer", "args": ["x"]}]})
-    assert "command" not in made["containers"][0] and made["containers"][0]["args"] == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -122,6 +120,8 @@ def test_a_trainer_whose_image_says_what_it_runs_is_not_wrapped() -> None:
         ({"limit": 1}, {"restartPolicy": "Never"}, True),
         ({"limit": 1}, {"restartPolicy": "OnFailure"}, False),
         ({"limit": 1}, {"restartPolicyRules": [{}]}, False),
+        ({"limit": 1}, {"command": []}, False),
+        ({"limit": 1}, {"command": None}, False),
     ],
 )
 def test_who_restarts_in_place(restart: dict[str, Any] | None, trainer: dict[str, Any], expected: bool) -> None:

@@ -14,13 +14,16 @@ RESTARTS = {"limit": 2, "stallDeadline": "10m"}
 SILENT = {"stillSeconds": 41, "silent": True, "ranks": [{"index": 1, "host": "10.244.2.7", "local": 3}]}
 
 
-def containers(sidecar_said: str = "", barrier: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+def containers(sidecar_said: str = "", barrier: dict[str, Any] | None = None) -> dict[str, list[dict[str, Any]]]:
     last = {"terminated": {"exitCode": 78, "message": sidecar_said}} if sidecar_said else {}
     ended = {"terminated": {"exitCode": 0, "message": json.dumps(barrier or {"run": 0})}}
-    return [
-        {"name": "closeknit-sidecar", "state": {"running": {}}, "lastState": last},
-        {"name": "closeknit-barrier", "state": ended},
-    ]
+    return {
+        "initContainerStatuses": [{"name": "closeknit-barrier", "state": ended}],
+        "containerStatuses": [
+            {"name": "trainer", "state": {"running": {}}},
+            {"name": "closeknit-sidecar", "state": {"running": {}}, "lastState": last},
+        ],
+    }
 
 
 def running(**restart: Any) -> Story:
@@ -28,7 +31,7 @@ def running(**restart: Any) -> Story:
     story.settle()
     story.run_all()
     for pod in PODS:
-        story.change_pod(pod, initContainerStatuses=containers())
+        story.change_pod(pod, **containers())
     story.settle()
     assert story.status().state is State.RUNNING
     return story
@@ -41,7 +44,7 @@ def degraded(story: Story) -> tuple[str, str, str]:
 
 def say(story: Story, hang: dict[str, Any] | None, run: int = 0) -> None:
     said = json.dumps({"run": run, "hang": hang})
-    story.change_pod(PODS[0], initContainerStatuses=containers(said))
+    story.change_pod(PODS[0], **containers(said))
     story.settle()
 
 
@@ -90,15 +93,15 @@ def test_what_is_told_of_it(hang: dict[str, Any], words: str) -> None:
 def test_words_that_cannot_be_read_or_are_of_another_run_say_nothing(said: str) -> None:
     story = running()
     before = story.status()
-    story.change_pod(PODS[0], initContainerStatuses=containers(said))
+    story.change_pod(PODS[0], **containers(said))
     story.settle()
     assert story.status() == before
 
 
 def test_a_hung_gang_that_has_started_again_is_charged_and_the_rank_is_named() -> None:
     story = running(onHang="Restart")
-    story.change_pod(PODS[0], initContainerStatuses=containers(barrier={"run": 1, "hang": SILENT}))
-    story.change_pod(PODS[1], initContainerStatuses=containers(barrier={"run": 1}))
+    story.change_pod(PODS[0], **containers(barrier={"run": 1, "hang": SILENT}))
+    story.change_pod(PODS[1], **containers(barrier={"run": 1}))
     story.settle()
     (ended,) = story.status().attempts
     assert (ended.number, ended.reason, ended.charged, ended.in_place) == (1, "Hung", True, True)

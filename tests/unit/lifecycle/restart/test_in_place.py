@@ -11,12 +11,13 @@ from scenarios.stories import ended, two_plugin_nodes
 from scenarios.story import Story
 
 PODS = ("train-a1-worker-00000", "train-a1-worker-00001")
+TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "train", "command": ["train"]}]}}
 FEATURES = ["RestartAllContainersOnContainerExits"]
 
 
 def started(features: list[str] | None = None, image: str = "closeknit/agent:1", **spec: Any) -> Story:
     """A gang of two Pods that can restart in place, and has run for two minutes."""
-    story = two_plugin_nodes(**{"restart": {"limit": 2}, **spec})
+    story = two_plugin_nodes(**{"restart": {"limit": 2}, "template": TEMPLATE, **spec})
     story.sidecar_image = image
     for (kind, _, _), found in story.objects.items():
         if kind == "Node":
@@ -57,8 +58,8 @@ def change(story: Story, pod: str, phase: str, barrier: dict[str, Any]) -> None:
     story.change_pod(
         pod,
         phase=phase,
-        initContainerStatuses=[sidecar, {"name": BARRIER_CONTAINER, "state": barrier}],
-        containerStatuses=[trainer],
+        initContainerStatuses=[{"name": BARRIER_CONTAINER, "state": barrier}],
+        containerStatuses=[trainer, sidecar],
     )
 
 
@@ -95,7 +96,7 @@ def test_a_restart_in_place_is_counted_once_and_nothing_is_made() -> None:
         "container trainer of Pod train-a1-worker-00001 on node gpu-2 ended with exit code 3; the job starts again, "
         "charged: 1 of 2 within 24h"
     )
-    assert story.written == ["status Restarting", "status Running"]
+    assert story.written == ["status Starting", "status Running"]
     assert [notice.reason for notice in story.notices] == ["Restarted"]
     before = list(story.written)
     story.pass_time(60)
@@ -211,7 +212,7 @@ def test_without_what_it_needs_a_condition_says_why(options: dict[str, Any], wor
 
 
 def test_where_the_sidecars_image_is_not_there_the_next_attempt_goes_without() -> None:
-    story = two_plugin_nodes(restart={"limit": 2})
+    story = two_plugin_nodes(restart={"limit": 2}, template=TEMPLATE)
     story.sidecar_image = "closeknit/agent:1"
     for (kind, _, _), found in story.objects.items():
         if kind == "Node":
@@ -219,7 +220,7 @@ def test_where_the_sidecars_image_is_not_there_the_next_attempt_goes_without() -
     story.settle()
     bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at_now(story)}
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not authorized"}}
-    statuses = [{"name": SIDECAR_CONTAINER, "state": waiting}]
+    statuses = [{"name": BARRIER_CONTAINER, "state": waiting}]
     story.change_pod(PODS[0], node="gpu-1", phase="Pending", conditions=[bound], initContainerStatuses=statuses)
     story.settle()
     story.pass_time(61)

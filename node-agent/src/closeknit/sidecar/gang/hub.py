@@ -5,6 +5,8 @@ from the last report of each. A member that has gone silent keeps its last repor
 let go, and one that runs may still run.
 """
 
+from collections.abc import Mapping
+
 from closeknit.sidecar.gang.protocol import STAY, Command, Order, Phase, Report
 
 QUICK_S = 60.0  # a run that ends sooner has hardly loaded its model
@@ -17,7 +19,14 @@ HEARD_FOR_S = 10.0  # after its last report; one comes every 2 s
 class Hub:
     """Its state. `run` is the last run that began, -1 for none."""
 
-    def __init__(self, size: int, run: int = -1, began: float | None = None, quick: int = 0) -> None:
+    def __init__(
+        self,
+        size: int,
+        run: int = -1,
+        began: float | None = None,
+        quick: int = 0,
+        released: Mapping[int, str] | None = None,
+    ) -> None:
         self.size = size
         self.run = run
         self.began = began
@@ -26,7 +35,8 @@ class Hub:
         """Quick runs in a row."""
         self._reports: dict[int, Report] = {}
         self._heard: dict[int, float] = {}
-        self._released: dict[int, str] = {}
+        self.released = dict(released or {})
+        """The words by which members were let go for the last run."""
         self._calling: set[int] = set()
         self._waiting: set[int] = set()
         self._over: set[int] = set()
@@ -45,7 +55,7 @@ class Hub:
         self._reports[index] = report
         self._heard[index] = now
         self.run = max(self.run, report.run)
-        waits = report.phase is Phase.WAITING and report.nonce != self._released.get(index)
+        waits = report.phase is Phase.WAITING and report.nonce != self.released.get(index)
         has_failed = report.phase is Phase.FAILED and report.run >= self.run
         for members, is_in in (
             (self._waiting, waits),
@@ -64,11 +74,17 @@ class Hub:
         """Whether no next run can begin in these Pods: one of them is over."""
         return bool(self._over)
 
+    @property
+    def all_run(self) -> bool:
+        """Whether every member has said that it was let go for the last run."""
+        reports = self._reports.values()
+        return len(reports) == self.size and all(each.phase is not Phase.WAITING for each in reports)
+
     def order(self, index: int) -> Order:
         """What a member that was heard is to do."""
         report = self._reports[index]
         match report.phase:
-            case Phase.WAITING if report.nonce == self._released.get(index):
+            case Phase.WAITING if report.nonce == self.released.get(index):
                 return Order(Command.RESET if self.is_called else Command.GO, self.run, report.nonce)
             case Phase.WAITING if self.is_lost:
                 return Order(Command.GIVE_UP)
@@ -88,7 +104,7 @@ class Hub:
         if 0 <= now - self._ready_since < PAUSES_S[min(quick, len(PAUSES_S) - 1)]:
             return False
         self.run, self.began, self.quick = self.run + 1, now, quick
-        self._released = {index: report.nonce for index, report in self._reports.items()}
+        self.released = {index: report.nonce for index, report in self._reports.items()}
         self._waiting.clear()
         self._calling.clear()
         self._is_hung = False

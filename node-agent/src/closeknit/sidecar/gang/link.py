@@ -1,7 +1,7 @@
 """A member's connection to the meeting point. It is made again as long as the Pod runs: a lost one means nothing."""
 
 import errno
-import random
+import os
 import socket
 import threading
 import time
@@ -21,11 +21,11 @@ from closeknit.sidecar.gang.protocol import (
     to_client,
     to_server,
 )
-from closeknit.sidecar.settings import Settings
+from closeknit.sidecar.gang.settings import Settings
 
 CONNECTS_WITHIN_S = 3.0
 SILENT_FOR_S = 10.0  # every report is answered at once
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 0.5
 _NONCE = 32
 
 
@@ -106,6 +106,8 @@ class Link:
         with suppress(OSError):
             found = socket.getaddrinfo(self._settings.host, self._settings.port, type=socket.SOCK_STREAM)
             family, _, _, _, address = found[0]
+            if self._address is None:
+                self._next = 0.0  # it is what the first connection waits for
             self._address = family, address
 
     def _serve(self, mask: int) -> None:
@@ -145,7 +147,7 @@ class Link:
                 self._selector.modify(self._channel.socket, wanted, key.data)
 
     def _later(self) -> None:
-        self._next = time.monotonic() + self._pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - 512 at once otherwise
+        self._next = time.monotonic() + self._pause_s * (0.5 + os.urandom(1)[0] / 512)  # 512 at once otherwise
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
     def _close(self) -> None:

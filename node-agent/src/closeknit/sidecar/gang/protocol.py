@@ -8,8 +8,15 @@ text: who lacks the key can neither say anything nor repeat what was said.
 import json
 import os
 from enum import StrEnum
-from hashlib import blake2s
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from hashlib import blake2s
+else:
+    try:
+        from _blake2 import blake2s  # of hashlib, which brings in OpenSSL: 4 MiB, and half of the time to start
+    except ImportError:
+        from hashlib import blake2s
 
 GREETING = "closeknit-gang/1"
 LONGEST_LINE = 512  # bytes with its end; the longest that is ever sent has some 200

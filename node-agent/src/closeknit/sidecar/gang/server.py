@@ -9,7 +9,7 @@ from selectors import EVENT_READ, EVENT_WRITE, BaseSelector
 from closeknit.sidecar.gang.channel import Channel
 from closeknit.sidecar.gang.hub import Hub
 from closeknit.sidecar.gang.protocol import GREETING, STAY, ForgedError, Seals, nonce, report, to_client, to_server
-from closeknit.sidecar.settings import Settings
+from closeknit.sidecar.gang.settings import Settings
 
 UNKNOWN_FOR_S = 5.0  # a member says who it is within milliseconds
 SILENT_FOR_S = 30.0  # a member reports every 2 s

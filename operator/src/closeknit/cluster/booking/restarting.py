@@ -47,8 +47,8 @@ def asks_for_restarts(spec: TrainingJobSpec) -> bool:
 
 
 def may_have_sidecar(spec: TrainingJobSpec) -> bool:
-    """Whether its Pods can have the gang's sidecar: it asks for restarts, or has a deadline for progress, and no
-    template has restart rules of its own for its trainer."""
+    """Whether its Pods can have the gang's sidecar: it asks for restarts, or has a deadline for progress, each template
+    names the command of its trainer, whose end is told by a wrapper, and none has restart rules of its own for it."""
     if not asks_for_restarts(spec) and (spec.restart is None or spec.restart.stall_deadline is None):
         return False
     servers = spec.parameter_servers
@@ -59,7 +59,13 @@ def may_have_sidecar(spec: TrainingJobSpec) -> bool:
 def _leaves_restarts_open(template: PodTemplate) -> bool:
     containers = template.spec.get("containers") or []
     own = [each for each in containers if len(containers) == 1 or each.get("name") == TRAINER_CONTAINER]
-    return not any(each.get("restartPolicyRules") or each.get("restartPolicy") not in (None, "Never") for each in own)
+    return all(
+        isinstance(each.get("command"), list)
+        and bool(each["command"])
+        and not each.get("restartPolicyRules")
+        and each.get("restartPolicy") in (None, "Never")
+        for each in own
+    )
 
 
 def refused_since(status: TrainingJobStatus) -> EndedAttempt | None:
@@ -86,8 +92,7 @@ def _with_sidecar(template: PackedTemplate) -> Needs:
 
 
 def _needs_with_sidecar(template: PodTemplate) -> Needs:
-    resources = {"requests": SIDECAR_RESOURCES}
-    sidecar: Mapping[str, Any] = {"name": "sidecar", "restartPolicy": "Always", "resources": resources}
-    barrier: Mapping[str, Any] = {"name": "barrier", "resources": resources}
-    inits = template.spec.get("initContainers") or []
-    return needs({**template.spec, "initContainers": [sidecar, barrier, *inits]})
+    ours: Mapping[str, Any] = {"name": "ours", "resources": {"requests": SIDECAR_RESOURCES}}
+    spec = template.spec
+    inits, containers = spec.get("initContainers") or [], spec["containers"]
+    return needs({**spec, "initContainers": [ours, *inits], "containers": [*containers, ours]})

@@ -1,8 +1,11 @@
 """What the sidecars of a gang that restarts in place tell, in the statuses of their Pods."""
 
+from collections.abc import Iterable
+from enum import Enum
+
 import msgspec
 
-from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
+from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, Role
 from closeknit.cluster.pods.pod import Pod
 
 _LARGEST_RUN = 1 << 53
@@ -83,7 +86,7 @@ def run_report(pod: Pod) -> RunReport | None:
 def hang_report(pod: Pod, run: int) -> HangReport | None:
     """What the Pod's sidecar says of a hang in this run that lasts; None without one, and for words that cannot be
     read."""
-    said = next((each.said for each in pod.containers if each.init and each.name == SIDECAR_CONTAINER), "")
+    said = next((each.said for each in pod.containers if each.name == SIDECAR_CONTAINER), "")
     if not said:
         return None
     try:
@@ -96,6 +99,31 @@ def hang_report(pod: Pod, run: int) -> HangReport | None:
 def let_go_at(pod: Pod) -> str:
     """When its barrier ended, by its node's clock; empty before."""
     return next((each.ended for each in pod.containers if each.init and each.name == BARRIER_CONTAINER), "")
+
+
+class GangLink(Enum):
+    """Whether the sidecar of node rank 0 hears those of all other Pods of its gang, each of which reports every 2 s. It
+    is the word of the kubelet of node rank 0's node: where that is silent, it is an old one."""
+
+    WHOLE = "all Pods of the gang were heard within 10 s"
+    BROKEN = "a Pod of the gang has not been heard for 10 s, or not yet"
+    UNKNOWN = "its Pods have no sidecar, or node rank 0's does not run"
+
+
+def gang_link(pods: Iterable[Pod]) -> GangLink:
+    """That of the Pods of one attempt."""
+    for pod in pods:
+        if pod.child is not None and (pod.child.role, pod.child.index) == (Role.WORKER, 0):
+            sidecar = next((each for each in pod.containers if each.name == SIDECAR_CONTAINER), None)
+            if sidecar is not None and sidecar.running:
+                return GangLink.WHOLE if sidecar.is_ready else GangLink.BROKEN
+    return GangLink.UNKNOWN
+
+
+def is_unready_by_sidecar(pod: Pod) -> bool:
+    """Whether a Pod is not ready for nothing but that its sidecar does not hear the whole gang."""
+    ready = pod.condition("Ready")
+    return ready is not None and ready.message == f"containers with unready status: [{SIDECAR_CONTAINER}]"
 
 
 def _is_possible(report: RunReport) -> bool:

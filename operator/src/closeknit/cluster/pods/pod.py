@@ -7,6 +7,7 @@ from sys import intern
 import msgspec
 
 from closeknit.api.names import (
+    BARRIER_CONTAINER,
     GPU_RESOURCE,
     JOB_LABEL,
     MIG_RESOURCE_PREFIX,
@@ -64,6 +65,8 @@ class ContainerState(msgspec.Struct, frozen=True):
     """When it terminated, by its node's clock."""
     began: str = ""
     """When a terminated one was started, by the same clock."""
+    is_ready: bool = False
+    """Of the gang's sidecar alone: whether its probe passes."""
     said: str = ""
     """Of the gang's sidecar: its words when it ended to say something, and was started again."""
 
@@ -198,7 +201,7 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
     @property
     def restarts_in_place(self) -> bool:
         """Whether its containers start again after an error of its trainer: it has the gang's sidecar."""
-        return any(container.init and container.name == SIDECAR_CONTAINER for container in self.containers)
+        return any(container.init and container.name == BARRIER_CONTAINER for container in self.containers)
 
     def by_trainer(self, name: str) -> "Pod":
         """The Pod in the phase of its trainer's container, once that has ended for good: other containers are no ranks.
@@ -293,6 +296,7 @@ class _ContainerStatus(ContainerGiven, frozen=True):
     state: _State | None = None
     last_state: _State | None = None
     allocated_resources_status: list[_ResourceStatus] | None = None
+    ready: bool | None = None
 
 
 class _ExtendedResourceClaim(WireStruct, frozen=True):
@@ -420,7 +424,7 @@ def _claims(spec: _PodSpec, status: _PodStatus) -> tuple[str, ...]:
 def _state(status: _ContainerStatus, *, init: bool) -> ContainerState:
     found = _now(status, init=init)
     last = None if status.last_state is None else status.last_state.terminated
-    if last is None or not init or status.name != SIDECAR_CONTAINER or last.exit_code != TOLD_CODE:
+    if last is None or status.name != SIDECAR_CONTAINER or last.exit_code != TOLD_CODE:
         return found
     return msgspec.structs.replace(found, said=(last.message or "")[:KEPT_WORDS])
 
@@ -443,4 +447,5 @@ def _now(status: _ContainerStatus, *, init: bool) -> ContainerState:
         return ContainerState(
             status.name, init, waiting=True, reason=waiting.reason or "", message=waiting.message or ""
         )
-    return ContainerState(status.name, init, running=state.running is not None)
+    is_ready = status.name == SIDECAR_CONTAINER and status.ready is True
+    return ContainerState(status.name, init, running=state.running is not None, is_ready=is_ready)

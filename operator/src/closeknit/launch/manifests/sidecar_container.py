@@ -1,4 +1,4 @@
-"""What a gang that restarts in place has in each of its Pods: the native sidecar, the barrier, the rules by which all
+"""What a gang that restarts in place has in each of its Pods: the sidecar, the barrier, the rules by which all
 containers start again, and a wrapper that keeps the trainer's exit code, which Kubernetes loses on the way.
 
 How they work together: docs/decisions/0016-restart-in-place.md.
@@ -15,7 +15,7 @@ from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.template import GANG_VOLUME
 
 PORT = 29_200  # the sidecars' own; below the preflight's, and 64 apart from it as the ports of a gang are
-# The three that the sidecar has as well (closeknit.sidecar.settings); tests compare them.
+# The three that the sidecar has as well (closeknit.sidecar.gang.settings); tests compare them.
 VARIABLE = "CLOSEKNIT_GANG"
 FOLDER = "/run/closeknit-gang"
 RESET_CODE = 77
@@ -25,8 +25,8 @@ _SIDECAR_USER = 1000  # as of the agent
 SHELL = "/bin/sh"
 
 # The image's own python becomes process 1, starts the trainer as its child, passes on every signal, and takes the place
-# of an init for orphans. An image without python runs the trainer as before, and its exit code stays unknown. Without
-# `site`, and with nothing of the working directory in its path.
+# of an init for orphans. An image without python is refused, by words that the operator knows. Without `site`, and with
+# nothing of the working directory in its path.
 WRAPPER = """\
 import sys
 sys.path[:1]=[]
@@ -67,9 +67,11 @@ except OSError:pass
 put("exit",str(x))
 os._exit(x)
 """
+NO_PYTHON = "closeknit: the image has no python"
 LAUNCH = (
     "for p in python3 python; do command -v $p >/dev/null 2>&1 && $p -S -c pass 2>/dev/null && "
-    'exec $p -S -c "$0" "$@"; done; shift 2; exec "$@"'
+    'exec $p -S -c "$0" "$@"; done; read -r r < "$1/run"; '
+    f'echo "{NO_PYTHON}" > "$1/words-$r"; echo 126 > "$1/exit-$r"; exit 126'
 )
 
 
@@ -78,16 +80,17 @@ def with_sidecar(gang: Gang, index: int, trainer: int, spec: Manifest) -> Manife
     mount = {"name": GANG_VOLUME, "mountPath": FOLDER}
     containers = list(spec["containers"])
     containers[trainer] = _trainer(gang.job.spec, containers[trainer], mount)
-    begin = [_sidecar(gang, index, mount), _barrier(gang, mount)]
+    told = _told(gang, index)
     return {
         **spec,
         # First of all: an init container of the template may meet others, too.
-        "initContainers": [*begin, *(spec.get("initContainers") or [])],
-        "containers": containers,
+        "initContainers": [_barrier(gang, told, mount), *(spec.get("initContainers") or [])],
+        # Beside the trainer: as a native sidecar it would hold back the start for another round of the kubelet.
+        "containers": [*containers, _sidecar(gang, index, told, mount)],
         # In memory: a full disk must not keep a gang from starting again.
         "volumes": [
             *(spec.get("volumes") or []),
-            {"name": GANG_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+            {"name": GANG_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}},
         ],
     }
 
@@ -101,15 +104,15 @@ def _trainer(spec: TrainingJobSpec, trainer: Manifest, mount: Manifest) -> Manif
     if spec.restart is not None and spec.restart.stall_deadline is not None:
         changed["env"] = [{"name": PROGRESS_VARIABLE, "value": f"{FOLDER}/progress"}, *(trainer.get("env") or [])]
     command = trainer.get("command")
-    if isinstance(command, list) and command:
+    if isinstance(command, list) and command:  # as of every job that may restart in place
         words = trainer.get("terminationMessagePath") or "/dev/termination-log"
         changed["command"] = [SHELL, "-c", LAUNCH, WRAPPER, FOLDER, words, *command]
     return changed
 
 
-def _sidecar(gang: Gang, index: int, mount: Manifest) -> Manifest:
+def _told(gang: Gang, index: int) -> Manifest:
     codes = reset_codes(gang.job.spec)
-    told = {
+    return {
         "index": index,
         "size": len(gang.members),
         "host": gang.coordinator,
@@ -118,15 +121,17 @@ def _sidecar(gang: Gang, index: int, mount: Manifest) -> Manifest:
         "resetCodes" if codes.are_named else "finalCodes": codes.codes,
         **_hangs(gang),
     }
+
+
+def _sidecar(gang: Gang, index: int, told: Manifest, mount: Manifest) -> Manifest:
+    # Only for who looks at the Pod's status: ready is who hears the whole gang. Its Service names Pods that are not.
+    probe = {"httpGet": {"path": "/whole", "port": told["port"]}, "periodSeconds": 5, "failureThreshold": 1}
     return {
         "name": SIDECAR_CONTAINER,
-        "restartPolicy": "Always",
+        "restartPolicy": "OnFailure",  # it ends with its trainer
         "restartPolicyRules": [_rule("In", (RESET_CODE,))],
-        **_container(gang, "watch", mount),
-        "env": [
-            {"name": VARIABLE, "value": json.dumps(told, separators=(",", ":"))},
-            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},  # an image may ask NVIDIA's runtime for all GPUs
-        ],
+        **({"readinessProbe": probe} if index == 0 else {}),
+        **_container(gang, "watch", told, mount),
     }
 
 
@@ -141,19 +146,19 @@ def _hangs(gang: Gang) -> Manifest:
     return told
 
 
-def _barrier(gang: Gang, mount: Manifest) -> Manifest:
-    return {
-        "name": BARRIER_CONTAINER,
-        **_container(gang, "barrier", mount),
-        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
-    }
+def _barrier(gang: Gang, told: Manifest, mount: Manifest) -> Manifest:
+    return {"name": BARRIER_CONTAINER, **_container(gang, "barrier", told, mount)}
 
 
-def _container(gang: Gang, command: str, mount: Manifest) -> Manifest:
+def _container(gang: Gang, command: str, told: Manifest, mount: Manifest) -> Manifest:
     """As the strictest level of Pod Security wants a container."""
     return {
         "image": gang.sidecar_image,
         "command": [_PROGRAM, command],
+        "env": [
+            {"name": VARIABLE, "value": json.dumps(told, separators=(",", ":"))},
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},  # an image may ask NVIDIA's runtime for all GPUs
+        ],
         "resources": {"requests": dict(SIDECAR_RESOURCES), "limits": dict(SIDECAR_RESOURCES)},
         "volumeMounts": [mount],
         "securityContext": {

@@ -14,7 +14,7 @@ from closeknit.api.text.printable import printable
 from closeknit.cluster.pods.gang_runs import EndOfTrainer, RunReport, let_go_at, run_report
 from closeknit.cluster.pods.pod import ContainerState, Pod
 from closeknit.cluster.pods.symptoms import NOT_STARTED, Said, Symptom, of_waiting
-from closeknit.launch.manifests.sidecar_container import SHELL
+from closeknit.launch.manifests.sidecar_container import NO_PYTHON, SHELL
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.health import hang
@@ -59,13 +59,16 @@ def refused(attempt: Attempt, *, is_fit: bool) -> Plan | None:
 
 def _refused(attempt: Attempt, pod: Pod) -> str:
     for container in pod.containers:
-        if container.init and container.name in _OURS and of_waiting(container) is Symptom.IMAGE_NOT_THERE:
+        if container.name in _OURS and of_waiting(container) is Symptom.IMAGE_NOT_THERE:
             scheduled = pod.condition("PodScheduled")
             since = None if scheduled is None else scheduled.last_transition_time
             if over_at(since, PULLED_WITHIN, attempt.subject.now) <= attempt.subject.now:
                 return f"the image of its sidecar is not there ({container.reason}: {printable(container.message)})"
         if not container.init and container.reason in NOT_STARTED and SHELL in container.message:
             return f"its image has no {SHELL} for what keeps the trainer's exit code"
+    report = run_report(pod)
+    if report is not None and report.ended is not None and NO_PYTHON in report.ended.words:
+        return "its image has no python for what keeps the trainer's exit code"
     return ""
 
 

@@ -109,7 +109,10 @@ def _why_no_sidecar(gang: Gang, cluster: Cluster) -> str:
     if (before := refused_since(gang.job.status)) is not None:
         return f"because in attempt {before.number} {before.message or 'its sidecar did not start'}"
     if not may_have_sidecar(gang.job.spec):
-        return "because its template has restart rules of its own for the trainer"
+        return (
+            "because its template leaves the trainer's command to the image, so that nothing tells how it ended, or "
+            "has restart rules of its own for it"
+        )
     if not cluster.sidecar_image:
         return "because the operator is told no image for the sidecar of such gangs (--sidecar-image)"
     nodes = [member.node for member in gang.members if not cluster.nodes[member.node].restarts_in_place]

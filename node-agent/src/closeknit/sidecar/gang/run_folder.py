@@ -5,10 +5,12 @@ The trainer's own program can write there, too: what is read is bounded, and wha
 
 import json
 import os
-from pathlib import Path
 from typing import NamedTuple
 
+from closeknit.sidecar.gang.hub import Hub
+
 _LONGEST = 4096  # bytes that are read of a file
+_LONGEST_GANG = 1 << 22  # of some 45 for each of 65,536 members
 _WORDS = 1024  # characters of a trainer's last words that are kept
 
 
@@ -27,13 +29,8 @@ class End(NamedTuple):
 class RunFolder:
     """The files of one Pod. Those that must not be half there are written beside and moved."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: str) -> None:
         self._folder = folder
-
-    @property
-    def socket(self) -> str:
-        """Path of the socket at which the barrier asks."""
-        return str(self._folder / "barrier.sock")
 
     def run(self) -> int | None:
         """The last run that the Pod was let go for; None for a new Pod."""
@@ -44,33 +41,34 @@ class RunFolder:
         """Keeps that the Pod is let go for this run."""
         self._write("run", str(run))
 
-    def last_run(self) -> tuple[float | None, int]:
-        """When the gang's last run began, and how many quick ones there were in a row: of the meeting point."""
+    def hub(self, size: int, run: int) -> Hub:
+        """The meeting point as it was kept: an order that somebody has not heard yet is given again."""
         try:
-            began, quick = json.loads(self._read("gang"))
-            return float(began), int(quick)
-        except (ValueError, TypeError, RecursionError, OverflowError):
-            return None, 0
+            began, quick, last, released = json.loads(self._read("gang", _LONGEST_GANG))
+            found = {int(index): str(word) for index, word in released.items()}
+            return Hub(size, max(run, int(last)), float(began), int(quick), found)
+        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+            return Hub(size, run)
 
-    def keep_last_run(self, began: float | None, quick: int) -> None:
-        """Keeps that."""
-        self._write("gang", json.dumps([began, quick]))
+    def keep(self, hub: Hub) -> None:
+        """Keeps it."""
+        self._write("gang", json.dumps([hub.began, hub.quick, hub.run, hub.released]))
 
     def is_wrapped(self, run: int) -> bool:
         """Whether a wrapper started the trainer of this run, and will say how it ended."""
-        return (self._folder / f"wrapped-{run}").exists()
+        return os.path.exists(self._path(f"wrapped-{run}"))
 
     def began(self) -> float:
         """When the run began that the Pod was let go for last, in seconds of Unix time; infinity without one."""
         try:
-            return (self._folder / "run").stat().st_mtime
+            return os.stat(self._path("run")).st_mtime
         except OSError:
             return float("inf")
 
     @property
-    def progress(self) -> Path:
+    def progress(self) -> str:
         """The file that the trainer may touch when it makes progress."""
-        return self._folder / "progress"
+        return self._path("progress")
 
     def keep_hang(self, words: dict[str, object] | None) -> None:
         """Keeps what was told of a hang in this run; None: that it is over."""
@@ -86,12 +84,12 @@ class RunFolder:
 
     def was_told(self, run: int) -> bool:
         """Whether the trainer was told to end: its wrapper says so before it passes the signal on."""
-        return (self._folder / f"told-{run}").exists()
+        return os.path.exists(self._path(f"told-{run}"))
 
     def end(self, run: int) -> End | None:
         """How the trainer of this run ended, by its wrapper; None while it runs, or without a wrapper."""
         try:
-            at = (self._folder / f"exit-{run}").stat().st_mtime
+            at = os.stat(self._path(f"exit-{run}")).st_mtime
         except OSError:
             return None
         text = self._read(f"exit-{run}")
@@ -99,19 +97,22 @@ class RunFolder:
             return None
         return End(int(text), at, self.was_told(run), self._read(f"words-{run}")[:_WORDS])
 
-    def _read(self, name: str) -> str:
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    def _read(self, name: str, longest: int = _LONGEST) -> str:
         try:
-            handle = os.open(self._folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            handle = os.open(self._path(name), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
             return ""
         try:
-            return os.read(handle, _LONGEST).decode(errors="replace").strip()
+            return os.read(handle, longest).decode(errors="replace").strip()
         except OSError:
             return ""
         finally:
             os.close(handle)
 
     def _write(self, name: str, text: str) -> None:
-        beside = self._folder / f".{name}"
-        beside.write_text(text)
-        beside.replace(self._folder / name)
+        with open(self._path(f".{name}"), "w") as beside:
+            beside.write(text)
+        os.replace(beside.name, self._path(name))

@@ -17,7 +17,7 @@ class Act(Enum):
     GIVE_UP = "the barrier fails"
 
 
-class Member:
+class MemberState:
     """Its state. `run`: the last run that the Pod was let go for, as its folder tells; None for a new Pod."""
 
     def __init__(self, index: int, run: int | None) -> None:
