@@ -6,6 +6,7 @@ import pytest
 
 from harness.install import free_port, start_operator
 from harness.local_cluster import LocalCluster
+from harness.node.host_python import AGENT_IMAGE
 from harness.node.local_node import LocalNode
 from harness.node.projects import NoNodes, node_programs
 from harness.node.stand import Stand, standing
@@ -54,5 +55,5 @@ def jobs(stand: Stand) -> Iterator[Jobs]:
     """The chart's agents on both nodes, and an operator."""
     with stand.agents_running():
         jobs = Jobs(stand.cluster, free_port(), stand=stand)
-        jobs.pid = start_operator(stand.cluster, jobs.port)
+        jobs.pid = start_operator(stand.cluster, jobs.port, f"--sidecar-image={AGENT_IMAGE}")
         yield jobs

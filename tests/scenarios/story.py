@@ -82,6 +82,8 @@ class Story:
         """What it answers to whoever has a Pod stopped."""
         self.quotas: list[Quota] = []
         """Of every namespace."""
+        self.sidecar_image = ""
+        """With which gangs restart in place."""
         self.answers: dict[str, Answers] = {}
         self.tables = Tables()
         self._memory = Memory()
@@ -109,7 +111,7 @@ class Story:
     def cluster(self) -> Cluster:
         """What the operator sees."""
         decoded = (from_document(manifest) for manifest in self.objects.values())
-        return build([value for value in decoded if value is not None])
+        return build([value for value in decoded if value is not None], sidecar_image=self.sidecar_image)
 
     def decide(self, memory: Memory = Memory()) -> Decision:  # noqa: B008 - frozen
         """What would be decided now; by default by somebody who remembers nothing but answers."""

@@ -37,6 +37,13 @@ def agent() -> None:
     sys.exit(_run("closeknit-agent", "agent", "closeknit.agent.main"))
 
 
+def sidecar() -> None:
+    """`closeknit-sidecar`, which needs the standard library alone and is to start soon."""
+    from closeknit.sidecar.main import main  # noqa: PLC0415 - only here
+
+    sys.exit(main())
+
+
 def _end_when_interrupted() -> None:
     """Python's own way, an exception, leaves a traceback wherever nothing expects it: in an import, say."""
     _signal.signal(_signal.SIGINT, lambda *_: os._exit(INTERRUPTED))

@@ -40,6 +40,8 @@ def write_agent_image(archive: Path) -> None:
     libraries = f"{_HOST}/python/lib"  # where a Python that is not the system's has its libpython
     script = f'#!/bin/sh\nPYTHONPATH={path} LD_LIBRARY_PATH={libraries} {program} "$@"\n'
     layer.add_file("programs/closeknit-agent", script.encode(), mode=0o755)
+    sidecar = script.replace("-m closeknit.agent.main", "-S -m closeknit.sidecar.main")
+    layer.add_file("programs/closeknit-sidecar", sidecar.encode(), mode=0o755)
     write_image(archive, AGENT_IMAGE, layer, ["/programs/closeknit-agent"], environment=["PATH=/programs:/usr/bin"])
 
 

@@ -48,6 +48,8 @@ FUNCTION_PREFIX = "k8s.v1.cni.cncf.io/"  # of Multus: and a resource of SR-IOV f
 GKE_RDMA_NETWORK = "rdma-"  # how the names of those begin that are RDMA NICs
 POD_COUNT = "pods"  # the resource of a Node: every Pod takes one
 TRAINER_CONTAINER = "trainer"
+SIDECAR_CONTAINER = "closeknit-sidecar"  # the native sidecar that tells the gang of a failure
+BARRIER_CONTAINER = "closeknit-barrier"  # the init container that holds a start until the gang has left its last run
 
 
 _CHILD_NAME = re.compile(r"(.+)-a([1-9][0-9]*)-(worker|ps)-([0-9]{5})")
@@ -217,12 +219,14 @@ class EndReason(StrEnum):
     NODE_LOST = "NodeLost"
     GPU_LOST = "GPULost"
     GPU_UNHEALTHY = "GPUUnhealthy"
+    HUNG = "Hung"
     NIC_DOWN = "NICDown"
     RANK_NOT_STARTED = "RankNotStarted"
     MULTICAST_FAILED = "MulticastFailed"
     RDMA_FAILED = "RDMAFailed"
     PREFLIGHT_FAILED = "PreflightFailed"
     PREFLIGHT_SKIPPED = "PreflightSkipped"
+    SIDECAR_REFUSED = "SidecarRefused"
     MISPLACED = "Misplaced"
     RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
     NO_PROGRESS = "NoProgress"
@@ -260,6 +264,9 @@ class ConditionReason(StrEnum):
     NVLINK_SILENT = "NVLinkSilent"
     PODS_NOT_READY = "PodsNotReady"
     DEVICE_UNHEALTHY = "DeviceUnhealthy"
+    HANGS = "Hangs"
+    STALL_UNSEEN = "StallUnseen"
+    RESTARTS_IN_NEW_PODS = "RestartsInNewPods"
     AS_PLANNED = "AsPlanned"
 
 
@@ -270,6 +277,7 @@ class EventReason(StrEnum):
     NOT_STARTING = "NotStarting"
     PODS_NOT_READY = "PodsNotReady"
     RESTARTED = "Restarted"
+    HANGS = "Hangs"
 
 
 class EventAction(StrEnum):

@@ -146,6 +146,8 @@ class PlacementStatus(Wire):
     success: they are over though removed."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
     """Nodes of the parameter servers, which are nodes of the gang."""
+    run: Annotated[int, Field(ge=0)] | None = None
+    """How often its gang has started again in the same Pods; absent before it has."""
     levels: Annotated[dict[str, int], Field(max_length=16)] | None = None
     """How many domains of each level the job spans; absent where the network has no levels."""
     predicted_bus_bandwidth_gb_s: Annotated[float | None, Field(alias="predictedBusBandwidthGBps")] = None

@@ -93,6 +93,8 @@ class Cluster:
     imex_with: frozenset[Binding] = frozenset()
     """Bindings with which Pods can also have an IMEX channel, for NVLink between nodes: none without NVIDIA's driver
     for ComputeDomains."""
+    sidecar_image: str = ""
+    """Image of the sidecar of gangs that restart in place, as the operator is told; empty for none."""
     volume_claims: Mapping[ObjectKey, PersistentVolumeClaim] = EMPTY
     volumes: Mapping[str, PersistentVolume] = EMPTY
     storage_classes: Mapping[str, StorageClass] = EMPTY
@@ -109,9 +111,9 @@ class Cluster:
             object.__setattr__(self, "_grown", grown)
 
     @classmethod
-    def empty(cls) -> Self:
+    def empty(cls, sidecar_image: str = "") -> Self:
         """A cluster without objects."""
-        return cls()
+        return cls(sidecar_image=sidecar_image)
 
     def after(self, changes: Iterable[ObjectChange]) -> "Cluster":
         """The cluster after these changes, in their order; it shares the rest."""
@@ -339,6 +341,7 @@ class Cluster:
             priorities=priorities,
             default_priority=default_priority,
             imex_with=_imex_with(tables.all(DEVICE_CLASSES)),
+            sidecar_image=self.sidecar_image,
             volume_claims=tables.all(VOLUME_CLAIMS),
             volumes=tables.all(VOLUMES),
             storage_classes=tables.all(STORAGE_CLASSES),
@@ -380,7 +383,8 @@ def _imex_with(classes: Mapping[str, DeviceClass]) -> frozenset[Binding]:
     return frozenset({Binding.DRA}) if is_twofold else frozenset(Binding)
 
 
-def build(objects: Iterable[ClusterObject], *, volumes_are_known: bool = True) -> Cluster:
+def build(objects: Iterable[ClusterObject], *, volumes_are_known: bool = True, sidecar_image: str = "") -> Cluster:
     """The cluster of these objects; of two with one kind and name the later counts. `volumes_are_known` is whether they
     include every claim; otherwise claims are unknown."""
-    return Cluster(_tables=ObjectTables(volumes_are_known=volumes_are_known)).after(map(change, objects))
+    tables = ObjectTables(volumes_are_known=volumes_are_known)
+    return Cluster(sidecar_image=sidecar_image, _tables=tables).after(map(change, objects))

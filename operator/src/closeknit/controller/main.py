@@ -56,7 +56,7 @@ async def _run(options: argparse.Namespace) -> None:
             access = Access(await ends.enter_async_context(reviews))
         namespace = options.leader_elect_namespace or api.namespace
         election = Election.of_this_process(namespace) if options.leader_elect else None
-        await shell.run(Process(api, metrics_address, access, election))
+        await shell.run(Process(api, metrics_address, access, election, sidecar_image=options.sidecar_image))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
         "--leader-elect-namespace",
         metavar="NAMESPACE",
         help="where that Lease is; default: the Pod's own namespace, or the one of the kubeconfig's context",
+    )
+    parser.add_argument(
+        "--sidecar-image",
+        default="",
+        metavar="IMAGE",
+        help="image with closeknit-sidecar, by which gangs restart in place; default: none, they restart in new Pods",
     )
     parser.add_argument("--log-format", choices=sorted(logs.FORMATTERS), default="plain", help="default %(default)s")
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('closeknit')}")

@@ -57,13 +57,14 @@ class Process:
         access: Access | None,
         election: Election | None = None,
         *,
+        sidecar_image: str = "",
         now: Callable[[], datetime] = utc_now,
         on_lost: Callable[[str], None] = end_at_once,
     ) -> None:
-        """`access` None: everyone who reaches the address may read the metrics. `on_lost` is called when another
-        replica may lead."""
+        """`access` None: everyone who reaches the address may read the metrics. `sidecar_image` empty: no gang restarts
+        in place. `on_lost` is called when another replica may lead."""
         self.metrics = Metrics()
-        self.sight = Sight(api, self.wake)
+        self.sight = Sight(api, self.wake, sidecar_image)
         self.metrics.watch(self.sight)
         self._worker = ThreadWorker()
         self._now = now

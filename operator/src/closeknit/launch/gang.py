@@ -51,6 +51,8 @@ class Gang:
     """What attempts before have called for."""
     imex_with: frozenset[Binding] = frozenset()
     """Of which bindings Pods can have an IMEX channel, too."""
+    sidecar_image: str = ""
+    """Image of the sidecar by which the gang restarts in place; empty where it does not."""
     predicted_gb_s: float | None = None
     """Bus bandwidth of an all-reduce over all ranks, as placement predicts it; None where that is unknown."""
 

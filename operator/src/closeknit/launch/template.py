@@ -8,7 +8,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from closeknit.api.affinity import required_node_affinity
-from closeknit.api.names import CLAIMED_PREFIX, GPU_RESOURCE, GROUP, MIG_RESOURCE_PREFIX, TRAINER_CONTAINER
+from closeknit.api.names import (
+    BARRIER_CONTAINER,
+    CLAIMED_PREFIX,
+    GPU_RESOURCE,
+    GROUP,
+    MIG_RESOURCE_PREFIX,
+    SIDECAR_CONTAINER,
+    TRAINER_CONTAINER,
+)
 from closeknit.api.objects import TrainingJob
 from closeknit.api.text.opaque import MalformedError, found, list_at, object_at, objects_at, short
 from closeknit.api.trainingjob import MAX_TEMPLATE_BYTES, PackedTemplate, PodTemplate, RdmaPolicy, TemplateMetadata
@@ -20,11 +28,12 @@ CLAIM = "gpus"  # name of our claim inside the Pod
 NIC_CLAIM = "closeknit-nics"  # the same, where it is on NICs alone
 IMEX_CLAIM = "closeknit-imex"  # and of that on an IMEX channel
 SHM_VOLUME = "closeknit-shm"
-OUR_VOLUMES = (SHM_VOLUME, "closeknit-files", "closeknit-keys", "closeknit-ssh")
+GANG_VOLUME = "closeknit-gang"
+OUR_VOLUMES = (SHM_VOLUME, "closeknit-files", "closeknit-keys", "closeknit-ssh", GANG_VOLUME)
 SHM_PATH = "/dev/shm"  # noqa: S108 - the mount point that NCCL, PyTorch and POSIX mean
 PREFLIGHT = "closeknit-preflight"  # the init container that tries the GPUs
 SSH_CONTAINER = "closeknit-ssh"  # the init container that gets ssh ready
-OUR_CONTAINERS = (PREFLIGHT, SSH_CONTAINER)
+OUR_CONTAINERS = (PREFLIGHT, SSH_CONTAINER, SIDECAR_CONTAINER, BARRIER_CONTAINER)
 NVIDIA_PREFIX = "nvidia.com/"  # NVIDIA's device plugin hands out GPUs under more names than nvidia.com/gpu
 TEMPLATE = "spec.template"
 SPEC = f"{TEMPLATE}.spec"

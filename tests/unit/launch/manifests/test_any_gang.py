@@ -104,6 +104,7 @@ OFFERS: list[dict[str, Any]] = [
     NIC | {"rdma_resource": "networking.gke.io.networks/rdma-0", "networks": ("rdma-0", "rdma-1")},
     NIC | {"rdma_resource": "deviceclass.resource.kubernetes.io/dranet", "nic_addresses": ("0000:01:00.0",)},
 ]
+RULES = st.sampled_from([[], [{"exitCodes": [3], "action": "RestartFree"}, {"exitCodes": [4], "action": "Fail"}]])
 FACTS = st.fixed_dictionaries(
     {
         "kubelet": st.builds(KubeletPolicies, *[st.sampled_from([None, "none", "static", "restricted", "Static"])] * 3),
@@ -123,6 +124,7 @@ def gangs(draw: st.DrawFn) -> Gang | None:
         "gpus": 2 * nodes,
         "framework": draw(st.sampled_from(Framework)),
         "preflight": draw(st.sampled_from(Preflight)),
+        "restart": {"limit": draw(st.integers(0, 1)), "rules": draw(RULES)},
         "network": {"trafficClass": "gold", "allowHostNetwork": draw(st.booleans())},
         "template": {"metadata": {"annotations": {MULTUS_NETWORKS: draw(NETWORKS)}}, "spec": draw(SPEC)},
     }
@@ -146,7 +148,8 @@ def gangs(draw: st.DrawFn) -> Gang | None:
     ]
     fabric = Fabric.parse({"railIsolated": draw(st.booleans()), "trafficClasses": {"gold": {"dscp": 26}}})
     remedies = draw(st.frozensets(st.sampled_from(Remedy)))
-    return Gang(job, 1, tuple(members), fabric, remedies=remedies, imex_with=frozenset({binding}))
+    image = draw(st.sampled_from(["", "closeknit/agent:1"]))
+    return Gang(job, 1, tuple(members), fabric, remedies=remedies, imex_with=frozenset({binding}), sidecar_image=image)
 
 
 @given(gangs())

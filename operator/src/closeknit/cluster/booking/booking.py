@@ -101,7 +101,7 @@ def booking(job: TrainingJob | InvalidJob) -> Booking | None:
     if any(condition.type in RELEASED and condition.status == "True" for condition in status.conditions):
         return None
     attempt = status.attempt or 1
-    if any(ended.number == attempt for ended in status.attempts):
+    if any(ended.number == attempt and not ended.in_place for ended in status.attempts):
         return None
     return Booking(job.metadata.uid or "", attempt, decoded(status.placement))
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from closeknit.api.trainingjob import TrainingJobSpec
-from closeknit.cluster.objects.pod_requests import Needs, needs_of
+from closeknit.cluster.booking.restarting import server_needs, worker_needs
+from closeknit.cluster.objects.pod_requests import Needs
 
 
 def dealt(replicas: int, nodes: int) -> tuple[int, ...]:
@@ -17,13 +18,13 @@ def dealt(replicas: int, nodes: int) -> tuple[int, ...]:
 
 def needs_of_one(spec: TrainingJobSpec) -> Needs:
     """Each server's needs of its node; none for a job without servers."""
-    return needs_of(spec.parameter_servers.template) if spec.parameter_servers else ()
+    return server_needs(spec)
 
 
 def needs_on_a_node(spec: TrainingJobSpec) -> Needs:
     """What the Pods of a job need of each of its nodes besides GPUs: a worker, and as many servers as any has. Where
     the number of nodes is left open, one may have them all."""
-    worker = needs_of(spec.template)
+    worker = worker_needs(spec)
     if spec.parameter_servers is None:
         return worker
     nodes = spec.gpus // (spec.topology.gpus_per_node or spec.gpus)

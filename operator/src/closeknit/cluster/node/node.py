@@ -193,6 +193,8 @@ class NodeView:
     """Number of GPUs of the device plugin for each holder where it is unknown which of `free` they are."""
     guessed: tuple[tuple[int, ...], ...] = ()
     """Indexes in `holders`, by share, that the device plugin is not confirmed to have chosen."""
+    restarts_in_place: bool = False
+    """Whether its kubelet starts all containers of a Pod again by a rule of one of them."""
     asks_kubelet: bool = False
     """Whether its agent asks the kubelet for the holders of GPUs, and reports within seconds."""
 

@@ -164,6 +164,7 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         mig=_mig(facts, report, machine, nodes_are_known=nodes_are_known),
         unnamed=unnamed,
         guessed=held.guessed if is_counted else (),
+        restarts_in_place=node is not None and node.restarts_in_place,
         asks_kubelet=report.allocations is not None,
     )
 

@@ -12,6 +12,9 @@ from closeknit.cluster.objects.meta import ForeignCondition, Metadata, Quantitie
 from closeknit.cluster.objects.pod_requests import Amounts, amounts
 
 _OF_PLUGIN = (GPU_RESOURCE, MIG_RESOURCE_PREFIX)
+# What a kubelet with this gate declares (KEP-5532; beta and on in Kubernetes 1.36). Kubelets are never newer than their
+# API server, so that it knows the rules, too.
+RESTARTS_IN_PLACE = "RestartAllContainersOnContainerExits"
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")  # what `kubectl cordon` adds
 
 
@@ -30,6 +33,8 @@ class Node(msgspec.Struct, frozen=True):
     """The amounts for Pods, of every resource that the scheduler counts."""
     capacity: Amounts = {}
     """Only a device plugin's GPUs and MIG devices: its unhealthy ones are missing from the allocatable amounts."""
+    restarts_in_place: bool = False
+    """Whether its kubelet declares that it starts all containers of a Pod again by a rule of one of them."""
 
 
 class PriorityClass(msgspec.Struct, frozen=True):
@@ -66,6 +71,7 @@ class _WireNodeStatus(WireStruct, frozen=True):
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
     conditions: list[ForeignCondition] | None = None
+    declared_features: list[str] | None = None
 
 
 class WireNode(WireStruct, frozen=True):
@@ -126,6 +132,7 @@ def node(wire: WireNode) -> Node:
         not_ready_since=ready.last_transition_time if ready is not None and not_ready is not None else None,
         allocatable=amounts(status.allocatable),
         capacity=amounts({name: amount for name, amount in capacity.items() if name.startswith(_OF_PLUGIN)}),
+        restarts_in_place=RESTARTS_IN_PLACE in (status.declared_features or ()),
     )
 
 

@@ -7,10 +7,12 @@ from sys import intern
 import msgspec
 
 from closeknit.api.names import (
+    BARRIER_CONTAINER,
     GPU_RESOURCE,
     JOB_LABEL,
     MIG_RESOURCE_PREFIX,
     SHARED_GPU_RESOURCE,
+    SIDECAR_CONTAINER,
     ChildName,
     JobKey,
     child_named,
@@ -29,6 +31,7 @@ from closeknit.cluster.objects.pod_requests import (
 )
 from closeknit.cluster.pods.pin import WireAffinity, pin
 
+TOLD_CODE = 78  # of the gang's sidecar, as in closeknit.sidecar.settings
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 UUIDS = ("GPU-", "MIG-")  # what uuids begin with; a device plugin may number its devices instead
 _LONGEST_GRACE_S = 10**9  # of whatever number, so that moments can be told by it
@@ -62,6 +65,10 @@ class ContainerState(msgspec.Struct, frozen=True):
     """When it terminated, by its node's clock."""
     began: str = ""
     """When a terminated one was started, by the same clock."""
+    is_ready: bool = False
+    """Of the gang's sidecar alone: whether its probe passes."""
+    said: str = ""
+    """Of the gang's sidecar: its words when it ended to say something, and was started again."""
 
 
 class Pod(msgspec.Struct, frozen=True, dict=True):
@@ -191,12 +198,20 @@ class Pod(msgspec.Struct, frozen=True, dict=True):
         """The state of one of its containers, without init containers; None if its kubelet reports none."""
         return next((each for each in self.containers if each.name == name and not each.init), None)
 
+    @property
+    def restarts_in_place(self) -> bool:
+        """Whether its containers start again after an error of its trainer: it has the gang's sidecar."""
+        return any(container.init and container.name == BARRIER_CONTAINER for container in self.containers)
+
     def by_trainer(self, name: str) -> "Pod":
         """The Pod in the phase of its trainer's container, once that has ended for good: other containers are no ranks.
         One that Kubernetes ends has not succeeded even if its trainer says so afterwards: a stopped program may end
-        with 0. The same object if the trainer says nothing else."""
+        with 0. An error is no end where all containers may start again after it: that is the Pod's phase to say. The
+        same object if the trainer says nothing else."""
         trainer = self.container(name)
         if trainer is None or trainer.exit_code is None or trainer.reason == _RESTARTED:
+            return self
+        if trainer.exit_code != 0 and self.restarts_in_place:
             return self
         phase = "Failed"
         if trainer.exit_code == 0:
@@ -279,7 +294,9 @@ class _ResourceStatus(WireStruct, frozen=True):
 
 class _ContainerStatus(ContainerGiven, frozen=True):
     state: _State | None = None
+    last_state: _State | None = None
     allocated_resources_status: list[_ResourceStatus] | None = None
+    ready: bool | None = None
 
 
 class _ExtendedResourceClaim(WireStruct, frozen=True):
@@ -405,6 +422,14 @@ def _claims(spec: _PodSpec, status: _PodStatus) -> tuple[str, ...]:
 
 
 def _state(status: _ContainerStatus, *, init: bool) -> ContainerState:
+    found = _now(status, init=init)
+    last = None if status.last_state is None else status.last_state.terminated
+    if last is None or status.name != SIDECAR_CONTAINER or last.exit_code != TOLD_CODE:
+        return found
+    return msgspec.structs.replace(found, said=(last.message or "")[:KEPT_WORDS])
+
+
+def _now(status: _ContainerStatus, *, init: bool) -> ContainerState:
     state = status.state or _State()
     if state.terminated:
         ended = state.terminated
@@ -422,4 +447,5 @@ def _state(status: _ContainerStatus, *, init: bool) -> ContainerState:
         return ContainerState(
             status.name, init, waiting=True, reason=waiting.reason or "", message=waiting.message or ""
         )
-    return ContainerState(status.name, init, running=state.running is not None)
+    is_ready = status.name == SIDECAR_CONTAINER and status.ready is True
+    return ContainerState(status.name, init, running=state.running is not None, is_ready=is_ready)

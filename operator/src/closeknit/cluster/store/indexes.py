@@ -14,6 +14,7 @@ from closeknit.api.trainingjob import BindingPolicy
 from closeknit.cluster.booking.booking import Booking, booking
 from closeknit.cluster.booking.job import InvalidJob
 from closeknit.cluster.booking.parameter_servers import needs_of_one
+from closeknit.cluster.booking.restarting import worker_needs
 from closeknit.cluster.node.holders import BookedShare
 from closeknit.cluster.node.mig_devices import mig_resource
 from closeknit.cluster.objects.agent_report import AgentReport, ReportedAllocation
@@ -21,7 +22,7 @@ from closeknit.cluster.objects.dra import DeviceTaintRule, ResourceClaim, Resour
 from closeknit.cluster.objects.dranet import NicSlice
 from closeknit.cluster.objects.nic_exposure import has_functions, is_claimed, with_nics
 from closeknit.cluster.objects.node_objects import DeviceClass, Node, PriorityClass
-from closeknit.cluster.objects.pod_requests import Needs, needs_of
+from closeknit.cluster.objects.pod_requests import Needs
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.persistent.table import Index, ObjectKey, Reader, Table, by_key, by_name
 from closeknit.cluster.pods.pod import Lodger, Pod
@@ -64,7 +65,7 @@ def _booked(job: TrainingJob | InvalidJob) -> BookedNeeds | None:
         return BookedNeeds(found, (), (), "", takes_any=True)
     gpu = job.spec.gpu
     takes_any = gpu.binding is BindingPolicy.BEST_EFFORT
-    return BookedNeeds(found, needs_of(job.spec.template), needs_of_one(job.spec), gpu.mig or "", takes_any)
+    return BookedNeeds(found, worker_needs(job.spec), needs_of_one(job.spec), gpu.mig or "", takes_any)
 
 
 def _booked_on(job: JobKey, booked: BookedNeeds) -> Iterable[tuple[str, BookedShare]]:

@@ -18,6 +18,7 @@ from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.manifests.annotations import function_networks, network_annotations
 from closeknit.launch.manifests.compute_domain import template_name
 from closeknit.launch.manifests.preflight_container import with_preflight
+from closeknit.launch.manifests.sidecar_container import with_sidecar
 from closeknit.launch.member import Member
 from closeknit.launch.template import CLAIM, IMEX_CLAIM, NIC_CLAIM, SHM_PATH, SHM_VOLUME, trainer_index
 
@@ -124,6 +125,8 @@ def _pod(gang: Gang, index: int, common: _Common) -> Manifest:
     if annotations:
         metadata["annotations"] = annotations
     spec = contract(gang).containers(gang, member, _spec(gang, index, common))
+    if gang.sidecar_image:
+        spec = with_sidecar(gang, index, common.trainer, spec)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

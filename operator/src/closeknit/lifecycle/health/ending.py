@@ -10,7 +10,7 @@ import msgspec
 
 from closeknit.api.names import EndReason, EventAction, ExclusionReason, Role, service_name
 from closeknit.api.text.quantity import duration_s
-from closeknit.api.trainingjob import Restart
+from closeknit.api.trainingjob import MAX_RESTARTS, Restart
 from closeknit.api.trainingjob_status import Binding, Exit
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.node.node import NodeView
@@ -32,7 +32,7 @@ from closeknit.lifecycle.attempt.remedies import called_for
 from closeknit.lifecycle.attempt.subject import NOTE_MAX_LENGTH, Subject, deletions
 from closeknit.lifecycle.health import device_health
 from closeknit.lifecycle.health.device_health import ill_devices, words
-from closeknit.lifecycle.restart.judgement import EndOfRun, Fails, charges, judge
+from closeknit.lifecycle.restart.judgement import EndOfRun, Fails, StartsAgain, charges, judge
 from closeknit.lifecycle.status import lost_time, statuses
 from closeknit.lifecycle.status.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
 from closeknit.lifecycle.status.conditions import stated
@@ -160,14 +160,22 @@ def failures(attempt: Attempt) -> list[Failure]:
         if pod is not None and (said := of_pod(pod, decides)) is not None:
             is_served = attempt.has_launcher and share.first_rank == 0 and share.server is None
             found.append(Failure(pod, share, decides, said, is_launcher=is_served))
+    found = by_others(attempt, found)
     if found and all(each.row.blame is Blame.JOB for each in found):
-        if (silent := _silent_node(attempt)) is not None:
-            found = [replace(each, said=Said(Symptom.NODE_NOT_READY, silent)) for each in found]
-        elif (ill := _ill_at_exit(attempt, found)) is not None:
-            found = [ill]
-        elif (late := _not_started(attempt)) is not None and all(map(_has_waited, found)):
+        late = _not_started(attempt)
+        if late is not None and all(map(_has_waited, found)):
             found = [replace(each, said=Said(Symptom.RANK_NOT_STARTED, late)) for each in found]
     return sorted(found, key=_weight)
+
+
+def by_others(attempt: Attempt, found: list[Failure]) -> list[Failure]:
+    """The failures, of which a silent node or an ill device of the gang takes the blame."""
+    if found and all(each.row.blame is Blame.JOB for each in found):
+        if (silent := _silent_node(attempt)) is not None:
+            return [replace(each, said=Said(Symptom.NODE_NOT_READY, silent)) for each in found]
+        if (ill := _ill_at_exit(attempt, found)) is not None:
+            return [ill]
+    return found
 
 
 def _weight(failure: Failure) -> tuple[bool, bool, bool, bool, bool, str, bool]:
@@ -242,10 +250,10 @@ def device_died(attempt: Attempt) -> Plan | None:
     return end(attempt, end_reason(Symptom.GPU_DEAD), message)
 
 
-def blameless(attempt: Attempt) -> Plan | None:
+def blameless(attempt: Attempt, found: list[Failure] | None = None) -> Plan | None:
     """The end of an attempt by a fault that is not the job's; None where no other cause is known to have ended its
-    Pods."""
-    found = failures(attempt)
+    Pods. `found` are other failures than those of its Pods' phases."""
+    found = failures(attempt) if found is None else found
     if not found or found[0].row.blame is Blame.JOB:
         return None
     first = found[0]
@@ -253,7 +261,7 @@ def blameless(attempt: Attempt) -> Plan | None:
     more = f"; {len(alike) - 1} more likewise" if len(alike) > 1 else ""
     unfit = _unfit(attempt, alike)
     then = "" if unfit else "; the job starts again"
-    facts = _facts(attempt, found)
+    facts = end_facts(attempt, found)
     return end(attempt, end_reason(first.said.symptom), f"{_told(first)}{more}{then}", unfit=unfit, facts=facts)
 
 
@@ -304,10 +312,10 @@ def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
         message = f"{who} was evicted from node {drained[0]}, which is cordoned as for a drain; the job starts again"
         return end(attempt, end_reason(Symptom.DRAINED), message, facts=facts)
     message = f"{who} was deleted before it was over; the job starts again"
-    return end(attempt, EndReason.CHILD_DELETED, message, again=_again(attempt, is_fit=is_fit), facts=facts)
+    return end(attempt, EndReason.CHILD_DELETED, message, again=again_on(attempt, is_fit=is_fit), facts=facts)
 
 
-def _again(attempt: Attempt, *, is_fit: bool) -> Sequence[BookingShare] | None:
+def again_on(attempt: Attempt, *, is_fit: bool) -> Sequence[BookingShare] | None:
     """The same shares for the next attempt, if they fit it; else None, and it is placed anew."""
     if not is_fit or isinstance(attempt.gang(), Lost):
         return None
@@ -344,20 +352,33 @@ def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
     if (made := _remedied(attempt, pods, is_fit=is_fit)) is not None:
         return made
     found = failures(attempt)
+    message = own_end(attempt, found)
+    facts, exit_code = end_facts(attempt, found), trainers_exit_code(attempt, found[0])
+    judged, told, facts = judged_end(attempt, found[0].row, message, facts, exit_code=exit_code)
+    if isinstance(judged, Fails):
+        return over(subject, judged.reason, told, charged=True, facts=facts)
+    return end(attempt, EndReason.POD_FAILED, told, again=again_on(attempt, is_fit=is_fit), facts=facts)
+
+
+def own_end(attempt: Attempt, found: Sequence[Failure]) -> str:
+    """The message about Pods that failed by the job's own fault, the cause first."""
     message = _own_end(found[0], attempt.template_of(found[0].share))
-    if len(found) > 1:
-        message += f"; {len(found) - 1} more failed"
-    facts = _facts(attempt, found)
+    return message if len(found) == 1 else f"{message}; {len(found) - 1} more failed"
+
+
+def judged_end(
+    attempt: Attempt, row: Row, message: str, facts: EndFacts, *, exit_code: int | None, runs: int = 1
+) -> tuple[StartsAgain | Fails, str, EndFacts]:
+    """What follows from so many runs that ended so, the message with that, and the facts with what is charged."""
+    subject = attempt.subject
     policy, status, now = subject.job.spec.restart or Restart(), subject.job.status, subject.now
     ran = lost_time.ran(status, lost_time.fault_at(status, facts.fault, now))
     length = None if ran is None else timedelta(seconds=duration_s(ran))
-    judged = judge(EndOfRun(found[0].row, _exit_code(attempt, found[0]), length), policy, status, now)
+    judged = judge(EndOfRun(row, exit_code, length), policy, status, now)
+    if isinstance(judged, StartsAgain) and judged.charged:
+        facts = replace(facts, charges=(*charges(policy, status, now), *[now] * runs)[-MAX_RESTARTS:])
     told = f"{_cut(message, NOTE_MAX_LENGTH - len(judged.words) - 2)}; {judged.words}" if judged.words else message
-    if isinstance(judged, Fails):
-        return over(subject, judged.reason, told, charged=True, facts=facts)
-    if judged.charged:
-        facts = replace(facts, charges=(*charges(policy, status, now), now))
-    return end(attempt, EndReason.POD_FAILED, told, again=_again(attempt, is_fit=is_fit), facts=facts)
+    return judged, told, facts
 
 
 def _cut(message: str, most: int) -> str:
@@ -367,7 +388,7 @@ def _cut(message: str, most: int) -> str:
     return whole.decode() if len(whole) <= most else f"{whole[: most - 3].decode(errors='ignore')}…"
 
 
-def _exit_code(attempt: Attempt, failure: Failure) -> int | None:
+def trainers_exit_code(attempt: Attempt, failure: Failure) -> int | None:
     """The exit code of the Pod's trainer, whatever failed beside or before it; None where it has none."""
     container = failure.pod.container(trainer(attempt.template_of(failure.share))["name"])
     return None if container is None else container.exit_code or None
@@ -383,7 +404,7 @@ def over(
     return subject.plan(status, actions=left, notice=notice)
 
 
-def _facts(attempt: Attempt, found: Sequence[Failure]) -> EndFacts:
+def end_facts(attempt: Attempt, found: Sequence[Failure]) -> EndFacts:
     """What the Pods that failed said last, the cause first, and when that was."""
     containers = [(each, failed_container(each.pod, each.trainer)) for each in found[:KEPT_EXITS]]
     exits = tuple(_exit(each, container) for each, container in containers)
@@ -421,7 +442,7 @@ def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | 
     message = f"Pod {pod.name} of node {pod.node}: {made.value}"
     if made is Remedy.ELSEWHERE:
         return end(attempt, remedies.end_reason(made), message, unfit=whole(each.node for each in pods))
-    again = _again(attempt, is_fit=is_fit)
+    again = again_on(attempt, is_fit=is_fit)
     lacks = degradation(replace(gang, remedies=gang.remedies | {made}), subject.cluster)
     return end(attempt, remedies.end_reason(made), message, again=again, lacks=lacks)
 

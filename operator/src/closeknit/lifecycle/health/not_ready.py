@@ -9,6 +9,7 @@ from datetime import datetime
 
 from closeknit.api.names import JOB_LABEL, ConditionReason
 from closeknit.cluster.booking.booking import names
+from closeknit.cluster.pods.gang_runs import is_unready_by_sidecar
 from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.status.blame import UNREADY_AFTER
@@ -54,7 +55,7 @@ def ripens_at(attempt: Attempt) -> datetime | None:
 def _until(pod: Pod, now: datetime) -> datetime | None:
     """When the Pod will have been not ready for so long; None if it is ready, or does not run."""
     ready = pod.condition("Ready") if pod.phase == "Running" else None
-    if ready is None or ready.status != "False" or pod.deletion_timestamp is not None:
+    if ready is None or ready.status != "False" or pod.deletion_timestamp is not None or is_unready_by_sidecar(pod):
         return None
     if any(container.exit_code == 0 and not container.init for container in pod.containers):
         return None  # a helper that is done leaves its Pod not ready for good

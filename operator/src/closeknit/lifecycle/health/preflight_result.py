@@ -10,6 +10,7 @@ from closeknit.api.trainingjob import Preflight
 from closeknit.cluster.booking.booking import BookingShare, names
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pods.pod import ContainerState, Pod
+from closeknit.cluster.pods.symptoms import NOT_STARTED
 from closeknit.launch.manifests.preflight_container import SHELL, left_out_since
 from closeknit.launch.template import PREFLIGHT
 from closeknit.lifecycle.attempt.attempt import Attempt
@@ -20,8 +21,6 @@ from closeknit.lifecycle.writes.plan import Plan
 from closeknit.machine.graph import Machine
 from closeknit.placement.allreduce.bandwidth import nearest_nics
 
-# What kubelets say of a container that its runtime could not start.
-_NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 MOST_IN_A_ROW = 3  # attempts; the one after fails the job
 _SHOWN = 300  # characters of what a container said
 
@@ -96,7 +95,7 @@ def failed(attempt: Attempt, pods: Sequence[Pod]) -> Plan | None:
 def _could_not_run(attempt: Attempt, container: ContainerState) -> bool:
     """Whether the preflight itself did not run. With `Warn` the program always succeeds, so something killed it. Other
     obstacles to a container's start are its node's fault."""
-    if container.reason in _NOT_STARTED:
+    if container.reason in NOT_STARTED:
         return SHELL in container.message
     return attempt.subject.job.spec.preflight is Preflight.WARN
 

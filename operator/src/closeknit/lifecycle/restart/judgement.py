@@ -18,6 +18,7 @@ QUICK_ENDS = 3
 # A run that ends sooner has got no further than its imports, its data and its first collective: what a program gets
 # wrong by itself it does then (blame.py).
 QUICK_END = WAITED_AT_LEAST
+_OWN_ENDS = frozenset({EndReason.POD_FAILED, EndReason.HUNG})
 _TOLD_EXITS = 5  # of the ends before, in the words of a verdict
 
 
@@ -106,7 +107,7 @@ def _quick_ends(attempts: Sequence[EndedAttempt]) -> int:
     for ended in reversed(attempts):
         if ended.ran is not None and duration_s(ended.ran) >= QUICK_END.total_seconds():
             break
-        found += ended.reason == EndReason.POD_FAILED
+        found += ended.reason in _OWN_ENDS
     return found
 
 
@@ -134,7 +135,7 @@ def _unknown(end: EndOfRun, restart: Restart) -> str:
 
 def _exits(attempts: Sequence[EndedAttempt]) -> str:
     """What the ends of the job's own fault before were, the last first; empty without any."""
-    own = [ended for ended in reversed(attempts) if ended.reason == EndReason.POD_FAILED][:_TOLD_EXITS]
+    own = [ended for ended in reversed(attempts) if ended.reason in _OWN_ENDS][:_TOLD_EXITS]
     told = [_exit(ended) for ended in own]
     return f"; before: {', '.join(told)}" if told else ""
 

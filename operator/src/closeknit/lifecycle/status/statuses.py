@@ -82,6 +82,7 @@ NO_FACTS = EndFacts()
 class Following(Enum):
     """How a gang starts again."""
 
+    IN_PLACE = "in the Pods that it has"
     ON_ITS_GPUS = "with the GPUs that it has"
     ANEW = "wherever it is placed then"
 
@@ -254,6 +255,8 @@ def restarting(
     and lacks `lacks`, if that is new."""
     number = job.status.attempt or 1
     placement = None if again is None else _with(job, again)
+    if placement is not None and placement.run is not None:
+        placement = placement.model_copy(update={"run": None})  # in new Pods
     if placement is None:
         words = f"attempt {number} ended: {message}"
         placed = Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words)
@@ -279,6 +282,32 @@ def restarting(
             unfit=unfit,
             facts=facts,
             follows=Following.ON_ITS_GPUS if again is not None else Following.ANEW,
+        ),
+        **({} if facts.charges is None else {"charges": [timestamp(each) for each in facts.charges]}),
+    )
+
+
+def restarted_in_place(
+    job: TrainingJob, now: datetime, reason: EndReason, message: str, *, run: int, facts: EndFacts
+) -> TrainingJobStatus:
+    """The gang has started again in its Pods, for this run: the attempt goes on."""
+    placement = job.status.placement
+    before = 0 if placement is None or placement.run is None else placement.run
+    running = found(job.status.conditions, ConditionType.RUNNING)
+    return _next(
+        job,
+        now,
+        *([] if running is None else [Observation(ConditionType.RUNNING, False, reason, message)]),
+        restarts=(job.status.restarts or 0) + run - before,
+        placement=None if placement is None else placement.model_copy(update={"run": run}),
+        **_ended(
+            job,
+            now,
+            reason,
+            message,
+            charged=facts.charges is not None,
+            facts=facts,
+            follows=Following.IN_PLACE,
         ),
         **({} if facts.charges is None else {"charges": [timestamp(each) for each in facts.charges]}),
     )
@@ -481,8 +510,9 @@ def _ended(
         charged=charged,
         ended=timestamp(now),
         message=stated(message, ATTEMPT_MESSAGE_MAX_LENGTH),
+        in_place=True if follows is Following.IN_PLACE else None,
         ran=ran(job.status, fault),
-        phases=None if follows is None else detected(fault, now, is_decided=follows is Following.ON_ITS_GPUS),
+        phases=None if follows is None else detected(fault, now, is_decided=follows is not Following.ANEW),
         exits=list(facts.exits) or None,
         unfit=unfit,
     )

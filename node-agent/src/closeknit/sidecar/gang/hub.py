@@ -1,0 +1,118 @@
+"""The meeting point of a gang, in node rank 0's Pod, without sockets and files.
+
+A run begins when every member waits: then nothing of the old run is left anywhere. What a member is ordered follows
+from the last report of each. A member that has gone silent keeps its last report: who waits goes on waiting until it is
+let go, and one that runs may still run.
+"""
+
+from collections.abc import Mapping
+
+from closeknit.sidecar.gang.protocol import STAY, Command, Order, Phase, Report
+
+QUICK_S = 60.0  # a run that ends sooner has hardly loaded its model
+# Before each further run after quick ones: Kubernetes has no back-off for such a start. The operator's own verdict
+# about a gang that makes no progress comes sooner than the last.
+PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+HEARD_FOR_S = 10.0  # after its last report; one comes every 2 s
+
+
+class Hub:
+    """Its state. `run` is the last run that began, -1 for none."""
+
+    def __init__(
+        self,
+        size: int,
+        run: int = -1,
+        began: float | None = None,
+        quick: int = 0,
+        released: Mapping[int, str] | None = None,
+    ) -> None:
+        self.size = size
+        self.run = run
+        self.began = began
+        """When the last run began, by the clock that `release` is given."""
+        self.quick = quick
+        """Quick runs in a row."""
+        self._reports: dict[int, Report] = {}
+        self._heard: dict[int, float] = {}
+        self.released = dict(released or {})
+        """The words by which members were let go for the last run."""
+        self._calling: set[int] = set()
+        self._waiting: set[int] = set()
+        self._over: set[int] = set()
+        self._ready_since: float | None = None
+        self._is_hung = False
+
+    def call(self) -> None:
+        """Calls for a new run: the gang hangs in this one."""
+        self._is_hung = True
+
+    def hear(self, report: Report, now: float) -> None:
+        """Takes a member's report."""
+        index = report.index
+        if not 0 <= index < self.size:
+            return
+        self._reports[index] = report
+        self._heard[index] = now
+        self.run = max(self.run, report.run)
+        waits = report.phase is Phase.WAITING and report.nonce != self.released.get(index)
+        has_failed = report.phase is Phase.FAILED and report.run >= self.run
+        for members, is_in in (
+            (self._waiting, waits),
+            (self._calling, waits or has_failed),
+            (self._over, report.phase is Phase.OVER),
+        ):
+            (members.add if is_in else members.discard)(index)
+
+    @property
+    def is_called(self) -> bool:
+        """Whether a new run is called for: a member has failed, or its containers have started again."""
+        return bool(self._calling) or self._is_hung
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no next run can begin in these Pods: one of them is over."""
+        return bool(self._over)
+
+    @property
+    def all_run(self) -> bool:
+        """Whether every member has said that it was let go for the last run."""
+        reports = self._reports.values()
+        return len(reports) == self.size and all(each.phase is not Phase.WAITING for each in reports)
+
+    def order(self, index: int) -> Order:
+        """What a member that was heard is to do."""
+        report = self._reports[index]
+        match report.phase:
+            case Phase.WAITING if report.nonce == self.released.get(index):
+                return Order(Command.RESET if self.is_called else Command.GO, self.run, report.nonce)
+            case Phase.WAITING if self.is_lost:
+                return Order(Command.GIVE_UP)
+            case Phase.RUNNING if not self.is_lost and (self.is_called or report.run < self.run):
+                return Order(Command.RESET, self.run)
+        return STAY
+
+    def release(self, now: float) -> bool:
+        """Begins the next run where every member waits for it, and the pause before it is over. Who is asked for its
+        order then is let go."""
+        if len(self._waiting) < self.size:
+            self._ready_since = None
+            return False
+        if self._ready_since is None:
+            self._ready_since = now
+        quick = 0 if self.began is None or not 0 <= self._ready_since - self.began < QUICK_S else self.quick + 1
+        if 0 <= now - self._ready_since < PAUSES_S[min(quick, len(PAUSES_S) - 1)]:
+            return False
+        self.run, self.began, self.quick = self.run + 1, now, quick
+        self.released = {index: report.nonce for index, report in self._reports.items()}
+        self._waiting.clear()
+        self._calling.clear()
+        self._is_hung = False
+        self._ready_since = None
+        return True
+
+    def is_whole(self, now: float) -> bool:
+        """Whether every member was heard lately, or has said that it is over."""
+        return len(self._heard) == self.size and all(
+            index in self._over or 0 <= now - heard < HEARD_FOR_S for index, heard in self._heard.items()
+        )

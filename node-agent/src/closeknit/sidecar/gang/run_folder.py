@@ -1,0 +1,118 @@
+"""What stays of a Pod's runs when all its containers start again: small files in an emptyDir.
+
+The trainer's own program can write there, too: what is read is bounded, and what is no word of ours counts as missing.
+"""
+
+import json
+import os
+from typing import NamedTuple
+
+from closeknit.sidecar.gang.hub import Hub
+
+_LONGEST = 4096  # bytes that are read of a file
+_LONGEST_GANG = 1 << 22  # of some 45 for each of 65,536 members
+_WORDS = 1024  # characters of a trainer's last words that are kept
+
+
+class End(NamedTuple):
+    """How a trainer ended."""
+
+    code: int
+    at: float
+    """When, in seconds of Unix time."""
+    was_told: bool = False
+    """Whether it had been told to end before."""
+    words: str = ""
+    """Its termination message."""
+
+
+class RunFolder:
+    """The files of one Pod. Those that must not be half there are written beside and moved."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def run(self) -> int | None:
+        """The last run that the Pod was let go for; None for a new Pod."""
+        text = self._read("run")
+        return int(text) if text.isdigit() else None
+
+    def begin(self, run: int) -> None:
+        """Keeps that the Pod is let go for this run."""
+        self._write("run", str(run))
+
+    def hub(self, size: int, run: int) -> Hub:
+        """The meeting point as it was kept: an order that somebody has not heard yet is given again."""
+        try:
+            began, quick, last, released = json.loads(self._read("gang", _LONGEST_GANG))
+            found = {int(index): str(word) for index, word in released.items()}
+            return Hub(size, max(run, int(last)), float(began), int(quick), found)
+        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+            return Hub(size, run)
+
+    def keep(self, hub: Hub) -> None:
+        """Keeps it."""
+        self._write("gang", json.dumps([hub.began, hub.quick, hub.run, hub.released]))
+
+    def is_wrapped(self, run: int) -> bool:
+        """Whether a wrapper started the trainer of this run, and will say how it ended."""
+        return os.path.exists(self._path(f"wrapped-{run}"))
+
+    def began(self) -> float:
+        """When the run began that the Pod was let go for last, in seconds of Unix time; infinity without one."""
+        try:
+            return os.stat(self._path("run")).st_mtime
+        except OSError:
+            return float("inf")
+
+    @property
+    def progress(self) -> str:
+        """The file that the trainer may touch when it makes progress."""
+        return self._path("progress")
+
+    def keep_hang(self, words: dict[str, object] | None) -> None:
+        """Keeps what was told of a hang in this run; None: that it is over."""
+        self._write("hang", json.dumps(words))
+
+    def hang(self) -> dict[str, object] | None:
+        """What was told of it last; None without a hang that lasts."""
+        try:
+            words = json.loads(self._read("hang"))
+        except (ValueError, RecursionError):
+            return None
+        return words if isinstance(words, dict) else None
+
+    def was_told(self, run: int) -> bool:
+        """Whether the trainer was told to end: its wrapper says so before it passes the signal on."""
+        return os.path.exists(self._path(f"told-{run}"))
+
+    def end(self, run: int) -> End | None:
+        """How the trainer of this run ended, by its wrapper; None while it runs, or without a wrapper."""
+        try:
+            at = os.stat(self._path(f"exit-{run}")).st_mtime
+        except OSError:
+            return None
+        text = self._read(f"exit-{run}")
+        if not text.isdigit() or len(text) > 3:
+            return None
+        return End(int(text), at, self.was_told(run), self._read(f"words-{run}")[:_WORDS])
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    def _read(self, name: str, longest: int = _LONGEST) -> str:
+        try:
+            handle = os.open(self._path(name), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            return ""
+        try:
+            return os.read(handle, longest).decode(errors="replace").strip()
+        except OSError:
+            return ""
+        finally:
+            os.close(handle)
+
+    def _write(self, name: str, text: str) -> None:
+        with open(self._path(f".{name}"), "w") as beside:
+            beside.write(text)
+        os.replace(beside.name, self._path(name))

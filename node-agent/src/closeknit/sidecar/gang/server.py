@@ -1,0 +1,167 @@
+"""The meeting point's side of all connections: members, and the kubelet's probe of whether the gang is whole."""
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from selectors import EVENT_READ, EVENT_WRITE, BaseSelector
+
+from closeknit.sidecar.gang.channel import Channel
+from closeknit.sidecar.gang.hub import Hub
+from closeknit.sidecar.gang.protocol import GREETING, STAY, ForgedError, Seals, nonce, report, to_client, to_server
+from closeknit.sidecar.gang.settings import Settings
+
+UNKNOWN_FOR_S = 5.0  # a member says who it is within milliseconds
+SILENT_FOR_S = 30.0  # a member reports every 2 s
+MORE_CONNECTIONS = 64  # than members: probes, and strangers until they are known as such
+_NONCE = 32  # characters
+
+
+class _Guest:
+    """One connection."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.index: int | None = None
+        """The member that it has proved to be."""
+        self.reports: Seals | None = None
+        self.orders: Seals | None = None
+        self.heard = time.monotonic()
+
+
+class Server:
+    """Listens at the gang's port. `heard` is called after each report."""
+
+    def __init__(self, settings: Settings, hub: Hub, selector: BaseSelector, heard: Callable[[], None]) -> None:
+        self._settings, self._hub, self._selector, self._heard = settings, hub, selector, heard
+        self._guests: dict[Channel, _Guest] = {}
+        self._members: dict[int, _Guest] = {}
+        self._listening = _listening(settings.port)
+        self._listening.setblocking(False)
+        selector.register(self._listening, EVENT_READ, self._accept)
+
+    @property
+    def has_members(self) -> bool:
+        """Whether a member is connected."""
+        return bool(self._members)
+
+    def addresses(self) -> dict[str, int]:
+        """The members that are connected, and node rank 0 itself, by the addresses of their Pods."""
+        found: dict[str, int] = {}
+        for index, guest in self._members.items():
+            with suppress(OSError):
+                found[_address(guest.channel.socket.getsockname())] = self._settings.index
+                found[_address(guest.channel.socket.getpeername())] = index
+        return found
+
+    def order_all(self) -> None:
+        """Tells each connected member its order, if it is to do anything."""
+        for index, guest in list(self._members.items()):
+            order = self._hub.order(index)
+            if order != STAY and guest.orders is not None:
+                self._send(guest, guest.orders.seal(order))
+
+    def tidy(self) -> None:
+        """Ends connections that nothing comes from."""
+        now = time.monotonic()
+        for guest in list(self._guests.values()):
+            if now - guest.heard > (UNKNOWN_FOR_S if guest.index is None else SILENT_FOR_S):
+                self._close(guest)
+
+    def _accept(self, _mask: int) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except OSError:
+            return  # gone again, or no file descriptor is left: the next one is taken when one is
+        if len(self._guests) >= self._settings.size + MORE_CONNECTIONS:
+            unknown = (guest for guest in self._guests.values() if guest.index is None)
+            oldest = min(unknown, key=lambda guest: guest.heard, default=None)
+            if oldest is not None:
+                self._close(oldest)
+        guest = _Guest(Channel(connection))
+        self._guests[guest.channel] = guest
+        self._selector.register(connection, EVENT_READ, lambda mask: self._serve(guest, mask))
+
+    def _serve(self, guest: _Guest, mask: int) -> None:
+        try:
+            if mask & EVENT_WRITE:
+                guest.channel.flush()
+            if mask & EVENT_READ:
+                for line in guest.channel.lines():
+                    self._take(guest, line)
+        except (OSError, ForgedError):
+            self._close(guest)
+            return
+        self._watch(guest)
+
+    def _take(self, guest: _Guest, line: bytes) -> None:
+        if guest.reports is None or guest.orders is None:
+            self._greet(guest, line)
+            return
+        said = report(guest.reports.opened(line))
+        if not 0 < said.index < self._settings.size or guest.index not in (None, said.index):
+            raise ForgedError("a report of another member")
+        if guest.index is None:
+            guest.index = said.index
+            before = self._members.get(said.index)
+            self._members[said.index] = guest
+            if before is not None:
+                self._close(before)
+        if self._members.get(said.index) is not guest:
+            return
+        guest.heard = time.monotonic()
+        self._hub.hear(said, time.time())
+        self._heard()
+        if guest.channel in self._guests:
+            self._send(guest, guest.orders.seal(self._hub.order(said.index)))
+
+    def _greet(self, guest: _Guest, line: bytes) -> None:
+        word, _, own = line.decode(errors="replace").partition(" ")
+        if word == "GET":
+            state = "200 OK" if self._hub.is_whole(time.time()) else "503 Service Unavailable"
+            guest.channel.send(f"HTTP/1.1 {state}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+            raise ForgedError("a probe, which is answered")
+        if word != GREETING or len(own) != _NONCE:
+            raise ForgedError("no member")
+        mine = nonce()
+        guest.reports = to_server(self._settings.key, f"{own} {mine}")
+        guest.orders = to_client(self._settings.key, f"{own} {mine}")
+        guest.channel.send(f"{mine}\n".encode())
+
+    def _send(self, guest: _Guest, data: bytes) -> None:
+        try:
+            guest.channel.send(data)
+        except OSError:
+            self._close(guest)
+            return
+        self._watch(guest)
+
+    def _watch(self, guest: _Guest) -> None:
+        if guest.channel in self._guests:
+            wanted = EVENT_READ | (EVENT_WRITE if guest.channel.has_unsent else 0)
+            key = self._selector.get_key(guest.channel.socket)
+            if key.events != wanted:
+                self._selector.modify(guest.channel.socket, wanted, key.data)
+
+    def _close(self, guest: _Guest) -> None:
+        if self._guests.pop(guest.channel, None) is None:
+            return
+        if guest.index is not None and self._members.get(guest.index) is guest:
+            del self._members[guest.index]
+        self._selector.unregister(guest.channel.socket)
+        with suppress(OSError):
+            guest.channel.socket.shutdown(socket.SHUT_WR)
+        guest.channel.socket.close()
+
+
+def _address(name: tuple[object, ...]) -> str:
+    """As NCCL writes it: an IPv4 address without what an IPv6 socket puts before it."""
+    return str(name[0]).removeprefix("::ffff:")
+
+
+def _listening(port: int) -> socket.socket:
+    """At all addresses of the Pod, of both families where it has both."""
+    if socket.has_dualstack_ipv6():
+        with suppress(OSError):
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096)
+    return socket.create_server(("", port), backlog=4096)

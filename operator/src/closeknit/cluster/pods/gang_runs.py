@@ -1,0 +1,133 @@
+"""What the sidecars of a gang that restarts in place tell, in the statuses of their Pods."""
+
+from collections.abc import Iterable
+from enum import Enum
+
+import msgspec
+
+from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, Role
+from closeknit.cluster.pods.pod import Pod
+
+_LARGEST_RUN = 1 << 53
+_LARGEST_CODE = 255
+_LATEST = 1e11  # seconds of Unix time, in the year 5138
+
+
+class EndOfTrainer(msgspec.Struct, frozen=True):
+    """How the trainer of a Pod ended in its last run, by the wrapper around it."""
+
+    code: int
+    at: float
+    """When, in seconds of Unix time by its node's clock."""
+    was_told: bool = False
+    """Whether it had been told to end before: then that is no cause of anything."""
+    words: str = ""
+    """Its termination message."""
+
+
+class HungRank(msgspec.Struct, frozen=True):
+    """One rank that holds its gang up."""
+
+    local: int
+    """Its local rank, by CUDA's number of its GPU."""
+    index: int | None = None
+    """Position of its Pod in the gang; None where only its address is known."""
+    host: str = ""
+    """Address of its Pod, as NCCL sees it."""
+
+
+class HangReport(msgspec.Struct, frozen=True, rename="camel"):
+    """A gang that hangs, by its sidecars."""
+
+    still_seconds: int
+    """How long it had made no progress by then."""
+    silent: bool = False
+    """Whether the ranks do not answer NCCL's RAS; else they are behind the others."""
+    ranks: tuple[HungRank, ...] = ()
+    stalled: int | None = None
+    """Position of the Pod whose trainer no longer touches its file of progress; None where RAS told."""
+
+
+class _Told(msgspec.Struct, frozen=True):
+    run: int = -1
+    hang: HangReport | None = None
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    """A Pod's barrier that has ended."""
+
+    run: int | None = None
+    """The run that it let its Pod go for, from 0: how often the gang has started again in these Pods. None where it
+    gave up."""
+    why: str = ""
+    """Why it gave up."""
+    ended: EndOfTrainer | None = None
+    """Of the run before; None without one, or where nothing is known of it."""
+    hang: HangReport | None = None
+    """For what the sidecars ended the run before; None where it did not hang."""
+
+
+_decode = msgspec.json.Decoder(RunReport).decode
+_decode_told = msgspec.json.Decoder(_Told).decode
+
+
+def run_report(pod: Pod) -> RunReport | None:
+    """What the Pod's barrier said last; None while it waits, and where it has said nothing that can be read."""
+    for container in pod.containers:
+        if container.init and container.name == BARRIER_CONTAINER and container.exit_code is not None:
+            try:
+                report = _decode(container.message)
+            except (msgspec.DecodeError, ValueError, RecursionError):
+                return None
+            return report if _is_possible(report) else None
+    return None
+
+
+def hang_report(pod: Pod, run: int) -> HangReport | None:
+    """What the Pod's sidecar says of a hang in this run that lasts; None without one, and for words that cannot be
+    read."""
+    said = next((each.said for each in pod.containers if each.name == SIDECAR_CONTAINER), "")
+    if not said:
+        return None
+    try:
+        told = _decode_told(said)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    return told.hang if told.run == run else None
+
+
+def let_go_at(pod: Pod) -> str:
+    """When its barrier ended, by its node's clock; empty before."""
+    return next((each.ended for each in pod.containers if each.init and each.name == BARRIER_CONTAINER), "")
+
+
+class GangLink(Enum):
+    """Whether the sidecar of node rank 0 hears those of all other Pods of its gang, each of which reports every 2 s. It
+    is the word of the kubelet of node rank 0's node: where that is silent, it is an old one."""
+
+    WHOLE = "all Pods of the gang were heard within 10 s"
+    BROKEN = "a Pod of the gang has not been heard for 10 s, or not yet"
+    UNKNOWN = "its Pods have no sidecar, or node rank 0's does not run"
+
+
+def gang_link(pods: Iterable[Pod]) -> GangLink:
+    """That of the Pods of one attempt."""
+    for pod in pods:
+        if pod.child is not None and (pod.child.role, pod.child.index) == (Role.WORKER, 0):
+            sidecar = next((each for each in pod.containers if each.name == SIDECAR_CONTAINER), None)
+            if sidecar is not None and sidecar.running:
+                return GangLink.WHOLE if sidecar.is_ready else GangLink.BROKEN
+    return GangLink.UNKNOWN
+
+
+def is_unready_by_sidecar(pod: Pod) -> bool:
+    """Whether a Pod is not ready for nothing but that its sidecar does not hear the whole gang."""
+    ready = pod.condition("Ready")
+    return ready is not None and ready.message == f"containers with unready status: [{SIDECAR_CONTAINER}]"
+
+
+def _is_possible(report: RunReport) -> bool:
+    ended = report.ended
+    return (report.run is None or 0 <= report.run < _LARGEST_RUN) and (
+        ended is None or (0 <= ended.code <= _LARGEST_CODE and 0 <= ended.at < _LATEST)
+    )

@@ -1,0 +1,230 @@
+"""Restarts in place, as the operator sees them: what it counts, judges and tells of what has already happened."""
+
+import json
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
+from closeknit.api.trainingjob_status import State
+from scenarios.stories import ended, two_plugin_nodes
+from scenarios.story import Story
+
+PODS = ("train-a1-worker-00000", "train-a1-worker-00001")
+TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "train", "command": ["train"]}]}}
+FEATURES = ["RestartAllContainersOnContainerExits"]
+
+
+def started(features: list[str] | None = None, image: str = "closeknit/agent:1", **spec: Any) -> Story:
+    """A gang of two Pods that can restart in place, and has run for two minutes."""
+    story = two_plugin_nodes(**{"restart": {"limit": 2}, "template": TEMPLATE, **spec})
+    story.sidecar_image = image
+    for (kind, _, _), found in story.objects.items():
+        if kind == "Node":
+            found["status"]["declaredFeatures"] = FEATURES if features is None else features
+    story.settle()
+    story.run_all()
+    for pod in story.pods():
+        told(story, pod, 0)
+    story.settle()
+    assert story.status().state is State.RUNNING
+    story.pass_time(120)
+    story.written.clear()
+    story.notices.clear()
+    return story
+
+
+def told(story: Story, pod: str, run: int | None, code: int | None = None, *, ago_s: float = 2, **words: Any) -> None:
+    """A Pod whose barrier has let it go for a run, with how its trainer ended in the run before."""
+    said: dict[str, Any] = {"run": run, **words}
+    if code is not None:
+        at = story.now.timestamp() - ago_s
+        said["ended"] = {"code": code, "at": at, "was_told": False, "words": "", **words.get("ended", {})}
+    state = {"terminated": {"exitCode": 0, "message": json.dumps(said), "finishedAt": at_now(story)}}
+    change(story, pod, "Running", state)
+
+
+def resets(story: Story, pod: str) -> None:
+    """A Pod whose containers start again, and whose barrier waits."""
+    change(story, pod, "Pending", {"running": {}})
+
+
+def change(story: Story, pod: str, phase: str, barrier: dict[str, Any]) -> None:
+    sidecar = {"name": SIDECAR_CONTAINER, "state": {"running": {}}}
+    trainer = {
+        "name": "trainer",
+        "state": {"running": {}} if phase == "Running" else {"waiting": {"reason": "PodInitializing"}},
+    }
+    story.change_pod(
+        pod,
+        phase=phase,
+        initContainerStatuses=[{"name": BARRIER_CONTAINER, "state": barrier}],
+        containerStatuses=[trainer, sidecar],
+    )
+
+
+def at_now(story: Story) -> str:
+    return story.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def run_of(story: Story) -> int | None:
+    placement = story.status().placement
+    assert placement is not None
+    return placement.run
+
+
+def restart(story: Story, run: int, code: int = 3) -> None:
+    """The second Pod's trainer fails, and the gang begins again."""
+    for pod in PODS:
+        resets(story, pod)
+        story.settle()
+    told(story, PODS[0], run)
+    story.settle()
+    told(story, PODS[1], run, code)
+    story.settle()
+
+
+def test_a_restart_in_place_is_counted_once_and_nothing_is_made() -> None:
+    story = started()
+    restart(story, 1)
+    status = story.status()
+    assert (status.state, status.attempt, status.restarts, run_of(story)) == (State.RUNNING, 1, 1, 1)
+    assert ended(story) == [(1, "PodFailed", True)]
+    (end,) = status.attempts
+    assert (end.in_place, end.ran, [each.exit_code for each in end.exits or ()]) == (True, "118s", [3])
+    assert end.message == (
+        "container trainer of Pod train-a1-worker-00001 on node gpu-2 ended with exit code 3; the job starts again, "
+        "charged: 1 of 2 within 24h"
+    )
+    assert story.written == ["status Starting", "status Running"]
+    assert [notice.reason for notice in story.notices] == ["Restarted"]
+    before = list(story.written)
+    story.pass_time(60)
+    story.settle()
+    assert story.written == before
+
+
+def test_pods_that_start_again_are_no_loss_and_no_failure() -> None:
+    """Nor is the moment in which a kubelet shows how the trainer ended."""
+    story = started()
+    exited = {"name": "trainer", "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}
+    story.change_pod(PODS[1], containerStatuses=[exited])
+    story.settle()
+    resets(story, PODS[1])
+    story.settle()
+    story.pass_time(30)
+    story.settle()
+    assert story.written == [] and story.status().restarts == 0
+
+
+def test_who_has_not_told_is_waited_for_but_not_for_ever() -> None:
+    story = started()
+    told(story, PODS[1], 1, 3)
+    story.settle()
+    assert story.status().restarts == 0
+    story.pass_time(6)
+    story.settle()
+    assert story.status().restarts == 1
+
+
+def test_who_failed_first_is_the_cause() -> None:
+    story = started()
+    told(story, PODS[0], 1, 1, ago_s=2)
+    told(story, PODS[1], 1, 7, ago_s=3)
+    story.settle()
+    assert "train-a1-worker-00001" in str(story.status().attempts[0].message)
+    assert [each.exit_code for each in story.status().attempts[0].exits or ()] == [7, 1]
+
+
+def test_without_an_exit_code_it_is_charged_all_the_same() -> None:
+    story = started()
+    for pod in PODS:
+        told(story, pod, 1)
+    story.settle()
+    (end,) = story.status().attempts
+    assert (end.charged, end.exits) == (True, None)
+    assert "no exit code is known" in str(end.message)
+
+
+def test_past_its_limit_the_job_fails_and_its_pods_end() -> None:
+    story = started(restart={"limit": 1})
+    restart(story, 1)
+    story.pass_time(120)
+    restart(story, 2, code=4)
+    assert (story.status().state, story.status().attempts[-1].reason) == (State.FAILED, "RestartLimitExceeded")
+    story.end_stopped()
+    story.settle()
+    assert not [name for name in story.pods() if story.pod(name)["status"]["phase"] == "Running"]
+
+
+def test_a_gang_that_crashes_at_once_ends_by_that() -> None:
+    story = started(restart={"limit": 100})
+    for run in range(1, 5):
+        restart(story, run)
+        if story.status().state is State.FAILED:
+            break
+        story.pass_time(4)
+    assert (story.status().state, story.status().attempts[-1].reason) == (State.FAILED, "NoProgress")
+    assert story.status().restarts == 3
+
+
+def test_restarts_while_the_operator_was_away_are_all_counted() -> None:
+    story = started(restart={"limit": 9})
+    restart(story, 4)
+    status = story.status()
+    assert (status.restarts, len(status.charges or ()), run_of(story)) == (4, 4, 4)
+
+
+def test_new_pods_begin_to_count_anew() -> None:
+    story = started(restart={"limit": 9})
+    restart(story, 1)
+    story.remove_pod(PODS[0])
+    story.settle()
+    assert (story.status().attempt, run_of(story)) == (2, None)
+    assert story.status().restarts == 2
+
+
+@pytest.mark.parametrize(
+    "said", ["", "{", "[]", '{"run":-1}', '{"run":1e300}', '{"run":"1"}', '{"run":1,"ended":3}', "[" * 3000]
+)
+def test_what_cannot_be_read_counts_for_nothing(said: str) -> None:
+    story = started()
+    state = {"terminated": {"exitCode": 0, "message": said, "finishedAt": at_now(story)}}
+    for pod in PODS:
+        change(story, pod, "Running", state)
+    story.settle()
+    assert story.status().restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"image": ""}, "--sidecar-image"),
+        ({"features": []}, "gpu-1, gpu-2 do not declare the feature RestartAllContainersOnContainerExits"),
+    ],
+)
+def test_without_what_it_needs_a_condition_says_why(options: dict[str, Any], words: str) -> None:
+    story = started(**options)
+    assert all("initContainers" not in story.pod(name)["spec"] for name in story.pods())
+    (degraded,) = [each for each in story.status().conditions if each.type == "Degraded"]
+    assert (degraded.reason, degraded.status) == ("RestartsInNewPods", "True")
+    assert words in degraded.message
+
+
+def test_where_the_sidecars_image_is_not_there_the_next_attempt_goes_without() -> None:
+    story = two_plugin_nodes(restart={"limit": 2}, template=TEMPLATE)
+    story.sidecar_image = "closeknit/agent:1"
+    for (kind, _, _), found in story.objects.items():
+        if kind == "Node":
+            found["status"]["declaredFeatures"] = FEATURES
+    story.settle()
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at_now(story)}
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not authorized"}}
+    statuses = [{"name": BARRIER_CONTAINER, "state": waiting}]
+    story.change_pod(PODS[0], node="gpu-1", phase="Pending", conditions=[bound], initContainerStatuses=statuses)
+    story.settle()
+    story.pass_time(61)
+    story.settle()
+    assert ended(story) == [(1, "SidecarRefused", False)]
+    made = [name for name in story.pods() if "-a2-" in name]
+    assert len(made) == 2 and all("initContainers" not in story.pod(name)["spec"] for name in made)
