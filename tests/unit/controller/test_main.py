@@ -61,7 +61,7 @@ def process_of(monkeypatch: pytest.MonkeyPatch, *options: str) -> tuple[Any, Any
 
     monkeypatch.setattr(HttpApi, "connect", connect)
     monkeypatch.setattr(main, "Access", lambda reviews: reviews)
-    monkeypatch.setattr(main, "Process", lambda api, _address, access, election: (api, access, election))
+    monkeypatch.setattr(main, "Process", lambda api, _address, access, election, **_: (api, access, election))
     monkeypatch.setattr(shell, "run", run)
     asyncio.run(main._run(main._parser().parse_args(options)))
     (made,) = runs

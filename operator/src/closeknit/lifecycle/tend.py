@@ -23,7 +23,7 @@ from closeknit.lifecycle.attempt.verification import is_mismatched, verified
 from closeknit.lifecycle.book import may_be_counted, placed
 from closeknit.lifecycle.health import (
     device_health,
-    hang,
+    hung_gang,
     in_place,
     not_ready,
     not_starting,
@@ -216,7 +216,7 @@ def _seen(attempt: Attempt) -> _Seen:
     degraded = found(subject.job.status.conditions, ConditionType.DEGRADED)
     was_ill = degraded is not None and degraded.reason in _TOLD_EARLY
     is_told = degraded is not None and degraded.status == "True" and (was_ill or not is_early)
-    hangs = hang.told(attempt)
+    hangs = hung_gang.told(attempt)
     lacks = [each for each in (hangs, ill, slower, idle, shown) if each is not None]
     if not lacks and not is_told:
         return _Seen(pause_s=pause_s)

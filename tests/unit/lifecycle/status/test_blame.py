@@ -25,7 +25,7 @@ def test_every_end_of_an_attempt_has_a_row() -> None:
 
 
 def test_only_what_ends_a_job_is_charged_and_only_to_itself() -> None:
-    assert {row.reason for row in TABLE.values() if row.is_charged} == {EndReason.POD_FAILED}
+    assert {row.reason for row in TABLE.values() if row.is_charged} == {EndReason.POD_FAILED, EndReason.HUNG}
     assert all(row.follows in ENDS for row in TABLE.values() if isinstance(row.reason, EndReason))
     assert all(row.blame is Blame.JOB for row in TABLE.values() if row.follows is Follows.END)
 

@@ -17,7 +17,7 @@ from closeknit.cluster.pods.symptoms import NOT_STARTED, Said, Symptom, of_waiti
 from closeknit.launch.manifests.sidecar_container import NO_PYTHON, SHELL
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.subject import seconds_until
-from closeknit.lifecycle.health import hang
+from closeknit.lifecycle.health import hung_gang
 from closeknit.lifecycle.health.device_health import ill_devices
 from closeknit.lifecycle.health.ending import (
     Failure,
@@ -92,7 +92,7 @@ def restarted(attempt: Attempt) -> Plan | None:
     if hung is not None:
         failed = []
     symptom = Symptom.EXITED if hung is None else Symptom.HUNG
-    said = hang.words(attempt, hung) if hung is not None else own_end(attempt, failed) if failed else _UNKNOWN
+    said = hung_gang.words(attempt, hung) if hung is not None else own_end(attempt, failed) if failed else _UNKNOWN
     if ill_devices(attempt):  # in new Pods it gets others
         return end(attempt, end_reason(symptom), said)
     facts = end_facts(attempt, failed) if failed else NO_FACTS
