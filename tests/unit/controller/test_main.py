@@ -34,7 +34,7 @@ def test_who_may_read_the_metrics_is_asked_over_connections_of_its_own(
 
     monkeypatch.setattr(HttpApi, "connect", connect)
     monkeypatch.setattr(main, "Access", lambda reviews: reviews)
-    monkeypatch.setattr(main, "Process", lambda api, _address, access: (api, access))
+    monkeypatch.setattr(main, "Process", lambda api, _address, access, **_: (api, access))
     monkeypatch.setattr(shell, "run", run)
     asyncio.run(main._run(main._address(address)))
     ((api, access),) = runs

@@ -23,12 +23,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(folder: Path, *command: str, path: str | None = None, **options: object) -> "subprocess.Popen[str]":
+def start(folder: Path, *command: str, path: str | None = None, stdin: int | None = None) -> "subprocess.Popen[str]":
     words = [SHELL, "-c", LAUNCH, WRAPPER, str(folder), str(folder / "termination-log"), *command]
     found = f"{Path(PYTHON).parent}:/usr/bin:/bin" if path is None else path
-    return subprocess.Popen(
-        words, env={"PATH": found, "HERE": "yes"}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
-    )  # type: ignore[call-overload, no-any-return]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, env={"PATH": found, "HERE": "yes"}, text=True, stdin=stdin, stdout=pipe, stderr=pipe)
 
 
 def end(ran: "subprocess.Popen[str]") -> int:

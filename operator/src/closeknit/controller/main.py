@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-async def _run(metrics_address: Address, sidecar_image: str) -> None:
+async def _run(metrics_address: Address, sidecar_image: str = "") -> None:
     user_agent = f"closeknit-operator/{version('closeknit')}"
     async with AsyncExitStack() as ends:
         api = await ends.enter_async_context(await HttpApi.connect(user_agent=user_agent))

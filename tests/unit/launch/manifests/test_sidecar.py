@@ -68,7 +68,7 @@ def test_the_barrier_comes_before_whatever_may_meet_another_rank_and_the_sidecar
 
 def test_every_pod_knows_its_place_and_the_meeting_point() -> None:
     found = [told(of(gang({"limit": 3}), index)) for index in range(3)]
-    assert [(each.index, each.size, each.host, each.port) for each in found] == [
+    assert [(each.position, each.size, each.host, each.port) for each in found] == [
         (index, 3, "train-a1-worker-00000.train-a1.ml.svc", PORT) for index in range(3)
     ]
     assert len({each.key for each in found}) == 1

@@ -44,7 +44,7 @@ class Hub:
 
     def hear(self, report: Report, now: float) -> None:
         """Takes a member's report."""
-        index = report.index
+        index = report.position
         if not 0 <= index < self.size:
             return
         self._reports[index] = report

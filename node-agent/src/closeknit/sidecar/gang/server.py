@@ -90,21 +90,21 @@ class Server:
             self._greet(guest, line)
             return
         said = report(guest.reports.opened(line))
-        if not 0 < said.index < self._settings.size or guest.index not in (None, said.index):
+        if not 0 < said.position < self._settings.size or guest.index not in (None, said.position):
             raise ForgedError("a report of another member")
         if guest.index is None:
-            guest.index = said.index
-            before = self._members.get(said.index)
-            self._members[said.index] = guest
+            guest.index = said.position
+            before = self._members.get(said.position)
+            self._members[said.position] = guest
             if before is not None:
                 self._close(before)
-        if self._members.get(said.index) is not guest:
+        if self._members.get(said.position) is not guest:
             return
         guest.heard = time.monotonic()
         self._hub.hear(said, time.time())
         self._heard()
         if guest.channel in self._guests:
-            self._send(guest, guest.orders.seal(self._hub.order(said.index)))
+            self._send(guest, guest.orders.seal(self._hub.order(said.position)))
 
     def _greet(self, guest: _Guest, line: bytes) -> None:
         word, _, own = line.decode(errors="replace").partition(" ")

@@ -16,7 +16,7 @@ _LONGEST = 4096  # bytes of the variable
 class Settings(NamedTuple):
     """One member's part in its gang."""
 
-    index: int
+    position: int
     """Position of its Pod in the gang, from 0. Node rank 0 is the meeting point."""
     size: int
     """Pods of the gang."""
@@ -33,7 +33,7 @@ class Settings(NamedTuple):
     @property
     def is_meeting_point(self) -> bool:
         """Whether this Pod is node rank 0's."""
-        return self.index == 0
+        return self.position == 0
 
     def is_final(self, code: int) -> bool:
         """Whether a trainer that ends with this code has ended its Pod for good."""
@@ -47,7 +47,7 @@ class Settings(NamedTuple):
         try:
             given = json.loads(text)
             settings = Settings(
-                index=int(given["index"]),
+                position=int(given["index"]),
                 size=int(given["size"]),
                 host=str(given["host"]),
                 port=int(given["port"]),
@@ -57,6 +57,6 @@ class Settings(NamedTuple):
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{VARIABLE} is not what closeknit's operator writes: {error}") from None
-        if not (0 <= settings.index < settings.size <= LARGEST_GANG and 0 < settings.port < 65536 and settings.key):
+        if not (0 <= settings.position < settings.size <= LARGEST_GANG and 0 < settings.port < 65536 and settings.key):
             raise ValueError(f"{VARIABLE} names no member of a gang")
         return settings

@@ -31,7 +31,7 @@ from closeknit.lifecycle.health.ending import (
 )
 from closeknit.lifecycle.restart.judgement import Fails
 from closeknit.lifecycle.status import statuses
-from closeknit.lifecycle.status.blame import TABLE, Blame
+from closeknit.lifecycle.status.blame import TABLE, Blame, end_reason
 from closeknit.lifecycle.status.conditions import timestamp
 from closeknit.lifecycle.status.pauses import over_at
 from closeknit.lifecycle.status.statuses import NO_FACTS
@@ -53,7 +53,7 @@ def refused(attempt: Attempt, *, is_fit: bool) -> Plan | None:
         return None
     pod, words = found[0]
     message = f"Pod {pod.name} on node {pod.node} cannot restart in place: {words}; the job starts again without that"
-    return end(attempt, EndReason.SIDECAR_REFUSED, message, again=again_on(attempt, is_fit=is_fit))
+    return end(attempt, end_reason(Symptom.SIDECAR_NOT_RUN), message, again=again_on(attempt, is_fit=is_fit))
 
 
 def _refused(attempt: Attempt, pod: Pod) -> str:
