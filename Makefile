@@ -136,6 +136,14 @@ bench-own-http: environment ## What our HTTP client and web server save beside a
 bench-admission: control-plane ## A gang of 512 nodes from apply to its last bound Pod beside a bare client: one JSON line
 	@$(HARNESS) bench.admission
 
+.PHONY: images
+images: environment ## Build the images of operator and agent with buildah, without a registry; say where they are, and their sizes
+	@$(HARNESS) harness.images
+
+.PHONY: bench-recovery
+bench-recovery: control-plane ## How soon closeknit is back after something has died (half an hour): one JSON line
+	@$(HARNESS) bench.recovery
+
 .PHONY: clean
 clean: ## Remove what this folder's make has made (not the built control plane)
 	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -94,6 +94,29 @@ def test_the_chart_carries_the_generated_crds(objects: dict[str, Object]) -> Non
         assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
+def test_replicas_elect_a_leader_are_spread_and_drained_one_at_a_time(helm_program: Path) -> None:
+    def operator(*options: str) -> tuple[Object, list[Object]]:
+        rendered = render(helm_program, *options)
+        (deployment,) = (each["spec"] for each in rendered if each["kind"] == "Deployment")
+        return deployment, [each["spec"] for each in rendered if each["kind"] == "PodDisruptionBudget"]
+
+    deployment, budgets = operator()
+    pod = deployment["template"]["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (
+        2,
+        {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
+    )
+    assert {"--leader-elect", f"--leader-elect-namespace={NAMESPACE}"} < {*pod["containers"][0]["args"]}
+    (spread,) = pod["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+    labels = deployment["selector"]["matchLabels"]
+    assert budgets == [{"maxUnavailable": 1, "selector": {"matchLabels": labels}}]
+    assert spread["labelSelector"]["matchLabels"] == labels
+    alone, none = operator("--set=operator.replicas=1")
+    assert (alone["replicas"], none) == (1, [])
+    assert "--leader-elect" in alone["template"]["spec"]["containers"][0]["args"]  # the next is there before it ends
+
+
 def test_crds_can_be_left_to_somebody_else(helm_program: Path) -> None:
     kinds = {each["kind"] for each in render(helm_program, "--set=crds.install=false")}
     assert "CustomResourceDefinition" not in kinds
@@ -236,6 +259,8 @@ def test_names_that_look_like_numbers_stay_text(helm_program: Path) -> None:
     ("option", "words"),
     [
         ("--set=operator.resorces.limits.memory=1Gi", "at '/operator': additional properties 'resorces' not allowed"),
+        ("--set=operator.replicas=0", "at '/operator/replicas': minimum: got 0, want 1"),
+        ("--set=operator.replicas=two", "at '/operator/replicas': got string, want integer"),
         ("--set=agents.enabled=false", "at '': additional properties 'agents' not allowed"),
         ("--set=agent.enabled=maybe", "at '/agent/enabled': got string, want boolean"),
         (

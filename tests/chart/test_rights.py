@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from closeknit.controller.leader.leadership import LEASE_NAME
 from harness.chart import NAMESPACE, render
 
 Object = dict[str, Any]
@@ -49,6 +50,18 @@ def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: di
         "tokenreviews",
         "subjectaccessreviews",
     }
+    # Its own Lease, and no other.
+    lease = objects["Role closeknit-operator"]
+    assert lease["rules"] == [
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": [LEASE_NAME],
+            "verbs": ["get", "patch"],
+        },
+    ]
+    assert lease["metadata"]["namespace"] == NAMESPACE
     assert granted(objects["ClusterRole closeknit-operator-children"]) == {
         ("pods", "create"),
         ("pods", "delete"),

@@ -155,7 +155,7 @@ def test_a_gang_that_the_scheduler_refuses_for_another_reason_goes_elsewhere_aft
     )
     assert ended["message"].startswith(f"Pod train-a1-worker-00001 cannot be scheduled on node {nodes[1]}: 0/6 nodes ")
     assert "1 node(s) didn't have free ports for the requested pod ports" in ended["message"]
-    site.wait_for_told("Placed", "Unschedulable", "Placed")
+    site.wait_for_told("Placed", "Unschedulable", "Placed", "Restarted")
 
 
 def test_a_node_that_refused_a_pod_is_named_where_no_other_is_left(site: Site) -> None:

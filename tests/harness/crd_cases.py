@@ -88,6 +88,10 @@ NO_LIMIT_WORDS = (
     "restart.rules has the action Restart, which is charged, and restart.limit is 0, so that it could never restart; "
     "set restart.limit to 1 or more, or the action to RestartFree or Fail"
 )
+NO_LIMIT_FOR_HANGS_WORDS = (
+    "restart.onHang is Restart, which is charged, and restart.limit is 0, so that it could never restart; set "
+    "restart.limit to 1 or more, or leave restart.onHang out"
+)
 FAIL: Mapping[str, Any] = {"action": "Fail"}
 RESTART: Mapping[str, Any] = {"action": "Restart"}
 RESTART_FREE: Mapping[str, Any] = {"action": "RestartFree"}
@@ -286,6 +290,13 @@ CASES = (
         NO_LIMIT_WORDS,
         restart={"limit": 0, "rules": [{**FAIL, "exitCodes": [41]}, {**RESTART, "exitCodes": [42]}]},
     ),
+    job(
+        "a restart of hung gangs without a limit is refused",
+        "spec.restart.limit",
+        NO_LIMIT_FOR_HANGS_WORDS,
+        restart={"onHang": "Restart", "stallDeadline": "10m"},
+    ),
+    job("a restart of hung gangs with a limit is accepted", restart={"onHang": "Restart", "limit": 1}),
     job("a free restart without a limit is accepted", restart={"rules": [{**RESTART_FREE, "exitCodes": [42]}]}),
     job(
         "an action that is none is refused",

@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,6 +34,8 @@ BOTH = pytest.mark.parametrize(
 class Bed:
     """A control plane with some nodes of each binding, their agents, and one operator."""
 
+    options: ClassVar[tuple[str, ...]] = ()
+    """Of the operator's command line."""
     cluster: LocalCluster
     port: int
     pid: int = 0
@@ -141,7 +143,7 @@ class Bed:
     def restart(self, how: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.pid, how)
         self.cluster.wait_for(lambda: not is_running(self.pid), "the operator to end")
-        self.pid = start_operator(self.cluster, self.port)
+        self.pid = start_operator(self.cluster, self.port, *self.options)
 
 
 B = TypeVar("B", bound=Bed)
@@ -160,7 +162,7 @@ def standing(kind: type[B], plugin_nodes: Sequence[str], dra_nodes: Sequence[str
         start_agents(cluster, [{"name": name, "profile": profile} for name, profile in profiles.items()])
         bed = kind(cluster, free_port())
         cluster.wait_for(lambda: len(cluster.get("nodetopologies")["items"]) == len(profiles), "the agents")
-        bed.pid = start_operator(cluster, bed.port)
+        bed.pid = start_operator(cluster, bed.port, *bed.options)
         yield bed
 
 

@@ -18,6 +18,11 @@ CRASH = (
     f"echo ready; case $HOSTNAME in *1) until [ -e /reports/{TOLD_TO} ]; do sleep 0.1; done; "
     f"echo out of tea > /dev/termination-log; exit 3;; esac; {WAIT}"
 )
+CRASH_ONCE = (
+    "case $HOSTNAME in *-a1-*1) sleep 1; echo out of tea > /dev/termination-log; exit 3;; "
+    f"*-a1-*) {WAIT};; esac; sleep 1"
+)
+END_SOON_S = 60  # a grace period of one second, and a start; others may need the cores, too
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 1; done"
 GRACE_S = 1
 
@@ -48,6 +53,19 @@ def test_the_crash_of_a_rank_fails_the_job_beside_whatever_runs_on_and_every_ran
     assert (failed["reason"], failed["message"]) == ("PodFailed", message)
     jobs.wait_for_told("Placed", "PodFailed")
     assert stopped(jobs) == {"train-a1-worker-00000": "ready", "train-a1-worker-00001": "ready"}
+
+
+def test_a_gang_of_which_a_rank_has_crashed_runs_again_and_tells_what_that_took(jobs: Jobs) -> None:
+    jobs.begin("again")
+    jobs.train(["sh", "-c", CRASH_ONCE], gpus=16, restart={"limit": 1})
+    status = jobs.wait_for_end("Succeeded")
+    first, last = status["attempts"]
+    assert (first["reason"], first["charged"], last["reason"]) == ("PodFailed", True, "Succeeded")
+    (said,) = first["exits"]
+    assert (said["pod"], said["exitCode"], said["message"]) == ("train-a1-worker-00001", 3, "out of tea")
+    assert (status["restarts"], len(status["charges"])) == (1, 1)
+    assert set(first["phases"]) == {"detect", "decide", "free", "bind", "start"}
+    assert sum(int(length[:-1]) for length in first["phases"].values()) < END_SOON_S
 
 
 def test_a_job_whose_trainers_are_done_is_over_beside_whatever_runs_on(jobs: Jobs) -> None:

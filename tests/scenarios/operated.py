@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from closeknit.controller.leader.fenced_api import FencedApi
+from closeknit.controller.leader.leadership import Elected, Election, Leadership, Unopposed
 from closeknit.controller.loop import SchedulingLoop
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.sight import Sight
@@ -62,19 +64,27 @@ class MortalApi(MemoryApi):
 
 
 class Operator:
-    """One process of the operator, without its web server. `loop` decides; on a virtual clock, inline."""
+    """One process of the operator, without its web server: the only one, or with an election one of several. `loop`
+    decides; on a virtual clock, inline."""
 
-    def __init__(self, api: MortalApi, worker: Worker | None = None) -> None:
+    def __init__(self, api: MortalApi, worker: Worker | None = None, election: Election | None = None) -> None:
         self._api = api
         self.metrics = Metrics()
         self.sight = Sight(api, self._wake)
-        writes = Writes(api, self.metrics.count_write, self._now, "test")
+        self.leadership: Leadership = Unopposed(self.sight)
+        if election is not None:
+            clock = asyncio.get_running_loop().time
+            self.leadership = Elected(api, self.sight, election, lambda _: api.dead.set(), clock)
+        self.fence = FencedApi(api, lambda: self.leadership.holds)
+        writes = Writes(self.fence, self.metrics.count_write, self._now, "test")
         decides = worker or InlineWorker()
-        self.loop = SchedulingLoop(self.sight, writes, self.metrics, self._now, decides, jitter=lambda: 0.5)
+        self.loop = SchedulingLoop(
+            self.sight, self.leadership, writes, self.metrics, self._now, decides, jitter=lambda: 0.5
+        )
 
     async def run(self) -> None:
         """Until its API answers nobody any more, or a part of it fails."""
-        parts = [asyncio.create_task(self.sight.run()), asyncio.create_task(self.loop.run())]
+        parts = [asyncio.create_task(each.run()) for each in (self.sight, self.leadership, self.loop)]
         died = asyncio.create_task(self._api.dead.wait())
         try:
             done, _ = await asyncio.wait([*parts, died], return_when=asyncio.FIRST_COMPLETED)

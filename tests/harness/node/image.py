@@ -78,9 +78,9 @@ def write_image(
     packed = blob(f"{_LAYER}+gzip", gzip.compress(content, 1, mtime=0))
     system = {"architecture": architecture() or "unknown", "os": "linux"}
     root = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"]}
-    config = blob(
-        _CONFIG, _json(system | {"config": {"Entrypoint": list(entrypoint), "Env": list(environment)}, "rootfs": root})
-    )
+    run = {"Entrypoint": list(entrypoint), "Env": list(environment)}
+    history = [{"created_by": "harness.node.image"}]  # a builder counts its layers by it
+    config = blob(_CONFIG, _json(system | {"config": run, "rootfs": root, "history": history}))
     manifest = blob(
         _MANIFEST, _json({"schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": [packed]})
     )

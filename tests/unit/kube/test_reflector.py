@@ -8,10 +8,10 @@ import pytest
 from closeknit.kube.api import Key, Resource
 from closeknit.kube.errors import Gone
 from faults import virtual_time
-from faults.fault import EndStream, Fault, Refuse
+from faults.fault import Delay, EndStream, Fault, HoldEvents, Refuse
 from faults.kinds import NODES
 from faults.memory_api import MemoryApi
-from faults.observed import Observed, label, node, observe
+from faults.observed import UNAVAILABLE, Observed, label, node, observe
 from faults.store import Store
 
 
@@ -231,3 +231,40 @@ def test_an_event_older_than_what_was_seen_changes_nothing() -> None:
         return seen
 
     assert virtual_time.run(main()).batches == [[("ADDED", "a")]]
+
+
+def test_read_again_shows_what_was_written_before_though_the_stream_holds_it_back() -> None:
+    """A watch may lag: the list that is asked for does not wait for it, and the next watch goes on from there."""
+
+    async def story(seen: Observed) -> None:
+        await seen.settle()
+        seen.store.create(NODES, node("c", x="1"))
+        began = asyncio.get_running_loop().time()
+        await seen.reflector.read_again()
+        assert asyncio.get_running_loop().time() - began < 1
+        assert Key("", "c") in seen.reflector.objects
+        await asyncio.sleep(600)
+        label(seen.store, "c", x="2")
+        await asyncio.sleep(600)
+        assert seen.reflector.objects[Key("", "c")] == {"x": "2"}
+
+    observe(story, Fault(HoldEvents(300.0), "watch", nth=1))
+
+
+def test_a_list_that_had_begun_before_does_not_count_for_read_again() -> None:
+    async def story(seen: Observed) -> None:
+        await asyncio.sleep(0.5)  # the first list is on its way, and has read nothing yet
+        await asyncio.gather(seen.reflector.read_again(), seen.reflector.read_again())
+        assert seen.asked().count("list") >= 2
+
+    observe(story, Fault(Delay(1.0), "list", nth=1))
+
+
+def test_read_again_outlasts_lists_that_fail() -> None:
+    async def story(seen: Observed) -> None:
+        await seen.settle()
+        seen.store.create(NODES, node("c", x="1"))
+        await seen.reflector.read_again()
+        assert Key("", "c") in seen.reflector.objects
+
+    observe(story, *(Fault(UNAVAILABLE, "list", nth=number) for number in (2, 3)), Fault(HoldEvents(300.0), "watch"))

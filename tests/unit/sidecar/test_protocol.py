@@ -63,7 +63,7 @@ def test_of_other_values_nothing_is_made(values: list[object]) -> None:
 
 def test_settings() -> None:
     settings = Settings.parse(json.dumps({**GIVEN, "finalCodes": [3]}))
-    assert (settings.position, settings.key, settings.is_meeting_point) == (1, KEY, False)
+    assert (settings.index, settings.key, settings.is_meeting_point) == (1, KEY, False)
     assert [code for code in range(5) if settings.is_final(code)] == [0, 3]
     named = Settings.parse(json.dumps({**GIVEN, "resetCodes": [3]}))
     assert [code for code in range(5) if named.is_final(code)] == [0, 1, 2, 4]

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,20 +19,26 @@ from closeknit.launch.manifests import sidecar_container
 from closeknit.sidecar import main
 from closeknit.sidecar.gang import settings
 from closeknit.sidecar.gang.protocol import LONGEST_LINE
-from closeknit.sidecar.gang.settings import RESET_CODE
+from closeknit.sidecar.gang.settings import RESET_CODE, TOLD_CODE
 from harness.install import free_port
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
+import os
 import sys
+from functools import partial
+from closeknit.sidecar import ears, hang, ras, watch
 from closeknit.sidecar.barrier import Barrier
 from closeknit.sidecar.gang.run_folder import RunFolder
 from closeknit.sidecar.gang.settings import Settings
-from closeknit.sidecar.watch import Watch
+watch.MESSAGE_PATH = sys.argv[2] + "/watch-message"
+address = "127.0.0.1", int(os.environ["RAS_PORT"])
+watch.Ears = partial(ears.Ears, ask=lambda timeout_s: ras.asked(timeout_s, address))
+ears.TICK_S, hang.SILENT_FOR_S, hang.STILL_FOR_S = 0.2, 1.0, 0.8
 folder, settings = RunFolder(sys.argv[2]), Settings.parse(sys.argv[3])
 if sys.argv[1] == "barrier":
     sys.exit(Barrier(settings, folder, sys.argv[2] + "/message", gives_up_s=20).run())
-sys.exit(Watch(settings, folder).run())
+sys.exit(watch.Watch(settings, folder).run())
 """
 KEY = "ab" * 32
 
@@ -39,11 +46,12 @@ KEY = "ab" * 32
 class Pod:
     """One Pod's containers, without a kubelet."""
 
-    def __init__(self, folder: Path, index: int, size: int, port: int, key: str = KEY) -> None:
+    def __init__(self, folder: Path, index: int, size: int, port: int, key: str = KEY, **more: Any) -> None:
         folder.mkdir()
         self.folder, self.port = folder, port
-        told = {"index": index, "size": size, "host": "127.0.0.1", "port": port, "key": key, "finalCodes": [9]}
+        told = {"index": index, "size": size, "host": "127.0.0.1", "port": port, "key": key, "finalCodes": [9], **more}
         self.settings = json.dumps(told)
+        self.ras_port = 1
         self.watch: subprocess.Popen[str] | None = None
         self.barrier: subprocess.Popen[str] | None = None
 
@@ -55,8 +63,8 @@ class Pod:
         self.watch = self._program("watch", str(self.folder), self.settings)
 
     def _program(self, *words: str) -> "subprocess.Popen[str]":
-        path = str(ROOT / "node-agent/src")
-        return subprocess.Popen([sys.executable, "-S", "-c", PROGRAM, *words], env={"PYTHONPATH": path}, text=True)
+        environment = {"PYTHONPATH": str(ROOT / "node-agent/src"), "RAS_PORT": str(self.ras_port)}
+        return subprocess.Popen([sys.executable, "-S", "-c", PROGRAM, *words], env=environment, text=True)
 
     @property
     def run(self) -> int:
@@ -264,3 +272,132 @@ def test_a_new_pod_waits_for_nobody_and_imports_next_to_nothing(tmp_path: Path) 
     assert (ran.stdout, ran.stderr) == ("0 []\n", "")
     assert json.loads((tmp_path / "message").read_text()) == {"run": 0}
     assert (tmp_path / "run").read_text() == "0"
+
+
+class Ras:
+    """NCCL's RAS of two ranks, for as many questions as come."""
+
+    def __init__(self) -> None:
+        self.counts: list[int | None] = [0, 0]
+        """Collectives called by each rank; None for one that does not answer."""
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                with client, client.makefile("rb") as lines:
+                    for said in (b"SERVER PROTOCOL 2\n", b"OK\n", b"OK\n"):
+                        lines.readline()
+                        client.sendall(said)
+                    lines.readline()
+                    client.sendall(self._report())
+
+    def _report(self) -> bytes:
+        names = [{"rank": rank, "host": "127.0.0.1", "pid": 100 + rank, "cuda_dev": rank} for rank in (0, 1)]
+        known = [
+            {**name, "collective_counts": {"AllReduce": count}}
+            for name, count in zip(names, self.counts, strict=True)
+            if count is not None
+        ]
+        missing = [name for name, count in zip(names, self.counts, strict=True) if count is None]
+        world = {"hash": "0x1", "size": 2, "ranks": known, "missing_ranks": missing}
+        return json.dumps({"communicators": [world]}).encode()
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@pytest.fixture
+def ras() -> Iterator[Ras]:
+    found = Ras()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def lone(tmp_path: Path, ras: Ras) -> Iterator[Pod]:
+    """A gang of one Pod, that listens to RAS."""
+    pod = Pod(tmp_path / "0", 0, 1, free_port(), ras=True)
+    pod.ras_port = ras.port
+    pod.start()
+    assert pod.run == 0
+    yield pod
+    pod.kill()
+
+
+def told(pod: Pod) -> dict[str, Any]:
+    """The words of a watch that ends to say something; it is started again, as by its kubelet."""
+    assert pod.watch is not None and pod.watch.wait(15) == TOLD_CODE
+    found: dict[str, Any] = json.loads((pod.folder / "watch-message").read_text())
+    pod.start_watch()
+    return found
+
+
+def train(ras: Ras, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        ras.counts = [(count or 0) + 1 for count in ras.counts]
+        time.sleep(0.05)
+
+
+def test_a_hang_is_told_once_and_so_is_its_end(lone: Pod, ras: Ras) -> None:
+    train(ras, 1.0)
+    ras.counts = [ras.counts[0], None]
+    words = told(lone)
+    assert words["run"] == 0
+    (hung,) = words["hang"]["ranks"]
+    assert (hung["local"], hung["host"], words["hang"]["silent"]) == (1, "127.0.0.1", True)
+    time.sleep(2.5)
+    assert lone.runs_on, "it was told"
+    ras.counts = [ras.counts[0], ras.counts[0]]
+    train(ras, 1.5)
+    assert told(lone) == {"run": 0, "hang": None}
+    train(ras, 1.0)
+    assert lone.runs_on
+
+
+def test_a_pause_is_told_to_none(lone: Pod, ras: Ras) -> None:
+    train(ras, 1.0)
+    time.sleep(3.0)
+    assert lone.runs_on
+
+
+def test_a_gang_that_hangs_begins_again_where_the_job_wants_it(tmp_path: Path, ras: Ras) -> None:
+    port = free_port()
+    gang = [Pod(tmp_path / str(index), index, 2, port, ras=True, onHang="Restart") for index in range(2)]
+    for pod in gang:
+        pod.ras_port = ras.port
+        pod.start()
+    assert [pod.run for pod in gang] == [0, 0]
+    is_whole(gang)
+    train(ras, 1.0)
+    ras.counts = [ras.counts[0], None]
+    for pod in gang:
+        pod.is_reset()
+    ras.counts = [0, 0]
+    for pod in gang:
+        pod.start()
+    assert [pod.run for pod in gang] == [1, 1]
+    assert gang[0].message["hang"]["ranks"][0]["local"] == 1
+    assert "hang" not in gang[1].message, "who knows it says it"
+    for pod in gang:
+        pod.kill()
+
+
+def test_a_trainer_that_no_longer_touches_its_file_has_stalled(tmp_path: Path) -> None:
+    pod = Pod(tmp_path / "0", 0, 1, free_port(), stallSeconds=2)
+    pod.start()
+    assert pod.run == 0
+    time.sleep(2.5)
+    assert pod.runs_on, "it has never touched it"
+    (pod.folder / "progress").touch()
+    began = time.monotonic()
+    words = told(pod)
+    assert 1.5 < time.monotonic() - began < 5
+    assert (words["hang"]["stalled"], words["run"]) == (0, 0)
+    (pod.folder / "progress").touch()
+    assert told(pod)["hang"] is None
+    pod.kill()

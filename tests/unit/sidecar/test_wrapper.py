@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,11 +24,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(folder: Path, *command: str, path: str | None = None, stdin: int | None = None) -> "subprocess.Popen[str]":
+def start(folder: Path, *command: str, path: str | None = None, **options: Any) -> "subprocess.Popen[str]":
     words = [SHELL, "-c", LAUNCH, WRAPPER, str(folder), str(folder / "termination-log"), *command]
     found = f"{Path(PYTHON).parent}:/usr/bin:/bin" if path is None else path
-    pipe = subprocess.PIPE
-    return subprocess.Popen(words, env={"PATH": found, "HERE": "yes"}, text=True, stdin=stdin, stdout=pipe, stderr=pipe)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    ran: subprocess.Popen[str] = subprocess.Popen(words, env={"PATH": found, "HERE": "yes"}, text=True, **streams)
+    return ran
 
 
 def end(ran: "subprocess.Popen[str]") -> int:

@@ -219,6 +219,7 @@ class EndReason(StrEnum):
     NODE_LOST = "NodeLost"
     GPU_LOST = "GPULost"
     GPU_UNHEALTHY = "GPUUnhealthy"
+    HUNG = "Hung"
     NIC_DOWN = "NICDown"
     RANK_NOT_STARTED = "RankNotStarted"
     MULTICAST_FAILED = "MulticastFailed"
@@ -263,6 +264,8 @@ class ConditionReason(StrEnum):
     NVLINK_SILENT = "NVLinkSilent"
     PODS_NOT_READY = "PodsNotReady"
     DEVICE_UNHEALTHY = "DeviceUnhealthy"
+    HANGS = "Hangs"
+    STALL_UNSEEN = "StallUnseen"
     RESTARTS_IN_NEW_PODS = "RestartsInNewPods"
     AS_PLANNED = "AsPlanned"
 
@@ -274,6 +277,7 @@ class EventReason(StrEnum):
     NOT_STARTING = "NotStarting"
     PODS_NOT_READY = "PodsNotReady"
     RESTARTED = "Restarted"
+    HANGS = "Hangs"
 
 
 class EventAction(StrEnum):

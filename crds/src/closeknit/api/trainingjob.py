@@ -52,6 +52,10 @@ NO_LIMIT_MESSAGE = (
     "restart.rules has the action Restart, which is charged, and restart.limit is 0, so that it could never restart; "
     "set restart.limit to 1 or more, or the action to RestartFree or Fail"
 )
+NO_LIMIT_FOR_HANGS_MESSAGE = (
+    "restart.onHang is Restart, which is charged, and restart.limit is 0, so that it could never restart; set "
+    "restart.limit to 1 or more, or leave restart.onHang out"
+)
 MAX_RESTARTS = 1000  # charged ones; status.charges keeps a moment of each, 24 bytes
 MAX_SPARES = 1024  # nodes
 Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
@@ -407,7 +411,9 @@ class Restart(Wire):
     window: Duration = "24h"
     """How long a charged restart counts, from 1m to 8760h. Default 24h."""
     stall_deadline: Duration | None = None
-    """Time without progress after which the job counts as hung."""
+    """Time without progress after which the job counts as hung: without a collective by NCCL while a rank is behind the
+    others, or without a touch of the file that CLOSEKNIT_PROGRESS_FILE names in the trainer, once it has touched it.
+    Default 8m by NCCL, and never by the file."""
     on_hang: OnHang = OnHang.WARN
     """Warn or Restart: what a hang does to the job. Default Warn."""
     rules: Annotated[list[RestartRule], Field(max_length=16)] = []
@@ -424,6 +430,8 @@ class Restart(Wire):
                 return "rules", RULES_DISAGREE_MESSAGE
         if self.limit == 0 and any(rule.action is RestartAction.RESTART for rule in self.rules):
             return "limit", NO_LIMIT_MESSAGE
+        if self.limit == 0 and self.on_hang is OnHang.RESTART:
+            return "limit", NO_LIMIT_FOR_HANGS_MESSAGE
         return None
 
 

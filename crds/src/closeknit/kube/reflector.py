@@ -21,7 +21,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, Literal, NoReturn, TypeVar
@@ -104,6 +104,11 @@ class Reflector(Generic[T]):
         self._must_list = True
         self._failures = 0
         self._last_activity: float | None = None
+        self._asked = asyncio.Event()  # for a list, by `read_again`, that has not begun yet
+        self._begun_lists = 0
+        self._whole_lists = 0  # number of the last one that is complete
+        self._listed = asyncio.Condition()
+        self._silence: asyncio.Timeout | None = None  # of the watch
 
     @property
     def objects(self) -> Mapping[Key, T]:
@@ -132,16 +137,31 @@ class Reflector(Generic[T]):
         if key in self._objects:
             self._objects[key] = value
 
+    async def read_again(self) -> None:
+        """Returns once the copy shows everything that was written before the call, by a list that begins after it.
+
+        A version that a list gives is of the whole cluster, and a watch of a kind at rest comes to it after a minute.
+        """
+        wanted = self._begun_lists + 1
+        self._asked.set()
+        self._must_list = True
+        if self._silence is not None and not self._silence.expired():
+            self._silence.reschedule(asyncio.get_running_loop().time())
+        async with self._listed:
+            await self._listed.wait_for(lambda: self._whole_lists >= wanted)
+
     async def run(self) -> NoReturn:
         """Keeps the copy up to date until cancelled. Only what `on_events` or `on_quarantine` raises gets out."""
         while True:
             wait_for_s = await self._attempt()
-            await asyncio.sleep(wait_for_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_for_s):
+                    await self._asked.wait()
 
     async def _attempt(self) -> float:
         """Lists if need be and watches to the end. Gives the seconds to wait before the next attempt."""
         try:
-            if self._must_list:
+            while self._must_list or self._asked.is_set():
                 await self._list()
             await self._watch()
         except Gone as error:
@@ -149,13 +169,13 @@ class Reflector(Generic[T]):
             self._failed(error)
         except ApiError as error:
             if isinstance(error, NotFound | Forbidden) and len(self._versions) > 1:
-                return self._unserved(error)
+                return await self._unserved(error)
             self._failed(error)
             return self._backoff.pause_s(self._failures, error.retry_after_s)
         # Gone and a quiet end are answered at once, unless the answer to the one before led straight to this one.
         return self._backoff.pause_s(self._failures - 1)
 
-    def _unserved(self, error: ApiError) -> float:
+    async def _unserved(self, error: ApiError) -> float:
         """Goes on to the next version. Where the last one is not served either, or we have no right to it, there is
         nothing to follow. Gives the seconds to wait before the next attempt."""
         self._must_list = True
@@ -170,9 +190,12 @@ class Reflector(Generic[T]):
         self._remove_ghosts(set())
         self.last_error = None
         self.synced.set()
+        await self._is_whole(self._begun_lists)
         return UNSERVED_PAUSE_S
 
     async def _list(self) -> None:
+        self._asked.clear()
+        self._begun_lists = this_list = self._begun_lists + 1
         seen: set[Key] = set()
         continue_token: str | None = None
         while True:
@@ -205,6 +228,13 @@ class Reflector(Generic[T]):
         if self.synced.is_set():
             self.relists_total += 1
         self.synced.set()
+        await self._is_whole(this_list)
+
+    async def _is_whole(self, number: int) -> None:
+        """Tells those who wait for this list."""
+        self._whole_lists = number
+        async with self._listed:
+            self._listed.notify_all()
 
     def _remove_ghosts(self, seen: set[Key]) -> None:
         ghosts = sorted(self._objects.keys() - seen)
@@ -225,7 +255,7 @@ class Reflector(Generic[T]):
         )
         is_accepted = False
         async with aclosing(stream):
-            while (batch := await _next(stream, is_accepted=is_accepted)) is not None:
+            while (batch := await self._next(stream, is_accepted=is_accepted)) is not None:
                 is_accepted = True
                 self._last_activity = loop.time()
                 self.last_error = None
@@ -236,6 +266,23 @@ class Reflector(Generic[T]):
             self._failures = 0
         else:
             self._failures += 1
+
+    async def _next(
+        self, stream: AsyncGenerator[Sequence[WatchEvent], None], *, is_accepted: bool
+    ) -> Sequence[WatchEvent] | None:
+        """The next batch; None at the end of the stream, after INACTIVITY_S of silence, or where a list is asked for.
+
+        Raises Unavailable where the server has not even accepted the watch by then.
+        """
+        try:
+            async with asyncio.timeout(0.0 if self._asked.is_set() else INACTIVITY_S) as self._silence:
+                return await anext(stream, None)
+        except TimeoutError:
+            if is_accepted or self._asked.is_set():
+                return None
+            raise Unavailable(f"the API server did not answer a watch for {INACTIVITY_S:.0f} s") from None
+        finally:
+            self._silence = None
 
     def _followed(self, batch: Sequence[WatchEvent]) -> list[Event[T]]:
         """Takes the events of a batch into the copy and gives what they changed. Of each object the last one counts
@@ -323,19 +370,3 @@ class Reflector(Generic[T]):
             level = logging.INFO if isinstance(error, Gone) else logging.WARNING  # Gone heals itself
             _log.log(level, "reading %s: %s", self.resource, error)
         self.last_error = error
-
-
-async def _next(
-    stream: AsyncGenerator[Sequence[WatchEvent], None], *, is_accepted: bool
-) -> Sequence[WatchEvent] | None:
-    """The next batch; None at the end of the stream, or after INACTIVITY_S of silence.
-
-    Raises Unavailable where the server has not even accepted the watch by then.
-    """
-    try:
-        async with asyncio.timeout(INACTIVITY_S):
-            return await anext(stream, None)
-    except TimeoutError:
-        if not is_accepted:
-            raise Unavailable(f"the API server did not answer a watch for {INACTIVITY_S:.0f} s") from None
-        return None

@@ -1,4 +1,4 @@
-"""Whether the event loop is responsive: blocking code delays watches, writes, health and, soon, a Lease."""
+"""Whether the event loop is responsive: blocking code delays watches, writes, health and the Lease."""
 
 import asyncio
 from collections.abc import Callable

@@ -39,6 +39,8 @@ class Barrier(Participant):
     def run(self) -> int:
         """Waits. Gives 0 to go on, 1 where no next run can begin here."""
         self._ended = self.folder.end(self.member.run)
+        self._hung = self.folder.hang()
+        self.folder.keep_hang(None)
         if self.member.barrier() is Act.LET_GO:  # a new Pod
             self._let_go()
             return 0
@@ -74,6 +76,8 @@ class Barrier(Participant):
         said: dict[str, object] = {"run": run}
         if self._ended is not None:
             said["ended"] = self._ended._asdict()
+        if self._hung is not None and self.settings.restarts_hung:
+            said["hang"] = self._hung
         self._tell(said)
 
     def _give_up(self, why: str) -> None:

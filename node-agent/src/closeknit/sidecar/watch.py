@@ -3,14 +3,33 @@
 It ends with 0 when the trainer is over, so that its Pod is.
 """
 
+import json
+from contextlib import suppress
+
+from closeknit.sidecar.ears import Ears, stall, words
 from closeknit.sidecar.gang.member_state import Act
 from closeknit.sidecar.gang.participant import Participant
 from closeknit.sidecar.gang.protocol import Phase
-from closeknit.sidecar.gang.settings import RESET_CODE
+from closeknit.sidecar.gang.run_folder import RunFolder
+from closeknit.sidecar.gang.settings import RESET_CODE, TOLD_CODE, Settings
+from closeknit.sidecar.hang import BEHIND_FOR_S
+
+MESSAGE_PATH = "/dev/termination-log"
 
 
 class Watch(Participant):
     """The watch of one Pod, which was let go before it began."""
+
+    def __init__(self, settings: Settings, folder: RunFolder) -> None:
+        super().__init__(settings, folder)
+        is_heard = settings.hears_ras and settings.is_meeting_point
+        self._ears = Ears(settings.behind_s or BEHIND_FOR_S) if is_heard else None
+
+    def run(self) -> int:
+        """See Participant.run."""
+        if self._ears is not None:
+            self._ears.listen()
+        return super().run()
 
     def look(self) -> None:
         """Sees whether the trainer has ended, or the Pod is to end."""
@@ -21,6 +40,8 @@ class Watch(Participant):
         elif self.is_told_to_end:
             self.member.leaves()
             self.code = 0
+        elif self.member.phase is Phase.RUNNING:
+            self._heed()
 
     def act(self, act: Act) -> None:
         """Has the Pod's containers start again."""
@@ -38,3 +59,32 @@ class Watch(Participant):
             self.member.trainer_ended(is_for_good=True)
         elif not end.was_told:
             self.member.trainer_ended(is_for_good=False)
+
+    def _heed(self) -> None:
+        """Sees whether the gang hangs, or no longer does."""
+        settings, folder, ears = self.settings, self.folder, self._ears
+        found = None if ears is None else ears.found
+        stalled = None
+        if settings.behind_s is not None:
+            last_s = None if ears is None else ears.last_progress_s
+            stalled = stall(folder.progress, settings.behind_s, folder.began(), last_s)
+        told, news = folder.hang(), found or stalled
+        if news is not None and told is None:
+            indexes = {} if self.server is None else self.server.addresses()
+            self._tell(words(news, indexes, settings.index))
+        elif news is None and told is not None and ("stalled" in told or (ears is not None and ears.is_moving)):
+            self._tell(None)
+
+    def _tell(self, told: dict[str, object] | None) -> None:
+        """Has the gang start again, or leaves words for the operator: these end the sidecar alone, which is started
+        again at once."""
+        self.folder.keep_hang(told)
+        if told is not None and self.settings.restarts_hung:
+            if self.hub is not None:
+                self.hub.call()
+            else:
+                self.member.trainer_ended(is_for_good=False)
+            return
+        with suppress(OSError), open(MESSAGE_PATH, "w") as message:
+            message.write(json.dumps({"run": self.member.run, "hang": told}, separators=(",", ":")))
+        self.code = TOLD_CODE

@@ -17,6 +17,7 @@ from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.forest.domain import Domain
 from closeknit.cluster.store.kinds import Stream
 from closeknit.controller.decisions import log_decision
+from closeknit.controller.leader.leadership import Leadership
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.sight import Sight
 from closeknit.controller.templates import TemplateReader
@@ -25,6 +26,7 @@ from closeknit.controller.worker import Worker
 from closeknit.controller.writes.writes import Writes
 from closeknit.kube.backoff import Backoff
 from closeknit.kube.errors import ApiError
+from closeknit.kube.lease import counted
 from closeknit.lifecycle.unreadable import BROKEN_PAUSE_S, erred
 from closeknit.lifecycle.writes.answers import NOTHING, Answers, after
 from closeknit.lifecycle.writes.plan import Plan
@@ -47,17 +49,20 @@ SEEN_POLL_S = 0.05  # our own write may be seen without any change worth waking 
 # A job whose writes fail so often in a row, half a minute by these pauses, loses its turn: what stops it may last, and
 # the GPUs that it would get are not to stand idle for that.
 PATIENCE_FAILURES = 8
+# A job that was booked with a higher epoch than ours is left alone so long: a renewal of the Lease gives us a higher.
+OUTRANKED_PAUSE_S = 0.5
 
 _log = logging.getLogger(__name__)
 
 
 class SchedulingLoop:
     """Decides in `run` whenever `wake` was called and something has changed, a moment has come, or five minutes are
-    over."""
+    over. Until its process leads it only follows, and learns the machines that it will place on."""
 
     def __init__(
         self,
         sight: Sight,
+        leadership: Leadership,
         writes: Writes,
         metrics: Metrics,
         now: Callable[[], datetime],
@@ -66,13 +71,14 @@ class SchedulingLoop:
     ) -> None:
         self.cycles = 0
         self.begun = asyncio.Event()
-        """Set once everything was read and looked at."""
+        """Set once this process leads, and everything was read and looked at."""
         self._look_on_at = inf
         """When to look on for nearest changes, on that clock."""
         self.beat = float("-inf")  # when the loop last came round, on the event loop's clock
         self.deciding_since: float | None = None
         """When the decision under way was begun, on that clock; None while there is none."""
         self._sight = sight
+        self._leadership = leadership
         self._writes = writes
         self._metrics = metrics
         self._now = now
@@ -86,7 +92,6 @@ class SchedulingLoop:
         self._turns: dict[JobKey, Turn] = {}
         self._answers: dict[str, Answers] = {}
         self._failures: dict[JobKey, int] = {}
-        self._epoch = 0
         self._decision: Decision | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._reader = TemplateReader(sight.read, self._backoff, self._report)
@@ -102,13 +107,13 @@ class SchedulingLoop:
         self._awake.set()
 
     async def run(self) -> None:
-        """Decides for ever, from the moment when everything was read once."""
+        """Decides for ever, from the moment when everything was read and this process leads."""
         await self._sight.synced()
+        await self._stand_by()
         cluster = await self._sight.look(self._worker, self._now())
         self.begun.set()
-        jobs = cluster.jobs.values()
-        self._epoch = max((job.status.epoch or 0 for job in jobs), default=0) + 1
-        _log.info("ready", extra={"jobs": len(jobs), "nodes": len(cluster.nodes), "epoch": self._epoch})
+        facts = {"jobs": len(cluster.jobs), "nodes": len(cluster.nodes), "epoch": self._leadership.epoch}
+        _log.info("ready", extra=facts)
         loop = asyncio.get_running_loop()
         decide_at = loop.time()
         while True:
@@ -119,14 +124,11 @@ class SchedulingLoop:
             self._forget(cluster)
             if is_free or loop.time() >= decide_at or not self._is_known(cluster):
                 decide_at = loop.time() + await self._decide(cluster)
-            elif (machine := self._sight.new_machine()) is not None:
-                await self._worker.run(partial(self._tables.learn, machine))
-            elif self._learned is not cluster.forest.empty:
-                is_more = await self._worker.run(partial(self._tables.learn_asked, cluster.forest.empty))
-                self._learned = None if is_more else cluster.forest.empty
+            elif self._may_learn(cluster):
+                await self._learn(cluster)
             elif self._decision is not None and loop.time() >= self._look_on_at:
                 decide_at = await self._advise(self._decision.schedule, decide_at)
-            if self._sight.has_new_machine or self._learned is not cluster.forest.empty:
+            if self._may_learn(cluster):
                 self.wake()  # it is learnt now, and not when its first job comes
             self.beat = loop.time()
             rested_at = self.beat + min(LONGEST_REST_S, REST_PER_WORK * (self.beat - began))
@@ -139,6 +141,35 @@ class SchedulingLoop:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _stand_by(self) -> None:
+        """Keeps up with the cluster until this process leads, and decides nothing."""
+        begun = self._leadership.begun
+        waking = asyncio.create_task(begun.wait(), name="waits to lead")
+        waking.add_done_callback(lambda _: self.wake())
+        try:
+            while not begun.is_set():
+                self._awake.clear()
+                cluster = await self._sight.look(self._worker, self._now())
+                if self._may_learn(cluster):
+                    await self._learn(cluster)
+                elif not begun.is_set():
+                    await self._awake.wait()
+                    await asyncio.sleep(COALESCE_S)
+        finally:
+            waking.cancel()
+
+    def _may_learn(self, cluster: Cluster) -> bool:
+        """Whether there is a machine, or an empty cluster, that placement has not worked out yet."""
+        return self._sight.has_new_machine or self._learned is not cluster.forest.empty
+
+    async def _learn(self, cluster: Cluster) -> None:
+        """One step of it."""
+        if (machine := self._sight.new_machine()) is not None:
+            await self._worker.run(partial(self._tables.learn, machine))
+        else:
+            is_more = await self._worker.run(partial(self._tables.learn_asked, cluster.forest.empty))
+            self._learned = None if is_more else cluster.forest.empty
 
     async def _is_woken(self, pause_s: float) -> bool:
         """Waits until woken, or until there may be something to do without that."""
@@ -168,7 +199,7 @@ class SchedulingLoop:
             answers=dict(self._answers),
             busy=frozenset(self._turns),
             put_aside=frozenset(key for key, turn in self._turns.items() if not turn.is_kept),
-            epoch=self._epoch,
+            epoch=self._leadership.epoch,
             schedule=last.schedule if last else None,
             followed=last.followed if last else {},
             advice=self._advisor.told,
@@ -188,6 +219,9 @@ class SchedulingLoop:
             if plan.error is not None and not plan.writes:
                 self._turns[plan.job] = Turn(False, False, not_before=loop.time() + BROKEN_PAUSE_S)
                 self.wake()  # what it would have got is for others
+            elif plan.writes and self._is_outranked(plan, cluster):
+                self._turns[plan.job] = Turn(False, False, not_before=loop.time() + OUTRANKED_PAUSE_S)
+                self.wake()
             elif plan.writes and self._start(plan, cluster):
                 assumed.add(plan.job)
         made = decision.schedule
@@ -241,6 +275,16 @@ class SchedulingLoop:
             del self._failures[key]
         for key in self._bugs.keys() - names:
             del self._bugs[key]
+
+    def _is_outranked(self, plan: Plan, cluster: Cluster) -> bool:
+        """Whether a leader after us has booked the job, or one before us with a Lease that is gone: nothing is written
+        of it. Where we still lead our epoch rises above that; else this process ends."""
+        job = cluster.jobs.get(plan.job) or cluster.invalid_jobs.get(plan.job)
+        epoch = 0 if job is None else counted(job.status.epoch)
+        if epoch <= self._leadership.epoch:
+            return False
+        self._leadership.raise_above(epoch)
+        return True
 
     def _start(self, plan: Plan, cluster: Cluster) -> bool:
         """Begins to write. Whether the job is taken to hold what is meant for it from now on."""

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from closeknit.controller import shell
+from closeknit.controller.leader.leadership import Election
 from closeknit.controller.process import Process
 from closeknit.kube.errors import LoginError
 from closeknit.kube.http.http_api import HttpApi
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         os.environ["KUBECONFIG"] = str(options.kubeconfig)  # where kopf and the kubernetes library look
     try:
-        asyncio.run(_run(options.metrics_address, options.sidecar_image))
+        asyncio.run(_run(options))
     except (LoginError, OSError) as error:
         print(f"closeknit-operator: {error}", file=sys.stderr)
         return 2
@@ -43,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-async def _run(metrics_address: Address, sidecar_image: str = "") -> None:
+async def _run(options: argparse.Namespace) -> None:
+    metrics_address: Address = options.metrics_address
     user_agent = f"closeknit-operator/{version('closeknit')}"
     async with AsyncExitStack() as ends:
         api = await ends.enter_async_context(await HttpApi.connect(user_agent=user_agent))
@@ -52,7 +54,9 @@ async def _run(metrics_address: Address, sidecar_image: str = "") -> None:
             # Connections of its own: requests for metrics take none from those that write Pods.
             reviews = await HttpApi.connect(user_agent=user_agent, request_timeout_s=REVIEW_TIMEOUT_S)
             access = Access(await ends.enter_async_context(reviews))
-        await shell.run(Process(api, metrics_address, access, sidecar_image=sidecar_image))
+        namespace = options.leader_elect_namespace or api.namespace
+        election = Election.of_this_process(namespace) if options.leader_elect else None
+        await shell.run(Process(api, metrics_address, access, election, sidecar_image=options.sidecar_image))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,6 +69,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="where to serve /healthz, /readyz and /metrics (default %(default)s); beyond localhost, /metrics needs a "
         "token that may get it",
+    )
+    parser.add_argument(
+        "--leader-elect",
+        action="store_true",
+        help="decide only while holding the Lease closeknit-operator, so that several replicas can run; without it "
+        "this process must be the only one",
+    )
+    parser.add_argument(
+        "--leader-elect-namespace",
+        metavar="NAMESPACE",
+        help="where that Lease is; default: the Pod's own namespace, or the one of the kubeconfig's context",
     )
     parser.add_argument(
         "--sidecar-image",

@@ -14,6 +14,7 @@ from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob_status import State, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.store.kinds import ClusterObject
+from closeknit.controller.leader.leadership import Leadership
 from closeknit.controller.sight import Sight
 from closeknit.kube.api import Resource
 from closeknit.kube.reflector import Reflector
@@ -52,6 +53,11 @@ class Metrics:
         labels = ("version", "python")
         build = Gauge("closeknit_build_info", "Always 1; the labels tell the build.", labels, registry=registry)
         build.labels(version("closeknit"), platform.python_version()).set(1)
+        self._leader = Gauge(
+            "closeknit_leader_status",
+            "1 where this replica leads, 0 where it stands by.",
+            registry=registry,
+        )
         self._jobs = Gauge("closeknit_jobs", "TrainingJobs by state.", ("state",), registry=registry)
         self._degraded = Gauge(
             "closeknit_degraded_jobs",
@@ -159,6 +165,10 @@ class Metrics:
         for source, reflector in sight.reflectors.items():
             self._age.labels(source.value).set_function(partial(_silence_s, reflector))
             self._quarantined.labels(source.value).set_function(partial(_unreadable, reflector))
+
+    def watch_leader(self, leadership: Leadership) -> None:
+        """Shows from now on whether this process leads."""
+        self._leader.set_function(lambda: float(leadership.holds))
 
     def count_write(self, verb: str, resource: Resource, code: str) -> None:
         """Counts one write that was sent."""

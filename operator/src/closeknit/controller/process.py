@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -10,6 +11,8 @@ from functools import partial
 
 from closeknit.cluster.cluster import Cluster
 from closeknit.controller import interpreter
+from closeknit.controller.leader.fenced_api import FencedApi
+from closeknit.controller.leader.leadership import Elected, Election, Leadership, Unopposed
 from closeknit.controller.loop import SchedulingLoop
 from closeknit.controller.metrics import Metrics, totals
 from closeknit.controller.sight import Sight
@@ -37,42 +40,65 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def end_at_once(words: str) -> None:
+    """Ends the process where it stands: another one may lead, and nothing that is under way here may go on."""
+    del words  # the log has them
+    logging.shutdown()
+    os._exit(1)
+
+
 class Process:
-    """Reflectors, the scheduling loop and the web server over one Api."""
+    """Reflectors, the scheduling loop and the web server over one Api; with an election one of several replicas."""
 
     def __init__(
         self,
         api: Api,
         metrics_address: Address,
         access: Access | None,
-        now: Callable[[], datetime] = utc_now,
+        election: Election | None = None,
+        *,
         sidecar_image: str = "",
+        now: Callable[[], datetime] = utc_now,
+        on_lost: Callable[[str], None] = end_at_once,
     ) -> None:
         """`access` None: everyone who reaches the address may read the metrics. `sidecar_image` empty: no gang restarts
-        in place."""
+        in place. `on_lost` is called when another replica may lead."""
         self.metrics = Metrics()
         self.sight = Sight(api, self.wake, sidecar_image)
         self.metrics.watch(self.sight)
         self._worker = ThreadWorker()
         self._now = now
-        self._writes = Writes(api, self.metrics.count_write, now, socket.gethostname())
-        self.loop = SchedulingLoop(self.sight, self._writes, self.metrics, now, self._worker)
-        self.vitals = OperatorVitals(self.sight, self.loop)
+        self.leadership: Leadership = (
+            Unopposed(self.sight) if election is None else Elected(api, self.sight, election, on_lost)
+        )
+        self.metrics.watch_leader(self.leadership)
+        self._fence = FencedApi(api, lambda: self.leadership.holds)
+        self._writes = Writes(self._fence, self.metrics.count_write, now, socket.gethostname())
+        self.loop = SchedulingLoop(self.sight, self.leadership, self._writes, self.metrics, now, self._worker)
+        self.vitals = OperatorVitals(self.sight, self.leadership, self.loop)
         self.web = WebServer(metrics_address, self.vitals, self.metrics.registry, access)
 
     def wake(self) -> None:
         """Has the loop look again."""
         self.loop.wake()
 
+    async def drain(self) -> None:
+        """Begins no further write, and returns once all are answered, or after some seconds."""
+        await self._fence.drain()
+
     async def run(self) -> None:
-        """Runs until cancelled, or until a part of it fails."""
+        """Runs until cancelled, or until a part of it fails. The Lease is given back where no write is under way any
+        more; `drain` before a cancellation lets those of every part end."""
         interpreter.share_the_interpreter()
         async with AsyncExitStack() as ends:
             await self.web.start()
             ends.push_async_callback(self.web.stop)
+            ends.push_async_callback(self._release)
             ends.push_async_callback(self.loop.stop)
+            ends.push_async_callback(self.drain)  # also where a mistake of ours has ended a part
             async with asyncio.TaskGroup() as parts:
                 parts.create_task(self.sight.run(), name="sight")
+                parts.create_task(self.leadership.run(), name="leadership")
                 parts.create_task(self.loop.run(), name="scheduling loop")
                 parts.create_task(self._show(), name="gauges")
                 parts.create_task(self._show_free(), name="fragmentation")
@@ -80,9 +106,16 @@ class Process:
                 parts.create_task(measure_lag(self.metrics.loop_lag.observe), name="lag")
                 parts.create_task(self._settle(), name="heap")
 
+    async def _release(self) -> None:
+        """Lets another replica lead, unless something of ours may still be written: then the Lease runs out."""
+        if self._fence.is_drained:
+            await self.leadership.release()
+
     async def _show(self) -> None:
-        """Keeps the gauges of the whole cluster up to date, away from decisions and scrapes."""
+        """Keeps the gauges of the whole cluster up to date, away from decisions and scrapes. Only the leader's: they
+        would count twice in a sum over replicas."""
         shown: Cluster | None = None
+        await self.loop.begun.wait()
         while True:
             if self.sight.is_synced and (cluster := self.sight.cluster) is not shown:
                 self.metrics.show(await self._worker.run(partial(totals, cluster)))
@@ -92,6 +125,7 @@ class Process:
     async def _show_free(self) -> None:
         """The same of how scattered free GPUs are, which costs more and is read over hours."""
         shown: Cluster | None = None
+        await self.loop.begun.wait()
         while True:
             is_ready = self.sight.is_synced and not self.sight.has_new_machine  # the loop learns those in steps
             if is_ready and (cluster := self.sight.cluster) is not shown:

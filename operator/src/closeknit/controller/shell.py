@@ -59,6 +59,7 @@ async def run(process: Process) -> None:
 
     @kopf.on.cleanup(registry=registry, id="stop")
     async def stop(**_: Any) -> None:
+        await process.drain()
         for task in running:
             if not task.done():
                 await ended(task)

@@ -8,7 +8,7 @@ from functools import partial
 
 from closeknit.api.names import JobKey
 from closeknit.api.objects import TrainingJob
-from closeknit.cluster.booking.job import is_whole, without_templates
+from closeknit.cluster.booking.job import InvalidJob, is_whole, without_templates
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.dra import ResourceClaim
@@ -19,10 +19,13 @@ from closeknit.controller.worker import Worker
 from closeknit.controller.writes.resources import TRAINING_JOBS
 from closeknit.kube.api import Api, Key, Resource
 from closeknit.kube.errors import NotFound
+from closeknit.kube.lease import counted
 from closeknit.kube.reflector import Event, Reflector
 from closeknit.machine.graph import Machine
 
 KNOWN_MACHINES = 1024  # kinds of machines; more of them than any site has, and a bound for invented ones
+# What a leader writes, and his successor must have seen before he gives any of it away.
+WRITTEN = (Stream.TRAINING_JOBS, Stream.CHILD_PODS, Stream.RESOURCE_CLAIMS)
 # What is heard of the Pods and claims of a job that is being written changes nothing before all is written, but that
 # one may have ended and its node be free: that is looked at with whatever else comes, or so much later.
 UNHURRIED_S = 1.0
@@ -58,10 +61,22 @@ class Sight:
         """Whether every stream was read completely once."""
         return all(reflector.synced.is_set() for reflector in self.reflectors.values())
 
+    @property
+    def highest_epoch(self) -> int:
+        """The highest with which a job that is shown was booked; 0 without any."""
+        jobs = self.reflectors[Stream.TRAINING_JOBS].objects.values()
+        return max((counted(job.status.epoch) for job in jobs if isinstance(job, TrainingJob | InvalidJob)), default=0)
+
     async def synced(self) -> None:
         """Returns once every stream was read completely."""
         for reflector in self.reflectors.values():
             await reflector.synced.wait()
+
+    async def catch_up(self) -> None:
+        """Returns once the next look shows all bookings, Pods and claims that were written before the call."""
+        async with asyncio.TaskGroup() as readers:
+            for source in WRITTEN:
+                readers.create_task(self.reflectors[source].read_again(), name=f"catching up with {source}")
 
     async def look(self, worker: Worker, now: datetime) -> Cluster:
         """The cluster as the streams have shown it by the moment of asking, judged at `now`. One look at a time."""

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from closeknit.controller.leader.leadership import Leadership
 from closeknit.controller.loop import RESYNC_S, SchedulingLoop
 from closeknit.controller.sight import Sight
 
@@ -16,8 +17,9 @@ LONGEST_DECISION_S = 900.0
 class OperatorVitals:
     """Whether the process does what it is for."""
 
-    def __init__(self, sight: Sight, loop: SchedulingLoop) -> None:
+    def __init__(self, sight: Sight, leadership: Leadership, loop: SchedulingLoop) -> None:
         self._sight = sight
+        self._leadership = leadership
         self._loop = loop
 
     def faults(self) -> list[str]:
@@ -34,11 +36,16 @@ class OperatorVitals:
                 found.append(f"one decision for {time - since:.0f} s")
         elif self._loop.cycles and time - self._loop.beat > RESYNC_S + SILENCE_S:
             found.append(f"no decision for {time - self._loop.beat:.0f} s")
-        return found
+        return [*found, *self._leadership.faults()]
 
     def gaps(self) -> list[str]:
-        """What is still missing before the first decision; empty after it."""
+        """What is still missing before the first decision, or before this process can take over; empty after it.
+
+        Who stands by is ready: a rollout waits for it to replace the next Pod.
+        """
         unread = [source for source, reflector in self._sight.reflectors.items() if not reflector.synced.is_set()]
         if unread:
             return [f"not read yet: {', '.join(unread)}"]
-        return [] if self._loop.cycles else ["no decision yet"]
+        if lacks := self._leadership.gaps():
+            return lacks
+        return ["no decision yet"] if self._leadership.begun.is_set() and not self._loop.cycles else []

@@ -21,7 +21,15 @@ from closeknit.lifecycle.attempt.shared_claims import shared_claims
 from closeknit.lifecycle.attempt.subject import seconds_until
 from closeknit.lifecycle.attempt.verification import is_mismatched, verified
 from closeknit.lifecycle.book import may_be_counted, placed
-from closeknit.lifecycle.health import device_health, in_place, not_ready, not_starting, preflight_result, unscheduled
+from closeknit.lifecycle.health import (
+    device_health,
+    hang,
+    in_place,
+    not_ready,
+    not_starting,
+    preflight_result,
+    unscheduled,
+)
 from closeknit.lifecycle.health.ending import (
     blameless,
     child_deleted,
@@ -46,6 +54,7 @@ from closeknit.lifecycle.writes.plan import Action, Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import quota_demand
 
 _STARTED = frozenset({"Running", "Succeeded"})  # phases
+_TOLD_EARLY = frozenset({ConditionReason.DEVICE_UNHEALTHY, ConditionReason.HANGS})  # and taken back as early
 WAITS_UNTOLD = timedelta(seconds=5)  # Pods without much of a grace period are gone before anybody has read why
 
 
@@ -172,8 +181,8 @@ def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
             seen = _seen(attempt)
             status = statuses.running(subject.job, subject.now, shares, result, seen.lacks, _launch(attempt))
             notice = _runs_again(attempt, status)
-            if seen.is_unready and status is not subject.job.status:
-                notice = _told(attempt)
+            if status is not subject.job.status and (seen.is_unready or seen.hangs is not None):
+                notice = _told(attempt, seen.hangs)
             return subject.plan(status, actions=old, notice=notice, wake_after_s=seen.pause_s)
         return subject.plan(statuses.verified(subject.job, subject.now, shares, result), actions=old)
     if attempt.shares is attempt.booking.shares:
@@ -189,6 +198,8 @@ class _Seen:
     """What it lacks, for `statuses.running`."""
     is_unready: bool = False
     """Whether Pods that do not become ready are among the findings."""
+    hangs: Degradation | None = None
+    """That it hangs."""
     pause_s: float | None = None
     """After how many seconds there may be more; None: only after a change."""
 
@@ -203,15 +214,16 @@ def _seen(attempt: Attempt) -> _Seen:
         more, slower = (None if slower is None and more is None else ready), None
     pause_s = None if more is None else seconds_until(more, subject.now)
     degraded = found(subject.job.status.conditions, ConditionType.DEGRADED)
-    was_ill = degraded is not None and degraded.reason == ConditionReason.DEVICE_UNHEALTHY
+    was_ill = degraded is not None and degraded.reason in _TOLD_EARLY
     is_told = degraded is not None and degraded.status == "True" and (was_ill or not is_early)
-    lacks = [each for each in (ill, slower, idle, shown) if each is not None]
+    hangs = hang.told(attempt)
+    lacks = [each for each in (hangs, ill, slower, idle, shown) if each is not None]
     if not lacks and not is_told:
         return _Seen(pause_s=pause_s)
     gang = attempt.gang()
     if isinstance(gang, Lost):  # what it lacked cannot be told again
         return _Seen(pause_s=pause_s)
-    return _Seen((together(degradation(gang, subject.cluster), lacks),), idle is not None, pause_s)
+    return _Seen((together(degradation(gang, subject.cluster), lacks),), idle is not None, hangs, pause_s)
 
 
 def _launch(attempt: Attempt) -> Launch:
@@ -234,8 +246,10 @@ def _runs_again(attempt: Attempt, status: TrainingJobStatus) -> Notice | None:
     return attempt.subject.notice(EventReason.RESTARTED, words, action=EventAction.RESTART)
 
 
-def _told(attempt: Attempt) -> Notice | None:
-    """The Event of Pods that do not become ready."""
+def _told(attempt: Attempt, hangs: Degradation | None) -> Notice | None:
+    """The Event of a gang that hangs, or of Pods that do not become ready."""
+    if hangs is not None:
+        return attempt.subject.notice(EventReason.HANGS, hangs.message, action=EventAction.START, warning=True)
     words = not_ready.words(attempt)
     return (
         None

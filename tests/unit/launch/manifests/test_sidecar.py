@@ -10,7 +10,7 @@ from closeknit.api.clustertopology import Fabric
 from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, Role
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import Binding
-from closeknit.cluster.booking.restarting import may_restart_in_place, worker_needs
+from closeknit.cluster.booking.restarting import may_have_sidecar, worker_needs
 from closeknit.cluster.objects.pod_requests import needs
 from closeknit.launch.gang import Gang
 from closeknit.launch.manifests.pod_manifest import pods
@@ -68,7 +68,7 @@ def test_the_barrier_comes_before_whatever_may_meet_another_rank_and_the_sidecar
 
 def test_every_pod_knows_its_place_and_the_meeting_point() -> None:
     found = [told(of(gang({"limit": 3}), index)) for index in range(3)]
-    assert [(each.position, each.size, each.host, each.port) for each in found] == [
+    assert [(each.index, each.size, each.host, each.port) for each in found] == [
         (index, 3, "train-a1-worker-00000.train-a1.ml.svc", PORT) for index in range(3)
     ]
     assert len({each.key for each in found}) == 1
@@ -125,4 +125,4 @@ def test_a_guaranteed_pod_stays_one() -> None:
     ],
 )
 def test_who_restarts_in_place(restart: dict[str, Any] | None, trainer: dict[str, Any], expected: bool) -> None:
-    assert may_restart_in_place(gang(restart, **trainer).job.spec) is expected
+    assert may_have_sidecar(gang(restart, **trainer).job.spec) is expected

@@ -134,7 +134,8 @@ def test_an_unknown_exit_code_matches_no_rule_and_is_charged() -> None:
     rules = [{"exitCodes": [1], "action": "Fail"}]
     assert judged(end(None), limit=1, rules=rules) == StartsAgain(
         True,
-        "its exit code is unknown, so that no rule matches it; the job starts again, charged: 1 of 1 within 24h",
+        "no exit code of its trainer is known, so that no rule matches; the job starts again, charged: 1 of 1 within "
+        "24h",
     )
     assert judged(end(None), limit=1) == StartsAgain(True, "the job starts again, charged: 1 of 1 within 24h")
 

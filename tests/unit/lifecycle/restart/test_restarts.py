@@ -1,17 +1,17 @@
 """Gangs that start again, or do not, after an end of their own."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from closeknit.api.trainingjob_status import EndedAttempt, LostTime, State
 from closeknit.lifecycle.status.conditions import timestamp
+from closeknit.scheduling.policy import hold
 from scenarios.manifests import node
-from scenarios.stories import booked_nodes, disruption, ended, two_plugin_nodes
+from scenarios.stories import booked_nodes, disruption, end_trainer, ended, two_plugin_nodes, unschedulable
 from scenarios.story import Story, plugin_node
 
-FIRST, SECOND = "worker-00000", "worker-00001"
+FIRST, SECOND = 0, 1
 
 
 def started(**spec: Any) -> Story:
@@ -31,19 +31,9 @@ def run(story: Story, *, after_s: float = 0) -> None:
     assert story.status().state is State.RUNNING
 
 
-def exit_pod(
-    story: Story, index: str, code: int = 1, *, ago_s: float = 0, reason: str = "Error", message: str = ""
-) -> None:
-    """The trainer of a Pod of the current attempt has ended."""
-    at = timestamp(story.now - timedelta(seconds=ago_s))
-    state = {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": at, "startedAt": at}}
-    name = f"train-a{story.status().attempt}-{index}"
-    story.change_pod(name, phase="Failed", containerStatuses=[{"name": "trainer", "state": state}])
-
-
 def crash(story: Story, code: int = 1, **words: Any) -> None:
     """A rank ends with an error, and the operator does what there is to do."""
-    exit_pod(story, SECOND, code, **words)
+    end_trainer(story, SECOND, code, **words)
     story.settle()
 
 
@@ -153,7 +143,7 @@ def test_a_gang_that_dies_before_all_its_ranks_run_makes_no_progress_either() ->
         story.settle()
         if story.status().state is State.FAILED:
             break
-        exit_pod(story, FIRST)
+        end_trainer(story, FIRST)
         story.settle()
     assert over(story) == (State.FAILED, "NoProgress")
     assert [each.ran for each in story.status().attempts] == [None, None, None]
@@ -185,8 +175,8 @@ def test_a_rule_decides_by_the_exit_code(action: str, state: State, charged: boo
 
 def test_the_earliest_exit_is_the_cause_and_not_those_that_died_of_it() -> None:
     story = started(restart={"limit": 1, "rules": [{"exitCodes": [42], "action": "Fail"}]})
-    exit_pod(story, FIRST, 1, ago_s=2, message="NCCL: connection closed by peer")
-    exit_pod(story, SECOND, 42, ago_s=5, message="the licence is gone")
+    end_trainer(story, FIRST, 1, ago_s=2, message="NCCL: connection closed by peer")
+    end_trainer(story, SECOND, 42, ago_s=5, message="the licence is gone")
     story.settle()
     assert over(story) == (State.FAILED, "PodFailed")
     assert [(each.pod, each.exit_code, each.message) for each in last(story).exits or ()] == [
@@ -197,31 +187,36 @@ def test_the_earliest_exit_is_the_cause_and_not_those_that_died_of_it() -> None:
 
 def test_of_two_that_end_in_one_second_a_signal_is_not_the_cause() -> None:
     story = started(restart={"limit": 1})
-    exit_pod(story, FIRST, 137)
-    exit_pod(story, SECOND, 3)
+    end_trainer(story, FIRST, 137)
+    end_trainer(story, SECOND, 3)
     story.settle()
     assert [each.exit_code for each in last(story).exits or ()] == [3, 137]
 
 
 def test_a_launcher_decides_over_those_whom_it_launches() -> None:
     story = started(framework="MPI", restart={"limit": 1, "rules": [{"exitCodes": [42], "action": "Fail"}]})
-    exit_pod(story, SECOND, 255, ago_s=9)
-    exit_pod(story, FIRST, 42)
+    end_trainer(story, SECOND, 255, ago_s=9)
+    end_trainer(story, FIRST, 42)
     story.settle()
     assert over(story) == (State.FAILED, "PodFailed")
+
+
+def test_the_exit_code_of_another_container_matches_no_rule() -> None:
+    story = started(restart={"limit": 1, "rules": [{"exitCodes": [42], "action": "Fail"}]})
+    state = {"terminated": {"exitCode": 42, "reason": "Error", "finishedAt": timestamp(story.now)}}
+    statuses = [{"name": "prepare", "state": state}]
+    story.change_pod("train-a1-worker-00001", phase="Failed", initContainerStatuses=statuses)
+    story.settle()
+    assert ended(story) == [(1, "PodFailed", True)]
+    assert story.status().state is State.STARTING
+    assert [(each.pod, each.exit_code) for each in last(story).exits or ()] == [("train-a1-worker-00001", 42)]
 
 
 def test_want_of_memory_is_told_in_the_last_words() -> None:
     story = started(restart={"limit": 1})
     crash(story, 137, reason="OOMKilled")
-    (only,) = last(story).exits or [None]
-    assert only is not None
-    assert only.wire() == {
-        "pod": "train-a1-worker-00001",
-        "node": "gpu-2",
-        "exitCode": 137,
-        "reason": "OOMKilled",
-    }
+    (only,) = [each.wire() for each in last(story).exits or []]
+    assert only == {"pod": "train-a1-worker-00001", "node": "gpu-2", "exitCode": 137, "reason": "OOMKilled"}
 
 
 def test_last_words_are_bounded() -> None:
@@ -232,19 +227,28 @@ def test_last_words_are_bounded() -> None:
     story.edit_job(topology={"gpusPerNode": 1})
     run(story)
     for index in range(10):
-        exit_pod(story, f"worker-{index:05d}", message="a" * 5000 + "\x1b[31m", reason="R" * 500)
+        end_trainer(story, index, message="a" * 5000 + "\x1b[31m", reason="R" * 500)
     story.settle()
     exits = last(story).exits or []
     assert len(exits) == 8
     assert all(len(each.message or "") <= 256 and len(each.reason or "") <= 64 for each in exits)
 
 
+@pytest.mark.parametrize("word", ["lost tea ", "茶がない "])
+def test_a_long_last_word_does_not_hide_what_follows(word: str) -> None:
+    story = started(restart={"limit": 1})
+    end_trainer(story, 1, message=word * 500)
+    story.settle()
+    for told in (last(story).message or "", story.notices[-1].note):
+        assert told.endswith("; the job starts again, charged: 1 of 1 within 24h")
+
+
 def test_what_the_job_has_not_caused_is_not_charged() -> None:
     story = started(restart={"limit": 0})
     mark = {**disruption("EvictionByEvictionAPI", "a drain"), "lastTransitionTime": timestamp(story.now)}
     story.pass_time(3)
-    exit_pod(story, FIRST, 1)
-    exit_pod(story, SECOND, 143)
+    end_trainer(story, FIRST, 1)
+    end_trainer(story, SECOND, 143)
     story.change_pod("train-a1-worker-00001", conditions=[mark])
     story.settle()
     assert ended(story) == [(1, "Disrupted", False)]
@@ -261,9 +265,21 @@ def test_a_gang_whose_node_is_no_longer_fit_starts_again_elsewhere() -> None:
     assert sorted(each.name for each in booked_nodes(story)) == ["gpu-1", "gpu-3"]
 
 
+def test_what_is_left_of_the_attempt_before_costs_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Pods stay for their logs, failed as they are."""
+    story = started(restart={"limit": 1})
+    crash(story)
+    run(story)
+    assert "train-a1-worker-00001" in story.pods()
+    asked: list[object] = []
+    monkeypatch.setattr(hold, "is_fit_again", lambda *of: asked.append(of))
+    story.decide()
+    assert asked == []
+
+
 def test_a_restart_tells_how_long_each_phase_took() -> None:
     story = started(restart={"limit": 1})
-    exit_pod(story, SECOND, ago_s=4)
+    end_trainer(story, SECOND, ago_s=4)
     story.settle()
     assert phases(story) == {"detect": "4s", "decide": "0s"}
     assert last(story).ran == "116s"
@@ -271,15 +287,40 @@ def test_a_restart_tells_how_long_each_phase_took() -> None:
     assert phases(story) == {"detect": "4s", "decide": "0s", "free": "0s", "bind": "9s", "start": "0s"}
     notice = story.notices[-1]
     assert (notice.reason, notice.action, notice.warning) == ("Restarted", "Restart", False)
-    assert notice.note == (
-        "runs again 13 s after the fault (PodFailed): detect 4 s, decide 0 s, free 0 s, bind 9 s, start 0 s"
-    )
+    assert notice.note == ("runs again after 13 s (PodFailed): detect 4 s, decide 0 s, free 0 s, bind 9 s, start 0 s")
+
+
+def test_a_pod_that_somebody_deletes_is_missed_from_when_that_was_asked() -> None:
+    story = started()
+    story.mark_deleted("train-a1-worker-00001", grace_s=30)
+    story.pass_time(2)
+    story.settle()
+    assert ended(story) == [(1, "ChildDeleted", False)]
+    assert phases(story) == {"detect": "2s", "decide": "0s"}
+
+
+def test_what_the_scheduler_refuses_is_a_fault_from_its_first_word_on() -> None:
+    story = two_plugin_nodes()
+    for part in plugin_node("gpu-3"):
+        story.add(part)
+    story.settle()
+    story.pass_time(10)
+    refused = unschedulable("1 node(s) didn't have free ports", since=timestamp(story.now))
+    story.change_pod("train-a1-worker-00001", conditions=[refused])
+    story.settle()
+    story.pass_time(30)
+    story.settle()
+    assert ended(story) == [(1, "Unschedulable", False)]
+    assert phases(story)["detect"] == "30s"
+    assert cost(story).lost_gpu_seconds == {"Starting": 16 * 10}
+    run(story)
+    assert cost(story).lost_gpu_seconds == {"Starting": 16 * 10, "Unschedulable": 16 * 30}
 
 
 def test_the_phases_of_a_job_that_waits_for_room_add_up() -> None:
     story = started(restart={"limit": 1})
     story.add(node("gpu-2", gpus=8, taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]))
-    exit_pod(story, SECOND, ago_s=4)
+    end_trainer(story, SECOND, ago_s=4)
     story.settle()
     assert phases(story) == {"detect": "4s"}
     story.pass_time(100)
@@ -293,7 +334,7 @@ def test_the_phases_of_a_job_that_waits_for_room_add_up() -> None:
 @pytest.mark.parametrize("wrong_s", [-86400, 86400])
 def test_a_wrong_clock_of_a_node_leaves_phases_that_add_up(wrong_s: int) -> None:
     story = started(restart={"limit": 1})
-    exit_pod(story, SECOND, ago_s=wrong_s)
+    end_trainer(story, SECOND, ago_s=wrong_s)
     story.settle()
     run(story, after_s=6)
     wanted = {-86400: 6, 86400: 126}[wrong_s]  # no earlier than it began to run
@@ -305,7 +346,7 @@ def test_the_time_that_trained_and_the_time_that_did_not_is_counted_by_cause() -
     run(story, after_s=10)
     assert cost(story).wire() == {"trainedSeconds": 0, "lostGPUSeconds": {"Starting": 160}, "ettr": 0.0}
     story.pass_time(980)
-    exit_pod(story, SECOND, ago_s=4)
+    end_trainer(story, SECOND, ago_s=4)
     story.settle()
     assert cost(story).trained_seconds == 976
     run(story, after_s=6)

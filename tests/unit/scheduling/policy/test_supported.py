@@ -22,8 +22,6 @@ def spec(**fields: Any) -> TrainingJobSpec:
     [
         ({"expectedDuration": "6h"}, "expectedDuration"),
         ({"spares": 1}, "spares"),
-        ({"restart": {"limit": 3, "stallDeadline": "30m"}}, "restart.stallDeadline"),
-        ({"restart": {"onHang": "Restart"}}, "restart.onHang"),
         ({"defragment": "OnRestart"}, "defragment"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -29,6 +29,7 @@ from closeknit.api.trainingjob import (
     LEAST_WINDOW,
     MOST_EGRESS,
     MOST_WINDOW,
+    NO_LIMIT_FOR_HANGS_MESSAGE,
     NO_LIMIT_MESSAGE,
     RULES_DISAGREE_MESSAGE,
     WINDOW_MESSAGE,
@@ -169,6 +170,11 @@ _RESTART: Final = (
     Rule(
         "(has(self.limit) && self.limit > 0) || !has(self.rules) || !self.rules.exists(one, one.action == 'Restart')",
         NO_LIMIT_MESSAGE,
+        ".limit",
+    ),
+    Rule(
+        "(has(self.limit) && self.limit > 0) || !has(self.onHang) || self.onHang != 'Restart'",
+        NO_LIMIT_FOR_HANGS_MESSAGE,
         ".limit",
     ),
 )

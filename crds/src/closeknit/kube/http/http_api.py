@@ -15,12 +15,16 @@ from closeknit.kube.http.connections import LargeAnswer
 from closeknit.kube.http.http_requests import Query, Requests
 from closeknit.kube.http.replies import events_of, made_of, object_of, page_of
 from closeknit.kube.http.stream import line_batches
+from closeknit.kube.lease import LEASE_S, RENEW_DEADLINE_S
 from closeknit.kube.login.login import Login, log_in
 
 REQUEST_TIMEOUT_S = 30.0
 # What is made, or given a status, is answered by its metadata alone where the API server can do that: half of what
 # comes for a Pod, and of a job with a large template hardly anything.
 HEAD_ALONE = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
+# The API server gives up on a status that it has kept waiting for so long. A leader sends none later than this before
+# another one may lead: what he has booked is stored by then, or never. No webhook of others is asked of our status.
+STORED_WITHIN_S = int(LEASE_S - RENEW_DEADLINE_S)
 READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
 # A page of a list is there several times while it is taken apart. One object may have 1.5 MiB, and tenants may make
 # hundreds of such Pods or jobs: a page that is larger is given up, and asked for in fewer objects. 500 Nodes have less.
@@ -191,8 +195,8 @@ class HttpApi:
         """See `Api.put_status`. Raises ValueError without metadata.resourceVersion: it would overwrite anything."""
         if not body.get("metadata", {}).get("resourceVersion"):
             raise ValueError(f"put_status of {resource} {name} needs metadata.resourceVersion")
-        path = resource.path(namespace, name, "status")
-        return made_of(await self._call("PUT", path, body=body, headers=HEAD_ALONE))
+        path, query = resource.path(namespace, name, "status"), {"timeout": f"{STORED_WITHIN_S}s"}
+        return made_of(await self._call("PUT", path, query, body=body, headers=HEAD_ALONE))
 
     async def delete(self, resource: Resource, name: str, *, uid: str, namespace: str | None = None) -> None:
         """See `Api.delete`. Dependants are collected in the background."""

@@ -41,10 +41,15 @@ class Hub:
         self._waiting: set[int] = set()
         self._over: set[int] = set()
         self._ready_since: float | None = None
+        self._is_hung = False
+
+    def call(self) -> None:
+        """Calls for a new run: the gang hangs in this one."""
+        self._is_hung = True
 
     def hear(self, report: Report, now: float) -> None:
         """Takes a member's report."""
-        index = report.position
+        index = report.index
         if not 0 <= index < self.size:
             return
         self._reports[index] = report
@@ -62,7 +67,7 @@ class Hub:
     @property
     def is_called(self) -> bool:
         """Whether a new run is called for: a member has failed, or its containers have started again."""
-        return bool(self._calling)
+        return bool(self._calling) or self._is_hung
 
     @property
     def is_lost(self) -> bool:
@@ -102,6 +107,7 @@ class Hub:
         self.released = {index: report.nonce for index, report in self._reports.items()}
         self._waiting.clear()
         self._calling.clear()
+        self._is_hung = False
         self._ready_since = None
         return True
 

@@ -26,7 +26,7 @@ class Participant:
 
     def __init__(self, settings: Settings, folder: RunFolder) -> None:
         self.settings, self.folder = settings, folder
-        self.member = MemberState(settings.position, folder.run())
+        self.member = MemberState(settings.index, folder.run())
         self.code: int | None = None
         """With which it ends; None while it runs."""
         self.is_told_to_end = False
@@ -105,7 +105,7 @@ class Participant:
             self._ordered = state
             server.order_all()
         if self._said is not None:
-            self._obey(hub.order(self.settings.position))
+            self._obey(hub.order(self.settings.index))
 
     def _obey(self, order: Order) -> None:
         act = self.member.obey(order)

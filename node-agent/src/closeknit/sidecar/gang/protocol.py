@@ -47,7 +47,7 @@ class Phase(StrEnum):
 class Report(NamedTuple):
     """What a member says of itself, again and again."""
 
-    position: int
+    index: int  # type: ignore[assignment] # in the place of tuple.index, which none calls
     phase: Phase
     run: int
     """The last run that its containers were let go for, from 0; -1 for none."""

@@ -58,6 +58,30 @@ class RunFolder:
         """Whether a wrapper started the trainer of this run, and will say how it ended."""
         return os.path.exists(self._path(f"wrapped-{run}"))
 
+    def began(self) -> float:
+        """When the run began that the Pod was let go for last, in seconds of Unix time; infinity without one."""
+        try:
+            return os.stat(self._path("run")).st_mtime
+        except OSError:
+            return float("inf")
+
+    @property
+    def progress(self) -> str:
+        """The file that the trainer may touch when it makes progress."""
+        return self._path("progress")
+
+    def keep_hang(self, words: dict[str, object] | None) -> None:
+        """Keeps what was told of a hang in this run; None: that it is over."""
+        self._write("hang", json.dumps(words))
+
+    def hang(self) -> dict[str, object] | None:
+        """What was told of it last; None without a hang that lasts."""
+        try:
+            words = json.loads(self._read("hang"))
+        except (ValueError, RecursionError):
+            return None
+        return words if isinstance(words, dict) else None
+
     def was_told(self, run: int) -> bool:
         """Whether the trainer was told to end: its wrapper says so before it passes the signal on."""
         return os.path.exists(self._path(f"told-{run}"))

@@ -45,6 +45,15 @@ class Server:
         """Whether a member is connected."""
         return bool(self._members)
 
+    def addresses(self) -> dict[str, int]:
+        """The members that are connected, and node rank 0 itself, by the addresses of their Pods."""
+        found: dict[str, int] = {}
+        for index, guest in self._members.items():
+            with suppress(OSError):
+                found[_address(guest.channel.socket.getsockname())] = self._settings.index
+                found[_address(guest.channel.socket.getpeername())] = index
+        return found
+
     def order_all(self) -> None:
         """Tells each connected member its order, if it is to do anything."""
         for index, guest in list(self._members.items()):
@@ -90,21 +99,21 @@ class Server:
             self._greet(guest, line)
             return
         said = report(guest.reports.opened(line))
-        if not 0 < said.position < self._settings.size or guest.index not in (None, said.position):
+        if not 0 < said.index < self._settings.size or guest.index not in (None, said.index):
             raise ForgedError("a report of another member")
         if guest.index is None:
-            guest.index = said.position
-            before = self._members.get(said.position)
-            self._members[said.position] = guest
+            guest.index = said.index
+            before = self._members.get(said.index)
+            self._members[said.index] = guest
             if before is not None:
                 self._close(before)
-        if self._members.get(said.position) is not guest:
+        if self._members.get(said.index) is not guest:
             return
         guest.heard = time.monotonic()
         self._hub.hear(said, time.time())
         self._heard()
         if guest.channel in self._guests:
-            self._send(guest, guest.orders.seal(self._hub.order(said.position)))
+            self._send(guest, guest.orders.seal(self._hub.order(said.index)))
 
     def _greet(self, guest: _Guest, line: bytes) -> None:
         word, _, own = line.decode(errors="replace").partition(" ")
@@ -143,6 +152,11 @@ class Server:
         with suppress(OSError):
             guest.channel.socket.shutdown(socket.SHUT_WR)
         guest.channel.socket.close()
+
+
+def _address(name: tuple[object, ...]) -> str:
+    """As NCCL writes it: an IPv4 address without what an IPv6 socket puts before it."""
+    return str(name[0]).removeprefix("::ffff:")
 
 
 def _listening(port: int) -> socket.socket:

@@ -4,11 +4,12 @@ import json
 from typing import NamedTuple
 
 VARIABLE = "CLOSEKNIT_GANG"
-"""JSON: index, size, host, port, key (hex), and resetCodes or finalCodes."""
+"""JSON: index, size, host, port, key (hex), resetCodes or finalCodes, and what is to be done about hangs."""
 FOLDER = "/run/closeknit-gang"  # an emptyDir of the Pod: it stays as it is when all containers start again
 RESET_CODE = (
     77  # with which the watch has its Pod's containers started again; the restart rule of its container names it
 )
+TOLD_CODE = 78  # with which it leaves words of a hang as its termination message, and is started again alone
 LARGEST_GANG = 65536  # members; no job has more Pods
 _LONGEST = 4096  # bytes of the variable
 
@@ -16,7 +17,7 @@ _LONGEST = 4096  # bytes of the variable
 class Settings(NamedTuple):
     """One member's part in its gang."""
 
-    position: int
+    index: int  # type: ignore[assignment] # in the place of tuple.index, which none calls
     """Position of its Pod in the gang, from 0. Node rank 0 is the meeting point."""
     size: int
     """Pods of the gang."""
@@ -29,11 +30,17 @@ class Settings(NamedTuple):
     """Exit codes of a trainer after which its Pod's containers start again; None: all but 0 and `final_codes`."""
     final_codes: frozenset[int] = frozenset()
     """Exit codes that end its Pod for good."""
+    hears_ras: bool = False
+    """Whether NCCL's RAS is asked for hangs, at node rank 0."""
+    behind_s: float | None = None
+    """The job's own deadline without progress; None for that of the code."""
+    restarts_hung: bool = False
+    """Whether a gang that hangs starts again; else it is only told."""
 
     @property
     def is_meeting_point(self) -> bool:
         """Whether this Pod is node rank 0's."""
-        return self.position == 0
+        return self.index == 0
 
     def is_final(self, code: int) -> bool:
         """Whether a trainer that ends with this code has ended its Pod for good."""
@@ -47,16 +54,19 @@ class Settings(NamedTuple):
         try:
             given = json.loads(text)
             settings = Settings(
-                position=int(given["index"]),
+                index=int(given["index"]),
                 size=int(given["size"]),
                 host=str(given["host"]),
                 port=int(given["port"]),
                 key=bytes.fromhex(given["key"]),
                 reset_codes=frozenset(map(int, given["resetCodes"])) if "resetCodes" in given else None,
                 final_codes=frozenset(map(int, given.get("finalCodes", ()))),
+                hears_ras=given.get("ras") is True,
+                behind_s=float(given["stallSeconds"]) if "stallSeconds" in given else None,
+                restarts_hung=given.get("onHang") == "Restart",
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{VARIABLE} is not what closeknit's operator writes: {error}") from None
-        if not (0 <= settings.position < settings.size <= LARGEST_GANG and 0 < settings.port < 65536 and settings.key):
+        if not (0 <= settings.index < settings.size <= LARGEST_GANG and 0 < settings.port < 65536 and settings.key):
             raise ValueError(f"{VARIABLE} names no member of a gang")
         return settings

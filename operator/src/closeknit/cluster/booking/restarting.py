@@ -46,12 +46,14 @@ def asks_for_restarts(spec: TrainingJobSpec) -> bool:
     return bool(codes.codes) or not codes.are_named
 
 
-def may_restart_in_place(spec: TrainingJobSpec) -> bool:
-    """Whether its Pods can have a sidecar for it: it asks for restarts, each template names the command of its trainer,
-    whose end is told by a wrapper, and none has restart rules of its own for it."""
+def may_have_sidecar(spec: TrainingJobSpec) -> bool:
+    """Whether its Pods can have the gang's sidecar: it asks for restarts, or has a deadline for progress, each template
+    names the command of its trainer, whose end is told by a wrapper, and none has restart rules of its own for it."""
+    if not asks_for_restarts(spec) and (spec.restart is None or spec.restart.stall_deadline is None):
+        return False
     servers = spec.parameter_servers
     templates = [spec.template, *([servers.template] if servers else [])]
-    return asks_for_restarts(spec) and all(template.once(_leaves_restarts_open) for template in templates)
+    return all(template.once(_leaves_restarts_open) for template in templates)
 
 
 def _leaves_restarts_open(template: PodTemplate) -> bool:
@@ -74,7 +76,7 @@ def refused_since(status: TrainingJobStatus) -> EndedAttempt | None:
 
 def worker_needs(spec: TrainingJobSpec) -> Needs:
     """Each worker's needs of its node besides GPUs, those of the sidecar included."""
-    return _with_sidecar(spec.template) if may_restart_in_place(spec) else needs_of(spec.template)
+    return _with_sidecar(spec.template) if may_have_sidecar(spec) else needs_of(spec.template)
 
 
 def server_needs(spec: TrainingJobSpec) -> Needs:
@@ -82,7 +84,7 @@ def server_needs(spec: TrainingJobSpec) -> Needs:
     if spec.parameter_servers is None:
         return ()
     template = spec.parameter_servers.template
-    return _with_sidecar(template) if may_restart_in_place(spec) else needs_of(template)
+    return _with_sidecar(template) if may_have_sidecar(spec) else needs_of(template)
 
 
 def _with_sidecar(template: PackedTemplate) -> Needs:

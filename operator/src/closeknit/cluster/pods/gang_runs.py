@@ -25,6 +25,34 @@ class EndOfTrainer(msgspec.Struct, frozen=True):
     """Its termination message."""
 
 
+class HungRank(msgspec.Struct, frozen=True):
+    """One rank that holds its gang up."""
+
+    local: int
+    """Its local rank, by CUDA's number of its GPU."""
+    index: int | None = None
+    """Position of its Pod in the gang; None where only its address is known."""
+    host: str = ""
+    """Address of its Pod, as NCCL sees it."""
+
+
+class HangReport(msgspec.Struct, frozen=True, rename="camel"):
+    """A gang that hangs, by its sidecars."""
+
+    still_seconds: int
+    """How long it had made no progress by then."""
+    silent: bool = False
+    """Whether the ranks do not answer NCCL's RAS; else they are behind the others."""
+    ranks: tuple[HungRank, ...] = ()
+    stalled: int | None = None
+    """Position of the Pod whose trainer no longer touches its file of progress; None where RAS told."""
+
+
+class _Told(msgspec.Struct, frozen=True):
+    run: int = -1
+    hang: HangReport | None = None
+
+
 class RunReport(msgspec.Struct, frozen=True):
     """A Pod's barrier that has ended."""
 
@@ -35,9 +63,12 @@ class RunReport(msgspec.Struct, frozen=True):
     """Why it gave up."""
     ended: EndOfTrainer | None = None
     """Of the run before; None without one, or where nothing is known of it."""
+    hang: HangReport | None = None
+    """For what the sidecars ended the run before; None where it did not hang."""
 
 
 _decode = msgspec.json.Decoder(RunReport).decode
+_decode_told = msgspec.json.Decoder(_Told).decode
 
 
 def run_report(pod: Pod) -> RunReport | None:
@@ -50,6 +81,19 @@ def run_report(pod: Pod) -> RunReport | None:
                 return None
             return report if _is_possible(report) else None
     return None
+
+
+def hang_report(pod: Pod, run: int) -> HangReport | None:
+    """What the Pod's sidecar says of a hang in this run that lasts; None without one, and for words that cannot be
+    read."""
+    said = next((each.said for each in pod.containers if each.name == SIDECAR_CONTAINER), "")
+    if not said:
+        return None
+    try:
+        told = _decode_told(said)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    return told.hang if told.run == run else None
 
 
 def let_go_at(pod: Pod) -> str:

@@ -31,6 +31,7 @@ from closeknit.cluster.objects.pod_requests import (
 )
 from closeknit.cluster.pods.pin import WireAffinity, pin
 
+TOLD_CODE = 78  # of the gang's sidecar, as in closeknit.sidecar.settings
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 UUIDS = ("GPU-", "MIG-")  # what uuids begin with; a device plugin may number its devices instead
 _LONGEST_GRACE_S = 10**9  # of whatever number, so that moments can be told by it
@@ -66,6 +67,8 @@ class ContainerState(msgspec.Struct, frozen=True):
     """When a terminated one was started, by the same clock."""
     is_ready: bool = False
     """Of the gang's sidecar alone: whether its probe passes."""
+    said: str = ""
+    """Of the gang's sidecar: its words when it ended to say something, and was started again."""
 
 
 class Pod(msgspec.Struct, frozen=True, dict=True):
@@ -291,6 +294,7 @@ class _ResourceStatus(WireStruct, frozen=True):
 
 class _ContainerStatus(ContainerGiven, frozen=True):
     state: _State | None = None
+    last_state: _State | None = None
     allocated_resources_status: list[_ResourceStatus] | None = None
     ready: bool | None = None
 
@@ -418,6 +422,14 @@ def _claims(spec: _PodSpec, status: _PodStatus) -> tuple[str, ...]:
 
 
 def _state(status: _ContainerStatus, *, init: bool) -> ContainerState:
+    found = _now(status, init=init)
+    last = None if status.last_state is None else status.last_state.terminated
+    if last is None or status.name != SIDECAR_CONTAINER or last.exit_code != TOLD_CODE:
+        return found
+    return msgspec.structs.replace(found, said=(last.message or "")[:KEPT_WORDS])
+
+
+def _now(status: _ContainerStatus, *, init: bool) -> ContainerState:
     state = status.state or _State()
     if state.terminated:
         ended = state.terminated

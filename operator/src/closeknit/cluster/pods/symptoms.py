@@ -23,6 +23,7 @@ class SymptomSource(Enum):
     DRIVER = "Device drivers"
     TRAINER = "NCCL and the preflight, as containers say last"
     AGENT = "The node's agent, and taints of devices"
+    SIDECAR = "The gang's sidecar"
     API_SERVER = "The API server, of what is to be made"
     CLOSEKNIT = "closeknit itself"
 
@@ -93,7 +94,7 @@ class Symptom(Enum):
     PREFLIGHT_NOT_RUN = (SymptomSource.TRAINER, "the preflight could not run in this image")
     SIDECAR_NOT_RUN = (
         SymptomSource.CONTAINER,
-        "the image of the sidecar by which gangs restart in place is not there, or the trainer's has no shell or python",
+        "a gang's sidecar for restarts in place has no image there, or its trainer's image no shell or python",
     )
     GPU_DEAD = (
         SymptomSource.AGENT,
@@ -101,6 +102,12 @@ class Symptom(Enum):
     )
     GPU_ILL_AT_EXIT = (SymptomSource.AGENT, "a rank ends with an error, and a GPU of the gang is not healthy")
     NIC_DOWN_AT_EXIT = (SymptomSource.AGENT, "a rank ends with an error, and the port of a NIC of the gang is down")
+    HUNG = (
+        SymptomSource.SIDECAR,
+        "a rank does not answer NCCL's RAS for 30 s, or is behind the others for the job's deadline, and no rank calls "
+        "a collective; or a trainer no longer touches its file of progress; where `restart.onHang` is Restart",
+    )
+    HANGS = (SymptomSource.SIDECAR, "the same, where `restart.onHang` is Warn")
     DEVICE_ILL = (SymptomSource.AGENT, "a GPU is not healthy in any other way, or a port is down, and the ranks go on")
     POD_DENIED = (SymptomSource.API_SERVER, "a policy, a webhook or the namespace's Pod Security refuses the Pod")
     CHANGED_ON_THE_WAY = (

@@ -8,7 +8,8 @@ import json
 from hashlib import sha256
 
 from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
-from closeknit.api.trainingjob import TrainingJobSpec
+from closeknit.api.text.quantity import duration_s
+from closeknit.api.trainingjob import OnHang, TrainingJobSpec
 from closeknit.cluster.booking.restarting import SIDECAR_RESOURCES, reset_codes
 from closeknit.launch.gang import Gang, Manifest
 from closeknit.launch.template import GANG_VOLUME
@@ -18,6 +19,7 @@ PORT = 29_200  # the sidecars' own; below the preflight's, and 64 apart from it 
 VARIABLE = "CLOSEKNIT_GANG"
 FOLDER = "/run/closeknit-gang"
 RESET_CODE = 77
+PROGRESS_VARIABLE = "CLOSEKNIT_PROGRESS_FILE"  # the trainer may touch the file that it names
 _PROGRAM = "closeknit-sidecar"
 _SIDECAR_USER = 1000  # as of the agent
 SHELL = "/bin/sh"
@@ -96,16 +98,15 @@ def with_sidecar(gang: Gang, index: int, trainer: int, spec: Manifest) -> Manife
 def _trainer(spec: TrainingJobSpec, trainer: Manifest, mount: Manifest) -> Manifest:
     codes = reset_codes(spec)
     operator, values = ("In", codes.codes) if codes.are_named else ("NotIn", (0, *codes.codes))
-    changed = {
-        **trainer,
-        "restartPolicy": "Never",
-        "restartPolicyRules": [_rule(operator, values)],
-    }
+    changed = {**trainer, "volumeMounts": [*(trainer.get("volumeMounts") or []), mount]}
+    if values:
+        changed |= {"restartPolicy": "Never", "restartPolicyRules": [_rule(operator, values)]}
+    if spec.restart is not None and spec.restart.stall_deadline is not None:
+        changed["env"] = [{"name": PROGRESS_VARIABLE, "value": f"{FOLDER}/progress"}, *(trainer.get("env") or [])]
     command = trainer.get("command")
     if isinstance(command, list) and command:  # as of every job that may restart in place
         words = trainer.get("terminationMessagePath") or "/dev/termination-log"
         changed["command"] = [SHELL, "-c", LAUNCH, WRAPPER, FOLDER, words, *command]
-        changed["volumeMounts"] = [*(trainer.get("volumeMounts") or []), mount]
     return changed
 
 
@@ -118,6 +119,7 @@ def _told(gang: Gang, index: int) -> Manifest:
         "port": gang.port(gang.members[0], PORT),
         "key": key(gang),
         "resetCodes" if codes.are_named else "finalCodes": codes.codes,
+        **_hangs(gang),
     }
 
 
@@ -131,6 +133,17 @@ def _sidecar(gang: Gang, index: int, told: Manifest, mount: Manifest) -> Manifes
         **({"readinessProbe": probe} if index == 0 else {}),
         **_container(gang, "watch", told, mount),
     }
+
+
+def _hangs(gang: Gang) -> Manifest:
+    """How the sidecar watches for hangs. On its node's own network NCCL's RAS may be that of another job."""
+    restart = gang.job.spec.restart
+    told: Manifest = {} if gang.asks_for_host_network else {"ras": True}
+    if restart is not None and restart.stall_deadline is not None:
+        told["stallSeconds"] = duration_s(restart.stall_deadline)
+    if restart is not None and restart.on_hang is OnHang.RESTART:
+        told["onHang"] = restart.on_hang.value
+    return told
 
 
 def _barrier(gang: Gang, told: Manifest, mount: Manifest) -> Manifest:

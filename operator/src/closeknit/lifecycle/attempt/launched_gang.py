@@ -16,7 +16,7 @@ from closeknit.api.nodetopology import PortState, Transport
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob import PodTemplate
 from closeknit.cluster.booking.booking import Booking, BookingShare
-from closeknit.cluster.booking.restarting import may_restart_in_place, refused_since
+from closeknit.cluster.booking.restarting import may_have_sidecar, refused_since
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.network.levels import Place, nvlink_domain
 from closeknit.cluster.node.cpu_share import cpu_share_milli
@@ -112,7 +112,7 @@ def gang(
 def _sidecar_image(job: TrainingJob, booking: Booking, cluster: Cluster) -> str:
     """The sidecar's image where the gang restarts in place: the job asks for restarts, and all its nodes can."""
     nodes = (cluster.nodes.get(share.node) for share in booking.shares)
-    may = may_restart_in_place(job.spec) and refused_since(job.status) is None
+    may = may_have_sidecar(job.spec) and refused_since(job.status) is None
     does = may and all(view is not None and view.restarts_in_place for view in nodes)
     return cluster.sidecar_image if does else ""
 

@@ -21,6 +21,7 @@ from closeknit.cluster.pods.pod import ContainerState, Pod
 from closeknit.cluster.pods.symptoms import Said, Symptom, are_of_one_that_waited, failed_container, of_pod
 from closeknit.launch.environment.nccl import NVLS
 from closeknit.launch.remedy import Remedy
+from closeknit.launch.template import trainer
 from closeknit.lifecycle.attempt import avoided_nodes, remedies
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.avoided_nodes import Unfit
@@ -28,7 +29,7 @@ from closeknit.lifecycle.attempt.launched_gang import Lost, uuids
 from closeknit.lifecycle.attempt.leftovers import Leftover, told
 from closeknit.lifecycle.attempt.remains import remains
 from closeknit.lifecycle.attempt.remedies import called_for
-from closeknit.lifecycle.attempt.subject import Subject, deletions
+from closeknit.lifecycle.attempt.subject import NOTE_MAX_LENGTH, Subject, deletions
 from closeknit.lifecycle.health import device_health
 from closeknit.lifecycle.health.device_health import ill_devices, words
 from closeknit.lifecycle.restart.judgement import EndOfRun, Fails, StartsAgain, charges, judge
@@ -36,7 +37,7 @@ from closeknit.lifecycle.status import lost_time, statuses
 from closeknit.lifecycle.status.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
 from closeknit.lifecycle.status.conditions import stated
 from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
-from closeknit.lifecycle.status.pauses import lasted, later
+from closeknit.lifecycle.status.pauses import deleted_at, lasted, later
 from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
 from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.placement.values.sentences import count
@@ -155,10 +156,10 @@ def failures(attempt: Attempt) -> list[Failure]:
     """
     found: list[Failure] = []
     for pod, share in zip(attempt.pods, attempt.booking.shares, strict=True):
-        trainer = attempt.trainer_of(share)
-        if pod is not None and (said := of_pod(pod, trainer)) is not None:
+        decides = attempt.trainer_of(share)
+        if pod is not None and (said := of_pod(pod, decides)) is not None:
             is_served = attempt.has_launcher and share.first_rank == 0 and share.server is None
-            found.append(Failure(pod, share, trainer, said, is_launcher=is_served))
+            found.append(Failure(pod, share, decides, said, is_launcher=is_served))
     found = by_others(attempt, found)
     if found and all(each.row.blame is Blame.JOB for each in found):
         late = _not_started(attempt)
@@ -303,13 +304,15 @@ def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
     name = f"{job.metadata.name}-a{attempt.booking.attempt}"
     missing = ((position, attempt.booking.shares[position].server) for position in attempt.missing)
     gone = [f"{name} rank {rank}" if server is None else f"{name} server {server}" for rank, server in missing]
+    moments = (deleted_at(pod.deletion_timestamp, pod.grace_s) for pod in attempt.ending)
+    facts = EndFacts(fault=min((each for each in moments if each is not None), default=None))
     who = ", ".join([*(f"Pod {pod.name}" for pod in attempt.ending), *gone][:4])
     left = [*(pod.node for pod in attempt.ending), *(attempt.booking.shares[at].node for at in attempt.missing)]
     if drained := [node for node in left if is_cordoned(attempt.subject.cluster.nodes.get(node))]:
         message = f"{who} was evicted from node {drained[0]}, which is cordoned as for a drain; the job starts again"
-        return end(attempt, end_reason(Symptom.DRAINED), message)
+        return end(attempt, end_reason(Symptom.DRAINED), message, facts=facts)
     message = f"{who} was deleted before it was over; the job starts again"
-    return end(attempt, EndReason.CHILD_DELETED, message, again=again_on(attempt, is_fit=is_fit))
+    return end(attempt, EndReason.CHILD_DELETED, message, again=again_on(attempt, is_fit=is_fit), facts=facts)
 
 
 def again_on(attempt: Attempt, *, is_fit: bool) -> Sequence[BookingShare] | None:
@@ -350,7 +353,8 @@ def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
         return made
     found = failures(attempt)
     message = own_end(attempt, found)
-    judged, told, facts = judged_end(attempt, found[0].row, message, end_facts(attempt, found))
+    facts, exit_code = end_facts(attempt, found), trainers_exit_code(attempt, found[0])
+    judged, told, facts = judged_end(attempt, found[0].row, message, facts, exit_code=exit_code)
     if isinstance(judged, Fails):
         return over(subject, judged.reason, told, charged=True, facts=facts)
     return end(attempt, EndReason.POD_FAILED, told, again=again_on(attempt, is_fit=is_fit), facts=facts)
@@ -363,18 +367,31 @@ def own_end(attempt: Attempt, found: Sequence[Failure]) -> str:
 
 
 def judged_end(
-    attempt: Attempt, row: Row, message: str, facts: EndFacts, *, runs: int = 1
+    attempt: Attempt, row: Row, message: str, facts: EndFacts, *, exit_code: int | None, runs: int = 1
 ) -> tuple[StartsAgain | Fails, str, EndFacts]:
     """What follows from so many runs that ended so, the message with that, and the facts with what is charged."""
     subject = attempt.subject
     policy, status, now = subject.job.spec.restart or Restart(), subject.job.status, subject.now
     ran = lost_time.ran(status, lost_time.fault_at(status, facts.fault, now))
     length = None if ran is None else timedelta(seconds=duration_s(ran))
-    exit_code = facts.exits[0].exit_code if facts.exits else None
     judged = judge(EndOfRun(row, exit_code, length), policy, status, now)
     if isinstance(judged, StartsAgain) and judged.charged:
         facts = replace(facts, charges=(*charges(policy, status, now), *[now] * runs)[-MAX_RESTARTS:])
-    return judged, f"{message}; {judged.words}" if judged.words else message, facts
+    told = f"{_cut(message, NOTE_MAX_LENGTH - len(judged.words) - 2)}; {judged.words}" if judged.words else message
+    return judged, told, facts
+
+
+def _cut(message: str, most: int) -> str:
+    """The message in so many bytes: what a program says last may be longer than an Event, and the verdict behind it is
+    to be read all the same."""
+    whole = stated(message).encode()
+    return whole.decode() if len(whole) <= most else f"{whole[: most - 3].decode(errors='ignore')}…"
+
+
+def trainers_exit_code(attempt: Attempt, failure: Failure) -> int | None:
+    """The exit code of the Pod's trainer, whatever failed beside or before it; None where it has none."""
+    container = failure.pod.container(trainer(attempt.template_of(failure.share))["name"])
+    return None if container is None else container.exit_code or None
 
 
 def over(

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, EndReason
+from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
 from closeknit.api.text.printable import printable
 from closeknit.cluster.pods.gang_runs import EndOfTrainer, RunReport, let_go_at, run_report
 from closeknit.cluster.pods.pod import ContainerState, Pod
@@ -17,6 +17,7 @@ from closeknit.cluster.pods.symptoms import NOT_STARTED, Said, Symptom, of_waiti
 from closeknit.launch.manifests.sidecar_container import NO_PYTHON, SHELL
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.subject import seconds_until
+from closeknit.lifecycle.health import hang
 from closeknit.lifecycle.health.device_health import ill_devices
 from closeknit.lifecycle.health.ending import (
     Failure,
@@ -28,6 +29,7 @@ from closeknit.lifecycle.health.ending import (
     judged_end,
     over,
     own_end,
+    trainers_exit_code,
 )
 from closeknit.lifecycle.restart.judgement import Fails
 from closeknit.lifecycle.status import statuses
@@ -86,14 +88,20 @@ def restarted(attempt: Attempt) -> Plan | None:
     failed = by_others(attempt, [failure for _, failure in found])
     if failed and failed[0].row.blame is not Blame.JOB and (made := blameless(attempt, failed)) is not None:
         return made
+    hung = next((report.hang for report in reports.values() if report.run == run and report.hang is not None), None)
+    if hung is not None:
+        failed = []
+    symptom = Symptom.EXITED if hung is None else Symptom.HUNG
+    said = hang.words(attempt, hung) if hung is not None else own_end(attempt, failed) if failed else _UNKNOWN
     if ill_devices(attempt):  # in new Pods it gets others
-        return end(attempt, EndReason.POD_FAILED, own_end(attempt, failed) if failed else _UNKNOWN)
+        return end(attempt, end_reason(symptom), said)
     facts = end_facts(attempt, failed) if failed else NO_FACTS
-    message = own_end(attempt, failed) if failed else _UNKNOWN
-    judged, told, facts = judged_end(attempt, TABLE[Symptom.EXITED], message, facts, runs=run - counted)
+    code = trainers_exit_code(attempt, failed[0]) if failed else None
+    judged, told, facts = judged_end(attempt, TABLE[symptom], said, facts, exit_code=code, runs=run - counted)
     if isinstance(judged, Fails):
         return over(subject, judged.reason, told, charged=True, facts=facts)
-    return subject.plan(statuses.restarted_in_place(subject.job, subject.now, told, run=run, facts=facts))
+    reason = end_reason(symptom)
+    return subject.plan(statuses.restarted_in_place(subject.job, subject.now, reason, told, run=run, facts=facts))
 
 
 def _all_told_at(attempt: Attempt, reports: dict[str, RunReport], run: int) -> datetime | None:

@@ -21,7 +21,8 @@ from closeknit.lifecycle.attempt.own_pods import own_claim
 from closeknit.lifecycle.health.ending import end, gpus_or_node, is_cordoned, whole
 from closeknit.lifecycle.health.unscheduled import own_cause, since, volume_awaited, volume_words
 from closeknit.lifecycle.status.blame import IGNORED_FOR_ITS_OWN_AFTER, NOT_READY_AFTER, TABLE, Follows, end_reason
-from closeknit.lifecycle.status.pauses import lingers_from, over_at
+from closeknit.lifecycle.status.pauses import later, lingers_from, over_at
+from closeknit.lifecycle.status.statuses import EndFacts
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.placement.candidates.node_filter import admits, in_reach, untolerated
 from closeknit.placement.values.request import Request, request
@@ -42,6 +43,8 @@ class _Hindrance:
     """Until when it may clear by itself; None: it will not."""
     is_of_node: bool = True
     """Whether another node may do better."""
+    since: datetime | None = None
+    """When it began, where that is known."""
 
 
 def unschedulable(attempt: Attempt) -> Plan | datetime | None:
@@ -54,7 +57,8 @@ def unschedulable(attempt: Attempt) -> Plan | datetime | None:
     first = over[0]
     alike = [each for each in hindrances if each.reason is first.reason]
     more = f" ({count(len(alike) - 1, 'more Pod')} likewise)" if len(alike) > 1 else ""
-    return end(attempt, first.reason, f"{first.message}{more}", unfit=_unseen(attempt, [*over, *alike]))
+    unfit, facts = _unseen(attempt, [*over, *alike]), EndFacts(fault=first.since)
+    return end(attempt, first.reason, f"{first.message}{more}", unfit=unfit, facts=facts)
 
 
 def _hindrances(attempt: Attempt) -> list[_Hindrance]:
@@ -101,7 +105,8 @@ def _silent(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance | None:
     why = "has not started" if pod.deletion_timestamp is None else "is deleted and not gone"
     message = f"Pod {pod.name} {why}, and its node {view.name} is not ready: {view.exclusion.message}"
     until = over_at(view.exclusion.since, NOT_READY_AFTER, attempt.subject.now)
-    return _Hindrance(EndReason.NODE_CHANGED, message, view.name, until)
+    began = later(view.exclusion.since or "", None, attempt.subject.now)
+    return _Hindrance(EndReason.NODE_CHANGED, message, view.name, until, since=began)
 
 
 def _lingering(attempt: Attempt, pod: Pod, view: NodeView) -> _Hindrance:
@@ -145,7 +150,9 @@ def _refused(attempt: Attempt, pod: Pod, node: str, volumes: Volumes) -> _Hindra
         message = f"Pod {pod.name} waits for an object: {words}; it is tried again from time to time"
     else:
         message = f"Pod {pod.name} cannot be scheduled on node {node}: {words}"
-    return _Hindrance(end_reason(symptom), message, node, until, is_of_node=row.follows is not Follows.WAIT)
+    is_of_node = row.follows is not Follows.WAIT
+    began = later(condition.last_transition_time or "", None, attempt.subject.now)
+    return _Hindrance(end_reason(symptom), message, node, until, is_of_node=is_of_node, since=began)
 
 
 def _volumeless(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
@@ -155,7 +162,7 @@ def _volumeless(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
         return None
     row, node = TABLE[Symptom.VOLUME_BEING_MADE], attempt.booking.shares[index].node
     reason = end_reason(Symptom.VOLUME_BEING_MADE)
-    return _Hindrance(reason, volume_words(pod, awaited), node, began + row.after, is_of_node=False)
+    return _Hindrance(reason, volume_words(pod, awaited), node, began + row.after, is_of_node=False, since=began)
 
 
 def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
@@ -167,7 +174,8 @@ def _ignored(attempt: Attempt, pod: Pod, index: int) -> _Hindrance | None:
     seconds = IGNORED_FOR_ITS_OWN_AFTER.total_seconds()
     message = f"no scheduler has looked at Pod {pod.name} for {seconds:.0f} s: {cause}"
     node = attempt.booking.shares[index].node
-    return _Hindrance(EndReason.UNSCHEDULABLE, message, node, began + IGNORED_FOR_ITS_OWN_AFTER, is_of_node=False)
+    until = began + IGNORED_FOR_ITS_OWN_AFTER
+    return _Hindrance(EndReason.UNSCHEDULABLE, message, node, until, is_of_node=False, since=began)
 
 
 def _of_own_claim(attempt: Attempt, pod: Pod, symptom: Symptom) -> Symptom:

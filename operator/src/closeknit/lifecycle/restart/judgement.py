@@ -18,6 +18,7 @@ QUICK_ENDS = 3
 # A run that ends sooner has got no further than its imports, its data and its first collective: what a program gets
 # wrong by itself it does then (blame.py).
 QUICK_END = WAITED_AT_LEAST
+_OWN_ENDS = frozenset({EndReason.POD_FAILED, EndReason.HUNG})
 _TOLD_EXITS = 5  # of the ends before, in the words of a verdict
 
 
@@ -28,7 +29,8 @@ class EndOfRun:
     row: Row
     """Whose fault it is."""
     exit_code: int | None
-    """Of the rank that is the cause; None where it is unknown, as of a container that was started again."""
+    """Of the trainer that is the cause; None where it is unknown, as of a container that was started again, or where
+    another container has failed."""
     ran: timedelta | None
     """How long all ranks ran before; None where they never ran all at once."""
     has_progressed: bool | None = None
@@ -105,7 +107,7 @@ def _quick_ends(attempts: Sequence[EndedAttempt]) -> int:
     for ended in reversed(attempts):
         if ended.ran is not None and duration_s(ended.ran) >= QUICK_END.total_seconds():
             break
-        found += ended.reason == EndReason.POD_FAILED
+        found += ended.reason in _OWN_ENDS
     return found
 
 
@@ -127,12 +129,13 @@ def _no_progress(end: EndOfRun, row: int, attempts: Sequence[EndedAttempt]) -> s
 
 def _unknown(end: EndOfRun, restart: Restart) -> str:
     """The message that rules could not be asked; empty where they were, or there are none."""
-    return "its exit code is unknown, so that no rule matches it; " if end.exit_code is None and restart.rules else ""
+    is_unknown = end.exit_code is None and bool(restart.rules)
+    return "no exit code of its trainer is known, so that no rule matches; " if is_unknown else ""
 
 
 def _exits(attempts: Sequence[EndedAttempt]) -> str:
     """What the ends of the job's own fault before were, the last first; empty without any."""
-    own = [ended for ended in reversed(attempts) if ended.reason == EndReason.POD_FAILED][:_TOLD_EXITS]
+    own = [ended for ended in reversed(attempts) if ended.reason in _OWN_ENDS][:_TOLD_EXITS]
     told = [_exit(ended) for ended in own]
     return f"; before: {', '.join(told)}" if told else ""
 

@@ -157,6 +157,8 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.GPU_DEAD: Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_LOST),
         Symptom.GPU_ILL_AT_EXIT: Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_UNHEALTHY),
         Symptom.NIC_DOWN_AT_EXIT: Row(Blame.NODE, Follows.ELSEWHERE, EndReason.NIC_DOWN),
+        Symptom.HUNG: Row(Blame.JOB, Follows.END, EndReason.HUNG),
+        Symptom.HANGS: Row(Blame.JOB, Follows.TELL, ConditionReason.HANGS),
         Symptom.DEVICE_ILL: Row(Blame.GPU, Follows.TELL, ConditionReason.DEVICE_UNHEALTHY),
         Symptom.POD_DENIED: Row(Blame.JOB, Follows.WAIT, PendingReason.TEMPLATE_INVALID),
         Symptom.CHANGED_ON_THE_WAY: Row(Blame.SITE, Follows.WAIT, PendingReason.CHANGED_ON_THE_WAY),

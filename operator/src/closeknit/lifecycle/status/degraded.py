@@ -10,7 +10,7 @@ from closeknit.api.nodetopology import PortState
 from closeknit.api.text.opaque import short
 from closeknit.api.trainingjob import RdmaPolicy
 from closeknit.cluster.booking.booking import names
-from closeknit.cluster.booking.restarting import asks_for_restarts, may_restart_in_place, refused_since
+from closeknit.cluster.booking.restarting import asks_for_restarts, may_have_sidecar, refused_since
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.node_objects import RESTARTS_IN_PLACE
@@ -90,19 +90,25 @@ def _found(gang: Gang, cluster: Cluster) -> Iterator[Degradation]:
         yield Degradation(ConditionReason.VOLUME_ON_ONE_NODE, words, is_mended_by_spec=True)
     if gang.uses_rdma and not gang.ipc_lock:
         yield NO_IPC_LOCK
+    restart = gang.job.spec.restart
+    if restart is not None and restart.stall_deadline is not None and not gang.sidecar_image:
+        why = _why_no_sidecar(gang, cluster)
+        yield Degradation(
+            ConditionReason.STALL_UNSEEN, f"restart.stallDeadline means nothing: no progress is seen, {why}"
+        )
     if (words := harmed(environment(gang, 0))) is not None:
         yield Degradation(ConditionReason.HARMFUL_SETTINGS, words, is_mended_by_spec=True)
     if asks_for_restarts(gang.job.spec) and not gang.sidecar_image:
         yield Degradation(
-            ConditionReason.RESTARTS_IN_NEW_PODS, f"it restarts in new Pods, {_why_new_pods(gang, cluster)}"
+            ConditionReason.RESTARTS_IN_NEW_PODS, f"it restarts in new Pods, {_why_no_sidecar(gang, cluster)}"
         )
 
 
-def _why_new_pods(gang: Gang, cluster: Cluster) -> str:
-    """Why a gang that asks for restarts has no sidecar for them, and what to do."""
+def _why_no_sidecar(gang: Gang, cluster: Cluster) -> str:
+    """Why a gang has no sidecar, and what to do."""
     if (before := refused_since(gang.job.status)) is not None:
         return f"because in attempt {before.number} {before.message or 'its sidecar did not start'}"
-    if not may_restart_in_place(gang.job.spec):
+    if not may_have_sidecar(gang.job.spec):
         return (
             "because its template leaves the trainer's command to the image, so that nothing tells how it ended, or "
             "has restart rules of its own for it"

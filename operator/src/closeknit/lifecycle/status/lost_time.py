@@ -89,7 +89,7 @@ def phases_told(ended: EndedAttempt) -> str:
     phases = {name: duration_s(phase) for name, phase in (ended.phases or Phases()) if phase is not None}
     told = ", ".join(f"{_WORDS[name]} {length_s} s" for name, length_s in phases.items())
     place = " in place" if ended.in_place else ""
-    return f"runs again{place} {sum(phases.values())} s after the fault ({ended.reason}): {told}"
+    return f"runs again{place} after {sum(phases.values())} s ({ended.reason}): {told}"
 
 
 _WORDS: Mapping[str, str] = {name: name.replace("_", " ") for name in Phases.model_fields}

@@ -32,6 +32,7 @@ _LONGEST_PAUSE_S = 300
 _FIRST_PAUSE_FOR_OBJECT_S = 15
 # A deletion's timestamp is the end of its grace period: what is there so long after it may stay for ever.
 LINGERS_AFTER = timedelta(seconds=30)
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _FAR = datetime(9000, 1, 1, tzinfo=UTC)
 CLOCK_SKEW = timedelta(seconds=5)  # two machines of one cluster may be so far apart
 
@@ -59,6 +60,13 @@ def later(began: str, begun: datetime | None, now: datetime) -> datetime | None:
     differ does not count. None without any."""
     told = (each for each in (_read(began), begun) if each is not None and each <= now + CLOCK_SKEW)
     return max(told, default=None)
+
+
+def deleted_at(deleted: str | None, grace_s: int) -> datetime | None:
+    """When a Pod with this deletion timestamp was deleted, given its own grace period of `grace_s`; None where that
+    cannot be read."""
+    grace_ends = _read(deleted)
+    return None if grace_ends is None else max(grace_ends, _LONG_AGO) - timedelta(seconds=grace_s)
 
 
 def lingers_from(deleted: str | None, now: datetime) -> datetime:

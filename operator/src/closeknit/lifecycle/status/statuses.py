@@ -288,13 +288,12 @@ def restarting(
 
 
 def restarted_in_place(
-    job: TrainingJob, now: datetime, message: str, *, run: int, facts: EndFacts
+    job: TrainingJob, now: datetime, reason: EndReason, message: str, *, run: int, facts: EndFacts
 ) -> TrainingJobStatus:
     """The gang has started again in its Pods, for this run: the attempt goes on."""
     placement = job.status.placement
     before = 0 if placement is None or placement.run is None else placement.run
     running = found(job.status.conditions, ConditionType.RUNNING)
-    reason = EndReason.POD_FAILED
     return _next(
         job,
         now,

@@ -27,7 +27,7 @@ def held(case: Case, room: Room, walk: Walk) -> Outcome | None:
         return Outcome(Keep(booking), is_settled=False)
     uid, attempt = case.job.metadata.uid, booking.attempt
     there = {
-        booking.position(child)
+        booking.position(child): pod
         for pod in case.pods
         if pod.deletion_timestamp is None
         and (child := pod.child) is not None
@@ -35,7 +35,7 @@ def held(case: Case, room: Room, walk: Walk) -> Outcome | None:
         and uid in pod.job_uids
     }
     is_whole = all(index in there or share.succeeded for index, share in enumerate(booking.shares))
-    if is_whole and not any(map(_has_failed, case.pods)):
+    if is_whole and not any(map(_has_failed, there.values())):
         return Outcome(Keep(booking))
     return Outcome(Keep(booking, is_fit_again(case.job, booking, room.cluster, walk.now)), is_settled=False)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from closeknit.api.trainingjob import Defragment, Framework, OnHang, TrainingJobSpec
+from closeknit.api.trainingjob import Defragment, Framework, TrainingJobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,6 @@ class _Field:
 _NOT_BUILT = (
     _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
     _Field("spares", lambda spec: spec.spares > 0),
-    _Field("restart.stallDeadline", lambda spec: spec.restart is not None and spec.restart.stall_deadline is not None),
-    _Field("restart.onHang", lambda spec: spec.restart is not None and spec.restart.on_hang is not OnHang.WARN),
     _Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),
 )
 

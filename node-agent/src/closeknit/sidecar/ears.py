@@ -1,0 +1,95 @@
+"""The ear for signs of progress: it asks NCCL's RAS beside the sidecar's loop, which waits for nobody, and looks at the
+file that the trainer may touch.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from closeknit.sidecar.hang import BEHIND_FOR_S, Hang, Witness, hang
+from closeknit.sidecar.ras import NoReport, Report, asked
+
+TICK_S = 5.0
+ASKS = 4  # a tick: chance decides which process of the Pod answers, and a stopped one does not
+_ANSWERS_WITHIN_S = 1.0  # it takes a millisecond (measured)
+_TOLD_RANKS = 8
+
+
+class Ears:
+    """What RAS has told in one run. `listen` begins to ask; it needs NCCL in this Pod, and says nothing without."""
+
+    def __init__(self, behind_for_s: float = BEHIND_FOR_S, ask: Callable[[float], Report] = asked) -> None:
+        self._behind_for_s, self._ask = behind_for_s, ask
+        self._witness = Witness()
+        self.found: Hang | None = None
+        """Who holds the gang up now."""
+        self.is_moving = False
+        """Whether collectives were called between two looks, and nothing has been found since."""
+
+    @property
+    def last_progress_s(self) -> float | None:
+        """When a rank last called a collective, by the monotonic clock; None before the first."""
+        return self._witness.rose_at_s
+
+    def listen(self) -> None:
+        """Asks for ever, on a thread that ends with the process."""
+        threading.Thread(target=self._listen, name="ras", daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            self.hear()
+            time.sleep(TICK_S)
+
+    def hear(self) -> None:
+        """Asks once."""
+        witness = self._witness
+        for _ in range(ASKS):
+            try:
+                report = self._ask(_ANSWERS_WITHIN_S)
+            except NoReport as nothing:
+                if not nothing.is_silent:
+                    break  # nothing listens here: not NCCL, or not yet
+                continue
+            witness = witness.after(report, time.monotonic())
+        before, self._witness = self._witness, witness
+        self.found = hang(witness, time.monotonic(), self._behind_for_s)
+        has_risen = before.rose_at_s is not None and witness.rose_at_s != before.rose_at_s
+        self.is_moving = self.found is None and (self.is_moving or has_risen)
+
+
+class Stall(NamedTuple):
+    """A trainer that had touched its file, and then has not for so long."""
+
+    still_s: float
+
+
+def stall(progress: str, deadline_s: float, began: float, last_progress_s: float | None) -> Stall | None:
+    """Whether the trainer of a run, which began at that second of Unix time, has stalled by its file. One that it has
+    not touched since, and one beside which collectives are called, says nothing."""
+    try:
+        touched = os.stat(progress, follow_symlinks=False).st_mtime
+    except OSError:
+        return None
+    still_s = time.time() - touched
+    if touched < began or still_s < deadline_s:
+        return None
+    if last_progress_s is not None and time.monotonic() - last_progress_s < deadline_s:
+        return None
+    return Stall(still_s)
+
+
+def words(found: Hang | Stall, indexes: Mapping[str, int], own: int) -> dict[str, object]:
+    """What the operator is told: which ranks, by the position of their Pod and their local rank. `indexes`: the Pods by
+    their addresses; one that is not among them has none."""
+    told: dict[str, object] = {"stillSeconds": round(found.still_s)}
+    if isinstance(found, Hang):
+        told["silent"] = found.is_silent
+        told["ranks"] = [
+            {"index": indexes.get(rank.host), "host": rank.host[:45], "local": rank.cuda_dev}
+            for rank in found.ranks[:_TOLD_RANKS]
+        ]
+    else:
+        told["stalled"] = own
+    return told

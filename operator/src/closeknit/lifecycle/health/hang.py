@@ -1,0 +1,54 @@
+"""A gang that hangs, by its sidecars: which rank holds it up, on which GPU of which node, and what is told of it."""
+
+from closeknit.api.names import ConditionReason
+from closeknit.cluster.pods.gang_runs import HangReport, HungRank, hang_report
+from closeknit.lifecycle.attempt.attempt import Attempt
+from closeknit.lifecycle.status.degraded import Degradation
+
+_TOLD = 4  # ranks in a message
+
+
+def hanging(attempt: Attempt) -> HangReport | None:
+    """What the sidecars say of a hang that lasts; None without one."""
+    placement = attempt.subject.job.status.placement
+    run = 0 if placement is None or placement.run is None else placement.run
+    found = (hang_report(pod, run) for pod in attempt.present if pod.phase == "Running")
+    return next((each for each in found if each is not None), None)
+
+
+def told(attempt: Attempt) -> Degradation | None:
+    """What a running gang is told of a hang; None without one."""
+    found = hanging(attempt)
+    if found is None:
+        return None
+    message = f"{words(attempt, found)}; restart.onHang: Restart would start it again"
+    return Degradation(ConditionReason.HANGS, message)
+
+
+def words(attempt: Attempt, found: HangReport) -> str:
+    """`the gang hangs: rank 5 (GPU 1 of node gpu-7) does not answer, and no rank called a collective for 41 s`."""
+    if found.stalled is not None:
+        return (
+            f"the gang hangs: {_pod(attempt, found.stalled)} made no progress for {found.still_seconds} s by its file"
+        )
+    ranks = ", ".join(_rank(attempt, rank) for rank in found.ranks[:_TOLD])
+    more = f" and {len(found.ranks) - _TOLD} more" if len(found.ranks) > _TOLD else ""
+    is_one = len(found.ranks) == 1
+    silent, behind = (
+        ("does not answer", "is behind the others") if is_one else ("do not answer", "are behind the others")
+    )
+    why = silent if found.silent else behind
+    return f"the gang hangs: {ranks}{more} {why}, and no rank called a collective for {found.still_seconds} s"
+
+
+def _rank(attempt: Attempt, rank: HungRank) -> str:
+    shares = attempt.booking.shares
+    if rank.index is None or not 0 <= rank.index < len(shares) or not 0 <= rank.local < len(shares[rank.index].gpus):
+        return f"local rank {rank.local} of the Pod with the address {rank.host}"
+    share = shares[rank.index]
+    return f"rank {share.first_rank + rank.local} (GPU {share.gpus[rank.local]} of node {share.node})"
+
+
+def _pod(attempt: Attempt, index: int) -> str:
+    shares = attempt.booking.shares
+    return f"the Pod of node {shares[index].node}" if 0 <= index < len(shares) else "a Pod"
