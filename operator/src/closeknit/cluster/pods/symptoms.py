@@ -92,6 +92,10 @@ class Symptom(Enum):
         "the preflight found a slow node or link, or failed, where it is enforced",
     )
     PREFLIGHT_NOT_RUN = (SymptomSource.TRAINER, "the preflight could not run in this image")
+    SIDECAR_NOT_RUN = (
+        SymptomSource.CONTAINER,
+        "a gang's sidecar for restarts in place has no image there, or its trainer's image no shell or python",
+    )
     GPU_DEAD = (
         SymptomSource.AGENT,
         "a GPU of the gang runs nothing until it is reset: `GPULost`, XID 46, 48, 62, 79, 95, 119, 120, 140 or 143",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER, EndReason
+from closeknit.api.names import BARRIER_CONTAINER, SIDECAR_CONTAINER
 from closeknit.api.text.printable import printable
 from closeknit.cluster.pods.gang_runs import EndOfTrainer, RunReport, let_go_at, run_report
 from closeknit.cluster.pods.pod import ContainerState, Pod
@@ -55,7 +55,7 @@ def refused(attempt: Attempt, *, is_fit: bool) -> Plan | None:
         return None
     pod, words = found[0]
     message = f"Pod {pod.name} on node {pod.node} cannot restart in place: {words}; the job starts again without that"
-    return end(attempt, EndReason.SIDECAR_REFUSED, message, again=again_on(attempt, is_fit=is_fit))
+    return end(attempt, end_reason(Symptom.SIDECAR_NOT_RUN), message, again=again_on(attempt, is_fit=is_fit))
 
 
 def _refused(attempt: Attempt, pod: Pod) -> str:

@@ -152,6 +152,7 @@ TABLE: Mapping[Symptom, Row] = MappingProxyType(
         Symptom.MULTICAST_FAILED: Row(Blame.SITE, Follows.ANEW, EndReason.MULTICAST_FAILED),
         Symptom.PEER_UNREACHABLE: Row(Blame.NODE, Follows.ELSEWHERE, EndReason.RDMA_FAILED),
         Symptom.PREFLIGHT_FAILED: Row(Blame.NODE, Follows.ELSEWHERE, EndReason.PREFLIGHT_FAILED),
+        Symptom.SIDECAR_NOT_RUN: Row(Blame.SITE, Follows.ANEW, EndReason.SIDECAR_REFUSED),
         Symptom.PREFLIGHT_NOT_RUN: Row(Blame.JOB, Follows.ANEW, EndReason.PREFLIGHT_SKIPPED),
         Symptom.GPU_DEAD: Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_LOST),
         Symptom.GPU_ILL_AT_EXIT: Row(Blame.GPU, Follows.OTHER_GPUS, EndReason.GPU_UNHEALTHY),
