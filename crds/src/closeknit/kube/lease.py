@@ -24,6 +24,9 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases")
 LEASE_S = 15.0
 RENEW_DEADLINE_S = 10.0
 RETRY_S = 2.0
+# A leader's request is sent so soon after he was found to lead, or not at all: a new connection to an API server takes
+# milliseconds, unless the process was stopped meanwhile.
+SENT_WITHIN_S = 1.0
 # Of what a Lease says of its own duration at most so much counts: another version of ours may ask for more than
 # LEASE_S, and one odd number must not keep everybody out for a day.
 LONGEST_S = 60.0

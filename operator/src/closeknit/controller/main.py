@@ -15,6 +15,7 @@ from closeknit.controller.leader.leadership import Election
 from closeknit.controller.process import Process
 from closeknit.kube.errors import LoginError
 from closeknit.kube.http.http_api import HttpApi
+from closeknit.kube.lease import SENT_WITHIN_S
 from closeknit.runtime import logs
 from closeknit.runtime.access import Access
 from closeknit.runtime.address import Address
@@ -48,7 +49,7 @@ async def _run(options: argparse.Namespace) -> None:
     metrics_address: Address = options.metrics_address
     user_agent = f"closeknit-operator/{version('closeknit')}"
     async with AsyncExitStack() as ends:
-        api = await ends.enter_async_context(await HttpApi.connect(user_agent=user_agent))
+        api = await ends.enter_async_context(await HttpApi.connect(user_agent=user_agent, sent_within_s=SENT_WITHIN_S))
         access: Access | None = None
         if not metrics_address.is_loopback:
             # Connections of its own: requests for metrics take none from those that write Pods.

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -228,3 +229,27 @@ def test_whoever_waits_is_told_when_all_is_closed() -> None:
 def test_a_url_that_names_no_server_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="names no HTTP server"):
         Connections(url, ssl.create_default_context(), None, connect_timeout_s=1)
+
+
+def test_what_a_stopped_process_was_about_to_send_over_a_new_connection_is_not_sent() -> None:
+    """It wakes when what allowed the request is over. The connection is good, and the next request uses it."""
+
+    class Stopped(Connections):
+        async def _connected(self) -> Any:
+            connection = await super()._connected()
+            time.sleep(0.3)  # noqa: ASYNC251 - nothing runs meanwhile
+            return connection
+
+    async def main() -> None:
+        server = Server([OK])
+        async with serving(server) as asking:
+            host, tls = f"http://127.0.0.1:{asking._port}", ssl.create_default_context()
+            stopped = Stopped(host, tls, None, connect_timeout_s=5, sent_within_s=0.1)
+            with pytest.raises(TimeoutError, match="was not sent"):
+                await stopped.ask("POST", "/first", "", b"")
+            assert (await stopped.ask("POST", "/second", "", b"")).body == b"ok"
+            stopped.close()
+        assert [request.split()[1] for _, request in server.requests] == [b"/second"]
+        assert server.connections == 1
+
+    asyncio.run(main())

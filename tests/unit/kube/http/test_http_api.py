@@ -175,7 +175,7 @@ def test_requests_carry_method_query_body_login_and_name(tmp_path: Path) -> None
             "application/apply-patch+yaml",
             {"kind": "Node"},
         ),
-        ("PUT", f"{job}/status?timeout=5s", "application/json", {"metadata": {"resourceVersion": "7"}}),
+        ("PUT", f"{job}/status?timeout=4s", "application/json", {"metadata": {"resourceVersion": "7"}}),
         ("DELETE", "/api/v1/namespaces/ml/pods/p", "application/json", options),
     ]
 

@@ -7,6 +7,7 @@ runs on every node (`make bench-own-http`, 2026-11-25, Python 3.11, aiohttp 3.14
 
 import asyncio
 import ssl
+from math import inf
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -33,9 +34,18 @@ class LargeAnswer(Exception):  # noqa: N818 -- a fact about an answer, and no er
 class Connections:
     """Connections to the server of one URL, opened when they are needed and none is free; closed by `close`."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext, server_name: str | None, *, connect_timeout_s: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        tls: ssl.SSLContext,
+        server_name: str | None,
+        *,
+        connect_timeout_s: float,
+        sent_within_s: float = inf,
+    ) -> None:
         """Raises ValueError for a URL that names no server. `server_name`: whose certificate it shows, where that is
-        not the host's."""
+        not the host's. A request that cannot be sent within `sent_within_s`, because its connection took longer or the
+        process was stopped meanwhile, is not sent: what allowed it may be over."""
         address = urlsplit(url)
         if not address.hostname or address.scheme not in {"http", "https"}:
             raise ValueError(f"{url} names no HTTP server")
@@ -46,6 +56,7 @@ class Connections:
         self._path = address.path.rstrip("/")
         self._named = f"Host: {address.netloc.rpartition('@')[2]}\r\n"
         self._connect_timeout_s = connect_timeout_s
+        self._sent_within_s = sent_within_s
         self._open: set[_Connection] = set()
         self._free: list[_Connection] = []
         """Those without a request, the last used last."""
@@ -57,7 +68,13 @@ class Connections:
         it, where there is none, and LargeAnswer for a body of more than most_bytes. Nothing is sent twice."""
         length = "" if body is None else f"Content-Length: {len(body)}\r\n"
         head = f"{method} {self._path}{target} HTTP/1.1\r\n{self._named}{headers}{length}\r\n"
-        connection = self._taken() or await self._connected()
+        connection = self._taken()
+        if connection is None:
+            asked_at = asyncio.get_running_loop().time()
+            connection = await self._connected()
+            if asyncio.get_running_loop().time() - asked_at > self._sent_within_s:
+                self._keep(connection)
+                raise TimeoutError("it was not sent: the connection took too long")
         try:
             answer = await connection.ask(head.encode() + (body or b""), most_bytes)
         except BaseException:

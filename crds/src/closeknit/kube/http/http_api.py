@@ -3,6 +3,7 @@ Objects are sent as plain dicts, answers are raw bytes that msgspec decodes into
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,16 +16,16 @@ from closeknit.kube.http.connections import LargeAnswer
 from closeknit.kube.http.http_requests import Query, Requests
 from closeknit.kube.http.replies import events_of, made_of, object_of, page_of
 from closeknit.kube.http.stream import line_batches
-from closeknit.kube.lease import LEASE_S, RENEW_DEADLINE_S
+from closeknit.kube.lease import LEASE_S, RENEW_DEADLINE_S, SENT_WITHIN_S
 from closeknit.kube.login.login import Login, log_in
 
 REQUEST_TIMEOUT_S = 30.0
 # What is made, or given a status, is answered by its metadata alone where the API server can do that: half of what
 # comes for a Pod, and of a job with a large template hardly anything.
 HEAD_ALONE = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
-# The API server gives up on a status that it has kept waiting for so long. A leader sends none later than this before
-# another one may lead: what he has booked is stored by then, or never. No webhook of others is asked of our status.
-STORED_WITHIN_S = int(LEASE_S - RENEW_DEADLINE_S)
+# The API server gives up on a status that it has kept waiting for so long. What a leader sends in the last moment, that
+# is SENT_WITHIN_S after his deadline, is stored before another one may lead, or never.
+STORED_WITHIN_S = int(LEASE_S - RENEW_DEADLINE_S - SENT_WITHIN_S)
 READ_BUFFER_BYTES = 2**21  # one object of a watch may have 1.5 MiB
 # A page of a list is there several times while it is taken apart. One object may have 1.5 MiB, and tenants may make
 # hundreds of such Pods or jobs: a page that is larger is given up, and asked for in fewer objects. 500 Nodes have less.
@@ -38,11 +39,22 @@ class HttpApi:
     `async with await HttpApi.connect(user_agent="closeknit-operator/0.1.0") as api: ...`
     """
 
-    def __init__(self, login: Login, *, user_agent: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        login: Login,
+        *,
+        user_agent: str,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        sent_within_s: float = inf,
+    ) -> None:
+        """A request that cannot be sent within `sent_within_s` is given up."""
         self.namespace = login.namespace
         """Where kubectl would look when it is told no namespace."""
         self._requests = Requests(
-            login, {"Accept": "application/json", "User-Agent": user_agent}, timeout_s=request_timeout_s
+            login,
+            {"Accept": "application/json", "User-Agent": user_agent},
+            timeout_s=request_timeout_s,
+            sent_within_s=sent_within_s,
         )
         self._limits: dict[Resource, int] = {}
         """How many objects a page of a resource may have, where that is less than was asked for."""
@@ -55,12 +67,18 @@ class HttpApi:
         kubeconfig: Path | None = None,
         context: str | None = None,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
+        sent_within_s: float = inf,
     ) -> Self:
         """The Api that `log_in` finds.
 
         No request is sent. Raises LoginError or OSError if the configuration is unusable.
         """
-        return cls(await log_in(kubeconfig, context), user_agent=user_agent, request_timeout_s=request_timeout_s)
+        return cls(
+            await log_in(kubeconfig, context),
+            user_agent=user_agent,
+            request_timeout_s=request_timeout_s,
+            sent_within_s=sent_within_s,
+        )
 
     async def close(self) -> None:
         """Closes all connections and what reads from them."""

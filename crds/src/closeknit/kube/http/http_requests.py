@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from math import inf
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -29,11 +30,18 @@ Query = Mapping[str, str | int | None]
 class Requests:
     """Asks one API server, in the name of its login; closed by `close`."""
 
-    def __init__(self, login: Login, headers: Mapping[str, str], *, timeout_s: float) -> None:
-        """`headers` are those of every request; `timeout_s` is how long an answer may take. Raises LoginError."""
+    def __init__(
+        self, login: Login, headers: Mapping[str, str], *, timeout_s: float, sent_within_s: float = inf
+    ) -> None:
+        """`headers` are those of every request; `timeout_s` is how long an answer may take, and `sent_within_s` how
+        long it may be until the request is sent. Raises LoginError."""
         try:
             self._connections = Connections(
-                login.host, login.tls, login.server_name, connect_timeout_s=CONNECT_TIMEOUT_S
+                login.host,
+                login.tls,
+                login.server_name,
+                connect_timeout_s=CONNECT_TIMEOUT_S,
+                sent_within_s=sent_within_s,
             )
         except ValueError as error:
             raise LoginError(str(error)) from error
