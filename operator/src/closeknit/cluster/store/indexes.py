@@ -74,6 +74,8 @@ def _booked_on(job: JobKey, booked: BookedNeeds) -> Iterable[tuple[str, BookedSh
         for resource, nics in {(share.rdma_resource, len(share.nics)) for share in held.shares}
     }
     for position, share in enumerate(held.shares):
+        if share.lost:
+            continue
         role, index = (Role.WORKER, position) if share.server is None else (Role.PARAMETER_SERVER, share.server)
         pod = booked.server if share.server is not None else wanted[share.rdma_resource, len(share.nics)]
         if share.succeeded:  # whether its Pod is still there or not
