@@ -101,7 +101,8 @@ def _transport(layout: Layout) -> TransportChoice:
 def share_of(
     view: NodeView, part: Part, transport: Transport | None, first_rank: int, asked: str | None, named: NicNames
 ) -> Share:
-    """The share of one node. `asked` is the template's own word for what gives its Pods NICs, else it is what the node has left; `named` keeps
+    """The share of one node. `asked` is the template's own word for what gives its Pods NICs, else it is what the node
+    has left; `named` keeps
     the names of NICs, which most nodes share."""
     terms = part.offer.terms
     machine = view.machine

@@ -262,7 +262,7 @@ class _Kept:
         )
 
         def cheapest(able: OfferMask) -> _Sum:
-            costs: Mapping[OfferNumber, int] = {number: scale.of_host for number in numbers_of(able)}
+            costs: Mapping[OfferNumber, int] = dict.fromkeys(numbers_of(able), scale.of_host)
             return self._cheapest(scale, costs, counts_free=False)
 
         able = values.worth(mask, shape, floor).able(mask)
@@ -373,7 +373,7 @@ class _Kept:
             beside = (position, position - 1, position + 1)
             there = [nodes.get(self.workers[at].node) for at in beside if 0 <= at < len(self.workers)]
             nearness = _nearness(nodes, there)
-            best = max(left, key=lambda name: (nearness(name), -left.index(name)))  # noqa: B023 - used at once
+            best = max(left, key=lambda name: (nearness(name), -left.index(name)))
             left.remove(best)
             found[position] = best
         return found

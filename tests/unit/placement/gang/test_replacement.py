@@ -7,11 +7,11 @@ from itertools import combinations
 
 import pytest
 
+from closeknit.api.names import ExclusionReason
 from closeknit.api.nodetopology import Transport
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.node import Exclusion, Holder, HolderKind, NodeView
-from closeknit.api.names import ExclusionReason
 from closeknit.placement.allreduce.bandwidth import EVERY_NIC
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.gang.prediction import level_cap, level_floor, predict
@@ -121,7 +121,7 @@ def best_mask(view: NodeView, size: int) -> int:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_other_choice_is_better(seed: int) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311 - a cluster that can be made again
     cluster = any_cluster(chance)
     size = chance.choice([8, 4, 4, 2])
     request = wanted(gpus=size * chance.randint(2, 4), topology={"gpusPerNode": size})
@@ -152,7 +152,9 @@ def rows(*names: str, rack: str = "r1", gpus: str = "") -> list[NodeView]:
     return [node(name, graph("hgx-h200", name), path=("b1", rack), gpus=gpus) for name in names]
 
 
-def swapped(nodes: Sequence[NodeView], lost: Sequence[str], *others: NodeView, **spec: object) -> tuple[Request, object]:
+def swapped(
+    nodes: Sequence[NodeView], lost: Sequence[str], *others: NodeView, **spec: object
+) -> tuple[Request, object]:
     cluster = cluster_of(*nodes, levels=LEVELS, fabric=FABRIC)
     request = wanted(gpus=8 * len(nodes), **spec)
     placement = place(cluster, request, TABLES)
@@ -173,9 +175,7 @@ def test_a_node_of_the_same_rack_comes_before_one_elsewhere() -> None:
 
 
 def test_nothing_outside_of_the_required_level_is_taken() -> None:
-    _, found = swapped(
-        rows("a", "b"), ["a"], *rows("z", rack="r2"), topology={"fabric": {"required": "rack"}}
-    )
+    _, found = swapped(rows("a", "b"), ["a"], *rows("z", rack="r2"), topology={"fabric": {"required": "rack"}})
     assert found.shares == {}  # type: ignore[attr-defined]
 
 

@@ -30,8 +30,12 @@ from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
 from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
 from closeknit.lifecycle.status.pauses import lasted
+from closeknit.lifecycle.swap.kept_shares import kept
 from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.placement.values.sentences import count
+
+# Ends by the loss of nodes that a gang ran on: what is well of it stays booked, and the rest is replaced.
+SWAPPED = frozenset({EndReason.NODE_LOST, EndReason.DISRUPTED, EndReason.CHILD_DELETED})
 
 
 def end(
@@ -44,8 +48,10 @@ def end(
     lacks: Degradation | None = None,
 ) -> Plan:
     """The attempt ends uncharged, its Pods go, and the next one follows: on the shares of `again` if there are any,
-    avoiding for a while the nodes, or only the GPUs, of `unfit`."""
+    avoiding for a while the nodes, or only the GPUs, of `unfit`. Where nodes are lost it holds the rest."""
     subject = attempt.subject
+    if again is None and reason in SWAPPED:
+        again = kept(subject.job, attempt.booking.shares, subject.cluster, subject.now, frozenset(unfit))
     seen = avoided_nodes.unfit(unfit, subject.job, subject.cluster, subject.now)
     status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen, lacks=lacks)
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))

@@ -208,7 +208,7 @@ def restarting(
     `unfit`, and lacks `lacks`, if that is new."""
     number = job.status.attempt or 1
     placement = None if again is None else _with(job, again)
-    if placement is None:
+    if placement is None or placement.lost is not None:
         words = f"attempt {number} ended: {message}"
         placed = Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words)
     else:
@@ -218,12 +218,29 @@ def restarting(
         now,
         placed,
         *_not_running(job, reason, message),
-        *(_not_degraded(job) if placement is None else ()),
+        *(_not_degraded(job) if placement is None or placement.lost is not None else ()),
         *([] if lacks is None else _degraded(job, lacks)),
         attempts=_with_ended(job, now, reason, message, charged=False, unfit=unfit),
         attempt=number + 1,
         placement=placement,
         pending=None,
+    )
+
+
+def holding(job: StoredJob, now: datetime, shares: Sequence[BookingShare], message: str) -> TrainingJobStatus:
+    """It waits for other nodes in place of lost ones, and holds the rest; without a message the words stay."""
+    placement = _with(job, shares)
+    if not message:
+        return job.status if placement is job.status.placement else _next(job, now, placement=placement)
+    before = job.status.pending
+    reason = PendingReason.NODES_LOST
+    since = before.since if before is not None and before.reason == reason else timestamp(now)
+    return _next(
+        job,
+        now,
+        Observation(ConditionType.PLACED, False, reason, message),
+        placement=placement,
+        pending=Pending(reason=reason, message=stated(message), since=since),
     )
 
 
