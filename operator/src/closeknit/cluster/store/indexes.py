@@ -22,6 +22,7 @@ from closeknit.cluster.objects.dranet import NicSlice
 from closeknit.cluster.objects.nic_exposure import has_functions, is_claimed, with_nics
 from closeknit.cluster.objects.node_objects import DeviceClass, Node, PriorityClass
 from closeknit.cluster.objects.pod_requests import Needs, needs_of
+from closeknit.cluster.objects.silence import Silence
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.persistent.table import Index, ObjectKey, Reader, Table, by_key, by_name
 from closeknit.cluster.pods.pod import Lodger, Pod
@@ -35,6 +36,8 @@ def _itself(value: Any) -> Any:
 NODES = Table[str, Node](by_name, _itself, is_by_node=True)
 REPORTS = Table[str, AgentReport](by_name, _itself, is_by_node=True)
 ALLOCATIONS = Table[str, tuple[ReportedAllocation, ...]](by_name, attrgetter("allocations"))
+
+SILENCES = Table[str, Silence](by_name, _itself, is_by_node=True)
 
 # What is one for the whole cluster.
 TOPOLOGIES = Table[str, ClusterTopology](by_name, _itself)

@@ -90,6 +90,12 @@ def node_changed(attempt: Attempt, lost: Lost) -> Plan:
     return end(attempt, EndReason.NODE_CHANGED, lost.message)
 
 
+def node_lost(attempt: Attempt, dead: Mapping[str, str]) -> Plan:
+    """The end if nodes of the gang are dead, each with the words about it."""
+    more = f"; {count(len(dead) - 1, 'node')} more likewise" if len(dead) > 1 else ""
+    return end(attempt, EndReason.NODE_LOST, f"{next(iter(dead.values()))}{more}", unfit=whole(dead))
+
+
 def claim_stays(attempt: Attempt, claim: ResourceClaim) -> Plan:
     """The end if booked GPUs belong to the shared claim of a Pod that is gone: they are not free with it."""
     users = [name for name in claim.reserved_for if name != claim.name]

@@ -230,8 +230,12 @@ def restarting(
 def holding(job: StoredJob, now: datetime, shares: Sequence[BookingShare], message: str) -> TrainingJobStatus:
     """It waits for other nodes in place of lost ones, and holds the rest; without a message the words stay."""
     placement = _with(job, shares)
+    if not message and placement is job.status.placement:
+        return job.status
     if not message:
-        return job.status if placement is job.status.placement else _next(job, now, placement=placement)
+        words = "it has lost nodes, and others are looked for"
+        placed = Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words)
+        return _next(job, now, placed, placement=placement)
     before = job.status.pending
     reason = PendingReason.NODES_LOST
     since = before.since if before is not None and before.reason == reason else timestamp(now)
