@@ -152,16 +152,21 @@ def test_a_node_out_of_service_is_replaced_at_once_and_the_rest_is_held(site: Si
 
 @pytest.mark.long
 def test_a_kubelet_that_renews_its_lease_no_more_is_replaced_before_any_eviction(site: Site) -> None:
-    """kwok renews the Leases of its nodes."""
-    nodes = PLUGIN
+    """kwok renews the Leases of its nodes, but for one that somebody else has."""
+    nodes, where = PLUGIN, "--namespace=kube-node-lease"
     site.submit(**ON_PLUGIN)
     site.wait_for_state("Running")
-    site.kill(nodes[1])
-    site.wait(lambda: site.job()["status"]["attempt"] == 2, "the next attempt", 90)
-    assert site.placed_on() == [nodes[0], nodes[2]]
-    assert site.ends() == [("NodeLost", False)]
-    assert "has not renewed its Lease" in site.job()["status"]["attempts"][0]["message"]
-    site.wait_for_state("Running")
+    spec = {"holderIdentity": "nobody", "leaseDurationSeconds": 3600}
+    site.cluster.kubectl("patch", "lease", nodes[1], where, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
+    try:
+        site.kill(nodes[1])
+        site.wait(lambda: site.job()["status"]["attempt"] == 2, "the next attempt", 90)
+        assert site.placed_on() == [nodes[0], nodes[2]]
+        assert site.ends() == [("NodeLost", False)]
+        assert "has not renewed its Lease" in site.job()["status"]["attempts"][0]["message"]
+        site.wait_for_state("Running")
+    finally:
+        site.cluster.kubectl("delete", "lease", nodes[1], where)
 
 
 @BOTH
@@ -200,7 +205,7 @@ def test_a_gang_that_the_scheduler_refuses_for_another_reason_goes_elsewhere_aft
     )
     assert ended["message"].startswith(f"Pod train-a1-worker-00001 cannot be scheduled on node {nodes[1]}: 0/6 nodes ")
     assert "1 node(s) didn't have free ports for the requested pod ports" in ended["message"]
-    site.wait_for_told("Placed", "Unschedulable", "Placed")
+    site.wait_for_told("Placed", "Unschedulable", "Placed", "Restarted")
 
 
 def test_a_node_that_refused_a_pod_is_named_where_no_other_is_left(site: Site) -> None:

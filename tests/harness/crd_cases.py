@@ -76,6 +76,21 @@ NAME_WORDS = (
 )
 DEGREES_WORDS = "tensor x context x pipeline must divide gpus"
 EXPERT_WORDS = "expert must divide context x data: gpus / (tensor x pipeline)"
+WINDOW_WORDS = (
+    "restart.window is from 1m to 8760h: a restart takes seconds, and within a shorter window no second one could be "
+    "counted; leave it out for 24h"
+)
+RULES_DISAGREE_WORDS = (
+    "restart.rules name one exit code with two different actions; keep it in the rule that you mean, and take it out "
+    "of the others"
+)
+NO_LIMIT_WORDS = (
+    "restart.rules has the action Restart, which is charged, and restart.limit is 0, so that it could never restart; "
+    "set restart.limit to 1 or more, or the action to RestartFree or Fail"
+)
+FAIL: Mapping[str, Any] = {"action": "Fail"}
+RESTART: Mapping[str, Any] = {"action": "Restart"}
+RESTART_FREE: Mapping[str, Any] = {"action": "RestartFree"}
 RESERVED_WORDS = "host and nvlink-domain are levels that closeknit adds itself; leave them out"
 FULL_JOB: Mapping[str, Any] = {
     "gpus": 64,
@@ -95,7 +110,14 @@ FULL_JOB: Mapping[str, Any] = {
     "priorityClassName": "high",
     "expectedDuration": "6h",
     "elastic": {"minGPUs": 32},
-    "restart": {"limit": 5, "stallDeadline": "30m", "rules": [{"exitCodes": [42], "action": "Fail"}]},
+    "spares": 1,
+    "restart": {
+        "limit": 5,
+        "window": "24h",
+        "stallDeadline": "30m",
+        "onHang": "Warn",
+        "rules": [{"exitCodes": [42], "action": "Fail"}],
+    },
     "defragment": "Never",
     "preflight": "Never",
     "suspend": False,
@@ -209,6 +231,74 @@ CASES = (
         "network.egressBandwidth is from 1k to 1P",
         network={"egressBandwidth": "999"},
     ),
+    # Restarts.
+    job("a job that never restarts is accepted", restart={"limit": 0, "window": "24h"}),
+    job("the shortest window of restarts is accepted", restart={"limit": 1, "window": "60s"}),
+    job("the longest window of restarts is accepted", restart={"limit": 1, "window": "8760h"}),
+    job("a window of hours, minutes and seconds is accepted", restart={"limit": 1, "window": "1h30m1s"}),
+    job("a window of nothing is refused", "spec.restart.window", WINDOW_WORDS, restart={"window": "0s"}),
+    job("a window shorter than a restart is refused", "spec.restart.window", WINDOW_WORDS, restart={"window": "59s"}),
+    job("a window longer than a year is refused", "spec.restart.window", WINDOW_WORDS, restart={"window": "8760h1s"}),
+    job(
+        "a window beyond what a duration holds is refused",
+        "spec.restart.window",
+        WINDOW_WORDS,
+        restart={"window": "9999999999999999999999h"},
+    ),
+    job(
+        "a negative limit is refused",
+        "spec.restart.limit",
+        restart={"limit": -1},
+        schema_words="Invalid value: -1: spec.restart.limit in body should be greater than or equal to 0",
+    ),
+    job(
+        "one exit code in two rules of one action is accepted",
+        restart={"limit": 1, "rules": [{**FAIL, "exitCodes": [1, 42]}, {**FAIL, "exitCodes": [42]}]},
+    ),
+    job(
+        "one exit code in two rules of different actions is refused",
+        "spec.restart.rules",
+        RULES_DISAGREE_WORDS,
+        restart={"limit": 1, "rules": [{**FAIL, "exitCodes": [1, 42]}, {**RESTART, "exitCodes": [42, 43]}]},
+    ),
+    job(
+        "rules that disagree are found in whatever order",
+        "spec.restart.rules",
+        RULES_DISAGREE_WORDS,
+        restart={"rules": [{**RESTART_FREE, "exitCodes": [7]}, {**FAIL, "exitCodes": [8]}, {**FAIL, "exitCodes": [7]}]},
+    ),
+    job(
+        "a rule for success is refused",
+        "spec.restart.rules[0].exitCodes[0]",
+        restart={"limit": 1, "rules": [{**RESTART, "exitCodes": [0]}]},
+        schema_words="Invalid value: 0: spec.restart.rules[0].exitCodes[0] in body should be greater than or equal to "
+        "1",
+    ),
+    job(
+        "a charged restart without a limit is refused",
+        "spec.restart.limit",
+        NO_LIMIT_WORDS,
+        restart={"rules": [{**RESTART, "exitCodes": [42]}]},
+    ),
+    job(
+        "a charged restart with a limit of none is refused",
+        "spec.restart.limit",
+        NO_LIMIT_WORDS,
+        restart={"limit": 0, "rules": [{**FAIL, "exitCodes": [41]}, {**RESTART, "exitCodes": [42]}]},
+    ),
+    job("a free restart without a limit is accepted", restart={"rules": [{**RESTART_FREE, "exitCodes": [42]}]}),
+    job(
+        "an action that is none is refused",
+        "spec.restart.rules[0].action",
+        restart={"limit": 1, "rules": [{"exitCodes": [42], "action": "Retry"}]},
+        schema_words='Unsupported value: "Retry": supported values: "Fail", "Restart", "RestartFree"',
+    ),
+    job(
+        "fewer spare nodes than none are refused",
+        "spec.spares",
+        spares=-1,
+        schema_words="Invalid value: -1: spec.spares in body should be greater than or equal to 0",
+    ),
     # Names.
     named("a name of one letter is accepted", "t"),
     named("a name of 40 characters is accepted", "t" + "-8" * 19 + "t"),
@@ -304,6 +394,7 @@ CHANGES = (
     Change("storage", {"gpuDirect": True}),
     Change("parameterServers", {"replicas": 3}),
     Change("expectedDuration", "7h"),
+    Change("spares", 2),
     Change("restart", {"rules": [{"exitCodes": [43], "action": "Fail"}]}),
     Change("defragment", "OnRestart"),
     Change("preflight", "Warn"),

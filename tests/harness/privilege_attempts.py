@@ -108,6 +108,7 @@ ATTEMPTS = (
     Attempt("operator", "a ConfigMap that is nobody's", _CONFIG_MAPS, _config_map([])),
     Attempt("operator", "the key pair of a job", _SECRETS, _secret(f"gone-ssh-{_OWNER['uid']}")),
     Attempt("operator", "a Secret under another name", _SECRETS, _secret("bank")),
+    Attempt("operator", "the end of a TrainingJob that is not over", f"{_JOBS}/bank", method="DELETE"),
     Attempt("operator", "the end of another's Secret", f"{_SECRETS}/bank", method="DELETE"),
     Attempt(
         "agent",

@@ -211,7 +211,10 @@ def audit(cluster: LocalCluster) -> str:
     account = ("get", "serviceaccounts", "default", here)
     cluster.wait_for(lambda: cluster.kubectl(*account, check=False) != "", "the default ServiceAccount")
     bank = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bank", "namespace": TEAM}}
-    cluster.apply(bank | {"spec": {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"no": "where"}}})
+    pod = {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"no": "where"}}
+    job = {"apiVersion": "closeknit.dev/v1alpha1", "kind": "TrainingJob", "metadata": bank["metadata"]}
+    spec = {"gpus": 1, "ttlSecondsAfterFinished": 60, "template": {"spec": pod}}
+    cluster.apply(bank | {"spec": pod}, job | {"spec": spec})
     wait_for_policies(cluster, NODE)
     try:
         with closing(Door(cluster)) as door:

@@ -1,6 +1,7 @@
 """What must hold at every step, whatever goes wrong. It knows a booking and a Pod by what is stored alone."""
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 from closeknit.api.names import ATTEMPT_LABEL, GPUS_ANNOTATION, INDEX_LABEL, JOB_LABEL
@@ -142,8 +143,29 @@ class Invariants:
         for end, truth in (("Succeeded", self._training.succeeded), ("Failed", self._training.failed)):
             if is_true(before, end) and not is_true(job, end):
                 yield f"{name} is no longer {end}"
-            if is_true(job, end) and not is_true(before, end) and uid not in truth:
+            is_late = end == "Failed" and _last_end(job).get("reason") == "DeadlineExceeded"
+            if is_true(job, end) and not is_true(before, end) and uid not in truth and not is_late:
                 yield f"{name} is told to have {end}, and has not"
+        yield from self._charged(before, job)
+        yield from _counted(before, job)
+
+    def _charged(self, before: JsonObject, job: JsonObject) -> Iterator[str]:
+        """A run has ended: the job pays for what it has done, and for nothing else."""
+        name, status = job["metadata"]["name"], job.get("status", {})
+        limit = (job["spec"].get("restart") or {}).get("limit", 0)
+        charges, last = status.get("charges") or (), _last_end(job)
+        if len(charges) > limit:
+            yield f"{name} has started again {len(charges)} times within its window, and may {limit} times"
+        if last == _last_end(before):
+            return
+        if last["charged"] and job["metadata"]["uid"] not in self._training.failed:
+            yield f"{name} is charged for an end, and none of its ranks has failed"
+        if last["reason"] == "PodFailed" and is_true(job, "Failed") and limit:
+            yield f"{name} has failed with {len(charges)} of {limit} restarts"
+        if last["reason"] == "RestartLimitExceeded" and len(charges) < limit:
+            yield f"{name} is past its limit with {len(charges)} of {limit} restarts"
+        if last["reason"] == "DeadlineExceeded" and "activeDeadlineSeconds" not in job["spec"]:
+            yield f"{name} has no deadline and is past it"
 
     def _doubles(self, node: str | None) -> Iterator[str]:
         """GPUs of a node that two jobs have by bookings and Pods, and more of them than there are."""
@@ -177,6 +199,34 @@ class Invariants:
 
     def _job(self, uid: str) -> JsonObject | None:
         return next((job for job in self._server.view(TRAINING_JOBS).values() if job["metadata"]["uid"] == uid), None)
+
+
+def _last_end(job: JsonObject) -> JsonObject:
+    """Empty before the first."""
+    ends: list[JsonObject] = (job.get("status") or {}).get("attempts") or [{}]
+    return ends[-1]
+
+
+def _counted(before: JsonObject, job: JsonObject) -> Iterator[str]:
+    """What a status counts goes on, and phases add up."""
+    name, was, now = job["metadata"]["name"], before.get("status") or {}, job.get("status") or {}
+    if now.get("restarts", 0) < was.get("restarts", 0):
+        yield f"{name} goes back from {was['restarts']} restarts to {now.get('restarts')}"
+    before_s, now_s = _cost(was), _cost(now)
+    if any(now_s.get(cause, 0) < length_s for cause, length_s in before_s.items()):
+        yield f"{name} goes back from {before_s} to {now_s}"
+    ended = _last_end(job)
+    phases = {phase: int(length[:-1]) for phase, length in (ended.get("phases") or {}).items()}
+    if is_true(job, "Running") and not is_true(before, "Running") and "start" in phases:
+        (since,) = (each["lastTransitionTime"] for each in now["conditions"] if each["type"] == "Running")
+        took_s = (datetime.fromisoformat(since) - datetime.fromisoformat(ended["ended"])).total_seconds()
+        if sum(phases.values()) - phases["detect"] != max(took_s, 0):
+            yield f"{name} runs again after {took_s} s, and its phases are {phases}"
+
+
+def _cost(status: JsonObject) -> dict[str, int]:
+    cost = status.get("cost") or {}
+    return {"trained": cost.get("trainedSeconds", 0), **cost.get("lostGPUSeconds", {})}
 
 
 def _shared(exact: dict[str, str], job: str, gpus: Iterable[str]) -> Iterator[str]:

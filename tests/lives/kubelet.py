@@ -189,7 +189,7 @@ class Kubelet(Hand):
         key = key_of(pod)
         if pod["status"]["phase"] in FINISHED:
             return
-        terminated = {"terminated": {"exitCode": code, "reason": reason}}
+        terminated = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": self.server.stamp()}}
         state = [{"name": each["name"], "state": terminated} for each in pod["spec"]["containers"]]
         phase = "Failed" if code else "Succeeded"
         status = {**pod["status"], "phase": phase, "containerStatuses": state, **({"reason": ended} if ended else {})}

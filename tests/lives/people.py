@@ -79,12 +79,24 @@ class People(Hand):
             spec["topology"] = {"fabric": {"preferred": level, "patience": patience}}
         if priority:
             spec["priorityClassName"] = priority
+        spec |= self._end()
         body = training_job(key.name, namespace=key.namespace, spec=spec)
         del body["metadata"]["uid"]
         (self._world.training.endless.add if self.chance.random() < 0.3 else self._world.training.endless.discard)(
             key.name
         )
         self.server.create(TRAINING_JOBS, body, namespace=key.namespace)
+
+    def _end(self) -> JsonObject:
+        """How often a job starts again, how long it may take, and how long it is kept; mostly nothing of it."""
+        spec: JsonObject = {}
+        if limit := self.chance.choice([0, 0, 1, 2, 9]):
+            spec["restart"] = {"limit": limit, "window": self.chance.choice(["10m", "24h"])}
+        if deadline_s := self.chance.choice([None, None, None, None, 60, 900]):
+            spec["activeDeadlineSeconds"] = deadline_s
+        if (kept_s := self.chance.choice([None, None, None, 0, 60, 86400])) is not None:
+            spec["ttlSecondsAfterFinished"] = kept_s
+        return spec
 
     def _job(self) -> JsonObject | None:
         jobs = list(self.server.view(TRAINING_JOBS).values())

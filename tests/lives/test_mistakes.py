@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from closeknit.api.names import EndReason
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.node.holders import holding
 from closeknit.controller.sight import Sight
 from closeknit.lifecycle import tend
+from closeknit.lifecycle.health import ending
+from closeknit.lifecycle.restart.judgement import Fails, StartsAgain
 from lives.life import live
 
 MOST = 16  # lives that a mistake may need before it is seen
@@ -38,6 +41,16 @@ def nobody_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tend, "unschedulable", lambda *_: None)
 
 
+def limits_are_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang starts again however often it has failed."""
+    monkeypatch.setattr(ending, "judge", lambda *_: StartsAgain(charged=True, words=""))
+
+
+def every_failure_ends_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its restart policy says."""
+    monkeypatch.setattr(ending, "judge", lambda *_: Fails(EndReason.POD_FAILED, ""))
+
+
 @pytest.mark.parametrize(
     ("mistake", "words"),
     [
@@ -45,6 +58,8 @@ def nobody_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
         (pods_hold_nothing, "is given to two jobs"),
         (leftovers_are_not_waited_for, "still has its GPUs"),
         (nobody_gives_up, "is booked and does not run"),
+        (limits_are_for_others, "times within its window"),
+        (every_failure_ends_its_job, "has failed with"),
     ],
 )
 def test_a_mistake_is_seen(mistake: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

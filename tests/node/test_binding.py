@@ -66,7 +66,7 @@ def test_slower_gpus_than_planned_are_seen_and_the_gang_is_placed_anew(jobs: Job
     nodes = verified(jobs, record_property)
     assert [node["actual"] for node in nodes] == ["Verified", "Verified"]
     assert shown(jobs, "train-a2-worker-00001") == list(PLANNED)
-    jobs.wait_for_told("Placed", "Misplaced", "Placed")
+    jobs.wait_for_told("Placed", "Misplaced", "Placed", "Restarted")
 
 
 def verified(jobs: Jobs, record_property: Measure) -> list[dict[str, Any]]:

@@ -1,6 +1,9 @@
 """How the stories of a job's life begin, and what they look at."""
 
+from datetime import timedelta
+
 from closeknit.api.trainingjob_status import NodeAssignment
+from closeknit.lifecycle.status.conditions import timestamp
 from scenarios.manifests import training_job
 from scenarios.story import Story, dra_node, plugin_node
 
@@ -34,6 +37,18 @@ def unschedulable(message: str, since: str = "2026-11-21T10:00:00Z") -> dict[str
 def disruption(reason: str, message: str) -> dict[str, str]:
     """What Kubernetes says of a Pod that it is about to end."""
     return {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+
+
+def end_trainer(
+    story: Story, rank: int, code: int = 1, reason: str | None = None, *, ago_s: float = 0, message: str = ""
+) -> None:
+    """The trainer of a Pod of the current attempt has ended."""
+    at = timestamp(story.now - timedelta(seconds=ago_s))
+    why = reason or ("Error" if code else "Completed")
+    state = {"terminated": {"exitCode": code, "reason": why, "message": message, "finishedAt": at, "startedAt": at}}
+    phase = "Failed" if code else "Succeeded"
+    name = f"train-a{story.status().attempt}-worker-{rank:05d}"
+    story.change_pod(name, phase=phase, containerStatuses=[{"name": "trainer", "state": state}])
 
 
 def booked_nodes(story: Story) -> list[NodeAssignment]:

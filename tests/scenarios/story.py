@@ -191,7 +191,8 @@ class Story:
                 if claim is None:
                     continue
                 self.allocate(claim, target, pod["metadata"]["annotations"]["closeknit.dev/gpus"].split(","))
-            self.change_pod(name, node=target, phase="Running")
+            bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": timestamp(self.now)}
+            self.change_pod(name, node=target, phase="Running", conditions=[bound])
 
     def allocate(self, claim: dict[str, Any], target: str, uuids: list[str]) -> None:
         """The scheduler gives these GPUs, or MIG devices, to a claim, and the NICs that it names."""
@@ -310,7 +311,8 @@ class StoryApi:
         if dry_run:
             return body
         story.written.append(f"create {kind} {name}")
-        return story.add({**body, "status": {"phase": "Pending"}} if kind == "Pod" else body)
+        made = {**body, "metadata": {**body["metadata"], "creationTimestamp": timestamp(story.now)}}
+        return story.add({**made, "status": {"phase": "Pending"}} if kind == "Pod" else made)
 
     async def make(self, resource: Resource, body: JsonObject, *, namespace: str, dry_run: bool = False) -> Head:
         """See `Api.make`."""

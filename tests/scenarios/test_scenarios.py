@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,23 @@ import pytest
 import yaml
 
 from closeknit.api.names import PendingReason
+from closeknit.api.trainingjob_status import State, TrainingJobStatus
+from closeknit.cluster.objects.node_objects import UNSCHEDULABLE_TAINT
 from closeknit.cluster.objects.quota import Quota
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import place
 from closeknit.placement.values.placement import NoFit, Placement
 from closeknit.scheduling.policy.patience import patient
 from scenarios.clusters import asked, drawn
-from scenarios.manifests import pod, training_job
+from scenarios.manifests import node, pod, training_job
+from scenarios.stories import disruption, end_trainer
 from scenarios.story import Story, plugin_node
 
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
 PATIENT = "while patient"  # what is decided for a job that has not waited long enough yet
 TOLD = sorted((Path(__file__).parent / "told").glob("*.yaml"))  # what launch and lifecycle say
+
+RESTARTS = sorted((Path(__file__).parent / "restarts").glob("*.yaml"))  # what follows the end of a run
 
 
 def written(decision: Placement | NoFit) -> dict[str, Any]:
@@ -83,6 +89,51 @@ def test_what_keeps_a_gang_from_being_made_is_told_as_its_file_says(file: Path) 
     assert story.pods() == scenario.get("pods", [])
 
 
+@pytest.mark.parametrize("file", RESTARTS, ids=lambda file: file.stem)
+def test_what_follows_the_end_of_a_run_is_as_its_file_says(file: Path) -> None:
+    scenario = yaml.safe_load(file.read_text())
+    story = Story(*chain.from_iterable(map(plugin_node, scenario["nodes"])), training_job(spec=scenario["job"]))
+    for run in scenario["runs"]:
+        ran(story, **run)
+    if scenario["expect"] == "gone":
+        assert (story.names("TrainingJob"), story.pods()) == ([], [])
+        return
+    status = story.status()
+    expected = {"state": status.state, "ends": ends(status), "message": status.attempts[-1].message}
+    assert expected | ({"nodes": places(status)} if places(status) else {}) == scenario["expect"]
+
+
+def ran(
+    story: Story, *, for_s: float, exits: Mapping[int, int] | None = None, first: int | None = None, **how: Any
+) -> None:
+    """A run: all Pods run for so long, and then those of these ranks end with these codes, the `first` three seconds
+    before the others. `drained` is the rank that a drain ends, `cordoned` a node."""
+    story.settle()
+    story.pass_time(300 if story.status().attempts else 0)  # whatever pause there is
+    story.settle()
+    story.run_all()
+    story.settle()
+    story.pass_time(for_s)
+    if "cordoned" in how:
+        story.add(node(how["cordoned"], gpus=8, taints=[{"key": UNSCHEDULABLE_TAINT.key, "effect": "NoSchedule"}]))
+    for rank, code in (exits or {}).items():
+        end_trainer(story, rank, code, ago_s=3 if rank == first else 0)
+        if how.get("drained") == rank:
+            name = f"train-a{story.status().attempt}-worker-{rank:05d}"
+            story.change_pod(name, conditions=[disruption("EvictionByEvictionAPI", "a drain")])
+    story.settle()
+
+
+def ends(status: TrainingJobStatus) -> list[str]:
+    return [f"{each.number} {each.reason} {'charged' if each.charged else 'free'}" for each in status.attempts]
+
+
+def places(status: TrainingJobStatus) -> list[str]:
+    """Names of the nodes that a job that is not over holds."""
+    held = None if status.state is State.FAILED else status.placement
+    return sorted(each.name for each in held.nodes) if held is not None else []
+
+
 def test_every_reason_to_wait_has_a_scenario() -> None:
     scenarios = [yaml.safe_load(file.read_text()) for file in FILES]
     answers = [each[part] for each in scenarios for part in ("expect", PATIENT) if part in each]
@@ -96,7 +147,7 @@ def test_every_reason_to_wait_has_a_scenario() -> None:
     assert not refused & told
 
 
-@pytest.mark.parametrize("file", [*FILES, *TOLD], ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", [*FILES, *TOLD, *RESTARTS], ids=lambda file: file.stem)
 def test_a_scenario_has_a_picture_of_its_nodes(file: Path) -> None:
     text = file.read_text()
     scenario = yaml.safe_load(text)

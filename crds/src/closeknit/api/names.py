@@ -222,6 +222,9 @@ class EndReason(StrEnum):
     PREFLIGHT_FAILED = "PreflightFailed"
     PREFLIGHT_SKIPPED = "PreflightSkipped"
     MISPLACED = "Misplaced"
+    RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
+    NO_PROGRESS = "NoProgress"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
 
 
 class ConditionReason(StrEnum):
@@ -263,6 +266,7 @@ class EventReason(StrEnum):
     PLACED = "Placed"
     NOT_STARTING = "NotStarting"
     PODS_NOT_READY = "PodsNotReady"
+    RESTARTED = "Restarted"
 
 
 class EventAction(StrEnum):

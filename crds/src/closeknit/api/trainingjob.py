@@ -5,6 +5,7 @@ were booked for the job; until then a mistake is mended by an edit.
 """
 
 import json
+import re
 import zlib
 from collections.abc import Callable
 from enum import StrEnum
@@ -15,7 +16,7 @@ import msgspec
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints, model_validator
 from pydantic_core import core_schema
 
-from closeknit.api.text.quantity import DURATION_PATTERN, QUANTITY_PATTERN, quantity
+from closeknit.api.text.quantity import DURATION_PATTERN, QUANTITY_PATTERN, duration_s, quantity
 from closeknit.api.wire import FieldError, Label, Name, Wire
 
 MAX_GPUS = 65_536  # so that a status of 8,192 nodes fits an object: tests/unit/api/test_sizes.py
@@ -35,6 +36,24 @@ Duration = Annotated[str, StringConstraints(max_length=32, pattern=DURATION_PATT
 Quantity = Annotated[str, StringConstraints(max_length=32, pattern=QUANTITY_PATTERN)]
 LEAST_EGRESS, MOST_EGRESS = "1k", "1P"  # of the CNI bandwidth plugin; with another no Pod starts
 EGRESS_MESSAGE = f"network.egressBandwidth is from {LEAST_EGRESS} to {MOST_EGRESS}"
+# A restart in new Pods takes some ten seconds: within a shorter window no second one could ever be counted.
+LEAST_WINDOW, MOST_WINDOW = "1m", "8760h"
+# CEL reads a duration in 64 bits of nanoseconds, 292 years: these digits stay below it.
+WINDOW_PATTERN = "^([0-9]{1,4}h|[0-9]{1,6}m|[0-9]{1,8}s){1,4}$"
+WINDOW_MESSAGE = (
+    f"restart.window is from {LEAST_WINDOW} to {MOST_WINDOW}: a restart takes seconds, and within a shorter window no "
+    "second one could be counted; leave it out for 24h"
+)
+RULES_DISAGREE_MESSAGE = (
+    "restart.rules name one exit code with two different actions; keep it in the rule that you mean, and take it out "
+    "of the others"
+)
+NO_LIMIT_MESSAGE = (
+    "restart.rules has the action Restart, which is charged, and restart.limit is 0, so that it could never restart; "
+    "set restart.limit to 1 or more, or the action to RestartFree or Fail"
+)
+MAX_RESTARTS = 1000  # charged ones; status.charges keeps a moment of each, 24 bytes
+MAX_SPARES = 1024  # nodes
 Degree = Annotated[int, Field(ge=1, le=MAX_DEGREE)]
 
 
@@ -99,8 +118,22 @@ class RestartAction(StrEnum):
     RESTART_FREE = "RestartFree"
 
 
+class OnHang(StrEnum):
+    """What a hang does to the job."""
+
+    WARN = "Warn"
+    RESTART = "Restart"
+
+
 T = TypeVar("T")
 Bytes = Annotated[float, Field(ge=0, le=1_000_000)]
+
+
+def is_window(text: str) -> bool:
+    """Whether the duration is one that restarts may be counted in."""
+    if not re.fullmatch(WINDOW_PATTERN, text):
+        return False
+    return duration_s(LEAST_WINDOW) <= duration_s(text) <= duration_s(MOST_WINDOW)
 
 
 class Traffic(Wire):
@@ -361,18 +394,37 @@ class RestartRule(Wire):
     exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255)]], Field(min_length=1, max_length=64)]
     """Exit codes that this rule matches."""
     action: RestartAction
-    """Fail, Restart or RestartFree (not charged against the limit)."""
+    """Fail: the job fails. Restart: it starts again, which is charged against the limit. RestartFree: it starts again,
+    and nothing is charged."""
 
 
 class Restart(Wire):
-    """When a failed job is tried again. Failures of nodes and GPUs are never charged."""
+    """When a failed job starts again. Only what the job does itself is charged: never a drain, a preemption, or a fault
+    of a node, a GPU, a NIC or a link."""
 
-    limit: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Charged restarts before the job fails. Default 0."""
+    limit: Annotated[int, Field(ge=0, le=MAX_RESTARTS)] = 0
+    """Charged restarts within the window before the job fails. Default 0: the first failure of its own ends it."""
+    window: Duration = "24h"
+    """How long a charged restart counts, from 1m to 8760h. Default 24h."""
     stall_deadline: Duration | None = None
     """Time without progress after which the job counts as hung."""
+    on_hang: OnHang = OnHang.WARN
+    """Warn or Restart: what a hang does to the job. Default Warn."""
     rules: Annotated[list[RestartRule], Field(max_length=16)] = []
-    """Rules by exit code; the first that matches wins."""
+    """Rules by exit code: the first that matches decides, and without one the restart is charged. They judge only ends
+    that the job itself has caused."""
+
+    def obstacle(self) -> tuple[str, str] | None:
+        """The first of its fields that contradicts another or cannot be met, and why; None for sound ones."""
+        if not is_window(self.window):
+            return "window", WINDOW_MESSAGE
+        actions: dict[int, RestartAction] = {}
+        for rule in self.rules:
+            if any(actions.setdefault(code, rule.action) is not rule.action for code in rule.exit_codes):
+                return "rules", RULES_DISAGREE_MESSAGE
+        if self.limit == 0 and any(rule.action is RestartAction.RESTART for rule in self.rules):
+            return "limit", NO_LIMIT_MESSAGE
+        return None
 
 
 class TrainingJobSpec(Wire):
@@ -402,8 +454,10 @@ class TrainingJobSpec(Wire):
     """Expected run time; lets short jobs pass a waiting large one without delaying it."""
     elastic: Elastic | None = None
     """Bounds of an elastic job."""
+    spares: Annotated[int, Field(ge=0, le=MAX_SPARES)] = 0
+    """Nodes like its own that are kept near, to replace one that is lost. Default 0."""
     restart: Restart | None = None
-    """When a failed job is tried again."""
+    """When a failed job starts again. Default: its first failure of its own ends it."""
     defragment: Defragment = Defragment.NEVER
     """Never, OnRestart or Planned: when the job may be moved to gather free GPUs. Default Never."""
     preflight: Preflight = Preflight.NEVER
@@ -411,9 +465,10 @@ class TrainingJobSpec(Wire):
     suspend: bool = False
     """Ends the current attempt and holds no GPUs while true. Default false."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """Seconds after which a finished job is deleted."""
+    """Seconds after its end when a finished job is deleted, with its Pods and their logs. Default: never."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    """Seconds of run time after which the job fails."""
+    """Seconds after which the job fails, counted from status.startTime: since it first got GPUs, restarts and waits
+    between them included. A suspended job has no deadline, and a resumed one begins to count again. Default: none."""
     template: PackedTemplate
     """The Pods' template: metadata (labels and annotations) and spec, which is required, any PodSpec, and judged by the
     API server when it sees the Pods. The container named trainer, or the only one, gets the GPUs."""
@@ -435,4 +490,7 @@ class TrainingJobSpec(Wire):
             raise FieldError("network.egressBandwidth", EGRESS_MESSAGE)
         if self.gpu.mig and self.gpus != 1:
             raise FieldError("gpu.mig", "gpu.mig needs gpus: 1")
+        if self.restart is not None and (obstacle := self.restart.obstacle()) is not None:
+            field, message = obstacle
+            raise FieldError(f"restart.{field}", message)
         return self

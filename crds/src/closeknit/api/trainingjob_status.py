@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from closeknit.api.trainingjob import MAX_GPUS
+from closeknit.api.trainingjob import MAX_GPUS, MAX_RESTARTS, Duration
 from closeknit.api.wire import Condition, Label, Message, Name, Timestamp, Uuid, Wire
 
 _LONG = 1 << 20
@@ -187,8 +187,40 @@ class UnfitNode(Wire):
     """Hash of its labels, taints, resources and topology then: once they are others, the job may go there again."""
 
 
+class Phases(Wire):
+    """Where the time from a fault to the next run went, in whole seconds, which add up to the time between the two."""
+
+    detect: Duration | None = None
+    """From the fault, as its node dates it, until the end was written."""
+    decide: Duration | None = None
+    """From then until the next booking was written; 0s of a job that keeps its GPUs."""
+    free: Duration | None = None
+    """From then until its first Pod could be made: until pauses were over, and Pods in its way gone."""
+    bind: Duration | None = None
+    """From then until all its Pods were bound to their nodes."""
+    start: Duration | None = None
+    """From then until all of them ran."""
+    first_step: Duration | None = None
+    """From then until the first sign of progress; absent where none can be seen."""
+
+
+class Exit(Wire):
+    """The last words of one Pod of a gang that has failed."""
+
+    pod: Name
+    """Name of the Pod, which ends in its role and index."""
+    node: Name | None = None
+    """The node that it ran on."""
+    exit_code: int | None = None
+    """Exit code of the container that decides, or of the first one that failed; absent where it is unknown."""
+    reason: Annotated[str, StringConstraints(max_length=64)] | None = None
+    """The kubelet's reason, for example OOMKilled; absent where it only says Error."""
+    message: Annotated[str, StringConstraints(max_length=256)] | None = None
+    """Its termination message, cut short."""
+
+
 class EndedAttempt(Wire):
-    """One attempt that has ended."""
+    """One end of a run: by it the attempt ended, or started again in place."""
 
     number: Annotated[int, Field(ge=1)]
     """Number of the attempt, from 1."""
@@ -197,12 +229,34 @@ class EndedAttempt(Wire):
     charged: bool
     """Whether it counts against restart.limit."""
     ended: Timestamp
-    """When it ended."""
+    """When the end was written."""
     message: Annotated[str, StringConstraints(max_length=1024)] | None = None
     """Why it ended, in words."""
+    in_place: bool | None = None
+    """True: the gang started again in the same Pods, and the attempt of this number goes on. Absent: in new Pods, or
+    not at all."""
+    ran: Duration | None = None
+    """How long all its ranks ran before; absent where they never ran all at once."""
+    phases: Phases | None = None
+    """How long it took until the gang ran again; absent where it was not to."""
+    exits: Annotated[list[Exit], Field(max_length=8)] | None = None
+    """Last words of the Pods that failed, the cause first, of the others those that ended first."""
     unfit: Annotated[list[UnfitNode], Field(max_length=16)] | None = None
     """Nodes, or GPUs of them, that were not given to its Pods: the job avoids each until the node changes, for ten
     minutes at most."""
+
+
+class LostTime(Wire):
+    """What faults have cost the job, up to the last time that it began to run, or ended. Time before its first booking,
+    and suspended time, does not count."""
+
+    trained_seconds: Annotated[int, Field(ge=0)] = 0
+    """How long all ranks ran. What was trained since the last checkpoint, and then trained again, is in it."""
+    lost_gpu_seconds: Annotated[dict[str, int], Field(alias="lostGPUSeconds", max_length=40)] = {}
+    """GPU-seconds that it did not train, by the reason of the end before: its GPUs times the seconds from the fault
+    until all ranks ran again. Starting: from its booking until it first ran."""
+    ettr: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Effective training time ratio: the share of the time since its first booking that all ranks ran."""
 
 
 class EnvironmentStatus(Wire):
@@ -228,13 +282,19 @@ class TrainingJobStatus(Wire):
     message: Message | None = None
     """The same in words."""
     restarts: Annotated[int, Field(ge=0)] | None = None
-    """Number of attempts before this one."""
+    """Times that the gang was to start again, in place or in new Pods."""
     conditions: Annotated[list[Condition], Field(max_length=32)] = []
     """Admitted, Placed, PlacementVerified, Running, Succeeded, Failed, Suspended, Degraded."""
     attempt: Annotated[int, Field(ge=0)] | None = None
     """Number of the current attempt, from 1; written before any child of that attempt exists."""
     attempts: Annotated[list[EndedAttempt], Field(max_length=10)] = []
-    """The last ten attempts that have ended."""
+    """The last ten ends, restarts in place among them."""
+    charges: Annotated[list[Timestamp], Field(max_length=MAX_RESTARTS)] | None = None
+    """When charged restarts were, as far as they count: within restart.window."""
+    start_time: Timestamp | None = None
+    """When it first got GPUs since it was created or resumed: activeDeadlineSeconds counts from then."""
+    cost: LostTime | None = None
+    """What faults have cost the job; absent before it has run."""
     epoch: Annotated[int, Field(ge=0)] | None = None
     """Leader epoch that wrote the booking."""
     environment: EnvironmentStatus | None = None

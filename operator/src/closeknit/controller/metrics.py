@@ -9,7 +9,8 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
-from closeknit.api.names import ConditionReason, ConditionType
+from closeknit.api.names import ConditionReason, ConditionType, EndReason
+from closeknit.api.text.quantity import duration_s
 from closeknit.api.trainingjob_status import State, TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.store.kinds import ClusterObject
@@ -17,12 +18,14 @@ from closeknit.controller.sight import Sight
 from closeknit.kube.api import Resource
 from closeknit.kube.reflector import Reflector
 from closeknit.lifecycle.status.conditions import found
+from closeknit.lifecycle.status.lost_time import STARTING
 from closeknit.lifecycle.topology_status import is_silent
 from closeknit.lifecycle.writes.plan import Plan
 from closeknit.placement.fragmentation import Fragmentation
 
 OTHER = "Other"
 _REASONS = frozenset(ConditionReason)
+_CAUSES = frozenset({*EndReason, STARTING})
 GPU_STATES = ("free", "held", "unusable", "excluded")
 
 
@@ -108,6 +111,25 @@ class Metrics:
             registry=registry,
             buckets=(0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1),
         )
+        self._restarts = Counter(
+            "closeknit_job_restarts",
+            "Times that a gang was to start again, by why its run ended, and whether in the same Pods.",
+            ("reason", "in_place"),
+            registry=registry,
+        )
+        self._phases = Histogram(
+            "closeknit_restart_phase_seconds",
+            "Time from a fault until the gang ran again, by phase: detect, decide, free, bind, start.",
+            ("phase",),
+            registry=registry,
+            buckets=(1, 2, 4, 8, 15, 30, 60, 120, 300, 900, 3600),
+        )
+        self._lost = Counter(
+            "closeknit_lost_gpu_seconds",
+            "GPU-seconds that booked jobs did not train, by why the run before had ended; Starting: before the first.",
+            ("reason",),
+            registry=registry,
+        )
         self._age = Gauge(
             "closeknit_reflector_last_event_age_seconds",
             "Seconds since the API server last said anything about a resource, bookmarks included.",
@@ -155,6 +177,22 @@ class Metrics:
         elif status.pending is not None and (before.pending is None or before.pending.reason != status.pending.reason):
             self._attempts.labels("refused", status.pending.reason).inc()
 
+        self._count_restart(status, before)
+
+    def _count_restart(self, status: TrainingJobStatus, before: TrainingJobStatus) -> None:
+        """Counts what the new status says of ends and runs that the one before did not."""
+        last = status.attempts[-1] if status.attempts else None
+        if last is not None and (status.restarts or 0) > (before.restarts or 0):
+            self._restarts.labels(_end(last.reason), "true" if last.in_place else "false").inc()
+        was = before.attempts[-1].phases if before.attempts else None
+        if last is not None and last.phases is not None and last.phases.start and not (was is not None and was.start):
+            for phase, length in last.phases.wire().items():
+                self._phases.labels(phase).observe(duration_s(length))
+        if status.cost is not None and status.cost is not before.cost:
+            known = before.cost.lost_gpu_seconds if before.cost is not None else {}
+            for reason, lost in status.cost.lost_gpu_seconds.items():
+                self._lost.labels(_end(reason)).inc(max(0, lost - known.get(reason, 0)))
+
     def show(self, totals: "Totals") -> None:
         """Sets the gauges that speak of the whole cluster."""
         for state in State:
@@ -201,6 +239,11 @@ def totals(cluster: Cluster) -> Totals:
 def _closed(reason: str) -> str:
     """The reason of a stored condition where it is one of ours."""
     return reason if reason in _REASONS else OTHER
+
+
+def _end(reason: str) -> str:
+    """The cause of lost time where it is one of ours."""
+    return reason if reason in _CAUSES else OTHER
 
 
 def _silence_s(reflector: Reflector[ClusterObject]) -> float:

@@ -99,9 +99,14 @@ class Sight:
         return not (version.isdecimal() and last.isdecimal()) or int(last) >= int(version)
 
     def is_there(self, job: JobKey, name: str, uid: str) -> bool:
-        """Whether a Pod of this uid is there and not being deleted."""
+        """Whether a Pod, or the job, of this uid is there and not being deleted."""
         pod = self.reflectors[Stream.CHILD_PODS].objects.get(Key(job.namespace, name))
-        return isinstance(pod, Pod) and pod.uid == uid and pod.deletion_timestamp is None
+        if isinstance(pod, Pod) and pod.uid == uid:
+            return pod.deletion_timestamp is None
+        stored = self.reflectors[Stream.TRAINING_JOBS].objects.get(Key(job.namespace, name))
+        if isinstance(stored, TrainingJob) and stored.metadata.uid == uid:
+            return stored.metadata.deletion_timestamp is None
+        return False
 
     @property
     def has_new_machine(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from closeknit.api.names import JobKey
+from closeknit.api.names import TRAINING_JOB, JobKey
 from closeknit.cluster.store.kinds import Stream
 from closeknit.controller.sight import Sight
 from closeknit.lifecycle.writes.child_kinds import CHILD_KINDS
@@ -22,7 +22,7 @@ class Turn:
     versions: Mapping[Stream, str] = field(default_factory=dict)
     """What must be seen of each stream before the job is decided on again."""
     deleted: tuple[tuple[str, str], ...] = ()
-    """Children, as (name, uid), whose end must be seen, too, but no later than deleted_until."""
+    """What was deleted, as (name, uid), whose end must be seen, too, but no later than deleted_until."""
     deleted_until: float = 0.0
     not_before: float = 0.0
 
@@ -58,9 +58,10 @@ def versions(results: Iterable[Result]) -> dict[Stream, str]:
 
 
 def deletions(results: Iterable[Result]) -> tuple[tuple[str, str], ...]:
-    """Children whose deletion was asked for and whose end matters, as (name, uid)."""
+    """What was to be deleted and whose end matters, as (name, uid): children, or the job itself."""
+    asked = (result.action for result in results if isinstance(result, Deleted))
     return tuple(
-        (result.action.name, result.action.uid)
-        for result in results
-        if isinstance(result, Deleted) and result.action.uid and CHILD_KINDS[result.action.kind].is_awaited
+        (action.name, action.uid)
+        for action in asked
+        if action.uid and (action.kind == TRAINING_JOB or CHILD_KINDS[action.kind].is_awaited)
     )

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from math import inf
 
-from closeknit.api.names import EndReason, EventAction, PendingReason, service_name
+from closeknit.api.names import TRAINING_JOB, EndReason, EventAction, PendingReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.booking.booking import BookingShare, booking
@@ -15,9 +15,10 @@ from closeknit.lifecycle.attempt.own_pods import children
 from closeknit.lifecycle.attempt.remains import Remains, remains
 from closeknit.lifecycle.attempt.subject import Subject, deletions, empty, seconds_until
 from closeknit.lifecycle.book import book
-from closeknit.lifecycle.health.ending import succeeded
+from closeknit.lifecycle.health.ending import over, succeeded
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import stated, timestamp
+from closeknit.lifecycle.status.deadlines import deadline, expiry
 from closeknit.lifecycle.status.degraded import FIXED
 from closeknit.lifecycle.status.pauses import is_between
 from closeknit.lifecycle.status.pending import traits
@@ -37,15 +38,37 @@ def follow(
     Applied, and seen again, it gives a Plan that writes nothing.
     """
     subject = Subject(job, cluster, now, children(job, cluster), answers, epoch)
+    due = None if isinstance(verdict, Wait) and verdict.refusal.cause in _NOT_DUE else deadline(job)
+    is_late = due is not None and due <= now
     match verdict:
         case Keep(booking, is_fit):
-            return tend(Attempt(subject, booking), is_fit=is_fit)
+            attempt = Attempt(subject, booking)
+            plan = _too_late(subject) if is_late and not attempt.is_over else tend(attempt, is_fit=is_fit)
+        case _ if is_late:
+            plan = _too_late(subject)
         case Book(placement):
-            return book(subject, placement)
+            plan = book(subject, placement)
         case Hold(shares, message):
-            return _hold(subject, shares, message)
+            plan = _hold(subject, shares, message)
         case Wait(refusal):
-            return _wait(subject, refusal)
+            plan = _wait(subject, refusal)
+    return plan if is_late else plan.woken_at(now, due)
+
+
+# What ends a job, or keeps closeknit from deciding on it, comes before its deadline.
+_NOT_DUE = frozenset(
+    {WaitCause.BEING_DELETED, WaitCause.OVER, WaitCause.SUSPENDED, WaitCause.MISTAKE, WaitCause.PUT_ASIDE}
+)
+
+
+def _too_late(subject: Subject) -> Plan:
+    """The failure of a job that is not over at its deadline."""
+    length_s, since = subject.job.spec.active_deadline_seconds, subject.job.status.start_time
+    message = (
+        f"it was not over {length_s} s after {since}, when it got GPUs: spec.activeDeadlineSeconds is {length_s}; "
+        "to train on from its last checkpoint, create the job again with a later deadline"
+    )
+    return over(subject, EndReason.DEADLINE_EXCEEDED, message)
 
 
 def _hold(subject: Subject, shares: tuple[BookingShare, ...], message: str) -> Plan:
@@ -72,8 +95,10 @@ def _wait(subject: Subject, refusal: Refusal) -> Plan:
             return erred(job, now, refusal.error)
         case WaitCause.OVER:
             status = statuses.over(job, now, _stays(subject))
-            left = remains(subject, subject.attempt, is_over=True)
-            return subject.plan(status, actions=left.actions).woken_at(now, left.until)
+            left, due = remains(subject, subject.attempt, is_over=True), expiry(job)
+            if due is not None and due <= now:  # all that it owns goes with it
+                return replace(empty(job), actions=(Delete(TRAINING_JOB, job.metadata.name, job.metadata.uid),))
+            return subject.plan(status, actions=left.actions).woken_at(now, left.until, due)
         case WaitCause.SUSPENDED:
             return _suspend(subject)
         case WaitCause.LEFTOVERS | WaitCause.PAUSE:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from closeknit.api.names import ConditionReason, ConditionType, EventAction, EventReason
+from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.pods.symptoms import without_devices
@@ -38,7 +39,8 @@ from closeknit.lifecycle.health.unschedulable import unschedulable
 from closeknit.lifecycle.status import statuses
 from closeknit.lifecycle.status.conditions import found, is_true, stated
 from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed, together
-from closeknit.lifecycle.status.pauses import is_between, restart_at
+from closeknit.lifecycle.status.lost_time import Launch, phases_told
+from closeknit.lifecycle.status.pauses import is_between, later, restart_at
 from closeknit.lifecycle.swap.dead_nodes import dead_nodes
 from closeknit.lifecycle.writes.answers import TOLD_AGAIN
 from closeknit.lifecycle.writes.plan import Action, Notice, Plan
@@ -167,8 +169,10 @@ def _watch(attempt: Attempt, old: tuple[Action, ...]) -> Plan:
         shares, result = verified(subject.cluster, attempt.shares, attempt.pods)
         if is_running:
             seen = _seen(attempt)
-            status = statuses.running(subject.job, subject.now, shares, result, seen.lacks)
-            notice = _told(attempt) if seen.is_unready and status is not subject.job.status else None
+            status = statuses.running(subject.job, subject.now, shares, result, seen.lacks, _launch(attempt))
+            notice = _runs_again(attempt, status)
+            if seen.is_unready and status is not subject.job.status:
+                notice = _told(attempt)
             return subject.plan(status, actions=old, notice=notice, wake_after_s=seen.pause_s)
         return subject.plan(statuses.verified(subject.job, subject.now, shares, result), actions=old)
     if attempt.shares is attempt.booking.shares:
@@ -204,6 +208,26 @@ def _seen(attempt: Attempt) -> _Seen:
     if isinstance(gang, Lost):  # what it lacked cannot be told again
         return _Seen(pause_s=pause_s)
     return _Seen((together(degradation(gang, subject.cluster), found),), idle is not None, pause_s)
+
+
+def _launch(attempt: Attempt) -> Launch:
+    """When the gang's Pods came, for the moment when all of them run."""
+    if attempt.has_run:
+        return Launch()
+    now = attempt.subject.now
+    scheduled = (pod.condition("PodScheduled") for pod in attempt.present)
+    told = (each.last_transition_time or "" for each in scheduled if each is not None and each.status == "True")
+    made = [at for pod in attempt.present if (at := later(pod.created, None, now)) is not None]
+    bound = [at for each in told if (at := later(each, None, now)) is not None]
+    return Launch(min(made, default=None), max(bound, default=None))
+
+
+def _runs_again(attempt: Attempt, status: TrainingJobStatus) -> Notice | None:
+    """The Event of a gang that runs again, with the time that each phase took; None of any other."""
+    if attempt.has_run or status.attempts == attempt.subject.job.status.attempts:
+        return None
+    words = phases_told(status.attempts[-1])
+    return attempt.subject.notice(EventReason.RESTARTED, words, action=EventAction.RESTART)
 
 
 def _told(attempt: Attempt) -> Notice | None:

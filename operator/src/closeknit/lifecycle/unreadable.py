@@ -60,7 +60,7 @@ def _told(job: StoredJob, status: TrainingJobStatus, reason: PendingReason, mess
 
 def _notice(job: StoredJob, reason: PendingReason, message: str) -> Notice:
     action = EventAction.DECIDE if reason is PendingReason.INTERNAL_ERROR else EventAction.QUEUE
-    return notice(job.metadata, job.status.attempt or 1, reason, message, action=action, warning=True)
+    return notice(job, reason, message, action=action, warning=True)
 
 
 def _words(error: Exception) -> str:

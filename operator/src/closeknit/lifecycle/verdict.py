@@ -52,7 +52,8 @@ class Keep:
 
     booking: Booking
     is_fit: bool = True
-    """Whether another attempt could get the same GPUs; checked only where one of its Pods is missing or going."""
+    """Whether another attempt could get the same GPUs; checked only where one of its Pods is missing, going or failed.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,25 @@
 """What /metrics says of jobs has as many series as the operator's own lists have words, whatever tenants write."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from closeknit.controller.metrics import totals
+from closeknit.api.names import JobKey
+from closeknit.api.trainingjob_status import EndedAttempt, LostTime
+from closeknit.controller.metrics import OTHER, Metrics, totals
 from closeknit.controller.writes.resources import PODS, TRAINING_JOBS
 from closeknit.kube.api import Key
 from closeknit.kube.errors import Forbidden
+from closeknit.lifecycle.attempt.subject import empty
 from faults import virtual_time
 from faults.fault import Fault, Refuse
 from faults.store import Store
 from scenarios.manifests import CREATED, training_job
 from scenarios.operated import MortalApi, Operator, add, set_status
-from scenarios.story import plugin_node
+from scenarios.stories import end_trainer, two_plugin_nodes
+from scenarios.story import Story, plugin_node
 
 JOBS = 30
 
@@ -67,3 +72,57 @@ def test_no_label_has_a_word_of_a_tenant_or_of_a_webhook() -> None:
     before, after = virtual_time.run(story())
     assert [value for value in label_values(operator.metrics.registry) if "evil" in value] == []
     assert after <= before + 4, "a series for each job"
+
+
+def counted(story: Story, metrics: Metrics) -> None:
+    """Everything is written that there is to write, and counted."""
+    for _ in range(10):
+        for plan in (plans := [each for each in story.plans() if each.writes]):
+            before = story.status()
+            story.write(plan)
+            metrics.stored(plan, before)
+        if not plans:
+            return
+    raise AssertionError("still writing")
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def test_restarts_their_phases_and_what_did_not_train_are_counted_once() -> None:
+    metrics, story = Metrics(), two_plugin_nodes(restart={"limit": 2})
+    for number in (1, 2):
+        counted(story, metrics)
+        story.pass_time(10)
+        story.run_all()
+        counted(story, metrics)
+        story.pass_time(600)
+        end_trainer(story, 1, ago_s=3)
+        counted(story, metrics)
+        assert value(metrics, "closeknit_job_restarts_total", reason="PodFailed", in_place="false") == number
+    story.pass_time(7)
+    story.run_all()
+    counted(story, metrics)
+    counted(story, metrics)
+    found = {
+        phase: value(metrics, "closeknit_restart_phase_seconds_sum", phase=phase)
+        for phase in ("detect", "decide", "free", "bind", "start")
+    }
+    assert found == {"detect": 6, "decide": 0, "free": 0, "bind": 17, "start": 0}
+    assert value(metrics, "closeknit_restart_phase_seconds_count", phase="detect") == 2
+    assert value(metrics, "closeknit_lost_gpu_seconds_total", reason="Starting") == 16 * 10
+    assert value(metrics, "closeknit_lost_gpu_seconds_total", reason="PodFailed") == 16 * (3 + 10 + 3 + 7)
+
+
+def test_a_cause_that_is_none_of_ours_is_no_label() -> None:
+    metrics, story = Metrics(), two_plugin_nodes()
+    story.settle()
+    job, before = story.cluster.jobs[JobKey("team-b", "train")], story.status()
+    ended = [EndedAttempt(number=1, reason="evil", charged=False, ended=CREATED)]
+    status = before.model_copy(
+        update={"restarts": 1, "attempts": ended, "cost": LostTime(lost_gpu_seconds={"evil": 5})}
+    )
+    metrics.stored(replace(empty(job), status=status), before)
+    assert value(metrics, "closeknit_job_restarts_total", reason=OTHER, in_place="false") == 1
+    assert value(metrics, "closeknit_lost_gpu_seconds_total", reason=OTHER) == 5

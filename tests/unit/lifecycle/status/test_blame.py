@@ -6,7 +6,14 @@ from closeknit.lifecycle.status.blame import TABLE, Blame, Follows
 from scenarios.blame import PAGE, page
 
 ENDS = {Follows.ELSEWHERE, Follows.OTHER_GPUS, Follows.ANEW, Follows.WAIT, Follows.END}
-OF_THE_USER = {EndReason.SUCCEEDED, EndReason.SUSPENDED}  # nobody is to blame for these
+# Nobody is to blame for these: the job is done, or its own spec says how long, how often, or that it is to stop.
+OF_THE_USER = {
+    EndReason.SUCCEEDED,
+    EndReason.SUSPENDED,
+    EndReason.DEADLINE_EXCEEDED,
+    EndReason.RESTART_LIMIT_EXCEEDED,
+    EndReason.NO_PROGRESS,
+}
 
 
 def test_every_symptom_has_its_row() -> None:

@@ -20,6 +20,7 @@ BAD_LUCK = (
     EndReason.NODE_LOST,
     EndReason.RANK_NOT_STARTED,
     EndReason.MISPLACED,
+    EndReason.POD_FAILED,
 )
 
 

@@ -21,10 +21,10 @@ def spec(**fields: Any) -> TrainingJobSpec:
     ("fields", "path"),
     [
         ({"expectedDuration": "6h"}, "expectedDuration"),
-        ({"restart": {"limit": 3}}, "restart"),
+        ({"spares": 1}, "spares"),
+        ({"restart": {"limit": 3, "stallDeadline": "30m"}}, "restart.stallDeadline"),
+        ({"restart": {"onHang": "Restart"}}, "restart.onHang"),
         ({"defragment": "OnRestart"}, "defragment"),
-        ({"ttlSecondsAfterFinished": 60}, "ttlSecondsAfterFinished"),
-        ({"activeDeadlineSeconds": 60}, "activeDeadlineSeconds"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -51,7 +51,9 @@ def test_everything_else_is_built(framework: Framework) -> None:
         "priorityClassName": "high",
         "suspend": True,
         "template": {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}}},
-        "restart": {"limit": 0},  # as the default
+        "restart": {"limit": 5, "window": "1h", "rules": [{"exitCodes": [42], "action": "RestartFree"}]},
+        "ttlSecondsAfterFinished": 60,
+        "activeDeadlineSeconds": 60,
     }
     assert refusal(spec(**built)) is None
 
@@ -108,8 +110,8 @@ def test_a_new_field_of_the_spec_is_built_or_refused() -> None:
     """Whoever adds a field decides here whether it is built."""
     assert set(TrainingJobSpec.model_fields) == {
         "gpus", "framework", "parallelism", "topology", "gpu", "network", "storage", "parameter_servers", "queue",
-        "priority_class_name", "expected_duration", "elastic", "restart", "defragment", "preflight", "suspend",
-        "ttl_seconds_after_finished", "active_deadline_seconds", "template",
+        "priority_class_name", "expected_duration", "elastic", "spares", "restart", "defragment", "preflight",
+            "suspend",         "ttl_seconds_after_finished", "active_deadline_seconds", "template",
     }  # fmt: skip
 
 

@@ -74,7 +74,7 @@ KINDS: Final = (
                 "number",
                 "Predicted bus bandwidth of an all-reduce, in GB/s.",
             ),
-            Column("Restarts", ".status.restarts", "integer", "Attempts before this one."),
+            Column("Restarts", ".status.restarts", "integer", "Times that it started again."),
             Column("Reason", ".status.reason", "string", "What is wrong or waited for; empty where all is well."),
             _AGE,
             Column("Queue", ".spec.queue", "string", "Queue of the job.", wide=True),

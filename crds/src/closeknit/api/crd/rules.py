@@ -26,7 +26,13 @@ from closeknit.api.trainingjob import (
     JOB_NAME_MESSAGE,
     JOB_NAME_PATTERN,
     LEAST_EGRESS,
+    LEAST_WINDOW,
     MOST_EGRESS,
+    MOST_WINDOW,
+    NO_LIMIT_MESSAGE,
+    RULES_DISAGREE_MESSAGE,
+    WINDOW_MESSAGE,
+    WINDOW_PATTERN,
     TrainingJobSpec,
 )
 
@@ -59,7 +65,11 @@ Rules = dict[tuple[str, ...], tuple[Rule, ...]]  # path in the object -> rules t
 
 def training_job_rules() -> Rules:
     """The rules of TrainingJob: its name, one rule per immutable field, then what the numbers owe each other."""
-    return {(): (_JOB_NAME, *(_immutable(field) for field in immutable_fields())), ("spec",): _NUMBERS}
+    return {
+        (): (_JOB_NAME, *(_immutable(field) for field in immutable_fields())),
+        ("spec",): _NUMBERS,
+        ("spec", "restart"): _RESTART,
+    }
 
 
 def cluster_topology_rules() -> Rules:
@@ -141,6 +151,26 @@ _NUMBERS: Final = (
         ".network.egressBandwidth",
     ),
     Rule("self.?gpu.?mig.orValue('') == '' || self.gpus == 1", "gpu.mig needs gpus: 1", ".gpu.mig"),
+)
+
+_RESTART: Final = (
+    Rule(
+        f"!has(self.window) || (self.window.matches('{WINDOW_PATTERN}') && "
+        f"duration(self.window) >= duration('{LEAST_WINDOW}') && duration(self.window) <= duration('{MOST_WINDOW}'))",
+        WINDOW_MESSAGE,
+        ".window",
+    ),
+    Rule(
+        "!has(self.rules) || self.rules.all(one, self.rules.all(other, one.action == other.action || "
+        "!one.exitCodes.exists(code, code in other.exitCodes)))",
+        RULES_DISAGREE_MESSAGE,
+        ".rules",
+    ),
+    Rule(
+        "(has(self.limit) && self.limit > 0) || !has(self.rules) || !self.rules.exists(one, one.action == 'Restart')",
+        NO_LIMIT_MESSAGE,
+        ".limit",
+    ),
 )
 
 _UNIQUE_LEVELS: Final = Rule(

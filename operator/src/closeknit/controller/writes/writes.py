@@ -290,7 +290,8 @@ class Writes:
         return Exists(manifest, _owners(there), labels, _version(there), is_probe, is_going), _uid(there)
 
     async def _deleted(self, plan: Plan, action: Delete, told: _Told) -> Result:
-        resource, namespace = BY_KIND[action.kind], plan.job.namespace
+        resource = TRAINING_JOBS if action.kind == TRAINING_JOB else BY_KIND[action.kind]
+        namespace = plan.job.namespace
         uid = action.uid
         try:
             if uid is None:

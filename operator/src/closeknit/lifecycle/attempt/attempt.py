@@ -137,6 +137,12 @@ class Attempt:
         return bool(served) and all(share.succeeded for share in served)
 
     @property
+    def has_launcher(self) -> bool:
+        """Whether the first Pod launches the ranks of all, so that its end is that of the run."""
+        spec = self.subject.job.spec
+        return CONTRACTS[spec.framework].ends(spec) is SuccessOf.LAUNCHER
+
+    @property
     def has_run(self) -> bool:
         """Whether all its Pods have run at once. Until then its ranks have not met for sure."""
         return is_true(self.subject.job.status.conditions, ConditionType.RUNNING)

@@ -5,7 +5,7 @@ from datetime import datetime
 from hashlib import sha256
 
 from closeknit.api.names import ConditionReason, ConditionType, EndReason, EventAction, EventReason, PendingReason
-from closeknit.api.objects import ObjectMeta, TrainingJob
+from closeknit.api.objects import TrainingJob
 from closeknit.api.text.printable import printable
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster
@@ -97,7 +97,7 @@ class Subject:
 
     def notice(self, reason: Told, note: str, *, action: EventAction, warning: bool = False) -> Notice:
         """The Event of one change of the job's state."""
-        return notice(self.job.metadata, self.attempt, reason, note, action=action, warning=warning)
+        return notice(self.job, reason, note, action=action, warning=warning)
 
 
 def empty(job: statuses.StoredJob, *, wake_after_s: float | None = None, error: Exception | None = None) -> Plan:
@@ -114,13 +114,13 @@ def empty(job: statuses.StoredJob, *, wake_after_s: float | None = None, error: 
     )
 
 
-def notice(
-    job: ObjectMeta, attempt: int, reason: Told, note: str, *, action: EventAction, warning: bool = False
-) -> Notice:
+def notice(job: statuses.StoredJob, reason: Told, note: str, *, action: EventAction, warning: bool = False) -> Notice:
     """The Event of one change of state. Told again, it has the same name, so that there is one of it."""
-    digest = sha256(f"{job.uid}/{attempt}/{reason}".encode()).hexdigest()[:16]
+    metadata, status = job.metadata, job.status
+    run = f"{status.attempt or 1}/{status.restarts or 0}"
+    digest = sha256(f"{metadata.uid}/{run}/{reason}".encode()).hexdigest()[:16]
     shown = printable(note, NOTE_MAX_LENGTH).encode()[:NOTE_MAX_LENGTH].decode(errors="ignore")
-    return Notice(f"{job.name}.{digest}", reason, action, shown, warning)
+    return Notice(f"{metadata.name}.{digest}", reason, action, shown, warning)
 
 
 def deletions(pods: tuple[Pod, ...]) -> tuple[Delete, ...]:

@@ -2,19 +2,22 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from closeknit.api.names import EndReason, EventAction, ExclusionReason, Role, service_name
-from closeknit.api.trainingjob_status import Binding
+from closeknit.api.text.quantity import duration_s
+from closeknit.api.trainingjob import Restart
+from closeknit.api.trainingjob_status import Binding, Exit
 from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.dra import ResourceClaim
 from closeknit.cluster.objects.node_objects import UNSCHEDULABLE_TAINT
 from closeknit.cluster.objects.pod_requests import MEMORY, PodResourceSpec
-from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.pods.pod import ContainerState, Pod
 from closeknit.cluster.pods.symptoms import Said, Symptom, are_of_one_that_waited, failed_container, of_pod
 from closeknit.launch.environment.nccl import NVLS
 from closeknit.launch.remedy import Remedy
@@ -25,11 +28,14 @@ from closeknit.lifecycle.attempt.launched_gang import Lost, uuids
 from closeknit.lifecycle.attempt.leftovers import Leftover, told
 from closeknit.lifecycle.attempt.remains import remains
 from closeknit.lifecycle.attempt.remedies import called_for
-from closeknit.lifecycle.attempt.subject import deletions
-from closeknit.lifecycle.status import statuses
+from closeknit.lifecycle.attempt.subject import Subject, deletions
+from closeknit.lifecycle.restart.judgement import EndOfRun, Fails, charges, judge
+from closeknit.lifecycle.status import lost_time, statuses
 from closeknit.lifecycle.status.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
+from closeknit.lifecycle.status.conditions import stated
 from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
-from closeknit.lifecycle.status.pauses import lasted
+from closeknit.lifecycle.status.pauses import lasted, later
+from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
 from closeknit.lifecycle.swap.kept_shares import kept
 from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.placement.values.sentences import count
@@ -46,14 +52,24 @@ def end(
     again: Sequence[BookingShare] | None = None,
     unfit: Unfit = MappingProxyType({}),
     lacks: Degradation | None = None,
+    facts: EndFacts = NO_FACTS,
 ) -> Plan:
-    """The attempt ends uncharged, its Pods go, and the next one follows: on the shares of `again` if there are any,
-    avoiding for a while the nodes, or only the GPUs, of `unfit`. Where nodes are lost it holds the rest."""
+    """The attempt ends, its Pods go, and the next one follows: on the shares of `again` if there are any, avoiding for
+    a while the nodes, or only the GPUs, of `unfit`. Where nodes are lost it holds the rest."""
     subject = attempt.subject
     if again is None and reason in SWAPPED:
         again = kept(subject.job, attempt.booking.shares, subject.cluster, subject.now, frozenset(unfit))
     seen = avoided_nodes.unfit(unfit, subject.job, subject.cluster, subject.now)
-    status = statuses.restarting(subject.job, subject.now, reason, message, again=again, unfit=seen, lacks=lacks)
+    status = statuses.restarting(
+        subject.job,
+        subject.now,
+        reason,
+        message,
+        again=again,
+        unfit=seen,
+        lacks=lacks,
+        facts=facts,
+    )
     service = Delete("Service", service_name(subject.job.metadata.name, subject.attempt))
     notice = subject.notice(reason, message, action=EventAction.RESTART, warning=True)
     made_by_others = deletions(attempt.replaced)
@@ -110,6 +126,12 @@ def left_behind(attempt: Attempt, stays: Sequence[Leftover]) -> Plan:
     return end(attempt, EndReason.GPU_TAKEN, message, unfit=whole(each.node for each in stays))
 
 
+_BY_SIGNAL = 128  # a shell's and a runtime's exit code of a program that a signal ended is this and the signal
+KEPT_EXITS = 8  # of one end, as the schema bounds them
+EXIT_REASON_MAX_LENGTH = 64
+EXIT_MESSAGE_MAX_LENGTH = 256
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """The symptom of one Pod of a gang that has failed, or is being ended."""
@@ -119,6 +141,8 @@ class Failure:
     trainer: str | None
     """Name of the container that decides."""
     said: Said
+    is_launcher: bool = False
+    """Whether the others only serve its container, as with MPI."""
 
     @property
     def row(self) -> Row:
@@ -130,14 +154,16 @@ def failures(attempt: Attempt) -> list[Failure]:
     """Symptoms of the gang's Pods that have failed, or are being ended; the most to blame comes first.
 
     What is not the job's fault stands before what is, for the others fail with it, and Kubernetes' own mark before
-    all. Of its own what has a name of its own, as want of memory, stands before a mere exit code, and what ended
-    earlier before what ended later.
+    all. Of its own what has a name of its own, as want of memory, stands before a mere exit code, then a launcher
+    before those whom it launches, and what ended earlier before what ended later. The end of a Pod that somebody
+    deletes or stops is no cause.
     """
     found: list[Failure] = []
     for pod, share in zip(attempt.pods, attempt.booking.shares, strict=True):
         trainer = attempt.trainer_of(share)
         if pod is not None and (said := of_pod(pod, trainer)) is not None:
-            found.append(Failure(pod, share, trainer, said))
+            is_served = attempt.has_launcher and share.first_rank == 0 and share.server is None
+            found.append(Failure(pod, share, trainer, said, is_launcher=is_served))
     if found and all(each.row.blame is Blame.JOB for each in found):
         if (silent := _silent_node(attempt)) is not None:
             found = [replace(each, said=Said(Symptom.NODE_NOT_READY, silent)) for each in found]
@@ -146,15 +172,23 @@ def failures(attempt: Attempt) -> list[Failure]:
     return sorted(found, key=_weight)
 
 
-def _weight(failure: Failure) -> tuple[bool, bool, bool, str]:
+def _weight(failure: Failure) -> tuple[bool, bool, bool, bool, bool, str, bool]:
     container = failed_container(failure.pod, failure.trainer)
     symptom = failure.said.symptom
     return (
         failure.row.blame is Blame.JOB,
         symptom is not Symptom.DISRUPTED,
         symptom is Symptom.EXITED,
+        _was_told_to_end(failure.pod),
+        not failure.is_launcher,
         "" if container is None else container.ended,
+        container is not None and (container.exit_code or 0) > _BY_SIGNAL,
     )
+
+
+def _was_told_to_end(pod: Pod) -> bool:
+    """Whether somebody deletes or stops the Pod: its exit code is that of a signal, and no cause."""
+    return pod.deletion_timestamp is not None or pod.is_stopped
 
 
 def _silent_node(attempt: Attempt) -> str | None:
@@ -200,7 +234,8 @@ def blameless(attempt: Attempt) -> Plan | None:
     more = f"; {len(alike) - 1} more likewise" if len(alike) > 1 else ""
     unfit = _unfit(attempt, alike)
     then = "" if unfit else "; the job starts again"
-    return end(attempt, end_reason(first.said.symptom), f"{_told(first)}{more}{then}", unfit=unfit)
+    facts = _facts(attempt, found)
+    return end(attempt, end_reason(first.said.symptom), f"{_told(first)}{more}{then}", unfit=unfit, facts=facts)
 
 
 def _unfit(attempt: Attempt, found: Sequence[Failure]) -> Unfit:
@@ -246,10 +281,14 @@ def child_deleted(attempt: Attempt, *, is_fit: bool) -> Plan:
         message = f"{who} was evicted from node {drained[0]}, which is cordoned as for a drain; the job starts again"
         return end(attempt, end_reason(Symptom.DRAINED), message)
     message = f"{who} was deleted before it was over; the job starts again"
-    again = None
-    if is_fit and not isinstance(attempt.gang(), Lost):
-        again = [replace(share, actual=None, succeeded=False) for share in attempt.booking.shares]
-    return end(attempt, EndReason.CHILD_DELETED, message, again=again)
+    return end(attempt, EndReason.CHILD_DELETED, message, again=_again(attempt, is_fit=is_fit))
+
+
+def _again(attempt: Attempt, *, is_fit: bool) -> Sequence[BookingShare] | None:
+    """The same shares for the next attempt, if they fit it; else None, and it is placed anew."""
+    if not is_fit or isinstance(attempt.gang(), Lost):
+        return None
+    return [replace(share, actual=None, succeeded=False) for share in attempt.booking.shares]
 
 
 def replaced(attempt: Attempt) -> Plan:
@@ -275,7 +314,8 @@ def succeeded(attempt: Attempt) -> Plan:
 
 
 def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
-    """The job's failure: a Pod has failed by the job's own fault, unless another setting or other nodes may help."""
+    """What follows where a Pod has failed by the job's own fault: another setting or other nodes may help, its restart
+    policy may have it start again, or it has failed."""
     subject = attempt.subject
     pods = [pod for pod in attempt.present if pod.phase == "Failed"]
     if (made := _remedied(attempt, pods, is_fit=is_fit)) is not None:
@@ -284,10 +324,52 @@ def failed(attempt: Attempt, *, is_fit: bool) -> Plan:
     message = _own_end(found[0], attempt.template_of(found[0].share))
     if len(found) > 1:
         message += f"; {len(found) - 1} more failed"
-    status = statuses.finished(subject.job, subject.now, EndReason.POD_FAILED, message, succeeded=False)
-    notice = subject.notice(EndReason.POD_FAILED, message, action=EventAction.FINISH, warning=True)
+    facts = _facts(attempt, found)
+    policy, status, now = subject.job.spec.restart or Restart(), subject.job.status, subject.now
+    ran = lost_time.ran(status, lost_time.fault_at(status, facts.fault, now))
+    length = None if ran is None else timedelta(seconds=duration_s(ran))
+    exit_code = facts.exits[0].exit_code if facts.exits else None
+    judged = judge(EndOfRun(found[0].row, exit_code, length), policy, status, now)
+    told = f"{message}; {judged.words}" if judged.words else message
+    if isinstance(judged, Fails):
+        return over(subject, judged.reason, told, charged=True, facts=facts)
+    if judged.charged:
+        facts = replace(facts, charges=(*charges(policy, status, now), now))
+    return end(attempt, EndReason.POD_FAILED, told, again=_again(attempt, is_fit=is_fit), facts=facts)
+
+
+def over(
+    subject: Subject, reason: EndReason, message: str, *, charged: bool = False, facts: EndFacts = NO_FACTS
+) -> Plan:
+    """The job's failure for good. It gives its GPUs back; Pods of its last attempt stay with their logs."""
+    status = statuses.finished(subject.job, subject.now, reason, message, succeeded=False, charged=charged, facts=facts)
+    notice = subject.notice(reason, message, action=EventAction.FINISH, warning=True)
     left = remains(subject, subject.attempt, ended=subject.now, is_over=True).actions
     return subject.plan(status, actions=left, notice=notice)
+
+
+def _facts(attempt: Attempt, found: Sequence[Failure]) -> EndFacts:
+    """What the Pods that failed said last, the cause first, and when that was."""
+    containers = [(each, failed_container(each.pod, each.trainer)) for each in found[:KEPT_EXITS]]
+    exits = tuple(_exit(each, container) for each, container in containers)
+    cause = containers[0][1]
+    mark = found[0].pod.condition("DisruptionTarget")
+    told = mark.last_transition_time if found[0].said.symptom is Symptom.DISRUPTED and mark is not None else None
+    written = told or ("" if cause is None else cause.ended)
+    return EndFacts(exits, later(written, None, attempt.subject.now))
+
+
+def _exit(failure: Failure, container: ContainerState | None) -> Exit:
+    pod = failure.pod
+    reason = pod.reason or ("" if container is None or container.reason == "Error" else container.reason)
+    message = pod.message or ("" if container is None else container.message)
+    return Exit(
+        pod=pod.name,
+        node=pod.node or None,
+        exit_code=None if container is None else container.exit_code,
+        reason=stated(reason, EXIT_REASON_MAX_LENGTH) or None,
+        message=stated(message.strip(), EXIT_MESSAGE_MAX_LENGTH) or None,
+    )
 
 
 def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | None:
@@ -304,7 +386,7 @@ def _remedied(attempt: Attempt, pods: Sequence[Pod], *, is_fit: bool) -> Plan | 
     message = f"Pod {pod.name} of node {pod.node}: {made.value}"
     if made is Remedy.ELSEWHERE:
         return end(attempt, remedies.end_reason(made), message, unfit=whole(each.node for each in pods))
-    again = [replace(share, actual=None, succeeded=False) for share in attempt.booking.shares] if is_fit else None
+    again = _again(attempt, is_fit=is_fit)
     lacks = degradation(replace(gang, remedies=gang.remedies | {made}), subject.cluster)
     return end(attempt, remedies.end_reason(made), message, again=again, lacks=lacks)
 

@@ -47,7 +47,11 @@ class Follows(Enum):
     )
     ANEW = Consequence("placed anew", "the attempt ends; the next one takes what is best then, and may take the same")
     WAIT = Consequence("wait, hold nothing", "the job holds nothing, and is tried again after pauses that grow")
-    END = Consequence("end", "the job has failed")
+    END = Consequence(
+        "end",
+        "the run ends, and that is charged to the job: it starts again if its `restart` says so, on the same GPUs "
+        "where they still fit; else it has failed",
+    )
     TELL = Consequence("tell", "it is told in the status and an Event; nothing ends by it")
 
 

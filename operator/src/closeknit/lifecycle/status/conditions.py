@@ -83,7 +83,7 @@ def is_said(conditions: Iterable[Condition], wanted: ConditionType) -> bool:
     return told is not None and told.status != "False"
 
 
-def state(conditions: Sequence[Condition], attempt: int) -> State:
+def state(conditions: Sequence[Condition], restarts: int) -> State:
     """The STATUS column: the first that holds."""
     for condition, word in (
         (ConditionType.FAILED, State.FAILED),
@@ -94,4 +94,4 @@ def state(conditions: Sequence[Condition], attempt: int) -> State:
     ):
         if is_true(conditions, condition):
             return word
-    return State.RESTARTING if attempt > 1 else State.QUEUED
+    return State.RESTARTING if restarts else State.QUEUED

@@ -1,4 +1,4 @@
-"""Pauses after attempts that others have ended, and comparison of clocks that may be wrong."""
+"""Pauses between attempts, and comparison of clocks that may be wrong."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,8 @@ from closeknit.api.names import EndReason
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.lifecycle.status.conditions import moment
 
-# Attempts that others ended. One is taken for bad luck; of several in a row each waits twice as long as the one before.
+# Ends that the same attempt again may not meet. One is taken for bad luck; of several in a row each waits twice as long
+# as the one before.
 _BAD_LUCK = frozenset(
     {
         EndReason.CHILD_DELETED,
@@ -19,6 +20,7 @@ _BAD_LUCK = frozenset(
         EndReason.NODE_LOST,
         EndReason.RANK_NOT_STARTED,
         EndReason.MISPLACED,
+        EndReason.POD_FAILED,
     }
 )
 _IN_A_ROW = timedelta(minutes=10)  # an attempt that ends so long after the one before has had its chance
@@ -28,7 +30,7 @@ _FIRST_PAUSE_FOR_OBJECT_S = 15
 # A deletion's timestamp is the end of its grace period: what is there so long after it may stay for ever.
 LINGERS_AFTER = timedelta(seconds=30)
 _FAR = datetime(9000, 1, 1, tzinfo=UTC)
-_SKEW = timedelta(seconds=5)  # two machines of one cluster may be so far apart
+CLOCK_SKEW = timedelta(seconds=5)  # two machines of one cluster may be so far apart
 
 
 def is_between(since: datetime, now: datetime, until: datetime) -> bool:
@@ -40,7 +42,7 @@ def over_at(began: str | None, length: timedelta, now: datetime) -> datetime:
     """When something dated by another machine's clock has lasted so long; now if the date is missing, or further in the
     future than clocks differ."""
     since = _read(began)
-    return now if since is None or since > now + _SKEW else since + length
+    return now if since is None or since > now + CLOCK_SKEW else since + length
 
 
 def lasted(began: str, ended: str) -> timedelta | None:
@@ -52,7 +54,7 @@ def lasted(began: str, ended: str) -> timedelta | None:
 def later(began: str, begun: datetime | None, now: datetime) -> datetime | None:
     """The later of a moment by another machine's clock and one by ours; a moment further in the future than clocks
     differ does not count. None without any."""
-    told = (each for each in (_read(began), begun) if each is not None and each <= now + _SKEW)
+    told = (each for each in (_read(began), begun) if each is not None and each <= now + CLOCK_SKEW)
     return max(told, default=None)
 
 

@@ -1,15 +1,17 @@
 """The next status of a job, for each event. Each function returns the whole status."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import Enum
 from typing import Any, Protocol
 
 from closeknit.api.names import ConditionReason, ConditionType, EndReason, JobKey, PendingReason
-from closeknit.api.objects import ObjectMeta
+from closeknit.api.objects import ObjectMeta, TrainingJob
 from closeknit.api.trainingjob_status import (
     EndedAttempt,
     EnvironmentStatus,
+    Exit,
     Pending,
     PlacementStatus,
     TrainingJobStatus,
@@ -28,6 +30,17 @@ from closeknit.lifecycle.status.conditions import (
     timestamp,
 )
 from closeknit.lifecycle.status.degraded import NO_IPC_LOCK, Degradation
+from closeknit.lifecycle.status.lost_time import (
+    Launch,
+    at_end,
+    at_run,
+    booked_again,
+    detected,
+    fault_at,
+    is_taken_back,
+    ran,
+    runs_again,
+)
 from closeknit.lifecycle.status.pending import traits
 from closeknit.placement.values.sentences import count
 
@@ -51,6 +64,28 @@ class StoredJob(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EndFacts:
+    """What is known of an end beside its reason."""
+
+    exits: tuple[Exit, ...] = ()
+    """Last words of the Pods that failed, the cause first."""
+    fault: datetime | None = None
+    """When it happened, by a node's clock; None where that is not known."""
+    charges: tuple[datetime, ...] | None = None
+    """When charged restarts were that still count, this one among them; None where it is not charged."""
+
+
+NO_FACTS = EndFacts()
+
+
+class Following(Enum):
+    """How a gang starts again."""
+
+    ON_ITS_GPUS = "with the GPUs that it has"
+    ANEW = "wherever it is placed then"
+
+
 KEPT_ATTEMPTS = 10  # of status.attempts, as its schema bounds it
 ATTEMPT_MESSAGE_MAX_LENGTH = 1024  # of the message of one of them
 BEING_STARTED = "its Pods are being started"
@@ -68,6 +103,7 @@ def waiting(
     """It holds nothing and says why. `since` stays with the reason, and so do nearest changes (None) of an unchanged
     spec, and the end of a wait (None). `unknown` is the message about a preferred level that the cluster does not
     have."""
+    never_began = {"start_time": None} if is_taken_back(job.status) else {}
     before = job.status.pending if job.status.pending and job.status.pending.reason == reason else None
     since = before.since if before else timestamp(now)
     is_same_spec = job.status.observed_generation == job.metadata.generation
@@ -88,6 +124,7 @@ def waiting(
             nearest=told if nearest is None else [stated(change) for change in nearest],
         ),
         patient_until=job.status.patient_until if patient_until is None else timestamp(patient_until),
+        **never_began,
     )
 
 
@@ -150,6 +187,8 @@ def booked(
         Observation(ConditionType.RUNNING, False, ConditionReason.STARTING, BEING_STARTED),
         *_degraded(job, lacks),
         attempt=attempt,
+        attempts=booked_again(job.status, now),
+        start_time=job.status.start_time or timestamp(now),
         epoch=epoch,
         environment=environment,
         placement=placement,
@@ -168,19 +207,25 @@ def starting(job: StoredJob, now: datetime, reason: ConditionReason, message: st
 
 
 def running(
-    job: StoredJob,
+    job: TrainingJob,
     now: datetime,
     shares: Sequence[BookingShare],
     verified: Observation,
     lacks: Sequence[Degradation | None],
+    launch: Launch,
 ) -> TrainingJobStatus:
-    """All its Pods run; `lacks` is all that they lack, empty to keep the stored words about that."""
+    """All its Pods run; `lacks` is all that they lack, empty to keep the stored words about that. `launch` counts when
+    they begin to run."""
     over = sum(1 for share in shares if share.succeeded)
     ended = f", {over} {'has' if over == 1 else 'have'} ended with exit code 0" if over else ""
     message = f"{len(shares) - over} of {count(len(shares), 'Pod')} {'runs' if len(shares) == 1 else 'run'}{ended}"
     observation = Observation(ConditionType.RUNNING, True, ConditionReason.ALL_PODS_RUNNING, message)
     found = (told for each in lacks for told in _degraded(job, each))
-    return _next(job, now, observation, verified, *found, placement=_with(job, shares), patient_until=None)
+    changes: dict[str, Any] = {"placement": _with(job, shares), "patient_until": None}
+    if not is_true(job.status.conditions, ConditionType.RUNNING):
+        changes["attempts"] = runs_again(job.status, launch, now)
+        changes["cost"] = at_run(job.status, job.spec.gpus, now)
+    return _next(job, now, observation, verified, *found, **changes)
 
 
 def verified(job: StoredJob, now: datetime, shares: Sequence[BookingShare], result: Observation) -> TrainingJobStatus:
@@ -195,7 +240,7 @@ def shared(job: StoredJob, now: datetime, shares: Sequence[BookingShare]) -> Tra
 
 
 def restarting(
-    job: StoredJob,
+    job: TrainingJob,
     now: datetime,
     reason: EndReason,
     message: str,
@@ -203,12 +248,14 @@ def restarting(
     again: Sequence[BookingShare] | None,
     unfit: list[UnfitNode] | None = None,
     lacks: Degradation | None = None,
+    facts: EndFacts = NO_FACTS,
 ) -> TrainingJobStatus:
-    """The attempt ended without the job's fault. The next one takes the shares of `again`, if any, avoids the nodes of
-    `unfit`, and lacks `lacks`, if that is new."""
+    """The attempt ended, and the next one follows. It takes the shares of `again`, if any, avoids the nodes of `unfit`,
+    and lacks `lacks`, if that is new."""
     number = job.status.attempt or 1
     placement = None if again is None else _with(job, again)
-    if placement is None or placement.lost is not None:
+    is_whole = placement is not None and placement.lost is None
+    if placement is None or not is_whole:
         words = f"attempt {number} ended: {message}"
         placed = Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words)
     else:
@@ -218,12 +265,23 @@ def restarting(
         now,
         placed,
         *_not_running(job, reason, message),
-        *(_not_degraded(job) if placement is None or placement.lost is not None else ()),
+        *(() if is_whole else _not_degraded(job)),
         *([] if lacks is None else _degraded(job, lacks)),
-        attempts=_with_ended(job, now, reason, message, charged=False, unfit=unfit),
         attempt=number + 1,
+        restarts=(job.status.restarts or 0) + 1,
         placement=placement,
         pending=None,
+        **_ended(
+            job,
+            now,
+            reason,
+            message,
+            charged=facts.charges is not None,
+            unfit=unfit,
+            facts=facts,
+            follows=Following.ON_ITS_GPUS if is_whole else Following.ANEW,
+        ),
+        **({} if facts.charges is None else {"charges": [timestamp(each) for each in facts.charges]}),
     )
 
 
@@ -248,14 +306,13 @@ def holding(job: StoredJob, now: datetime, shares: Sequence[BookingShare], messa
     )
 
 
-def suspended(job: StoredJob, now: datetime, stays: str | None) -> TrainingJobStatus:
+def suspended(job: TrainingJob, now: datetime, stays: str | None) -> TrainingJobStatus:
     """It holds nothing because the user said so; a booked attempt has ended by it. `stays` is the message about Pods
     that cannot be deleted."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"cost": at_end(job.status, job.spec.gpus, fault_at(job.status, None, now))}
     if job.status.placement is not None:
-        number = job.status.attempt or 1
-        ended = _with_ended(job, now, EndReason.SUSPENDED, "spec.suspend is true", charged=False)
-        changes = {"attempts": ended, "attempt": number + 1}
+        changes = _ended(job, now, EndReason.SUSPENDED, "spec.suspend is true", charged=False)
+        changes |= {"attempt": (job.status.attempt or 1) + 1, "restarts": (job.status.restarts or 0) + 1}
     return _next(
         job,
         now,
@@ -266,11 +323,21 @@ def suspended(job: StoredJob, now: datetime, stays: str | None) -> TrainingJobSt
         placement=None,
         pending=None,
         patient_until=None,
+        start_time=None,
         **changes,
     )
 
 
-def finished(job: StoredJob, now: datetime, reason: EndReason, message: str, *, succeeded: bool) -> TrainingJobStatus:
+def finished(
+    job: TrainingJob,
+    now: datetime,
+    reason: EndReason,
+    message: str,
+    *,
+    succeeded: bool,
+    charged: bool = False,
+    facts: EndFacts = NO_FACTS,
+) -> TrainingJobStatus:
     """It is over and holds nothing. Its placement stays for readers; the success of every rank is stored once."""
     placement = job.status.placement
     if succeeded and placement is not None:
@@ -283,10 +350,10 @@ def finished(job: StoredJob, now: datetime, reason: EndReason, message: str, *, 
         *_not_running(job, reason, keep_verified=True),
         *_was_degraded(job),
         Observation(end, True, reason, message),
-        attempts=_with_ended(job, now, reason, message, charged=not succeeded),
         placement=placement,
         pending=None,
         patient_until=None,
+        **_ended(job, now, reason, message, charged=charged, facts=facts),
     )
 
 
@@ -344,6 +411,7 @@ def _next(job: StoredJob, now: datetime, *observations: Observation, **changes: 
         seen.append(Observation(ConditionType.SUSPENDED, False, ConditionReason.RESUMED, "spec.suspend is false again"))
     conditions = observed(stored.conditions, seen, generation=generation, now=now)
     attempt = int(changes.pop("attempt", stored.attempt or 1))
+    restarts = int(changes.pop("restarts", stored.restarts or 0))
     pending = _queued(stored.pending, changes.pop("pending", stored.pending))
     reason, message = _told(conditions, pending)
     return stored.model_copy(
@@ -351,8 +419,8 @@ def _next(job: StoredJob, now: datetime, *observations: Observation, **changes: 
             "observed_generation": generation,
             "conditions": conditions,
             "attempt": attempt,
-            "restarts": attempt - 1,
-            "state": state(conditions, attempt),
+            "restarts": restarts,
+            "state": state(conditions, restarts),
             "reason": reason,
             "message": message,
             "pending": pending,
@@ -416,24 +484,32 @@ def _booked_on(placement: PlacementStatus) -> str:
     return f"booked on {names([node.name for node in assignments(placement)])}"
 
 
-def _with_ended(
-    job: StoredJob,
+def _ended(
+    job: TrainingJob,
     now: datetime,
     reason: EndReason,
     message: str,
     *,
     charged: bool,
     unfit: list[UnfitNode] | None = None,
-) -> list[EndedAttempt]:
+    facts: EndFacts = NO_FACTS,
+    follows: Following | None = None,
+) -> dict[str, Any]:
+    """The changes of the status by the end of its attempt, or of what it waited for after an end."""
+    fault = fault_at(job.status, facts.fault, now)
     ended = EndedAttempt(
         number=job.status.attempt or 1,
         reason=reason,
         charged=charged,
         ended=timestamp(now),
         message=stated(message, ATTEMPT_MESSAGE_MAX_LENGTH),
+        ran=ran(job.status, fault),
+        phases=None if follows is None else detected(fault, now, is_decided=follows is Following.ON_ITS_GPUS),
+        exits=list(facts.exits) or None,
         unfit=unfit,
     )
-    return [*job.status.attempts, ended][-KEPT_ATTEMPTS:]
+    cost = at_end(job.status, job.spec.gpus, fault)
+    return {"attempts": [*job.status.attempts, ended][-KEPT_ATTEMPTS:], "cost": cost}
 
 
 def is_finished(job: StoredJob) -> bool:

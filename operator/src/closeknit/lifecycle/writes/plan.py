@@ -31,7 +31,8 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes one child: the one of this uid, or without a uid the job's own of that name."""
+    """Deletes one child: the one of this uid, or without a uid the job's own of that name. Or the job, with all that it
+    owns."""
 
     kind: str
     name: str

@@ -5,6 +5,7 @@ from datetime import datetime
 from closeknit.api.objects import TrainingJob
 from closeknit.cluster.booking.booking import Booking
 from closeknit.cluster.cluster import Cluster
+from closeknit.cluster.pods.pod import Pod
 from closeknit.lifecycle.attempt.shared_claims import shared_claims
 from closeknit.lifecycle.swap.kept_shares import fitness
 from closeknit.lifecycle.verdict import Keep
@@ -29,9 +30,15 @@ def held(case: Case, room: Room, walk: Walk) -> Outcome | None:
         and child.attempt == attempt
         and uid in pod.job_uids
     }
-    if all(index in there or share.succeeded for index, share in enumerate(booking.shares)):
+    is_whole = all(index in there or share.succeeded for index, share in enumerate(booking.shares))
+    if is_whole and not any(map(_has_failed, case.pods)):
         return Outcome(Keep(booking))
     return Outcome(Keep(booking, is_fit_again(case.job, booking, room.cluster, walk.now)), is_settled=False)
+
+
+def _has_failed(pod: Pod) -> bool:
+    """Whether a Pod, or a container that may decide its rank's end, has failed, so that its gang may start again."""
+    return pod.phase == "Failed" or any(each.exit_code and not each.init for each in pod.containers)
 
 
 def is_fit_again(job: TrainingJob, held: Booking, cluster: Cluster, now: datetime) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from closeknit.api.trainingjob import Defragment, Framework, Restart, TrainingJobSpec
+from closeknit.api.trainingjob import Defragment, Framework, OnHang, TrainingJobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +15,10 @@ class _Field:
 # In the order of the spec; a field that gets built leaves this table.
 _NOT_BUILT = (
     _Field("expectedDuration", lambda spec: spec.expected_duration is not None),
-    _Field("restart", lambda spec: spec.restart is not None and spec.restart != Restart()),
+    _Field("spares", lambda spec: spec.spares > 0),
+    _Field("restart.stallDeadline", lambda spec: spec.restart is not None and spec.restart.stall_deadline is not None),
+    _Field("restart.onHang", lambda spec: spec.restart is not None and spec.restart.on_hang is not OnHang.WARN),
     _Field("defragment", lambda spec: spec.defragment is not Defragment.NEVER),
-    _Field("ttlSecondsAfterFinished", lambda spec: spec.ttl_seconds_after_finished is not None),
-    _Field("activeDeadlineSeconds", lambda spec: spec.active_deadline_seconds is not None),
 )
 
 _WITH_SERVERS = (Framework.TENSORFLOW, Framework.CUSTOM)
