@@ -29,6 +29,7 @@ from closeknit.placement.replacement import NONE, not_replaced
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import NOBODY, Request, request
 from closeknit.placement.values.sentences import count
+from closeknit.scheduling.policy.patience import asked_again_at
 from closeknit.scheduling.policy.walk import Walk
 from closeknit.scheduling.queue.entries import Case, Outcome
 from closeknit.scheduling.queue.room import Room
@@ -82,7 +83,7 @@ def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
     )
     verdict = Hold(_with_servers(taken, shares), f"{_words(taken, asked)}; it holds the rest until {timestamp(until)}")
     if verdict.shares == held.shares:
-        return Outcome(verdict, until=until, is_settled=False)
+        return Outcome(verdict, until=asked_again_at(until, away.until), is_settled=False, scene=room.scene)
     after = room.less(room.cluster.with_job(_holding(job, verdict.shares)))
     return Outcome(verdict, until=until, is_settled=False, room=after)
 
