@@ -77,6 +77,13 @@ def test_the_operator_may_not_do_what_would_make_it_an_administrator(objects: di
     }
 
 
+def test_of_leases_the_operator_may_list_those_of_kubelets(objects: dict[str, Object]) -> None:
+    role, binding = (objects[f"{kind} closeknit-operator-node-leases"] for kind in ("Role", "RoleBinding"))
+    assert granted(role) == {("leases", "list")}
+    assert {each["metadata"]["namespace"] for each in (role, binding)} == {"kube-node-lease"}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "closeknit-operator", "namespace": NAMESPACE}]
+
+
 def test_what_the_operator_writes_can_be_bound_to_namespaces(helm_program: Path) -> None:
     def bound(*options: str) -> list[tuple[str, str]]:
         """(kind, namespace) of the bindings of what it writes."""

@@ -28,6 +28,7 @@ class Site(Bed):
     """A control plane with three nodes of each binding, whose nodes can be hurt."""
 
     hurt: list[str] = field(default_factory=list)
+    tainted: list[tuple[str, str]] = field(default_factory=list)
 
     def kill(self, node: str) -> None:
         """Nobody hears of its kubelet any more."""
@@ -52,6 +53,9 @@ class Site(Bed):
         self.cluster.kubectl("cordon", node)
 
     def heal(self) -> None:
+        for node, taint in self.tainted:
+            self.cluster.kubectl("taint", "node", node, f"{taint}-")
+        self.tainted.clear()
         for node in self.hurt:
             self.cluster.kubectl("uncordon", node)
             self._say(node, [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "started"}])
@@ -117,6 +121,52 @@ def test_a_gang_runs_on_other_nodes_while_its_pod_on_a_dead_node_still_exists(
     site.confirm("train-a1-worker-00001")
     site.wait_for_state("Running", "next")
     assert site.placed_on("next") == [nodes[1]]
+
+
+def test_a_node_out_of_service_is_replaced_at_once_and_the_rest_is_held(site: Site) -> None:
+    """An administrator's word. It costs three statuses and their Events, and what new Pods need."""
+    nodes = PLUGIN
+    site.submit(**ON_PLUGIN)
+    site.wait_for_state("Running")
+    site.kill(nodes[0])
+    site.submit("waiting", **{**ON_PLUGIN, "gpus": 16})
+    site.wait_for_reason("InsufficientGPUs", "waiting")
+    before = len(site.writes())
+    taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+    site.cluster.kubectl("taint", "node", nodes[0], taint)
+    site.tainted.append((nodes[0], taint))
+    site.wait(lambda: site.job()["status"]["attempt"] == 2, "the next attempt")
+    site.wait_for_state("Running")
+    assert site.placed_on() == [nodes[2], nodes[1]]
+    assert site.ends() == [("NodeLost", False)]
+    message = site.job()["status"]["attempts"][0]["message"]
+    assert message == f"node {nodes[0]} has the taint node.kubernetes.io/out-of-service"
+    assert site.job("waiting")["status"]["state"] == "Queued"
+    own = [each for each in site.writes()[before:] if not each.name.startswith("waiting")]
+    statuses = [each for each in own if each.resource == "trainingjobs"]
+    pods = [each for each in own if each.resource == "pods"]
+    assert len(statuses) == 3  # the end, the other node, that it runs
+    assert [each.verb for each in pods if each.verb == "create"] == ["create"] * 2
+    assert len(pods) <= 2 * 2  # each old one is stopped or deleted once
+
+
+@pytest.mark.long
+def test_a_kubelet_that_renews_its_lease_no_more_is_replaced_before_any_eviction(site: Site) -> None:
+    """kwok renews the Leases of its nodes, but for one that somebody else has."""
+    nodes, where = PLUGIN, "--namespace=kube-node-lease"
+    site.submit(**ON_PLUGIN)
+    site.wait_for_state("Running")
+    spec = {"holderIdentity": "nobody", "leaseDurationSeconds": 3600}
+    site.cluster.kubectl("patch", "lease", nodes[1], where, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
+    try:
+        site.kill(nodes[1])
+        site.wait(lambda: site.job()["status"]["attempt"] == 2, "the next attempt", 90)
+        assert site.placed_on() == [nodes[0], nodes[2]]
+        assert site.ends() == [("NodeLost", False)]
+        assert "has not renewed its Lease" in site.job()["status"]["attempts"][0]["message"]
+        site.wait_for_state("Running")
+    finally:
+        site.cluster.kubectl("delete", "lease", nodes[1], where)
 
 
 @BOTH

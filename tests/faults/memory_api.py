@@ -48,6 +48,7 @@ class MemoryApi:
         continue_token: str | None = None,
         field_selector: str | None = None,
         label_selector: str | None = None,
+        cached: bool = False,
     ) -> ListPage:
         """See `Api.list`."""
 
@@ -55,7 +56,7 @@ class MemoryApi:
             matches = selector(field_selector, label_selector, self.store.kind(resource).fields)
             if continue_token is not None:
                 return self.store.next_page(continue_token, limit=limit)
-            return self.store.page(resource, matches, namespace=namespace, limit=limit)
+            return self.store.page(resource, matches, namespace=namespace, limit=1 << 20 if cached else limit)
 
         return await self._do(_call("list", resource, namespace), page)
 

@@ -56,6 +56,15 @@ def shares(job: JsonObject) -> list[Any]:
     return list((status.get("placement") or {}).get("nodes") or ())
 
 
+def held_shares(job: JsonObject) -> list[Any]:
+    """Those of them on nodes that are not lost."""
+    lost = set[int]()
+    for run in filter(None, ((job.get("status", {}).get("placement") or {}).get("lost") or "").split(",")):
+        first, _, last = run.partition("-")
+        lost.update(range(int(first), int(last or first) + 1))
+    return [share for position, share in enumerate(shares(job)) if position not in lost]
+
+
 class Invariants:
     """Looks at every change, and keeps what was wrong."""
 
@@ -93,6 +102,8 @@ class Invariants:
         status = job.get("status", {})
         index = int(pod["metadata"]["labels"][INDEX_LABEL])
         booked = shares(job)
+        if len(held_shares(job)) != len(booked):
+            yield f"Pod {name} is made while nodes of its gang are lost"
         if status.get("attempt") != attempt_of(pod) or index >= len(booked) or booked[index]["name"] != node:
             yield f"Pod {name} is made for {node} before that is booked"
         if is_true(job, *OVER):
@@ -116,8 +127,11 @@ class Invariants:
     def _told(self, before: JsonObject, job: JsonObject) -> Iterator[str]:
         """A job's status is stored: nothing is booked twice, nothing is untrue, nothing goes back."""
         name, uid, status = job["metadata"]["name"], job["metadata"]["uid"], job.get("status", {})
-        for node in [share["name"] for share in shares(job)] if shares(job) != shares(before or {}) else ():
+        held = held_shares(job)
+        for node in [share["name"] for share in held] if held != held_shares(before or {}) else ():
             yield from self._doubles(node)
+        if len(held) != len(shares(job)) and is_true(job, "Placed", "Running"):
+            yield f"{name} has lost nodes, and is told to have all"
         booked = sum(len(share["gpus"]) for share in shares(job))
         if booked not in {0, job["spec"]["gpus"]}:
             yield f"{name} asks for {job['spec']['gpus']} GPUs, and {booked} are booked"
@@ -161,7 +175,7 @@ class Invariants:
         exact: dict[str, str] = {}
         counts: dict[str, int] = {}
         for job in self._server.view(TRAINING_JOBS).values():
-            for share in shares(job):
+            for share in held_shares(job):
                 if share["name"] == node:
                     uid = job["metadata"]["uid"]
                     counts[uid] = max(counts.get(uid, 0), len(share["gpus"]))

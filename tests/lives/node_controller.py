@@ -3,8 +3,9 @@
 import random
 from collections.abc import Mapping
 
+from closeknit.cluster.objects.silence import NODE_LEASES
 from closeknit.controller.writes.resources import PODS
-from closeknit.kube.api import JsonObject, Key
+from closeknit.kube.api import JsonObject, Key, Resource
 from faults.kinds import NODES
 from lives.api_server import FINISHED, PATIENCE_S, ApiServer, key_of
 from lives.hand import Hand
@@ -13,6 +14,8 @@ from lives.scheduler import with_condition
 
 MONITOR_GRACE_S = 50.0  # node-monitor-grace-period, until a silent node is Unknown
 PERIOD_S = 5.0
+RENEW_S = 10.0
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
 ORPHAN_S = 40.0  # quarantine of the Pod garbage collector, for Pods of a node that is not there
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
@@ -28,6 +31,7 @@ class NodeController(Hand):
         self._kubelets = kubelets
         self._tainted_at: dict[str, float] = {}
         self._missing_at: dict[str, float] = {}
+        self._renewed_at: dict[str, float] = {}
         self.wake_at(PERIOD_S)
 
     def step(self) -> None:
@@ -36,6 +40,7 @@ class NodeController(Hand):
         for key in list(self.server.view(NODES)):
             kubelet = self._kubelets[key.name]
             if kubelet.is_alive:
+                self._renew(key.name)
                 self._tell(key, "True", ())
                 self._tainted_at.pop(key.name, None)
             elif self.time - kubelet.died_at >= MONITOR_GRACE_S:
@@ -43,6 +48,16 @@ class NodeController(Hand):
                 if self.time - self._tainted_at.setdefault(key.name, self.time) >= PATIENCE_S:
                     self._evict(key.name)
         self._remove_orphans()
+
+    def _renew(self, node: str) -> None:
+        """Every kubelet renews its Lease every 10 s, whoever hears it."""
+        key = Key(NODE_LEASES, node)
+        if key not in self.server.view(LEASES):
+            body = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": {"name": node}, "spec": {}}
+            self.server.create(LEASES, body, namespace=NODE_LEASES)
+        if self.time - self._renewed_at.get(node, -RENEW_S) >= RENEW_S:
+            self._renewed_at[node] = self.time
+            self.server.amend(LEASES, key, spec={"renewTime": f"{self.time:.6f}"})
 
     def _tell(self, key: Key, ready: str, effects: tuple[str, ...]) -> None:
         node = self.server.view(NODES)[key]

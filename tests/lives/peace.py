@@ -7,7 +7,7 @@ from closeknit.controller.writes.resources import PODS, RESOURCE_CLAIMS, SERVICE
 from closeknit.kube.api import JsonObject
 from faults.kinds import NODES
 from lives.api_server import FINISHED, RESOURCE_QUOTAS, key_of
-from lives.invariants import attempt_of, is_ours, is_true, owner, shares
+from lives.invariants import attempt_of, held_shares, is_ours, is_true, owner, shares
 from lives.quota import counted
 from lives.scheduler import allocatable, allocated, is_live, pin, requests, tolerates
 from lives.world import World
@@ -36,7 +36,7 @@ def _of_job(world: World, job: JsonObject) -> Iterator[str]:
         return
     if status.get("state") == "Suspended":
         yield f"{name} is no longer suspended, and told to be"
-    if booked := shares(job):
+    if (booked := shares(job)) and len(held_shares(job)) == len(booked):
         running = [pod for pod in live if pod["status"]["phase"] == "Running" and attempt_of(pod) == status["attempt"]]
         ended = [pod for pod in _pods_of(world, job) if pod["status"]["phase"] == "Succeeded"]
         if not is_true(job, "Running"):

@@ -17,6 +17,7 @@ from closeknit.api.names import TRAINING_JOB, JobKey
 from closeknit.api.trainingjob_status import TrainingJobStatus
 from closeknit.cluster.cluster import Cluster, build
 from closeknit.cluster.objects.quota import Quota
+from closeknit.cluster.objects.silence import Quiet, Silence
 from closeknit.cluster.store.kinds import from_document
 from closeknit.controller.metrics import Metrics
 from closeknit.controller.writes.resources import BY_KIND, EVENTS, RESOURCE_QUOTAS, TRAINING_JOBS
@@ -72,6 +73,8 @@ class Story:
         """The same of children whose name somebody else has."""
         self.dead: set[str] = set()
         """Nodes whose kubelets confirm nothing: a Pod that is deleted there stays."""
+        self.silent: dict[str, Quiet] = {}
+        """Nodes that give no sign of life."""
         self.unserved: set[str] = set()
         """Namespaces in which the operator has no right to create anything."""
         self.unusable: set[str] = set()
@@ -111,7 +114,9 @@ class Story:
     def cluster(self) -> Cluster:
         """What the operator sees."""
         decoded = (from_document(manifest) for manifest in self.objects.values())
-        return build([value for value in decoded if value is not None], sidecar_image=self.sidecar_image)
+        silent = (Silence(node, quiet) for node, quiet in self.silent.items())
+        objects = [*(value for value in decoded if value is not None), *silent]
+        return build(objects, sidecar_image=self.sidecar_image)
 
     def decide(self, memory: Memory = Memory()) -> Decision:  # noqa: B008 - frozen
         """What would be decided now; by default by somebody who remembers nothing but answers."""
@@ -165,6 +170,10 @@ class Story:
     def names(self, kind: str) -> list[str]:
         """Names of all objects of a kind."""
         return sorted(name for found, _, name in self.objects if found == kind)
+
+    def silence(self, node: str, quiet: Quiet) -> None:
+        """The node has given no sign of life for so long."""
+        self.silent[node] = quiet
 
     def change_pod(self, name: str, **status: Any) -> None:
         """The kubelet or the scheduler says something of a Pod; node= binds it."""

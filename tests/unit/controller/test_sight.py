@@ -1,20 +1,28 @@
 """When what is heard wakes the loop, and when it is worked out what kind of machine is new."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from closeknit.api.objects import TrainingJob
+from closeknit.cluster.objects.silence import NODE_LEASES, POLL_S, Quiet
 from closeknit.cluster.store.kinds import from_document
 from closeknit.controller.sight import UNHURRIED_S, Sight
+from closeknit.controller.worker import InlineWorker
+from closeknit.kube.api import Key, Resource
+from closeknit.kube.errors import Forbidden
 from closeknit.placement.gpusets import search_cost
 from closeknit.placement.gpusets.best_first import BestFirstSets
 from faults import virtual_time
+from faults.fault import Call
 from faults.store import Store
 from scenarios.manifests import pod, training_job, worker
-from scenarios.operated import MortalApi, Operator, add
+from scenarios.operated import BEGIN, MortalApi, Operator, add
 from scenarios.story import plugin_node
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
 
 
 def wakings(workers: int, *others: dict[str, Any], is_assumed: bool) -> list[float]:
@@ -110,3 +118,71 @@ def test_a_kind_of_machine_is_worked_out_before_anything_else_changes() -> None:
         await asyncio.gather(running, return_exceptions=True)
 
     virtual_time.run(story())
+
+
+def test_which_kubelets_are_silent_is_taken_from_lists_of_leases() -> None:
+    """Renewals are no events; the steps of a silence, and its end, are."""
+    store = Store()
+    for name in ("gpu-1", "gpu-2"):
+        for manifest in plugin_node(name):
+            add(store, manifest)
+        body = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": {"name": name}}
+        store.create(LEASES, {**body, "spec": {"renewTime": "0"}}, namespace=NODE_LEASES)
+    seen: list[tuple[int, Quiet | None]] = []
+
+    async def story() -> None:
+        woken = 0
+
+        def wake() -> None:
+            nonlocal woken
+            woken += 1
+
+        sight = Sight(MortalApi(store), wake)
+        running = asyncio.create_task(sight.run())
+        await sight.synced()
+        await asyncio.sleep(1)
+        woken = 0
+        for second in range(60):
+            for name in ("gpu-1", "gpu-2") if second >= 50 else ("gpu-1",):
+                lease = store.get(LEASES, Key(NODE_LEASES, name))
+                store.update(LEASES, Key(NODE_LEASES, name), lease | {"spec": {"renewTime": str(second)}})
+            await asyncio.sleep(1)
+            cluster = await sight.look(InlineWorker(), BEGIN)
+            silence = cluster.nodes["gpu-2"].silence
+            quiet = None if silence is None else silence.quiet
+            if not seen or seen[-1][1] is not quiet:
+                seen.append((second, quiet))
+            assert cluster.nodes["gpu-1"].silence is None
+        assert woken == 4
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(story())
+    assert [quiet for _, quiet in seen] == [None, *Quiet, None]
+    assert [second for second, _ in seen] == pytest.approx([0, 15, 20, 40, 51], abs=POLL_S)
+
+
+class _Forbidding(MortalApi):
+    """Without the right to list Leases."""
+
+    async def _before(self, call: Call) -> Sequence[Any]:
+        if call.resource == LEASES:
+            raise Forbidden("leases is forbidden", code=403, reason="Forbidden")
+        return await super()._before(call)
+
+
+def test_without_the_right_to_list_leases_it_sees_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store()
+    add(store, plugin_node("gpu-1")[0])
+
+    async def story() -> None:
+        sight = Sight(_Forbidding(store), lambda: None)
+        running = asyncio.create_task(sight.run())
+        await sight.synced()
+        await asyncio.sleep(60)
+        assert not running.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    virtual_time.run(story())
+    assert [record.message for record in caplog.records] == ["Leases of nodes cannot be listed"]

@@ -430,7 +430,7 @@ def test_with_a_memory_the_same_is_decided_as_without(seed: int, monkeypatch: py
     life = Life(seed)
     for _ in range(STEPS):
         life.step()
-    assert {kind.__name__ for kind in (Keep, Book, Wait)} == life.seen
+    assert {kind.__name__ for kind in (Keep, Book, Wait)} <= life.seen
 
 
 @pytest.mark.parametrize("seed", [10, 4, 16, 24])

@@ -173,6 +173,7 @@ class PendingReason(StrEnum):
 
     INSUFFICIENT_GPUS = "InsufficientGPUs"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
+    NODES_LOST = "NodesLost"  # it holds the rest of its nodes meanwhile
     NO_NVLINK_ISLAND = "NoNVLinkIsland"
     NO_DOMAIN = "NoDomain"
     WAITING_FOR_PREFERRED = "WaitingForPreferred"  # the only one that ends though nothing changes: with its patience

@@ -144,6 +144,9 @@ class PlacementStatus(Wire):
     succeeded: Annotated[str, StringConstraints(max_length=65536, pattern=_RANGES)] | None = None
     """Positions in nodes, and after them in parameterServers, from 0 (for example 0-3,7), whose Pods ended with
     success: they are over though removed."""
+    lost: Annotated[str, StringConstraints(max_length=65536, pattern=_RANGES)] | None = None
+    """Positions, counted alike, whose nodes are lost: nothing is held on these, and the job waits for others in their
+    place while it holds the rest."""
     parameter_servers: Annotated[list[ParameterServerAssignment], Field(max_length=1024)] | None = None
     """Nodes of the parameter servers, which are nodes of the gang."""
     run: Annotated[int, Field(ge=0)] | None = None

@@ -95,9 +95,11 @@ class Api(Protocol):
         continue_token: str | None = None,
         field_selector: str | None = None,
         label_selector: str | None = None,
+        cached: bool = False,
     ) -> ListPage:
         """One page of the resource as it is now, not as some cache remembers it: `limit` objects at most, and fewer
-        where they are large. Raises Gone for a token too old."""
+        where they are large. `cached`: all of it at once, as a cache of the API server remembers it, which costs that
+        least and may be a moment old. Raises Gone for a token too old."""
         ...
 
     def watch(

@@ -12,17 +12,19 @@ from closeknit.cluster.booking.job import InvalidJob, is_whole, without_template
 from closeknit.cluster.cluster import Cluster
 from closeknit.cluster.objects.agent_report import AgentReport
 from closeknit.cluster.objects.dra import ResourceClaim
+from closeknit.cluster.objects.silence import NODE_LEASES, POLL_S, SignsOfLife, renewal
 from closeknit.cluster.pods.pod import Pod
 from closeknit.cluster.store.kinds import BY_STREAM, KINDS, ClusterObject, Kind, ObjectChange, Stream
 from closeknit.controller.templates import Templates
 from closeknit.controller.worker import Worker
 from closeknit.controller.writes.resources import TRAINING_JOBS
 from closeknit.kube.api import Api, Key, Resource
-from closeknit.kube.errors import NotFound
+from closeknit.kube.errors import ApiError, NotFound
 from closeknit.kube.lease import counted
 from closeknit.kube.reflector import Event, Reflector
 from closeknit.machine.graph import Machine
 
+_LEASES = Resource("coordination.k8s.io", "v1", "leases")
 KNOWN_MACHINES = 1024  # kinds of machines; more of them than any site has, and a bound for invented ones
 # What a leader writes, and his successor must have seen before he gives any of it away.
 WRITTEN = (Stream.TRAINING_JOBS, Stream.CHILD_PODS, Stream.RESOURCE_CLAIMS)
@@ -139,6 +141,33 @@ class Sight:
         async with asyncio.TaskGroup() as readers:
             for source, reflector in self.reflectors.items():
                 readers.create_task(reflector.run(), name=f"reflector {source}")
+            readers.create_task(self._listen(), name="leases")
+
+    async def _listen(self) -> None:
+        """Lists the Leases of kubelets again and again, and takes in which nodes are silent. Without the right, and on
+        a cluster without Leases, nothing is known of that."""
+        before, reported = SignsOfLife(), ""
+        while True:
+            try:
+                page = await self._api.list(_LEASES, namespace=NODE_LEASES, cached=True)
+            except ApiError as error:
+                if str(error) != reported:
+                    _log.warning("Leases of nodes cannot be listed", extra={"error": str(error)})
+                    reported = str(error)
+            else:
+                reported = ""
+                renewals = dict(filter(None, map(renewal, page.items)))
+                reports = self.reflectors[Stream.NODE_TOPOLOGIES].objects
+                beats = {
+                    key.name: report.heartbeat for key, report in reports.items() if isinstance(report, AgentReport)
+                }
+                now = before.after(renewals, beats, asyncio.get_running_loop().time())
+                news = [ObjectChange(Stream.SILENCES, ("", node), new) for node, new in now.news_since(before).items()]
+                before = now
+                if news:
+                    self._changes += news
+                    self._on_change()
+            await asyncio.sleep(POLL_S)
 
     def keep_templates(self, wanted: Collection[JobKey], unwanted: Set[JobKey]) -> None:
         """Lets those of `unwanted` jobs go, and has room for those of the `wanted` ones, which are read by `read`."""

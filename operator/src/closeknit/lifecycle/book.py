@@ -28,7 +28,7 @@ from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import unknown_preference
 from closeknit.lifecycle.writes.plan import Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import quota_demand
-from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.placement import Placement, Share
 from closeknit.placement.values.sentences import count
 
 # A quota's count follows the end of a Pod within a second on a quiet control plane; on a busy one that may take longer.
@@ -141,19 +141,23 @@ def _servers(job: TrainingJob) -> int:
 def _shares(job: TrainingJob, placement: Placement) -> tuple[BookingShare, ...]:
     servers, nodes = _servers(job), [share.node for share in placement.shares]
     served = dealt(servers, len(nodes)) if servers else ()
-    return tuple(
-        BookingShare(
-            node=share.node,
-            gpus=share.gpus,
-            first_rank=share.first_rank,
-            binding=share.binding,
-            nics=share.nics,
-            rdma_resource=share.rdma_resource,
-            topology_generation=share.topology_generation,
-            mig_device=share.mig_device,
-        )
-        for share in placement.shares
-    ) + tuple(server_share(nodes[rank], index) for index, rank in enumerate(served))
+    return tuple(map(booked_share, placement.shares)) + tuple(
+        server_share(nodes[rank], index) for index, rank in enumerate(served)
+    )
+
+
+def booked_share(share: Share) -> BookingShare:
+    """A share of a placement as it is booked."""
+    return BookingShare(
+        node=share.node,
+        gpus=share.gpus,
+        first_rank=share.first_rank,
+        binding=share.binding,
+        nics=share.nics,
+        rdma_resource=share.rdma_resource,
+        topology_generation=share.topology_generation,
+        mig_device=share.mig_device,
+    )
 
 
 def _placement_status(job: TrainingJob, placement: Placement) -> PlacementStatus:

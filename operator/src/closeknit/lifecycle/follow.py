@@ -7,7 +7,7 @@ from math import inf
 from closeknit.api.names import TRAINING_JOB, EndReason, EventAction, PendingReason, service_name
 from closeknit.api.objects import TrainingJob
 from closeknit.api.trainingjob_status import TrainingJobStatus
-from closeknit.cluster.booking.booking import booking
+from closeknit.cluster.booking.booking import BookingShare, booking
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.attempt.attempt import Attempt
 from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
@@ -25,7 +25,7 @@ from closeknit.lifecycle.status.pending import traits
 from closeknit.lifecycle.status.preference import patient_until, unknown_preference
 from closeknit.lifecycle.tend import tend
 from closeknit.lifecycle.unreadable import erred
-from closeknit.lifecycle.verdict import Book, Keep, Refusal, Verdict, Wait, WaitCause
+from closeknit.lifecycle.verdict import Book, Hold, Keep, Refusal, Verdict, Wait, WaitCause
 from closeknit.lifecycle.writes.answers import NOTHING, TOLD_AGAIN, Answers, undeleted_words
 from closeknit.lifecycle.writes.plan import Action, Delete, Plan, Telling
 
@@ -48,6 +48,8 @@ def follow(
             plan = _too_late(subject)
         case Book(placement):
             plan = book(subject, placement)
+        case Hold(shares, message):
+            plan = _hold(subject, shares, message)
         case Wait(refusal):
             plan = _wait(subject, refusal)
     return plan if is_late else plan.woken_at(now, due)
@@ -67,6 +69,17 @@ def _too_late(subject: Subject) -> Plan:
         "to train on from its last checkpoint, create the job again with a later deadline"
     )
     return over(subject, EndReason.DEADLINE_EXCEEDED, message)
+
+
+def _hold(subject: Subject, shares: tuple[BookingShare, ...], message: str) -> Plan:
+    """It waits for other nodes in place of lost ones. Its old Pods go meanwhile."""
+    status = statuses.holding(subject.job, subject.now, shares, message)
+    pending = subject.job.status.pending
+    notice = None
+    if message and (pending is None or pending.reason != PendingReason.NODES_LOST):
+        notice = subject.notice(PendingReason.NODES_LOST, message, action=EventAction.QUEUE, warning=True)
+    left = _left(subject)
+    return subject.plan(status, actions=left.actions, notice=notice).woken_at(subject.now, left.until)
 
 
 def _wait(subject: Subject, refusal: Refusal) -> Plan:

@@ -38,6 +38,7 @@ from closeknit.lifecycle.health.ending import (
     failed,
     left_behind,
     node_changed,
+    node_lost,
     replaced,
     succeeded,
 )
@@ -49,6 +50,7 @@ from closeknit.lifecycle.status.conditions import found, stated
 from closeknit.lifecycle.status.degraded import Degradation, degradation, harmed, together
 from closeknit.lifecycle.status.lost_time import Launch, phases_told
 from closeknit.lifecycle.status.pauses import is_between, later, restart_at
+from closeknit.lifecycle.swap.dead_nodes import dead_nodes
 from closeknit.lifecycle.writes.answers import TOLD_AGAIN
 from closeknit.lifecycle.writes.plan import Action, Notice, Plan
 from closeknit.lifecycle.writes.quota_demand import quota_demand
@@ -65,6 +67,8 @@ def tend(attempt: Attempt, *, is_fit: bool) -> Plan:
         return replaced(attempt)
     if attempt.is_over:  # those who only serve may fail, or be deleted, once the others are over
         return succeeded(attempt)
+    if dead := dead_nodes(attempt):
+        return node_lost(attempt, dead)
     is_gone = bool(attempt.missing or attempt.ending)
     has_failed = "Failed" in attempt.phases
     if is_gone and (attempt.has_run or has_failed):  # without it the others fail, which is not their fault

@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from closeknit.api.names import PendingReason
-from closeknit.cluster.booking.booking import Booking
+from closeknit.cluster.booking.booking import Booking, BookingShare
 from closeknit.placement.values.placement import Placement
 
 
@@ -64,13 +64,23 @@ class Book:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """It waits for other nodes in place of lost ones, and holds the rest meanwhile: nobody else gets it."""
+
+    shares: tuple[BookingShare, ...]
+    """Those of the whole gang, in their order, with lost ones among them."""
+    message: str = ""
+    """What it waits for; empty while it only waits whether it loses more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """It holds nothing, or must give up what it holds."""
 
     refusal: Refusal
 
 
-Verdict = Keep | Book | Wait
+Verdict = Keep | Book | Hold | Wait
 """What `schedule` says of a job, and `follow` brings its objects to.
 
 To come, each as a class beside these: Evict (a running gang makes room for one of higher priority), Shrink and Grow (an

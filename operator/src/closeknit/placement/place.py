@@ -21,7 +21,7 @@ from closeknit.placement.refusals.refusal import refusal, unknown
 from closeknit.placement.values.placement import NoFit, Placement, Share, TransportChoice
 from closeknit.placement.values.request import DENSE_TRAFFIC, NOBODY, Request
 
-_Named = dict[tuple[int, tuple[int, ...]], tuple[str, ...]]
+NicNames = dict[tuple[int, tuple[int, ...]], tuple[str, ...]]
 
 
 def place(cluster: Cluster, request: Request, tables: Tables) -> Placement | NoFit:
@@ -56,11 +56,11 @@ def placement_of(layout: Layout, cluster: Cluster, request: Request, tables: Tab
     """A layout as the value that is booked: shares in rank order, with ranks, NICs and bandwidth."""
     by_name = {part.node: part for part in layout.parts}
     order = _in_rank_order(cluster, request, by_name)
-    named: _Named = {}
+    named: NicNames = {}
     asked = next((name for name, _ in request.needs if nic_exposure(name)), None)
     shares, first_rank = [], 0
     for name in order:
-        shares.append(_share(cluster.nodes[name], by_name[name], layout.transport, first_rank, asked, named))
+        shares.append(share_of(cluster.nodes[name], by_name[name], layout.transport, first_rank, asked, named))
         first_rank += by_name[name].mask.bit_count()
     predicted = layout.prediction.gb_s
     return Placement(
@@ -98,10 +98,11 @@ def _transport(layout: Layout) -> TransportChoice:
     return TransportChoice.RDMA if layout.transport else TransportChoice.SOCKETS
 
 
-def _share(
-    view: NodeView, part: Part, transport: Transport | None, first_rank: int, asked: str | None, named: _Named
+def share_of(
+    view: NodeView, part: Part, transport: Transport | None, first_rank: int, asked: str | None, named: NicNames
 ) -> Share:
-    """`asked` is the template's own word for what gives its Pods NICs, else it is what the node has left; `named` keeps
+    """The share of one node. `asked` is the template's own word for what gives its Pods NICs, else it is what the node
+    has left; `named` keeps
     the names of NICs, which most nodes share."""
     terms = part.offer.terms
     machine = view.machine

@@ -20,11 +20,12 @@ from closeknit.scheduling.policy.gates import gated, put_aside, readable
 from closeknit.scheduling.policy.hold import held
 from closeknit.scheduling.policy.patience import Patience
 from closeknit.scheduling.policy.probation import Probation
+from closeknit.scheduling.policy.replace import replaced
 from closeknit.scheduling.policy.walk import Policy, Walk
 from closeknit.scheduling.queue.entries import UNREAD, Case, Outcome, QueueEntry, Schedule, is_same_scene
 from closeknit.scheduling.queue.room import Room
 
-POLICIES: tuple[Policy, ...] = (readable, gated, held, put_aside, admit)
+POLICIES: tuple[Policy, ...] = (readable, gated, replaced, held, put_aside, admit)
 """In this order: the first that has a verdict on a job decides. The last one always has."""
 
 

@@ -113,3 +113,15 @@ KIND = {"gpus": [0], "binding": "DRA"}
 def test_columns_that_disagree_are_no_status(packed: object, fault: str) -> None:
     with pytest.raises(ValidationError, match=fault):
         PlacementStatus.parse({"nodeCount": 2, "nodes": [], "packed": packed})
+
+
+@pytest.mark.parametrize("number", [4, ONE_BY_ONE + 4])
+def test_lost_nodes_are_told_in_both_forms(number: int) -> None:
+    shares = [share(numbered(node), 8 * node, tuple(range(8))) for node in range(number)]
+    told = PlacementStatus(node_count=number, **encoded(shares)._asdict())
+    marked = [replace(each, lost=at in {1, 3}) for at, each in enumerate(shares)]
+    stored = booking.with_shares(told, marked)
+    assert stored.lost == "1,3"
+    again = PlacementStatus.model_validate_json(stored.model_dump_json(by_alias=True, exclude_none=True))
+    assert decoded(again) == tuple(marked)
+    assert booking.with_shares(again, shares) == told

@@ -59,7 +59,9 @@ def test_a_job_that_waits_between_two_attempts_has_its_deadline_too() -> None:
     story.add(node("gpu-2", gpus=8, taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]))
     story.remove_pod(PODS[1])
     story.settle()
-    assert story.status().placement is None
+    placement = story.status().placement
+    assert placement is not None
+    assert placement.lost == "1"
     assert (woken_after_s(story) or 0) <= 600
     story.pass_time(600)
     story.settle()

@@ -348,4 +348,4 @@ def test_a_drained_node_is_left_though_its_gpus_are_free() -> None:
     story.remove_pod("train-a1-worker-00000")
     story.settle()
     assert ended(story) == [(1, "Disrupted", False)]
-    assert [assignment.name for assignment in booked_nodes(story)] == ["gpu-2", "gpu-3"]
+    assert [assignment.name for assignment in booked_nodes(story)] == ["gpu-3", "gpu-2"]

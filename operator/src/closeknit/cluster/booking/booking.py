@@ -6,7 +6,7 @@ columns (columns.py). Nothing but this module reads or writes that.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from closeknit.api.names import ChildName, ConditionType, Role
@@ -54,6 +54,8 @@ class BookingShare:
     """UUID of the MIG device that it has of its one GPU; empty where it has whole GPUs."""
     server: int | None = None
     """Index of a parameter server, which has no GPUs here; None of a worker."""
+    lost: bool = False
+    """Whether its node is lost: it holds nothing there, and another node is to take its place."""
 
     @property
     def ranks(self) -> range:
@@ -86,6 +88,11 @@ class Booking:
         last = self.shares[-1].server if self.shares else None
         return len(self.shares) - (0 if last is None else last + 1)
 
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Positions of the shares whose nodes are lost, ascending."""
+        return tuple(position for position, share in enumerate(self.shares) if share.lost)
+
     def position(self, child: ChildName) -> int:
         """The position of the share of a child of this name; beyond the last without one."""
         if child.role is Role.WORKER:
@@ -109,13 +116,17 @@ def booking(job: TrainingJob | InvalidJob) -> Booking | None:
 def decoded(placement: PlacementStatus) -> tuple[BookingShare, ...]:
     """The shares of a stored placement."""
     workers, servers = _workers(placement), placement.parameter_servers
-    if not servers:
-        return workers
-    first = len(workers)
-    ended = _positions(placement.succeeded or "", first + len(servers))
-    return workers + tuple(
-        server_share(each.node, index, succeeded=first + index in ended) for index, each in enumerate(servers)
-    )
+    shares = workers
+    if servers:
+        first = len(workers)
+        ended = _positions(placement.succeeded or "", first + len(servers))
+        shares += tuple(
+            server_share(each.node, index, succeeded=first + index in ended) for index, each in enumerate(servers)
+        )
+    if placement.lost is None:
+        return shares
+    lost = _positions(placement.lost, len(shares))
+    return tuple(replace(share, lost=True) if at in lost else share for at, share in enumerate(shares))
 
 
 def server_share(node: str, index: int, *, succeeded: bool = False) -> BookingShare:
@@ -258,7 +269,9 @@ def with_shares(placement: PlacementStatus, shares: Sequence[BookingShare]) -> P
     if tuple(shares) == decoded(placement):
         return placement
     succeeded = _ranges([position for position, share in enumerate(shares) if share.succeeded])
-    return placement.model_copy(update={**encoded(shares)._asdict(), "succeeded": succeeded or None})
+    lost = _ranges([position for position, share in enumerate(shares) if share.lost])
+    told = {**encoded(shares)._asdict(), "succeeded": succeeded or None, "lost": lost or None}
+    return placement.model_copy(update=told)
 
 
 def names(nodes: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from closeknit.cluster.objects.fault import Fault, FaultKind, Taint
 from closeknit.cluster.objects.kubelet import UNTOLD, KubeletPolicies
 from closeknit.cluster.objects.nic_exposure import NicExposure, nic_exposure
 from closeknit.cluster.objects.pod_requests import NO_AMOUNTS, Amounts
+from closeknit.cluster.objects.silence import Silence
 from closeknit.cluster.persistent.table import EMPTY
 from closeknit.machine.graph import Machine
 
@@ -197,6 +198,12 @@ class NodeView:
     """Whether its kubelet starts all containers of a Pod again by a rule of one of them."""
     asks_kubelet: bool = False
     """Whether its agent asks the kubelet for the holders of GPUs, and reports within seconds."""
+    silence: Silence | None = None
+    """How long neither its kubelet nor its agent has been heard; None while they are."""
+    is_there: bool = True
+    """Whether it has a Node, or the input has none at all."""
+    is_ready: bool = True
+    """Whether the Ready condition of its Node is True."""
 
     @property
     def free_gpus(self) -> int:

@@ -26,6 +26,7 @@ from closeknit.cluster.objects.dranet import NicOffer, NicPools, nic_offer
 from closeknit.cluster.objects.fault import Fault, FaultKind
 from closeknit.cluster.objects.node_objects import Node
 from closeknit.cluster.objects.pod_requests import MOST, Amounts, is_needed
+from closeknit.cluster.objects.silence import Quiet, Silence
 from closeknit.cluster.persistent.heartbeats import STALE_AFTER
 from closeknit.cluster.persistent.table import EMPTY
 from closeknit.cluster.pods.pod import Pod
@@ -74,6 +75,8 @@ class NodeFacts:
     """None where DRANET has none there."""
     lived: datetime | None
     """The last heartbeat of its agent, if too long ago."""
+    silence: Silence | None
+    """How long neither its kubelet nor its agent has been heard; None while they are."""
     bookings: Sequence[tuple[BookedShare, Pod | None]]
     """Booked shares of jobs on the node, by job, with the Pod of each once one is bound."""
 
@@ -101,6 +104,9 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
             taints=node.taints if node else (),
             domains=domains,
             exclusion=_no_machine(facts),
+            silence=facts.silence,
+            is_there=node is not None or not nodes_are_known,
+            is_ready=node is None or node.not_ready is None,
             machine=None,
             topology_generation=report.generation if report else 0,
             usable=(),
@@ -166,6 +172,9 @@ def node_view(facts: NodeFacts, domains: tuple[str | None, ...], *, nodes_are_kn
         guessed=held.guessed if is_counted else (),
         restarts_in_place=node is not None and node.restarts_in_place,
         asks_kubelet=report.allocations is not None,
+        silence=facts.silence,
+        is_there=node is not None or not nodes_are_known,
+        is_ready=node is None or node.not_ready is None,
     )
 
 
@@ -249,6 +258,9 @@ def _exclusion(
         return Exclusion(ExclusionReason.NOT_READY, "it has a NodeTopology but no Node")
     if node is not None and node.not_ready:
         return Exclusion(ExclusionReason.NOT_READY, node.not_ready, node.not_ready_since)
+    if facts.silence is not None and facts.silence.quiet >= Quiet.SILENT:
+        words = f"its kubelet has not renewed its Lease for {facts.silence.quiet:d} s, and its agent is silent"
+        return Exclusion(ExclusionReason.NOT_READY, words)
     if facts.lived is not None:
         minutes = int(STALE_AFTER.total_seconds()) // 60
         # The instant and not its age: the text must stay the same from one decision to the next.

@@ -23,6 +23,7 @@ from closeknit.cluster.objects.dranet import NicSlice
 from closeknit.cluster.objects.nic_exposure import has_functions, is_claimed, with_nics
 from closeknit.cluster.objects.node_objects import DeviceClass, Node, PriorityClass
 from closeknit.cluster.objects.pod_requests import Needs
+from closeknit.cluster.objects.silence import Silence
 from closeknit.cluster.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from closeknit.cluster.persistent.table import Index, ObjectKey, Reader, Table, by_key, by_name
 from closeknit.cluster.pods.pod import Lodger, Pod
@@ -36,6 +37,8 @@ def _itself(value: Any) -> Any:
 NODES = Table[str, Node](by_name, _itself, is_by_node=True)
 REPORTS = Table[str, AgentReport](by_name, _itself, is_by_node=True)
 ALLOCATIONS = Table[str, tuple[ReportedAllocation, ...]](by_name, attrgetter("allocations"))
+
+SILENCES = Table[str, Silence](by_name, _itself, is_by_node=True)
 
 # What is one for the whole cluster.
 TOPOLOGIES = Table[str, ClusterTopology](by_name, _itself)
@@ -75,6 +78,8 @@ def _booked_on(job: JobKey, booked: BookedNeeds) -> Iterable[tuple[str, BookedSh
         for resource, nics in {(share.rdma_resource, len(share.nics)) for share in held.shares}
     }
     for position, share in enumerate(held.shares):
+        if share.lost:
+            continue
         role, index = (Role.WORKER, position) if share.server is None else (Role.PARAMETER_SERVER, share.server)
         pod = booked.server if share.server is not None else wanted[share.rdma_resource, len(share.nics)]
         if share.succeeded:  # whether its Pod is still there or not

@@ -40,6 +40,7 @@ from closeknit.cluster.objects.node_objects import (
     node,
     priority_class,
 )
+from closeknit.cluster.objects.silence import Silence
 from closeknit.cluster.objects.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
@@ -67,6 +68,7 @@ from closeknit.cluster.store.indexes import (
     PODS,
     PRIORITIES,
     REPORTS,
+    SILENCES,
     SLICES,
     STORAGE_CLASSES,
     TOPOLOGIES,
@@ -91,6 +93,7 @@ ClusterObject = (
     | PersistentVolumeClaim
     | PersistentVolume
     | StorageClass
+    | Silence
 )
 Decoded = TypeVar("Decoded")
 
@@ -113,6 +116,8 @@ class Stream(StrEnum):
     PERSISTENT_VOLUME_CLAIMS = "persistentvolumeclaims"
     PERSISTENT_VOLUMES = "persistentvolumes"
     STORAGE_CLASSES = "storageclasses"
+    SILENCES = "silences"
+    """No stream of the API server: what the lists of Leases come to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +181,8 @@ def _named(
     | DeviceClass
     | DeviceTaintRule
     | PersistentVolume
-    | StorageClass,
+    | StorageClass
+    | Silence,
 ) -> ObjectKey:
     return "", value.name
 
@@ -342,9 +348,21 @@ KINDS: tuple[Kind, ...] = (
         (STORAGE_CLASSES,),
     ),
 )
-BY_STREAM: Mapping[Stream, Kind] = {entry.stream: entry for entry in KINDS}
+_SILENCES = Kind(
+    Stream.SILENCES,
+    "coordination.k8s.io",
+    "v1",
+    "leases",
+    "Lease",
+    True,
+    *_struct(Silence, lambda silence: silence),
+    _named,
+    (Silence,),
+    (SILENCES,),
+)
+BY_STREAM: Mapping[Stream, Kind] = {entry.stream: entry for entry in (*KINDS, _SILENCES)}
 _BY_KIND = {(entry.group, entry.kind): entry for entry in KINDS}
-_BY_TYPE = {held: entry for entry in KINDS for held in entry.holds}
+_BY_TYPE = {held: entry for entry in (*KINDS, _SILENCES) for held in entry.holds}
 
 
 def from_document(document: Mapping[str, Any]) -> ClusterObject | None:

@@ -40,6 +40,7 @@ from closeknit.cluster.store.indexes import (
     NODES,
     PODS,
     REPORTS,
+    SILENCES,
     SLICES_ON,
     TOPOLOGIES,
 )
@@ -131,6 +132,7 @@ class ObjectTables:
             claims=tuple(claims[key] for key in sorted(claims)),
             nics=self._nics(name),
             lived=self._silent_since(name, now),
+            silence=self.all(SILENCES).get(name),
             bookings=tuple((share, self._worker(share)) for share in self.under(BOOKED_ON, name)),
         )
 

@@ -39,10 +39,22 @@ from closeknit.lifecycle.status.conditions import stated
 from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
 from closeknit.lifecycle.status.pauses import deleted_at, lasted, later
 from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
+from closeknit.lifecycle.swap.kept_shares import kept
 from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.placement.values.sentences import count
 
 _ILL = frozenset({Symptom.GPU_DEAD, Symptom.GPU_ILL_AT_EXIT, Symptom.NIC_DOWN_AT_EXIT})  # `end` knows which devices
+# Ends by the loss of nodes or devices that a gang ran on: what is well of it stays booked, and the rest is replaced.
+SWAPPED = frozenset(
+    {
+        EndReason.NODE_LOST,
+        EndReason.DISRUPTED,
+        EndReason.CHILD_DELETED,
+        EndReason.GPU_LOST,
+        EndReason.GPU_UNHEALTHY,
+        EndReason.NIC_DOWN,
+    }
+)
 
 
 def end(
@@ -56,11 +68,14 @@ def end(
     facts: EndFacts = NO_FACTS,
 ) -> Plan:
     """The attempt ends, its Pods go, and the next one follows: on the shares of `again` if there are any, avoiding for
-    a while the nodes, or only the GPUs, of `unfit`, and all devices of the gang that are not well."""
+    a while the nodes, or only the GPUs, of `unfit`, and all devices of the gang that are not well. Where nodes are lost
+    it holds the rest."""
     subject = attempt.subject
     ill = ill_devices(attempt)
     again = None if ill else again
     unfit = {**device_health.unfit(ill), **unfit}
+    if again is None and reason in SWAPPED:
+        again = kept(subject.job, attempt.booking.shares, subject.cluster, subject.now, frozenset(unfit))
     seen = avoided_nodes.unfit(unfit, subject.job, subject.cluster, subject.now)
     status = statuses.restarting(
         subject.job,
@@ -106,6 +121,12 @@ def gpus_or_node(attempt: Attempt, share: BookingShare) -> tuple[str, ...]:
 def node_changed(attempt: Attempt, lost: Lost) -> Plan:
     """The end if a booked node no longer matches the booking, and nothing has run yet."""
     return end(attempt, EndReason.NODE_CHANGED, lost.message)
+
+
+def node_lost(attempt: Attempt, dead: Mapping[str, str]) -> Plan:
+    """The end if nodes of the gang are dead, each with the words about it."""
+    more = f"; {count(len(dead) - 1, 'node')} more likewise" if len(dead) > 1 else ""
+    return end(attempt, EndReason.NODE_LOST, f"{next(iter(dead.values()))}{more}", unfit=whole(dead))
 
 
 def claim_stays(attempt: Attempt, claim: ResourceClaim) -> Plan:

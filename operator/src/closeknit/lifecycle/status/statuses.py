@@ -257,7 +257,8 @@ def restarting(
     placement = None if again is None else _with(job, again)
     if placement is not None and placement.run is not None:
         placement = placement.model_copy(update={"run": None})  # in new Pods
-    if placement is None:
+    is_whole = placement is not None and placement.lost is None
+    if placement is None or not is_whole:
         words = f"attempt {number} ended: {message}"
         placed = Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words)
     else:
@@ -267,7 +268,7 @@ def restarting(
         now,
         placed,
         *_not_running(job, reason, message),
-        *(_not_degraded(job) if placement is None else ()),
+        *(() if is_whole else _not_degraded(job)),
         *([] if lacks is None else _degraded(job, lacks)),
         attempt=number + 1,
         restarts=(job.status.restarts or 0) + 1,
@@ -281,7 +282,7 @@ def restarting(
             charged=facts.charges is not None,
             unfit=unfit,
             facts=facts,
-            follows=Following.ON_ITS_GPUS if again is not None else Following.ANEW,
+            follows=Following.ON_ITS_GPUS if is_whole else Following.ANEW,
         ),
         **({} if facts.charges is None else {"charges": [timestamp(each) for each in facts.charges]}),
     )
@@ -310,6 +311,27 @@ def restarted_in_place(
             follows=Following.IN_PLACE,
         ),
         **({} if facts.charges is None else {"charges": [timestamp(each) for each in facts.charges]}),
+    )
+
+
+def holding(job: StoredJob, now: datetime, shares: Sequence[BookingShare], message: str) -> TrainingJobStatus:
+    """It waits for other nodes in place of lost ones, and holds the rest; without a message the words stay."""
+    placement = _with(job, shares)
+    if not message and placement is job.status.placement:
+        return job.status
+    if not message:
+        words = "it has lost nodes, and others are looked for"
+        placed = Observation(ConditionType.PLACED, False, ConditionReason.RESTARTING, words)
+        return _next(job, now, placed, placement=placement)
+    before = job.status.pending
+    reason = PendingReason.NODES_LOST
+    since = before.since if before is not None and before.reason == reason else timestamp(now)
+    return _next(
+        job,
+        now,
+        Observation(ConditionType.PLACED, False, reason, message),
+        placement=placement,
+        pending=Pending(reason=reason, message=stated(message), since=since),
     )
 
 

@@ -230,6 +230,10 @@ class Tables:
         name = machine.topology_class
         return self._efforts.kept(name, lambda: SearchCost(machine, listing(machine), self._rings_of))
 
+    def sets_in(self, cluster: Cluster, kind: MachineKind) -> GpuSets:
+        """The sets of a machine of this kind, searched as far as those of the cluster's are."""
+        return self._sets_of_kind(self.dear_in(cluster.forest.empty), kind)
+
     def _sets_of_kind(self, dear: Dear, kind: MachineKind) -> GpuSets:
         name = kind.topology_class
         if name not in dear.kinds:

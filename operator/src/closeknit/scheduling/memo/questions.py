@@ -1,9 +1,13 @@
 """Questions to placement on one walk: once per shape and room, within the namespace's budget."""
 
+from collections.abc import Sequence
+
+from closeknit.cluster.booking.booking import BookingShare
 from closeknit.cluster.cluster import Cluster
 from closeknit.lifecycle.verdict import Wait
 from closeknit.placement.gang.cache import Tables
 from closeknit.placement.place import can_place, place
+from closeknit.placement.replacement import Replacement, replacement
 from closeknit.placement.values.placement import Placement
 from closeknit.placement.values.request import Request
 from closeknit.scheduling.memo.question_budget import QuestionBudget, steps_of_selection, steps_of_words
@@ -115,6 +119,10 @@ class Questions:
         """The placement of this request, outside of the budget; None where it does not fit."""
         found = place(cluster, asked, self._tables) if can_place(cluster, asked, self._tables) else None
         return found if isinstance(found, Placement) else None
+
+    def replaced(self, asked: Request, shares: Sequence[BookingShare], cluster: Cluster) -> Replacement:
+        """What there is in place of the lost shares of a gang, outside of the budget."""
+        return replacement(cluster, asked, shares, self._tables)
 
     def _steps_of_selection(self, cluster: Cluster, asked: Request) -> int:
         """Cost of a search for the selected nodes, where they are not at hand."""

@@ -1,0 +1,115 @@
+"""Which nodes of a gang are dead, by evidence: what is silent, and what still speaks for them.
+
+A node that Kubernetes calls not Ready while its ranks go on is a blip, and blips are far more common than deaths: no
+gang is ended for one sign alone. TABLE is closed: each row is what is seen, and what follows; the first that holds
+decides.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from closeknit.cluster.node.node import NodeView
+from closeknit.cluster.objects.fault import Taint
+from closeknit.cluster.objects.silence import Quiet
+from closeknit.lifecycle.attempt.attempt import Attempt
+
+# What an administrator sets on a node that is certainly off, and what frees its volumes and Pods at once.
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+class GangLink(StrEnum):
+    """What the gang says of its own members."""
+
+    WHOLE = "Whole"  # all of them were heard within 10 s
+    BROKEN = "Broken"  # one at least was not
+    UNKNOWN = "Unknown"  # nothing tells, or what tells is on the silent node itself
+
+
+class NodeState(StrEnum):
+    """What the evidence says of a node that a gang is booked on."""
+
+    ALIVE = "Alive"
+    BLIP = "Blip"  # something is silent, and something else speaks: nothing follows
+    SILENT = "Silent"  # not decided yet
+    DEAD = "Dead"  # the gang goes on without it
+
+
+class Evidence(NamedTuple):
+    """What is seen of one node."""
+
+    is_there: bool
+    """Whether there is a Node."""
+    is_out_of_service: bool
+    """Whether an administrator has said so."""
+    is_ready: bool
+    """Whether the Node's Ready condition is True."""
+    quiet: Quiet | None
+    """How long neither the kubelet nor the agent has been heard; None while they are."""
+    link: GangLink
+
+
+class Row(NamedTuple):
+    """What is seen, and what follows."""
+
+    holds: Callable[[Evidence], bool]
+    state: NodeState
+    words: str
+    """Of what is seen, as a clause about the node."""
+
+
+TABLE: tuple[Row, ...] = (
+    Row(lambda seen: not seen.is_there, NodeState.DEAD, "is no longer there"),
+    Row(lambda seen: seen.is_out_of_service, NodeState.DEAD, f"has the taint {OUT_OF_SERVICE}"),
+    Row(lambda seen: seen.quiet is None and seen.is_ready, NodeState.ALIVE, "is well"),
+    Row(lambda seen: seen.quiet is None, NodeState.BLIP, "is not Ready, and its kubelet is heard"),
+    Row(lambda seen: seen.link is GangLink.WHOLE, NodeState.BLIP, "is silent, and its ranks are heard"),
+    Row(lambda seen: seen.quiet is Quiet.OVERDUE, NodeState.SILENT, "has missed a renewal of its Lease"),
+    Row(
+        lambda seen: seen.link is GangLink.BROKEN,
+        NodeState.DEAD,
+        f"is silent: for {Quiet.SILENT:d} s its kubelet has not renewed its Lease, and neither its agent nor its ranks "
+        "are heard",
+    ),
+    # Nothing tells of the ranks. Then two who judge apart from each other must agree, and Kubernetes takes 50 s for it.
+    Row(
+        lambda seen: seen.quiet is Quiet.LONG and not seen.is_ready,
+        NodeState.DEAD,
+        f"is silent: for {Quiet.LONG:d} s its kubelet has not renewed its Lease, its agent is not heard, and it is not "
+        "Ready",
+    ),
+    Row(lambda _: True, NodeState.SILENT, "is silent, and nothing tells of its ranks"),
+)
+
+
+def judged(seen: Evidence) -> Row:
+    """What follows from the evidence."""
+    return next(row for row in TABLE if row.holds(seen))
+
+
+def evidence(view: NodeView | None, link: GangLink) -> Evidence:
+    """What is seen of a node whose gang says this of itself."""
+    if view is None:
+        return Evidence(False, False, False, None, link)
+    quiet = None if view.silence is None else view.silence.quiet
+    return Evidence(view.is_there, any(map(_is_out_of_service, view.taints)), view.is_ready, quiet, link)
+
+
+def _is_out_of_service(taint: Taint) -> bool:
+    return taint.key == OUT_OF_SERVICE
+
+
+def dead_nodes(attempt: Attempt, link: GangLink = GangLink.UNKNOWN) -> dict[str, str]:
+    """The dead nodes of the gang, each with the words about it: those of bound Pods whose ranks have not succeeded."""
+    nodes, found = attempt.subject.cluster.nodes, dict[str, str]()
+    for share, pod in zip(attempt.shares, attempt.pods, strict=True):
+        is_there = attempt.has_run or (pod is not None and bool(pod.node))
+        if share.succeeded or not is_there or share.node in found:
+            continue
+        view = nodes.get(share.node)
+        if view is not None and view.silence is None and view.is_there and not view.taints:  # as a rule
+            continue
+        row = judged(evidence(view, link))
+        if row.state is NodeState.DEAD:
+            found[share.node] = f"node {share.node} {row.words}"
+    return found

@@ -1,0 +1,141 @@
+"""Other nodes for a job that has lost some of its own: the rest of them stays booked to it.
+
+The rule, in one place. If all lost nodes can be replaced, they are, and the gang starts; else if the whole gang fits
+anywhere, its own nodes counted as free, it goes there, for a gang that waits trains nothing; else it takes what it can
+get now, holds that with the rest, and waits. HELD_FOR after the end it gives everything back, and waits as any other
+job. What it gives back it marks as lost first: others get it once that is stored, as whatever is freed.
+
+What is lost before the first Pod of the next attempt is made is the same loss: several of them are one restart. While
+another node of the gang has missed a sign of life nothing is done for UNDECIDED_FOR.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from closeknit.api.names import ConditionType, PendingReason
+from closeknit.api.objects import TrainingJob
+from closeknit.cluster.booking.booking import Booking, BookingShare, names, with_shares
+from closeknit.cluster.cluster import Cluster
+from closeknit.lifecycle.attempt.avoided_nodes import avoided_nodes
+from closeknit.lifecycle.attempt.own_gpus import with_own_gpus_free
+from closeknit.lifecycle.book import assumed, booked_share
+from closeknit.lifecycle.health.ending import SWAPPED
+from closeknit.lifecycle.status.conditions import is_true, moment, timestamp
+from closeknit.lifecycle.status.pauses import is_between
+from closeknit.lifecycle.swap.kept_shares import marked
+from closeknit.lifecycle.verdict import Book, Hold, Refusal, Wait, WaitCause
+from closeknit.placement.replacement import NONE, not_replaced
+from closeknit.placement.values.placement import Placement
+from closeknit.placement.values.request import NOBODY, Request, request
+from closeknit.placement.values.sentences import count
+from closeknit.scheduling.policy.patience import asked_again_at
+from closeknit.scheduling.policy.walk import Walk
+from closeknit.scheduling.queue.entries import Case, Outcome
+from closeknit.scheduling.queue.room import Room
+
+# From a missed renewal of a Lease until it is known whether the node is dead (Quiet.SILENT less Quiet.OVERDUE, and a
+# look at the Leases): nodes that died of one cause are found one after the other.
+UNDECIDED_FOR = timedelta(seconds=10)
+# As long as a node takes to boot again, and a job's patience is by its examples. The rest of a gang stands idle
+# meanwhile, but given back it would have to be collected again.
+HELD_FOR = timedelta(minutes=10)
+
+
+def replaced(case: Case, room: Room, walk: Walk) -> Outcome | None:
+    """The verdict on a job that holds a part of its nodes, and has lost the others."""
+    held = room.cluster.booking_of(case.key)
+    if held is None or not (held.lost or _is_to_be_made(case, held)):
+        return None
+    if case.key in walk.memory.busy:  # nothing is done about it yet
+        return Outcome(Hold(held.shares), is_settled=False) if held.lost else None
+    job, now = case.job, walk.now
+    shares = marked(job, held.shares, room.cluster, now)
+    if not any(share.lost for share in shares):
+        return None
+    if tuple(share.lost for share in shares) != tuple(share.lost for share in held.shares):
+        return Outcome(Hold(shares), is_settled=False)  # what that frees counts once it is stored
+    ended = moment(job.status.attempts[-1].ended) if job.status.attempts else now
+    until = ended + UNDECIDED_FOR
+    if is_between(ended, now, until) and _is_another_overdue(shares, room.cluster):
+        return Outcome(Hold(shares), until=until, is_settled=False)
+    away = avoided_nodes(job, room.cluster, now)
+    asked = replace(request(NOBODY, job.spec, case.volumes.required), avoided=away.nodes)
+    if not walk.questions.take_selection(asked, case.place, room.cluster):
+        return Outcome(Hold(shares), is_settled=False)
+    alone = with_own_gpus_free(job, case.pods, room.cluster).without(away.devices)
+    found = NONE if not_replaced(alone, asked, shares) else walk.questions.replaced(asked, shares, alone)
+    if found.placement is not None:
+        return _booked(found.placement, job, room)
+    whole = walk.questions.placed(asked, alone.with_job(_unbooked(job)))
+    if all(share.lost for share in shares):
+        if whole is not None:
+            return _booked(whole, job, room)
+        words = "it lost nodes, and nothing took their place; it has given the rest back, and waits for room for all"
+        refusal = Refusal(WaitCause.NO_FIT, PendingReason.INSUFFICIENT_GPUS, words)
+        return Outcome(Wait(refusal), is_settled=False)
+    until = ended + HELD_FOR
+    if whole is not None or not is_between(ended, now, until):
+        return Outcome(Hold(tuple(replace(share, lost=True) for share in shares)), is_settled=False)
+    taken = tuple(
+        booked_share(found.shares[position]) if position in found.shares else share
+        for position, share in enumerate(shares)
+    )
+    verdict = Hold(_with_servers(taken, shares), f"{_words(taken, asked)}; it holds the rest until {timestamp(until)}")
+    if verdict.shares == held.shares:
+        return Outcome(verdict, until=asked_again_at(until, away.until), is_settled=False, scene=room.scene)
+    after = room.less(room.cluster.with_job(_holding(job, verdict.shares)))
+    return Outcome(verdict, until=until, is_settled=False, room=after)
+
+
+def _booked(placement: Placement, job: TrainingJob, room: Room) -> Outcome:
+    """It gets this: all that it holds already, and other nodes where it holds nothing."""
+    room = room.less(room.cluster.with_job(assumed(job, placement)))
+    return Outcome(Book(placement), is_settled=False, room=room)
+
+
+def _is_another_overdue(shares: Sequence[BookingShare], cluster: Cluster) -> bool:
+    """Whether a node that is not lost yet has missed a sign of life."""
+    views = (cluster.nodes.get(share.node) for share in shares if not share.lost)
+    return any(view is not None and view.silence is not None for view in views)
+
+
+def _is_to_be_made(case: Case, held: Booking) -> bool:
+    """Whether it follows a loss of nodes, and none of its Pods exists yet."""
+    ended = case.job.status.attempts[-1:]
+    if is_true(case.job.status.conditions, ConditionType.RUNNING):
+        return False  # all were there, and somebody has removed them
+    is_after_loss = any(each.number == held.attempt - 1 and each.reason in SWAPPED for each in ended)
+    return is_after_loss and not any(pod.attempt == held.attempt for pod in case.pods)
+
+
+def _holding(job: TrainingJob, shares: Sequence[BookingShare]) -> TrainingJob:
+    placement = job.status.placement
+    assert placement is not None  # noqa: S101 - it has a booking, for the type checker
+    status = job.status.model_copy(update={"placement": with_shares(placement, shares)})
+    return job.model_copy(update={"status": status})
+
+
+def _unbooked(job: TrainingJob) -> TrainingJob:
+    return job.model_copy(update={"status": job.status.model_copy(update={"placement": None})})
+
+
+def _with_servers(taken: Sequence[BookingShare], shares: Sequence[BookingShare]) -> tuple[BookingShare, ...]:
+    """Servers go with the worker of their node."""
+    new = {before.node: after for before, after in zip(shares, taken, strict=True) if before.server is None}
+    return tuple(
+        share if share.server is None else replace(share, node=new[share.node].node, lost=new[share.node].lost)
+        for share in taken
+    )
+
+
+def _words(shares: Sequence[BookingShare], asked: Request) -> str:
+    lost = [share for share in shares if share.lost and share.server is None]
+    kept = sum(1 for share in shares if not share.lost and share.server is None)
+    gpus = len(lost[0].gpus)
+    inside = f" inside its {asked.level}" if asked.level is not None else ""
+    return (
+        f"it lost {names([share.node for share in lost])} and holds {count(kept, 'node')} of {kept + len(lost)}; "
+        f"{count(len(lost), 'node')} more with {count(gpus, 'free GPU')} like its others would do{inside}, and there "
+        f"{'is' if len(lost) == 1 else 'are'} none"
+    )

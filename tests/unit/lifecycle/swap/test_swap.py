@@ -1,0 +1,166 @@
+"""A gang that loses nodes holds the rest, gets others in their place, and starts again once."""
+
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import PendingReason
+from closeknit.api.trainingjob_status import State
+from scenarios.manifests import cluster_topology, training_job
+from scenarios.stories import ended
+from scenarios.story import Story, dra_node, plugin_node
+
+KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
+
+
+def running(kind: Any, gpus: int, *, nodes: int, **spec: Any) -> Story:
+    """A job of whole nodes that runs, in a cluster of so many."""
+    manifests = [each for number in range(1, nodes + 1) for each in kind(f"gpu-{number}")]
+    topology = {"gpusPerNode": 8, **spec.pop("topology", {})}
+    story = Story(*manifests, training_job(spec={"gpus": gpus, "topology": topology, **spec}))
+    run(story)
+    return story
+
+
+def run(story: Story) -> None:
+    story.settle()
+    story.run_all()
+    story.settle()
+
+
+def lose(story: Story, *nodes: str) -> None:
+    """They die, and the taint manager gives up on their Pods."""
+    for node in nodes:
+        story.lose_node(node)
+    for name in story.pods():
+        if story.pod(name)["spec"].get("nodeName") in nodes and "deletionTimestamp" not in story.pod(name)["metadata"]:
+            story.mark_deleted(name)
+
+
+def nodes(story: Story, name: str = "train") -> list[str]:
+    placement = story.status(name).placement
+    return [each.name for each in placement.nodes] if placement is not None else []
+
+
+def lost(story: Story) -> str | None:
+    placement = story.status().placement
+    return placement.lost if placement is not None else "all"
+
+
+@KINDS
+def test_ranks_keep_their_places_and_the_lost_ones_are_others(kind: Any) -> None:
+    story = running(kind, 24, nodes=5)
+    before = nodes(story)
+    lose(story, before[1])
+    run(story)
+    (other,) = set(nodes(story)) - set(before)
+    assert nodes(story) == [before[0], other, before[2]]
+    assert (ended(story), story.status().attempt) == ([(1, "ChildDeleted", False)], 2)
+    for name in story.pods():  # those on living nodes end
+        if name.startswith("train-a1") and story.pod(name)["spec"]["nodeName"] != before[1]:
+            story.remove_pod(name)
+    run(story)
+    assert story.status().state is State.RUNNING
+    ranks = [each.ranks for each in (story.status().placement or pytest.fail("not placed")).nodes]
+    assert ranks == ["0-7", "8-15", "16-23"]
+
+
+@KINDS
+def test_the_rest_is_held_and_nobody_gets_it(kind: Any) -> None:
+    story = running(kind, 16, nodes=2)
+    lose(story, "gpu-2")
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.settle()
+    assert (nodes(story), lost(story), story.status().state) == (["gpu-1", "gpu-2"], "1", State.RESTARTING)
+    pending = story.status().pending
+    assert pending is not None
+    assert pending.reason == PendingReason.NODES_LOST
+    assert "train-a1-worker-00000" not in story.pods()
+    for _ in range(9):
+        story.pass_time(60)
+        story.settle()
+        assert story.status("waiting").state is State.QUEUED
+    for manifest in kind("gpu-3"):
+        story.add(manifest)
+    run(story)
+    assert (nodes(story), story.status().state) == (["gpu-1", "gpu-3"], State.RUNNING)
+    assert story.status().pending is None
+
+
+@KINDS
+def test_several_losses_before_it_starts_again_are_one_restart(kind: Any) -> None:
+    story = running(kind, 24, nodes=5)
+    before = nodes(story)
+    for name in story.pods():  # their kubelets take their time
+        story.mark_deleted(name)
+    lose(story, before[1])
+    story.settle()
+    lose(story, before[2])
+    story.settle()
+    assert len(ended(story)) == 1
+    assert nodes(story)[0] == before[0]
+    assert set(nodes(story)).isdisjoint(before[1:])
+    assert lost(story) is None
+
+
+@KINDS
+def test_one_that_can_be_replaced_is_and_the_other_is_waited_for(kind: Any) -> None:
+    story = running(kind, 24, nodes=4)
+    before = nodes(story)
+    lose(story, before[0], before[2])
+    story.settle()
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.settle()
+    assert (nodes(story)[:2], lost(story)) == (["gpu-4", before[1]], "2")
+    assert story.status("waiting").state is State.QUEUED
+    for manifest in kind("gpu-5"):
+        story.add(manifest)
+    story.settle()
+    assert (nodes(story), lost(story)) == (["gpu-4", before[1], "gpu-5"], None)
+
+
+def test_it_goes_elsewhere_where_all_of_it_fits_and_no_swap_is_there() -> None:
+    rack = {"gpu-1": "r1", "gpu-2": "r1", "gpu-3": "r2", "gpu-4": "r2"}
+    story = Story(cluster_topology("rack"))
+    for name, at in rack.items():
+        for manifest in plugin_node(name):
+            story.add(manifest)
+        story.objects["Node", "", name]["metadata"]["labels"]["net.example/rack"] = at
+    story.add(training_job(spec={"gpus": 16, "topology": {"gpusPerNode": 8, "fabric": {"required": "rack"}}}))
+    run(story)
+    assert nodes(story) == ["gpu-1", "gpu-2"]
+    lose(story, "gpu-1")
+    story.settle()
+    assert (nodes(story), lost(story)) == (["gpu-3", "gpu-4"], None)
+
+
+def test_a_dead_node_that_is_gone_for_good_is_replaced_too() -> None:
+    story = running(plugin_node, 16, nodes=3)
+    del story.objects["Node", "", "gpu-1"]
+    del story.objects["NodeTopology", "", "gpu-1"]
+    story.mark_deleted("train-a1-worker-00000")
+    run(story)
+    assert nodes(story) == ["gpu-3", "gpu-2"]
+
+
+def test_servers_go_with_the_worker_of_their_node() -> None:
+    story = running(
+        plugin_node, 16, nodes=3, framework="TensorFlow",
+        parameterServers={"replicas": 2, "template": {"spec": {"containers": [{"name": "ps", "image": "i"}]}}},
+    )  # fmt: skip
+    lose(story, "gpu-2")
+    story.settle()
+    placement = story.status().placement
+    assert placement is not None
+    assert nodes(story) == ["gpu-1", "gpu-3"]
+    assert [each.node for each in placement.parameter_servers or ()] == ["gpu-1", "gpu-3"]
+
+
+def test_a_suspended_job_holds_nothing_of_it() -> None:
+    story = running(plugin_node, 16, nodes=2)
+    lose(story, "gpu-2")
+    story.settle()
+    story.objects["TrainingJob", "team-b", "train"]["spec"]["suspend"] = True
+    story.settle()
+    assert story.status().placement is None
+    assert story.status().state is State.SUSPENDED
