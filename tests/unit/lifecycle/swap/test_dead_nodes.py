@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import pytest
 
 from closeknit.cluster.objects.silence import POLL_S, Quiet, SignsOfLife, Silence, renewal
-from closeknit.lifecycle.swap.dead_nodes import TABLE, Evidence, GangLink, NodeState, evidence, judged
+from closeknit.cluster.pods.gang_runs import GangLink
+from closeknit.lifecycle.swap.dead_nodes import TABLE, Evidence, NodeState, evidence, judged
 from scenarios.manifests import training_job
 from scenarios.story import Story, plugin_node
 

@@ -6,6 +6,7 @@ import pytest
 
 from closeknit.api.names import PendingReason
 from closeknit.api.trainingjob_status import State
+from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import cluster_topology, training_job
 from scenarios.stories import ended
 from scenarios.story import Story, dra_node, plugin_node
@@ -164,3 +165,28 @@ def test_a_suspended_job_holds_nothing_of_it() -> None:
     story.settle()
     assert story.status().placement is None
     assert story.status().state is State.SUSPENDED
+
+
+def hears(story: Story, *, is_whole: bool) -> None:
+    """What the sidecar of node rank 0 is told to say by its kubelet: whether it hears the whole gang."""
+    states = [{"name": name, "state": {"running": {}}, "ready": is_whole} for name in ("trainer", "closeknit-sidecar")]
+    story.change_pod("train-a1-worker-00000", containerStatuses=states)
+
+
+@pytest.mark.parametrize(
+    ("silent", "is_whole", "is_lost"),
+    [
+        pytest.param(1, False, True, id="a rank is missed: dead after 20 s"),
+        pytest.param(1, True, False, id="all ranks are heard: a blip"),
+        pytest.param(0, False, False, id="the one that tells is itself silent"),
+        pytest.param(0, True, False, id="likewise, and its words are old"),
+    ],
+)
+def test_a_silent_node_is_dead_soon_only_where_the_gang_itself_misses_a_rank(
+    silent: int, is_whole: bool, is_lost: bool
+) -> None:
+    story = running(plugin_node, 16, nodes=3)
+    hears(story, is_whole=is_whole)
+    story.silence(nodes(story)[silent], Quiet.SILENT)
+    story.settle()
+    assert ended(story) == ([(1, "NodeLost", False)] if is_lost else [])

@@ -12,18 +12,11 @@ from typing import NamedTuple
 from closeknit.cluster.node.node import NodeView
 from closeknit.cluster.objects.fault import Taint
 from closeknit.cluster.objects.silence import Quiet
+from closeknit.cluster.pods.gang_runs import GangLink, gang_link
 from closeknit.lifecycle.attempt.attempt import Attempt
 
 # What an administrator sets on a node that is certainly off, and what frees its volumes and Pods at once.
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-
-
-class GangLink(StrEnum):
-    """What the gang says of its own members."""
-
-    WHOLE = "Whole"  # all of them were heard within 10 s
-    BROKEN = "Broken"  # one at least was not
-    UNKNOWN = "Unknown"  # nothing tells, or what tells is on the silent node itself
 
 
 class NodeState(StrEnum):
@@ -99,7 +92,7 @@ def _is_out_of_service(taint: Taint) -> bool:
     return taint.key == OUT_OF_SERVICE
 
 
-def dead_nodes(attempt: Attempt, link: GangLink = GangLink.UNKNOWN) -> dict[str, str]:
+def dead_nodes(attempt: Attempt) -> dict[str, str]:
     """The dead nodes of the gang, each with the words about it: those of bound Pods whose ranks have not succeeded."""
     nodes, found = attempt.subject.cluster.nodes, dict[str, str]()
     for share, pod in zip(attempt.shares, attempt.pods, strict=True):
@@ -109,7 +102,13 @@ def dead_nodes(attempt: Attempt, link: GangLink = GangLink.UNKNOWN) -> dict[str,
         view = nodes.get(share.node)
         if view is not None and view.silence is None and view.is_there and not view.taints:  # as a rule
             continue
-        row = judged(evidence(view, link))
+        row = judged(evidence(view, _link(attempt)))
         if row.state is NodeState.DEAD:
             found[share.node] = f"node {share.node} {row.words}"
     return found
+
+
+def _link(attempt: Attempt) -> GangLink:
+    """What node rank 0 says of the gang; unknown where its own kubelet is silent, and its words are old."""
+    teller = attempt.subject.cluster.nodes.get(attempt.shares[0].node)
+    return GangLink.UNKNOWN if teller is None or teller.silence is not None else gang_link(attempt.present)
