@@ -31,7 +31,7 @@ from closeknit.cluster.objects.pod_requests import (
 )
 from closeknit.cluster.pods.pin import WireAffinity, pin
 
-TOLD_CODE = 78  # of the gang's sidecar, as in closeknit.sidecar.settings
+TOLD_CODE = 78  # of the gang's sidecar, as in closeknit.sidecar.gang.settings
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 UUIDS = ("GPU-", "MIG-")  # what uuids begin with; a device plugin may number its devices instead
 _LONGEST_GRACE_S = 10**9  # of whatever number, so that moments can be told by it
