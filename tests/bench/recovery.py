@@ -8,6 +8,8 @@ Each of `PARTS` gives some of its keys:
                 written why a job waits that is submitted with the signal: the Lease, what was written before, a
                 decision and its write. The one that ended is replaced each time, and the signal comes at any moment
                 between two renewals.
+    restarts_in_place  a gang of two ranks on two real kubelets, as root: `restart_in_place_seconds` from the exit of
+                one to the start of the last of the next run, and what a healthy gang's start pays for it.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
+from bench.in_place import restarts_in_place
 from closeknit.kube.lease import RETRY_S
 from harness.operator_bed import ON_PLUGIN
 from harness.replicas import Replicas, replicas
@@ -58,7 +61,7 @@ def _taken_over(bed: Replicas, how: signal.Signals, kills: int) -> list[float]:
     return took_s
 
 
-PARTS: tuple[Callable[..., Figures], ...] = (takeovers,)
+PARTS: tuple[Callable[..., Figures], ...] = (takeovers, restarts_in_place)
 
 
 def main() -> None:

@@ -1,0 +1,57 @@
+"""What the sidecars of a gang tell in the statuses of their Pods."""
+
+from typing import Any
+
+import pytest
+
+from closeknit.api.names import SIDECAR_CONTAINER
+from closeknit.cluster.pods.gang_runs import GangLink, gang_link, is_unready_by_sidecar
+from closeknit.cluster.pods.pod import Pod
+from closeknit.cluster.store.kinds import from_document
+
+UNREADY = "containers with unready status: "
+
+
+def pod(index: int, state: dict[str, Any] | None = None, *, ready: bool = False, unready: str = "") -> Pod:
+    """A Pod of a gang as the API server has it; without a state it has no sidecar."""
+    statuses = [] if state is None else [{"name": SIDECAR_CONTAINER, "state": state, "ready": ready}]
+    condition = {"type": "Ready", "status": "False", "message": f"{UNREADY}{unready}"}
+    made = from_document(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"train-a1-worker-0000{index}",
+                "namespace": "team-b",
+                "uid": f"u{index}",
+                "labels": {"closeknit.dev/job": "train"},
+                "ownerReferences": [
+                    {"apiVersion": "closeknit.dev/v1alpha1", "kind": "TrainingJob", "name": "train", "uid": "j"}
+                ],
+            },
+            "status": {"phase": "Running", "containerStatuses": statuses, "conditions": [condition]},
+        }
+    )
+    assert isinstance(made, Pod)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        pytest.param([pod(1, {"running": {}}), pod(0, {"running": {}}, ready=True)], GangLink.WHOLE, id="heard"),
+        pytest.param([pod(1, {"running": {}}, ready=True), pod(0, {"running": {}})], GangLink.BROKEN, id="not heard"),
+        pytest.param([pod(0, {"waiting": {}}, ready=True)], GangLink.UNKNOWN, id="not running"),
+        pytest.param([pod(0)], GangLink.UNKNOWN, id="no sidecar"),
+        pytest.param([pod(1, {"running": {}}, ready=True)], GangLink.UNKNOWN, id="node rank 0 is gone"),
+        pytest.param([], GangLink.UNKNOWN, id="no Pods"),
+    ],
+)
+def test_only_node_rank_0_tells_whether_the_gang_is_whole(pods: list[Pod], expected: GangLink) -> None:
+    assert gang_link(pods) is expected
+
+
+def test_a_pod_that_lacks_only_the_others_is_not_called_unready() -> None:
+    assert is_unready_by_sidecar(pod(0, unready=f"[{SIDECAR_CONTAINER}]"))
+    assert not is_unready_by_sidecar(pod(0, unready=f"[trainer {SIDECAR_CONTAINER}]"))
+    assert not is_unready_by_sidecar(pod(0, unready="[trainer]"))
