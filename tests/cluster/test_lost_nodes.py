@@ -153,20 +153,21 @@ def test_a_node_out_of_service_is_replaced_at_once_and_the_rest_is_held(site: Si
 @pytest.mark.long
 def test_a_kubelet_that_renews_its_lease_no_more_is_replaced_before_any_eviction(site: Site) -> None:
     """kwok renews the Leases of its nodes, but for one that somebody else has."""
-    nodes, where = PLUGIN, "--namespace=kube-node-lease"
+    nodes = PLUGIN
     site.submit(**ON_PLUGIN)
     site.wait_for_state("Running")
-    spec = {"holderIdentity": "nobody", "leaseDurationSeconds": 3600}
-    site.cluster.kubectl("patch", "lease", nodes[1], where, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
+    metadata = {"name": nodes[1], "namespace": "kube-node-lease"}
+    spec = {"holderIdentity": "nobody", "leaseDurationSeconds": 864_000_000, "renewTime": "2026-11-25T10:00:00.000000Z"}
+    site.cluster.apply({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec})
     try:
         site.kill(nodes[1])
         site.wait(lambda: site.job()["status"]["attempt"] == 2, "the next attempt", 90)
+        site.wait_for_state("Running")
         assert site.placed_on() == [nodes[0], nodes[2]]
         assert site.ends() == [("NodeLost", False)]
         assert "has not renewed its Lease" in site.job()["status"]["attempts"][0]["message"]
-        site.wait_for_state("Running")
     finally:
-        site.cluster.kubectl("delete", "lease", nodes[1], where)
+        site.cluster.kubectl("delete", "lease", nodes[1], "--namespace=kube-node-lease")
 
 
 @BOTH
