@@ -169,7 +169,9 @@ def test_a_suspended_job_holds_nothing_of_it() -> None:
 
 def hears(story: Story, *, is_whole: bool) -> None:
     """What the sidecar of node rank 0 is told to say by its kubelet: whether it hears the whole gang."""
-    states = [{"name": name, "state": {"running": {}}, "ready": is_whole} for name in ("trainer", "closeknit-sidecar")]
+    states: list[dict[str, Any]] = [
+        {"name": name, "state": {"running": {}}, "ready": is_whole} for name in ("trainer", "closeknit-sidecar")
+    ]
     story.change_pod("train-a1-worker-00000", containerStatuses=states)
 
 
