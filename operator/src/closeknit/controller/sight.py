@@ -20,11 +20,10 @@ from closeknit.controller.worker import Worker
 from closeknit.controller.writes.resources import TRAINING_JOBS
 from closeknit.kube.api import Api, Key, Resource
 from closeknit.kube.errors import ApiError, NotFound
-from closeknit.kube.lease import counted
+from closeknit.kube.lease import LEASES, counted
 from closeknit.kube.reflector import Event, Reflector
 from closeknit.machine.graph import Machine
 
-_LEASES = Resource("coordination.k8s.io", "v1", "leases")
 KNOWN_MACHINES = 1024  # kinds of machines; more of them than any site has, and a bound for invented ones
 # What a leader writes, and his successor must have seen before he gives any of it away.
 WRITTEN = (Stream.TRAINING_JOBS, Stream.CHILD_PODS, Stream.RESOURCE_CLAIMS)
@@ -149,7 +148,7 @@ class Sight:
         before, reported = SignsOfLife(), ""
         while True:
             try:
-                page = await self._api.list(_LEASES, namespace=NODE_LEASES, cached=True)
+                page = await self._api.list(LEASES, namespace=NODE_LEASES, cached=True)
             except ApiError as error:
                 if str(error) != reported:
                     _log.warning("Leases of nodes cannot be listed", extra={"error": str(error)})
