@@ -15,6 +15,7 @@ from closeknit.controller.sight import Sight
 from closeknit.kube.api import Key, ListPage, Resource, WatchEvent
 from closeknit.kube.head import NoHead, head_of
 from closeknit.kube.http.replies import events_of, page_of
+from closeknit.kube.lease import LEASES
 from closeknit.kube.reflector import NAMELESS
 from closeknit.launch.template import check_template
 from closeknit.placement.gang.cache import Tables
@@ -27,8 +28,18 @@ from fuzz.hostile import Object, hostile
 GOOD = good_objects()
 NOW = datetime(2026, 11, 21, 12, 1, tzinfo=UTC)
 PER_ROUND = 6  # odd objects: three in a list, three in the watch after it
+# What no list or watch gives is left out: how long nodes are silent is our own word, from their Leases.
 ROUNDS = 8  # 432 objects over nine streams
 LONG_ROUNDS = 10_000 // (len(KINDS) * PER_ROUND) + 1
+
+
+ODD_LEASES = (
+    b'{"metadata": {"name": "gpu-1"}, "spec": {"renewTime": "2026-11-21T12:00:00.000000Z"}}',
+    b'{"metadata": {"name": 5}, "spec": []}',
+    b'{"metadata": {"name": ""}, "spec": {"renewTime": null}}',
+    b"{}",
+    b'{"spec": ' + b'{"a": ' * 5000 + b"1" + b"}" * 5000 + b"}",
+)
 
 
 class Here:
@@ -47,6 +58,8 @@ class Server:
         self._watched = watched
 
     async def list(self, resource: Resource, *, label_selector: str | None = None, **_: Any) -> ListPage:
+        if resource == LEASES:
+            return page_of(page(ODD_LEASES))
         stream = _stream(resource, label_selector)
         items = [json.dumps(each).encode() for each in GOOD[stream]]
         if stream is self._odd:
@@ -142,14 +155,14 @@ def check(stream: Stream, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not (listed.keys() - unreadable.keys()) & set(seen.quarantined)
 
 
-@pytest.mark.parametrize("stream", Stream)
+@pytest.mark.parametrize("stream", [each for each in Stream if each is not Stream.SILENCES])
 def test_odd_objects_cost_themselves(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(ROUNDS):
         check(stream, seed, monkeypatch)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stream", Stream)
+@pytest.mark.parametrize("stream", [each for each in Stream if each is not Stream.SILENCES])
 def test_ten_thousand_odd_objects_cost_themselves(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(ROUNDS, ROUNDS + LONG_ROUNDS):
         check(stream, seed, monkeypatch)
