@@ -117,6 +117,33 @@ def test_pods_that_start_again_are_no_loss_and_no_failure() -> None:
     assert story.written == [] and story.status().restarts == 0
 
 
+def test_a_gang_that_has_run_for_long_before_each_restart_makes_progress() -> None:
+    """Its Pods were made long ago: that they start again is no Pod that does not start, and the run had a length."""
+    story = started(restart={"limit": 9})
+    for run in range(1, 5):
+        story.pass_time(3600)
+        restart(story, run)
+    assert [(each.reason, each.ran) for each in story.status().attempts][1:] == [("PodFailed", "3598s")] * 3
+    assert {str(notice.reason) for notice in story.notices} == {"Restarted"}
+
+
+def test_a_pod_that_goes_after_a_restart_in_place_is_not_made_again_in_its_gang() -> None:
+    """A new Pod begins with run 0, and the others wait in a later one."""
+    story = started(restart={"limit": 9})
+    for pod in PODS:
+        told(story, pod, 1)
+    story.change_pod(PODS[1], phase="Pending")  # an init container of the user's own takes its time
+    story.settle()
+    assert (story.status().state, run_of(story)) == (State.STARTING, 1)
+    story.remove_pod(PODS[1])
+    story.settle()
+    assert PODS[1] not in story.pods()
+    assert [(each.reason, each.in_place) for each in story.status().attempts] == [
+        ("PodFailed", True),
+        ("ChildDeleted", None),
+    ]
+
+
 def test_who_has_not_told_is_waited_for_but_not_for_ever() -> None:
     story = started()
     told(story, PODS[1], 1, 3)
