@@ -200,6 +200,39 @@ def test_restarts_while_the_operator_was_away_are_all_counted() -> None:
     restart(story, 4)
     status = story.status()
     assert (status.restarts, len(status.charges or ()), run_of(story)) == (4, 4, 4)
+    assert str(status.attempts[0].message).endswith("charged: 4 of 9 within 24h")
+
+
+def test_more_restarts_than_the_limit_while_the_operator_was_away_end_the_job() -> None:
+    story = started()
+    restart(story, 5)
+    assert (story.status().state, story.status().attempts[-1].reason) == (State.FAILED, "RestartLimitExceeded")
+    assert "it has started again 4 times within 24h, which is more often than restart.limit allows" in str(
+        story.status().message
+    )
+
+
+def test_restarts_that_nobody_saw_are_charged_for_when_they_were() -> None:
+    """The operator was away for longer than the window."""
+    story = started(restart={"limit": 2, "window": "1h"})
+    story.pass_time(7200)
+    for pod in PODS:
+        told(story, pod, 5, 3, ago_s=3700)
+    story.settle()
+    assert story.status().state is State.RUNNING
+    story.pass_time(120)
+    restart(story, 6)
+    assert str(story.status().attempts[-1].message).endswith("charged: 1 of 2 within 1h")
+
+
+def test_a_run_that_no_gang_can_have_reached_costs_nothing() -> None:
+    """The trainer can write where its sidecar keeps the number."""
+    story = started(restart={"limit": 1000})
+    told(story, PODS[0], (1 << 53) - 1)
+    story.pass_time(6)
+    story.settle()
+    assert story.status().state is State.FAILED
+    assert len(story.status().charges or ()) <= 1000
 
 
 def test_new_pods_begin_to_count_anew() -> None:

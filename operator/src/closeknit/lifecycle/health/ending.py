@@ -35,7 +35,7 @@ from closeknit.lifecycle.health.device_health import ill_devices, words
 from closeknit.lifecycle.restart.judgement import EndOfRun, Fails, StartsAgain, charges, judge
 from closeknit.lifecycle.status import lost_time, statuses
 from closeknit.lifecycle.status.blame import TABLE, WAITED_AT_LEAST, Blame, Follows, Row, end_reason
-from closeknit.lifecycle.status.conditions import stated
+from closeknit.lifecycle.status.conditions import stated, timestamp
 from closeknit.lifecycle.status.degraded import FIXED, Degradation, degradation
 from closeknit.lifecycle.status.pauses import deleted_at, lasted, later
 from closeknit.lifecycle.status.statuses import NO_FACTS, EndFacts
@@ -390,14 +390,20 @@ def own_end(attempt: Attempt, found: Sequence[Failure]) -> str:
 def judged_end(
     attempt: Attempt, row: Row, message: str, facts: EndFacts, *, exit_code: int | None, runs: int = 1
 ) -> tuple[StartsAgain | Fails, str, EndFacts]:
-    """What follows from so many runs that ended so, the message with that, and the facts with what is charged."""
+    """What follows from so many runs that ended so, the message with that, and the facts with what is charged. Of
+    several only the last end is known, so that all are charged for the moment of that one."""
     subject = attempt.subject
     policy, status, now = subject.job.spec.restart or Restart(), subject.job.status, subject.now
-    ran = lost_time.ran(status, lost_time.fault_at(status, facts.fault, now))
+    fault = lost_time.fault_at(status, facts.fault, now)
+    ran = lost_time.ran(status, fault)
     length = None if ran is None else timedelta(seconds=duration_s(ran))
-    judged = judge(EndOfRun(row, exit_code, length), policy, status, now)
+    at = now if runs == 1 else fault
+    before = charges(policy, status, now)
+    unseen = [timestamp(at)] * min(runs - 1, MAX_RESTARTS)
+    charged = status.model_copy(update={"charges": [*map(timestamp, before), *unseen]})
+    judged = judge(EndOfRun(row, exit_code, length), policy, charged, now)
     if isinstance(judged, StartsAgain) and judged.charged:
-        facts = replace(facts, charges=(*charges(policy, status, now), *[now] * runs)[-MAX_RESTARTS:])
+        facts = replace(facts, charges=(*charges(policy, charged, now), at)[-MAX_RESTARTS:])
     told = f"{_cut(message, NOTE_MAX_LENGTH - len(judged.words) - 2)}; {judged.words}" if judged.words else message
     return judged, told, facts
 
