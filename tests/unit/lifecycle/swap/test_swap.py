@@ -8,7 +8,7 @@ from closeknit.api.names import PendingReason
 from closeknit.api.trainingjob_status import State
 from closeknit.cluster.objects.silence import Quiet
 from scenarios.manifests import cluster_topology, training_job
-from scenarios.stories import ended
+from scenarios.stories import end_trainer, ended
 from scenarios.story import Story, dra_node, plugin_node
 
 KINDS = pytest.mark.parametrize("kind", [plugin_node, dra_node], ids=["plugin", "DRA"])
@@ -165,6 +165,21 @@ def test_a_suspended_job_holds_nothing_of_it() -> None:
     story.settle()
     assert story.status().placement is None
     assert story.status().state is State.SUSPENDED
+
+
+@KINDS
+def test_a_gang_that_ends_by_itself_beside_an_ill_gpu_holds_its_other_nodes(kind: Any) -> None:
+    story = running(kind, 16, nodes=2, restart={"limit": 3})
+    ill = {"index": 3, "state": "Unhealthy", "reasons": ["RowRemapFailed"]}
+    story.objects["NodeTopology", "", "gpu-2"]["status"]["gpus"] = [ill]
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.settle()
+    end_trainer(story, 0, 137, "OOMKilled")
+    story.settle()
+    story.end_stopped()
+    story.settle()
+    assert (ended(story), nodes(story), lost(story)) == ([(1, "PodFailed", True)], ["gpu-1", "gpu-2"], "1")
+    assert story.status("waiting").state is State.QUEUED
 
 
 def hears(story: Story, *, is_whole: bool) -> None:

@@ -74,7 +74,7 @@ def end(
     ill = ill_devices(attempt)
     again = None if ill else again
     unfit = {**device_health.unfit(ill), **unfit}
-    if again is None and reason in SWAPPED:
+    if again is None and (ill or reason in SWAPPED):
         again = kept(subject.job, attempt.booking.shares, subject.cluster, subject.now, frozenset(unfit))
     seen = avoided_nodes.unfit(unfit, subject.job, subject.cluster, subject.now)
     status = statuses.restarting(
