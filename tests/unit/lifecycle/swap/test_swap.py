@@ -182,6 +182,20 @@ def test_a_gang_that_ends_by_itself_beside_an_ill_gpu_holds_its_other_nodes(kind
     assert story.status("waiting").state is State.QUEUED
 
 
+@KINDS
+def test_a_node_that_is_lost_before_the_gang_runs_again_costs_the_others_nothing(kind: Any) -> None:
+    story = running(kind, 24, nodes=4)
+    lose(story, "gpu-2")
+    story.settle()
+    story.add(training_job("waiting", spec={"gpus": 8}))
+    story.lose_node("gpu-4")
+    story.pass_time(31)
+    story.settle()
+    assert [reason for _, reason, _ in ended(story)] == ["ChildDeleted", "NodeChanged"]
+    assert (nodes(story), lost(story)) == (["gpu-1", "gpu-4", "gpu-3"], "1")
+    assert story.status("waiting").state is State.QUEUED
+
+
 def hears(story: Story, *, is_whole: bool) -> None:
     """What the sidecar of node rank 0 is told to say by its kubelet: whether it hears the whole gang."""
     states: list[dict[str, Any]] = [

@@ -44,10 +44,12 @@ from closeknit.lifecycle.writes.plan import Delete, Plan
 from closeknit.placement.values.sentences import count
 
 _ILL = frozenset({Symptom.GPU_DEAD, Symptom.GPU_ILL_AT_EXIT, Symptom.NIC_DOWN_AT_EXIT})  # `end` knows which devices
-# Ends by the loss of nodes or devices that a gang ran on: what is well of it stays booked, and the rest is replaced.
+# Ends by the loss of nodes or devices of a gang, before it runs or later: what is well of it stays booked, and the rest
+# is replaced.
 SWAPPED = frozenset(
     {
         EndReason.NODE_LOST,
+        EndReason.NODE_CHANGED,
         EndReason.DISRUPTED,
         EndReason.CHILD_DELETED,
         EndReason.GPU_LOST,
